@@ -28,7 +28,6 @@ from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.passthrough import VfioMarks
-from dra_driver.gpu.pci import read_driver
 from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.resident import release_after_start
@@ -106,7 +105,7 @@ def controller(
     folder = kubelet_plugins_directory_path / DRIVER_NAME
     taken = VfioMarks(folder / "vfio")
     session = hardware.session(taken)
-    health = HealthMonitor(session, driver_load=lambda: read_driver(hardware.sys_root).module, booted_at=boot_time())
+    health = HealthMonitor(session, booted_at=boot_time())
     view = NodeView(
         session,
         marks=MigMarks(folder / "mig"),

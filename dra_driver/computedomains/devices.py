@@ -46,7 +46,6 @@ def describe_channels(fabric: NodeFabric, gpus: int, domain: str, features: Slic
     aliases = range(1, 1 if features.consumable_capacity else gpus)
     made = GpuDevices(
         CHANNEL_DEVICE,
-        None,
         (
             channel,
             *(replace(channel, name=f"{CHANNEL_DEVICE}-{number}") for number in aliases),

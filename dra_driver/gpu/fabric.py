@@ -33,13 +33,9 @@ class FabricCode(enum.IntEnum):
     NVLINK_ERROR = -10
     NOT_READY = -22
 
-    @staticmethod
-    def of(number: int) -> "FabricCode":
-        """The code with this number. Numbers of newer versions are GENERIC_ERROR."""
-        try:
-            return FabricCode(number)
-        except ValueError:
-            return FabricCode.GENERIC_ERROR
+    @classmethod
+    def _missing_(cls, value: object) -> "FabricCode":
+        return cls.GENERIC_ERROR  # a code of a newer version
 
 
 _START = "kubelet tries again; if it lasts, read its log (/var/log/fabricmanager.log)"

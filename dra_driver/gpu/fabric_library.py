@@ -249,7 +249,7 @@ class FabricLibrary(FabricManager):
 
 def _checked(call: str, number: int) -> None:
     if number:
-        code = FabricCode.of(number)
+        code = FabricCode(number)
         detail = f"an unknown error, code {number}" if code != number else ""
         raise FabricError(code, call, detail)
 

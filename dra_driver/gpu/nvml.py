@@ -60,12 +60,8 @@ class Return(enum.IntEnum):
     UNKNOWN = 999
 
     @classmethod
-    def of(cls, code: int) -> "Return":
-        """The member for a code. UNKNOWN for a code of a newer driver."""
-        try:
-            return cls(code)
-        except ValueError:
-            return cls.UNKNOWN
+    def _missing_(cls, value: object) -> "Return":
+        return cls.UNKNOWN  # a code of a newer driver
 
 
 NO_DRIVER = frozenset({Return.UNINITIALIZED, Return.DRIVER_NOT_LOADED, Return.LIBRARY_NOT_FOUND})

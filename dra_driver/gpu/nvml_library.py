@@ -77,7 +77,7 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
-        code = Return.of(error.value)
+        code = Return(error.value)
         detail = f"code {error.value}" if code is Return.UNKNOWN else ""
         raise NvmlError(code, function.__name__, detail) from None
 
@@ -316,7 +316,7 @@ class NvmlLibrary(Nvml):
         (field,) = self._call(pynvml.nvmlDeviceGetFieldValues, device, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
         if field.nvmlReturn:
             # A driver that does not know the field reports that its number is invalid.
-            code = Return.of(field.nvmlReturn)
+            code = Return(field.nvmlReturn)
             raise NvmlError(Return.NOT_SUPPORTED if code is Return.INVALID_ARGUMENT else code, call, "recovery action")
         action = field.value.uiVal
         if action not in tuple(RecoveryAction):
@@ -329,7 +329,7 @@ class NvmlLibrary(Nvml):
 
     def set_mig_mode(self, device: DeviceHandle, enabled: bool) -> Return | None:
         activation = self._call(pynvml.nvmlDeviceSetMigMode, device, int(enabled))
-        return Return.of(activation) if activation else None
+        return Return(activation) if activation else None
 
     def gpu_instance_profile(self, device: DeviceHandle, constant: int) -> GpuInstanceProfile:
         try:

@@ -160,9 +160,9 @@ class Session:
         current = self._current
         return current is not None and current.generation == generation and self._is_up_to_date(current)
 
-    def is_driver_loaded(self) -> bool:
-        """Whether the kernel has NVIDIA's driver. Costs a few system calls."""
-        return read_driver(self._sys_root).module is not None
+    def driver_load(self) -> int | None:
+        """A value that changes with every load of the NVIDIA driver. None if it is not loaded. Never waits for it."""
+        return read_driver(self._sys_root).module
 
     def distrust(self, generation: int) -> None:
         """Mark this initialization as out of date, after a call failed for that reason. Never waits for the driver."""

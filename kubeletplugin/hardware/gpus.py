@@ -160,7 +160,7 @@ class GpuAccess:
             if self._gpus is not gpus:  # another caller noticed it first, and there may be new ones by now
                 return
             self._problem = f"the NVIDIA driver is not ready: {why}"
-            if self._session.is_driver_loaded():
+            if self._session.driver_load() is not None:
                 self._returned.clear()
             self._gpus = None
         log.warning("the NVIDIA driver is no longer available: %s", why)

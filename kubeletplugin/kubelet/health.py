@@ -28,7 +28,6 @@ from dra_driver.containment import Count, contained, nobody
 from dra_driver.gpu.devices import GpuDevices
 from dra_driver.gpu.health import Finding, HealthMonitor, concerns, worst_first
 from dra_driver.gpu.health.meanings import UNMONITORED
-from dra_driver.gpu.pci import read_driver
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.view import NodeView, Published
@@ -259,8 +258,7 @@ class HealthWatch:
         self._node_name = options.node_name
         self._client = client
         self._count = count
-        sys_root = options.node.hardware.sys_root
-        self._monitor = HealthMonitor(session, driver_load=lambda: read_driver(sys_root).module, booted_at=boot_time())
+        self._monitor = HealthMonitor(session, booted_at=boot_time())
         marks = Marks(options.node.folder)
         self._devices = NodeView(
             session,

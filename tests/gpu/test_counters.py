@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.devices import GpuDevices, MigPlacement, describe, mig_placements
-from dra_driver.gpu.inventory import read_inventory
+from dra_driver.gpu.inventory import Gpu, read_inventory
 from dra_driver.gpu.nvml import NvmlError, Placement, Return
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.board import Board, BoardModel, ProfileModel, boards
@@ -39,29 +39,29 @@ class Candidate:
     drawn: tuple[int, ...]
 
 
-def published(root: Path, model: BoardModel) -> GpuDevices:
-    """What a node with one such GPU in MIG mode publishes."""
+def published(root: Path, model: BoardModel) -> tuple[Gpu, GpuDevices]:
+    """What a node with one such GPU in MIG mode has and publishes."""
     text = f'driverVersion: 570.158.01\ncudaVersion: "12.8"\ngpus: [{{model: {model.model}, mig: true}}]'
     node = SimulatedNode.create(root, parse_description(text, model.model), "node-a")
     nvml = node.nvml()
     nvml.initialize()
-    (gpu,) = describe(read_inventory(nvml, node.driver_root / "sys")).gpus
-    return gpu
+    inventory = read_inventory(nvml, node.driver_root / "sys")
+    (devices,) = describe(inventory).gpus
+    return inventory.gpus[0], devices
 
 
-def candidates(gpu: GpuDevices) -> tuple[tuple[int, ...], list[Candidate]]:
+def candidates(gpu: Gpu, devices: GpuDevices) -> tuple[tuple[int, ...], list[Candidate]]:
     """(the counter set's totals, every device that draws on it), counters in one order."""
-    assert gpu.gpu is not None
-    totals = {} if gpu.counter_set is None else gpu.counter_set.counters
+    totals = {} if devices.counter_set is None else devices.counter_set.counters
     names = sorted(totals)
-    placements = dict(mig_placements(gpu.gpu))
+    placements = dict(mig_placements(gpu))
     found = []
-    for device in gpu.devices:
+    for device in devices.devices:
         if not device.consumes_counters:
             continue
         (consumption,) = device.consumes_counters
-        assert gpu.counter_set is not None
-        assert consumption.counter_set == gpu.counter_set.name
+        assert devices.counter_set is not None
+        assert consumption.counter_set == devices.counter_set.name
         assert set(consumption.counters) <= set(names)
         drawn = tuple(consumption.counters[name].value if name in consumption.counters else 0 for name in names)
         found.append(Candidate(device.name, placements[device.name], drawn))
@@ -109,7 +109,7 @@ def takes(board: Board, profile_id: int, placement: Placement) -> bool:
 
 @pytest.mark.parametrize("model", SPLITTABLE, ids=IDS)
 def test_the_counters_allow_exactly_what_the_board_takes(tmp_path: Path, model: BoardModel) -> None:
-    totals, devices = candidates(published(tmp_path, model))
+    totals, devices = candidates(*published(tmp_path, model))
     assert len(devices) == sum(len(profile.placements) for profile in model.profiles)
     board = split_board(model)
     assert board is not None
@@ -131,7 +131,7 @@ def test_beside_what_an_administrator_made_they_do_too(model: BoardModel) -> Non
         tried += 1
         gpu = replace(board_gpu(model, 0, mig=True), mig_instances=mig_instances(board_gpu(model, 0), foreign))
         (described,) = describe(replace(board_inventory(model, 1), gpus=(gpu,))).gpus
-        totals, devices = candidates(described)
+        totals, devices = candidates(gpu, described)
         assert len(described.devices) - len(devices) == len(foreign)
         offered = {(one.mig.profile.info.id, one.mig.placement) for one in devices}
         for profile, placement in places:

@@ -55,9 +55,9 @@ def test_return_codes_are_nvmls(code: Return) -> None:
 
 
 def test_codes_of_newer_drivers_are_unknown() -> None:
-    assert Return.of(19) is Return.IN_USE
-    assert Return.of(31) is Return.UNKNOWN
-    assert Return.of(999) is Return.UNKNOWN
+    assert Return(19) is Return.IN_USE
+    assert Return(31) is Return.UNKNOWN
+    assert Return(999) is Return.UNKNOWN
 
 
 @pytest.mark.parametrize("architecture", Architecture)

@@ -72,14 +72,13 @@ _UNWANTED: Complaint = (Reason.POLICY, "the GPU: the policy says publish: false"
 class GpuDevices:
     """The devices of one GPU.
 
-    `key` is the GPU's UUID, or its PCI address if NVML does not see the GPU (then `gpu` is None). `devices` are in the
+    `key` is the GPU's UUID, or its PCI address if NVML does not see the GPU. `devices` are in the
     order in which they should be allocated. `counter_set` is None if no two of them exclude each other. `placements`
     has the memory slices of each MIG device, by device name. `others` has the keys of the other GPUs of its IOMMU group
     if the only device is the vfio device of them all.
     """
 
     key: str
-    gpu: Gpu | None
     devices: tuple[Device, ...]
     counter_set: CounterSet | None = None
     placements: Mapping[str, Placement] = field(default_factory=empty)
@@ -189,7 +188,6 @@ class _Node:
             return None
         return GpuDevices(
             key=gpu.uuid,
-            gpu=gpu,
             devices=self._bound(gpu.uuid, wanted, (*divisible, *exclusive)),
             counter_set=counter_set,
             placements={_name(mig): mig.placement for mig in (*static, *placements)},
@@ -207,7 +205,7 @@ class _Node:
         if not self._leads(pci):
             return None
         devices = self._bound(pci.address, wanted, (self._vfio(pci, None, None, {}),))
-        return GpuDevices(pci.address, None, devices, others=self._others(pci))
+        return GpuDevices(pci.address, devices, others=self._others(pci))
 
     def _forms(self, gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy) -> Forms:
         host, partitionable = gpu.vgpu_host, self._features.partitionable_devices

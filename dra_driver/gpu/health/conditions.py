@@ -83,7 +83,7 @@ def read_gpu(nvml: Nvml, gpu: DeviceHandle, *, instances: bool = False) -> Readi
         split=split,
         links_up=None if split else _optional(lambda: _links_up(nvml, gpu)),
         fabric=None if split else _optional(lambda: nvml.fabric(gpu)),
-        instances=_optional(lambda: frozenset(_instances(nvml, gpu))) if instances else None,
+        instances=_optional(lambda: frozenset(_instances(nvml, gpu, split))) if instances and mode else None,
     )
 
 
@@ -114,10 +114,8 @@ def _links_up(nvml: Nvml, gpu: DeviceHandle) -> int | None:
     return sum(links) if links else None
 
 
-def _instances(nvml: Nvml, gpu: DeviceHandle) -> Iterator[Placement]:
-    if not nvml.mig_mode(gpu).current:
-        return
-    for profile in supported_profiles(nvml, gpu):
+def _instances(nvml: Nvml, gpu: DeviceHandle, split: bool) -> Iterator[Placement]:
+    for profile in supported_profiles(nvml, gpu) if split else ():
         for instance in nvml.gpu_instances(gpu, profile.id):
             yield nvml.gpu_instance_info(instance).placement
 

@@ -69,7 +69,11 @@ class LostGpus:
         lost = tuple(gpu for key, gpu in self._known.items() if key not in current)
         self._heard = {gpu.key: _about(gpu.key, findings) or self._heard.get(gpu.key, ()) for gpu in lost}
         marks = ((key, mark) for key, found in taken.items() for mark in found)
-        stuck = [_stuck(mark, self._since[key]) for key, mark in marks if mark.stuck and key in self._since]
+        stuck = [
+            _lost(mark.gpu_uuid, HUNG, self._since[key], mark.stuck)
+            for key, mark in marks
+            if mark.stuck and key in self._since
+        ]
         gone = [gpu.key for gpu in lost if gpu.key not in away]
         return lost, (*(one for key in gone for one in (*self._heard[key], self._finding(key))), *stuck)
 
@@ -88,27 +92,14 @@ class LostGpus:
         self._since.pop(key, None)
 
     def _finding(self, key: str) -> Finding:
-        hung = key in self._hung
+        if key in self._hung:
+            return _lost(key, HUNG, self._since[key], MEANINGS[GPU_LOST, HUNG].text)
         gone = f"GPU {key} does not answer any more: it fell off the bus, was removed, or its driver is gone"
-        return Finding(
-            gpu_uuid=key,
-            key=GPU_LOST,
-            value=HUNG if hung else "",
-            effect=TaintEffect.NO_SCHEDULE,
-            since=self._since[key],
-            message=MEANINGS[GPU_LOST, HUNG].text if hung else gone,
-        )
+        return _lost(key, "", self._since[key], gone)
 
 
-def _stuck(mark: VfioMark, since: float) -> Finding:
-    return Finding(
-        gpu_uuid=mark.gpu_uuid,
-        key=GPU_LOST,
-        value=HUNG,
-        effect=TaintEffect.NO_SCHEDULE,
-        since=since,
-        message=mark.stuck,
-    )
+def _lost(uuid: str, value: str, since: float, message: str) -> Finding:
+    return Finding(uuid, GPU_LOST, value, TaintEffect.NO_SCHEDULE, since, message)
 
 
 def _about(key: str, findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -120,7 +111,7 @@ def published_gpus(slices: Iterable[ResourceSlice]) -> tuple[GpuDevices, ...]:
     slices = list(slices)
     sets = {counters.name: counters for one in slices for counters in one.shared_counters}
     return tuple(
-        _untainted(GpuDevices(key=key, gpu=None, devices=tuple(found), counter_set=_counter_set(found, sets)))
+        _untainted(GpuDevices(key, devices=tuple(found), counter_set=_counter_set(found, sets)))
         for key, found in devices_by_gpu(slices).items()
     )
 

@@ -49,8 +49,7 @@ class HealthMonitor:
     """Watches the GPUs of a node between `start` and `stop`.
 
     `on_change` is called whenever the result of `findings` has changed, on a thread of the monitor or of a caller. It
-    should return quickly. `driver_load` returns a value that changes with every load of the NVIDIA driver. Findings
-    from before `booted_at` (seconds of the epoch) are not restored.
+    should return quickly. Findings from before `booted_at` (seconds of the epoch) are not restored.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class HealthMonitor:
         on_change: Callable[[], None] = lambda: None,
         timing: MonitorTiming | None = None,
         clock: Callable[[], float] = time.time,
-        driver_load: Callable[[], object] = lambda: None,
         booted_at: float = 0.0,
     ) -> None:
         self.on_change = on_change
@@ -77,8 +75,7 @@ class HealthMonitor:
         self._listening = threading.Thread(target=self._listen, name="health-events", daemon=True)
         self._driver = _Trouble("the health of the GPUs cannot be watched", self._timing)
         self._events = _Trouble("the events of the GPUs cannot be watched", self._timing)
-        self._driver_load = driver_load
-        self._load = driver_load()
+        self._load = session.driver_load()
         self._driver_gone = False
         self._next_look = self._looked_at = time.monotonic()
         self._watch: EventWatch | None = None  # changed by the thread that looks
@@ -204,7 +201,7 @@ class HealthMonitor:
         version = self._session.ask(LIBRARY, generation, lambda nvml: nvml.driver_version())  # fails without a driver
         watch = self._watch
         if watch is None or watch.generation != generation:
-            load = self._driver_load()
+            load = self._session.driver_load()
             with self._lock:
                 self._ledger.driver_runs(version, self._driver_gone or load != self._load, self._clock())
             self._driver_gone, self._load = False, load

@@ -243,7 +243,7 @@ class PolicyFile:
             if version is None or version != self._version or self._policy is None:
                 self._read(version)
             if self._policy is None:
-                raise PolicyError(self._problem or f"policy file {self._path} was never read")
+                raise PolicyError(self._problem or "")
             return self._policy
 
     def _look(self) -> _Version | None:
@@ -259,14 +259,11 @@ class PolicyFile:
         try:
             policy = load_policy(self._path).on_node(self._node_name)
         except PolicyError as error:
-            self._report(str(error))
+            if str(error) != self._problem and not first:
+                log.error("%s; the last valid policy stays in effect", error)
+            self._problem = str(error)
         else:
             if not first and (self._problem is not None or policy != self._policy):
                 log.info("the policy changed", extra={"file": str(self._path)})
             self._policy, self._problem = policy, None
         self._version = version
-
-    def _report(self, problem: str) -> None:
-        if problem != self._problem and self._policy is not None:
-            log.error("%s; the last valid policy stays in effect", problem)
-        self._problem = problem

@@ -3,7 +3,6 @@
 
 import enum
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 
@@ -109,11 +108,9 @@ class GpuRule:
     def matches(self, gpu: Gpu | None, pci: PciGpu | None) -> bool:
         """Whether the rule applies to this GPU, without regard to nodes. Unknown values of a GPU do not match."""
         address = pci.address if pci is not None else gpu.pci_address if gpu is not None else None
+        model = _model(gpu, pci)
         return (
-            (
-                not self.models
-                or any(fnmatchcase(name, _plain(glob)) for name in _models(gpu, pci) for glob in self.models)
-            )
+            (not self.models or (model is not None and any(fnmatchcase(model, _plain(glob)) for glob in self.models)))
             and (not self.indexes or (gpu is not None and gpu.index in self.indexes))
             and (not self.uuids or (gpu is not None and gpu.uuid in self.uuids))
             and (not self.pci_addresses or address in self.pci_addresses)
@@ -187,15 +184,16 @@ class NodePolicy:
         return policy
 
 
-def _models(gpu: Gpu | None, pci: PciGpu | None) -> Iterator[str]:
+def _model(gpu: Gpu | None, pci: PciGpu | None) -> str | None:
     """NVML's product name, or the name in the PCI database. So a rule still matches when the GPU is bound to another
     driver: `GH100 [H100 SXM5 80GB]` counts as `NVIDIA H100 SXM5 80GB`.
     """
     if gpu is not None and gpu.product_name is not None:
-        yield _plain(gpu.product_name)
-    elif pci is not None and pci.product_name is not None:
+        return _plain(gpu.product_name)
+    if pci is not None and pci.product_name is not None:
         found = _BRACKETS.search(pci.product_name)
-        yield _plain(f"NVIDIA {found[1]}" if found else pci.product_name)
+        return _plain(f"NVIDIA {found[1]}" if found else pci.product_name)
+    return None
 
 
 def _plain(model: str) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from dra_driver.gpu.health import Finding, HealthMonitor, MonitorTiming
-from dra_driver.gpu.pci import read_driver
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
 from tests.support.nodes import TestNode
@@ -66,9 +65,7 @@ def watched(
 ) -> Iterator[Watched]:
     """A monitor that watches the GPUs of the node, and has looked at them once."""
     session = Session(node.node.nvml, node.sys_root)
-    monitor = HealthMonitor(
-        session, timing=timing, clock=clock, driver_load=lambda: read_driver(node.sys_root).module, booted_at=1000.0
-    )
+    monitor = HealthMonitor(session, timing=timing, clock=clock, booted_at=1000.0)
     one = Watched(node, session, monitor)
     monitor.on_change = lambda: one.changes.append(monitor.findings())
     monitor.watch(session.inventory(), policy or NodePolicy())
