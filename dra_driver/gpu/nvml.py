@@ -116,6 +116,10 @@ class Placement:
         """The numbers of the memory slices."""
         return range(self.start, self.start + self.size)
 
+    def overlaps(self, other: "Placement") -> bool:
+        """Whether the two have a memory slice in common."""
+        return self.start < other.start + other.size and other.start < self.start + self.size
+
 
 @dataclass(frozen=True, slots=True)
 class GpuInstanceProfile:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.devices import GpuDevices, MigPlacement, describe, mig_placements
+from dra_driver.gpu.devices import GpuDevices, MigPlacement, describe
+from dra_driver.gpu.devices.names import mig_placements
 from dra_driver.gpu.inventory import Gpu, read_inventory
 from dra_driver.gpu.nvml import NvmlError, Placement, Return
 from dra_driver.gpu.simulation import SimulatedNode
@@ -54,7 +55,7 @@ def candidates(gpu: Gpu, devices: GpuDevices) -> tuple[tuple[int, ...], list[Can
     """(the counter set's totals, every device that draws on it), counters in one order."""
     totals = {} if devices.counter_set is None else devices.counter_set.counters
     names = sorted(totals)
-    placements = dict(mig_placements(gpu))
+    placements = {one.name: one for one in mig_placements(gpu)}
     found = []
     for device in devices.devices:
         if not device.consumes_counters:

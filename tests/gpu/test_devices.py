@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from dra_driver.gpu.devices import GpuDevices, Reason, describe, gpu_name, mig_placements, model_name
+from dra_driver.gpu.devices import GpuDevices, Reason, describe
+from dra_driver.gpu.devices.attributes import model_name
+from dra_driver.gpu.devices.names import gpu_name, mig_placements
 from dra_driver.gpu.inventory import Gpu, Inventory, MigProfile
 from dra_driver.gpu.nvml import Fabric, FabricState, GpuInstanceProfile, MigMode, Placement
 from dra_driver.resource import AttributeValue, Device, DeviceCapacity, Quantity, Version
@@ -231,7 +233,7 @@ def test_a_split_gpu_without_anything_to_make_has_no_devices(profiles: tuple[Mig
 
 
 def test_names_of_mig_devices_stand_for_placements() -> None:
-    placements = dict(mig_placements(SPLIT))
+    placements = {one.name: one for one in mig_placements(SPLIT)}
     found = placements["gpu-3-mig-1g10gb-me-20-1"]
     assert (found.profile.name, found.placement) == ("1g.10gb+me", Placement(1, 1))
     (described,) = published(SPLIT)

@@ -7,10 +7,10 @@ inventory into devices. `device_targets` maps the names of devices to hardware. 
 API servers without taints.
 """
 
-from .attributes import ENFORCED_BY, GPU_TYPE, MIG_TYPE, PCI_BUS_ID, VFIO_TYPE, VGPU_TYPE, model_name
+from .attributes import ENFORCED_BY, GPU_TYPE, MIG_TYPE, PCI_BUS_ID, VGPU_TYPE
 from .describe import AVAILABLE, UNAVAILABLE, Description, GpuDevices, describe, without_tainted
 from .forms import NO_VGPU_MANAGER, Forms, LeftOut, Reason, among_peers, passthrough_problem
-from .names import MigPlacement, VgpuDevice, device_targets, gpu_name, mig_name, mig_placements, vfio_name, vgpu_name
+from .names import MigPlacement, VgpuDevice, device_targets, vfio_name
 from .vgpus import vgpu_forms
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "NO_VGPU_MANAGER",
     "PCI_BUS_ID",
     "UNAVAILABLE",
-    "VFIO_TYPE",
     "VGPU_TYPE",
     "Description",
     "Forms",
@@ -33,13 +32,8 @@ __all__ = [
     "among_peers",
     "describe",
     "device_targets",
-    "gpu_name",
-    "mig_name",
-    "mig_placements",
-    "model_name",
     "passthrough_problem",
     "vfio_name",
     "vgpu_forms",
-    "vgpu_name",
     "without_tainted",
 ]

@@ -49,7 +49,7 @@ from .capacity import (
 )
 from .enforcement import UnenforceableError, enforcement
 from .forms import Complaint, Forms, LeftOut, Reason, among_peers, by_preference, forms, passthrough_problem
-from .names import MigPlacement, VgpuDevice, gpu_name, mig_name, vfio_name, vgpu_name
+from .names import MigPlacement, VgpuDevice, gpu_name, vfio_name
 from .vgpus import vgpu_forms
 
 AVAILABLE: Final = f"{DRIVER_NAME}/Available"
@@ -190,7 +190,7 @@ class _Node:
             key=gpu.uuid,
             devices=self._bound(gpu.uuid, wanted, (*divisible, *exclusive)),
             counter_set=counter_set,
-            placements={_name(mig): mig.placement for mig in (*static, *placements)},
+            placements={mig.name: mig.placement for mig in (*static, *placements)},
             others=self._others(pci) if machine and pci is not None else (),
         )
 
@@ -278,7 +278,7 @@ class _Node:
         gpu = replace(vgpu.gpu, pci_address=place.address)  # the vGPU is at this function, and otherwise like its GPU
         common = {**gpu_attributes(gpu, self._numa_lists), **self._common}
         return Device(
-            vgpu_name(vgpu),
+            vgpu.name,
             attributes={**vgpu_attributes(gpu, vgpu.type, place.mdev), **common},
             capacity={"memory": bytes_of(vgpu.type.memory)},
             consumes_counters=consumption(counter_set, counters),
@@ -290,7 +290,7 @@ class _Node:
         capacity = profile_capacity(info)
         common = {**gpu_attributes(gpu, self._numa_lists), **self._common}
         return Device(
-            _name(mig),
+            mig.name,
             attributes={**mig_attributes(mig), **common},
             capacity=capacity if mig.uuid is None else capacity | slice_capacity(mig.placement),
             consumes_counters=consumption(counter_set, drawn(info, mig.placement)),
@@ -329,10 +329,6 @@ class _Node:
 
     def _leave_out(self, subject: str, reason: Reason, text: str) -> None:
         self.left_out.append(LeftOut(subject, reason, text))
-
-
-def _name(mig: MigPlacement) -> str:
-    return mig_name(mig.gpu, mig.profile, mig.placement)
 
 
 def _unseen_problem(pci: PciGpu, wanted: GpuPolicy) -> Complaint | None:

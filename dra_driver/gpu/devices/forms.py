@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 
 from ..functions import obstacle_text
 from ..inventory import Gpu, MigInstance, MigProfile, PciGpu
+from ..nvml import Placement
 from ..ownership import MigPlace, Owned
 from ..policy import GpuPolicy, MigPolicy, PassthroughMode
 from .capacity import ONE_GPU, Counters, drawn, fits, less, totals
@@ -128,7 +129,7 @@ def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[Owned], pa
         complaints.append((Reason.NO_PARTITIONABLE_DEVICES, "its MIG placements: the API server stores no counters"))
         switching = making = False
     could_be_whole = switching or not gpu.in_mig_mode
-    possible = tuple(one for _, one in mig_placements(gpu)) if making else ()
+    possible = mig_placements(gpu) if making else ()
     foreign = [one for one in gpu.mig_instances if _place(gpu, one) not in owned]
     obstacles, pot, placements = _settle(gpu, owned, possible)
     whole = could_be_whole and not obstacles
@@ -247,14 +248,10 @@ def _nothing(making: bool) -> Complaint:
     return Reason.NO_MIG_DEVICES, "the GPU: in MIG mode, the policy publishes existing MIG devices, and there are none"
 
 
-Run = tuple[int, int]
-"""The first memory slice, and the one after the last."""
-
-
 def by_preference(placements: Iterable[MigPlacement]) -> list[MigPlacement]:
     """The placements of one GPU, preferred ones first."""
     every = list(placements)
-    return [one for group in _groups(every) for one in _sequence(group, _larger(group, every))]
+    return [one for group in _groups(every) for one in _sequence(group, every)]
 
 
 def _groups(every: Iterable[MigPlacement]) -> list[list[MigPlacement]]:
@@ -277,31 +274,19 @@ def _rank(profile: MigProfile) -> tuple[int, int, str]:
     return info.memory_mib, info.decoders + info.encoders + info.jpeg_engines + info.ofa_engines, profile.name
 
 
-def _larger(group: Sequence[MigPlacement], every: Iterable[MigPlacement]) -> list[Run]:
-    return [_run(one) for one in every if _size(one) > _size(group[0])]
-
-
-def _sequence(group: Sequence[MigPlacement], larger: list[Run]) -> list[MigPlacement]:
+def _sequence(group: Sequence[MigPlacement], every: Iterable[MigPlacement]) -> list[MigPlacement]:
     """The placements of one profile in the order in which they should be allocated."""
     left, sequence = list(group), []
+    larger = [one.placement for one in every if _size(one) > _size(group[0])]
     while left:
-        best = min(left, key=lambda one: (_damage(one, larger), -one.placement.start))
+        best = min(left, key=lambda one: (_damage(one.placement, larger), -one.placement.start))
         left.remove(best)
         sequence.append(best)
-        larger = [run for run in larger if not _overlap(run, _run(best))]
+        larger = [one for one in larger if not one.overlaps(best.placement)]
     return sequence
 
 
-def _damage(one: MigPlacement, larger: Iterable[Run]) -> tuple[int, ...]:
-    """For each length, how many larger placements of this length become impossible, the longest first."""
-    lengths = sorted({end - start for start, end in larger}, reverse=True)
-    taken = [end - start for start, end in larger if _overlap((start, end), _run(one))]
-    return tuple(taken.count(length) for length in lengths)
-
-
-def _run(one: MigPlacement) -> Run:
-    return one.placement.start, one.placement.start + one.placement.size
-
-
-def _overlap(one: Run, other: Run) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
+def _damage(placement: Placement, larger: Iterable[Placement]) -> tuple[int, ...]:
+    """For each size, how many larger placements of this size become impossible, the largest first."""
+    taken = [one.size for one in larger if one.overlaps(placement)]
+    return tuple(taken.count(size) for size in sorted({one.size for one in larger}, reverse=True))

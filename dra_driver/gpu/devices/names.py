@@ -22,6 +22,12 @@ class MigPlacement:
     placement: Placement
     uuid: str | None = None
 
+    @property
+    def name(self) -> str:
+        """`gpu-<minor>-mig-<profile>-<the driver's profile id>-<first memory slice>`."""
+        profile = self.profile
+        return f"{gpu_name(self.gpu)}-mig-{device_suffix(profile.name)}-{profile.info.id}-{self.placement.start}"
+
 
 @dataclass(frozen=True, slots=True)
 class VgpuDevice:
@@ -36,29 +42,23 @@ class VgpuDevice:
     place: VgpuPlace
     start: int | None = None
 
+    @property
+    def name(self) -> str:
+        """`gpu-<minor>-vgpu-<profile>-<type id>-<start>` of a possible vGPU. Of an existing one, instead of the last
+        two parts, the UUID of the mediated device or the address of the function.
+        """
+        where = f"{self.type.id}-{self.start}" if self.start is not None else self.place.mdev or self.place.address
+        return f"{gpu_name(self.gpu)}-vgpu-{self.type.profile.lower()}-{where.replace(':', '-').replace('.', '-')}"
+
 
 def gpu_name(gpu: Gpu) -> str:
     """`gpu-<minor>`."""
     return f"gpu-{gpu.minor}"
 
 
-def mig_name(gpu: Gpu, profile: MigProfile, placement: Placement) -> str:
-    """`gpu-<minor>-mig-<profile>-<the driver's profile id>-<first memory slice>`."""
-    return f"{gpu_name(gpu)}-mig-{device_suffix(profile.name)}-{profile.info.id}-{placement.start}"
-
-
 def vfio_name(gpu: PciGpu) -> str:
     """`gpu-vfio-<position on the PCI bus>`."""
     return f"gpu-vfio-{gpu.position}"
-
-
-def vgpu_name(vgpu: VgpuDevice) -> str:
-    """`gpu-<minor>-vgpu-<profile>-<type id>-<start>` of a possible vGPU. Of an existing one, instead of the last two
-    parts, the UUID of the mediated device or the address of the function.
-    """
-    place = vgpu.place
-    where = f"{vgpu.type.id}-{vgpu.start}" if vgpu.start is not None else place.mdev or place.address
-    return f"{gpu_name(vgpu.gpu)}-vgpu-{vgpu.type.profile.lower()}-{where.replace(':', '-').replace('.', '-')}"
 
 
 def possible_vgpus(gpu: Gpu) -> Iterator[VgpuDevice]:
@@ -90,11 +90,9 @@ def existing_vgpu(gpu: Gpu, place: VgpuPlace) -> VgpuDevice | None:
     return VgpuDevice(gpu, types[place.type_id], host.framework, place)
 
 
-def mig_placements(gpu: Gpu) -> Iterator[tuple[str, MigPlacement]]:
-    """Every possible MIG device of the GPU, by device name."""
-    for profile in gpu.mig_profiles:
-        for placement in profile.placements:
-            yield mig_name(gpu, profile, placement), MigPlacement(gpu, profile, placement)
+def mig_placements(gpu: Gpu) -> tuple[MigPlacement, ...]:
+    """Every possible MIG device of the GPU."""
+    return tuple(MigPlacement(gpu, profile, one) for profile in gpu.mig_profiles for one in profile.placements)
 
 
 def device_targets(inventory: Inventory) -> Mapping[str, Gpu | MigPlacement | VgpuDevice | PciGpu]:
@@ -102,9 +100,8 @@ def device_targets(inventory: Inventory) -> Mapping[str, Gpu | MigPlacement | Vg
     targets: dict[str, Gpu | MigPlacement | VgpuDevice | PciGpu] = {}
     for gpu in inventory.gpus:
         targets[gpu_name(gpu)] = gpu
-        targets.update(mig_placements(gpu))
         existing = () if gpu.vgpu_host is None else gpu.vgpu_host.existing
         vgpus = (*possible_vgpus(gpu), *(existing_vgpu(gpu, place) for place in existing))
-        targets.update((vgpu_name(one), one) for one in vgpus if one is not None)
+        targets.update((one.name, one) for one in (*mig_placements(gpu), *vgpus) if one is not None)
     targets.update((vfio_name(gpu), gpu) for gpu in inventory.pci_gpus)
     return targets

@@ -58,7 +58,7 @@ def concerns(finding: Finding, gpu: GpuDevices, device: str) -> bool:
     if finding.gpu_uuid not in (gpu.key, *gpu.others):
         return False
     place = gpu.placements.get(device)
-    return finding.placement is None or place is None or not set(place.slices).isdisjoint(finding.placement.slices)
+    return finding.placement is None or place is None or place.overlaps(finding.placement)
 
 
 def taint(
