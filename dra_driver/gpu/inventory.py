@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
 from .calls import HungError
 from .facts import Failure, Gpu, Inventory, MigInstance, MigProfile, PciGpu
@@ -256,25 +256,17 @@ def architecture_name(architecture: int) -> str:
 __all__ = ["Failure", "Gpu", "Inventory", "MigInstance", "MigProfile", "PciGpu", "Threads", "read_inventory"]
 
 
-class Threads(Protocol):
-    """Runs calls to NVML on threads."""
+class Threads:
+    """Runs calls to NVML: each on the caller's thread, without a time limit, which is sufficient for simulated
+    hardware. A session has threads with time limits instead.
+    """
 
     def library(self, ask: Callable[[], T]) -> T:
         """The answer of a call that concerns no single GPU. Raises NvmlError."""
-
-    def gpus(self, asks: Mapping[int, Callable[[], T]]) -> dict[int, T | NvmlError | None]:
-        """The answers of several GPUs, by index. The answer of a GPU whose thread is busy with other work is None."""
-
-
-class CallingThread:
-    """Runs each call on the caller's thread, without a time limit. Sufficient for simulated hardware."""
-
-    def library(self, ask: Callable[[], T]) -> T:
-        """See Threads."""
         return ask()
 
     def gpus(self, asks: Mapping[int, Callable[[], T]]) -> dict[int, T | NvmlError | None]:
-        """See Threads."""
+        """The answers of several GPUs, by index. The answer of a GPU whose thread is busy with other work is None."""
         return {index: ask() for index, ask in asks.items()}
 
 
@@ -293,7 +285,7 @@ def read_inventory(
     `driver_root` contains the pci.ids file that names products. Without these two folders, the values are unknown. A
     GPU whose thread is busy is reported as it was `before` (by index).
     """
-    threads = threads or CallingThread()
+    threads = threads or Threads()
     driver_version, cuda_driver_version, count = threads.library(partial(_read_system, nvml))
     answers = threads.gpus({index: partial(read_gpu, nvml, index, sys_root) for index in range(count)})
     found = [_found(index, answer, before or {}) for index, answer in answers.items()]

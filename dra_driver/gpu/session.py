@@ -24,7 +24,7 @@ from .calls import LIBRARY, Calls, Job, Limits
 from .fabric import FabricManager
 from .fabric_access import FabricAccess
 from .facts import Failure, Gpu, Inventory
-from .inventory import read_inventory
+from .inventory import Threads, read_inventory
 from .nvml import NO_DRIVER, DeviceHandle, Nvml, NvmlError, Return
 from .passthrough import VfioMarks
 from .pci import KernelDriver, read_driver
@@ -51,7 +51,7 @@ class LettingGoError(NvmlError):
         super().__init__(Return.IN_USE, "nvmlInitWithFlags", text)
 
 
-class _Initialization:
+class _Initialization(Threads):
     """One initialization of NVML, with the threads for its GPUs. A thread has the GPU's UUID as its key as soon as that
     is known. `users` is the number of running uses, and `stale` tells that it is out of date. `held` is closed when it
     is over. `lost` are the GPUs that were lost when the first pulse was taken. `before` are the GPUs as they were last
@@ -75,11 +75,11 @@ class _Initialization:
         self._keys: dict[int, str] = {}
 
     def library(self, ask: Callable[[], T]) -> T:
-        """See inventory.Threads."""
+        """See Threads."""
         return self._session.ask(LIBRARY, self.generation, _of_nvml(ask))
 
     def gpus(self, asks: Mapping[int, Callable[[], T]]) -> dict[int, T | NvmlError | None]:
-        """See inventory.Threads."""
+        """See Threads."""
         keys = {index: self._key(index) for index in asks}
         answers = self._session.gather({keys[index]: _of_nvml(ask) for index, ask in asks.items()}, self.generation)
         for answer in answers.values():
