@@ -30,7 +30,7 @@ from .nvml import (
     VirtualizationMode,
 )
 from .pci import NVIDIA_DRIVER, pci_location, read_pci_gpus
-from .profiles import PROFILE_CONSTANTS, profile_name, whole_compute_profile
+from .profiles import PROFILE_CONSTANTS, whole_compute_profile
 from .vgpus import VgpuHost, VgpuTypes, read_vgpu_host, vgpu_functions
 
 P = ParamSpec("P")
@@ -101,8 +101,7 @@ class _Reader:
         nvml = self._nvml
         minor, mode = nvml.minor(self._handle), mig_mode(nvml, self._handle)
         pcie_root, numa_node = (None, None) if address is None else pci_location(sys_root, address)
-        memory, architecture = self.fact(nvml.memory_total), self.fact(nvml.architecture)
-        brand = self.fact(nvml.brand)
+        architecture, brand = self.fact(nvml.architecture), self.fact(nvml.brand)
         virtualization = self.fact(nvml.virtualization_mode)
         is_vgpu = virtualization == VirtualizationMode.VGPU
         switches = architecture is not None and _switches_without_reset(architecture)
@@ -117,7 +116,7 @@ class _Reader:
             brand=None if brand is None else brand_name(brand),
             architecture=None if architecture is None else architecture_name(architecture),
             compute_capability=self.fact(nvml.compute_capability),
-            memory=memory,
+            memory=self.fact(nvml.memory_total),
             pci_address=address,
             pcie_root=pcie_root,
             numa_node=numa_node,
@@ -129,7 +128,7 @@ class _Reader:
             memory_limits=self._limits_memory(str(cgroup_root(sys_root))),
             mig_mode=mode,
             mig_switchable=switchable,
-            mig_profiles=self._profiles(infos, memory or 0),
+            mig_profiles=self._profiles(infos),
             mig_instances=self._instances(infos) if split else (),
             problems=tuple(
                 f"{error}, for {', '.join(subjects)}" if subjects else error
@@ -184,13 +183,10 @@ class _Reader:
         found = (self._ask(subject, query, self._handle, constant) for constant, subject in subjects.items())
         return [info for info in found if info is not None]
 
-    def _profiles(self, infos: list[GpuInstanceProfile], memory: int) -> tuple[MigProfile, ...]:
-        found = (self._ask(f"profile {info.name or info.id}", self._profile, info, memory) for info in infos)
-        return tuple(profile for profile in found if profile is not None)
-
-    def _profile(self, info: GpuInstanceProfile, memory: int) -> MigProfile:
-        name = profile_name(info, memory)
-        return MigProfile(name, info, self._nvml.gpu_instance_placements(self._handle, info.id))
+    def _profiles(self, infos: list[GpuInstanceProfile]) -> tuple[MigProfile, ...]:
+        query = self._nvml.gpu_instance_placements
+        found = ((info, self._ask(f"profile {info.name}", query, self._handle, info.id)) for info in infos)
+        return tuple(MigProfile(info.name, info, placements) for info, placements in found if placements is not None)
 
     def _instances(self, infos: list[GpuInstanceProfile]) -> tuple[MigInstance, ...]:
         """The GPU instances of every profile, and those of MIG devices, because a profile may be unknown to NVML."""
@@ -198,9 +194,9 @@ class _Reader:
         found: dict[int, GpuInstance] = {}
         filled: set[int] = set()
         for profile in infos:
-            instances = self._ask(f"profile {profile.name or profile.id}", nvml.gpu_instances, handle, profile.id)
+            instances = self._ask(f"profile {profile.name}", nvml.gpu_instances, handle, profile.id)
             for instance in instances or ():
-                info = self._ask(f"an instance of {profile.name or profile.id}", nvml.gpu_instance_info, instance)
+                info = self._ask(f"an instance of {profile.name}", nvml.gpu_instance_info, instance)
                 if info is not None:
                     found[info.id] = info
                     if self._ask(f"GPU instance {info.id}", self._is_filled, instance, profile.slice_count):

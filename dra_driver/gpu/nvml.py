@@ -124,7 +124,7 @@ class Placement:
 @dataclass(frozen=True, slots=True)
 class GpuInstanceProfile:
     """nvmlGpuInstanceProfileInfo_t. `constant` is the NVML_GPU_INSTANCE_PROFILE_* that the profile was queried by, and
-    `id` is its id in the driver (`nvidia-smi mig -lgip`). `name` is empty if the driver is too old to report it.
+    `id` is its id in the driver (`nvidia-smi mig -lgip`).
     """
 
     constant: int

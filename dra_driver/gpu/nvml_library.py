@@ -332,17 +332,11 @@ class NvmlLibrary(Nvml):
         return Return(activation) if activation else None
 
     def gpu_instance_profile(self, device: DeviceHandle, constant: int) -> GpuInstanceProfile:
-        try:
-            info = self._call(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, device, constant, 2)
-            name = str(info.name)  # decoded by pynvml
-        except NvmlError as error:
-            if error.code not in (Return.FUNCTION_NOT_FOUND, Return.ARGUMENT_VERSION_MISMATCH):
-                raise
-            info, name = self._call(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, device, constant, 1), ""
+        info = self._call(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, device, constant, 2)
         return GpuInstanceProfile(
             constant=constant,
             id=info.id,
-            name=name.removeprefix("MIG "),
+            name=str(info.name).removeprefix("MIG "),  # decoded by pynvml
             slice_count=info.sliceCount,
             instance_count=info.instanceCount,
             memory_mib=info.memorySizeMB,

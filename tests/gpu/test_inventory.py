@@ -2,7 +2,6 @@
 """What is read from the hardware, and what becomes of a GPU or a query that fails."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from dra_driver.gpu.nvml import (
     DeviceHandle,
     Fabric,
     FabricState,
-    GpuInstanceProfile,
     MigMode,
     Nvml,
     NvmlError,
@@ -48,13 +46,6 @@ BOARDS = {
     "a30x4": (4, "NVIDIA A30", "Ampere", (8, 0), 24576, 5),
     "l40sx4": (4, "NVIDIA L40S", "Ada Lovelace", (8, 9), 46068, 0),
 }
-
-
-class OldDriver(SimulatedNvml):
-    """A driver that does not name profiles."""
-
-    def gpu_instance_profile(self, device: DeviceHandle, constant: int) -> GpuInstanceProfile:
-        return replace(super().gpu_instance_profile(device, constant), name="")
 
 
 def read(node: TestNode, make: Callable[[Path], Nvml] = SimulatedNvml) -> Inventory:
@@ -418,25 +409,6 @@ def test_a_mig_device_without_a_uuid_is_a_problem_and_its_gpu_instance_is_known(
     gpu = read(node, Nameless).gpus[1]
     assert gpu.problems == ("nvmlDeviceGetUUID: NO_DATA, for the MIG device in GPU instance 7",)
     assert gpu.mig_instances == (MigInstance(7, 19, Placement(3, 1), ()),)
-
-
-def test_profiles_of_an_old_driver_are_named_by_their_figures(tmp_path: Path) -> None:
-    node = make_node(tmp_path, "h200x8-mig")
-    assert read(node, OldDriver).gpus[0].mig_profiles[2].name == "3g.71gb"
-    assert [profile.name for profile in read(node, OldDriver).gpus[0].mig_profiles] == [
-        profile.name for profile in read(node).gpus[0].mig_profiles
-    ]
-
-
-def test_without_memory_an_old_drivers_profiles_are_a_problem_of_that_gpu_alone(tmp_path: Path) -> None:
-    node = faulty(tmp_path, "a30x4-mig", Fault("nvmlDeviceGetMemoryInfo", gpu=0, code=Return.NOT_SUPPORTED))
-    first, second, *_ = read(node, OldDriver).gpus
-    assert first.mig_profiles == ()
-    assert first.problems == (
-        "nvmlDeviceGetMemoryInfo: NO_DATA (needed to name MIG profiles),"
-        " for profile 14, profile 5, profile 0, profile 21, profile 6",
-    )
-    assert "1g.6gb" in [profile.name for profile in second.mig_profiles]
 
 
 def test_an_unknown_cuda_version_is_left_out(tmp_path: Path) -> None:

@@ -235,13 +235,6 @@ def test_profiles_with_the_drivers_names(driver: Session) -> None:
     assert (second.constant, second.id, second.name, second.memory_mib) == (1, 14, "2g.20gb", 20096)
 
 
-@needs_compiler
-def test_an_old_driver_gives_profiles_without_names(old_driver: Session) -> None:
-    found = old_driver(profiles)
-    assert [profile.name for profile in found] == ["", ""]
-    assert [(profile.id, profile.slice_count, profile.ofa_engines) for profile in found] == [(19, 1, 5), (14, 2, 0)]
-
-
 def missing(nvml: NvmlLibrary) -> object:
     """A call, and a field of another, that an old driver lacks."""
     gpu = nvml.device_by_index(0)
