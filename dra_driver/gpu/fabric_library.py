@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,20 +113,13 @@ def version_of(structure: ctypes.Structure, number: int, size: int = 0) -> int:
     return (size or ctypes.sizeof(structure)) | number << 24
 
 
-@dataclass(frozen=True, slots=True)
-class FabricAddress:
-    """Where Fabric Manager listens: at the UNIX socket `socket`, or at `host` (`127.0.0.1`, `10.0.0.1:6666`)."""
-
-    socket: Path | None = None
-    host: str = ""
-
-
 class FabricLibrary(FabricManager):
-    """Fabric Manager at `address`, with the library below `driver_root`. `proc_root` and `sys_root` are where /proc and
-    /sys are mounted. Used by one thread at a time, except for `identity`.
+    """Fabric Manager with the library below `driver_root`. It listens at `address`, which is the path of a UNIX socket
+    or a host (`127.0.0.1`, `10.0.0.1:6666`). `proc_root` and `sys_root` are where /proc and /sys are mounted. Used by
+    one thread at a time, except for `identity`.
     """
 
-    def __init__(self, driver_root: Path, address: FabricAddress, proc_root: Path, sys_root: Path) -> None:
+    def __init__(self, driver_root: Path, address: Path | str, proc_root: Path, sys_root: Path) -> None:
         self._driver_root = driver_root
         self.address = address
         self._devices = proc_root / "driver/nvidia-nvswitch/devices"
@@ -140,10 +132,10 @@ class FabricLibrary(FabricManager):
     def identity(self) -> str:
         if find_library(self._driver_root, LIBRARY) is None:
             return ""
-        if self.address.socket is None:
-            return self.address.host
+        if isinstance(self.address, str):
+            return self.address
         try:
-            found = self.address.socket.stat()
+            found = self.address.stat()
         except OSError:
             return ""
         return f"{found.st_dev}-{found.st_ino}-{found.st_ctime_ns}"
@@ -208,9 +200,9 @@ class FabricLibrary(FabricManager):
     def _connected(self) -> Iterator[tuple[Any, ctypes.c_void_p]]:
         library, handle = self._load(), ctypes.c_void_p()
         params = ConnectParams()
-        params.address = os.fsencode(self.address.socket or self.address.host)
-        params.timeout_ms, params.is_unix_socket = CONNECT_MILLISECONDS, self.address.socket is not None
-        params.address_type = _INET if self.address.socket is None else _UNIX
+        params.address = os.fsencode(self.address)
+        params.timeout_ms, params.is_unix_socket = CONNECT_MILLISECONDS, isinstance(self.address, Path)
+        params.address_type = _UNIX if params.is_unix_socket else _INET
         params.version = version_of(params, 2)
         code = library.fmConnect(ctypes.byref(params), ctypes.byref(handle))
         if code == FabricCode.VERSION_MISMATCH:  # the library of an older driver

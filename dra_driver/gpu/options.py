@@ -80,7 +80,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 def _installed(host_root: Path, container_root: Path, address: str | None, socket: Path | None) -> Hardware:
-    from .fabric_library import SOCKET, FabricAddress, FabricLibrary
+    from .fabric_library import SOCKET, FabricLibrary
     from .nvml_library import NvmlLibrary, find_library
 
     root = container_root if container_root.is_dir() else host_root
@@ -89,7 +89,7 @@ def _installed(host_root: Path, container_root: Path, address: str | None, socke
     machine_root = root if host_root == Path("/") else _INIT_ROOT
     if address is None:
         address = os.environ.get(_FABRIC_ADDRESS)  # click does not tell an empty variable from none
-    fabric = FabricAddress(socket or root / SOCKET) if address is None else FabricAddress(host=address or _LOOPBACK)
+    fabric = socket or root / SOCKET if address is None else address or _LOOPBACK
     return Hardware(
         lambda: NvmlLibrary(library_root),
         root,

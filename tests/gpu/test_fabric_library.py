@@ -10,7 +10,7 @@ import pytest
 
 from dra_driver.gpu import fabric_library
 from dra_driver.gpu.fabric import FabricCode, FabricError, Partition
-from dra_driver.gpu.fabric_library import LIBRARY, FabricAddress, FabricLibrary, version_of
+from dra_driver.gpu.fabric_library import LIBRARY, FabricLibrary, version_of
 from tests.gpu.stub import COMPILER, needs_compiler
 
 STUB = Path(__file__).with_name("nvfm_stub.c")
@@ -48,7 +48,7 @@ class Node:
         (root / "usr/lib64").mkdir(parents=True)
         self.defines = defines
         self.install()
-        self.manager = FabricLibrary(root, FabricAddress(self.socket), root / "proc", root / "sys")
+        self.manager = FabricLibrary(root, self.socket, root / "proc", root / "sys")
 
     def install(self) -> None:
         """Install the library, in place of an earlier one."""
@@ -126,7 +126,7 @@ def test_the_socket_tells_whether_there_is_a_fabric_manager_and_whether_it_is_an
     node.socket.unlink()
     assert node.manager.identity == ""
     assert refusal(node.manager.supported_partitions) is FabricCode.CONNECTION_NOT_VALID
-    remote = FabricLibrary(node.root, FabricAddress(host="10.0.0.1"), node.root, node.root)
+    remote = FabricLibrary(node.root, "10.0.0.1", node.root, node.root)
     assert remote.identity == "10.0.0.1"
     (node.root / "usr/lib64" / LIBRARY).unlink()
     assert remote.identity == node.manager.identity == ""
@@ -144,5 +144,5 @@ def test_the_socket_tells_whether_there_is_a_fabric_manager_and_whether_it_is_an
 def test_switches_are_on_the_pci_bus_or_behind_a_bridge(tmp_path: Path, file: str, content: bytes, there: bool) -> None:
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_bytes(content)
-    manager = FabricLibrary(tmp_path, FabricAddress(tmp_path / "socket"), tmp_path / "proc", tmp_path / "sys")
+    manager = FabricLibrary(tmp_path, tmp_path / "socket", tmp_path / "proc", tmp_path / "sys")
     assert manager.has_switches() is there
