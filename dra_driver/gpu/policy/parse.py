@@ -69,7 +69,7 @@ def parse_policy(text: str, source: str = "policy") -> NodePolicy:
     """Read a policy from a text. `source` names the text in errors. Raises PolicyError."""
     try:
         value = load(text)
-        return _policy(Fields({} if value is None else value))
+        return Fields({} if value is None else value).decoded_by(_policy)
     except ParseError as error:
         raise PolicyError(f"{source}:{error}") from None
     except DecodeError as error:
@@ -77,14 +77,11 @@ def parse_policy(text: str, source: str = "policy") -> NodePolicy:
 
 
 def _policy(fields: Fields) -> NodePolicy:
-    health = fields.object("health")
-    policy = NodePolicy(
-        rules=fields.objects("gpus", _rule),
-        health=HealthPolicy() if health is None else _health(health),
+    return NodePolicy(
+        rules=fields.decode_all("gpus", _rule),
+        health=fields.decode_one("health", _health) or HealthPolicy(),
         list_type_attributes=fields.flag("listTypeAttributes"),
     )
-    fields.finish()
-    return policy
 
 
 def _rule(fields: Fields) -> GpuRule:
@@ -107,7 +104,6 @@ def _rule(fields: Fields) -> GpuRule:
         additional_devices=_additional(fields),
     )
     match.finish()
-    fields.finish()
     return rule
 
 
@@ -122,15 +118,13 @@ def _additional(fields: Fields) -> tuple[AdditionalDevice, ...] | None:
 
 def _health(fields: Fields) -> HealthPolicy:
     usual = HealthPolicy()
-    policy = HealthPolicy(
+    return HealthPolicy(
         application_xids=frozenset(_integers(fields, "applicationXIDs", 1)),
         effect=_word(fields, "effect", TaintEffect) or usual.effect,
         withdraw_after=_seconds(fields, "withdrawAfterSeconds", usual.withdraw_after) or 0.0,
         clear_after=_seconds(fields, "clearAfterSeconds", usual.clear_after),
         quiet_after=_seconds(fields, "quietAfterSeconds", usual.quiet_after) or 0.0,
     )
-    fields.finish()
-    return policy
 
 
 def _flag(fields: Fields, field: str) -> bool | None:
@@ -213,9 +207,6 @@ def _address(fields: Fields, text: str, index: int) -> str:
     return f"{int(match['domain'], 16):04x}:{match['rest'].lower()}"
 
 
-_Version = tuple[int, int, int, int]
-
-
 class PolicyFile:
     """The policy of one node, from a file. May be used by several threads.
 
@@ -227,7 +218,7 @@ class PolicyFile:
         self._path = path
         self._node_name = node_name
         self._lock = threading.Lock()
-        self._version: _Version | None = None
+        self._version: tuple[int, ...] | None = None
         self._policy: NodePolicy | None = None
         self._problem: str | None = None
 
@@ -246,7 +237,7 @@ class PolicyFile:
                 raise PolicyError(self._problem or "")
             return self._policy
 
-    def _look(self) -> _Version | None:
+    def _look(self) -> tuple[int, ...] | None:
         """A value that changes with the file's content. None if there is no file."""
         try:
             found = self._path.stat()
@@ -254,7 +245,7 @@ class PolicyFile:
             return None
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
-    def _read(self, version: _Version | None) -> None:
+    def _read(self, version: tuple[int, ...] | None) -> None:
         first = self._policy is None
         try:
             policy = load_policy(self._path).on_node(self._node_name)
