@@ -15,9 +15,10 @@ from dra_driver.allocation import Cluster
 from dra_driver.config import API_VERSION, DEVICE_TYPES, config_for, ineffective
 from dra_driver.dryrun.evaluate import refused_configs
 from dra_driver.dryrun.lint.catalog import Catalog, Origin
-from dra_driver.dryrun.lint.configs import CONFIG_INEFFECTIVE, CONFIG_INVALID, check_configs
+from dra_driver.dryrun.lint.configs import check_claim
+from dra_driver.dryrun.lint.finding import Rule
 from dra_driver.dryrun.lint.source import Positions, Source
-from dra_driver.dryrun.lint.subject import Context, Subject, subject_of
+from dra_driver.dryrun.lint.subject import Context, subject_of
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.simulation.board import boards
 from dra_driver.resource import Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
@@ -124,8 +125,9 @@ def agree(parameters: JSON) -> None:
     value = claim_value(parameters)
     claim = decode_claim(value, V1)
     refused = problems("ResourceClaim", "CREATE", value, {})
-    linted = list(check_configs(subject(value), CONTEXT))
-    invalid = [f"{one.path}: {one.message}" for one in linted if one.rule is CONFIG_INVALID]
+    spec = subject_of(Source("claims.yaml", value, NOWHERE)).claim
+    linted = list(check_claim(spec, CONTEXT)) if spec is not None else []
+    invalid = [f"{one.path}: {one.message}" for one in linted if one.rule is Rule.INVALID_CONFIG]
     assert refused == invalid[:1]
     if refused:
         assert refused[0].startswith(PLACE)
@@ -135,7 +137,7 @@ def agree(parameters: JSON) -> None:
     config = config_for(claim.allocation.results[0], KINDS[kind], claim).config  # type: ignore[union-attr]
     told = [str(one)] if (one := ineffective(config, PLACE)) is not None else []
     assert warnings("ResourceClaim", "CREATE", value, {}) == told
-    assert [f"{one.path}: {one.message}" for one in linted if one.rule is CONFIG_INEFFECTIVE] == told
+    assert [f"{one.path}: {one.message}" for one in linted if one.rule is Rule.CONFIG_WITHOUT_EFFECT] == told
     assert said_by_dry_run(claim, kind) == []
     said = said_by_prepare(claim, found(kind))
     assert not said or (said.startswith(PLACE) and FOR_NO_DEVICE in said)
@@ -165,11 +167,6 @@ def claim_value(parameters: JSON) -> JSON:
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "c"}}], "config": [config]}},
         "status": {"allocation": allocation},
     }
-
-
-def subject(value: JSON) -> Subject:
-    """The claim as lint has it."""
-    return subject_of(Source("claims.yaml", value, NOWHERE))
 
 
 def said_by_prepare(claim: ResourceClaim, device: Found) -> str:

@@ -8,41 +8,40 @@ from typing import Final
 
 from ...resource import DeviceClass
 from ...resource.codec import Decoded
-from . import claims, configs, domains, form, pods, selectors, source
+from . import claims, configs, domains, form, pods, selectors
 from .catalog import Catalog, Origin
 from .domains import is_domain, made_templates
-from .finding import Issue, LintFinding, Rule
+from .finding import Issue, LintFinding
 from .pods import is_workload
 from .source import Reading
-from .subject import Context, Subject, is_device_api, subject_of
+from .subject import ClaimSpec, Context, Requirement, Subject, is_device_api, subject_of
 
-Check = Callable[[Subject, Context], Iterator[Issue]]
-
-RULES: Final[tuple[Rule, ...]] = tuple(
-    rule for module in (source, form, claims, configs, domains, selectors, pods) for rule in module.RULES
-)
-"""Every rule, in the order of the documentation."""
-
-_OF_FORM: Final[tuple[Check, ...]] = (
+_OF_FORM: Final[tuple[Callable[[Subject, Context], Iterator[Issue]], ...]] = (
     form.check_version,
     form.check_form,
     form.check_identity,
     form.check_gates,
 )
 """Checks of the text of the file: versions, kinds and fields."""
-_OF_MEANING: Final[tuple[Check, ...]] = (
+_OF_OBJECT: Final[tuple[Callable[[Subject, Context], Iterator[Issue]], ...]] = (
     domains.check_domains,
     form.check_slice,
-    claims.check_names,
-    claims.check_requests,
-    claims.check_extended_resource,
-    claims.check_limits,
-    claims.check_constraints,
-    configs.check_configs,
-    domains.check_channels,
-    selectors.check_classes,
-    selectors.check_selectors,
+    claims.check_name,
     pods.check_pods,
+)
+_OF_CLASS: Final[tuple[Callable[[DeviceClass, Context], Iterator[Issue]], ...]] = (
+    claims.check_class,
+    configs.check_class,
+    selectors.check_class,
+)
+_OF_CLAIM: Final[tuple[Callable[[ClaimSpec, Context], Iterator[Issue]], ...]] = (
+    claims.check_claim,
+    configs.check_claim,
+    domains.check_channels,
+)
+_OF_REQUEST: Final[tuple[Callable[[Requirement, Context], Iterator[Issue]], ...]] = (
+    claims.check_request,
+    selectors.check_request,
 )
 
 
@@ -93,9 +92,26 @@ def check(
 
 def _findings(subject: Subject, context: Context) -> Iterator[LintFinding]:
     issues = [issue for one in _OF_FORM for issue in one(subject, context)]
-    issues += [issue for one in _OF_MEANING for issue in one(subject, context) if subject.is_news(issue)]
+    issues += [issue for issue in _of_meaning(subject, context) if subject.is_news(issue)]
     yield from subject.source.duplicate_keys()
     yield from (subject.source.finding(issue) for issue in issues)
+
+
+def _of_meaning(subject: Subject, context: Context) -> Iterator[Issue]:
+    """The issues of an object, and if it is a class, a claim or a template, of what it consists of."""
+    for of_object in _OF_OBJECT:
+        yield from of_object(subject, context)
+    if isinstance(subject.decoded, DeviceClass):
+        for of_class in _OF_CLASS:
+            yield from of_class(subject.decoded, context)
+    claim = subject.claim
+    if claim is None:
+        return
+    for of_claim in _OF_CLAIM:
+        yield from of_claim(claim, context)
+    for requirement in claim.requirements():
+        for of_request in _OF_REQUEST:
+            yield from of_request(requirement, context)
 
 
 def _is_checked(subject: Subject) -> bool:

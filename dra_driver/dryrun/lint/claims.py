@@ -2,8 +2,8 @@
 """Requests and constraints of claims, as kube-apiserver validates them: names, counts, limits, tolerations."""
 
 import difflib
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from ...resource import (
     ALL,
@@ -11,82 +11,83 @@ from ...resource import (
     DeviceClass,
     DeviceConstraint,
     DeviceRequirements,
-    OpaqueConfiguration,
     TaintEffect,
     limits,
 )
 from ...resource.names import is_driver_name, is_label, is_label_key, is_label_value, is_qualified_name, is_subdomain
 from .catalog import Known
-from .finding import Issue, Rule, error, warning
-from .subject import STAND_IN, ClaimSpec, Context, Subject, is_device_api
+from .finding import Issue, Rule
+from .subject import STAND_IN, ClaimSpec, Context, Requirement, Subject
 
-INVALID_NAME = error("invalid-name", "An object, class, request or alternative has a name that Kubernetes refuses.")
-DUPLICATE_NAME = error("duplicate-name", "Two requests, or two alternatives of one, have the same name.")
-INVALID_COUNT = error("invalid-count", "A request's count and allocation mode do not go together.")
-ZERO_COUNT = warning("zero-count", "The API server changes a count of 0 to 1.")
-INVALID_TOLERATION = error("invalid-toleration", "The API server refuses a toleration.")
-TOO_MANY = error("too-many", "A list is longer than the API server accepts, or a claim asks for too many devices.")
-TOO_LARGE = error("too-large", "Opaque parameters are larger than the API server accepts.")
-CONSTRAINT_REQUEST = error("constraint-names-no-request", "A constraint names a request that the claim does not have.")
-CONSTRAINT_ATTRIBUTE = error("constraint-attribute", "A constraint has not exactly one well-formed attribute.")
-CONSTRAINT_UNMET = warning("constraint-never-met", "No known device that a request selects has the attribute.")
-RULES = (
-    INVALID_NAME,
-    DUPLICATE_NAME,
-    INVALID_COUNT,
-    ZERO_COUNT,
-    INVALID_TOLERATION,
-    TOO_MANY,
-    TOO_LARGE,
-    CONSTRAINT_REQUEST,
-    CONSTRAINT_ATTRIBUTE,
-    CONSTRAINT_UNMET,
-)
+_TOLERATIONS: Final = 16
 
 
-def check_names(subject: Subject, context: Context) -> Iterator[Issue]:
-    """Check the names of the object and of its requests."""
-    source = subject.source
-    if not is_device_api(source) or subject.form is None:
+def check_name(subject: Subject, context: Context) -> Iterator[Issue]:
+    """Check the name of an object of resource.k8s.io."""
+    metadata = subject.source.metadata
+    if subject.form is None:
         return
-    if "name" in source.metadata:
-        if not is_subdomain(source.name):
-            yield Issue(INVALID_NAME, "metadata.name", not_a_subdomain(source.metadata["name"]))
-    elif not source.metadata.get("generateName"):
-        yield Issue(INVALID_NAME, "metadata", "the object has no name: set metadata.name")
-    claim = subject.claim
-    if claim is None:
-        return
-    requests = claim.devices.requests
-    yield from _names(((f"{claim.path}.requests[{index}]", one.name) for index, one in enumerate(requests)))
-    for index, request in enumerate(requests):
-        path = f"{claim.path}.requests[{index}].firstAvailable"
-        yield from _names((f"{path}[{number}]", one.name) for number, one in enumerate(request.first_available))
-    for one in claim.requirements():
-        if not is_subdomain(one.value.device_class_name):
-            yield Issue(INVALID_NAME, f"{one.path}.deviceClassName", not_a_subdomain(one.value.device_class_name))
+    if "name" in metadata:
+        if not is_subdomain(subject.source.name):
+            yield Issue(Rule.INVALID_NAME, "metadata.name", not_a_subdomain(metadata["name"]))
+    elif not metadata.get("generateName"):
+        yield Issue(Rule.INVALID_NAME, "metadata", "the object has no name: set metadata.name")
 
 
-def check_requests(subject: Subject, context: Context) -> Iterator[Issue]:
-    """Check counts, modes, capacity keys and tolerations."""
-    claim = subject.claim
-    for one in claim.requirements() if claim is not None else ():
-        yield from _count(one.value, one.path)
-        yield from _tolerations(one.value, f"{one.path}.tolerations")
-        for key in one.value.capacity_requests:
-            if not is_qualified_name(key):
-                problem = f"{key!r} is not an identifier, optionally after a domain and a slash"
-                yield Issue(INVALID_NAME, f"{one.path}.capacity.requests[{key}]", problem)
-
-
-def check_extended_resource(subject: Subject, context: Context) -> Iterator[Issue]:
-    """Check the extended resource name of a class."""
-    if isinstance(subject.decoded, DeviceClass) and subject.decoded.extended_resource_name:
-        name = subject.decoded.extended_resource_name
+def check_class(one: DeviceClass, context: Context) -> Iterator[Issue]:
+    """Check the extended resource name of a class, and the lengths of its lists."""
+    yield from _length("spec.selectors", one.selectors, limits.SELECTORS_PER_LIST)
+    yield from _length("spec.config", one.config, limits.CONFIGS_PER_CLAIM)
+    if name := one.extended_resource_name:
         domain, slash, _ = name.partition("/")
         if not slash or not is_label_key(name) or f".{domain}".endswith(".kubernetes.io"):
             problem = f"{name!r} is not an extended resource: use DOMAIN/NAME with a domain outside of kubernetes.io"
-            yield Issue(INVALID_NAME, "spec.extendedResourceName", problem)
+            yield Issue(Rule.INVALID_NAME, "spec.extendedResourceName", problem)
+
+
+def check_claim(claim: ClaimSpec, context: Context) -> Iterator[Issue]:
+    """Check the names of requests, the lengths of lists, the number of devices, and the constraints."""
+    devices, path = claim.devices, f"{claim.path}.requests"
+    yield from _names((f"{path}[{index}]", one.name) for index, one in enumerate(devices.requests))
+    yield from _length(path, devices.requests, limits.REQUESTS_PER_CLAIM)
+    yield from _length(f"{claim.path}.constraints", devices.constraints, limits.CONSTRAINTS_PER_CLAIM)
+    yield from _length(f"{claim.path}.config", devices.config, limits.CONFIGS_PER_CLAIM)
+    least = 0
+    for index, request in enumerate(devices.requests):
+        place, alternatives = f"{path}[{index}].firstAvailable", request.first_available
+        yield from _names((f"{place}[{number}]", one.name) for number, one in enumerate(alternatives))
+        yield from _length(place, alternatives, limits.ALTERNATIVES_PER_REQUEST)
+        choices = [request.exactly] if request.exactly is not None else []
+        choices += [one.requirements for one in alternatives]
+        least += min((max(one.count, 1) for one in choices), default=0)
+    if least > (most := limits.RESULTS_PER_CLAIM):
+        problem = f"the claim asks for at least {least} devices, it can be given {most}: use several claims"
+        yield Issue(Rule.TOO_MANY, path, problem)
+    for index, constraint in enumerate(devices.constraints):
+        place = f"{claim.path}.constraints[{index}]"
+        yield from request_names(claim, constraint.requests, f"{place}.requests", Rule.CONSTRAINT_NAMES_NO_REQUEST)
+        malformed = list(_form(constraint, place))
+        yield from malformed or _unmet(claim, constraint, place, context)
+
+
+def check_request(one: Requirement, context: Context) -> Iterator[Issue]:
+    """Check the class name, the count and mode, the capacity keys, and the lists of a request."""
+    wanted, path = one.value, one.path
+    if not is_subdomain(wanted.device_class_name):
+        yield Issue(Rule.INVALID_NAME, f"{path}.deviceClassName", not_a_subdomain(wanted.device_class_name))
+    yield from _count(wanted, path)
+    yield from _tolerations(wanted, f"{path}.tolerations")
+    yield from _length(f"{path}.selectors", wanted.selectors, limits.SELECTORS_PER_LIST)
+    yield from _length(f"{path}.tolerations", wanted.tolerations, _TOLERATIONS)
+    for key in wanted.capacity_requests:
+        if not is_qualified_name(key):
+            problem = f"{key!r} is not an identifier, optionally after a domain and a slash"
+            yield Issue(Rule.INVALID_NAME, f"{path}.capacity.requests[{key}]", problem)
+
+
+def _length(path: str, entries: Sequence[object], most: int) -> Iterator[Issue]:
+    if len(entries) > most:
+        yield Issue(Rule.TOO_MANY, path, f"has {len(entries)} entries, at most {most} are accepted")
 
 
 def _names(named: Iterable[tuple[str, str]]) -> Iterator[Issue]:
@@ -94,9 +95,9 @@ def _names(named: Iterable[tuple[str, str]]) -> Iterator[Issue]:
     for path, name in named:
         if not is_label(name):
             problem = f"{name!r} is not a DNS label: use at most 63 lowercase letters, digits and inner hyphens"
-            yield Issue(INVALID_NAME, f"{path}.name", problem)
+            yield Issue(Rule.INVALID_NAME, f"{path}.name", problem)
         if name in seen:
-            yield Issue(DUPLICATE_NAME, f"{path}.name", f"{name!r} is used twice: rename one")
+            yield Issue(Rule.DUPLICATE_NAME, f"{path}.name", f"{name!r} is used twice: rename one")
         seen.add(name)
 
 
@@ -104,103 +105,38 @@ def _count(wanted: DeviceRequirements, path: str) -> Iterator[Issue]:
     if wanted.allocation_mode == ALL:
         if wanted.count:
             problem = f"count {wanted.count} does not go with allocationMode {ALL}: remove one of them"
-            yield Issue(INVALID_COUNT, f"{path}.count", problem)
+            yield Issue(Rule.INVALID_COUNT, f"{path}.count", problem)
     elif wanted.allocation_mode != EXACT_COUNT:
         problem = f"must be {EXACT_COUNT} or {ALL}, not {wanted.allocation_mode!r}"
-        yield Issue(INVALID_COUNT, f"{path}.allocationMode", problem)
+        yield Issue(Rule.INVALID_COUNT, f"{path}.allocationMode", problem)
     elif wanted.count < 0:
-        yield Issue(INVALID_COUNT, f"{path}.count", f"must be at least 1, not {wanted.count}")
+        yield Issue(Rule.INVALID_COUNT, f"{path}.count", f"must be at least 1, not {wanted.count}")
     elif wanted.count == 0:
         problem = "0 is taken as 1: say 1, or remove the request if no device is wanted"
-        yield Issue(ZERO_COUNT, f"{path}.count", problem)
+        yield Issue(Rule.ZERO_COUNT, f"{path}.count", problem)
 
 
 def _tolerations(wanted: DeviceRequirements, path: str) -> Iterator[Issue]:
     for index, one in enumerate(wanted.tolerations):
         place = f"{path}[{index}]"
         if one.key and not is_label_key(one.key):
-            yield Issue(INVALID_TOLERATION, f"{place}.key", f"{one.key!r} is not the key of a taint")
+            yield Issue(Rule.INVALID_TOLERATION, f"{place}.key", f"{one.key!r} is not the key of a taint")
         if one.operator not in ("Equal", "Exists"):
             problem = f"must be Equal or Exists, not {one.operator!r}"
-            yield Issue(INVALID_TOLERATION, f"{place}.operator", problem)
+            yield Issue(Rule.INVALID_TOLERATION, f"{place}.operator", problem)
         elif one.operator == "Exists" and one.value:
             problem = "must be empty with operator Exists: remove it, or use operator Equal"
-            yield Issue(INVALID_TOLERATION, f"{place}.value", problem)
+            yield Issue(Rule.INVALID_TOLERATION, f"{place}.value", problem)
         elif not is_label_value(one.value):
-            yield Issue(INVALID_TOLERATION, f"{place}.value", f"{one.value!r} is not the value of a taint")
+            yield Issue(Rule.INVALID_TOLERATION, f"{place}.value", f"{one.value!r} is not the value of a taint")
         if one.effect and one.effect not in tuple(TaintEffect):
             problem = f"must be one of {', '.join(TaintEffect)}, not {one.effect!r}"
-            yield Issue(INVALID_TOLERATION, f"{place}.effect", problem)
+            yield Issue(Rule.INVALID_TOLERATION, f"{place}.effect", problem)
 
 
 def not_a_subdomain(name: object) -> str:
     """What is wrong with a name that Kubernetes refuses."""
     return f"{name!r} is not a DNS subdomain: use lower case letters, digits, and inner hyphens and dots"
-
-
-_TOLERATIONS = 16
-
-
-def check_limits(subject: Subject, context: Context) -> Iterator[Issue]:
-    """Check the lengths of lists and the sizes of configurations."""
-    claim, one = subject.claim, subject.decoded
-    lists: list[tuple[str, int, int]] = []
-    opaques: list[tuple[str, OpaqueConfiguration]] = []
-    if isinstance(one, DeviceClass):
-        lists = [
-            ("spec.selectors", len(one.selectors), limits.SELECTORS_PER_LIST),
-            ("spec.config", len(one.config), limits.CONFIGS_PER_CLAIM),
-        ]
-        opaques = [(f"spec.config[{index}]", opaque) for index, opaque in enumerate(one.config)]
-    elif claim is not None:
-        lists = list(_lists(claim))
-        opaques = [(path, opaque) for path, _, opaque in claim.configs()]
-        yield from _total(claim)
-    for path, length, most in lists:
-        if length > most:
-            yield Issue(TOO_MANY, path, f"has {length} entries, at most {most} are accepted")
-    most = limits.OPAQUE_PARAMETERS_BYTES
-    for path, opaque in opaques:
-        size = len(json.dumps(opaque.parameters, separators=(",", ":"), default=str).encode())
-        if size > most:
-            yield Issue(TOO_LARGE, f"{path}.opaque.parameters", f"has {size} bytes, at most {most} are accepted")
-
-
-def _lists(claim: ClaimSpec) -> Iterator[tuple[str, int, int]]:
-    devices = claim.devices
-    yield f"{claim.path}.requests", len(devices.requests), limits.REQUESTS_PER_CLAIM
-    yield f"{claim.path}.constraints", len(devices.constraints), limits.CONSTRAINTS_PER_CLAIM
-    yield f"{claim.path}.config", len(devices.config), limits.CONFIGS_PER_CLAIM
-    for index, request in enumerate(devices.requests):
-        path = f"{claim.path}.requests[{index}].firstAvailable"
-        yield path, len(request.first_available), limits.ALTERNATIVES_PER_REQUEST
-    for one in claim.requirements():
-        yield f"{one.path}.selectors", len(one.value.selectors), limits.SELECTORS_PER_LIST
-        yield f"{one.path}.tolerations", len(one.value.tolerations), _TOLERATIONS
-
-
-def _total(claim: ClaimSpec) -> Iterator[Issue]:
-    """Check the number of devices of the claim. Of each request, the smallest alternative counts."""
-    least = 0
-    for request in claim.devices.requests:
-        choices = [request.exactly] if request.exactly is not None else []
-        choices += [one.requirements for one in request.first_available]
-        least += min((max(one.count, 1) for one in choices), default=0)
-    if least > limits.RESULTS_PER_CLAIM:
-        most = limits.RESULTS_PER_CLAIM
-        problem = f"the claim asks for at least {least} devices, it can be given {most}: use several claims"
-        yield Issue(TOO_MANY, f"{claim.path}.requests", problem)
-
-
-def check_constraints(subject: Subject, context: Context) -> Iterator[Issue]:
-    """Check the constraints of a claim."""
-    claim = subject.claim
-    for index, constraint in enumerate(claim.devices.constraints if claim is not None else ()):
-        assert claim is not None
-        path = f"{claim.path}.constraints[{index}]"
-        yield from request_names(claim, constraint.requests, f"{path}.requests", CONSTRAINT_REQUEST)
-        malformed = list(_form(constraint, path))
-        yield from malformed or _unmet(claim, constraint, path, context)
 
 
 def request_names(claim: ClaimSpec, names: tuple[str, ...], path: str, rule: Rule) -> Iterator[Issue]:
@@ -220,12 +156,12 @@ def _form(constraint: DeviceConstraint, path: str) -> Iterator[Issue]:
     attributes = {"matchAttribute": constraint.match_attribute, "distinctAttribute": constraint.distinct_attribute}
     given = {field: name for field, name in attributes.items() if name is not None}
     if len(given) != 1:
-        yield Issue(CONSTRAINT_ATTRIBUTE, path, "must have exactly one of matchAttribute and distinctAttribute")
+        yield Issue(Rule.CONSTRAINT_ATTRIBUTE, path, "must have exactly one of matchAttribute and distinctAttribute")
     for field, name in given.items():
         domain, slash, _ = name.partition("/")
         if not slash or not is_qualified_name(name) or not is_driver_name(domain):
             problem = f"{name!r} must be DOMAIN/ATTRIBUTE, such as gpu.nvidia.com/parentUUID"
-            yield Issue(CONSTRAINT_ATTRIBUTE, f"{path}.{field}", problem)
+            yield Issue(Rule.CONSTRAINT_ATTRIBUTE, f"{path}.{field}", problem)
 
 
 def _unmet(claim: ClaimSpec, constraint: DeviceConstraint, path: str, context: Context) -> Iterator[Issue]:
@@ -244,7 +180,7 @@ def _unmet(claim: ClaimSpec, constraint: DeviceConstraint, path: str, context: C
         close = difflib.get_close_matches(name.rpartition("/")[2].lower(), known, n=1)
         hint = f"; did you mean {known[close[0]]!r}?" if close else ""
         yield Issue(
-            CONSTRAINT_UNMET,
+            Rule.CONSTRAINT_NEVER_MET,
             f"{path}.{field}",
             f"none of the {len(candidates)} known devices that request {one.name!r} selects has"
             f" attribute {name!r}: no device will do{hint}",

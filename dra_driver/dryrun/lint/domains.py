@@ -11,16 +11,10 @@ from ...computedomains.names import CHANNEL_CLASS, COMPUTE_DOMAINS
 from ...computedomains.objects import ComputeDomain, decode_domain
 from ...resource.names import is_subdomain
 from ..domains import KIND, template_of
-from .claims import INVALID_NAME, not_a_subdomain
-from .finding import Issue, error, warning
-from .form import SCHEMA, UNKNOWN_FIELD
+from .claims import not_a_subdomain
+from .finding import Issue, Rule
 from .source import Source
-from .subject import STAND_IN, Context, Form, Subject, decode_all, is_unknown_field, subject_of
-
-TEMPLATE_TAKEN = error("domain-template-taken", "Another object has the name of a ComputeDomain's claim template.")
-NUM_NODES = warning("domain-num-nodes", "A ComputeDomain has the field numNodes, which is deprecated.")
-NO_DOMAIN = error("channel-without-domain", "A request for a channel has no configuration with its ComputeDomain.")
-RULES = (TEMPLATE_TAKEN, NUM_NODES, NO_DOMAIN)
+from .subject import STAND_IN, ClaimSpec, Context, Form, Subject, decode_all, is_unknown_field, subject_of
 
 _NAME: Final = "spec.channel.resourceClaimTemplate.name"
 _GROUP: Final = COMPUTE_DOMAINS.api_version.partition("/")[0]
@@ -46,19 +40,23 @@ def check_domains(subject: Subject, context: Context) -> Iterator[Issue]:
     if not is_domain(subject.source):
         return
     if subject.source.api_version != COMPUTE_DOMAINS.api_version:
-        yield Issue(SCHEMA, "apiVersion", f"must be {COMPUTE_DOMAINS.api_version}")
+        yield Issue(Rule.SCHEMA, "apiVersion", f"must be {COMPUTE_DOMAINS.api_version}")
     form = _form(subject.source)
     for problem in form.errors:
-        yield Issue(UNKNOWN_FIELD if is_unknown_field(problem) else SCHEMA, problem.path, problem.problem)
+        yield Issue(Rule.UNKNOWN_FIELD if is_unknown_field(problem) else Rule.SCHEMA, problem.path, problem.problem)
     domain = form.decoded
     if domain is None:
         return
     if domain.num_nodes:
-        yield Issue(NUM_NODES, "spec.numNodes", "is deprecated, and no pod waits for this number of nodes: remove it")
+        yield Issue(
+            Rule.DOMAIN_NUM_NODES,
+            "spec.numNodes",
+            "is deprecated, and no pod waits for this number of nodes: remove it",
+        )
     if domain.template == STAND_IN:
         return
     if not is_subdomain(domain.template):
-        yield Issue(INVALID_NAME, _NAME, not_a_subdomain(domain.template))
+        yield Issue(Rule.INVALID_NAME, _NAME, not_a_subdomain(domain.template))
     yield from _taken(subject, domain, context)
 
 
@@ -69,26 +67,24 @@ def _taken(subject: Subject, domain: ComputeDomain, context: Context) -> Iterato
         other = _form(one.source).decoded if is_domain(one.source) else None
         if other is not None and other.template == domain.template and other.name != domain.name:
             problem = f"is also the template of ComputeDomain {other.name}: each ComputeDomain needs its own"
-            yield Issue(TEMPLATE_TAKEN, _NAME, problem)
+            yield Issue(Rule.DOMAIN_TEMPLATE_TAKEN, _NAME, problem)
             return
     for one in near:
         classes = [each.value.device_class_name for each in one.claim.requirements()] if one.claim is not None else ()
         named = (one.source.kind, one.source.name) == ("ResourceClaimTemplate", domain.template)
         if named and CHANNEL_CLASS not in classes:
             problem = "is the name of a template among the files, which the controller does not replace"
-            yield Issue(TEMPLATE_TAKEN, _NAME, f"{problem}: choose another name")
+            yield Issue(Rule.DOMAIN_TEMPLATE_TAKEN, _NAME, f"{problem}: choose another name")
 
 
-def check_channels(subject: Subject, context: Context) -> Iterator[Issue]:
+def check_channels(claim: ClaimSpec, context: Context) -> Iterator[Issue]:
     """Check that requests for channels name a ComputeDomain."""
-    claim = subject.claim
-    for one in claim.requirements() if claim is not None else ():
-        if one.value.device_class_name != CHANNEL_CLASS or claim is None:
-            continue
-        names = [names for _, names, opaque in claim.configs() if opaque.driver == DRIVER]
-        if not any(not each or {one.name, one.name.partition("/")[0]} & set(each) for each in names):
+    configured = [names for _, names, opaque in claim.configs() if opaque.driver == DRIVER]
+    for one in claim.requirements():
+        named = (not names or {one.name, one.name.partition("/")[0]} & set(names) for names in configured)
+        if one.value.device_class_name == CHANNEL_CLASS and not any(named):
             problem = "has no ComputeDomainChannelConfig: use the claim template that a ComputeDomain names"
-            yield Issue(NO_DOMAIN, one.path, f"request {one.name!r} {problem}")
+            yield Issue(Rule.CHANNEL_WITHOUT_DOMAIN, one.path, f"request {one.name!r} {problem}")
 
 
 def _form(source: Source) -> Form[ComputeDomain]:

@@ -10,46 +10,37 @@ from collections.abc import Iterator, Sequence
 from ...cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, compile_selector
 from ...resource import Device, DeviceClass, Quantity
 from .catalog import Catalog, Known, SelectorStep
-from .finding import Issue, error, warning
-from .subject import Context, Requirement, Subject
-
-UNKNOWN_CLASS = warning("unknown-class", "The DeviceClass is neither among the files nor one of the known ones.")
-CAPACITY_UNMET = warning("capacity-never-met", "No known device that a request selects has the capacity it asks for.")
-REFUSED = error("selector-refused", "The API server refuses the expression: it is wrong, too long or too complex.")
-FAILS = error("selector-fails", "The expression has no answer for some devices; the scheduler then gives up the pod.")
-NEVER_TRUE = warning("selector-never-true", "The selector is true for no known device.")
-UNKNOWN_NAME = warning("unknown-attribute", "The expression asks for an attribute or capacity that no device has.")
-OTHER_DRIVERS = error("class-without-driver", "A class's selector fails on devices of other drivers.")
-RULES = (
-    UNKNOWN_CLASS,
-    CAPACITY_UNMET,
-    REFUSED,
-    FAILS,
-    NEVER_TRUE,
-    UNKNOWN_NAME,
-    OTHER_DRIVERS,
-)
-
+from .finding import Issue, Rule
+from .subject import Context, Requirement
 
 _CLOSE = 0.85
 """The likeness of a misspelt name. Classes of different NVIDIA drivers have half of their names in common."""
+_VALUES = 6
+_FOREIGN = Known("another-driver.example.com", "pool", Device("device"))
+"""A device of another driver."""
 
 
-def check_classes(subject: Subject, context: Context) -> Iterator[Issue]:
-    """Check that the classes and capacities exist that the requests of a claim name."""
-    claim = subject.claim
-    for one in claim.requirements() if claim is not None else ():
-        yield from _class(one, context)
-        yield from _capacity(one, context)
+def check_class(one: DeviceClass, context: Context) -> Iterator[Issue]:
+    """Check the selectors of a class."""
+    catalog = context.catalog
+    yield from _expressions("spec", one.selectors, context)
+    others = list(_other_drivers(catalog.narrow(one.selectors, (_FOREIGN,))))
+    yield from others
+    if catalog.devices and not others and not catalog.is_foreign(one):  # some known devices are of another driver
+        yield from _answers("spec", catalog.narrow(one.selectors, catalog.devices), None, catalog)
 
 
-def _class(one: Requirement, context: Context) -> Iterator[Issue]:
+def check_request(one: Requirement, context: Context) -> Iterator[Issue]:
+    """Check that the class and the capacities exist that a request names, and its selectors."""
     name, known = one.value.device_class_name, context.catalog.classes
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)
         hint = f"did you mean {close[0]!r}?" if close else "pass its file too, or take devices from your cluster"
         problem = f"there is no DeviceClass {name!r} (known: {', '.join(sorted(known))}); {hint}"
-        yield Issue(UNKNOWN_CLASS, f"{one.path}.deviceClassName", problem)
+        yield Issue(Rule.UNKNOWN_CLASS, f"{one.path}.deviceClassName", problem)
+    yield from _capacity(one, context)
+    yield from _expressions(one.path, one.value.selectors, context)
+    yield from _answers(one.path, context.catalog.steps(one.value), name, context.catalog)
 
 
 def _capacity(one: Requirement, context: Context) -> Iterator[Issue]:
@@ -64,34 +55,12 @@ def _capacity(one: Requirement, context: Context) -> Iterator[Issue]:
         else:
             there = sorted({name for known in candidates for name in known.device.capacity})
             problem = f"none of the {len(candidates)} known devices has capacity {key!r} (there is {', '.join(there)})"
-        yield Issue(CAPACITY_UNMET, f"{one.path}.capacity.requests[{key}]", problem)
+        yield Issue(Rule.CAPACITY_NEVER_MET, f"{one.path}.capacity.requests[{key}]", problem)
 
 
 def _amount(known: Known, key: str) -> Quantity | None:
     capacity = known.device.capacity.get(key)
     return None if capacity is None else capacity.value
-
-
-_VALUES = 6
-_FOREIGN = Known("another-driver.example.com", "pool", Device("device"))
-"""A device of another driver."""
-
-
-def check_selectors(subject: Subject, context: Context) -> Iterator[Issue]:
-    """Check all selectors of a claim or class."""
-    catalog = context.catalog
-    if isinstance(subject.decoded, DeviceClass):
-        one = subject.decoded
-        yield from _expressions("spec", one.selectors, context)
-        others = list(_other_drivers(catalog.narrow(one.selectors, (_FOREIGN,))))
-        yield from others
-        if catalog.devices and not others and not catalog.is_foreign(one):  # some known devices are of another driver
-            yield from _answers("spec", catalog.narrow(one.selectors, catalog.devices), None, catalog)
-    claim = subject.claim
-    for requirement in claim.requirements() if claim is not None else ():
-        yield from _expressions(requirement.path, requirement.value.selectors, context)
-        name = requirement.value.device_class_name
-        yield from _answers(requirement.path, catalog.steps(requirement.value), name, catalog)
 
 
 def _expressions(path: str, expressions: Sequence[str], context: Context) -> Iterator[Issue]:
@@ -101,19 +70,24 @@ def _expressions(path: str, expressions: Sequence[str], context: Context) -> Ite
         place = _place(path, index)
         size = len(expression.encode())
         if size > MAX_BYTES:
-            yield Issue(REFUSED, place, f"is too long: {size} bytes, at most {MAX_BYTES} are accepted")
+            yield Issue(Rule.SELECTOR_REFUSED, place, f"is too long: {size} bytes, at most {MAX_BYTES} are accepted")
             continue
         try:
             cost = compile_selector(expression, environment).max_cost
         except CompileError as refusal:
             hints = context.catalog.mistakes(expression)
             for issue in refusal.issues or (refusal,):
-                yield Issue(REFUSED, place, f"does not compile: {'; '.join((issue.message, *hints))}", issue.offset)
+                yield Issue(
+                    Rule.SELECTOR_REFUSED,
+                    place,
+                    f"does not compile: {'; '.join((issue.message, *hints))}",
+                    issue.offset,
+                )
                 hints = []
             continue
         if cost > COST_LIMIT:
             problem = f"is too complex: it may cost {cost}, more than {COST_LIMIT}; use fewer loops and functions"
-            yield Issue(REFUSED, place, problem)
+            yield Issue(Rule.SELECTOR_REFUSED, place, problem)
 
 
 def _answers(path: str, steps: Sequence[SelectorStep], class_name: str | None, catalog: Catalog) -> Iterator[Issue]:
@@ -127,7 +101,7 @@ def _answers(path: str, steps: Sequence[SelectorStep], class_name: str | None, c
             continue
         unknown = step.selector.unknown_names(catalog.names_of(class_name))
         for name in unknown:
-            yield Issue(UNKNOWN_NAME, _place(path, index), name.message, name.offset)
+            yield Issue(Rule.UNKNOWN_ATTRIBUTE, _place(path, index), name.message, name.offset)
         if not step.after and not unknown:
             yield from _never(_place(path, index), step, whose, catalog, narrowed=index > 0)
 
@@ -142,7 +116,7 @@ def _failure(place: str, step: SelectorStep, whose: str, catalog: Catalog) -> Is
         if others and len(step.failed) == len(step.before):
             fix = f"; devices of class {others[0]} have it"
     return Issue(
-        FAILS,
+        Rule.SELECTOR_FAILS,
         place,
         f"fails on {count}, such as {known}, and one failure makes the scheduler give up the pod: {first.message}{fix}",
         first.offset,
@@ -159,7 +133,7 @@ def _never(place: str, step: SelectorStep, whose: str, catalog: Catalog, *, narr
     who = f"{len(step.before)} {whose} devices ({catalog.origin.where}){left}"
     offset = step.selector.expression.find(part)
     yield Issue(
-        NEVER_TRUE,
+        Rule.SELECTOR_NEVER_TRUE,
         place,
         f"is true for none of the {who}: {part} is false, {values or 'always'}",
         offset if offset >= 0 else None,
@@ -181,7 +155,7 @@ def _other_drivers(steps: Sequence[SelectorStep]) -> Iterator[Issue]:
     for index, step in enumerate(steps):
         for _, failure in step.failed:
             problem = "fails on devices of other drivers: begin with device.driver == 'NAME OF THE DRIVER' &&"
-            yield Issue(OTHER_DRIVERS, _place("spec", index), problem, failure.offset)
+            yield Issue(Rule.CLASS_WITHOUT_DRIVER, _place("spec", index), problem, failure.offset)
 
 
 def _place(path: str, index: int) -> str:

@@ -16,7 +16,7 @@ import yaml
 from ...parsing import Loader, ParseError, decode_text, nodes, placed
 from ...resource.codec import json_type
 from ..documents import JSON, files_of, name_of, read_bytes
-from .finding import Issue, LintFinding, Rule, error
+from .finding import Issue, LintFinding, Rule
 
 Steps = tuple[str | int, ...]
 
@@ -165,14 +165,6 @@ def _width(text: str, column: int, style: str | None) -> int:
     return 2 if (style == "'" and pair == "''") or (style == '"' and pair[:1] == "\\" and len(pair) == 2) else 1
 
 
-UNREADABLE = error("unreadable", "The file cannot be read, or is not YAML or JSON.")
-DUPLICATE_KEY = error("duplicate-key", "A key occurs twice. The API server refuses that.")
-NOT_AN_OBJECT = error(
-    "not-an-object",
-    "An object is no mapping, a List has no list of items, or an object of resource.k8s.io lacks its apiVersion.",
-)
-RULES = (UNREADABLE, DUPLICATE_KEY, NOT_AN_OBJECT)
-
 _REQUEST = re.compile(r"\brequests\[\d+\]")
 _DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
 _LISTS = {"List", *(f"{kind}List" for kind in _DEVICE_KINDS)}
@@ -215,7 +207,7 @@ class Source:
         """Findings about keys that occur twice."""
         for key, place in duplicate_keys(self.positions.node):
             message = f"key {key!r} is there twice: remove one"
-            yield _finding(DUPLICATE_KEY, self.file, place.line, place.column, "", message)
+            yield _finding(Rule.DUPLICATE_KEY, self.file, place.line, place.column, "", message)
 
     def finding(self, issue: Issue) -> LintFinding:
         """The issue with its line and column. A request may be in the form of another version of the API."""
@@ -237,7 +229,7 @@ class Reading:
     @property
     def unreadable(self) -> bool:
         """Whether a file could not be used at all."""
-        return any(finding.rule == UNREADABLE.id for finding in self.findings)
+        return any(finding.rule == Rule.UNREADABLE.id for finding in self.findings)
 
 
 def read(paths: Iterable[str]) -> Reading:
@@ -272,9 +264,9 @@ def _read_file(file: str, *, named: bool) -> Iterator[Source | LintFinding]:
     try:
         text = decode_text(read_bytes(file))
     except IsADirectoryError:
-        yield _finding(UNREADABLE, name, 1, 1, "", "is a folder without .yaml, .yml and .json files")
+        yield _finding(Rule.UNREADABLE, name, 1, 1, "", "is a folder without .yaml, .yml and .json files")
     except OSError as problem:
-        yield _finding(UNREADABLE, name, 1, 1, "", f"cannot be read: {problem.strerror}")
+        yield _finding(Rule.UNREADABLE, name, 1, 1, "", f"cannot be read: {problem.strerror}")
     except ParseError as problem:
         yield _unreadable(name, problem)
     else:
@@ -303,7 +295,7 @@ def _documents(text: str, file: str, *, named: bool) -> Iterator[Source | LintFi
         if named and not _may_be_objects(value):
             place = node.start_mark
             problem = f"a Kubernetes object is a mapping, not {json_type(value)}"
-            yield _finding(NOT_AN_OBJECT, file, place.line + 1, place.column + 1, "", problem)
+            yield _finding(Rule.NOT_AN_OBJECT, file, place.line + 1, place.column + 1, "", problem)
         yield from _objects(value, Positions(node, lines), file)
 
 
@@ -317,7 +309,7 @@ def _may_be_objects(value: object) -> bool:
 
 
 def _unreadable(file: str, problem: ParseError) -> LintFinding:
-    return _finding(UNREADABLE, file, problem.line, problem.column, "", problem.problem)
+    return _finding(Rule.UNREADABLE, file, problem.line, problem.column, "", problem.problem)
 
 
 def _is_json(text: str) -> bool:
@@ -336,13 +328,13 @@ def _objects(value: Any, positions: Positions, file: str) -> Iterator[Source | L
         if value["kind"] in _DEVICE_KINDS:
             place = positions.of(("apiVersion",))
             problem = f"a {value['kind']} needs an apiVersion: set apiVersion: resource.k8s.io/v1"
-            yield _finding(NOT_AN_OBJECT, file, place.line, place.column, "apiVersion", problem)
+            yield _finding(Rule.NOT_AN_OBJECT, file, place.line, place.column, "apiVersion", problem)
         return
     items = value.get("items")
     if value["kind"] in _LISTS and not isinstance(items, list | None):
         place = positions.of(("items",))
         yield _finding(
-            NOT_AN_OBJECT, file, place.line, place.column, "items", f"must be a list, not {json_type(items)}"
+            Rule.NOT_AN_OBJECT, file, place.line, place.column, "items", f"must be a list, not {json_type(items)}"
         )
         return
     if not value["kind"].endswith("List") or not isinstance(items, list):
@@ -357,7 +349,7 @@ def _objects(value: Any, positions: Positions, file: str) -> Iterator[Source | L
         else:
             place = here.of(())
             problem = f"an item of a list must be an object, not {json_type(item)}"
-            yield _finding(NOT_AN_OBJECT, file, place.line, place.column, f"items[{index}]", problem)
+            yield _finding(Rule.NOT_AN_OBJECT, file, place.line, place.column, f"items[{index}]", problem)
 
 
 def _finding(rule: Rule, file: str, line: int, column: int, path: str, message: str) -> LintFinding:

@@ -160,8 +160,9 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    """The spec of a claim or template. `path` is that of its `devices`."""
+    """The spec of the claim or template `name`. `path` is that of its `devices`."""
 
+    name: str
     path: str
     devices: DeviceClaim
     flat: bool
@@ -209,9 +210,9 @@ class Subject:
         one = self.decoded
         flat = _dialect(self.source.api_version).flat_request
         if isinstance(one, ResourceClaim):
-            return ClaimSpec("spec.devices", one.spec, flat)
+            return ClaimSpec(self.source.name, "spec.devices", one.spec, flat)
         if isinstance(one, ResourceClaimTemplate):
-            return ClaimSpec("spec.spec.devices", one.spec, flat)
+            return ClaimSpec(self.source.name, "spec.spec.devices", one.spec, flat)
         return None
 
     def is_news(self, issue: Issue) -> bool:

@@ -11,7 +11,7 @@ import yaml
 
 from dra_driver.cel import RELEASES
 from dra_driver.dryrun.lint import lint
-from dra_driver.dryrun.lint.check import RULES
+from dra_driver.dryrun.lint.finding import Rule
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs/linting.md").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ EXAMPLES = sorted((ROOT / "examples/ci").glob("*.yaml"))
 
 def test_the_guide_lists_every_rule_and_no_other() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (error|warning) \| (.+) \|$", GUIDE, re.MULTILINE)
-    assert rows == [(rule.id, rule.severity, rule.summary) for rule in RULES]
+    assert rows == [(rule.id, rule.severity, rule.summary) for rule in Rule]
 
 
 def test_the_guide_links_to_every_example() -> None:
