@@ -39,16 +39,7 @@ class SelectorStep:
 
 
 _OF_ONE_NODE: Final = frozenset(
-    (
-        "addressingMode",
-        "cudaDriverVersion",
-        "driverVersion",
-        "numaNode",
-        "parentUUID",
-        "pciBusID",
-        "pcieRoot",
-        "uuid",
-    )
+    ["addressingMode", "cudaDriverVersion", "driverVersion", "numaNode", "parentUUID", "pciBusID", "pcieRoot", "uuid"]
 )
 """Attributes that describe the place of a device and the setup of its node, not its model."""
 
@@ -86,16 +77,15 @@ class Catalog:
     def _versions(self) -> frozenset[str]:
         return version_names(one.device for one in self.devices)
 
-    @cached_property
-    def drivers(self) -> frozenset[str]:
-        """The drivers of the devices."""
-        return frozenset(one.driver for one in self.devices)
-
     def of_class(self, name: str) -> tuple[Known, ...] | None:
         """The devices of a class; None if the class is unknown, or is for a driver without known devices."""
         if name not in self._of_class:
             found = self.classes.get(name)
-            self._of_class[name] = None if found is None or self.is_foreign(found) else self._left(found.selectors)
+            if found is None or self.is_foreign(found):
+                self._of_class[name] = None
+            else:
+                steps = self.narrow(found.selectors, self.devices)
+                self._of_class[name] = steps[-1].after if steps else self.devices
         return self._of_class[name]
 
     def is_foreign(self, device_class: DeviceClass) -> bool:
@@ -108,7 +98,7 @@ class Catalog:
             return False
         if last.failed:
             reads = last.selector.reads
-            return not self.drivers & {domain for domain, _ in reads.attributes | reads.capacities}
+            return not {one.driver for one in self.devices} & {name for name, _ in reads.attributes | reads.capacities}
         return set(self.culprit(last)[1]) == {"driver"}
 
     def steps(self, requirement: DeviceRequirements) -> tuple[SelectorStep, ...]:
@@ -128,7 +118,7 @@ class Catalog:
         """One step for each expression, until no device is left."""
         steps: list[SelectorStep] = []
         for expression in expressions:
-            steps.append(self._step(expression, devices))
+            steps.append(_step(self._compile(expression), devices))
             devices = steps[-1].after
             if not devices:
                 break
@@ -167,30 +157,22 @@ class Catalog:
             self._names[class_name] = PublishedNames.of((one.driver, one.device) for one in devices)
         return self._names[class_name]
 
-    def _left(self, expressions: Sequence[str]) -> tuple[Known, ...]:
-        steps = self.narrow(expressions, self.devices)
-        return steps[-1].after if steps else self.devices
-
-    def _step(self, expression: str, devices: tuple[Known, ...]) -> SelectorStep:
-        selector = self._compile(expression)
-        return SelectorStep(None, devices, devices) if selector is None else self.ask(selector, devices)
-
-    @staticmethod
-    def ask(selector: Selector, devices: tuple[Known, ...]) -> SelectorStep:
-        """Evaluates one selector on devices."""
-        after: list[Known] = []
-        failed: list[tuple[Known, EvaluationError]] = []
-        for one in devices:
-            try:
-                if selector.matches(one.driver, one.device):
-                    after.append(one)
-            except EvaluationError as error:
-                failed.append((one, error))
-        return SelectorStep(selector, devices, tuple(after), tuple(failed))
-
     def _compiled(self, expression: str) -> Selector | None:
         """The compiled expression; None if it does not compile, which is a finding of its own."""
         try:
             return compile_selector(expression, self._environment)
         except CompileError:
             return None
+
+
+def _step(selector: Selector | None, devices: tuple[Known, ...]) -> SelectorStep:
+    """Evaluates one selector on devices."""
+    after: list[Known] = []
+    failed: list[tuple[Known, EvaluationError]] = []
+    for one in devices:
+        try:
+            if selector is None or selector.matches(one.driver, one.device):
+                after.append(one)
+        except EvaluationError as error:
+            failed.append((one, error))
+    return SelectorStep(selector, devices, tuple(after), tuple(failed))
