@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that several subcommands of dra-dryrun have: their help, their environment variables, and what they mean."""
 
-import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
@@ -11,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 from ..allocation import RELEASES, Features
 from ..allocation.features import DEFAULT_RELEASE
-from ..command import InputError, logging_options, version_option
+from ..command import InputError, flags, logging_options, version_option
 from . import INTERRUPTED
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,20 +30,6 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     if settings.get("metavar") == "FILE":
         settings["shell_complete"] = complete_files
     return click.option(*names, envvar=f"{PREFIX}{_word(names)}", **settings)
-
-
-def gathered(command: F, options: Sequence[Callable[[Any], Any]], name: str, make: Callable[..., object]) -> F:
-    """Adds click `options` to `command`. `make` is called with their values, and its result is the argument `name`."""
-    parameters = tuple(inspect.signature(make).parameters)
-
-    @functools.wraps(command)
-    def wrapper(*args: object, **kwargs: object) -> object:
-        kwargs[name] = make(*(kwargs.pop(parameter) for parameter in parameters))
-        return command(*args, **kwargs)
-
-    for add in reversed(options):
-        add(wrapper)
-    return cast(F, wrapper)
 
 
 def interrupted(what: str) -> int:
@@ -112,7 +96,28 @@ def _word(names: Sequence[str]) -> str:
     return long.removeprefix("--").replace("-", "_").upper()
 
 
-_OPTIONS = (
+def parse_gates(text: str) -> dict[str, bool]:
+    """The feature gates of `--feature-gates`, as in `DRAFoo=true,DRABar=false`. Raises InputError."""
+    gates: dict[str, bool] = {}
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals or value.lower() not in ("true", "false"):
+            raise InputError(f"--feature-gates: {part!r} is not of the form GATE=true or GATE=false")
+        gates[name] = value.lower() == "true"
+    return gates
+
+
+def _features(kubernetes_version: str, feature_gates: str, ideal: bool) -> Features:
+    gates = parse_gates(feature_gates)
+    try:
+        return Features.from_gates(gates, release=kubernetes_version, ideal=ideal)
+    except ValueError as error:
+        raise InputError(f"--feature-gates: {error}") from None
+
+
+release_options = flags(
+    "features",
+    _features,
     option(
         "--kubernetes-version",
         type=click.Choice(RELEASES),
@@ -133,27 +138,4 @@ _OPTIONS = (
         help="Decide by the rules of the API, without the known defects of the release.",
     ),
 )
-
-
-def release_options(command: F) -> F:
-    """Adds --kubernetes-version, --feature-gates and --ideal, given to the command as `features`."""
-    return gathered(command, _OPTIONS, "features", _features)
-
-
-def parse_gates(text: str) -> dict[str, bool]:
-    """The feature gates of `--feature-gates`, as in `DRAFoo=true,DRABar=false`. Raises InputError."""
-    gates: dict[str, bool] = {}
-    for part in filter(None, (one.strip() for one in text.split(","))):
-        name, equals, value = part.partition("=")
-        if not equals or value.lower() not in ("true", "false"):
-            raise InputError(f"--feature-gates: {part!r} is not of the form GATE=true or GATE=false")
-        gates[name] = value.lower() == "true"
-    return gates
-
-
-def _features(kubernetes_version: str, feature_gates: str, ideal: bool) -> Features:
-    gates = parse_gates(feature_gates)
-    try:
-        return Features.from_gates(gates, release=kubernetes_version, ideal=ideal)
-    except ValueError as error:
-        raise InputError(f"--feature-gates: {error}") from None
+"""Adds --kubernetes-version, --feature-gates and --ideal, given to the command as `features`."""

@@ -2,14 +2,14 @@
 """Where the devices come from: the options that all subcommands share, and the place that they name."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from ..command import Duration, InputError
+from ..command import Duration, InputError, flags
 from ..kubeapi import ApiClient, ApiError, ConfigError, Kind, NotFoundError, StatusError, newest_dialect
 from ..resource import DeviceClass, Node
 from ..resource.codec import Decoded, DecodeError
@@ -27,12 +27,10 @@ from .inventory import (
     with_defaults,
     with_nodes_of_slices,
 )
-from .options import gathered, option
+from .options import option
 from .whatif import WhatIf, changed, new_nodes
 from .workload import Lookup, decode_document
 from .world import DEVICES_ONLY, KINDS, TEMPLATE, Found, World, is_of_world, read_around
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _FORBIDDEN = 403
 
@@ -72,15 +70,15 @@ class Origin:
         return not self.slices and self.cluster is None
 
 
-_CLUSTER = ("kubeconfig", "context", "in_cluster", "impersonated")
-_FLAGS = {
-    "slices": "--slices",
-    "kubeconfig": "--kubeconfig",
-    "context": "--context",
-    "in_cluster": "--in-cluster",
-    "impersonated": "--as",
-    "built_in": "--built-in",
+_PLACES = {
+    "slices": ("--slices", "files"),
+    "kubeconfig": ("--kubeconfig", "cluster"),
+    "context": ("--context", "cluster"),
+    "in_cluster": ("--in-cluster", "cluster"),
+    "impersonated": ("--as", "cluster"),
+    "built_in": ("--built-in", "built-in nodes"),
 }
+"""The flags that name a place by their parameters, and the place that each names."""
 
 _OPTIONS = (
     option(
@@ -128,22 +126,6 @@ _OPTIONS = (
 )
 
 
-def origin_options(command: F) -> F:
-    """Adds the options that say where the devices come from, given to the command as `origin`."""
-    return gathered(command, _OPTIONS, "origin", _origin)
-
-
-def cluster_options(command: F) -> F:
-    """Adds those of the options that name a cluster, given to the command as `origin`."""
-    return gathered(command, _OPTIONS[1:-1], "origin", _origin_of_cluster)
-
-
-def _origin_of_cluster(
-    kubeconfig: str, context: str, in_cluster: bool, impersonated: str, namespace: str, seconds: float
-) -> Origin:
-    return _origin((), kubeconfig, context, in_cluster, impersonated, namespace, seconds, built_in=False)
-
-
 def _origin(
     slices: tuple[str, ...],
     kubeconfig: str,
@@ -154,9 +136,7 @@ def _origin(
     seconds: float,
     built_in: bool,
 ) -> Origin:
-    given = {"slices": slices, "kubeconfig": kubeconfig, "context": context, "in_cluster": in_cluster}
-    given |= {"impersonated": impersonated, "built_in": built_in}
-    places = _named_places({name for name, value in given.items() if value})
+    places = _named_places()
     if "slices" in places:
         return Origin(slices, namespace=namespace)
     if "built_in" in places:
@@ -170,25 +150,35 @@ def _origin(
     return Origin(namespace=namespace)
 
 
-def _named_places(given: set[str]) -> list[str]:
-    """The options that name the place; what is on the command line counts more than the environment.
+def _origin_of_cluster(
+    kubeconfig: str, context: str, in_cluster: bool, impersonated: str, namespace: str, seconds: float
+) -> Origin:
+    return _origin((), kubeconfig, context, in_cluster, impersonated, namespace, seconds, built_in=False)
+
+
+def _named_places() -> list[str]:
+    """The parameters that name the place; what is on the command line counts more than the environment.
 
     Raises InputError where they exclude each other.
     """
     context = click.get_current_context()
-    typed = {_kind(name) for name in given if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    named = [name for name in _FLAGS if name in given and (not typed or _kind(name) in typed)]
-    clash = named if len({_kind(name) for name in named}) > 1 else []
+    named = [name for name in _PLACES if context.params.get(name)]
+    typed = [name for name in named if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    places = {_PLACES[name][1] for name in typed or named}
+    named = [name for name in named if _PLACES[name][1] in places]
+    clash = named if len(places) > 1 else []
     if not clash and "in_cluster" in named:
         clash = [name for name in named if name != "impersonated"]
     if len(clash) > 1:
-        flags = " and ".join(_FLAGS[name] for name in clash)
-        raise InputError(f"{flags} exclude each other: give the one that the devices come from")
+        flags_of = " and ".join(_PLACES[name][0] for name in clash)
+        raise InputError(f"{flags_of} exclude each other: give the one that the devices come from")
     return named
 
 
-def _kind(name: str) -> str:
-    return "cluster" if name in _CLUSTER else name
+origin_options = flags("origin", _origin, *_OPTIONS)
+"""Adds the options that say where the devices come from, given to the command as `origin`."""
+cluster_options = flags("origin", _origin_of_cluster, *_OPTIONS[1:-1])
+"""Adds those of the options that name a cluster, given to the command as `origin`."""
 
 
 class Place:
@@ -222,13 +212,12 @@ class Place:
         """The pod of a name, or the pending pods, of a namespace (None: of all). Raises InputError and ApiError."""
         if self.connection is not None:
             client = ApiClient(self.connection)
-            if name:
-                try:
-                    found = [client.get(PODS, name, namespace or "")]
-                except NotFoundError:
-                    raise InputError(f"there is no pod {namespace}/{name} in {self.where}") from None
-            else:
+            found: list[dict[str, Any]] = []
+            if not name:
                 found = client.list(PODS, namespace=namespace or "", field_selector="spec.nodeName=").items
+            else:
+                with suppress(NotFoundError):
+                    found = [client.get(PODS, name, namespace or "")]
             values = [{"apiVersion": "v1", "kind": "Pod", **one} for one in found]
         else:
             values = [
@@ -238,8 +227,8 @@ class Place:
                 and namespace in (None, _namespace_of(one.value))
                 and name in ("", one.value["metadata"].get("name"))
             ]
-            if name and not values:
-                raise InputError(f"there is no pod {namespace}/{name} in {self.where}")
+        if name and not values:
+            raise InputError(f"there is no pod {namespace}/{name} in {self.where}")
         ended = ("Succeeded", "Failed")
         pending = [
             one

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from ..allocation.nodes import NODE_NAME_FIELD
-from ..command import InputError
+from ..command import InputError, flags
 from ..resource import Node, ResourceClaim, ResourceSlice
 from ..resource.codec import Decoded
 from .inventory import simulated_nodes
-from .options import gathered, option
+from .options import option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,7 +61,7 @@ def what_if_options(command: F) -> F:
             help="Simulate that this node, and the claims that hold its devices, are gone. May be repeated.",
         ),
     )
-    return gathered(command, options, "what_if", _parse)
+    return flags("what_if", _parse, *options)(command)
 
 
 def _parse(with_node: Sequence[str], without_claims: bool, drain: Sequence[str]) -> WhatIf:
