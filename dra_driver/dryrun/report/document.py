@@ -14,7 +14,7 @@ from ...gpu.devices import ENFORCED_BY
 from ...streams import UNPRINTABLE
 from ..changes import Change
 from ..explain import Removal, RequestReport
-from ..verdict import PodRemoval, Refused
+from ..verdict import Refused
 from .model import Answer, Inputs, Item, Report
 from .picture import Cell, NodePicture, attribute, memory
 
@@ -63,7 +63,7 @@ def _inputs(inputs: Inputs) -> Json:
 
 
 def _answer(answer: Answer) -> Json:
-    verdict = answer.verdict
+    verdict, removal = answer.verdict, answer.verdict.removal
     return {
         "name": verdict.demand.name,
         "fits": verdict.fits,
@@ -77,7 +77,7 @@ def _answer(answer: Answer) -> Json:
         "refused": [_refused(one) for one in verdict.refused],
         "changes": [_change(one) for one in verdict.changes],
         "event": verdict.event or None,
-        "preemption": None if verdict.removal is None else _removal_of_pods(verdict.removal),
+        "preemption": None if removal is None else {"node": removal.node, "pods": list(removal.pods)},
         "notes": list(verdict.notes),
         "schedulerDefect": None if verdict.defect is None else _change(verdict.defect),
         "picture": None if answer.picture is None else _picture(answer.picture),
@@ -135,10 +135,6 @@ def _removal(removal: Removal) -> Json:
 
 def _change(change: Change) -> Json:
     return {"change": change.text, "node": change.node}
-
-
-def _removal_of_pods(removal: PodRemoval) -> Json:
-    return {"node": removal.node, "pods": list(removal.pods)}
 
 
 def _picture(picture: NodePicture) -> Json:

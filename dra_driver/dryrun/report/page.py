@@ -16,9 +16,9 @@ from ...streams import printable
 from ..explain import RequestReport, constraint_text
 from ..verdict import Refused
 from ..workload import Demand
-from .model import Answer, Inputs, Item, Report
-from .picture import Cell, NodePicture, Row, attribute, placed_memory
-from .tables import seen_by
+from .model import Answer, Inputs, Report
+from .picture import Cell, GpuPicture, NodePicture
+from .tables import described, seen_by
 from .terminal import counted, listed
 
 _VOID: Final = {"meta", "link"}
@@ -54,7 +54,7 @@ def figure(picture: NodePicture, *, closest: bool) -> Html:
     model = f" ({picture.model})" if picture.model else ""
     caption = f"GPUs of {picture.node}{', which comes closest' if closest else ''}{model}"
     kind = "gpus divided" if picture.divided else "gpus"
-    rows = tag("ul", *(_row(row, "" if model else row.gpu.model) for row in picture.rows), class_=kind)
+    rows = tag("ul", *(_row(gpu, "" if model else gpu.model) for gpu in picture.rows), class_=kind)
     # An area that scrolls has to be reachable by keyboard.
     return tag(
         "figure",
@@ -64,38 +64,27 @@ def figure(picture: NodePicture, *, closest: bool) -> Html:
     )
 
 
-def _row(row: Row, model: str) -> Html:
-    name = tag("span", tag("b", row.name), tag("small", model) if model else "", class_="gpu")
-    boxes = (box for cell in row.gpu.cells for box in _boxes(cell))
-    columns = f"grid-template-columns:repeat({max(1, row.gpu.slices)},minmax(0,1fr))"
-    return tag("li", name, tag("span", *boxes, class_="slices", style=columns))
+def _row(gpu: GpuPicture, model: str) -> Html:
+    name = tag("span", tag("b", gpu.name), tag("small", model) if model else "", class_="gpu")
+    columns = f"grid-template-columns:repeat({max(1, gpu.slices)},minmax(0,1fr))"
+    return tag(
+        "li", name, tag("span", *(box for cell in gpu.cells for box in _boxes(cell)), class_="slices", style=columns)
+    )
 
 
 def _boxes(cell: Cell) -> Iterator[Html]:
-    if cell.proposed_for:
-        yield _box("proposed", cell.count, cell.label, *cell.proposed_for, *cell.held_by)
-    elif cell.held_by:
-        yield _box("held", cell.count, cell.label, *cell.held_by)
-    elif cell.devices:
-        yield _box("free", cell.count, cell.label, "free")
-    else:
-        yield from (_box("free", 1, "", "free") for _ in range(cell.count))
-
-
-def _box(kind: str, slices: int, label: str, *who: str) -> Html:
-    lines = [tag("b", label)] if label else []
-    lines += [tag("span", name) for name in who]
-    return tag("span", *lines, class_=f"box {kind}", style=f"grid-column:span {slices}" if slices > 1 else "")
+    """One box for the devices that draw on the slices, or one for each free slice."""
+    boxes, slices = (1, cell.count) if cell.devices else (cell.count, 1)
+    lines = [tag("b", cell.label)] if cell.label else []
+    lines += [tag("span", name) for name in (*cell.proposed_for, *cell.held_by) or ("free",)]
+    style = f"grid-column:span {slices}" if slices > 1 else ""
+    yield from [tag("span", *lines, class_=f"box {cell.state}", style=style)] * boxes
 
 
 def _key(picture: NodePicture) -> Html:
-    cells = [cell for gpu in picture.gpus for cell in gpu.cells]
-    entries = {
-        "proposed": ("this demand gets it", any(cell.proposed_for for cell in cells)),
-        "held": ("a claim holds it", any(cell.held_by and not cell.proposed_for for cell in cells)),
-        "free": ("free", any(cell.free for cell in cells)),
-    }
-    shown = [tag("li", tag("i", class_=f"box {kind}"), text) for kind, (text, there) in entries.items() if there]
+    states = {cell.state for gpu in picture.gpus for cell in gpu.cells}
+    entries = {"proposed": "this demand gets it", "held": "a claim holds it", "free": "free"}
+    shown = [tag("li", tag("i", class_=f"box {state}"), text) for state, text in entries.items() if state in states]
     return tag("ul", *shown, class_="key")
 
 
@@ -194,7 +183,7 @@ def _fitting(answer: Answer) -> Iterator[Html]:
         yield _folded(f"and on {counted(len(others), 'other node')}", names)
     if answer.items:
         headings = ("Claim", "Request", "Device", "Profile", "Memory", "Model", "GPU")
-        yield _table("Devices that it gets", headings, [_device(item) for item in answer.items], "names-only")
+        yield _table("Devices that it gets", headings, [described(item) for item in answer.items], "names-only")
 
 
 def _asked(demand: Demand) -> Iterator[Html]:
@@ -217,12 +206,6 @@ def _asked(demand: Demand) -> Iterator[Html]:
 
 def _amount(required: DeviceRequirements) -> str:
     return "all" if required.allocation_mode == ALL else str(required.count)
-
-
-def _device(item: Item) -> list[str]:
-    placed, device = item.placed, item.placed.device
-    cells = [placed.claim, placed.request, placed.name, attribute(device, "profile"), placed_memory(placed)]
-    return [*cells, attribute(device, "productName"), attribute(device, "parentUUID") or attribute(device, "uuid")]
 
 
 def _refusing(answer: Answer) -> Iterator[Html]:

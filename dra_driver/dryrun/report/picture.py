@@ -18,14 +18,13 @@ line:
 Lines have no trailing blanks.
 """
 
-import enum
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from string import ascii_lowercase
-from typing import Final
+from typing import Final, Literal
 
 from rich.text import Text
 
@@ -89,8 +88,9 @@ class Cell:
     proposed_for: Claims = ()
 
     @property
-    def free(self) -> bool:
-        return not (self.held_by or self.proposed_for)
+    def state(self) -> str:
+        """`proposed`, `held` or `free`."""
+        return "proposed" if self.proposed_for else "held" if self.held_by else "free"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +114,6 @@ class GpuPicture:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One GPU, or several neighbours that look alike. The `name` of several is `gpu-1 to gpu-7`."""
-
-    name: str
-    gpu: GpuPicture
-
-
-@dataclass(frozen=True, slots=True)
 class NodePicture:
     """The GPUs of a node, with what one demand would get there."""
 
@@ -135,12 +127,15 @@ class NodePicture:
         return models.pop() if len(models) == 1 else ""
 
     @property
-    def rows(self) -> tuple[Row, ...]:
-        """The GPUs to draw: neighbours that look alike as one, except those that the demand gets something of."""
+    def rows(self) -> tuple[GpuPicture, ...]:
+        """The GPUs to draw: neighbours that look alike as one, except those that the demand gets something of.
+
+        The name of several is `gpu-1 to gpu-7`.
+        """
         rows = []
         for _, run in groupby(enumerate(self.gpus), lambda one: one[0] if one[1].proposed else one[1].look):
             first, *more = (gpu for _, gpu in run)
-            rows.append(Row(f"{first.name} to {more[-1].name}" if more else first.name, first))
+            rows.append(replace(first, name=f"{first.name} to {more[-1].name}") if more else first)
         return tuple(rows)
 
     @property
@@ -162,37 +157,34 @@ def node_picture(
     """
     gpus: list[GpuPicture] = []
     for pool in cluster.survey(features).view(node).pools:
-        found: dict[tuple[_Kind, str], _Gpu] = {}
+        found: dict[tuple[_By, str], _Gpu] = {}
         for device in _devices_at(node, pool):
             for share in _shares(device):
-                gpu = found.setdefault((share.kind, share.of), _Gpu(share.kind, _gpu_name(share, device)))
+                gpu = found.setdefault((share.by, share.of), _Gpu(share.by, _gpu_name(share, device)))
                 gpu.model = gpu.model or attribute(device, "productName")
                 gpu.numbers |= share.numbers
-                if share.kind is _Kind.COUNTERS and share.of in pool.counter_sets:  # not while their gate is off
+                if share.by == "counters" and share.of in pool.counter_sets:  # not while their gate is off
                     gpu.numbers |= _numbers(pool.counter_sets[share.of].counters)
         for device in chain.from_iterable(one.devices for one in (*pool.slices, *pool.elsewhere)):
             key = (*pool.key, device.name)
             part = _Part(device, held.get(key, ()), proposed.get(key, ()))
             for share in _shares(device):
-                if (share.kind, share.of) in found and (part.taken or share.kind is not _Kind.COUNTERS):
-                    found[share.kind, share.of].put(part, share.numbers)
+                if (share.by, share.of) in found and (part.taken or share.by != "counters"):
+                    for number in share.numbers:
+                        found[share.by, share.of].parts[number].append(part)
         gpus += [gpu.picture() for gpu in sorted(found.values(), key=lambda one: _natural(one.name))]
     return NodePicture(node.name, tuple(gpus))
 
 
-class _Kind(enum.Enum):
-    """How a pool describes a GPU."""
-
-    COUNTERS = "by the counters of a set"
-    CAPACITIES = "by the capacities of its MIG devices"
-    WHOLE = "as a device that is not divided"
+_By = Literal["counters", "capacities", "device"]
+"""What describes a GPU in a pool: a set of counters, the capacities of its MIG devices, or one device as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
     """Memory slices that a device takes of a GPU: `of` is a counter set, a UUID, or the device itself."""
 
-    kind: _Kind
+    by: _By
     of: str
     numbers: frozenset[int]
 
@@ -219,19 +211,14 @@ class _Part:
 class _Gpu:
     """A GPU while its parts are collected."""
 
-    kind: _Kind
+    by: _By
     name: str
     model: str = ""
     numbers: frozenset[int] = frozenset()
     parts: dict[int, list[_Part]] = field(default_factory=lambda: defaultdict(list))
 
-    def put(self, part: _Part, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            self.parts[number].append(part)
-
     def picture(self) -> GpuPicture:
         """The GPU. Neighbouring slices that the same devices draw on are one cell."""
-        whole = self.kind is _Kind.WHOLE
         cells = []
         for _, run in groupby(range(max(self.numbers) + 1), lambda one: [part.device.name for part in self.parts[one]]):
             first, *more = run
@@ -239,7 +226,7 @@ class _Gpu:
             cells.append(
                 Cell(
                     first,
-                    0 if whole else 1 + len(more),
+                    0 if self.by == "device" else 1 + len(more),
                     tuple(part.device.name for part in parts),
                     " + ".join(part.label for part in parts),
                     _distinct(claim for part in parts for claim in part.held_by),
@@ -258,7 +245,7 @@ def _devices_at(node: Node, pool: PoolView) -> Iterator[Device]:
 
 def _shares(device: Device) -> Sequence[_Share]:
     counted = [
-        _Share(_Kind.COUNTERS, one.counter_set, numbers)
+        _Share("counters", one.counter_set, numbers)
         for one in device.consumes_counters
         if (numbers := _numbers(one.counters))
     ]
@@ -266,8 +253,8 @@ def _shares(device: Device) -> Sequence[_Share]:
         return counted
     parent, numbers = attribute(device, "parentUUID"), _numbers(device.capacity)
     if parent and numbers:
-        return [_Share(_Kind.CAPACITIES, parent, numbers)]
-    return [_Share(_Kind.WHOLE, device.name, frozenset({0}))] if attribute(device, "type") == _WHOLE_GPU else []
+        return [_Share("capacities", parent, numbers)]
+    return [_Share("device", device.name, frozenset({0}))] if attribute(device, "type") == _WHOLE_GPU else []
 
 
 def _numbers(amounts: Iterable[str]) -> frozenset[int]:
@@ -277,7 +264,7 @@ def _numbers(amounts: Iterable[str]) -> frozenset[int]:
 
 def _gpu_name(share: _Share, device: Device) -> str:
     """`gpu-0`, as the drivers name it in the names of its counter set and of its MIG devices."""
-    if share.kind is _Kind.COUNTERS:
+    if share.by == "counters":
         return share.of.removesuffix("-counter-set")
     return device.name.partition("-mig-")[0]
 
@@ -309,22 +296,22 @@ def drawn(picture: NodePicture, columns: int) -> Iterator[Text]:
     letters = {claim: _letters(index) for index, claim in enumerate(_in_slices(picture))}
     rows = picture.rows
     shown = _first(rows)
-    needed = max((_needed(cell, letters) for row in shown for cell in row.gpu.cells if cell.count), default=0)
+    needed = max((_needed(cell, letters) for row in shown for cell in row.cells if cell.count), default=0)
     names = max((len(row.name) for row in shown), default=0)
-    slices = max((row.gpu.slices for row in shown), default=0) or 1
+    slices = max((row.slices for row in shown), default=0) or 1
     room = (columns - names - _GAP - 1) // slices - 1
     width = max(1, min(room, max(needed, _NARROWEST)))
     for row in shown:
-        yield Text(row.name.ljust(names + _GAP)).append_text(_gpu(row.gpu, width, letters))
+        yield Text(row.name.ljust(names + _GAP)).append_text(_gpu(row, width, letters))
     if len(shown) < len(rows):
         yield Text(f"and {len(rows) - len(shown)} more lines (all GPUs with -o html)", style="dim")
     if any(gpu.proposed for gpu in picture.gpus) or letters:
         yield _legend(picture, letters)
 
 
-def _first(rows: Sequence[Row]) -> Sequence[Row]:
+def _first(rows: Sequence[GpuPicture]) -> Sequence[GpuPicture]:
     """The rows that are drawn, in their order. GPUs that the demand gets a part of go first."""
-    ranked = sorted(range(len(rows)), key=lambda at: (not rows[at].gpu.proposed, at))[:_MOST_GPUS]
+    ranked = sorted(range(len(rows)), key=lambda at: (not rows[at].proposed, at))[:_MOST_GPUS]
     return [rows[at] for at in sorted(ranked)]
 
 

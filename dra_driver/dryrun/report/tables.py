@@ -3,7 +3,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from rich.text import Text
@@ -27,46 +27,27 @@ _INDENT: Final = "  "
 def print_report(report: Report, *, wide: bool = False) -> None:
     """Print a report, with pictures of GPUs if memory slices matter. `wide` adds UUIDs and all pictures."""
     console = plain_console()
-    for line in _lines(report, _Layout(wide, console.width)):
+    for line in _lines(report, wide, console.width):
         console.print(line)
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Whether the output is `wide`, and the number of columns of the terminal."""
-
-    wide: bool
-    columns: int
-
-
-def _lines(report: Report, layout: _Layout) -> Iterator[Text | PlainTable]:
+def _lines(report: Report, wide: bool, columns: int) -> Iterator[Text | PlainTable]:
     inputs = report.inputs
     yield Text(f"devices of {counted(inputs.nodes, 'node')}, from {inputs.where}", style="bold")
     for assumption in inputs.assumptions:
         yield Text(f"simulating {assumption}", style="yellow")
     for note in inputs.notes:
         yield Text(note, style="yellow")
-    for group in _groups(report.answers):
-        if len(group) > _LISTED and not layout.wide:
-            yield from _summarised(group, inputs.nodes, layout)
+    for _, run in groupby(report.answers, lambda one: one.verdict.demand.workload or id(one)):
+        group = list(run)
+        if len(group) > _LISTED and not wide:
+            yield from _summarised(group, inputs.nodes, columns)
             continue
         for answer in group:
-            yield from _answer(answer, inputs.nodes, layout)
+            yield from _answer(answer, inputs.nodes, wide, columns)
 
 
-def _groups(answers: Sequence[Answer]) -> list[list[Answer]]:
-    """The answers, grouped by workload."""
-    groups: list[list[Answer]] = []
-    for answer in answers:
-        workload = answer.verdict.demand.workload
-        if groups and workload and groups[-1][0].verdict.demand.workload == workload:
-            groups[-1].append(answer)
-        else:
-            groups.append([answer])
-    return groups
-
-
-def _summarised(group: Sequence[Answer], nodes: int, layout: _Layout) -> Iterator[Text | PlainTable]:
+def _summarised(group: Sequence[Answer], nodes: int, columns: int) -> Iterator[Text | PlainTable]:
     """The number of pods of a workload that fit, their nodes, and why the next pod does not fit."""
     verdicts = [answer.verdict for answer in group]
     fitting = [one for one in verdicts if one.fits]
@@ -85,10 +66,10 @@ def _summarised(group: Sequence[Answer], nodes: int, layout: _Layout) -> Iterato
             yield Text(f"{_INDENT}{one.verdict.demand.daemon_node}: {said.removeprefix('1 node: 1 ')}")
         return
     yield Text("then:")
-    yield from _answer(others[0], nodes, layout)
+    yield from _answer(others[0], nodes, wide=False, columns=columns)
 
 
-def _answer(answer: Answer, nodes: int, layout: _Layout) -> Iterator[Text | PlainTable]:
+def _answer(answer: Answer, nodes: int, wide: bool, columns: int) -> Iterator[Text | PlainTable]:
     verdict = answer.verdict
     yield _headline(verdict, nodes)
     yield from (Text(f"{_INDENT}{problem}", style="bold red") for problem in verdict.problems)
@@ -97,11 +78,11 @@ def _answer(answer: Answer, nodes: int, layout: _Layout) -> Iterator[Text | Plai
         whose = "the claim is not at fault: " if verdict.node is None else ""
         yield Text(f"{_INDENT}{whose}{verdict.defect.text}", style="bold yellow")
     if verdict.node is None:
-        yield from _refusals(verdict, layout.wide)
+        yield from _refusals(verdict, wide)
     elif answer.items:
-        yield _devices(answer.items, layout.wide)
-    if layout.wide or answer.shows_slices:
-        yield from _picture(answer, layout.columns)
+        yield _devices(answer.items, wide)
+    if wide or answer.shows_slices:
+        yield from _picture(answer, columns)
 
 
 def _headline(verdict: Verdict, nodes: int) -> Text:
@@ -124,15 +105,19 @@ def _headline(verdict: Verdict, nodes: int) -> Text:
 
 
 def _devices(items: Sequence[Item], wide: bool) -> PlainTable:
-    table = PlainTable("CLAIM", "REQUEST", "DEVICE", "PROFILE", "MEMORY", "MODEL", *(("GPU",) if wide else ()))
+    headings = ("CLAIM", "REQUEST", "DEVICE", "PROFILE", "MEMORY", "MODEL", "GPU")
+    shown = 7 if wide else 6
+    table = PlainTable(*headings[:shown])
     for item in items:
-        placed, device = item.placed, item.placed.device
-        cells = [placed.claim, placed.request, placed.name, attribute(device, "profile"), placed_memory(placed)]
-        cells.append(attribute(device, "productName"))
-        if wide:
-            cells.append(attribute(device, "parentUUID") or attribute(device, "uuid"))
-        table.add_row(*(cell or "-" for cell in cells))
+        table.add_row(*(cell or "-" for cell in described(item)[:shown]))
     return table
+
+
+def described(item: Item) -> list[str]:
+    """Claim, request, device, profile, memory, model and GPU."""
+    placed, device = item.placed, item.placed.device
+    cells = [placed.claim, placed.request, placed.name, attribute(device, "profile"), placed_memory(placed)]
+    return [*cells, attribute(device, "productName"), attribute(device, "parentUUID") or attribute(device, "uuid")]
 
 
 def _refusals(verdict: Verdict, wide: bool) -> Iterator[Text]:
