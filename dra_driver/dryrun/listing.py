@@ -228,11 +228,10 @@ def _table(amounts: Mapping[DeviceKind, Amount]) -> PlainTable:
     return table
 
 
-def _by_node(pools: Iterable[PoolStock]) -> PlainTable:
-    every = list(pools)
-    named = any(pool.pool != listed(pool.nodes) for pool in every)
+def _by_node(pools: Sequence[PoolStock]) -> PlainTable:
+    named = any(pool.pool != listed(pool.nodes) for pool in pools)
     table = PlainTable("NODE", *(("POOL",) if named else ()), *_HEADINGS)
-    for pool in every:
+    for pool in pools:
         for kind, amount in sorted(pool.amounts.items()):
             table.add_row(listed(pool.nodes), *((pool.pool,) if named else ()), *_cells(kind, amount))
     return table

@@ -9,9 +9,10 @@ A GPU is a set of counters, and a device consumes an amount of each. Devices of 
 placement. So of two GPUs with equal parts in use, one may have space for another device and the other may not.
 """
 
+import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Final
 
 from ..allocation import Cluster, Features
@@ -42,46 +43,37 @@ def first_fit(devices: Sequence[Amounts], left: Amounts) -> tuple[int, ...]:
 def best_fit(total: Amounts, held: Sequence[tuple[Sequence[Amounts], int]], wanted: Sequence[Amounts]) -> int:
     """The largest number of `wanted` devices that fit beside the `held` ones: (devices of one kind, their number).
 
-    It is 0 if the held devices do not fit at all.
+    It is 0 if the held devices do not fit at all. All placements of the held devices are tried.
     """
-    search = _Search(wanted)
-    bound = len(first_fit(wanted, total))
-    most_first = sorted((one for one in held if one[1]), key=lambda one: len(one[0]))
-    search.place(most_first, 0, total, bound)
-    return search.best
+    bound, best, steps = len(first_fit(wanted, total)), 0, 0
+    seen: set[tuple[int, int, int, Amounts]] = set()
 
-
-def _minus(left: Amounts, amounts: Amounts) -> Amounts | None:
-    """The remaining amounts; None if they are not enough."""
-    after = tuple([have - need for have, need in zip(left, amounts, strict=True)])
-    return None if min(after, default=0) < 0 else after
-
-
-@dataclass(slots=True)
-class _Search:
-    """Tries placements of the held devices, and counts the devices that fit beside them."""
-
-    wanted: Sequence[Amounts]
-    best: int = 0
-    steps: int = 0
-    seen: set[tuple[int, int, int, Amounts]] = field(default_factory=set)
-
-    def place(self, held: Sequence[tuple[Sequence[Amounts], int]], first: int, left: Amounts, bound: int) -> None:
-        """Place the devices of held[0] from index `first` on, then the others; stop when `bound` is reached."""
+    def place(held: Sequence[tuple[Sequence[Amounts], int]], first: int, left: Amounts) -> None:
+        """Place the devices of held[0] from index `first` on, then the others."""
+        nonlocal best, steps
         key = (len(held), held[0][1] if held else 0, first, left)
-        self.steps += 1
-        if key in self.seen or self.best >= bound or self.steps > _MOST_STEPS:
+        steps += 1
+        if key in seen or best >= bound or steps > _MOST_STEPS:
             return
-        self.seen.add(key)
+        seen.add(key)
         if not held:
-            self.best = max(self.best, len(first_fit(self.wanted, left)))
+            best = max(best, len(first_fit(wanted, left)))
             return
         (devices, count), *others = held
         for index in range(first, len(devices)):
             after = _minus(left, devices[index])
             if after is not None:
                 rest = others if count == 1 else [(devices, count - 1), *others]
-                self.place(rest, index + 1 if count > 1 else 0, after, bound)
+                place(rest, index + 1 if count > 1 else 0, after)
+
+    place(sorted((one for one in held if one[1]), key=lambda one: len(one[0])), 0, total)
+    return best
+
+
+def _minus(left: Amounts, amounts: Amounts) -> Amounts | None:
+    """The remaining amounts; None if they are not enough."""
+    after = tuple([have - need for have, need in zip(left, amounts, strict=True)])
+    return None if min(after, default=0) < 0 else after
 
 
 _SET_SUFFIX = "-counter-set"
@@ -112,13 +104,7 @@ class Amount:
         return self.misplaced + self.tainted
 
     def __add__(self, other: "Amount") -> "Amount":
-        return Amount(
-            self.total + other.total,
-            self.used + other.used,
-            self.free + other.free,
-            self.misplaced + other.misplaced,
-            self.tainted + other.tainted,
-        )
+        return Amount(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,20 +151,12 @@ class _Part:
     takes: tuple[Amounts, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """The devices of each kind in a part, and the number of stranded ones."""
-
-    amounts: Mapping[DeviceKind, Amount]
-    lost: Mapping[DeviceKind, int]
-
-
 class Stocktaker:
     """Counts the devices of pools. Equal GPUs are counted once."""
 
     def __init__(self, features: Features) -> None:
         self._features = features
-        self._counted: dict[object, _Counted] = {}
+        self._counted: dict[object, Mapping[DeviceKind, Amount]] = {}
 
     def count(self, cluster: Cluster, only: Set[PoolKey] | None = None) -> list[PoolStock]:
         """Every pool (or `only` these) that a node of the cluster can reach, in the order of the nodes."""
@@ -202,15 +180,17 @@ class Stocktaker:
         sums: dict[DeviceKind, Amount] = {}
         gaps = []
         for part in _parts(pool):
-            counted = self._count_part(part, usage, left, bool(overdrawn))
-            for kind, amount in counted.amounts.items():
-                sums[kind] = sums[kind] + amount if kind in sums else amount
-            if counted.lost:
-                gaps.append(_gap(part, usage, counted.lost, left))
+            amounts = self._count_part(part, usage, left, bool(overdrawn))
+            for kind, amount in amounts.items():
+                sums[kind] = sums.get(kind, Amount()) + amount
+            if lost := {kind: amount.stranded for kind, amount in amounts.items() if amount.stranded}:
+                gaps.append(_gap(part, usage, lost, left))
         problem = f"more of {overdrawn[0]} is in use than there is" if overdrawn else ""
         return PoolStock(pool.driver, pool.name, nodes, sums, tuple(gaps), problem)
 
-    def _count_part(self, part: _Part, usage: PoolUsage, left: Mapping[CounterKey, int], overdrawn: bool) -> _Counted:
+    def _count_part(
+        self, part: _Part, usage: PoolUsage, left: Mapping[CounterKey, int], overdrawn: bool
+    ) -> Mapping[DeviceKind, Amount]:
         held = tuple(index for index, one in enumerate(part.devices) if usage.is_used(one.name))
         barred = tuple(index for index, one in enumerate(part.devices) if one.taints and _taints(one))
         remaining = tuple(left[key] for key in part.counters)
@@ -256,12 +236,15 @@ def _taints(device: Device) -> list[str]:
     return [taint_text(taint) for taint in device.taints if taint.effect in _BLOCKING]
 
 
-def _count(part: _Part, held: Set[int], barred: Set[int], left: Amounts, overdrawn: bool) -> _Counted:
+def _count(
+    part: _Part, held: Set[int], barred: Set[int], left: Amounts, overdrawn: bool
+) -> Mapping[DeviceKind, Amount]:
+    """The devices of each kind in a part."""
     members: dict[DeviceKind, list[int]] = defaultdict(list)
     for index, kind in enumerate(part.kinds):
         members[kind].append(index)
     takes = part.takes
-    amounts, lost = {}, {}
+    amounts = {}
     in_use = {kind: sum(index in held for index in indexes) for kind, indexes in members.items()}
     placed = [([takes[index] for index in members[kind]], count) for kind, count in in_use.items()]
     for kind, indexes in members.items():
@@ -274,10 +257,8 @@ def _count(part: _Part, held: Set[int], barred: Set[int], left: Amounts, overdra
         reachable = len(first_fit([takes[index] for index in idle], left))
         free = len(first_fit([takes[index] for index in idle if index not in barred], left))
         best = best_fit(part.total, placed, every) if held and part.counters else reachable
-        amounts[kind] = amount = Amount(total, in_use[kind], free, max(best - reachable, 0), reachable - free)
-        if amount.stranded:
-            lost[kind] = amount.stranded
-    return _Counted(amounts, lost)
+        amounts[kind] = Amount(total, in_use[kind], free, max(best - reachable, 0), reachable - free)
+    return amounts
 
 
 def _gap(part: _Part, usage: PoolUsage, lost: Mapping[DeviceKind, int], left: Mapping[CounterKey, int]) -> Gap:
