@@ -20,6 +20,19 @@ STDIN = "-"
 _SUFFIXES = {".yaml", ".yml", ".json"}
 
 
+def within(value: object, *path: str) -> dict[str, Any]:
+    """The mapping at a path of mappings, an empty one if there is none."""
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def each(value: object, *path: str) -> list[dict[str, Any]]:
+    """The mappings in the list at a path of mappings, none if there is no list."""
+    found = within(value, *path[:-1]).get(path[-1])
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """One object and where it was: `pods.yaml, document 2`. `stored`: the cluster has it.
@@ -43,9 +56,14 @@ class Document:
         return self.kind.endswith("List") and self.value.get("items") == []
 
     @property
+    def namespace(self) -> str:
+        """The namespace of the object, `default` if it names none."""
+        return within(self.value, "metadata").get("namespace") or "default"
+
+    @property
     def name(self) -> str:
         """`namespace/name`, or the name alone."""
-        meta = self.value.get("metadata") or {}
+        meta = within(self.value, "metadata")
         namespace, name = meta.get("namespace"), str(meta.get("name") or meta.get("generateName") or "(no name)")
         return f"{namespace}/{name}" if namespace else name
 
@@ -101,7 +119,7 @@ def in_namespace(documents: Iterable[Document], namespace: str, *, asked: str = 
     """
     found = []
     for one in documents:
-        metadata = one.value.get("metadata") or {}
+        metadata = within(one.value, "metadata")
         own = metadata.get("namespace")
         if one.kind not in _CLUSTERED and own and asked and own != asked:
             raise InputError(f"{one}: its namespace is not {asked!r}, which -n asks for")
@@ -194,7 +212,7 @@ def _objects(value: object, source: str) -> Iterator[Document]:
 def _check_metadata(value: JSON, source: str) -> None:
     """Refuse what cannot be named."""
     metadata = value.get("metadata")
-    if metadata is not None and not isinstance(metadata, dict):
+    if not isinstance(metadata, dict | None):
         raise InputError(f"{source}: {value['kind']}: metadata must be an object, not {json_type(metadata)}")
     for field in ("name", "generateName", "namespace"):
         found = (metadata or {}).get(field)

@@ -8,6 +8,7 @@ otherwise one could not tell that there are none.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ import yaml
 
 from ..command import InputError, output_option
 from ..resource import DeviceClass, Node, ObjectMeta, OpaqueConfiguration, ResourceClaim, ResourceSlice
-from ..resource.codec import V1, Decoded, encode_allocation, encode_claim_spec, encode_slice
+from ..resource.codec import V1, Decoded, encode_allocation, encode_claim_spec, encode_meta, encode_slice
 from ..scheduling.devices import FOR_EXTENDED_RESOURCES
 from .options import Subcommand, general_options
 from .progress import progress
@@ -118,10 +119,15 @@ def _opaque(config: OpaqueConfiguration) -> JSON:
 
 
 def _claim(one: ResourceClaim) -> JSON:
-    found = {
+    """The claim, with what tells for which pod it was made, when, and whether it is being deleted."""
+    meta = one.metadata
+    annotations = {key: value for key, value in meta.annotations.items() if key == FOR_EXTENDED_RESOURCES}
+    kept = replace(meta, generate_name="", resource_version="", labels={}, annotations=annotations)
+    times = {"creationTimestamp": meta.creation_timestamp, "deletionTimestamp": meta.deletion_timestamp}
+    found: JSON = {
         "apiVersion": V1.api_version,
         "kind": "ResourceClaim",
-        "metadata": {**_named(one.metadata), **_life(one.metadata)},
+        "metadata": {**encode_meta(kept), **{name: time for name, time in times.items() if time}},
         "spec": encode_claim_spec(one.spec, V1),
     }
     status: JSON = {}
@@ -132,31 +138,9 @@ def _claim(one: ResourceClaim) -> JSON:
     return {**found, "status": status} if status else found
 
 
-def _life(metadata: ObjectMeta) -> JSON:
-    """For which pod a claim was made, when, and whether it is being deleted."""
-    owners = [
-        {"apiVersion": by.api_version, "kind": by.kind, "name": by.name, "uid": by.uid, "controller": by.controller}
-        for by in metadata.owner_references
-    ]
-    fields = {
-        "uid": metadata.uid,
-        "creationTimestamp": metadata.creation_timestamp,
-        "deletionTimestamp": metadata.deletion_timestamp,
-        "ownerReferences": owners,
-        "annotations": {key: value for key, value in metadata.annotations.items() if key == FOR_EXTENDED_RESOURCES},
-    }
-    return {name: value for name, value in fields.items() if value}
-
-
 def _node(one: Node) -> JSON:
-    metadata = _named(one.metadata)
-    if one.metadata.labels:
-        metadata["labels"] = dict(one.metadata.labels)
+    metadata = encode_meta(ObjectMeta(name=one.name, labels=one.metadata.labels))
     found: JSON = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
     if one.plugin_resources:
         found["status"] = {"allocatable": dict.fromkeys(sorted(one.plugin_resources), "1")}
     return found
-
-
-def _named(metadata: ObjectMeta) -> JSON:
-    return {"name": metadata.name, **({"namespace": metadata.namespace} if metadata.namespace else {})}

@@ -14,7 +14,7 @@ from ..kubeapi import ApiClient, ApiError, ConfigError, Kind, NotFoundError, Sta
 from ..resource import DeviceClass, Node
 from ..resource.codec import Decoded, DecodeError
 from .connection import ClusterChoice, ClusterConnection
-from .documents import Document, read_documents
+from .documents import Document, read_documents, within
 from .domains import with_templates
 from .emptiness import Release, release_notes, release_of
 from .inventory import (
@@ -224,7 +224,7 @@ class Place:
                 one.value
                 for one in self._documents
                 if one.kind == "Pod"
-                and namespace in (None, _namespace_of(one.value))
+                and namespace in (None, one.namespace)
                 and name in ("", one.value["metadata"].get("name"))
             ]
         if name and not values:
@@ -313,8 +313,7 @@ def lookup_among(documents: Sequence[Document]) -> Lookup:
 
     def lookup(kind: str, namespace: str, name: str) -> Decoded | None:
         for one in documents:
-            meta = one.value.get("metadata") or {}
-            if (one.kind, meta.get("namespace") or "default", meta.get("name")) == (kind, namespace, name):
+            if (one.kind, one.namespace, within(one.value, "metadata").get("name")) == (kind, namespace, name):
                 return decode_document(one)
         return None
 
@@ -330,10 +329,6 @@ def _is_around(one: Document) -> bool:
 def _queue_order(pod: dict[str, Any]) -> tuple[int, str]:
     """The order in which the scheduler takes pending pods: by priority, then by age."""
     return -int(pod["spec"].get("priority") or 0), str(pod["metadata"].get("creationTimestamp") or "")
-
-
-def _namespace_of(value: dict[str, Any]) -> str:
-    return str((value.get("metadata") or {}).get("namespace") or "default")
 
 
 @contextmanager

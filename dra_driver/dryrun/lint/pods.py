@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...resource.codec import Fields
-from ..documents import JSON
+from ..documents import JSON, within
 from .finding import Issue, Rule
 from .source import Source
 from .subject import STAND_IN, ClaimSpec, Context, Subject, decode_all
@@ -110,9 +110,7 @@ def _items(value: Any, field: str, path: str) -> Iterator[tuple[str, Any]]:
 def check_pods(subject: Subject, context: Context) -> Iterator[Issue]:
     """Check the claims of a pod or of a pod template."""
     steps = _POD_SPECS.get((subject.source.api_version, subject.source.kind), ())
-    spec: Any = subject.source.value if steps else None
-    for step in steps:
-        spec = spec.get(step) if isinstance(spec, dict) else None
+    spec = within(subject.source.value, *steps) if steps else {}
     problems: list[Issue] = []
     claims = list(_decoded(spec, "resourceClaims", ".".join(steps), _decode_claim, problems))
     containers = (one for field in ("initContainers", "containers") for one in _items(spec, field, ".".join(steps)))

@@ -15,7 +15,7 @@ import yaml
 
 from ...parsing import Loader, ParseError, decode_text, nodes, placed
 from ...resource.codec import json_type
-from ..documents import JSON, files_of, name_of, read_bytes
+from ..documents import JSON, files_of, name_of, read_bytes, within
 from .finding import Issue, LintFinding, Rule
 
 Steps = tuple[str | int, ...]
@@ -189,8 +189,7 @@ class Source:
     @property
     def metadata(self) -> JSON:
         """The metadata of the object; {} if it is malformed."""
-        found = self.value.get("metadata")
-        return found if isinstance(found, dict) else {}
+        return within(self.value, "metadata")
 
     @property
     def namespace(self) -> str:

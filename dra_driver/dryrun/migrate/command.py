@@ -20,7 +20,7 @@ from ...resource.codec import DecodeError, Fields
 from ...scheduling import PodDecoder
 from ...scheduling.decode import decode_cluster_node
 from ..answer import Answer
-from ..documents import Document, in_namespace, read_documents
+from ..documents import Document, each, in_namespace, read_documents, within
 from ..domains import with_templates
 from ..emptiness import release_of
 from ..inventory import kinds
@@ -34,7 +34,7 @@ from ..sources import Origin, Place, cluster_options, lookup_among, opened
 from ..strict import unknown_fields
 from ..workload import DocumentError
 from ..world import read_around
-from .configs import GPU, each, is_configuration, within
+from .configs import GPU, is_configuration
 from .nodes import BARE, Configurations, GpuNode, gpu_nodes, permitted_machines, programs
 from .plan import Plan, plan_of
 from .verify import verified

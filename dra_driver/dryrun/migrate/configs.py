@@ -15,6 +15,7 @@ from ... import AdditionalDevice
 from ...parsing import ParseError, load
 from ...resource.codec import DecodeError, Fields
 from ...resource.meta import empty
+from ..documents import each
 
 PREFIX: Final = "nvidia.com/"
 GPU: Final = "nvidia.com/gpu"
@@ -75,19 +76,6 @@ class MigGroup:
     devices: tuple[int, ...] | None
     filters: tuple[str, ...]
     profiles: Mapping[str, int] | None
-
-
-def within(value: object, *path: str) -> dict[str, Any]:
-    """The mapping at a path of mappings, an empty one if there is none."""
-    for step in path:
-        value = value.get(step) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
-def each(value: object, *path: str) -> list[dict[str, Any]]:
-    """The mappings in the list at a path of mappings, none if there is no list."""
-    found = within(value, *path[:-1]).get(path[-1])
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def resource_of(profile: str) -> str:

@@ -21,21 +21,19 @@ from ...scheduling import PodDecoder
 from ...scheduling.decode import decode_cluster_node
 from ...scheduling.node_filters import RequiredAffinity, untolerated
 from ..daemons import tolerating
-from ..documents import JSON, Document
+from ..documents import JSON, Document, each, within
 from .configs import (
     GPU,
     PREFIX,
     SHARED,
     MigGroup,
     PluginConfig,
-    each,
     environment,
     parsed,
     profile_of,
     read_mig_configs,
     read_plugin,
     resource_of,
-    within,
     words,
 )
 

@@ -17,10 +17,11 @@ from ... import DRIVER_NAME
 from ...allocation import Features
 from ...resource import DeviceClass, ObjectMeta
 from ...resource.codec import V1, V1BETA2
+from ..documents import each
 from ..inventory import CLASSES
 from ..report import listed
 from ..snapshot import encode_class
-from .configs import GPU, each, profile_of, resource_of
+from .configs import GPU, profile_of, resource_of
 from .nodes import GpuNode
 
 JSON = dict[str, Any]

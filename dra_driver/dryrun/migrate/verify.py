@@ -24,13 +24,13 @@ from ...resource.codec import Decoded, decode_node
 from ...resource.device import SliceFeatures
 from ..answer import Answer, Question, answered
 from ..daemons import spread_over_nodes
-from ..documents import JSON, Document
+from ..documents import JSON, Document, within
 from ..places import with_places
 from ..report import to_json
 from ..sources import Source
 from ..workload import POD_PATHS, Demand, Lookup, decode_document, sort_documents
 from ..world import World, is_of_world, world_of
-from .configs import PREFIX, within
+from .configs import PREFIX
 from .nodes import GpuNode
 from .plan import Plan
 from .workloads import CANNOT, MACHINES, Finding, manifest, requests_of, spec_of

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from ...allocation import Features
 from ...resource import Quantity
-from ..documents import Document
+from ..documents import Document, each, within
 from ..report import to_yaml
 from ..workload import POD_PATHS
-from .configs import GPU, PREFIX, SHARED, each, environment, profile_of, within
+from .configs import GPU, PREFIX, SHARED, environment, profile_of
 from .plan import Plan, api_version
 
 JSON = dict[str, Any]
