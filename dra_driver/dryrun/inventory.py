@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
 
 from .. import DRIVER_NAME
@@ -94,16 +94,11 @@ def kinds(client: ApiClient) -> dict[str, Kind]:
     return {**{name: Kind(version, plural) for name, plural in _PLURALS.items()}, "Node": NODES}
 
 
-def decode_object(name: str, kind: Kind, value: Mapping[str, Any]) -> Decoded:
-    """An object of a list, where `apiVersion` and `kind` are left out. Raises DecodeError."""
-    return decode({"apiVersion": kind.api_version, "kind": name, **value})
-
-
 def get_object(client: ApiClient, kind: str, namespace: str, name: str) -> Decoded | None:
     """A ResourceClaim or template of a cluster; None where there is none. Raises ApiError and DecodeError."""
     where = Kind(newest_dialect(client).api_version, f"{kind.lower()}s", namespaced=True)
     try:
-        return decode_object(kind, where, client.get(where, name, namespace))
+        return decode({"apiVersion": where.api_version, "kind": kind, **client.get(where, name, namespace)})
     except NotFoundError:
         return None
 

@@ -13,14 +13,14 @@ import click
 from ..command import InputError
 from ..kubeapi import ApiClient, Kind, Watcher
 from ..resource import Node, ObjectMeta
-from ..resource.codec import Decoded, DecodeError
+from ..resource.codec import Decoded, DecodeError, decode
 from ..scheduling import Reader
 from .answer import Answer
 from .emptiness import release_of
-from .inventory import decode_object, kinds
+from .inventory import kinds
 from .sources import Place, Source, completed
 from .whatif import WhatIf, new_nodes
-from .world import DEVICES_ONLY, KINDS, Found, World, known_world, may_list
+from .world import DEVICES_ONLY, KINDS, Found, known_world, may_list
 
 _QUIET_SECONDS: Final = 0.3
 """After a pause of this length between changes, the answer is computed."""
@@ -30,10 +30,12 @@ _LONGEST_SECONDS: Final = 3.0
 _LOOK_SECONDS: Final = 1.0
 """The interval at which the watches are checked for missing rights."""
 
-_AROUND: Final = "around "
 _KEPT: Final = "kept"
 
 JSON = Mapping[str, Any]
+
+_Collection = tuple[bool, str]
+"""Whether its objects are only of the world around devices, and the name of the kind. Nodes are of both."""
 
 
 class LiveCluster:
@@ -41,25 +43,24 @@ class LiveCluster:
 
     def __init__(self, client: ApiClient, where: str, *, devices_only: bool) -> None:
         """Begins to watch. Raises ApiError if the cluster does not answer or refuses a list or a watch."""
-        self._kinds = kinds(client)
         self._where = where
         allowed = {} if devices_only else {name: may_list(client, kind) for name, kind in KINDS.items()}
         self._forbidden = [name for name, may in allowed.items() if may is False]
-        self._around = {f"{_AROUND}{name}": KINDS[name] for name, may in allowed.items() if may}
         self._lock = threading.Lock()
-        self._values: dict[str, dict[str, JSON]] = {}
-        self._decoded: dict[str, tuple[str, Decoded]] = {}
+        self._values: dict[_Collection, dict[str, JSON]] = {}
         self._changed = threading.Event()
-        for kind in (*self._kinds.values(), *self._around.values()):
+        watched: dict[_Collection, Kind] = {(False, name): kind for name, kind in kinds(client).items()}
+        watched |= {(True, name): KINDS[name] for name, may in allowed.items() if may}
+        for kind in watched.values():
             # A watcher asks for ever what this says at once: that it is not allowed.
             client.watch(kind, client.list(kind, keep=lambda _: {}).resource_version).end()
-        self._watchers = [self._watch(client, name, kind) for name, kind in {**self._kinds, **self._around}.items()]
-        for watcher in self._watchers:
+        self._watchers = {one: self._watch(client, one, kind) for one, kind in watched.items()}
+        for watcher in self._watchers.values():
             watcher.start()
 
     def stop(self) -> None:
         """End the watches."""
-        for watcher in self._watchers:
+        for watcher in self._watchers.values():
             watcher.stop()
 
     def states(self) -> Iterator[Found]:
@@ -67,16 +68,15 @@ class LiveCluster:
         seen: object = None
         while True:
             self._settle()
-            objects = self._objects()
-            around = self._kept()
-            if objects is not None and (objects, around) != seen:
-                seen = (objects, around)
-                yield Found(tuple(objects), *self._world(around))
+            kept = self._kept()
+            if kept is not None and kept != seen:
+                seen = kept
+                yield self._found(kept)
 
     def _settle(self) -> None:
         """Wait for a change, and then until changes pause. Raises StatusError if the right to watch is lost."""
         while not self._changed.wait(_LOOK_SECONDS):
-            for watcher in self._watchers:
+            for watcher in self._watchers.values():
                 if watcher.forbidden is not None:
                     raise watcher.forbidden
         deadline = time.monotonic() + _LONGEST_SECONDS
@@ -85,68 +85,52 @@ class LiveCluster:
             self._changed.wait(_QUIET_SECONDS)
         self._changed.clear()
 
-    def _objects(self) -> list[Decoded] | None:
-        """Everything in the order in which a cluster lists it; None until it was listed."""
+    def _kept(self) -> list[tuple[_Collection, Any]] | None:
+        """What is kept of every object, in the order in which a cluster lists them; None until all were listed."""
         with self._lock:
-            values = {name: sorted(self._values.get(name, {}).items()) for name in self._kinds}
             if len(self._values) < len(self._watchers):
                 return None
-        decoded = {
-            f"{name} {key}": (_version(value), self._decode(name, key, value))
-            for name, items in values.items()
-            for key, value in items
-        }
-        self._decoded = decoded
-        return [one for _, one in decoded.values()]
+            every = [(one, sorted(self._values[one].items())) for one in self._watchers]
+        return [(one, value[_KEPT]) for one, items in every for _, value in items]
 
-    def _kept(self) -> list[tuple[str, object]]:
-        """The kept part of each object of the world, with its kind."""
-        with self._lock:
-            values = {name: sorted(self._values.get(name, {}).items()) for name in self._around}
-        return [(name.removeprefix(_AROUND), value[_KEPT]) for name, items in values.items() for _, value in items]
-
-    def _world(self, around: Iterable[tuple[str, object]]) -> tuple[World | None, tuple[str, ...]]:
-        if not self._around:
-            return None, (f"{DEVICES_ONLY}, as asked",)
+    def _found(self, kept: Iterable[tuple[_Collection, Any]]) -> Found:
+        objects: list[Decoded] = []
         reader = Reader()
-        for kind, kept in around:
-            if isinstance(kept, DecodeError):
-                raise kept
-            reader.keep(kind, kept)
-        return known_world(reader, self._forbidden, self._where)
+        for (around, name), one in kept:
+            if isinstance(one, DecodeError):
+                raise one
+            if around:
+                reader.keep(name, one)
+            else:
+                objects.append(one)
+        if not any(around for around, _ in self._watchers):
+            return Found(tuple(objects), notes=(f"{DEVICES_ONLY}, as asked",))
+        return Found(tuple(objects), *known_world(reader, self._forbidden, self._where))
 
-    def _decode(self, name: str, key: str, value: JSON) -> Decoded:
-        """The decoded object. If the object has not changed, it is the one of last time."""
-        version, known = self._decoded.get(f"{name} {key}", ("", None))
-        if known is not None and version == _version(value):
-            return known
-        return _lasting(decode_object(name, self._kinds[name], value))
+    def _watch(self, client: ApiClient, collection: _Collection, kind: Kind) -> Watcher:
+        around, name = collection
+        decode_one = Reader().decode if around else _decoded
 
-    def _watch(self, client: ApiClient, name: str, kind: Kind) -> Watcher:
+        def keep(value: JSON) -> dict[str, Any]:
+            kept: object
+            try:
+                kept = decode_one({"apiVersion": kind.api_version, "kind": name, **value})
+            except DecodeError as error:
+                kept = error
+            return {"metadata": value["metadata"], _KEPT: kept}
+
         def on_list(items: Iterable[JSON]) -> None:
             with self._lock:
-                self._values[name] = {_key(one): one for one in items}
+                self._values[collection] = {_key(one): one for one in items}
             self._changed.set()
 
         def on_event(event: str, value: JSON) -> None:
             with self._lock:
                 if event == "DELETED":
-                    self._values[name].pop(_key(value), None)
+                    self._values[collection].pop(_key(value), None)
                 else:
-                    self._values[name][_key(value)] = value
+                    self._values[collection][_key(value)] = value
             self._changed.set()
-
-        if name not in self._around:
-            return Watcher(client, kind, on_list=on_list, on_event=on_event)
-        reader = Reader()
-
-        def keep(value: JSON) -> dict[str, Any]:
-            kept: object
-            try:
-                kept = reader.decode({"apiVersion": kind.api_version, "kind": name.removeprefix(_AROUND), **value})
-            except DecodeError as error:
-                kept = error
-            return {"metadata": value["metadata"], _KEPT: kept}
 
         return Watcher(client, kind, keep=keep, on_list=on_list, on_event=on_event)
 
@@ -155,12 +139,9 @@ def _key(value: JSON) -> str:
     return f"{value['metadata'].get('namespace', '')}/{value['metadata']['name']}"
 
 
-def _version(value: JSON) -> str:
-    return str(value["metadata"].get("resourceVersion", ""))
-
-
-def _lasting(one: Decoded) -> Decoded:
+def _decoded(value: JSON) -> Decoded:
     """The object without the fields that change and decide nothing, such as the resourceVersion."""
+    one = decode(value)
     if isinstance(one, Node):
         return replace(one, metadata=ObjectMeta(name=one.name, labels=one.metadata.labels))
     return replace(one, metadata=replace(one.metadata, resource_version="", annotations={}))
