@@ -13,7 +13,6 @@ quotas, classes of pods and volumes, containers and so on are all of one sort, `
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from ..allocation.nodes import NODE_NAME_FIELD
@@ -77,9 +76,9 @@ def _anonymised(
         found[what].add(name)
         return name
 
-    documents = [_renamed(one, collect) for one in documents]
+    documents = [_Object(one, collect).renamed() for one in documents]
     tables = pseudonyms(found)
-    return [_renamed(one, lambda what, name: tables.get(what, {}).get(name, name)) for one in documents]
+    return [_Object(one, lambda what, name: tables.get(what, {}).get(name, name)).renamed() for one in documents]
 
 
 def _names(found: Mapping[str, set[str]]) -> Mapping[str, Mapping[str, str]]:
@@ -110,67 +109,51 @@ def _numbered(form: str, names: Iterable[str]) -> dict[str, str]:
     return {name: form.format(f"{number:0{width}}") for number, name in enumerate(ordered, start=1)}
 
 
-def _renamed(one: JSON, rename: Rename) -> JSON:
-    """A document of a snapshot."""
-    walk = partial(_walked, rename=rename)
-    if "items" in one:  # an empty list
-        return one
-    if one["apiVersion"].partition("/")[0] != GROUP:
-        return _Around(one, rename).renamed()
-    metadata = dict(one["metadata"])
-    match one["kind"]:
-        case "ResourceSlice":
-            metadata["name"] = rename("slice", metadata["name"])
-        case "ResourceClaim" | "ResourceClaimTemplate":
-            around = _Around(one, rename)
-            metadata = around.metadata()
-            reserved = one.get("status", {}).get("reservedFor")
-            if reserved:
-                one = {**one, "status": {**one["status"], "reservedFor": around.value(reserved)}}
-        case _:
-            metadata["name"] = walk(metadata["name"])
-    return {**one, "metadata": metadata, **{key: walk(one[key]) for key in ("spec", "status") if key in one}}
+class _Object:
+    """An object of a snapshot. What a field has is told by the field's name.
 
-
-class _Around:
-    """An object of Kubernetes itself: what each field has is told by the field's name."""
+    Objects of resource.k8s.io have rules of their own, because names of requests, devices and taints stay.
+    """
 
     def __init__(self, one: JSON, rename: Rename) -> None:
         self._one = one
         self._rename = rename
-        self._namespace = one["metadata"].get("namespace", "")
 
     def renamed(self) -> JSON:
         """The object under other names."""
-        rest = {key: value for key, value in self._one.items() if key not in ("apiVersion", "kind", "metadata")}
-        identity = {"apiVersion": self._one["apiVersion"], "kind": self._one["kind"]}
-        return {**identity, "metadata": self.metadata(), **self.fields(rest)}
+        one = self._one
+        if "items" in one:  # an empty list
+            return one
+        rest = {key: value for key, value in one.items() if key not in ("apiVersion", "kind", "metadata")}
+        identity = {"apiVersion": one["apiVersion"], "kind": one["kind"]}
+        of_devices = one["apiVersion"].partition("/")[0] == GROUP
+        fields = self._of_devices(rest) if of_devices else self._around(rest)
+        others = {key: value for key, value in one["metadata"].items() if key != "name"}
+        return {**identity, "metadata": {"name": self._own_name(), **self._around(others)}, **fields}
 
-    def metadata(self) -> JSON:
-        """The object's metadata under other names."""
+    def _own_name(self) -> str:
         metadata = self._one["metadata"]
-        return {
-            "name": self._own_name(metadata),
-            **self.fields({key: one for key, one in metadata.items() if key != "name"}),
-        }
-
-    def _own_name(self, metadata: JSON) -> str:
         name: str = metadata["name"]
         match self._one["kind"]:
             case "Node" | "CSINode":
                 return self._rename("node", name)
             case "Namespace":
                 return self._rename("namespace", name)
+            case "ResourceSlice":
+                return self._rename("slice", name)
+            case "DeviceClass":
+                return self._text(name)
             case "ResourceClaim":
-                return self.claim(name)
+                return self._claim(name)
             case "PersistentVolumeClaim":
                 return self._volume_claim(metadata)
         return self._object(name)
 
-    def claim(self, name: str) -> str:
+    def _claim(self, name: str) -> str:
         """A ResourceClaim of the object's namespace."""
         # A blank comes before whatever names are made of: the order is that of namespaces, then names.
-        return self._rename("claim", f"{self._namespace} {name}").rpartition(" ")[2]
+        namespace = self._one["metadata"].get("namespace", "")
+        return self._rename("claim", f"{namespace} {name}").rpartition(" ")[2]
 
     def _volume_claim(self, metadata: JSON) -> str:
         """A PersistentVolumeClaim: one that was made for a pod has the name of the pod and of the volume."""
@@ -180,17 +163,17 @@ class _Around:
                 return f"{self._object(owner['name'])}-{self._object(name.removeprefix(pod))}"
         return self._object(metadata["name"])
 
-    def value(self, value: Any) -> Any:
-        """A value whose field says nothing about it."""
+    def _object(self, name: str) -> str:
+        public = name in ("", ANY_ADDRESS) or name.startswith("system-") or name.split("/")[0].endswith(_PUBLIC_DOMAINS)
+        return name if public else self._rename("object", name)
+
+    def _around(self, value: Any) -> Any:
+        """A value of an object of Kubernetes itself."""
         if isinstance(value, dict):
-            return self.fields(value)
-        return [self.value(one) for one in value] if isinstance(value, list) else value
+            return {name: self._field_around(name, one) for name, one in value.items()}
+        return [self._around(one) for one in value] if isinstance(value, list) else value
 
-    def fields(self, fields: JSON) -> JSON:
-        """The fields of an object, or of a part of it."""
-        return {name: self._field(name, value) for name, value in fields.items()}
-
-    def _field(self, name: str, value: Any) -> Any:
+    def _field_around(self, name: str, value: Any) -> Any:
         rename = self._rename
         match name:
             case "nodeName" | "nominatedNodeName" | "volume.kubernetes.io/selected-node":
@@ -200,15 +183,15 @@ class _Around:
             case "namespaces":
                 return [rename("namespace", one) for one in value]
             case "resourceClaimName":
-                return value and self.claim(value)
+                return value and self._claim(value)
             case "labels" | "matchLabels" | "nodeSelector":
-                return {_label_key(key, rename): self._label(key, one) for key, one in value.items()}
+                return {self._label_key(key): self._label_value(key, one) for key, one in value.items()}
             case "matchExpressions" | "matchFields" | "matchLabelExpressions":
                 return [self._requirement(one) for one in value]
             case "topologyKey":
-                return _label_key(value, rename)
+                return self._label_key(value)
             case "matchLabelKeys" | "mismatchLabelKeys":
-                return [_label_key(key, rename) for key in value]
+                return [self._label_key(key) for key in value]
             case "taints" | "tolerations":
                 return [self._taint(one) for one in value]
             case "hard" | "used":
@@ -219,103 +202,74 @@ class _Around:
                 return [rename("object", one) for one in value]
             case _ if name in _OBJECTS and isinstance(value, str):
                 return self._object(value)
-        return self.value(value)
+        return self._around(value)
 
-    def _object(self, name: str) -> str:
-        public = name in ("", ANY_ADDRESS) or name.startswith("system-") or name.split("/")[0].endswith(_PUBLIC_DOMAINS)
-        return name if public else self._rename("object", name)
+    def _of_devices(self, value: Any) -> Any:
+        """A value of an object of resource.k8s.io."""
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, dict):
+            return {key: self._field_of_devices(key, one) for key, one in value.items() if key != "config"}
+        return [self._of_devices(one) for one in value] if isinstance(value, list) else value
 
-    def _label(self, key: str, value: str) -> str:
-        return self._rename("namespace", value) if key == _NAMESPACE else _label_value(key, value, self._rename)
+    def _field_of_devices(self, name: str, value: Any) -> Any:
+        rename = self._rename
+        match name:
+            case "nodeName":
+                return rename("node", value)
+            case "pool" if isinstance(value, str):
+                return rename("pool", value)
+            case "pool":
+                return {**value, "name": rename("pool", value["name"])}
+            case "matchExpressions" | "matchFields":
+                return [self._requirement(one) for one in value]
+            case "attributes":
+                return {key: self._attribute(key, typed) for key, typed in value.items()}
+            case "expression":
+                return self._text(_LITERAL.sub(lambda one: one[1] + rename("text", one[2]) + one[1], value))
+            case "reservedFor":
+                return self._around(value)
+            case _ if name in _LEFT:
+                return value
+        return self._of_devices(value)
+
+    def _text(self, text: str) -> str:
+        text = _UUID.sub(lambda found: self._rename("uuid", found[0]), text)
+        return _PCI_ADDRESS.sub(lambda found: self._rename("pci", found[0]), text)
+
+    def _attribute(self, name: str, typed: JSON) -> JSON:
+        """`{string: …}`, or another kind of value, or a list."""
+        what = "id" if name.rpartition("/")[2].lower() in _IDENTIFYING else "text"
+
+        def change(value: Any) -> Any:
+            if isinstance(value, list):
+                return [change(item) for item in value]
+            return self._text(self._rename(what, value)) if isinstance(value, str) else value
+
+        return {kind: value if kind.startswith("version") else change(value) for kind, value in typed.items()}
 
     def _requirement(self, one: JSON) -> JSON:
         if "scopeName" in one:  # of a quota
             return {**one, **({"values": [self._object(name) for name in one["values"]]} if "values" in one else {})}
-        if one["key"] == _NAMESPACE and "values" in one:
-            return {**one, "values": [self._rename("namespace", value) for value in one["values"]]}
-        return _requirement(one, self._rename)
+        values = [self._label_value(one["key"], value) for value in one.get("values", ())]
+        return {**one, "key": self._label_key(one["key"]), **({"values": values} if values else {})}
 
     def _taint(self, one: JSON) -> JSON:
         key, value = one.get("key", ""), one.get("value", "")
-        changed = {**one, **({"key": _label_key(key, self._rename)} if key else {})}
-        return {**changed, **({"value": _label_value(key, value, self._rename)} if value else {})}
+        changed = {**one, **({"key": self._label_key(key)} if key else {})}
+        return {**changed, **({"value": self._label_value(key, value)} if value else {})}
 
+    def _label_key(self, key: str) -> str:
+        """Keys that Kubernetes does not take are kept: they are why a selector is refused."""
+        domain, slash, _ = key.partition("/")
+        public = key == NODE_NAME_FIELD or (slash and domain.endswith(_PUBLIC_DOMAINS))
+        return key if public or not is_label_key(key) else self._rename("label", key)
 
-def _walked(value: Any, rename: Rename) -> Any:
-    """A value somewhere in a spec or status."""
-    if isinstance(value, str):
-        return _text(value, rename)
-    if isinstance(value, list):
-        return [_walked(item, rename) for item in value]
-    if isinstance(value, dict):
-        return {key: _field(key, item, rename) for key, item in value.items() if key != "config"}
-    return value
-
-
-def _field(key: str, value: Any, rename: Rename) -> Any:
-    match key:
-        case "nodeName":
-            return rename("node", value)
-        case "pool":
-            return rename("pool", value) if isinstance(value, str) else {**value, "name": rename("pool", value["name"])}
-        case "nodeSelector":
-            return {"nodeSelectorTerms": [_term(term, rename) for term in value["nodeSelectorTerms"]]}
-        case "attributes":
-            return {name: _attribute(name, typed, rename) for name, typed in value.items()}
-        case "expression":
-            return _expression(value, rename)
-        case _ if key in _LEFT:
-            return value
-    return _walked(value, rename)
-
-
-def _text(text: str, rename: Rename) -> str:
-    text = _UUID.sub(lambda found: rename("uuid", found[0]), text)
-    return _PCI_ADDRESS.sub(lambda found: rename("pci", found[0]), text)
-
-
-def _expression(text: str, rename: Rename) -> str:
-    return _text(_LITERAL.sub(lambda found: found[1] + rename("text", found[2]) + found[1], text), rename)
-
-
-def _attribute(name: str, typed: JSON, rename: Rename) -> JSON:
-    """`{string: …}`, or another kind of value, or a list."""
-    what = "id" if name.rpartition("/")[2].lower() in _IDENTIFYING else "text"
-
-    def change(value: Any) -> Any:
-        if isinstance(value, list):
-            return [change(item) for item in value]
-        return _text(rename(what, value), rename) if isinstance(value, str) else value
-
-    return {kind: value if kind.startswith("version") else change(value) for kind, value in typed.items()}
-
-
-def _term(term: JSON, rename: Rename) -> JSON:
-    return {field: [_requirement(one, rename) for one in requirements] for field, requirements in term.items()}
-
-
-def _requirement(one: JSON, rename: Rename) -> JSON:
-    key, values = one["key"], one.get("values", [])
-    if key == NODE_NAME_FIELD:
-        changed = [rename("node", value) for value in values]
-    else:
-        changed = [_label_value(key, value, rename) for value in values]
-    return {**one, "key": _label_key(key, rename), **({"values": changed} if values else {})}
-
-
-def _label_key(key: str, rename: Rename) -> str:
-    """Keys that Kubernetes does not take are kept: they are why a selector is refused."""
-    return key if _domain_is_public(key) or not is_label_key(key) else rename("label", key)
-
-
-def _label_value(key: str, value: str, rename: Rename) -> str:
-    """Numbers are kept, which selectors compare, and values that Kubernetes does not take."""
-    public = key in _PUBLIC_LABELS or key.partition("/")[0].endswith("nvidia.com")
-    if public or value in ("", "true", "false") or _INTEGER.fullmatch(value) or not is_label_value(value):
-        return _text(value, rename)
-    return _SEVERAL.join(rename("value", part) if part else part for part in value.split(_SEVERAL))
-
-
-def _domain_is_public(key: str) -> bool:
-    domain, slash, _ = key.partition("/")
-    return key == NODE_NAME_FIELD or (bool(slash) and domain.endswith(_PUBLIC_DOMAINS))
+    def _label_value(self, key: str, value: str) -> str:
+        """Numbers are kept, which selectors compare, and values that Kubernetes does not take."""
+        if key in (NODE_NAME_FIELD, _NAMESPACE):
+            return self._rename("node" if key == NODE_NAME_FIELD else "namespace", value)
+        public = key in _PUBLIC_LABELS or key.partition("/")[0].endswith("nvidia.com")
+        if public or value in ("", "true", "false") or _INTEGER.fullmatch(value) or not is_label_value(value):
+            return self._text(value)
+        return _SEVERAL.join(self._rename("value", part) if part else part for part in value.split(_SEVERAL))
