@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import urllib3
 import yaml
@@ -117,7 +117,7 @@ class ClusterConnection:
         self.server = str(configuration.host).rstrip("/")
         self.namespace = str(choice.namespace or namespace or "default").strip()
         self._configuration: Any = configuration
-        self._headers = _impersonation(choice.impersonated, user)
+        self._headers = _impersonation({"as": choice.impersonated} if choice.impersonated else user)
         self._seconds = choice.seconds or None
 
     def request(
@@ -164,12 +164,6 @@ class ClusterConnection:
         """Close idle connections."""
         self._rest.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def _current_context(documents: Sequence[Mapping[str, Any]]) -> str:
     for document in documents:
@@ -185,12 +179,9 @@ def _entry(documents: Sequence[Mapping[str, Any]], section: str, field: str, nam
     return next((one.get(field) or {} for one in every if one.get("name") == name), {})
 
 
-def _impersonation(named: str, user: Mapping[str, Any]) -> urllib3.HTTPHeaderDict:
-    """The headers for impersonation: of the user `named`, else of the one that the user entry names."""
+def _impersonation(user: Mapping[str, Any]) -> urllib3.HTTPHeaderDict:
+    """The headers for the impersonation that a user entry asks for."""
     headers = urllib3.HTTPHeaderDict()
-    if named:
-        headers["Impersonate-User"] = named
-        return headers
     for field, header in _IMPERSONATION.items():
         if user.get(field):
             headers[header] = str(user[field])
@@ -221,16 +212,14 @@ def _no_login_fails() -> Iterator[list[str]]:
     """Collects the log lines of the package: if a login program fails, the package only logs it."""
     problems: list[str] = []
 
-    class Collector(logging.Filter):
-        def filter(self, record: logging.LogRecord) -> bool:
-            if record.name == "root" and record.levelno >= logging.ERROR:
-                problems.append(" ".join(record.getMessage().split()))
-                return False
+    def collect(record: logging.LogRecord) -> bool:
+        if record.name != "root" or record.levelno < logging.ERROR:
             return True
+        problems.append(" ".join(record.getMessage().split()))
+        return False
 
-    collector = Collector()
-    logging.getLogger().addFilter(collector)
+    logging.getLogger().addFilter(collect)
     try:
         yield problems
     finally:
-        logging.getLogger().removeFilter(collector)
+        logging.getLogger().removeFilter(collect)

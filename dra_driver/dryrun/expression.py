@@ -23,13 +23,13 @@ from ..cel import (
     compile_selector,
 )
 from ..command import InputError, output_option
-from ..resource import Device, ResourceSlice
 from ..streams import printable
+from .lint.catalog import Known, known_devices
 from .options import Subcommand, general_options, interrupted, option
 from .progress import progress
 from .report import PlainTable, counted, listed, plain_console, to_json
 from .selectors import Blame, parts, usual_mistakes, values_read, version_names
-from .sources import Origin, Source, opened, origin_options
+from .sources import Origin, opened, origin_options
 from .whatif import WhatIf, what_if_options
 
 REFUSED = 1
@@ -42,15 +42,6 @@ _Alike = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A device, with the driver and the pool that publish it."""
-
-    driver: str
-    pool: str
-    device: Device
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """What the expression evaluates to for a device, and what that cost: `value`, or None and the error.
 
@@ -58,7 +49,7 @@ class Answer:
     `values` has what it, or else the whole expression, reads of the device.
     """
 
-    candidate: Candidate
+    candidate: Known
     value: bool | None
     cost: int | None
     values: Mapping[str, str]
@@ -107,7 +98,7 @@ def cel(
         source = place.gather(what_if)
     environment = Environment(release)
     refusal = _refusal(expression, Environment(release, stored=False))
-    every = _candidates(source)
+    every = known_devices(source.objects)
     candidates = _of_named_drivers(expression, every)
     mistakes = usual_mistakes(expression, version_names(one.device for one in candidates))
     try:
@@ -135,16 +126,7 @@ def _is_text(argument: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in argument)
 
 
-def _candidates(source: Source) -> list[Candidate]:
-    return [
-        Candidate(one.driver, one.pool.name, device)
-        for one in source.objects
-        if isinstance(one, ResourceSlice)
-        for device in one.devices
-    ]
-
-
-def _of_named_drivers(expression: str, candidates: list[Candidate]) -> list[Candidate]:
+def _of_named_drivers(expression: str, candidates: list[Known]) -> list[Known]:
     """The devices of the drivers that the expression names; all if it names none. A request's selectors get only the
     devices that its class selects, so it is no error of theirs if they fail on devices of another driver.
     """
@@ -163,7 +145,7 @@ def _refusal(expression: str, environment: Environment) -> str:
     return f"too complex: it may cost {cost}, more than {COST_LIMIT}" if cost > COST_LIMIT else ""
 
 
-def _ask(selector: Selector, blame: Blame, candidate: Candidate) -> Answer:
+def _ask(selector: Selector, blame: Blame, candidate: Known) -> Answer:
     driver, device = candidate.driver, candidate.device
     values = values_read(selector, driver, device)
     try:
@@ -223,7 +205,7 @@ def _groups(answers: Sequence[Answer]) -> list[tuple[_Alike, list[str]]]:
     grouped: dict[_Alike, list[str]] = {}
     for answer in answers:
         key = (answer.text, answer.part, tuple(answer.values.items()))
-        grouped.setdefault(key, []).append(f"{answer.candidate.pool}/{answer.candidate.device.name}")
+        grouped.setdefault(key, []).append(str(answer.candidate))
     return sorted(grouped.items(), key=lambda one: (one[0][0] != "true", -len(one[1])))
 
 

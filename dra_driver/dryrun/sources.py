@@ -2,7 +2,7 @@
 """Where the devices come from: the options that all subcommands share, and the place that they name."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -338,7 +338,7 @@ def opened(origin: Origin) -> Iterator[Place]:
         if origin.cluster is None:
             yield Place(origin, None)
             return
-        with ClusterConnection(origin.cluster) as connection:
+        with closing(ClusterConnection(origin.cluster)) as connection:
             yield Place(origin, connection)
     except StatusError as error:
         who = f" ({connection.identity})" if origin.cluster is not None else ""

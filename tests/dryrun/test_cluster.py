@@ -5,7 +5,7 @@ import json
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +198,7 @@ def test_a_watch_without_a_request_timeout_still_has_its_own_limit(write: Write)
     with silent_server() as port:
         away = {"clusters": [{"cluster": {"server": f"http://127.0.0.1:{port}"}}], "users": [{"user": {}}]}
         choice = ClusterChoice(str(write("config", config(away, "silent"))), seconds=0)
-        with ClusterConnection(choice) as connection, pytest.raises(UnreachableError, match=r"within 0\.3 s"):
+        with closing(ClusterConnection(choice)) as connection, pytest.raises(UnreachableError, match=r"within 0\.3 s"):
             connection.request("GET", "/", stream_seconds=0.3, repeatable=False)
 
 

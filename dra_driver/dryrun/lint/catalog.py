@@ -25,6 +25,12 @@ class Known:
         return f"{self.pool}/{self.device.name}"
 
 
+def known_devices(objects: Iterable[Decoded]) -> list[Known]:
+    """The devices of the slices among the objects."""
+    slices = (one for one in objects if isinstance(one, ResourceSlice))
+    return [Known(one.driver, one.pool.name, device) for one in slices for device in one.devices]
+
+
 @dataclass(frozen=True, slots=True)
 class SelectorStep:
     """The devices before and after one selector.
@@ -58,12 +64,7 @@ class Catalog:
     def __init__(self, objects: Iterable[Decoded], release: str, origin: Origin) -> None:
         everything = list(objects)
         self.origin = origin
-        self.devices = tuple(
-            Known(one.driver, one.pool.name, device)
-            for one in everything
-            if isinstance(one, ResourceSlice)
-            for device in one.devices
-        )
+        self.devices = tuple(known_devices(everything))
         self.classes = {one.metadata.name: one for one in everything if isinstance(one, DeviceClass)}
         self._environment = Environment(release)
         # Blame hands the scheduler's features on; the release alone decides here, older ones included.
