@@ -16,7 +16,8 @@ from ...resource.device import COUNTERS_APART_SINCE, SliceFeatures
 from ...resource.validation import slice_problems
 from ..strict import unknown_fields
 from .finding import Issue, Rule
-from .subject import DECODED_KINDS, Context, Subject, is_device_api, is_unknown_field
+from .source import DECODED_KINDS
+from .subject import Context, Subject, is_device_api, is_unknown_field
 
 _CLAIM_OF_POD: Final = re.compile(r"\b(resourceClaims|resources\.claims)\[")
 """Places in pods that `pods` checks."""

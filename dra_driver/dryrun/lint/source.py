@@ -89,7 +89,7 @@ class Positions:
         else:
             if offset is not None and isinstance(node, yaml.ScalarNode):
                 return _inside(node, offset, self.lines)
-        return Position(mark.line + 1, mark.column + 1)
+        return _position(mark)
 
     def item(self, field: str, index: int) -> "Positions":
         """The positions of one item of a list."""
@@ -98,27 +98,6 @@ class Positions:
         item = _child(found[0], index)
         assert item is not None
         return Positions(item[0], self.lines)
-
-
-def duplicate_keys(node: yaml.Node) -> Iterator[tuple[str, Position]]:
-    """Keys that occur twice in a mapping below `node`. The API server refuses them."""
-    pending, seen_nodes = [node], set[int]()
-    while pending:
-        one = pending.pop()
-        if id(one) in seen_nodes:  # an alias, maybe to what it is part of
-            continue
-        seen_nodes.add(id(one))
-        if isinstance(one, yaml.SequenceNode):
-            pending.extend(one.value)
-        elif isinstance(one, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in one.value:
-                pending.append(value)
-                if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
-                    continue
-                if key.value in seen:
-                    yield key.value, Position(key.start_mark.line + 1, key.start_mark.column + 1)
-                seen.add(key.value)
 
 
 def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Mark] | None:
@@ -156,7 +135,11 @@ def _inside(node: yaml.ScalarNode, offset: int, lines: Sequence[str]) -> Positio
                 ahead -= 1
             column += width
         line, column = line + 1, 0
-    return Position(node.start_mark.line + 1, node.start_mark.column + 1)
+    return _position(node.start_mark)
+
+
+def _position(mark: yaml.Mark) -> Position:
+    return Position(mark.line + 1, mark.column + 1)
 
 
 def _width(text: str, column: int, style: str | None) -> int:
@@ -166,8 +149,8 @@ def _width(text: str, column: int, style: str | None) -> int:
 
 
 _REQUEST = re.compile(r"\brequests\[\d+\]")
-_DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
-_LISTS = {"List", *(f"{kind}List" for kind in _DEVICE_KINDS)}
+DECODED_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
+_LISTS = {"List", *(f"{kind}List" for kind in DECODED_KINDS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +187,22 @@ class Source:
 
     def duplicate_keys(self) -> Iterator[LintFinding]:
         """Findings about keys that occur twice."""
-        for key, place in duplicate_keys(self.positions.node):
-            message = f"key {key!r} is there twice: remove one"
-            yield _finding(Rule.DUPLICATE_KEY, self.file, place.line, place.column, "", message)
+        pending, seen_nodes = [self.positions.node], set[int]()
+        while pending:
+            one = pending.pop()
+            if id(one) in seen_nodes:  # an alias, maybe to what it is part of
+                continue
+            seen_nodes.add(id(one))
+            if isinstance(one, yaml.SequenceNode):
+                pending.extend(one.value)
+            elif isinstance(one, yaml.MappingNode):
+                pending.extend(value for _, value in one.value)
+                seen: set[str] = set()
+                for key in (key for key, _ in one.value if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE):
+                    if key.value in seen:
+                        message = f"key {key.value!r} is there twice: remove one"
+                        yield _finding(Rule.DUPLICATE_KEY, self.file, _position(key.start_mark), "", message)
+                    seen.add(key.value)
 
     def finding(self, issue: Issue) -> LintFinding:
         """The issue with its line and column. A request may be in the form of another version of the API."""
@@ -214,7 +210,7 @@ class Source:
         found = [resolve(self.value, path) for path in forms]
         steps, whole = next((one for one in found if one[1]), found[0])
         place = self.positions.of(steps, issue.offset if whole else None)
-        return _finding(issue.rule, self.file, place.line, place.column, issue.path, issue.message)
+        return _finding(issue.rule, self.file, place, issue.path, issue.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,16 +229,10 @@ class Reading:
 
 def read(paths: Iterable[str]) -> Reading:
     """Read files, folders (their YAML and JSON files) and standard input (`-`)."""
-    sources: list[Source] = []
-    findings: list[LintFinding] = []
     files = _files(paths)
-    for file, named in files.items():
-        for one in _read_file(file, named=named):
-            if isinstance(one, Source):
-                sources.append(one)
-            else:
-                findings.append(one)
-    return Reading(tuple(sources), tuple(findings), len(files))
+    found = [one for file, named in files.items() for one in _read_file(file, named=named)]
+    sources = tuple(one for one in found if isinstance(one, Source))
+    return Reading(sources, tuple(one for one in found if isinstance(one, LintFinding)), len(files))
 
 
 def _files(paths: Iterable[str]) -> dict[str, bool]:
@@ -263,9 +253,9 @@ def _read_file(file: str, *, named: bool) -> Iterator[Source | LintFinding]:
     try:
         text = decode_text(read_bytes(file))
     except IsADirectoryError:
-        yield _finding(Rule.UNREADABLE, name, 1, 1, "", "is a folder without .yaml, .yml and .json files")
+        yield _unreadable(name, ParseError("is a folder without .yaml, .yml and .json files"))
     except OSError as problem:
-        yield _finding(Rule.UNREADABLE, name, 1, 1, "", f"cannot be read: {problem.strerror}")
+        yield _unreadable(name, ParseError(f"cannot be read: {problem.strerror}"))
     except ParseError as problem:
         yield _unreadable(name, problem)
     else:
@@ -292,9 +282,8 @@ def _documents(text: str, file: str, *, named: bool) -> Iterator[Source | LintFi
     for node in nodes(loader, text):
         value = loader.construct_document(node)
         if named and not _may_be_objects(value):
-            place = node.start_mark
             problem = f"a Kubernetes object is a mapping, not {json_type(value)}"
-            yield _finding(Rule.NOT_AN_OBJECT, file, place.line + 1, place.column + 1, "", problem)
+            yield _finding(Rule.NOT_AN_OBJECT, file, _position(node.start_mark), "", problem)
         yield from _objects(value, Positions(node, lines), file)
 
 
@@ -308,7 +297,7 @@ def _may_be_objects(value: object) -> bool:
 
 
 def _unreadable(file: str, problem: ParseError) -> LintFinding:
-    return _finding(Rule.UNREADABLE, file, problem.line, problem.column, "", problem.problem)
+    return _finding(Rule.UNREADABLE, file, Position(problem.line, problem.column), "", problem.problem)
 
 
 def _is_json(text: str) -> bool:
@@ -324,17 +313,14 @@ def _objects(value: Any, positions: Positions, file: str) -> Iterator[Source | L
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         return
     if not isinstance(value.get("apiVersion"), str):
-        if value["kind"] in _DEVICE_KINDS:
-            place = positions.of(("apiVersion",))
+        if value["kind"] in DECODED_KINDS:
             problem = f"a {value['kind']} needs an apiVersion: set apiVersion: resource.k8s.io/v1"
-            yield _finding(Rule.NOT_AN_OBJECT, file, place.line, place.column, "apiVersion", problem)
+            yield _finding(Rule.NOT_AN_OBJECT, file, positions.of(("apiVersion",)), "apiVersion", problem)
         return
     items = value.get("items")
     if value["kind"] in _LISTS and not isinstance(items, list | None):
-        place = positions.of(("items",))
-        yield _finding(
-            Rule.NOT_AN_OBJECT, file, place.line, place.column, "items", f"must be a list, not {json_type(items)}"
-        )
+        problem = f"must be a list, not {json_type(items)}"
+        yield _finding(Rule.NOT_AN_OBJECT, file, positions.of(("items",)), "items", problem)
         return
     if not value["kind"].endswith("List") or not isinstance(items, list):
         yield Source(file, value, positions)
@@ -346,13 +332,12 @@ def _objects(value: Any, positions: Positions, file: str) -> Iterator[Source | L
         if isinstance(item, dict):
             yield from _objects({**inherited, **item}, here, file)
         else:
-            place = here.of(())
             problem = f"an item of a list must be an object, not {json_type(item)}"
-            yield _finding(Rule.NOT_AN_OBJECT, file, place.line, place.column, f"items[{index}]", problem)
+            yield _finding(Rule.NOT_AN_OBJECT, file, here.of(()), f"items[{index}]", problem)
 
 
-def _finding(rule: Rule, file: str, line: int, column: int, path: str, message: str) -> LintFinding:
-    return LintFinding(file, line, column, path, rule.id, rule.severity, message)
+def _finding(rule: Rule, file: str, place: Position, path: str, message: str) -> LintFinding:
+    return LintFinding(file, place.line, place.column, path, rule.id, rule.severity, message)
 
 
 class _Loader(Loader):

@@ -17,7 +17,7 @@ from ..documents import JSON
 from ..strict import Identity, identity_of
 from .catalog import Catalog
 from .finding import Issue
-from .source import Source, is_within, resolve
+from .source import DECODED_KINDS, Source, is_within, resolve
 
 T = TypeVar("T")
 
@@ -146,7 +146,6 @@ def _at(value: Any, steps: tuple[str | int, ...]) -> Any:
 
 
 _V1ALPHA3: Final = f"{GROUP}/v1alpha3"
-DECODED_KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
 
 
 @dataclass(frozen=True, slots=True)
