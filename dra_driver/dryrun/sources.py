@@ -258,17 +258,17 @@ class Place:
             found = from_cluster(self.connection, devices_only=devices_only, around=around)
         elif self._origin.slices:
             found = from_documents(self._documents, self.where, around, devices_only=devices_only)
-            if not exactly and not any(isinstance(one, DeviceClass) for one in found.objects):
-                said = f"no DeviceClass is in {self.where}: those of the driver's chart are assumed"
-                found, warnings = Found((*found.objects, *CLASSES), found.world, found.notes), (said,)
             if not exactly:
-                found = Found(tuple(with_nodes_of_slices(found.objects)), found.world, found.notes)
+                assumed = () if any(isinstance(one, DeviceClass) for one in found.objects) else CLASSES
+                if assumed:
+                    warnings = (f"no DeviceClass is in {self.where}: those of the driver's chart are assumed",)
+                found = replace(found, objects=tuple(with_nodes_of_slices([*found.objects, *assumed])))
         else:
-            objects = with_defaults(built_in_nodes(machines=machines))
-            found = Found(tuple(objects), notes=(f"{DEVICES_ONLY}: built-in nodes have no pods, cpu or memory",))
-        notes = (f"{DEVICES_ONLY}, as asked",) if devices_only else found.notes
-        world = None if devices_only else found.world
-        return Source(found.objects, self.where, (), world, notes, release, warnings)
+            objects = tuple(with_defaults(built_in_nodes(machines=machines)))
+            found = Found(objects, notes=(f"{DEVICES_ONLY}: built-in nodes have no pods, cpu or memory",))
+        if devices_only:
+            found = Found(found.objects, None, (f"{DEVICES_ONLY}, as asked",))
+        return Source(found.objects, self.where, (), found.world, found.notes, release, warnings)
 
     def around(self, reduce: Callable[[Mapping[str, Any]], dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
         """What decides besides devices, each object as `reduce` leaves it, and the plurals that may not be listed.

@@ -6,19 +6,12 @@
 """
 
 from .document import to_document, to_json, to_yaml
-from .model import Answer, Inputs, Item, Report
+from .model import Report
 from .page import to_html
-from .picture import Cell, GpuPicture, NodePicture
 from .tables import print_report
 from .terminal import PlainTable, counted, listed, plain_console
 
 __all__ = [
-    "Answer",
-    "Cell",
-    "GpuPicture",
-    "Inputs",
-    "Item",
-    "NodePicture",
     "PlainTable",
     "Report",
     "counted",
