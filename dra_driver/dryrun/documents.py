@@ -75,11 +75,9 @@ Convert = Callable[[object, str], object]
 """(value, source) -> the value, or the object that it stands for."""
 
 
-def _as_it_is(value: object, _source: str) -> object:
-    return value
-
-
-def read_documents(paths: Iterable[str], *, empty_lists: bool = False, convert: Convert = _as_it_is) -> list[Document]:
+def read_documents(
+    paths: Iterable[str], *, empty_lists: bool = False, convert: Convert | None = None
+) -> list[Document]:
     """All objects in files, in folders (their .yaml, .yml and .json files) and on standard input (`-`).
 
     Lists are taken apart. With `empty_lists`, a list of one kind that has no items is a document, too: it says that
@@ -129,7 +127,7 @@ def in_namespace(documents: Iterable[Document], namespace: str, *, asked: str = 
     return found
 
 
-def parse(text: str | bytes, source: str, *, named: bool = True, convert: Convert = _as_it_is) -> list[Document]:
+def parse(text: str | bytes, source: str, *, named: bool = True, convert: Convert | None = None) -> list[Document]:
     """The objects in a YAML stream, or in one JSON document, which is read much faster. Raises InputError.
 
     What is no Kubernetes object is an error in a file that was `named`, and skipped with a note in others.
@@ -142,7 +140,7 @@ def parse(text: str | bytes, source: str, *, named: bool = True, convert: Conver
     documents: list[Document] = []
     for number, read in enumerate(values, start=1):
         where = source if number == 1 else f"{source}, document {number}"
-        value = convert(read, where)
+        value = convert(read, where) if convert is not None else read
         if not named and value is not None and not _is_object(value):
             click.echo(printable(f"note: {where} is no Kubernetes object: skipped"), err=True)
             continue

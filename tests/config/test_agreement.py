@@ -14,7 +14,7 @@ from controller.webhook.review import problems, warnings
 from dra_driver.allocation import Cluster
 from dra_driver.config import API_VERSION, DEVICE_TYPES, config_for, ineffective
 from dra_driver.dryrun.evaluate import refused_configs
-from dra_driver.dryrun.lint.catalog import Catalog, Origin
+from dra_driver.dryrun.lint.catalog import Catalog
 from dra_driver.dryrun.lint.configs import check_claim
 from dra_driver.dryrun.lint.finding import Rule
 from dra_driver.dryrun.lint.source import Positions, Source
@@ -38,7 +38,7 @@ FOR_NO_DEVICE: Final = "it is for no device that this configuration applies to"
 TYPES: Final = {kind.__name__: forms[0] for kind, forms in DEVICE_TYPES.items()}
 KINDS: Final = {forms[0]: kind for kind, forms in DEVICE_TYPES.items()}
 NOWHERE: Final = Positions(yaml.MappingNode("", []), ())
-CONTEXT: Final = Context("1.36", Catalog((), "1.36", Origin("here", models=True)))
+CONTEXT: Final = Context("1.36", Catalog((), "1.36", "here", models=True))
 
 VALID: Final[tuple[JSON, ...]] = (
     {"kind": "GpuConfig"},

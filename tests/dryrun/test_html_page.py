@@ -122,7 +122,7 @@ def test_names_and_values_are_text_and_never_markup() -> None:
 def test_assumptions_and_defects_of_the_scheduler_are_told(every: Report) -> None:
     first = every.answers[0]
     answer = replace(first, verdict=replace(first.verdict, defect=Change("it errs", "h100x8")))
-    page = Page(to_html(replace(every, inputs=replace(every.inputs, assumptions=("a drain",)), answers=(answer,))))
+    page = Page(to_html(replace(every, assumptions=("a drain",), answers=(answer,))))
     assert "a drain" in page.within("dd")
     assert "it errs" in page.within("p")
     assert page.within("h1") == ["ResourceClaim ns/whole fits"]

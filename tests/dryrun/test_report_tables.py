@@ -54,7 +54,7 @@ def test_a_defect_of_the_scheduler_is_told(every: Report, capsys: pytest.Capture
 
 
 def test_assumptions_are_told(every: Report, capsys: pytest.CaptureFixture[str]) -> None:
-    assumed = replace(every, inputs=replace(every.inputs, assumptions=("that node-a is gone",)))
+    assumed = replace(every, assumptions=("that node-a is gone",))
     assert "simulating that node-a is gone" in printed(capsys, assumed)
 
 

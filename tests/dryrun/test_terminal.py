@@ -24,7 +24,6 @@ from dra_driver import __version__
 from dra_driver.allocation import Features
 from dra_driver.dryrun.answer import Question, answered
 from dra_driver.dryrun.inventory import with_defaults
-from dra_driver.dryrun.lint.catalog import Origin
 from dra_driver.dryrun.lint.check import check
 from dra_driver.dryrun.lint.source import read
 from dra_driver.dryrun.main import complete
@@ -185,7 +184,7 @@ def test_an_interrupted_answer_has_what_is_known() -> None:
 def test_an_interrupted_lint_has_what_is_found(write: Write) -> None:
     wrong = claim().replace("requests", "requets")
     reading = read([str(write("claims.yaml", f"{wrong}\n---{wrong}"))])
-    found = check(reading, (), "1.36", Origin("nowhere"), interrupt)
+    found = check(reading, (), "1.36", "nowhere", interrupt)
     assert (found.checked, found.left) == (1, 1)
     assert {one.rule for one in found.findings} >= {"unknown-field"}
 

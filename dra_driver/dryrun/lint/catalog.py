@@ -50,20 +50,16 @@ _OF_ONE_NODE: Final = frozenset(
 """Attributes that describe the place of a device and the setup of its node, not its model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where the devices are from, in words. `models`: the devices are examples of their models."""
-
-    where: str
-    models: bool = False
-
-
 class Catalog:
-    """The devices and the classes of `objects`. A later class replaces an earlier one of the same name."""
+    """The devices and the classes of `objects`. A later class replaces an earlier one of the same name.
 
-    def __init__(self, objects: Iterable[Decoded], release: str, origin: Origin) -> None:
+    `where` is the place of the devices in words. `models`: they are examples of their models.
+    """
+
+    def __init__(self, objects: Iterable[Decoded], release: str, where: str, *, models: bool) -> None:
         everything = list(objects)
-        self.origin = origin
+        self.where = where
+        self._models = models
         self.devices = tuple(known_devices(everything))
         self.classes = {one.metadata.name: one for one in everything if isinstance(one, DeviceClass)}
         self._environment = Environment(release)
@@ -131,7 +127,7 @@ class Catalog:
 
     def is_conclusive(self, saw: Iterable[str]) -> bool:
         """Whether the values of these attributes on the known devices are those of devices elsewhere."""
-        return not (self.origin.models and _OF_ONE_NODE & set(saw))
+        return not (self._models and _OF_ONE_NODE & set(saw))
 
     def culprit(self, step: SelectorStep) -> tuple[str, dict[str, dict[str, None]]]:
         """The part of a selector that excluded the last devices, and the values that it found, by attribute."""

@@ -9,7 +9,7 @@ from typing import Final
 from ...resource import DeviceClass
 from ...resource.codec import Decoded
 from . import claims, configs, domains, form, pods, selectors
-from .catalog import Catalog, Origin
+from .catalog import Catalog
 from .domains import is_domain, made_templates
 from .finding import Issue, LintFinding
 from .pods import is_workload
@@ -63,10 +63,13 @@ def check(
     reading: Reading,
     known: Iterable[Decoded],
     release: str,
-    origin: Origin,
+    where: str,
     tell: Callable[[int, int], None] = lambda *_: None,
+    *,
+    models: bool = False,
 ) -> Result:
-    """The findings about the read objects. `known` are slices and classes from elsewhere, named by `origin`.
+    """The findings about the read objects. `known` are slices and classes from elsewhere, in words from
+    `where`. `models`: their devices are examples of their models.
 
     `tell` is called with the number of checked objects and of all. After Ctrl-C, the result is that of these objects.
     """
@@ -74,7 +77,7 @@ def check(
     given = [one.decoded for one in subjects if isinstance(one.decoded, DeviceClass)]
     # Classes among the files replace those of the same name that are known from elsewhere.
     everything = (*subjects, *made_templates(subjects))
-    context = Context(release, Catalog([*known, *given], release, origin), everything)
+    context = Context(release, Catalog([*known, *given], release, where, models=models), everything)
     concerned = [one for one in subjects if _is_checked(one)]
     findings = [*reading.findings]
     checked = 0

@@ -13,9 +13,7 @@ from ...streams import printable
 from ..options import Subcommand, complete_files, general_options, interrupted, option
 from ..progress import bar, progress
 from ..report import counted
-from ..sources import Origin as DeviceOrigin
-from ..sources import opened, origin_options
-from .catalog import Origin
+from ..sources import Origin, opened, origin_options
 from .check import Result, check
 from .finding import LintFinding, Severity
 from .source import read
@@ -95,7 +93,7 @@ FOUND = 1
 @general_options
 def lint(
     files: tuple[str, ...],
-    origin: DeviceOrigin,
+    origin: Origin,
     release: str,
     strict: bool,
     output: str,
@@ -114,9 +112,13 @@ def lint(
     reading = read(files)
     with progress("reading the devices") as say, opened(origin) as place:
         source = place.read(devices_only=True, machines=True)
-        devices = Origin(source.where, origin.is_built_in)
         result = check(
-            reading, source.objects, release, devices, lambda done, total: say(f"checking {bar(done, total)}")
+            reading,
+            source.objects,
+            release,
+            source.where,
+            lambda done, total: say(f"checking {bar(done, total)}"),
+            models=origin.is_built_in,
         )
     if output == "text":
         click.echo(click.style(printable(f"checked with the devices of {source.where}"), bold=True), err=True)

@@ -8,7 +8,8 @@ import difflib
 from collections.abc import Iterator, Sequence
 
 from ...cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, compile_selector
-from ...resource import Device, DeviceClass, Quantity
+from ...resource import Device, DeviceClass
+from ..report import listed
 from .catalog import Catalog, Known, SelectorStep
 from .finding import Issue, Rule
 from .subject import Context, Requirement
@@ -46,7 +47,7 @@ def check_request(one: Requirement, context: Context) -> Iterator[Issue]:
 def _capacity(one: Requirement, context: Context) -> Iterator[Issue]:
     candidates = context.catalog.candidates(one.value)
     for key, wanted in one.value.capacity_requests.items() if candidates else ():
-        amounts = [amount for known in candidates if (amount := _amount(known, key)) is not None]
+        amounts = [known.device.capacity[key].value for known in candidates if key in known.device.capacity]
         if any(amount.value >= wanted.value for amount in amounts):
             continue
         if amounts:
@@ -56,11 +57,6 @@ def _capacity(one: Requirement, context: Context) -> Iterator[Issue]:
             there = sorted({name for known in candidates for name in known.device.capacity})
             problem = f"none of the {len(candidates)} known devices has capacity {key!r} (there is {', '.join(there)})"
         yield Issue(Rule.CAPACITY_NEVER_MET, f"{one.path}.capacity.requests[{key}]", problem)
-
-
-def _amount(known: Known, key: str) -> Quantity | None:
-    capacity = known.device.capacity.get(key)
-    return None if capacity is None else capacity.value
 
 
 def _expressions(path: str, expressions: Sequence[str], context: Context) -> Iterator[Issue]:
@@ -129,8 +125,8 @@ def _never(place: str, step: SelectorStep, whose: str, catalog: Catalog, *, narr
     if not catalog.is_conclusive(saw):
         return
     left = " that the selectors before it leave" if narrowed else ""
-    values = "; ".join(f"{name} is {_listed(list(seen))}" for name, seen in saw.items())
-    who = f"{len(step.before)} {whose} devices ({catalog.origin.where}){left}"
+    values = "; ".join(f"{name} is {listed(list(seen), _VALUES)}" for name, seen in saw.items())
+    who = f"{len(step.before)} {whose} devices ({catalog.where}){left}"
     offset = step.selector.expression.find(part)
     yield Issue(
         Rule.SELECTOR_NEVER_TRUE,
@@ -160,8 +156,3 @@ def _other_drivers(steps: Sequence[SelectorStep]) -> Iterator[Issue]:
 
 def _place(path: str, index: int) -> str:
     return f"{path}.selectors[{index}].cel.expression"
-
-
-def _listed(values: Sequence[str]) -> str:
-    more = len(values) - _VALUES
-    return ", ".join(values[:_VALUES]) + (f" and {more} more" if more > 0 else "")

@@ -15,7 +15,7 @@ from ...streams import UNPRINTABLE
 from ..changes import Change
 from ..explain import Removal, RequestReport
 from ..verdict import Refused
-from .model import Answer, Inputs, Item, Report
+from .model import Answer, Item, Report
 from .picture import Cell, NodePicture, attribute, memory
 
 API_VERSION: Final = "dryrun.gpu.nvidia.com/v1alpha1"
@@ -43,22 +43,22 @@ def to_document(report: Report) -> Json:
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "inputs": _inputs(report.inputs),
+        "inputs": _inputs(report),
         "fits": report.fits,
         "demands": [_answer(answer) for answer in report.answers],
     }
 
 
-def _inputs(inputs: Inputs) -> Json:
+def _inputs(report: Report) -> Json:
     return {
-        "source": inputs.where,
-        "kubernetesVersion": inputs.release,
-        "nodes": inputs.nodes,
-        "resourceSlices": inputs.slices,
-        "devices": inputs.devices,
-        "allocatedClaims": inputs.claims,
-        "assumptions": list(inputs.assumptions),
-        "notes": list(inputs.notes),
+        "source": report.where,
+        "kubernetesVersion": report.release,
+        "nodes": report.nodes,
+        "resourceSlices": report.slices,
+        "devices": report.devices,
+        "allocatedClaims": report.claims,
+        "assumptions": list(report.assumptions),
+        "notes": list(report.notes),
     }
 
 

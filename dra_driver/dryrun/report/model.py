@@ -3,7 +3,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...allocation import Cluster, Features
 from ...allocation.outcome import AllocationError
@@ -11,26 +11,6 @@ from ...resource import ResourceClaim
 from ...resource.codec import Decoded
 from ..verdict import Placed, Verdict
 from .picture import Claims, DeviceKey, NodePicture, node_picture
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """The basis of the verdicts: the source of the objects, their numbers, and the Kubernetes release.
-
-    `claims` is the number of claims that hold devices. `assumptions` are the simulated changes, in words. `notes` tell
-    which parts of the pods are not evaluated.
-    """
-
-    where: str
-    release: str
-    nodes: int
-    slices: int
-    devices: int
-    claims: int
-    assumptions: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    asked: Mapping[str, str] = field(default_factory=dict)
-    """When, by which command and for which files, each with its heading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +39,23 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All answers of a run, in the order of the demands."""
+    """All answers of a run, in the order of the demands, and their basis: the source of the objects, their numbers, and
+    the Kubernetes release.
 
-    inputs: Inputs
+    `claims` is the number of claims that hold devices. `assumptions` are the simulated changes, in words. `notes` tell
+    which parts of the pods are not evaluated. `asked` tells when, by which command and for which files.
+    """
+
     answers: tuple[Answer, ...]
+    where: str
+    release: str
+    nodes: int
+    slices: int
+    devices: int
+    claims: int
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
+    asked: Mapping[str, str]
 
     @property
     def fits(self) -> bool:
@@ -81,7 +74,8 @@ class Report:
     ) -> "Report":
         """The report on `verdicts`, which `evaluate` gave for the same objects and features."""
         cluster = Cluster.of(objects)
-        inputs = Inputs(
+        return Report(
+            tuple(_answers(verdicts, cluster, features)),
             where,
             features.release,
             len(cluster.nodes),
@@ -92,7 +86,6 @@ class Report:
             tuple(notes),
             asked or {},
         )
-        return Report(inputs, tuple(_answers(verdicts, cluster, features)))
 
 
 def _answers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features) -> Iterable[Answer]:

@@ -16,7 +16,7 @@ from ...streams import printable
 from ..explain import RequestReport, constraint_text
 from ..verdict import Refused
 from ..workload import Demand
-from .model import Answer, Inputs, Report
+from .model import Answer, Report
 from .picture import Cell, GpuPicture, NodePicture
 from .tables import described, seen_by
 from .terminal import counted, listed
@@ -108,7 +108,7 @@ def to_html(report: Report) -> str:
     )
     body = tag(
         "body",
-        tag("header", tag("h1", title), _inputs(report.inputs), _contents(report.answers)),
+        tag("header", tag("h1", title), _inputs(report), _contents(report.answers)),
         tag("main", *(_answer(answer, number) for number, answer in enumerate(report.answers, 1))),
         tag("footer", tag("p", f"dra-dryrun {__version__}")),
     )
@@ -133,15 +133,15 @@ def _outcome(answer: Answer) -> str:
     return "fits nowhere" if answer.verdict.node is None else "fits"
 
 
-def _inputs(inputs: Inputs) -> Html:
+def _inputs(report: Report) -> Html:
     rows = {
-        "Devices": f"{inputs.devices} of {counted(inputs.nodes, 'node')}, in {counted(inputs.slices, 'ResourceSlice')}",
-        "Devices from": inputs.where,
-        **inputs.asked,
-        "Held by": counted(inputs.claims, "claim"),
-        "Rules of": f"Kubernetes {inputs.release}",
-        "Simulating": "; ".join(inputs.assumptions),
-        "Note": "; ".join(inputs.notes),
+        "Devices": f"{report.devices} of {counted(report.nodes, 'node')}, in {counted(report.slices, 'ResourceSlice')}",
+        "Devices from": report.where,
+        **report.asked,
+        "Held by": counted(report.claims, "claim"),
+        "Rules of": f"Kubernetes {report.release}",
+        "Simulating": "; ".join(report.assumptions),
+        "Note": "; ".join(report.notes),
     }
     return tag("dl", *(tag("div", tag("dt", key), tag("dd", value)) for key, value in rows.items() if value))
 

@@ -167,9 +167,10 @@ def node_picture(
                     gpu.numbers |= _numbers(pool.counter_sets[share.of].counters)
         for device in chain.from_iterable(one.devices for one in (*pool.slices, *pool.elsewhere)):
             key = (*pool.key, device.name)
-            part = _Part(device, held.get(key, ()), proposed.get(key, ()))
+            claims = held.get(key, ()), proposed.get(key, ())
             for share in _shares(device):
-                if (share.by, share.of) in found and (part.taken or share.by != "counters"):
+                if (share.by, share.of) in found and (any(claims) or share.by != "counters"):
+                    part = Cell(0, 1, (device.name,), _device_label(device), *claims)
                     for number in share.numbers:
                         found[share.by, share.of].parts[number].append(part)
         gpus += [gpu.picture() for gpu in sorted(found.values(), key=lambda one: _natural(one.name))]
@@ -189,51 +190,38 @@ class _Share:
     numbers: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A device, with the claims that hold it and that would get it."""
-
-    device: Device
-    held_by: Claims
-    proposed_for: Claims
-
-    @property
-    def taken(self) -> bool:
-        return bool(self.held_by or self.proposed_for)
-
-    @property
-    def label(self) -> str:
-        whole = attribute(self.device, "type") == _WHOLE_GPU
-        return attribute(self.device, "profile") or ("whole" if whole else self.device.name)
-
-
 @dataclass(slots=True)
 class _Gpu:
-    """A GPU while its parts are collected."""
+    """A GPU while its parts are collected: for each memory slice, a cell for each device that draws on it."""
 
     by: _By
     name: str
     model: str = ""
     numbers: frozenset[int] = frozenset()
-    parts: dict[int, list[_Part]] = field(default_factory=lambda: defaultdict(list))
+    parts: dict[int, list[Cell]] = field(default_factory=lambda: defaultdict(list))
 
     def picture(self) -> GpuPicture:
         """The GPU. Neighbouring slices that the same devices draw on are one cell."""
         cells = []
-        for _, run in groupby(range(max(self.numbers) + 1), lambda one: [part.device.name for part in self.parts[one]]):
+        for _, run in groupby(range(max(self.numbers) + 1), lambda one: [part.devices for part in self.parts[one]]):
             first, *more = run
             parts = self.parts[first]
             cells.append(
                 Cell(
                     first,
                     0 if self.by == "device" else 1 + len(more),
-                    tuple(part.device.name for part in parts),
+                    tuple(name for part in parts for name in part.devices),
                     " + ".join(part.label for part in parts),
                     _distinct(claim for part in parts for claim in part.held_by),
                     _distinct(claim for part in parts for claim in part.proposed_for),
                 )
             )
         return GpuPicture(self.name, self.model, sum(cell.count for cell in cells), tuple(cells))
+
+
+def _device_label(device: Device) -> str:
+    whole = attribute(device, "type") == _WHOLE_GPU
+    return attribute(device, "profile") or ("whole" if whole else device.name)
 
 
 def _devices_at(node: Node, pool: PoolView) -> Iterator[Device]:

@@ -32,19 +32,18 @@ def print_report(report: Report, *, wide: bool = False) -> None:
 
 
 def _lines(report: Report, wide: bool, columns: int) -> Iterator[Text | PlainTable]:
-    inputs = report.inputs
-    yield Text(f"devices of {counted(inputs.nodes, 'node')}, from {inputs.where}", style="bold")
-    for assumption in inputs.assumptions:
+    yield Text(f"devices of {counted(report.nodes, 'node')}, from {report.where}", style="bold")
+    for assumption in report.assumptions:
         yield Text(f"simulating {assumption}", style="yellow")
-    for note in inputs.notes:
+    for note in report.notes:
         yield Text(note, style="yellow")
     for _, run in groupby(report.answers, lambda one: one.verdict.demand.workload or id(one)):
         group = list(run)
         if len(group) > _LISTED and not wide:
-            yield from _summarised(group, inputs.nodes, columns)
+            yield from _summarised(group, report.nodes, columns)
             continue
         for answer in group:
-            yield from _answer(answer, inputs.nodes, wide, columns)
+            yield from _answer(answer, report.nodes, wide, columns)
 
 
 def _summarised(group: Sequence[Answer], nodes: int, columns: int) -> Iterator[Text | PlainTable]:

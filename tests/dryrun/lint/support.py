@@ -8,7 +8,6 @@ from typing import Any
 
 from dra_driver.cel import NEWEST
 from dra_driver.dryrun.inventory import built_in_nodes, with_defaults
-from dra_driver.dryrun.lint.catalog import Origin
 from dra_driver.dryrun.lint.check import check
 from dra_driver.dryrun.lint.finding import LintFinding
 from dra_driver.dryrun.lint.source import Reading, Source, parse
@@ -31,7 +30,7 @@ def lint_text(text: str, release: str = NEWEST) -> list[LintFinding]:
         tuple(one for one in found if isinstance(one, LintFinding)),
         1,
     )
-    return list(check(reading, known(), release, Origin("here", models=True)).findings)
+    return list(check(reading, known(), release, "here", models=True).findings)
 
 
 def rules(findings: list[LintFinding]) -> list[str]:
