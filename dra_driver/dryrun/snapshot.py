@@ -15,7 +15,7 @@ import click
 import yaml
 
 from ..command import InputError, output_option
-from ..resource import DeviceClass, Node, ObjectMeta, OpaqueConfiguration, ResourceClaim, ResourceSlice
+from ..resource import DeviceClass, Node, ObjectMeta, ResourceClaim, ResourceSlice
 from ..resource.codec import V1, Decoded, encode_allocation, encode_claim_spec, encode_meta, encode_slice
 from ..scheduling.devices import FOR_EXTENDED_RESOURCES
 from .options import Subcommand, general_options
@@ -101,21 +101,17 @@ class _Dumper(yaml.CSafeDumper):
 
 def encode_class(one: DeviceClass) -> JSON:
     """A DeviceClass as resource.k8s.io/v1."""
-    spec: JSON = {}
-    if one.selectors:
-        spec["selectors"] = [{"cel": {"expression": expression}} for expression in one.selectors]
-    if one.config:
-        spec["config"] = [{"opaque": _opaque(config)} for config in one.config]
-    if one.extended_resource_name:
-        spec["extendedResourceName"] = one.extended_resource_name
+    opaque = ({"driver": config.driver, "parameters": dict(config.parameters)} for config in one.config)
+    spec = {
+        "selectors": [{"cel": {"expression": expression}} for expression in one.selectors],
+        "config": [{"opaque": config} for config in opaque],
+        "extendedResourceName": one.extended_resource_name,
+    }
     metadata = {"name": one.metadata.name}
     if one.metadata.creation_timestamp:  # of two classes for one extended resource the newer counts
         metadata["creationTimestamp"] = one.metadata.creation_timestamp
-    return {"apiVersion": V1.api_version, "kind": "DeviceClass", "metadata": metadata, "spec": spec}
-
-
-def _opaque(config: OpaqueConfiguration) -> JSON:
-    return {"driver": config.driver, "parameters": dict(config.parameters)}
+    given = {name: value for name, value in spec.items() if value}
+    return {"apiVersion": V1.api_version, "kind": "DeviceClass", "metadata": metadata, "spec": given}
 
 
 def _claim(one: ResourceClaim) -> JSON:

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from ...resource import DeviceClass
 from ...resource.codec import Decoded
@@ -16,33 +16,25 @@ from .pods import is_workload
 from .source import Reading
 from .subject import ClaimSpec, Context, Requirement, Subject, is_device_api, subject_of
 
-_OF_FORM: Final[tuple[Callable[[Subject, Context], Iterator[Issue]], ...]] = (
+T = TypeVar("T")
+Check = Callable[[T, Context], Iterator[Issue]]
+
+_OF_FORM: Final[tuple[Check[Subject], ...]] = (
     form.check_version,
     form.check_form,
     form.check_identity,
     form.check_gates,
 )
 """Checks of the text of the file: versions, kinds and fields."""
-_OF_OBJECT: Final[tuple[Callable[[Subject, Context], Iterator[Issue]], ...]] = (
+_OF_OBJECT: Final[tuple[Check[Subject], ...]] = (
     domains.check_domains,
     form.check_slice,
     claims.check_name,
     pods.check_pods,
 )
-_OF_CLASS: Final[tuple[Callable[[DeviceClass, Context], Iterator[Issue]], ...]] = (
-    claims.check_class,
-    configs.check_class,
-    selectors.check_class,
-)
-_OF_CLAIM: Final[tuple[Callable[[ClaimSpec, Context], Iterator[Issue]], ...]] = (
-    claims.check_claim,
-    configs.check_claim,
-    domains.check_channels,
-)
-_OF_REQUEST: Final[tuple[Callable[[Requirement, Context], Iterator[Issue]], ...]] = (
-    claims.check_request,
-    selectors.check_request,
-)
+_OF_CLASS: Final[tuple[Check[DeviceClass], ...]] = (claims.check_class, configs.check_class, selectors.check_class)
+_OF_CLAIM: Final[tuple[Check[ClaimSpec], ...]] = (claims.check_claim, configs.check_claim, domains.check_channels)
+_OF_REQUEST: Final[tuple[Check[Requirement], ...]] = (claims.check_request, selectors.check_request)
 
 
 @dataclass(frozen=True, slots=True)
