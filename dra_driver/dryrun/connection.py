@@ -93,17 +93,13 @@ class ClusterConnection:
         with _as_config_error(f"kubeconfig {files}" if files else "service account"), _no_login_fails() as problems:
             if files:
                 documents = [parse_kubeconfig(Path(one)) for one in files.split(":")]
-                merged = config.kube_config.KubeConfigMerger(files)
                 chosen = choice.context or _current_context(documents)
-                loader = config.kube_config.KubeConfigLoader(
-                    config_dict=merged.config, active_context=chosen, config_base_path=None
-                )
-                loader.load_and_set(configuration)
-                context = loader.current_context
-                user = _entry(documents, "users", "user", context["context"].get("user"))
-                namespace = context["context"].get("namespace")
+                config.load_kube_config(files, chosen, configuration, persist_config=False)
+                context = _entry(documents, "contexts", "context", chosen)
+                user = _entry(documents, "users", "user", context.get("user"))
+                namespace = context.get("namespace")
                 self.where = f"cluster {configuration.host} (context {chosen} of {files})"
-                self.identity = f"kubeconfig {files}: user {context['context'].get('user')!r}"
+                self.identity = f"kubeconfig {files}: user {context.get('user')!r}"
             else:
                 if not os.environ.get(_SERVICE_HOST):
                     raise ConfigError(f"not in a pod: {_SERVICE_HOST} is not set")

@@ -227,12 +227,11 @@ def gpu_nodes(documents: Sequence[Document], configurations: Configurations) -> 
 
 def permitted_machines(documents: Iterable[Document]) -> dict[str, str]:
     """The GPUs for virtual machines that KubeVirt permits, by resource: the PCI device id, or empty for a vGPU."""
-    found = {}
-    for document in documents:
+    found: dict[str, str] = {}
+    for document in (one for one in documents if one.kind == "KubeVirt"):
         permitted = within(document.value, "spec", "configuration", "permittedHostDevices")
-        for one in each(permitted, "mediatedDevices") if document.kind == "KubeVirt" else ():
-            found[str(one.get("resourceName"))] = ""
-        for one in each(permitted, "pciHostDevices") if document.kind == "KubeVirt" else ():
+        found |= {str(one.get("resourceName")): "" for one in each(permitted, "mediatedDevices")}
+        for one in each(permitted, "pciHostDevices"):
             vendor, _, device = str(one.get("pciVendorSelector") or "").lower().partition(":")
             if vendor == "10de":
                 found[str(one.get("resourceName"))] = f"0x{device}"
