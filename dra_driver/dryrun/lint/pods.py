@@ -88,8 +88,7 @@ def _decoded(
 ) -> Iterator[T]:
     """The entries of a list that have a name. The mistakes of all entries are added to `problems`."""
     for place, entry in _items(value, field, path):
-        wrapped, inside = {"entry": entry}, partial(_inside, decode, place)
-        form = decode_all(wrapped, inside, {"name": STAND_IN})
+        form = decode_all({"entry": entry}, partial(_inside, decode, place), {"name": STAND_IN})
         mistakes = ((place + one.path.removeprefix("entry"), one.problem) for one in form.errors)
         problems += [Issue(Rule.POD_CLAIM, path, problem) for path, problem in mistakes]
         if form.decoded is not None and not form.is_mended("entry.name"):
