@@ -214,7 +214,7 @@ def referring(name: str, **claim: str) -> JSON:
     return made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # like the cluster: a worker may run the tests of this module in two parts
 def in_team(client: ApiClient) -> str:
     """A namespace with a template and a claim, and a node with the GPU that they want."""
     client.create(Kind("v1", "namespaces"), {"metadata": {"name": "team"}})

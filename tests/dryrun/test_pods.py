@@ -21,7 +21,7 @@ def ask(dryrun: DryRun, write: Write) -> Ask:
     return Ask(dryrun, write)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # like the cluster: a worker may run the tests of this module in two parts
 def crowded(client: ApiClient, kubeconfig: Path) -> Path:
     """A cluster with a running pod that holds the only GPU of a node, and with pending pods."""
     client.create(Kind("v1", "namespaces"), {"metadata": {"name": TEAM}})
