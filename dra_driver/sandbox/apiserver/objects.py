@@ -50,6 +50,24 @@ def pick(value: Any, *path: str) -> Any:
     return value
 
 
+def merged_order(current: list[str], wanted: list[str], *, new_first: bool = False) -> list[str]:
+    """Return the keys of both lists in the order of `wanted`. The other keys keep their place among the current ones.
+
+    Where a key that is only wanted meets one that is only current, the current key comes first (or the wanted one).
+    """
+    result: list[str] = []
+    rest = list(current)
+    for key in wanted:
+        while rest and rest[0] != key and (key in rest or not (new_first or rest[0] in wanted)):
+            other = rest.pop(0)
+            if other not in wanted:
+                result.append(other)
+        if key in rest:
+            rest.pop(0)
+        result.append(key)
+    return result + [other for other in rest if other not in wanted]
+
+
 def now() -> datetime:
     """Return the current time."""
     return datetime.now(UTC)

@@ -9,12 +9,10 @@ field is equal to null. Strategic merge patch reads merge keys and strategies fr
 k8s.io/apimachinery/pkg/util/strategicpatch.
 """
 
-from collections.abc import Callable
 from typing import Any, Final
 
-from .objects import canonical, clone
+from .objects import canonical, clone, merged_order
 from .schema import Shape, Type
-from .schema.decode import json_name
 
 
 class PatchError(Exception):
@@ -25,117 +23,84 @@ class MalformedPatchError(PatchError):
     """The patch is malformed."""
 
 
-_GO_ITEM: Final = "handlers.jsonPatchOp"
-_GO_TYPE: Final = f"[]{_GO_ITEM}"
-
-
 def apply_json_patch(target: Any, operations: Any) -> Any:
     """Return `target` after all operations, without changing it. Raises PatchError."""
-    if not isinstance(operations, list):
-        raise MalformedPatchError(f"json: cannot unmarshal {json_name(operations)} into Go value of type {_GO_TYPE}")
-    document = clone(target)
+    if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
+        raise MalformedPatchError("a JSON patch must be a list of objects")
+    root = {"": clone(target)}  # so that the whole document has a parent, too
     for operation in operations:
-        if not isinstance(operation, dict):
-            raise MalformedPatchError(f"json: cannot unmarshal {json_name(operation)} into Go value of type {_GO_ITEM}")
-        document = _apply(document, operation)
-    return document
+        _apply(root, operation)
+    return root.get("")
 
 
-def _apply(document: Any, operation: dict[str, Any]) -> Any:
-    path, value = _tokens(operation.get("path")), operation.get("value")
+def _apply(root: Any, operation: dict[str, Any]) -> None:
+    path, value = _tokens(operation.get("path")), clone(operation.get("value"))
+    parent, last = _find(root, path[:-1]), path[-1]
     match operation.get("op"):
         case "add":
-            return _add(document, path, clone(value))
+            _add(parent, last, value)
         case "remove":
-            return _remove(document, path)
+            _remove(parent, last)
         case "replace":
-            return _set(document, path, clone(value)) if path else clone(value)
+            if isinstance(parent, list):
+                parent[_index(parent, last)] = value
+            else:
+                _add(parent, last, value)
         case "test":
-            if not _same(_tested(document, path), value):
+            if (parent.get(last) if isinstance(parent, dict) else _child(parent, last)) != value:
                 raise PatchError(f"testing value {operation['path']} failed")
-            return document
         case "move":
-            source = _tokens(operation.get("from"))
-            moved = _get(document, source)
-            return _add(_remove(document, source), path, moved)
+            *above, name = _tokens(operation.get("from"))
+            source = _find(root, above)
+            value = _child(source, name)
+            _remove(source, name)
+            _add(_find(root, path[:-1]), last, value)
         case "copy":
-            return _add(document, path, clone(_get(document, _tokens(operation.get("from")))))
-    raise PatchError(f"{operation.get('op')!r} is not a JSON patch operation")
-
-
-def _tested(document: Any, path: list[str]) -> Any:
-    parent = _get(document, path[:-1])
-    return parent.get(path[-1]) if path and isinstance(parent, dict) else _get(document, path)
-
-
-def _same(left: Any, right: Any) -> bool:
-    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
+            _add(parent, last, clone(_find(root, _tokens(operation.get("from")))))
+        case other:
+            raise PatchError(f"{other!r} is not a JSON patch operation")
 
 
 def _tokens(path: Any) -> list[str]:
-    if path == "":
-        return []
-    if not isinstance(path, str) or not path.startswith("/"):
+    """Return the keys that lead from the root to a JSON pointer. The first one is that of the document."""
+    if not isinstance(path, str) or not (path == "" or path.startswith("/")):
         raise PatchError(f"{path!r} is not a JSON pointer")
-    return [token.replace("~1", "/").replace("~0", "~") for token in path[1:].split("/")]
+    return [token.replace("~1", "/").replace("~0", "~") for token in path.split("/")]
 
 
-def _index(container: list[Any], part: str, *, end: int) -> int:
-    if part == "-" and end > len(container) - 1:
-        return len(container)
-    try:
-        index = int(part)
-    except ValueError:
-        raise PatchError(f"{part!r} is not an index") from None
-    if index < 0:
-        index += len(container)
-    if not 0 <= index <= end:
-        raise PatchError(f"index {part} is out of bounds")
-    return index
-
-
-def _get(document: Any, path: list[str]) -> Any:
+def _find(value: Any, path: list[str]) -> Any:
     for token in path:
-        if isinstance(document, dict) and token in document:
-            document = document[token]
-        elif isinstance(document, list):
-            document = document[_index(document, token, end=len(document) - 1)]
-        else:
-            raise PatchError(f"{token!r} does not exist")
-    return document
+        value = _child(value, token)
+    return value
 
 
-def _add(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    parent = _get(document, path[:-1])
-    if isinstance(parent, list):
-        parent.insert(_index(parent, path[-1], end=len(parent)), value)
-        return document
-    return _set(document, path, value)
+def _child(container: Any, key: str) -> Any:
+    if isinstance(container, list):
+        return container[_index(container, key)]
+    if not isinstance(container, dict) or key not in container:
+        raise PatchError(f"{key!r} does not exist")
+    return container[key]
 
 
-def _set(document: Any, path: list[str], value: Any) -> Any:
-    parent = _get(document, path[:-1])
-    if isinstance(parent, list):
-        parent[_index(parent, path[-1], end=len(parent) - 1)] = value
-    elif isinstance(parent, dict):
-        parent[path[-1]] = value
+def _index(items: list[Any], key: str, *, beyond: int = 0) -> int:
+    """Return the index of an item, or with `beyond=1` the index of a new item."""
+    if not key.isdecimal() or int(key) >= len(items) + beyond:
+        raise PatchError(f"{key!r} is not an index of the list")
+    return int(key)
+
+
+def _add(container: Any, key: str, value: Any) -> None:
+    if isinstance(container, list):
+        container.insert(len(container) if key == "-" else _index(container, key, beyond=1), value)
+    elif isinstance(container, dict):
+        container[key] = value
     else:
-        raise PatchError(f"{path[-1]!r} has no container")
-    return document
+        raise PatchError(f"{key!r} has no container")
 
 
-def _remove(document: Any, path: list[str]) -> Any:
-    if not path:
-        raise PatchError("the whole document cannot be removed")
-    _get(document, path)
-    parent = _get(document, path[:-1])
-    if isinstance(parent, list):
-        del parent[_index(parent, path[-1], end=len(parent) - 1)]
-    else:
-        del parent[path[-1]]
-    return document
+def _remove(container: Any, key: str) -> None:
+    _child(container, key)
+    del container[int(key) if isinstance(container, list) else key]
 
 
 def apply_merge_patch(target: Any, patch: Any) -> Any:
@@ -151,10 +116,10 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
     return result
 
 
-DIRECTIVE: Final = "$patch"
-RETAIN: Final = "$retainKeys"
-DELETE_FROM: Final = "$deleteFromPrimitiveList/"
-ORDER: Final = "$setElementOrder/"
+_DIRECTIVE: Final = "$patch"
+_RETAIN: Final = "$retainKeys"
+_DELETE_FROM: Final = "$deleteFromPrimitiveList/"
+_ORDER: Final = "$setElementOrder/"
 
 
 def apply_strategic_patch(target: Any, patch: Any, node: Type) -> Any:
@@ -164,124 +129,70 @@ def apply_strategic_patch(target: Any, patch: Any, node: Type) -> Any:
     return _merge_maps(target, patch, node)
 
 
-def _merge_maps(target: dict[str, Any], patch: dict[str, Any], node: Type) -> dict[str, Any]:
-    match patch.get(DIRECTIVE):
-        case None | "merge":
-            pass
-        case "replace":
-            return {key: value for key, value in patch.items() if key != DIRECTIVE}
-        case "delete":
-            return {}
-        case other:
-            raise PatchError(f"unknown patch type: {other} in map: {canonical(patch)}")
-    for key, value in patch.items():
-        if key.startswith((DELETE_FROM, ORDER)) and not isinstance(value, list):
-            raise MalformedPatchError(f"{key} must be a list")
-    result = _retained(target, patch)
-    for key, value in patch.items():
-        if key.startswith(DELETE_FROM):
-            field = key.removeprefix(DELETE_FROM)
-            if isinstance(result.get(field), list):
-                result[field] = [item for item in result[field] if item not in value]
-        elif key.startswith(ORDER):
-            field = key.removeprefix(ORDER)
-            if field not in patch and isinstance(result.get(field), list):
-                child = node.child(field)
-                result[field] = _ordered(result[field], result[field], value, child.merge_key)
-        elif key in (DIRECTIVE, RETAIN):
+def _merge_maps(target: Any, patch: dict[str, Any], node: Type) -> dict[str, Any]:
+    directive = patch.get(_DIRECTIVE)
+    if directive not in (None, "merge", "replace", "delete"):
+        raise PatchError(f"unknown patch type: {directive}")
+    merged = dict(target) if isinstance(target, dict) and directive in (None, "merge") else {}
+    if _RETAIN in patch:
+        merged = {key: value for key, value in merged.items() if key in _list(patch, _RETAIN)}
+    for key, value in patch.items() if directive != "delete" else ():
+        field = key.removeprefix(_DELETE_FROM).removeprefix(_ORDER)
+        if key.startswith(_DELETE_FROM):
+            merged[field] = [item for item in merged.get(field) or () if item not in _list(patch, key)]
+        elif key.startswith(_ORDER):
+            if field not in patch and isinstance(merged.get(field), list):
+                merged[field] = _merge_lists(merged[field], [], node.child(field), _list(patch, key))
+        elif key in (_DIRECTIVE, _RETAIN):
             continue
         elif value is None:
-            result.pop(key, None)
+            merged.pop(key, None)
         else:
-            order = patch.get(ORDER + key)
-            result[key] = _merge_value(result.get(key), value, node.child(key), order)
-    return result
+            order = _list(patch, _ORDER + key) if _ORDER + key in patch else None
+            merged[key] = _merge_values(merged.get(key), value, node.child(key), order)
+    return merged
 
 
-def _retained(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    keep = patch.get(RETAIN)
-    if keep is None:
-        return dict(target)
-    if not isinstance(keep, list):
-        raise MalformedPatchError("invalid patch format of retainKeys")
-    stray = [key for key in patch if not key.startswith("$") and key not in keep and patch[key] is not None]
-    if stray:
-        raise MalformedPatchError("invalid patch format of retainKeys")
-    return {key: value for key, value in target.items() if key in keep}
+def _list(patch: dict[str, Any], key: str) -> list[Any]:
+    found = patch[key]
+    if not isinstance(found, list):
+        raise MalformedPatchError(f"{key} must be a list")
+    return found
 
 
-def _merge_value(current: Any, value: Any, node: Type, order: Any) -> Any:
-    if isinstance(value, dict):
-        if "replace" in node.strategies or (not isinstance(current, dict) and DIRECTIVE not in value):
-            return _clean(value, node)
-        return _merge_maps(current if isinstance(current, dict) else {}, value, node)
-    if isinstance(value, list) and "merge" in node.strategies:
-        existing = current if isinstance(current, list) else []
-        merged = _merge_lists(existing, value, node)
-        named = [item for item in value if not (isinstance(item, dict) and DIRECTIVE in item)]
-        return _ordered(merged, existing, named if order is None else order, node.merge_key)
-    return _clean(value, node)
-
-
-def _clean(value: Any, node: Type) -> Any:
-    """Return a new or replacing value, without directives and nulls."""
+def _merge_values(current: Any, value: Any, node: Type, order: list[Any] | None) -> Any:
     if isinstance(value, dict):
         if node.shape is Shape.ANY:
-            return value
-        return {
-            key: _clean(item, node.child(key))
-            for key, item in value.items()
-            if item is not None and key not in (DIRECTIVE, RETAIN) and not key.startswith((DELETE_FROM, ORDER))
-        }
+            return value if not isinstance(current, dict) else _merge_maps(current, value, node)
+        return _merge_maps({} if "replace" in node.strategies else current, value, node)
+    if isinstance(value, list) and "merge" in node.strategies:
+        return _merge_lists(current if isinstance(current, list) else [], value, node, order)
     if isinstance(value, list):
-        return [
-            _clean(item, node.item)
-            for item in value
-            if not (isinstance(item, dict) and item.get(DIRECTIVE) in ("delete", "replace"))
-        ]
+        return [_merge_values(None, item, node.item, None) for item in value]
     return value
 
 
-def _merge_lists(existing: list[Any], patch: list[Any], node: Type) -> list[Any]:
-    if not node.merge_key:
-        return existing + [item for index, item in enumerate(patch) if item not in existing + patch[:index]]
-    for item in patch:
-        if not isinstance(item, dict) or (node.merge_key not in item and item.get(DIRECTIVE) != "replace"):
+def _merge_lists(current: list[Any], patch: list[Any], node: Type, order: list[Any] | None) -> list[Any]:
+    """Return the merged list, in the order that the patch requests (`order`), or else in that of its items."""
+
+    def key(item: Any) -> Any:
+        if not node.merge_key:
+            return item
+        if not isinstance(item, dict) or node.merge_key not in item:
             raise PatchError(f"map: {canonical(item)} does not contain declared merge key: {node.merge_key}")
-    if any(item.get(DIRECTIVE) == "replace" for item in patch):
-        return [_clean(item, node.item) for item in patch if item.get(DIRECTIVE) != "replace"]
-    result = list(existing)
-    identity = _identity(node.merge_key)
-    for item in patch:
-        found = [index for index, other in enumerate(result) if identity(other) == item[node.merge_key]]
-        if item.get(DIRECTIVE) == "delete":
-            result = [other for index, other in enumerate(result) if index not in found]
-        elif found:
-            result[found[0]] = _merge_maps(result[found[0]], item, node.item)
+        return item[node.merge_key]
+
+    directives = [item.get(_DIRECTIVE) if isinstance(item, dict) else None for item in patch]
+    if "replace" in directives:
+        current = []
+    changes = [item for item, directive in zip(patch, directives, strict=True) if directive != "replace"]
+    merged = {canonical(key(item)): item for item in current}
+    before = list(merged)
+    for item in changes:
+        name = canonical(key(item))
+        if isinstance(item, dict) and item.get(_DIRECTIVE) == "delete":
+            merged.pop(name, None)
         else:
-            result.append(_clean(item, node.item))
-    return result
-
-
-def _identity(merge_key: str) -> Callable[[Any], Any]:
-    if not merge_key:
-        return lambda item: item
-    return lambda item: item.get(merge_key) if isinstance(item, dict) else None
-
-
-def _ordered(merged: list[Any], server: list[Any], order: Any, merge_key: str) -> list[Any]:
-    """Return `merged` in the order that the patch requests. Items that the patch does not name keep their positions."""
-    identity = _identity(merge_key)
-    wanted = [identity(item) for item in order]
-    listed = sorted(
-        (item for item in merged if identity(item) in wanted), key=lambda item: wanted.index(identity(item))
-    )
-    others = [item for item in merged if identity(item) not in wanted]
-    places = [identity(item) for item in server]
-    result: list[Any] = []
-    while listed and others:
-        other, named = identity(others[0]), identity(listed[0])
-        both_known = other in places and named in places
-        first = both_known and places.index(other) < places.index(named)
-        result.append(others.pop(0) if first else listed.pop(0))
-    return result + listed + others
+            merged[name] = _merge_values(merged.get(name), item, node.item, None)
+    wanted = dict.fromkeys(canonical(key(item)) for item in (*(order or ()), *changes))
+    return [merged[name] for name in merged_order(before, list(wanted), new_first=True) if name in merged]

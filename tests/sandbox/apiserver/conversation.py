@@ -183,8 +183,10 @@ def _has(answer: tuple[int, Any, Any], wanted: Any) -> bool:
 
 
 def _is_nothing(name: str, value: Any) -> bool:
-    """What Go writes where JSON has nothing: nulls, and the empty token of a list's last page."""
-    return value is None or (name == "continue" and value == "")
+    """Nulls and the empty token of a list's last page, which Go writes. Also `.` in managed fields: the embedded server
+    records leaves and items of lists, but not the structs around them.
+    """
+    return value is None or name == "." or (name == "continue" and value == "")
 
 
 def _filled(value: Any, namespace: str, raw: list[Any]) -> Any:
@@ -234,7 +236,7 @@ class _Normaliser:
             }
         if isinstance(value, list):
             items = [self._value(item, "") for item in value]
-            if key == "managedFields":
+            if key in ("managedFields", "conditions"):
                 return sorted(items, key=lambda item: json.dumps(item, sort_keys=True))
             if key == "causes":
                 unique = {json.dumps(item, sort_keys=True): item for item in items}

@@ -8,7 +8,7 @@ k8s.io/apimachinery around it.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from .. import status
 from ..field_errors import FieldError
 from ..objects import Object, clone
 from ..schema import Type
-from ..schema.decode import without_empties
 from . import typed
 from .managers import (
     APPLY,
@@ -25,13 +24,12 @@ from .managers import (
     Managers,
     Owned,
     Path,
+    Paths,
     decode,
     encode,
     readable,
     stripped,
-    tree_of,
     with_named_fields,
-    without_prefixes,
 )
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -51,8 +49,6 @@ class Writer:
     """The kind's type in that version."""
     in_version: Callable[[Object], Object]
     """Convert a stored object to that version."""
-    served: frozenset[str]
-    """All API versions in which the kind is served. Managers with other versions are dropped."""
     ignored: frozenset[Path]
     """The fields that this request cannot change: the status, or everything but the status."""
 
@@ -79,22 +75,17 @@ def track_update(live: Object, new: Object, writer: Writer) -> None:
         return
     who = writer.identity(UPDATE)
     try:
-        change = _change(_without_managed(live), _as_sent(writer.in_version(new), writer.node), writer)
+        taken, removed = _change(_without_managed(live), writer.in_version(new), writer)
     except typed.TypedError:
         return  # as in kube-apiserver, an object that cannot be merged by its type has no owners
-    managers = _settled(change, managers, who, writer)
-    before = managers[who].paths - change.removed if who in managers else frozenset()
-    taken = stripped(change.modified | change.added)
-    if taken:
-        managers[who] = Owned(taken | before, writer.api_version, writer.time)
+    managers = _settled(managers, who, taken | removed)
+    before = managers[who].paths - removed if who in managers else frozenset()
+    mine = stripped(taken)
+    if mine:
+        managers[who] = Owned(mine | before, writer.api_version, writer.time)
     elif who in managers:
         managers[who] = replace(managers[who], paths=before)
-    _store(new, {name: owned for name, owned in managers.items() if owned.paths})
-
-
-def _as_sent(obj: Object, node: Type) -> Object:
-    """Return the object as Go's JSON has it: without optional lists and maps that are empty."""
-    return without_empties(obj, node, required=False) if node.definition else obj
+    _store(new, managers)
 
 
 def _before_update(live: Object, new: Object, writer: Writer) -> Managers | None:
@@ -133,61 +124,51 @@ def _apply(current: Object, config: Object, writer: Writer, managers: Managers, 
     declared = {name: value for name, value in config.items() if name not in ("apiVersion", "kind")}
     merged = typed.merge(base, declared, writer.node)
     last = managers.get(who)
-    mine = without_prefixes(typed.field_set(declared, writer.node), writer.ignored)
-    managers = {**managers, who: Owned(frozenset(mine), writer.api_version)}
-    if last and last.paths:
-        merged = _pruned(merged, managers, last, writer.node)
-    change = _change(current, merged, writer)
-    conflicts = _lost(change, managers, who)
+    mine = _writable(typed.leaves(declared, writer.node), writer)
+    managers = {**managers, who: Owned(mine, writer.api_version)}
+    if last:
+        owned: set[Path] = set().union(*(manager.paths for manager in managers.values()))
+        dropped = with_named_fields(last.paths, writer.node) - with_named_fields(owned, writer.node)
+        merged = typed.without(merged, dropped, writer.node)
+    taken, removed = _change(current, merged, writer)
+    conflicts = _lost(taken, managers, who)
     if conflicts and not force:
         raise _ConflictError(conflicts)
-    managers = _settled(change, managers, who, writer)
+    managers = _settled(managers, who, taken | removed)
     time = writer.time if last is None or merged != base else last.time
     managers[who] = Owned(stripped(mine), writer.api_version, time)
     result: Object = clone(merged)
     if writer.manager == KUBECTL:
         _refresh_last_applied(result, config)
-    _store(result, {name: owned for name, owned in managers.items() if owned.paths})
+    _store(result, managers)
     return result
 
 
-def _pruned(merged: Any, managers: Managers, last: Owned, node: Type) -> Any:
-    """Return `merged` without the fields that its applier owned last time and that nobody owns now."""
-    dropped = with_named_fields(last.paths, node)
-    pruned = typed.remove(merged, tree_of(dropped), node) or {}
-    owned: set[Path] = set().union(*(manager.paths for manager in managers.values()))
-    everything = with_named_fields(typed.field_set(merged, node), node)
-    kept = with_named_fields(typed.field_set(pruned, node), node) | with_named_fields(owned, node)
-    pruned = typed.remove(merged, tree_of(everything - kept), node) or {}
-    # Fields that were removed with their container, but never belonged to this applier, are restored.
-    left = with_named_fields(typed.field_set(pruned, node), node)
-    return typed.remove(merged, tree_of((everything - left) & dropped), node) or {}
+def _change(old: Object, new: Any, writer: Writer) -> tuple[frozenset[Path], frozenset[Path]]:
+    """Return the fields that are added or modified, and those that are removed.
+
+    `old` is a stored object, `new` is in the version of the request.
+    """
+    before, after = typed.leaves(writer.in_version(old), writer.node), typed.leaves(new, writer.node)
+    taken = [path for path, value in after.items() if path not in before or before[path] != value]
+    return _writable(taken, writer), _writable(before.keys() - after.keys(), writer)
 
 
-def _change(old: Object, new: Any, writer: Writer) -> typed.Comparison:
-    """Compare `old`, a stored object, with `new`, which is in the version of the request."""
-    change = typed.compare(writer.in_version(old), new, writer.node)
-    return typed.Comparison(
-        without_prefixes(change.added, writer.ignored),
-        without_prefixes(change.modified, writer.ignored),
-        without_prefixes(change.removed, writer.ignored),
-    )
+def _writable(paths: Iterable[Path], writer: Writer) -> frozenset[Path]:
+    """Return the paths of fields that the request can change."""
+    return frozenset(path for path in paths if path[:1] not in writer.ignored)
 
 
-def _lost(change: typed.Comparison, managers: Managers, writing: ManagerId) -> dict[ManagerId, set[Path]]:
-    """Return the fields of other managers that the change would take."""
-    taken = change.modified | change.added
+def _lost(taken: Paths, managers: Managers, writing: ManagerId) -> dict[ManagerId, set[Path]]:
+    """Return the fields of other managers that the writing manager would take."""
     lost = {who: set(owned.paths & taken) for who, owned in managers.items() if who != writing}
     return {who: paths for who, paths in lost.items() if paths}
 
 
-def _settled(change: typed.Comparison, managers: Managers, writing: ManagerId, writer: Writer) -> Managers:
-    """Return the managers. All but the writing manager lose the fields that the change modifies or removes."""
-    gone = change.modified | change.added | change.removed
+def _settled(managers: Managers, writing: ManagerId, gone: Paths) -> Managers:
+    """Return the managers. All but the writing manager lose the fields that are modified or removed."""
     return {
-        who: owned if who == writing else replace(owned, paths=owned.paths - gone)
-        for who, owned in managers.items()
-        if owned.api_version in writer.served
+        who: owned if who == writing else replace(owned, paths=owned.paths - gone) for who, owned in managers.items()
     }
 
 
@@ -200,8 +181,8 @@ def _not_last_applied(found: dict[ManagerId, set[Path]], current: Object, writer
         last = None
     if not isinstance(last, dict) or last.get("apiVersion") != writer.api_version:
         return found
-    change = typed.compare(last, writer.in_version(current), writer.node)
-    allowed = typed.field_set(last, writer.node) - change.modified - change.added - change.removed
+    now = typed.leaves(writer.in_version(current), writer.node)
+    allowed = {path for path, value in typed.leaves(last, writer.node).items() if path in now and now[path] == value}
     remaining = {who: paths - allowed for who, paths in found.items()}
     return {who: paths for who, paths in remaining.items() if paths}
 
@@ -238,7 +219,7 @@ def _without_managed(obj: Object) -> Object:
 
 
 def _store(obj: Object, managers: Managers) -> None:
-    if managers:
-        obj["metadata"]["managedFields"] = encode(managers)
-    else:
-        obj["metadata"].pop("managedFields", None)
+    owning = {who: owned for who, owned in managers.items() if owned.paths}
+    obj["metadata"].pop("managedFields", None)
+    if owning:
+        obj["metadata"]["managedFields"] = encode(owning)

@@ -19,32 +19,26 @@ from ..schema import Shape, Type
 Path = tuple[str, ...]
 Paths = Set[Path]
 
-Tree = dict[str, Any]
-"""Paths as nested dictionaries. The key `.` marks a node that is in the set itself."""
-
 ITSELF = "."
-
-
-def tree_of(paths: Iterable[Path]) -> Tree:
-    """Return the paths as a tree."""
-    root: Tree = {}
-    for path in paths:
-        node = root
-        for element in path:
-            node = node.setdefault(element, {})
-        node[ITSELF] = {}
-    return root
+"""The key in a FieldsV1 object for the path itself, beside those below it."""
 
 
 def to_fields_v1(paths: Paths) -> Object:
     """Return the FieldsV1 object of a set."""
-    return _collapse(tree_of(sorted(paths)))
+    root: Object = {}
+    for path in sorted(paths):
+        node = root
+        for element in path:
+            node = node.setdefault(element, {})
+        node[ITSELF] = {}
+    return _collapsed(root)
 
 
-def _collapse(tree: Tree) -> Tree:
-    if len(tree) == 1 and ITSELF in tree:
+def _collapsed(fields: Object) -> Object:
+    """Return the fields without the mark `.` where nothing else is beside it."""
+    if fields.keys() == {ITSELF}:
         return {}
-    return {element: {} if element == ITSELF else _collapse(child) for element, child in sorted(tree.items())}
+    return {element: _collapsed(child) for element, child in fields.items()}
 
 
 def from_fields_v1(fields: Object) -> set[Path]:
@@ -64,13 +58,6 @@ def _expand(fields: Any, path: Path, found: set[Path]) -> None:
             found.add(path)
         else:
             _expand(child, (*path, element), found)
-
-
-def without_prefixes(paths: Paths, prefixes: Paths) -> set[Path]:
-    """Return the paths that are not at or below one of `prefixes`."""
-    if not prefixes:
-        return set(paths)
-    return {path for path in paths if not any(path[: len(prefix)] == prefix for prefix in prefixes)}
 
 
 def with_named_fields(paths: Paths, root: Type) -> set[Path]:
@@ -105,26 +92,17 @@ APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 
 # Fields that no manager can own.
+_SET_BY_SERVER: Final = (
+    "name",
+    "namespace",
+    "creationTimestamp",
+    "uid",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+)
 _UNOWNED: Final[frozenset[Path]] = frozenset(
-    {
-        ("f:apiVersion",),
-        ("f:kind",),
-        ("f:metadata",),
-        *(
-            ("f:metadata", f"f:{name}")
-            for name in (
-                "name",
-                "namespace",
-                "creationTimestamp",
-                "selfLink",
-                "uid",
-                "clusterName",
-                "generation",
-                "managedFields",
-                "resourceVersion",
-            )
-        ),
-    }
+    {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _SET_BY_SERVER)}
 )
 
 

@@ -18,7 +18,7 @@ from . import structural
 from .columns import NAME_AND_AGE
 
 GROUP: Final = "apiextensions.k8s.io"
-_TEXT: Final = Type(Shape.STRING, go_name="string")
+_TEXT: Final = Type(Shape.STRING)
 
 
 def set_defaults(obj: Object, context: Context) -> None:
@@ -140,8 +140,8 @@ def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str, Object]]:
         )
 
 
-def custom_type(kind: ServedKind, version: str, metadata: Type, declared: Type) -> Type:
+def custom_type(metadata: Type, declared: Type) -> Type:
     """Return the type of a custom object: its `metadata`, and the fields that its schema has."""
     fields = {**declared.fields, "apiVersion": _TEXT, "kind": _TEXT, "metadata": metadata}
     is_open = declared.open or declared.shape is not Shape.STRUCT
-    return Type(Shape.STRUCT, go_name=f"{version}.{kind.name}", fields=fields, open=is_open)
+    return Type(Shape.STRUCT, fields=fields, open=is_open)

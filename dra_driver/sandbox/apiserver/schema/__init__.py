@@ -41,8 +41,6 @@ class Type:
     """A node of a type tree. Trees are shared and may be cyclic, so a finished tree must not be changed."""
 
     shape: Shape
-    go_name: str = ""
-    """The name in Go's decoding errors: `v1.PodSpec`, `int64`, `[]v1.Container`."""
     definition: str = ""
     """The OpenAPI name: `io.k8s.api.core.v1.PodSpec`."""
     fields: "dict[str, Type]" = field(default_factory=dict)
@@ -59,8 +57,6 @@ class Type:
     """The field that identifies an item of the list in a strategic merge patch."""
     strategies: frozenset[str] = frozenset()
     """The strategies of strategic merge patch: `merge`, `replace`, `retainKeys`."""
-    bits: int = 64
-    """The size of an INTEGER."""
     open: bool = False
     """Whether undeclared fields are kept, as in custom objects."""
 
@@ -74,5 +70,5 @@ class Type:
         return self.element or DEDUCED
 
 
-DEDUCED = Type(Shape.ANY, go_name="interface {}", open=True)
+DEDUCED = Type(Shape.ANY, open=True)
 """The type of a value without a declaration. It merges by its JSON type."""

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decoding of JSON objects by their types, like the API server's decoder.
 
-The decoder checks types, drops nulls, drops and reports unknown fields, and normalizes quantities and times. Error
-texts are those of Go's decoder. The decoder keeps no paths: an error collects its path as it propagates, and a second
-walk locates unknown fields, which are rare.
+The decoder checks types, drops nulls, drops and reports unknown fields, and normalizes quantities and times. It keeps
+no paths: an error collects its path as it propagates, and a second walk locates unknown fields, which are rare.
 
-For kinds without their own rules, the server checks the fields that the published schemas require. Before it stores an
-object, it drops empty lists and maps, because a real server stores built-in kinds as protobuf, which does not
-distinguish an empty list from none. Validation runs before that: `devices: []` beside `sharedCounters` is an error.
+The decoder also drops empty lists and maps of published kinds, because a real server stores these kinds as protobuf,
+which does not distinguish an empty list from none. For kinds without their own rules, the server checks the fields that
+the published schemas require.
 """
 
 import base64
@@ -17,8 +16,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
+from dra_driver.resource.codec import json_type
 from dra_driver.resource.quantity import Quantity, QuantityError
 
 from .. import field_errors as errors
@@ -26,25 +26,19 @@ from ..field_errors import FieldError
 from ..objects import Object, parse_timestamp, timestamp
 from . import Shape, Type
 
-_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
-_MICROSECONDS = re.compile(r"\.\d{6}(?!\d)")
-_QUANTITY_PATTERN = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+_MICRO_TIME = re.compile(r"[^.]*\.\d{6}(?!\d).*")
 
 
 class DecodeError(Exception):
     """The JSON value does not match the type."""
 
-    def __init__(self, found: str, wanted: str, fixed: str = "") -> None:
-        super().__init__(fixed)
-        self.found, self.wanted, self.fixed = found, wanted, fixed
-        self.struct = ""
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
         self.path: list[str] = []
 
     def __str__(self) -> str:
-        if self.fixed:
-            return self.fixed
-        place = f"Go struct field {self.struct}.{'.'.join(reversed(self.path))}" if self.path else "Go value"
-        return f"json: cannot unmarshal {self.found} into {place} of type {self.wanted}"
+        problem = super().__str__()
+        return f"{'.'.join(reversed(self.path))}: {problem}" if self.path else problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +62,7 @@ class _Walk:
         self.unknown = False
 
     def struct(self, value: Any, node: Type) -> Object:
-        if type(value) is not dict:
-            raise _mismatch(value, node)
+        _check(value, node)
         fields = node.fields
         result = {}
         for key, item in value.items():
@@ -81,144 +74,100 @@ class _Walk:
                     self.unknown = True
             elif item is not None:
                 try:
-                    result[key] = _READERS[field.shape](self, item, field)
+                    decoded = _READERS[field.shape](self, item, field)
                 except DecodeError as error:
-                    error.struct = error.struct or node.go_name.rpartition(".")[2]
                     error.path.append(key)
                     raise
+                if decoded or not node.definition or (field.shape is not Shape.LIST and field.shape is not Shape.MAP):
+                    result[key] = decoded
         return result
 
     def map(self, value: Any, node: Type) -> Any:
-        if type(value) is not dict:
-            raise _mismatch(value, node)
+        _check(value, node)
         element = node.item
         if element.shape is Shape.ANY:
             return value
         read = _READERS[element.shape]
-        result = {}
-        for key, item in value.items():
-            result[key] = _zero(element) if item is None else read(self, item, element)
-        return result
+        return {key: read(self, item, element) for key, item in value.items() if item is not None}
 
     def list(self, value: Any, node: Type) -> Any:
-        if type(value) is not list:
-            raise _mismatch(value, node)
+        _check(value, node)
         element = node.item
         read = _READERS[element.shape]
-        return [_zero(element) if item is None else read(self, item, element) for item in value]
+        return [read(self, item, element) for item in value if item is not None]
 
-    def integer(self, value: Any, node: Type) -> int:
-        if type(value) is not int:
-            raise _mismatch(value, node)
-        if not -(1 << (node.bits - 1)) <= value < 1 << (node.bits - 1):
-            raise DecodeError(f"number {value}", node.go_name)
+    def scalar(self, value: Any, node: Type) -> Any:
+        _check(value, node)
         return value
 
     def quantity(self, value: Any, node: Type) -> str:
-        if type(value) is bool or not isinstance(value, str | int | float):
-            raise _mismatch(value, node)
-        text: str = value if type(value) is str else json.dumps(value)
+        _check(value, node)
         try:
-            return str(Quantity.parse(text))
+            return str(Quantity.parse(value if type(value) is str else json.dumps(value)))
         except QuantityError as error:
-            fixed = f"quantities must match the regular expression '{_QUANTITY_PATTERN}'"
-            raise DecodeError("", "", fixed) from error
+            raise DecodeError(str(error)) from error
 
     def time(self, value: Any, node: Type) -> str:
-        return timestamp(_moment(value, node, "2006-01-02T15:04:05Z07:00"))
+        return timestamp(_moment(value, node))
 
     def micro_time(self, value: Any, node: Type) -> str:
-        layout = "2006-01-02T15:04:05.000000Z07:00"
-        moment = _moment(value, node, layout)
-        rest = value[len("2006-01-02T15:04:05") :]
-        if not _MICROSECONDS.match(rest):
-            raise DecodeError("", "", f'parsing time "{value}" as "{layout}": cannot parse "{rest}" as ".000000"')
+        moment = _moment(value, node)
+        if not _MICRO_TIME.fullmatch(value):
+            raise DecodeError(f"{value!r} must have six digits after the seconds")
         return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def bytes(self, value: Any, node: Type) -> str:
-        if type(value) is not str:
-            raise _mismatch(value, node)
+        _check(value, node)
         try:
             base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError) as error:
-            bad = _NOT_BASE64.search(value)
-            at = bad.start() if bad else len(value)
-            raise DecodeError("", "", f"illegal base64 data at input byte {at}") from error
+            raise DecodeError(f"is not base64: {error}") from error
+        text: str = value
+        return text
+
+    def any(self, value: Any, node: Type) -> Any:
         return value
 
 
-def _one_of(*kinds: type) -> Callable[[_Walk, Any, Type], Any]:
-    """Return a reader of values of these types, which stay as they are."""
-
-    def read(walk: _Walk, value: Any, node: Type) -> Any:
-        if type(value) not in kinds:
-            raise _mismatch(value, node)
-        return value
-
-    return read
-
-
-_READERS: dict[Shape, Callable[[_Walk, Any, Type], Any]] = {
+_READERS: Final[dict[Shape, Callable[[_Walk, Any, Type], Any]]] = {
     Shape.STRUCT: _Walk.struct,
     Shape.MAP: _Walk.map,
     Shape.LIST: _Walk.list,
-    Shape.STRING: _one_of(str),
-    Shape.INTEGER: _Walk.integer,
-    Shape.NUMBER: _one_of(int, float),
-    Shape.BOOLEAN: _one_of(bool),
+    Shape.STRING: _Walk.scalar,
+    Shape.INTEGER: _Walk.scalar,
+    Shape.NUMBER: _Walk.scalar,
+    Shape.BOOLEAN: _Walk.scalar,
     Shape.QUANTITY: _Walk.quantity,
-    Shape.INT_OR_STRING: _one_of(int, str),
+    Shape.INT_OR_STRING: _Walk.scalar,
     Shape.TIME: _Walk.time,
     Shape.MICRO_TIME: _Walk.micro_time,
     Shape.BYTES: _Walk.bytes,
-    Shape.ANY: lambda walk, value, node: value,
+    Shape.ANY: _Walk.any,
 }
-
-_ZEROES: dict[Shape, Callable[[], Any]] = {
-    Shape.STRUCT: dict,
-    Shape.MAP: dict,
-    Shape.LIST: list,
-    Shape.INTEGER: int,
-    Shape.NUMBER: int,
-    Shape.BOOLEAN: bool,
-    Shape.QUANTITY: lambda: "0",
-    Shape.INT_OR_STRING: int,
-    Shape.TIME: lambda: None,
-    Shape.MICRO_TIME: lambda: None,
-    Shape.ANY: lambda: None,
+_JSON_TYPES: Final[dict[Shape, tuple[type, ...]]] = {
+    Shape.STRUCT: (dict,),
+    Shape.MAP: (dict,),
+    Shape.LIST: (list,),
+    Shape.INTEGER: (int,),
+    Shape.NUMBER: (int, float),
+    Shape.BOOLEAN: (bool,),
+    Shape.QUANTITY: (str, int, float),
+    Shape.INT_OR_STRING: (int, str),
 }
+"""The JSON types of values. A shape that is not here is a string."""
 
 
-def _zero(node: Type) -> Any:
-    """Return the value that Go decodes from a null in a list or map."""
-    return _ZEROES.get(node.shape, str)()
+def _check(value: Any, node: Type) -> None:
+    if type(value) not in _JSON_TYPES.get(node.shape, (str,)):
+        raise DecodeError(f"must be of type {node.shape.value}, not {json_type(value)}")
 
 
-def _moment(value: Any, node: Type, layout: str) -> datetime:
-    if type(value) is not str:
-        raise _mismatch(value, node)
+def _moment(value: Any, node: Type) -> datetime:
+    _check(value, node)
     try:
         return parse_timestamp(value)
     except ValueError as error:
-        fixed = f'parsing time {json.dumps(value)} as "{layout}": cannot parse {json.dumps(value)} as "2006"'
-        raise DecodeError("", "", fixed) from error
-
-
-def json_name(value: Any) -> str:
-    """Return Go's name of the type of a JSON value: `string`, `number`, `bool`, `array`, `object`."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    names: dict[type, str] = {dict: "object", list: "array", str: "string"}
-    return names.get(type(value), "null")
-
-
-def _mismatch(value: Any, node: Type) -> DecodeError:
-    found = json_name(value)
-    if found == "number" and node.shape is Shape.INTEGER:
-        found = f"number {json.dumps(value)}"
-    return DecodeError(found, node.go_name)
+        raise DecodeError(str(error)) from error
 
 
 def _unknown_fields(value: Any, node: Type, path: str) -> Iterator[str]:
@@ -257,56 +206,3 @@ def missing_fields(value: Any, node: Type, path: str = "") -> Iterator[FieldErro
     elif node.shape is Shape.MAP and isinstance(value, dict) and node.item.shape is not Shape.STRING:
         for key, item in value.items():
             yield from missing_fields(item, node.item, f"{path}[{key}]")
-
-
-_GONE = object()
-
-
-def without_empties(value: dict[str, Any], node: Type, *, required: bool = True) -> dict[str, Any]:
-    """Return the object without its empty lists and maps, or the same object if it has none.
-
-    With `required=False`, required lists and maps stay, as in Go's JSON. Stored objects lose all of them.
-    """
-    result: dict[str, Any] = _struct(value, node, required)
-    return result
-
-
-def _struct(value: dict[str, Any], node: Type, required: bool) -> Any:
-    changed: dict[str, Any] = {}
-    for name, item in value.items():
-        if type(item) is dict or type(item) is list:
-            field = node.fields.get(name)
-            if field is not None:
-                kept = _value(item, field, required)
-                if kept is _GONE and not required and name in node.required:
-                    continue
-                if kept is not item:
-                    changed[name] = kept
-    if not changed:
-        return value
-    merged = {**value, **changed}
-    return {name: item for name, item in merged.items() if item is not _GONE}
-
-
-def _value(value: Any, node: Type, required: bool) -> Any:
-    shape = node.shape
-    if shape is Shape.STRUCT:
-        return _struct(value, node, required) if type(value) is dict else value
-    if shape is not Shape.LIST and shape is not Shape.MAP:
-        return value
-    if not value:
-        return _GONE
-    element = node.item
-    if element.shape not in (Shape.STRUCT, Shape.LIST, Shape.MAP):
-        return value
-    if shape is Shape.LIST:
-        items = [_inside(item, element, required) for item in value]
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
-    pairs = {key: _inside(item, element, required) for key, item in value.items()}
-    return value if all(pairs[key] is item for key, item in value.items()) else pairs
-
-
-def _inside(item: Any, node: Type, required: bool) -> Any:
-    """Return the item without its empty lists and maps. An empty item of a list or map stays."""
-    kept = _value(item, node, required)
-    return item if kept is _GONE else kept

@@ -7,6 +7,7 @@ Reading it takes about ten milliseconds. A definition becomes a `Type` when a ki
 
 import importlib.util
 import json
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from typing import Any
 from . import ListKind, Shape, Type
 
 _STRING_DEFINITIONS = {
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": Type(Shape.QUANTITY, go_name="resource.Quantity"),
-    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": Type(Shape.INT_OR_STRING, go_name="intstr.IntOrString"),
-    "io.k8s.apimachinery.pkg.apis.meta.v1.Time": Type(Shape.TIME, go_name="v1.Time"),
-    "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": Type(Shape.MICRO_TIME, go_name="v1.MicroTime"),
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": Type(Shape.QUANTITY),
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": Type(Shape.INT_OR_STRING),
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Time": Type(Shape.TIME),
+    "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": Type(Shape.MICRO_TIME),
 }
 # The published schemas have no defaults. These are the defaults of list keys.
 _KEY_DEFAULTS = {
@@ -62,41 +63,27 @@ class PublishedSchemas:
         found = self._types.get(name)
         if found is None:
             found = self._types[name] = Type(Shape.ANY)  # filled below, so that cyclic definitions find this node
-            self._fill(found, self.definitions[name], _go_name(name))
+            self._fill(found, self.definitions[name])
             found.definition = name
             found.key_defaults = _KEY_DEFAULTS.get(name, {})
         return found
 
-    def _fill(self, node: Type, schema: dict[str, Any], go_name: str) -> None:
+    def _fill(self, node: Type, schema: dict[str, Any]) -> None:
         kind = _type_name(schema)
-        node.go_name = go_name or kind
         node.atomic = schema.get("x-kubernetes-map-type") == "atomic"
         node.open = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
         if kind == "object" and "properties" in schema:
             node.shape = Shape.STRUCT
             node.fields = {name: self._inline(field) for name, field in schema["properties"].items()}
             node.required = tuple(schema.get("required", ()))
-        elif kind == "object":
-            element = schema.get("additionalProperties")
-            node.shape = Shape.MAP
-            if isinstance(element, dict):
-                node.element = self._inline(element)
-                node.go_name = f"map[string]{node.element.go_name}"
-            else:
-                node.shape, node.atomic = Shape.ANY, True
+        elif kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+            node.shape, node.element = Shape.MAP, self._inline(schema["additionalProperties"])
         elif kind == "array":
             node.shape, node.element = Shape.LIST, self._inline(schema["items"])
-            node.go_name = f"[]{node.element.go_name}"
         elif kind == "string":
             node.shape = Shape.BYTES if schema.get("format") == "byte" else Shape.STRING
-            node.go_name = "[]uint8" if node.shape is Shape.BYTES else "string"
-        elif kind == "integer":
-            node.shape, node.bits = Shape.INTEGER, 32 if schema.get("format") == "int32" else 64
-            node.go_name = f"int{node.bits}"
-        elif kind == "number":
-            node.shape, node.go_name = Shape.NUMBER, "float64"
-        elif kind == "boolean":
-            node.shape, node.go_name = Shape.BOOLEAN, "bool"
+        elif kind in ("integer", "number", "boolean"):
+            node.shape = Shape(kind)
         else:
             node.shape, node.atomic = Shape.ANY, True
         _merging(node, schema)
@@ -105,12 +92,12 @@ class PublishedSchemas:
         reference = schema.get("$ref")
         if reference is None:
             node = Type(Shape.ANY)
-            self._fill(node, schema, "")
+            self._fill(node, schema)
             return node
         target = self._definition(reference.rpartition("/")[2])
         if "x-kubernetes-patch-strategy" in schema or "x-kubernetes-map-type" in schema:
             # The extension applies only to this use of the definition. No cyclic definition is used with an extension.
-            target = _copy(target)
+            target = replace(target)
             target.atomic = schema.get("x-kubernetes-map-type", "atomic" if target.atomic else "") == "atomic"
             _merging(target, schema)
         return target
@@ -131,33 +118,11 @@ def _merging(node: Type, schema: dict[str, Any]) -> None:
         node.list_keys = (node.merge_key,) if node.merge_key else ()
 
 
-def _copy(node: Type) -> Type:
-    return Type(
-        node.shape,
-        go_name=node.go_name,
-        definition=node.definition,
-        fields=node.fields,
-        required=node.required,
-        element=node.element,
-        list_kind=node.list_kind,
-        list_keys=node.list_keys,
-        key_defaults=node.key_defaults,
-        atomic=node.atomic,
-        bits=node.bits,
-        open=node.open,
-    )
-
-
 def _type_name(schema: dict[str, Any]) -> str:
     names = schema.get("type", "")
     if isinstance(names, list):
         names = next(name for name in names if name != "null")
     return str(names)
-
-
-def _go_name(definition: str) -> str:
-    """Return `v1.PodSpec` for `io.k8s.api.core.v1.PodSpec`."""
-    return ".".join(definition.split(".")[-2:])
 
 
 @lru_cache(maxsize=4)

@@ -13,7 +13,7 @@ from ..catalog import Cluster
 from ..objects import Object, pick
 from ..patches import MalformedPatchError, PatchError, apply_json_patch, apply_merge_patch, apply_strategic_patch
 from ..schema import Type
-from ..schema.decode import DecodeError, decode, json_name
+from ..schema.decode import DecodeError, decode
 from ..store import Record
 from .request import Call, DecodingError, defaulted, read_object, shown, stored_form
 from .write import as_versioned, create, replace, writer
@@ -110,8 +110,7 @@ def _json_patch(current: Object, patch: Any, node: Type) -> Any:
 
 def _merge_patch(current: Object, patch: Any, node: Type) -> Any:
     if not isinstance(patch, dict):
-        text = f"json: cannot unmarshal {json_name(patch)} into Go value of type map[string]interface {{}}"
-        raise status.bad_request(f"error decoding patch: {text}")
+        raise status.bad_request("error decoding patch: a merge patch must be an object")
     return apply_merge_patch(current, patch)
 
 

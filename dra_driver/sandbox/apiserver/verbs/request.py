@@ -15,7 +15,7 @@ from ..kinds import FieldSelectors, Served, ServedKind, text_at
 from ..listing import ListQuery, Page, SelectorError, Test, field_terms, field_test, label_test, list_page
 from ..objects import Object
 from ..schema import Type
-from ..schema.decode import DecodeError, decode, json_name
+from ..schema.decode import DecodeError, decode
 from ..schema.protobuf import WireError, decode_message, read_envelope
 from ..store import Record
 from ..users import User
@@ -206,8 +206,7 @@ def read_body(body: bytes, content_type: str, kind: str, api_version: str, messa
     except WireError as problem:
         raise status.bad_request(f"{prefix}: {problem}") from problem
     if not isinstance(value, dict):
-        text = f"json: cannot unmarshal {json_name(value)} into Go value of type {kind}"
-        raise status.bad_request(f"{prefix}: couldn't get version/kind; json parse error: {text}")
+        raise status.bad_request(f"{prefix}: the body is not a JSON object")
     found: Object = value
     return found
 

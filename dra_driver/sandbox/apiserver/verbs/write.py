@@ -22,7 +22,7 @@ from ..groups import meta as meta_rules
 from ..kinds import Context, Strategy
 from ..objects import Object, clone, generated_name, new_uid, timestamp
 from ..rbac import authorizer
-from ..schema.decode import missing_fields, without_empties
+from ..schema.decode import missing_fields
 from ..store import Record
 from .request import Call, versioned
 
@@ -71,8 +71,6 @@ def request_context(cluster: Cluster, call: Call) -> Context:
 def writer(cluster: Cluster, call: Call) -> Writer:
     """Return the part of the request that managed fields depend on."""
     served = call.served
-    versions = (version for version in served.kind.versions if cluster.catalog.find(*_where(call, version)))
-    group = served.kind.group
     if call.subresource == "status":
         reset = {f"f:{name}" for name in served.type.fields if name != "status"}
         if served.kind.strategy.status_keeps_metadata:
@@ -87,13 +85,8 @@ def writer(cluster: Cluster, call: Call) -> Writer:
         time=timestamp(cluster.clock()),
         node=served.type,
         in_version=lambda obj: served.kind.from_stored(obj, served.version),
-        served=frozenset(f"{group}/{version}" if group else version for version in versions),
         ignored=ignored,
     )
-
-
-def _where(call: Call, version: str) -> tuple[str, str, str]:
-    return call.kind.group, version, call.kind.plural
 
 
 def create(cluster: Cluster, call: Call, obj: Object, *, track: bool = True) -> Record:
@@ -126,7 +119,6 @@ def create(cluster: Cluster, call: Call, obj: Object, *, track: bool = True) -> 
         raise call.invalid(meta.get("name", ""), problems)
     call.warnings += kind.strategy.warn(obj, context)
     key = call.key_of(meta["name"])
-    obj = _storable(cluster, call, obj)
     if call.dry_run:
         return Record(key, obj, 0)
     return cluster.store.put(kind.stored_in, key, obj)
@@ -186,17 +178,7 @@ def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, trac
     call.warnings += strategy.warn(obj, context)
     _keep_times(obj, live)
     meta["resourceVersion"] = live["metadata"]["resourceVersion"]
-    obj = _storable(cluster, call, obj)
     return _commit(cluster, call, existing, obj)
-
-
-def _storable(cluster: Cluster, call: Call, obj: Object) -> Object:
-    """Return the object as storage returns it. Custom objects are stored as JSON, which knows empty lists."""
-    if call.kind.custom:
-        return obj
-    served = cluster.catalog.find(call.kind.group, "v1", call.kind.plural) or call.served
-    # Objects are stored in the form of v1. If only older versions are served, their type is close enough.
-    return without_empties(obj, served.type)
 
 
 def _missing(call: Call, obj: Object) -> Iterable[FieldError]:
