@@ -55,11 +55,6 @@ def no_warnings(new: Object, context: Context) -> Iterable[str]:
     return ()
 
 
-def subdomain_name(name: str, prefix: bool) -> Iterable[str]:
-    """Return the problems of the name of most objects."""
-    return names.subdomain_problems(name, prefix=prefix)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Strategy:
     """How objects of a kind behave when they are written. The functions may change only the new object."""
@@ -74,8 +69,7 @@ class Strategy:
     warn: Callable[[Object, Context], Iterable[str]] = no_warnings
     checks_required: bool = True
     """Whether the server checks the fields that the published schema requires. False where `validate` does this."""
-    name_problems: Callable[[str, bool], Iterable[str]] = subdomain_name
-    """Return the problems of a name. The flag tells that it is a generateName prefix."""
+    name_rule: names.NameRule = names.SUBDOMAIN
     generation: tuple[str, ...] = ()
     """Top-level fields whose change increments metadata.generation. Empty: the kind has no generation."""
     first_status: Mapping[str, Any] | None = None

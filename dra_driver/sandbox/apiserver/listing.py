@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dra_driver.resource.names import is_label_key, is_label_value
+
 from . import status
 from .kinds import ServedKind
-from .names import label_key_problems, label_value_problems
 from .objects import Object
 from .store import Change, Event, Record, Store, Watcher
 
@@ -83,8 +84,8 @@ def _requirements(text: str) -> Iterator[_Requirement]:
 def _requirement(match: re.Match[str]) -> _Requirement:
     key, operator = match["gone"] or match["key"], match["set"] or match["operator"]
     values = [one.strip() for one in match["values"].split(",")] if match["set"] else [match["value"] or ""]
-    for problem in (*label_key_problems(key), *(each for one in values for each in label_value_problems(one))):
-        raise SelectorError(f"unable to parse requirement: {match[0].strip()!r}: {problem}")
+    if not is_label_key(key) or not all(map(is_label_value, values)):
+        raise SelectorError(f"unable to parse requirement: {match[0].strip()!r} is not about a label")
     if match["absent"]:
         return _Requirement(key, "!")
     if operator is None:

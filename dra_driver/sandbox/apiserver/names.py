@@ -1,121 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes' rules for names and labels, with the texts of kube-apiserver.
-
-Each function returns the problems of a name. The result is empty for a valid name. Follows
-k8s.io/apimachinery/pkg/util/validation.
-"""
+"""Kubernetes' rules for names and labels, as errors of fields."""
 
 import re
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
-LABEL_LENGTH: Final = 63
-SUBDOMAIN_LENGTH: Final = 253
+from dra_driver.resource.names import is_driver_name, is_label, is_label_key, is_label_value, is_subdomain
 
-_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
-_QUALIFIED: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
+from . import field_errors as errors
+from .field_errors import FieldError
 
-_LABEL_TEXT: Final = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
-    f"end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
+
+@dataclass(frozen=True, slots=True)
+class NameRule:
+    """A form of names. `text` describes it."""
+
+    allows: Callable[[str], bool]
+    text: str
+
+    def problems(self, name: str, field: str) -> Iterator[FieldError]:
+        """Yield an error if the name does not have this form."""
+        if not self.allows(name):
+            yield errors.invalid(field, name, self.text)
+
+
+_KEY_TEXT: Final = "at most 63 letters, digits, and inner hyphens, underscores and dots"
+LABEL: Final = NameRule(is_label, "must be a DNS label: at most 63 lower case letters, digits and inner hyphens")
+SUBDOMAIN: Final = NameRule(
+    is_subdomain, "must be a DNS subdomain: lower case letters, digits, and inner hyphens and dots"
 )
-_SUBDOMAIN_TEXT: Final = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    f"and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+DRIVER: Final = NameRule(is_driver_name, "must be a DNS subdomain of at most 63 characters")
+LABEL_KEY: Final = NameRule(is_label_key, f"must be NAME or DOMAIN/NAME; the name has {_KEY_TEXT}")
+LABEL_VALUE: Final = NameRule(is_label_value, f"must have {_KEY_TEXT}")
+PATH_SEGMENT: Final = NameRule(
+    lambda name: name not in (".", "..") and not re.search("[/%]", name), "must not contain / or %, nor be . or .."
 )
-_NAME_PART_TEXT: Final = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
-    f"(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_QUALIFIED}')"
-)
-_VALUE_TEXT: Final = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-    f"'({_QUALIFIED})?')"
-)
-_IDENTIFIER_TEXT: Final = (
-    "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric "
-    f"characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '{_IDENTIFIER}')"
-)
-
-_label = re.compile(_LABEL, re.ASCII)
-_subdomain = re.compile(_SUBDOMAIN, re.ASCII)
-_qualified = re.compile(_QUALIFIED, re.ASCII)
-_identifier = re.compile(_IDENTIFIER, re.ASCII)
-
-
-def _length(text: str, limit: int) -> list[str]:
-    return [f"must be no more than {limit} bytes"] if len(text) > limit else []
-
-
-@lru_cache(maxsize=4096)
-def label_problems(text: str, *, prefix: bool = False) -> tuple[str, ...]:
-    """Return the problems of a DNS-1123 label: the name of a device, request, counter or namespace."""
-    text = _finished(text, prefix)
-    return (*_length(text, LABEL_LENGTH), *(() if _label.fullmatch(text) else (_LABEL_TEXT,)))
-
-
-@lru_cache(maxsize=4096)
-def subdomain_problems(text: str, *, prefix: bool = False) -> tuple[str, ...]:
-    """Return the problems of a DNS-1123 subdomain: the name of a driver and of most objects."""
-    text = _finished(text, prefix)
-    return (*_length(text, SUBDOMAIN_LENGTH), *(() if _subdomain.fullmatch(text) else (_SUBDOMAIN_TEXT,)))
-
-
-def label_name(text: str, prefix: bool) -> tuple[str, ...]:
-    """Return the problems of an object name that must be a DNS label: of a Namespace or Service."""
-    return label_problems(text, prefix=prefix)
-
-
-def path_segment_problems(text: str, prefix: bool) -> list[str]:
-    """Return the problems of a name that must only be usable in a URL: of RBAC objects."""
-    if text in (".", ".."):
-        return [f"may not be '{text}'"]
-    return [f"may not contain '{letter}'" for letter in "/%" if letter in text]
-
-
-def _finished(text: str, prefix: bool) -> str:
-    """Return the prefix with a letter instead of a final dash, because generated letters follow the prefix."""
-    return text[:-1] + "a" if prefix and text.endswith("-") else text
-
-
-@lru_cache(maxsize=4096)
-def label_key_problems(text: str) -> tuple[str, ...]:
-    """Return the problems of a label key, an annotation key (in lower case), a taint key, a condition type."""
-    prefix, slash, name = text.partition("/")
-    if not slash:
-        prefix, name = "", text
-    elif "/" in name:
-        return (
-            f"a valid label key {_NAME_PART_TEXT} with an optional DNS subdomain prefix and '/' "
-            "(e.g. 'example.com/MyName')",
-        )
-    problems = []
-    if slash and not prefix:
-        problems.append("prefix part must be non-empty")
-    elif slash:
-        problems += [f"prefix part {problem}" for problem in subdomain_problems(prefix)]
-    if not name:
-        problems.append("name part must be non-empty")
-    elif len(name) > LABEL_LENGTH:
-        problems.append(f"name part must be no more than {LABEL_LENGTH} bytes")
-    if not _qualified.fullmatch(name):
-        problems.append(f"name part {_NAME_PART_TEXT}")
-    return tuple(problems)
-
-
-@lru_cache(maxsize=4096)
-def label_value_problems(text: str) -> tuple[str, ...]:
-    """Return the problems of a label value or taint value. An empty value is valid."""
-    good = not text or _qualified.fullmatch(text)
-    return (*_length(text, LABEL_LENGTH), *(() if good else (_VALUE_TEXT,)))
-
-
-@lru_cache(maxsize=4096)
-def identifier_problems(text: str) -> tuple[str, ...]:
-    """Return the problems of a C identifier: the last part of attribute and capacity names."""
-    return () if _identifier.fullmatch(text) else (_IDENTIFIER_TEXT,)
+"""The names of RBAC objects, which must only be usable in a URL."""
 
 
 _version = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)

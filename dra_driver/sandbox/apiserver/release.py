@@ -78,13 +78,6 @@ class Release:
             return ""
         return f"{group}/{version} {kind} is deprecated in v1.{since}+, unavailable in v1.{removed}+"
 
-    @property
-    def admin_access_label(self) -> str:
-        """The namespace label that admin access requires. Empty in releases that require none."""
-        if self.minor >= 34:
-            return "resource.kubernetes.io/admin-access"
-        return "resource.k8s.io/admin-access" if self.minor == 33 else ""
-
 
 def release(
     minor: int, gates: Mapping[str, bool] | None = None, resource_versions: Iterable[str] | None = None

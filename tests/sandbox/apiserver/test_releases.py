@@ -139,21 +139,17 @@ def test_claims_lose_gated_fields_too(talk: Callable[..., Partner]) -> None:
         assert (code, body["details"]["causes"][0]["field"]) == (422, "spec.devices.requests[0]")
 
 
-@pytest.mark.parametrize(
-    ("minor", "label"), [(36, "resource.kubernetes.io/admin-access"), (33, "resource.k8s.io/admin-access")]
-)
-def test_admin_access_needs_the_namespaces_label(minor: int, label: str) -> None:
-    version = "v1" if minor >= 34 else "v1beta2"
-    with serving(minor, gates={"DRAAdminAccess": True}, resource_versions=(version,)) as server:
+def test_admin_access_needs_the_namespaces_label() -> None:
+    label = "resource.kubernetes.io/admin-access"
+    with serving(36) as server:
         api = client(server)
-        claims = CLAIMS.replace("/v1/", f"/{version}/")
         wanted = claim("admin", adminAccess=True)
-        code, _, body = api.ask("POST", claims, wanted)
+        code, _, body = api.ask("POST", CLAIMS, wanted)
         assert code == 422
         assert f"`{label}: true` label" in body["message"]
         merge = "application/merge-patch+json"
         api.ask("PATCH", "/api/v1/namespaces/default", {"metadata": {"labels": {label: "true"}}}, Content_Type=merge)
-        assert api.ask("POST", claims, wanted)[0] == 201
+        assert api.ask("POST", CLAIMS, wanted)[0] == 201
 
 
 def test_selectors_are_compiled_when_the_server_is_given_a_compiler() -> None:

@@ -9,7 +9,7 @@ item of a set. A set of paths is a Python set.
 """
 
 import json
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,23 +41,15 @@ def _collapsed(fields: Object) -> Object:
     return {element: _collapsed(child) for element, child in fields.items()}
 
 
-def from_fields_v1(fields: Object) -> set[Path]:
-    """Return the set of a FieldsV1 object."""
-    found: set[Path] = set()
-    _expand(fields, (), found)
-    return found
-
-
-def _expand(fields: Any, path: Path, found: set[Path]) -> None:
-    if not isinstance(fields, dict):
-        return
+def from_fields_v1(fields: Object, path: Path = ()) -> Iterator[Path]:
+    """Yield the paths of a FieldsV1 object."""
     if not fields and path:
-        found.add(path)
+        yield path
     for element, child in fields.items():
         if element == ITSELF:
-            found.add(path)
-        else:
-            _expand(child, (*path, element), found)
+            yield path
+        elif isinstance(child, dict):
+            yield from from_fields_v1(child, (*path, element))
 
 
 def with_named_fields(paths: Paths, root: Type) -> set[Path]:
@@ -91,18 +83,10 @@ def readable(path: Path) -> str:
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 
-# Fields that no manager can own.
-_SET_BY_SERVER: Final = (
-    "name",
-    "namespace",
-    "creationTimestamp",
-    "uid",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-)
+_IDENTITY: Final = ("name", "namespace", "creationTimestamp", "uid", "generation", "managedFields", "resourceVersion")
+"""The fields of metadata that no manager can own."""
 _UNOWNED: Final[frozenset[Path]] = frozenset(
-    {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _SET_BY_SERVER)}
+    {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _IDENTITY)}
 )
 
 

@@ -145,7 +145,7 @@ def _external_ip(service: Object) -> str:
 NAMESPACE: Final = Strategy(
     default=set_namespace_defaults,
     prepare=prepare_namespace,
-    name_problems=names.label_name,
+    name_rule=names.LABEL,
     status_keeps_metadata=True,
     returns_deleted=True,
     collects_garbage=False,
@@ -158,7 +158,7 @@ SERVICE_ACCOUNT: Final = Strategy(returns_deleted=True)
 SERVICE: Final = Strategy(
     default=set_service_defaults,
     prepare=prepare_service,
-    name_problems=names.label_name,
+    name_rule=names.LABEL,
     first_status={"loadBalancer": {}},
     status_keeps_metadata=True,
     returns_deleted=True,
@@ -300,11 +300,11 @@ def _subjects(kind: str) -> Any:
     return find
 
 
-ROLE: Final = Strategy(name_problems=names.path_segment_problems)
+ROLE: Final = Strategy(name_rule=names.PATH_SEGMENT)
 BINDING: Final = Strategy(
     default=set_binding_defaults,
     validate=validate_binding,
-    name_problems=names.path_segment_problems,
+    name_rule=names.PATH_SEGMENT,
 )
 LEASE: Final = Strategy(unconditional_update=False)
 

@@ -206,8 +206,8 @@ def spec_problems(spec: Object, path: str) -> Problems:
     if policy not in _RESTART_POLICIES:
         yield errors.not_supported(f"{path}.restartPolicy", policy, _RESTART_POLICIES)
     node = spec.get("nodeName")
-    for problem in names.subdomain_problems(node) if node else ():
-        yield errors.invalid(f"{path}.nodeName", node, problem)
+    if node:
+        yield from names.SUBDOMAIN.problems(node, f"{path}.nodeName")
 
 
 def _names_problems(found: list[str], path: str) -> Problems:
@@ -215,8 +215,7 @@ def _names_problems(found: list[str], path: str) -> Problems:
         if not name:
             yield errors.required(f"{path}[{index}].name")
             continue
-        for problem in names.label_problems(name):
-            yield errors.invalid(f"{path}[{index}].name", name, problem)
+        yield from names.LABEL.problems(name, f"{path}[{index}].name")
         if name in found[:index]:
             yield errors.duplicate(f"{path}[{index}].name", name)
 
@@ -228,8 +227,7 @@ def _container_problems(
     if not name:
         yield errors.required(f"{path}.name")
     else:
-        for problem in names.label_problems(name):
-            yield errors.invalid(f"{path}.name", name, problem)
+        yield from names.LABEL.problems(name, f"{path}.name")
         if name in seen:
             yield errors.duplicate(f"{path}.name", name)
     seen.append(name)
@@ -261,8 +259,7 @@ def _claims_problems(claims: Any, path: str) -> Problems:
             text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
             yield errors.invalid(here, claim, text)
         for field in sources:
-            for problem in names.subdomain_problems(claim[field]):
-                yield errors.invalid(f"{here}.{field}", claim[field], problem)
+            yield from names.SUBDOMAIN.problems(claim[field], f"{here}.{field}")
 
 
 def _fixed(spec: Object) -> Object:

@@ -111,7 +111,7 @@ def create(cluster: Cluster, call: Call, obj: Object, *, track: bool = True) -> 
     context = request_context(cluster, call)
     kind.strategy.prepare(obj, None, context)
     problems = [
-        *meta_rules.metadata_problems(meta, namespaced=kind.namespaced, name_problems=kind.strategy.name_problems),
+        *meta_rules.metadata_problems(meta, namespaced=kind.namespaced, name_rule=kind.strategy.name_rule),
         *kind.strategy.validate(obj, None, context),
         *_missing(call, obj),
     ]
@@ -169,7 +169,7 @@ def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, trac
     validate = strategy.validate_status if on_status else strategy.validate
     problems = [
         *meta_rules.metadata_update_problems(meta, live["metadata"]),
-        *meta_rules.metadata_problems(meta, namespaced=kind.namespaced, name_problems=lambda name, prefix: ()),
+        *meta_rules.metadata_problems(meta, namespaced=kind.namespaced, name_rule=strategy.name_rule),
         *validate(obj, live, context),
         *(() if on_status else _missing(call, obj)),
     ]

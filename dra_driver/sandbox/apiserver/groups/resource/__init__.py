@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any, Final
 
 from dra_driver.resource import limits
+from dra_driver.resource.codec import V1, DecodeError, decode_class
+from dra_driver.resource.names import is_label_key
 
 from ... import field_errors as errors
 from ...kinds import Context, ServedKind, Strategy, text_at
@@ -84,16 +86,18 @@ def prepare_class(new: Object, old: Object | None, context: Context) -> None:
 
 def validate_class(new: Object, old: Object | None, context: Context) -> Problems:
     """Yield the problems of a DeviceClass."""
-    spec = new.get("spec", {})
-    unchanged = old is not None and old.get("spec", {}).get("selectors") == spec.get("selectors")
-    if not unchanged:
-        yield from rules.selector_problems(spec.get("selectors", ()), "spec.selectors", context)
-    yield from rules.list_problems(
-        spec.get("config", ()), limits.CONFIGS_PER_CLAIM, rules.device_configuration_problems, "spec.config"
-    )
-    name = spec.get("extendedResourceName")
-    if name is not None and not rules.is_extended_resource_name(name):
-        yield errors.invalid("spec.extendedResourceName", name, "must be a valid extended resource name")
+    try:
+        found = decode_class(new, V1, strict=False)
+    except DecodeError as error:
+        yield rules.form_problem(error)
+        return
+    yield from rules.selector_problems(found.selectors, "spec.selectors", context)
+    yield from rules.length_problems(found.config, limits.CONFIGS_PER_CLAIM, "spec.config")
+    yield from rules.configuration_problems(found.config, "spec.config")
+    name = found.extended_resource_name
+    if name and ("/" not in name or not is_label_key(name) or "kubernetes.io/" in name):
+        text = "must be an extended resource: DOMAIN/NAME with a domain outside of kubernetes.io"
+        yield errors.invalid("spec.extendedResourceName", name, text)
 
 
 CLASS: Final = Strategy(

@@ -6,19 +6,30 @@ The status says which devices are allocated, for whom they are reserved, and wha
 
 from typing import Any, Final
 
-from dra_driver.resource import limits
+from dra_driver.resource import (
+    ALL,
+    EXACT_COUNT,
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceRequirements,
+    DeviceToleration,
+    TaintEffect,
+    limits,
+)
+from dra_driver.resource.codec import V1, DecodeError, decode_claim, decode_claim_template
+from dra_driver.resource.names import is_qualified_name
 
 from ... import field_errors as errors
 from ... import names
 from ...kinds import Context, Strategy
-from ...objects import Object
+from ...objects import Object, encode
 from .. import meta
 from . import rules, versions
-from .rules import Problems, RequestNames, reference_problems, references_problems, request_names
+from .rules import Problems
 
-_MODES: Final = ("All", "ExactCount")
+_ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 _TOLERATIONS: Final = 16
-_ONE: Final = "exactly one of `exactly` or `firstAvailable` is required"
+_CONSUMERS: Final = 256
 
 _CLAIM_GATES: Final = versions.claim_spec("spec")
 _TEMPLATE_GATES: Final = versions.claim_spec("spec.spec")
@@ -76,126 +87,114 @@ def prepare_template(new: Object, old: Object | None, context: Context) -> None:
 def validate_claim(new: Object, old: Object | None, context: Context) -> Problems:
     """Yield the problems of a claim, or with its change."""
     if old is not None:
-        if _spec(new) != _spec(old):
-            yield errors.invalid("spec", _spec(new), "field is immutable")
+        yield from _change_problems(new, old)
         return
-    yield from admin_problems(new, _spec(new), "spec", context)
-    yield from _spec_problems(_spec(new), "spec", context)
+    try:
+        devices = decode_claim(new, V1, strict=False).spec
+    except DecodeError as error:
+        yield rules.form_problem(error)
+        return
+    yield from _admin_problems(new, devices, "spec.devices", context)
+    yield from _devices_problems(devices, "spec.devices", context)
 
 
 def validate_template(new: Object, old: Object | None, context: Context) -> Problems:
     """Yield the problems of a template, or with its change."""
     if old is not None:
-        if _spec(new) != _spec(old):
-            yield errors.invalid("spec", _spec(new), "field is immutable")
+        yield from _change_problems(new, old)
         return
-    yield from admin_problems(new, _template_spec(new), "spec.spec", context)
-    inner = _spec(new).get("metadata", {})
-    yield from meta.label_problems(inner.get("labels"), "spec.metadata.labels")
-    yield from meta.annotation_problems(inner.get("annotations"), "spec.metadata.annotations")
-    yield from _spec_problems(_template_spec(new), "spec.spec", context)
+    try:
+        template = decode_claim_template(new, V1, strict=False)
+    except DecodeError as error:
+        yield rules.form_problem(error)
+        return
+    yield from _admin_problems(new, template.spec, "spec.spec.devices", context)
+    yield from meta.label_problems(template.labels, "spec.metadata.labels")
+    yield from meta.annotation_problems(template.annotations, "spec.metadata.annotations")
+    yield from _devices_problems(template.spec, "spec.spec.devices", context)
 
 
-def admin_problems(obj: Object, spec: Object, path: str, context: Context) -> Problems:
+def _change_problems(new: Object, old: Object) -> Problems:
+    if _spec(new) != _spec(old):
+        yield errors.invalid("spec", _spec(new), "field is immutable")
+
+
+def _admin_problems(obj: Object, devices: DeviceClaim, path: str, context: Context) -> Problems:
     """Yield an error for admin access that the namespace does not allow."""
-    for index, request in enumerate(spec.get("devices", {}).get("requests", ())):
-        if (request.get("exactly") or {}).get("adminAccess") is True:
-            yield from admin_label_problems(obj, f"{path}.devices.requests[{index}].adminAccess", context)
-            return
-
-
-def admin_label_problems(obj: Object, path: str, context: Context) -> Problems:
-    """Yield an error unless the object's namespace has the label for admin access."""
-    label = context.release.admin_access_label
-    if not label:
-        return
     namespace = context.get("namespaces", obj["metadata"].get("namespace", "")) or {"metadata": {}}
-    if namespace["metadata"].get("labels", {}).get(label) != "true":
-        text = f"admin access to devices requires the `{label}: true` label on the containing namespace"
-        yield errors.forbidden(path, text)
+    if namespace["metadata"].get("labels", {}).get(_ADMIN_LABEL) == "true":
+        return
+    for index, request in enumerate(devices.requests):
+        if request.exactly is not None and request.exactly.admin_access:
+            text = f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the containing namespace"
+            yield errors.forbidden(f"{path}.requests[{index}].adminAccess", text)
 
 
-def _spec_problems(spec: Object, path: str, context: Context) -> Problems:
-    devices, path = spec.get("devices", {}), f"{path}.devices"
-    known = request_names(spec)
-
-    def request(item: Object, here: str) -> Problems:
-        return _request_problems(item, here, context)
-
-    def constraint(item: Object, here: str) -> Problems:
-        return _constraint_problems(item, here, known, context)
-
-    def config(item: Object, here: str) -> Problems:
-        yield from references_problems(item.get("requests", ()), f"{here}.requests", known)
-        yield from rules.device_configuration_problems(item, here)
-
-    yield from rules.set_problems(
-        devices.get("requests", ()), limits.REQUESTS_PER_CLAIM, request, _name, f"{path}.requests"
-    )
-    yield from rules.list_problems(
-        devices.get("constraints", ()), limits.CONSTRAINTS_PER_CLAIM, constraint, f"{path}.constraints"
-    )
-    yield from rules.list_problems(devices.get("config", ()), limits.CONFIGS_PER_CLAIM, config, f"{path}.config")
-
-
-def _name(item: Object) -> str:
-    name: str = item.get("name", "")
-    return name
+def _devices_problems(devices: DeviceClaim, path: str, context: Context) -> Problems:
+    known = {request.name for request in devices.requests} | {name for name, _ in devices.requirements}
+    yield from rules.length_problems(devices.requests, limits.REQUESTS_PER_CLAIM, f"{path}.requests")
+    yield from rules.name_problems([request.name for request in devices.requests], f"{path}.requests")
+    for index, request in enumerate(devices.requests):
+        here = f"{path}.requests[{index}]"
+        if request.exactly is not None:
+            yield from _requirement_problems(request.exactly, f"{here}.exactly", context)
+        alternatives, here = request.first_available, f"{here}.firstAvailable"
+        yield from rules.length_problems(alternatives, limits.ALTERNATIVES_PER_REQUEST, here)
+        yield from rules.name_problems([one.name for one in alternatives], here)
+        for number, one in enumerate(alternatives):
+            yield from _requirement_problems(one.requirements, f"{here}[{number}]", context)
+    yield from rules.length_problems(devices.constraints, limits.CONSTRAINTS_PER_CLAIM, f"{path}.constraints")
+    for index, constraint in enumerate(devices.constraints):
+        yield from _constraint_problems(constraint, f"{path}.constraints[{index}]")
+        yield from _reference_problems(constraint.requests, known, f"{path}.constraints[{index}].requests")
+    yield from rules.length_problems(devices.config, limits.CONFIGS_PER_CLAIM, f"{path}.config")
+    yield from rules.configuration_problems([one.opaque for one in devices.config], f"{path}.config")
+    for index, config in enumerate(devices.config):
+        yield from _reference_problems(config.requests, known, f"{path}.config[{index}].requests")
 
 
-def _request_problems(request: Object, path: str, context: Context) -> Problems:
-    yield from rules.label_problems(_name(request), f"{path}.name")
-    exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
-    if exactly is not None and alternatives:
-        yield errors.invalid(path, None, f"{_ONE}, but multiple fields are set")
-    elif exactly is not None:
-        yield from _form_problems(exactly, f"{path}.exactly", context)
-    elif alternatives:
-
-        def check(alternative: Object, here: str) -> Problems:
-            yield from rules.label_problems(_name(alternative), f"{here}.name")
-            yield from _form_problems(alternative, here, context)
-
-        yield from rules.set_problems(
-            alternatives, limits.ALTERNATIVES_PER_REQUEST, check, _name, f"{path}.firstAvailable"
-        )
-    else:
-        yield errors.required(path, _ONE)
-
-
-def _form_problems(form: Object, path: str, context: Context) -> Problems:
-    class_name = form.get("deviceClassName", "")
-    if not class_name:
-        yield errors.required(f"{path}.deviceClassName")
-    for problem in names.subdomain_problems(class_name) if class_name else ():
-        yield errors.invalid(f"{path}.deviceClassName", class_name, problem)
-    yield from rules.selector_problems(form.get("selectors", ()), f"{path}.selectors", context)
-    mode, count = form.get("allocationMode"), form.get("count", 0)
-    if mode == "All" and count != 0:
+def _requirement_problems(wanted: DeviceRequirements, path: str, context: Context) -> Problems:
+    yield from names.SUBDOMAIN.problems(wanted.device_class_name, f"{path}.deviceClassName")
+    yield from rules.selector_problems(wanted.selectors, f"{path}.selectors", context)
+    mode, count = wanted.allocation_mode, wanted.count
+    if mode not in (ALL, EXACT_COUNT):
+        yield errors.not_supported(f"{path}.allocationMode", mode, (ALL, EXACT_COUNT))
+    elif mode == ALL and count != 0:
         yield errors.invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
-    elif mode == "ExactCount" and count <= 0:
+    elif mode == EXACT_COUNT and count <= 0:
         yield errors.invalid(f"{path}.count", count, "must be greater than zero")
-    elif mode not in _MODES:
-        yield errors.not_supported(f"{path}.allocationMode", mode, _MODES)
-    yield from rules.list_problems(
-        form.get("tolerations", ()),
-        _TOLERATIONS,
-        lambda toleration, here: rules.toleration_problems(toleration, here, context),
-        f"{path}.tolerations",
-    )
+    yield from rules.length_problems(wanted.tolerations, _TOLERATIONS, f"{path}.tolerations")
+    for index, toleration in enumerate(wanted.tolerations):
+        yield from _toleration_problems(toleration, f"{path}.tolerations[{index}]")
 
 
-def _constraint_problems(constraint: Object, path: str, known: RequestNames, context: Context) -> Problems:
-    yield from references_problems(constraint.get("requests", ()), f"{path}.requests", known)
-    for field in ("matchAttribute", "distinctAttribute"):
-        if constraint.get(field) is not None:
-            yield from rules.fully_qualified_name_problems(constraint[field], f"{path}.{field}")
-            return
-    if context.release.enabled("DRAConsumableCapacity"):
-        text = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
-        yield errors.required(path, text)
-    else:
-        yield errors.required(f"{path}.matchAttribute")
+def _toleration_problems(toleration: DeviceToleration, path: str) -> Problems:
+    if toleration.key:
+        yield from names.LABEL_KEY.problems(toleration.key, f"{path}.key")
+    yield from names.LABEL_VALUE.problems(toleration.value, f"{path}.value")
+    if toleration.operator not in ("Equal", "Exists"):
+        yield errors.not_supported(f"{path}.operator", toleration.operator, ("Equal", "Exists"))
+    elif toleration.operator == "Exists" and toleration.value:
+        yield errors.invalid(f"{path}.value", toleration.value, "must be empty for operator `Exists`")
+    if toleration.effect and toleration.effect not in tuple(TaintEffect):
+        yield errors.not_supported(f"{path}.effect", toleration.effect, TaintEffect)
+
+
+def _constraint_problems(constraint: DeviceConstraint, path: str) -> Problems:
+    fields = {"matchAttribute": constraint.match_attribute, "distinctAttribute": constraint.distinct_attribute}
+    given = {field: name for field, name in fields.items() if name is not None}
+    if len(given) != 1:
+        yield errors.required(path, "exactly one of `matchAttribute` and `distinctAttribute` is required")
+    for field, name in given.items():
+        if "/" not in name or not is_qualified_name(name):
+            yield errors.invalid(f"{path}.{field}", name, "must be DOMAIN/NAME, such as gpu.nvidia.com/parentUUID")
+
+
+def _reference_problems(references: tuple[str, ...], known: set[str], path: str) -> Problems:
+    for index, name in enumerate(references):
+        if name not in known:
+            text = "must be the name of a request in the claim, or the names of a request and a subrequest with a '/'"
+            yield errors.invalid(f"{path}[{index}]", name, text)
 
 
 def prepare_claim_status(new: Object, old: Object | None, context: Context) -> None:
@@ -207,19 +206,8 @@ def prepare_claim_status(new: Object, old: Object | None, context: Context) -> N
 def validate_claim_status(new: Object, old: Object | None, context: Context) -> Problems:
     """Yield the problems of a change of a claim's status."""
     before: Object = old or {}
-    yield from _admin_result_problems(new, before, context)
     yield from authorization_problems(new, before, context)
-    yield from status_problems(new, before, request_names(_spec(new)))
-
-
-def _admin_result_problems(new: Object, old: Object, context: Context) -> Problems:
-    if any(result.get("adminAccess") for result in results(old)):
-        return
-    for index, result in enumerate(results(new)):
-        if result.get("adminAccess"):
-            path = f"status.allocation.devices.results[{index}].adminAccess"
-            yield from admin_label_problems(new, path, context)
-            return
+    yield from _status_problems(new, before)
 
 
 CLAIM: Final = Strategy(
@@ -241,7 +229,6 @@ TEMPLATE: Final = Strategy(
 )
 
 
-_SOURCES: Final = ("FromClaim", "FromClass")
 _CONDITIONS: Final = 8
 _DATA_BYTES: Final = 10 * 1024
 
@@ -323,83 +310,31 @@ def _only_node(allocation: Object) -> str | None:
     return values[0] if len(values) == 1 else None
 
 
-def status_problems(new: Object, old: Object, known: RequestNames) -> Problems:
-    """Yield the problems of a status, or with its change."""
+def _status_problems(new: Object, old: Object) -> Problems:
     status, before = _status(new), _status(old)
-    reserved = status.get("reservedFor") or []
-    yield from rules.set_problems(
-        reserved, rules.RESERVED_FOR, _consumer_problems, lambda user: user.get("uid", ""), "status.reservedFor"
-    )
-    allocated = {device_id(result) for result in results(new)}
-
-    def device(item: Object, path: str) -> Problems:
-        return _device_problems(item, path, allocated)
-
-    yield from rules.set_problems(status.get("devices") or (), rules.UNLIMITED, device, device_id, "status.devices")
-    allocation, previous = status.get("allocation"), before.get("allocation")
+    reserved, allocation, previous = status.get("reservedFor") or [], status.get("allocation"), before.get("allocation")
+    yield from rules.length_problems(reserved, _CONSUMERS, "status.reservedFor")
     if reserved and not allocation:
         yield errors.forbidden("status.reservedFor", "may not be specified when `allocated` is not set")
-    elif new["metadata"].get("deletionTimestamp") and not _all_in(reserved, before.get("reservedFor") or []):
+    elif new["metadata"].get("deletionTimestamp") and any(
+        user not in before.get("reservedFor", ()) for user in reserved
+    ):
         text = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
         yield errors.forbidden("status.reservedFor", text)
-    if allocation and previous:
-        if allocation != previous:
-            yield errors.invalid("status.allocation", allocation, "field is immutable")
-    elif allocation:
-        yield from _allocation_problems(allocation, known)
+    if allocation and previous and allocation != previous:
+        yield errors.invalid("status.allocation", allocation, "field is immutable")
+    allocated = {device_id(result) for result in results(new)}
+    for index, device in enumerate(status.get("devices") or ()):
+        yield from _device_problems(device, f"status.devices[{index}]", allocated)
 
 
-def _all_in(items: list[Any], others: list[Any]) -> bool:
-    return all(item in others for item in items)
-
-
-def _consumer_problems(user: Object, path: str) -> Problems:
-    for field in ("resource", "name", "uid"):
-        if not user.get(field):
-            yield errors.required(f"{path}.{field}")
-
-
-def _allocation_problems(allocation: Object, known: RequestNames) -> Problems:
-    devices, path = allocation.get("devices") or {}, "status.allocation.devices"
-
-    def result(item: Object, here: str) -> Problems:
-        yield from reference_problems(item.get("request", ""), f"{here}.request", known)
-        yield from _device_name_problems(item, here)
-        yield from rules.binding_problems(item, here)
-        if item.get("shareID") is not None:
-            yield from rules.uid_problems(item["shareID"], f"{here}.shareID")
-
-    def config(item: Object, here: str) -> Problems:
-        source = item.get("source", "")
-        if not source:
-            yield errors.required(f"{here}.source")
-        elif source not in _SOURCES:
-            yield errors.not_supported(f"{here}.source", source, _SOURCES)
-        yield from references_problems(item.get("requests", ()), f"{here}.requests", known)
-        yield from rules.device_configuration_problems(item, here)
-
-    yield from rules.list_problems(devices.get("results", ()), limits.RESULTS_PER_CLAIM, result, f"{path}.results")
-    configs = devices.get("config", ())
-    yield from rules.list_problems(configs, 2 * rules.DEVICE_CONFIGS, config, f"{path}.config")
-    if allocation.get("nodeSelector") is not None:
-        yield from rules.node_selector_problems(allocation["nodeSelector"], "status.allocation.nodeSelector")
-
-
-def _device_name_problems(item: Object, path: str) -> Problems:
-    yield from rules.driver_problems(item.get("driver", ""), f"{path}.driver")
-    yield from rules.pool_problems(item.get("pool", ""), f"{path}.pool")
-    yield from rules.label_problems(item.get("device", ""), f"{path}.device")
-
-
-def _device_problems(item: Object, path: str, allocated: set[DeviceId]) -> Problems:
-    yield from _device_name_problems(item, path)
-    if item.get("shareID") is not None:
-        yield from rules.uid_problems(item["shareID"], f"{path}.shareID")
-    if device_id(item) not in allocated:
-        shown = "/".join(part for part in device_id(item) if part)
+def _device_problems(device: Object, path: str, allocated: set[DeviceId]) -> Problems:
+    if device_id(device) not in allocated:
+        shown = "/".join(part for part in device_id(device) if part)
         yield errors.invalid(path, shown, "must be an allocated device in the claim")
-    conditions = item.get("conditions") or []
-    if len(conditions) > _CONDITIONS:
-        yield errors.too_many(f"{path}.conditions", len(conditions), _CONDITIONS)
-    if item.get("data") is not None:
-        yield from rules.raw_object_problems(item["data"], f"{path}.data", _DATA_BYTES)
+    yield from rules.length_problems(device.get("conditions") or [], _CONDITIONS, f"{path}.conditions")
+    data = device.get("data", {})
+    if not isinstance(data, dict):
+        yield errors.invalid(f"{path}.data", data, "must be a valid JSON object")
+    elif len(encode(data)) > _DATA_BYTES:
+        yield errors.too_long(f"{path}.data", _DATA_BYTES)

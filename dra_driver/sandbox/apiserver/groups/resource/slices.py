@@ -15,7 +15,7 @@ from dra_driver.resource.validation import slice_problems
 from ... import field_errors as errors
 from ...kinds import Context, Strategy
 from ...objects import Object, timestamp
-from . import versions
+from . import rules, versions
 from .rules import Problems
 
 _SEPARATE_COUNTERS_SINCE: Final = 35
@@ -48,7 +48,7 @@ def validate(new: Object, old: Object | None, context: Context) -> Problems:
     try:
         problems = slice_problems(decode_slice(new, V1, strict=False), features)
     except DecodeError as error:
-        yield errors.FieldError("FieldValueInvalid", error.path, f"Invalid value: {error.problem}")
+        yield rules.form_problem(error)
         return
     for problem in problems:
         yield errors.FieldError("FieldValueInvalid", problem.path, f"Invalid value: {problem.message}")
