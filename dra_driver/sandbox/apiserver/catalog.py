@@ -30,7 +30,7 @@ class Catalog:
         self._own: dict[str, Served] = {}
         for kind in kinds:
             for version in kind.versions:
-                if release.serves(kind.group, version, kind.name):
+                if release.serves(kind.group, version):
                     self._add_published(kind, version)
 
     def _add_published(self, kind: ServedKind, version: str) -> None:

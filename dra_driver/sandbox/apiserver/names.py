@@ -2,7 +2,7 @@
 """Kubernetes' rules for names and labels, as errors of fields."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,6 +37,14 @@ PATH_SEGMENT: Final = NameRule(
     lambda name: name not in (".", "..") and not re.search("[/%]", name), "must not contain / or %, nor be . or .."
 )
 """The names of RBAC objects, which must only be usable in a URL."""
+
+
+def listed_problems(found: Sequence[str], path: str) -> Iterator[FieldError]:
+    """Yield the problems of the names of the items in a list: each is a DNS label and occurs once."""
+    for index, name in enumerate(found):
+        yield from LABEL.problems(name, f"{path}[{index}].name")
+        if name in found[:index]:
+            yield errors.duplicate(f"{path}[{index}].name", name)
 
 
 _version = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)

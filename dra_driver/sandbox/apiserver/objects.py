@@ -31,6 +31,13 @@ def clone(value: Any) -> Any:
     return value
 
 
+def fill(obj: Object, **defaults: Any) -> None:
+    """Set the fields that are absent, or empty texts."""
+    for field, value in defaults.items():
+        if obj.get(field) in (None, ""):
+            obj[field] = clone(value)
+
+
 def encode(value: Any) -> bytes:
     """Return compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -43,7 +43,6 @@ _RESOURCE_VERSIONS: Final[Mapping[str, tuple[int, int]]] = {
     "v1beta1": (32, _NEVER),
     "v1alpha3": (33, _NEVER),
 }
-_TAINT_RULE_SINCE: Final = {"v1alpha3": 33, "v1beta2": 36, "v1": 37}
 _DEPRECATIONS: Final = {"v1beta1": (35, 38), "v1beta2": (36, 39)}
 
 
@@ -63,13 +62,9 @@ class Release:
         """Return whether the feature gate is enabled. A gate that the release does not know is disabled."""
         return self.gates.get(gate, False)
 
-    def serves(self, group: str, version: str, kind: str) -> bool:
-        """Return whether the release serves this kind in this version."""
-        if group != RESOURCE_GROUP:
-            return True
-        if kind == "DeviceTaintRule" and self.minor < _TAINT_RULE_SINCE.get(version, _NEVER):
-            return False
-        return version in self.resource_versions
+    def serves(self, group: str, version: str) -> bool:
+        """Return whether this version of the group is served, if the release has it."""
+        return group != RESOURCE_GROUP or version in self.resource_versions
 
     def deprecation(self, group: str, version: str, kind: str) -> str:
         """Return the warning for requests in a deprecated version. Empty if the version is not deprecated."""

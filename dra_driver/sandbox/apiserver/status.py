@@ -157,13 +157,6 @@ def expired(message: str) -> RequestError:
     return RequestError(410, "Expired", message)
 
 
-def too_large_resource_version(asked: int, current: int) -> RequestError:
-    """Return 504: the client names a revision that this server has not reached."""
-    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    text = f"Timeout: Too large resource version: {asked}, current: {current}"
-    return RequestError(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})
-
-
 def too_many_requests(seconds: int, message: str = "the server has received too many requests") -> RequestError:
     """Return 429: the client has to retry later."""
     text = f"{message} and has asked us to try again later"

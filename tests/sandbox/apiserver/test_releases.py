@@ -107,22 +107,6 @@ def test_a_slice_that_relies_on_a_disabled_gate_is_refused_after_the_field_is_dr
     assert "exactly one of nodeName" in body["message"]
 
 
-def test_a_field_in_use_survives_its_gate(talk: Callable[..., Partner]) -> None:
-    with ApiServer(ApiServerOptions(minor=36)) as server:
-        api = talk(server)
-        device = {"name": "gpu-0", **DEVICE_FIELDS["DRADeviceTaints"]}
-        _, _, made = api.ask("POST", SLICES, resource_slice("in-use", devices=[device]))
-
-        def switch_off(cluster: Any) -> None:
-            gates = {**cluster.release.gates, "DRADeviceTaints": False}
-            cluster.release = type(cluster.release)(36, gates, cluster.release.resource_versions)
-
-        server.call(switch_off)
-        made["spec"]["pool"]["generation"] = 2
-        _, _, changed = api.ask("PUT", f"{SLICES}/in-use", made)
-        assert changed["spec"]["devices"][0]["taints"] == made["spec"]["devices"][0]["taints"]
-
-
 def test_claims_lose_gated_fields_too(talk: Callable[..., Partner]) -> None:
     gates = {"DRAPrioritizedList": False, "DRADeviceTaints": False, "DRAConsumableCapacity": False}
     with serving(34, gates=gates) as server:

@@ -15,35 +15,22 @@ NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
 
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_SPANS: Final = (
-    (120, "s", 1, "", 1),
-    (10 * _MINUTE, "m", _MINUTE, "s", 1),
-    (180 * _MINUTE, "m", _MINUTE, "", 1),
-    (8 * _HOUR, "h", _HOUR, "m", _MINUTE),
-    (48 * _HOUR, "h", _HOUR, "", 1),
-    (8 * _DAY, "d", _DAY, "h", _HOUR),
-    (2 * 365 * _DAY, "d", _DAY, "", 1),
-)
-"""For spans of time below a limit: the unit and its seconds, then the unit of the remainder and its seconds."""
+_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60))
 
 
-def human_duration(seconds: float) -> str:
-    """Return a duration in at most two units: `95s`, `3m20s`, `5h`, `2d4h`, `400d`, `3y`."""
-    total = max(int(seconds), 0)
-    for limit, unit, size, rest, part in _SPANS:
-        if total < limit:
-            whole, left = divmod(total, size)
-            return f"{whole}{unit}" + (f"{left // part}{rest}" if rest and left // part else "")
-    years, left = divmod(total, 365 * _DAY)
-    return f"{years}y{left // _DAY}d" if years < 8 and left >= _DAY else f"{years}y"
+def _duration(seconds: float) -> str:
+    """Return a duration in the largest unit of which there are at least two: `95s`, `3m`, `47h`, `400d`."""
+    for unit, size in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f}{unit}"
+    return f"{max(seconds, 0):.0f}s"
 
 
 def since(text: str | None, now: datetime) -> str:
     """Return the age of an RFC 3339 time."""
     if not text:
         return UNKNOWN
-    return human_duration((now - parse_timestamp(text)).total_seconds())
+    return _duration((now - parse_timestamp(text)).total_seconds())
 
 
 def _name(obj: Object, now: datetime) -> Any:

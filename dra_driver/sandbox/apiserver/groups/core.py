@@ -13,7 +13,7 @@ from .. import field_errors as errors
 from .. import names
 from ..field_errors import FieldError
 from ..kinds import Column, Context, Strategy, text_at
-from ..objects import Object, pick, timestamp
+from ..objects import Object, fill, pick, timestamp
 from . import columns
 from .columns import AGE, NAME, NONE
 
@@ -65,32 +65,20 @@ def set_secret_defaults(obj: Object, context: Context) -> None:
 
 
 def set_service_defaults(obj: Object, context: Context) -> None:
-    """Set the type, ports and traffic policies."""
+    """Set the type and the ports."""
     spec = obj.setdefault("spec", {})
-    for field, value in (("type", "ClusterIP"), ("sessionAffinity", "None")):
-        if not spec.get(field):
-            spec[field] = value
+    fill(spec, type="ClusterIP", sessionAffinity="None")
     for port in spec.get("ports", ()):
-        port["protocol"] = port.get("protocol") or "TCP"
-        if port.get("targetPort") in (None, 0, ""):
-            port["targetPort"] = port.get("port")
-    if spec["type"] != "ExternalName":
-        spec.setdefault("internalTrafficPolicy", "Cluster")
+        fill(port, protocol="TCP", targetPort=port.get("port"))
 
 
 def prepare_service(new: Object, old: Object | None, context: Context) -> None:
     """Assign an address to a new service and keep it in updates. The address leads nowhere."""
     spec = new["spec"]
-    before = pick(old, "spec", "clusterIP") if old else None
-    if spec["type"] == "ExternalName":
-        return
-    if not spec.get("clusterIP"):
-        number = int(new["metadata"].get("uid", "0")[:4] or "0", 16)
-        spec["clusterIP"] = before or f"{_SERVICE_NETWORK}.{number >> 8}.{number & 255}"
-    spec["clusterIPs"] = [spec["clusterIP"]]
-    anywhere = spec["clusterIP"] == "None" and not spec.get("selector")
-    spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if anywhere else ["IPv4"])
-    spec.setdefault("ipFamilyPolicy", "RequireDualStack" if anywhere else "SingleStack")
+    if spec["type"] != "ExternalName":
+        number = int(new["metadata"]["uid"][:4], 16)
+        before = pick(old, "spec", "clusterIP") if old else None
+        fill(spec, clusterIP=before or f"{_SERVICE_NETWORK}.{number >> 8}.{number & 255}")
 
 
 def _node_status(node: Object) -> str:
@@ -108,14 +96,6 @@ def _node_roles(node: Object) -> str:
     return ",".join(sorted(filter(None, roles))) or NONE
 
 
-def _kernel(node: Object) -> str:
-    info = pick(node, "status", "nodeInfo") or {}
-    version, architecture = info.get("kernelVersion", ""), info.get("architecture", "")
-    if not version:
-        return columns.UNKNOWN
-    return f"{version} ({architecture})" if architecture else version
-
-
 def _address(kind: str) -> Any:
     def find(node: Object) -> str:
         addresses = pick(node, "status", "addresses") or ()
@@ -131,15 +111,6 @@ def _ports(service: Object) -> str:
         node = f":{port['nodePort']}" if port.get("nodePort") else ""
         texts.append(f"{port.get('port')}{node}/{port.get('protocol')}")
     return ",".join(texts) or NONE
-
-
-def _external_ip(service: Object) -> str:
-    match pick(service, "spec", "type"):
-        case "ExternalName":
-            return pick(service, "spec", "externalName") or NONE
-        case "LoadBalancer":
-            return "<pending>"
-    return ",".join(pick(service, "spec", "externalIPs") or ()) or NONE
 
 
 NAMESPACE: Final = Strategy(
@@ -174,7 +145,7 @@ NODE_COLUMNS: Final = (
     columns.made("Internal-IP", _address("InternalIP"), wide=True),
     columns.made("External-IP", _address("ExternalIP"), wide=True),
     columns.text("OS-Image", "status", "nodeInfo", "osImage", wide=True, absent=columns.UNKNOWN),
-    columns.made("Kernel-Version", _kernel, wide=True),
+    columns.text("Kernel-Version", "status", "nodeInfo", "kernelVersion", wide=True, absent=columns.UNKNOWN),
     columns.text(
         "Container-Runtime", "status", "nodeInfo", "containerRuntimeVersion", wide=True, absent=columns.UNKNOWN
     ),
@@ -189,7 +160,7 @@ SERVICE_COLUMNS: Final = (
     NAME,
     columns.text("Type", "spec", "type"),
     columns.text("Cluster-IP", "spec", "clusterIP", absent=NONE),
-    columns.made("External-IP", _external_ip),
+    columns.text("External-IP", "spec", "externalName", absent=NONE),
     columns.made("Port(s)", _ports),
     AGE,
     columns.made("Selector", lambda obj: columns.labels(pick(obj, "spec", "selector")), wide=True),
@@ -212,21 +183,10 @@ def _last_seen(event: Object, now: datetime) -> Any:
     return columns.since(series or event.get("lastTimestamp") or event.get("eventTime"), now)
 
 
-def _first_seen(event: Object, now: datetime) -> Any:
-    return columns.since(event.get("firstTimestamp") or event.get("eventTime"), now)
-
-
 def _object(event: Object) -> str:
     involved = event.get("involvedObject") or {}
     name = involved.get("name", "")
     return f"{involved.get('kind', '').lower()}/{name}" if name else involved.get("kind", "").lower()
-
-
-def _source(event: Object) -> str:
-    source = event.get("source") or {}
-    component = source.get("component") or event.get("reportingComponent", "")
-    host = source.get("host") or event.get("reportingInstance", "")
-    return f"{component}, {host}" if host else component
 
 
 EVENT_COLUMNS: Final[tuple[Column, ...]] = (
@@ -234,12 +194,7 @@ EVENT_COLUMNS: Final[tuple[Column, ...]] = (
     columns.text("Type", "type"),
     columns.text("Reason", "reason"),
     columns.made("Object", _object),
-    columns.text("Subobject", "involvedObject", "fieldPath", wide=True),
-    columns.made("Source", _source, wide=True),
     columns.made("Message", lambda event: str(event.get("message", "")).strip()),
-    Column("First Seen", _first_seen, priority=1),
-    columns.made("Count", lambda event: pick(event, "series", "count") or event.get("count") or 1, wide=True),
-    Column("Name", NAME.cell, priority=1, format="name"),
 )
 EVENT_SELECTORS: Final = {
     **{
@@ -289,17 +244,6 @@ def _role(binding: Object) -> str:
     return f"{role.get('kind', '')}/{role.get('name', '')}"
 
 
-def _subjects(kind: str) -> Any:
-    def find(binding: Object) -> str:
-        found = (subject for subject in binding.get("subjects") or () if subject.get("kind") == kind)
-        return ", ".join(
-            f"{subject.get('namespace', '')}/{subject['name']}" if kind == "ServiceAccount" else subject["name"]
-            for subject in found
-        )
-
-    return find
-
-
 ROLE: Final = Strategy(name_rule=names.PATH_SEGMENT)
 BINDING: Final = Strategy(
     default=set_binding_defaults,
@@ -312,8 +256,5 @@ BINDING_COLUMNS: Final = (
     NAME,
     columns.made("Role", _role),
     AGE,
-    columns.made("Users", _subjects("User"), wide=True),
-    columns.made("Groups", _subjects("Group"), wide=True),
-    columns.made("ServiceAccounts", _subjects("ServiceAccount"), wide=True),
 )
 LEASE_COLUMNS: Final = (NAME, columns.text("Holder", "spec", "holderIdentity"), AGE)

@@ -14,28 +14,26 @@ from .. import field_errors as errors
 from .. import names
 from ..field_errors import FieldError
 from ..kinds import Column, Context, Strategy
-from ..objects import Object, clone, pick
+from ..objects import Object, clone, fill, pick
 from . import columns
 from .columns import AGE, NAME, NONE
 
 _FILE_MODE: Final = 420
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
-_PROBE_DEFAULTS: Final = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _NODE_FAILURE_SECONDS: Final = 300
 
 
 def set_spec_defaults(spec: Object) -> None:
     """Set the defaults of the spec of a pod or of a pod template."""
-    for field, value in (
-        ("restartPolicy", "Always"),
-        ("dnsPolicy", "ClusterFirst"),
-        ("schedulerName", "default-scheduler"),
-    ):
-        if not spec.get(field):
-            spec[field] = value
-    spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec.setdefault("securityContext", {})
+    fill(
+        spec,
+        restartPolicy="Always",
+        dnsPolicy="ClusterFirst",
+        schedulerName="default-scheduler",
+        terminationGracePeriodSeconds=30,
+        securityContext={},
+    )
     if spec.get("serviceAccountName") and not spec.get("serviceAccount"):
         spec["serviceAccount"] = spec["serviceAccountName"]
     for field in ("containers", "initContainers", "ephemeralContainers"):
@@ -76,42 +74,27 @@ def _covers(toleration: Object, key: str) -> bool:
 
 
 def _set_container_defaults(container: Object, *, host_network: bool) -> None:
-    container.setdefault("resources", {})
-    if not container.get("terminationMessagePath"):
-        container["terminationMessagePath"] = "/dev/termination-log"
-    if not container.get("terminationMessagePolicy"):
-        container["terminationMessagePolicy"] = "File"
-    if not container.get("imagePullPolicy"):
-        container["imagePullPolicy"] = "Always" if _is_latest(container.get("image", "")) else "IfNotPresent"
+    fill(
+        container,
+        resources={},
+        terminationMessagePath="/dev/termination-log",
+        terminationMessagePolicy="File",
+        imagePullPolicy="Always" if _is_latest(container.get("image", "")) else "IfNotPresent",
+    )
     for port in container.get("ports", ()):
-        if not port.get("protocol"):
-            port["protocol"] = "TCP"
+        fill(port, protocol="TCP")
         if host_network and not port.get("hostPort"):
             port["hostPort"] = port.get("containerPort")
     for variable in container.get("env", ()):
         reference = (variable.get("valueFrom") or {}).get("fieldRef")
-        if reference is not None and not reference.get("apiVersion"):
-            reference["apiVersion"] = "v1"
+        if reference is not None:
+            fill(reference, apiVersion="v1")
     for name in _PROBES:
         probe = container.get(name)
         if probe is not None:
-            for field, value in _PROBE_DEFAULTS.items():
-                if not probe.get(field):
-                    probe[field] = value
-            _set_http_defaults(probe)
-    for hook in (container.get("lifecycle") or {}).values():
-        if isinstance(hook, dict):
-            _set_http_defaults(hook)
-
-
-def _set_http_defaults(handler: Object) -> None:
-    request: Any = handler.get("httpGet")
-    if request is not None:
-        request["path"] = request.get("path") or "/"
-        request["scheme"] = request.get("scheme") or "HTTP"
-    grpc = handler.get("grpc")
-    if grpc is not None:
-        grpc.setdefault("service", "")
+            fill(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
+            if probe.get("httpGet") is not None:
+                fill(probe["httpGet"], path="/", scheme="HTTP")
 
 
 def _is_latest(image: str) -> bool:
@@ -135,9 +118,8 @@ def _set_volume_defaults(volume: Object) -> None:
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _FINISHED: Final = ("Failed", "Succeeded")
 _CHANGEABLE: Final = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+    "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, "
+    "`spec.activeDeadlineSeconds`, `spec.tolerations`, `spec.terminationGracePeriodSeconds` and `spec.schedulingGates`"
 )
 
 Problems = Iterator[FieldError]
@@ -183,7 +165,7 @@ def validate(new: Object, old: Object | None, context: Context) -> Problems:
     """Yield the problems of a pod, or with its change."""
     spec = new["spec"]
     if old is not None:
-        if _fixed(spec) != _fixed(old["spec"]) or not _only_added(spec, old["spec"]):
+        if _fixed(spec) != _fixed(old["spec"]):
             yield errors.forbidden("spec", _CHANGEABLE)
         return
     yield from spec_problems(spec, "spec")
@@ -193,15 +175,15 @@ def spec_problems(spec: Object, path: str) -> Problems:
     """Yield the problems of a pod's spec or a template's."""
     claims = {claim.get("name", "") for claim in spec.get("resourceClaims", ())}
     volumes = [volume.get("name", "") for volume in spec.get("volumes", ())]
-    yield from _names_problems(volumes, f"{path}.volumes")
+    yield from names.listed_problems(volumes, f"{path}.volumes")
     yield from _claims_problems(spec.get("resourceClaims", ()), f"{path}.resourceClaims")
-    seen: list[str] = []
     if not spec.get("containers"):
         yield errors.required(f"{path}.containers")
     for field in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(field, ())):
-            here = f"{path}.{field}[{index}]"
-            yield from _container_problems(container, here, seen, claims, volumes)
+        containers = spec.get(field, ())
+        yield from names.listed_problems([container.get("name", "") for container in containers], f"{path}.{field}")
+        for index, container in enumerate(containers):
+            yield from _container_problems(container, f"{path}.{field}[{index}]", claims, volumes)
     policy = spec.get("restartPolicy")
     if policy not in _RESTART_POLICIES:
         yield errors.not_supported(f"{path}.restartPolicy", policy, _RESTART_POLICIES)
@@ -210,45 +192,19 @@ def spec_problems(spec: Object, path: str) -> Problems:
         yield from names.SUBDOMAIN.problems(node, f"{path}.nodeName")
 
 
-def _names_problems(found: list[str], path: str) -> Problems:
-    for index, name in enumerate(found):
-        if not name:
-            yield errors.required(f"{path}[{index}].name")
-            continue
-        yield from names.LABEL.problems(name, f"{path}[{index}].name")
-        if name in found[:index]:
-            yield errors.duplicate(f"{path}[{index}].name", name)
-
-
-def _container_problems(
-    container: Object, path: str, seen: list[str], claims: set[str], volumes: list[str]
-) -> Problems:
-    name = container.get("name", "")
-    if not name:
-        yield errors.required(f"{path}.name")
-    else:
-        yield from names.LABEL.problems(name, f"{path}.name")
-        if name in seen:
-            yield errors.duplicate(f"{path}.name", name)
-    seen.append(name)
+def _container_problems(container: Object, path: str, claims: set[str], volumes: list[str]) -> Problems:
     if not container.get("image"):
         yield errors.required(f"{path}.image")
     for index, mount in enumerate(container.get("volumeMounts", ())):
         if mount.get("name") not in volumes:
             yield errors.not_found(f"{path}.volumeMounts[{index}].name", mount.get("name", ""))
-    used: set[tuple[str, str]] = set()
     for index, claim in enumerate(container.get("resources", {}).get("claims", ())):
-        here = f"{path}.resources.claims[{index}]"
-        reference = (claim.get("name", ""), claim.get("request", ""))
-        if reference in used:
-            yield errors.duplicate(here, "/".join(filter(None, reference)))
-        used.add(reference)
-        if reference[0] not in claims:
-            yield errors.not_found(f"{here}.name", reference[0])
+        if claim.get("name") not in claims:
+            yield errors.not_found(f"{path}.resources.claims[{index}].name", claim.get("name", ""))
 
 
 def _claims_problems(claims: Any, path: str) -> Problems:
-    yield from _names_problems([claim.get("name", "") for claim in claims], path)
+    yield from names.listed_problems([claim.get("name", "") for claim in claims], path)
     for index, claim in enumerate(claims):
         here = f"{path}[{index}]"
         sources = [field for field in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(field)]
@@ -267,21 +223,10 @@ def _fixed(spec: Object) -> Object:
     result: Object = clone(spec)
     for field in ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"):
         result.pop(field, None)
-    if spec.get("schedulingGates"):
-        result.pop("nodeSelector", None)
-        result.pop("affinity", None)
     for field in ("containers", "initContainers"):
         for container in result.get(field, ()):
             container.pop("image", None)
     return result
-
-
-def _only_added(spec: Object, old: Object) -> bool:
-    kept = [toleration.get("key") for toleration in spec.get("tolerations", ())]
-    gates = old.get("schedulingGates", ())
-    return all(toleration.get("key") in kept for toleration in old.get("tolerations", ())) and all(
-        gate in gates for gate in spec.get("schedulingGates", ())
-    )
 
 
 def grace_period(pod: Object, asked: int | None) -> int | None:
@@ -306,15 +251,8 @@ def _status(pod: Object) -> str:
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
             reason = "SchedulingGated"
     for index, item in enumerate(status.get("initContainerStatuses", ())):
-        state = item.get("state", {})
-        terminated, waiting = state.get("terminated"), state.get("waiting")
-        if terminated is not None and terminated.get("exitCode") == 0:
-            continue
-        if terminated is not None:
-            return f"Init:{terminated.get('reason') or 'Error'}"
-        if waiting is not None and waiting.get("reason", "PodInitializing") != "PodInitializing":
-            return f"Init:{waiting['reason']}"
-        return f"Init:{index}/{len(pod['spec'].get('initContainers', ()))}"
+        if pick(item, "state", "terminated", "exitCode") != 0:
+            return f"Init:{index}/{len(pod['spec'].get('initContainers', ()))}"
     for item in reversed(status.get("containerStatuses", ())):
         state = item.get("state", {})
         waiting, terminated = state.get("waiting") or {}, state.get("terminated") or {}

@@ -16,10 +16,6 @@ Schema = dict[str, Any]
 
 IMMUTABLE: Final = "self == oldSelf"
 """The only rule of `x-kubernetes-validations` that is understood."""
-_NOT_CHECKED: Final = (
-    "some validation rules were not checked because the object was invalid; correct the existing errors to complete"
-    " validation"
-)
 
 
 def set_defaults(value: Any, schema: Schema) -> None:
@@ -32,20 +28,8 @@ def set_defaults(value: Any, schema: Schema) -> None:
         set_defaults(item, schema["items"])
 
 
-def problems(new: Any, old: Any, schema: Schema) -> Iterator[FieldError]:
+def problems(new: Any, old: Any, schema: Schema, path: str = "") -> Iterator[FieldError]:
     """Yield the violated rules of an object, which replaces `old` (None: there was none)."""
-    found = list(_problems(new, old, schema, ""))
-    yield from found
-    if any(one.reason != "FieldValueInvalid" for one in found) and _has_expressions(schema):
-        yield FieldError("FieldValueInvalid", "<nil>", f"Invalid value: null: {_NOT_CHECKED}")
-
-
-def _has_expressions(schema: Schema) -> bool:
-    fields = (schema.get("properties") or {}).values()
-    return bool(schema.get("x-kubernetes-validations")) or any(map(_has_expressions, fields))
-
-
-def _problems(new: Any, old: Any, schema: Schema, path: str) -> Iterator[FieldError]:
     if "enum" in schema and new not in schema["enum"]:
         yield errors.not_supported(path, new, schema["enum"])
     if "minimum" in schema and new < schema["minimum"]:
@@ -61,9 +45,9 @@ def _problems(new: Any, old: Any, schema: Schema, path: str) -> Iterator[FieldEr
     before = old if isinstance(old, dict) else {}
     for name, field in _fields(new, schema):
         if name in new and name != "metadata":
-            yield from _problems(new[name], before.get(name), field, f"{path}.{name}" if path else name)
+            yield from problems(new[name], before.get(name), field, f"{path}.{name}" if path else name)
     for index, item in enumerate(_items(new, schema)):
-        yield from _problems(item, None, schema["items"], f"{path}[{index}]")
+        yield from problems(item, None, schema["items"], f"{path}[{index}]")
 
 
 def _fields(value: Any, schema: Schema) -> Iterator[tuple[str, Schema]]:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of apps/v1, and Jobs: defaults, rules and columns. `dra_driver.sandbox.workloads` creates their pods."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 from dra_driver.resource.codec import Fields
@@ -11,7 +12,7 @@ from dra_driver.scheduling.objects import decode_label_selector
 from .. import field_errors as errors
 from ..field_errors import FieldError
 from ..kinds import Column, Context, Strategy
-from ..objects import Object, parse_timestamp, pick
+from ..objects import Object, fill, parse_timestamp, pick
 from . import columns
 from .columns import AGE, CONTAINERS, IMAGES, NAME, SELECTOR
 from .pods import set_spec_defaults, spec_problems
@@ -19,7 +20,6 @@ from .pods import set_spec_defaults, spec_problems
 Problems = Iterator[FieldError]
 
 _ROLLING: Final = "RollingUpdate"
-_TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 _DAEMON_COUNTS: Final = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
 
 
@@ -31,91 +31,48 @@ def template_spec(spec: Object) -> Object:
     return found
 
 
-def set_deployment_defaults(obj: Object, context: Context) -> None:
-    """Set the defaults of a Deployment."""
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("replicas", 1)
-    strategy = spec.setdefault("strategy", {})
-    strategy["type"] = strategy.get("type") or _ROLLING
-    if strategy["type"] == _ROLLING:
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", "25%")
-        rolling.setdefault("maxSurge", "25%")
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("progressDeadlineSeconds", 600)
-    set_spec_defaults(template_spec(spec))
+def _defaults(
+    strategy: str = "", rolling: Mapping[str, Any] = MappingProxyType({}), **fields: Any
+) -> Callable[[Object, Context], None]:
+    """Return a function that sets the defaults of a workload's spec.
+
+    `strategy` is the field with the update strategy, `rolling` are the defaults of a rolling update.
+    """
+
+    def set_defaults(obj: Object, context: Context) -> None:
+        spec = obj.setdefault("spec", {})
+        fill(spec, **fields)
+        if strategy:
+            chosen = spec.setdefault(strategy, {})
+            fill(chosen, type=_ROLLING)
+            if chosen["type"] == _ROLLING:
+                fill(chosen.setdefault("rollingUpdate", {}), **rolling)
+        set_spec_defaults(template_spec(spec))
+
+    return set_defaults
 
 
-def set_daemon_set_defaults(obj: Object, context: Context) -> None:
-    """Set the defaults of a DaemonSet, including an annotation that is no longer used."""
-    obj["metadata"].setdefault("annotations", {}).setdefault(_TEMPLATE_GENERATION, "1")
-    spec = obj.setdefault("spec", {})
-    strategy = spec.setdefault("updateStrategy", {})
-    strategy["type"] = strategy.get("type") or _ROLLING
-    if strategy["type"] == _ROLLING:
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
-    spec.setdefault("revisionHistoryLimit", 10)
-    set_spec_defaults(template_spec(spec))
+def validate(new: Object, old: Object | None, context: Context) -> Problems:
+    """Yield the problems of a workload, or with its change."""
+    spec = new["spec"]
+    yield from _selector_problems(spec)
+    yield from spec_problems(template_spec(spec), "spec.template.spec")
+    policy = pick(spec, "template", "spec", "restartPolicy")
+    if policy != "Always":
+        yield errors.not_supported("spec.template.spec.restartPolicy", policy, ["Always"])
+    if spec.get("replicas", 0) < 0:
+        yield errors.invalid("spec.replicas", spec["replicas"], "must be greater than or equal to 0")
+    if old is not None and spec.get("selector") != pick(old, "spec", "selector"):
+        yield errors.invalid("spec.selector", spec.get("selector"), "field is immutable")
 
 
-def set_replica_set_defaults(obj: Object, context: Context) -> None:
-    """Set the defaults of a ReplicaSet."""
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("replicas", 1)
-    set_spec_defaults(template_spec(spec))
-
-
-def set_stateful_set_defaults(obj: Object, context: Context) -> None:
-    """Set the defaults of a StatefulSet."""
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("replicas", 1)
-    spec["podManagementPolicy"] = spec.get("podManagementPolicy") or "OrderedReady"
-    strategy = spec.setdefault("updateStrategy", {})
-    strategy["type"] = strategy.get("type") or _ROLLING
-    if strategy["type"] == _ROLLING:
-        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
-    spec.setdefault("revisionHistoryLimit", 10)
-    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
-    for event in ("whenDeleted", "whenScaled"):
-        retention[event] = retention.get(event) or "Retain"
-    set_spec_defaults(template_spec(spec))
-
-
-def _validate(
-    noun: str = "deployment", only: tuple[str, ...] = (), allowed: str = ""
-) -> Callable[[Object, Object | None, Context], Problems]:
-    """Return the validation of a workload. `only` are the fields of the spec that may change; empty: all fields."""
-
-    def validate(new: Object, old: Object | None, context: Context) -> Problems:
-        spec = new["spec"]
-        yield from _selector_problems(spec, noun)
-        yield from spec_problems(template_spec(spec), "spec.template.spec")
-        if pick(spec, "template", "spec", "restartPolicy") != "Always":
-            policy = pick(spec, "template", "spec", "restartPolicy")
-            yield errors.not_supported("spec.template.spec.restartPolicy", policy, ["Always"])
-        if spec.get("replicas", 0) < 0:
-            yield errors.invalid("spec.replicas", spec["replicas"], "must be greater than or equal to 0")
-        if old is None:
-            return
-        before = old.get("spec", {})
-        if spec.get("selector") != before.get("selector"):
-            yield errors.invalid("spec.selector", spec.get("selector"), "field is immutable")
-        fixed = [field for field in (*spec, *before) if only and field not in (*only, "selector")]
-        if any((spec.get(field) or None) != (before.get(field) or None) for field in fixed):
-            yield errors.forbidden("spec", allowed)
-
-    return validate
-
-
-def _selector_problems(spec: Object, noun: str) -> Problems:
+def _selector_problems(spec: Object) -> Problems:
     """Yield an error for a selector that is missing, empty, or does not match the template's labels."""
     selector = spec.get("selector")
     if selector is None:
         yield errors.required("spec.selector")
     elif not any(selector.values()):
-        yield errors.invalid("spec.selector", {}, f"empty selector is invalid for {noun}")
+        yield errors.invalid("spec.selector", {}, "must not be empty")
         return
     labels = pick(spec, "template", "metadata", "labels") or {}
     if not selector or not decode_label_selector(Fields(selector, strict=False)).matches(labels):
@@ -127,40 +84,32 @@ def _ready(obj: Object) -> Any:
     return f"{pick(obj, 'status', 'readyReplicas') or 0}/{pick(obj, 'spec', 'replicas') or 0}"
 
 
-_STATEFUL_FIELDS: Final = (
-    "replicas",
-    "ordinals",
-    "template",
-    "updateStrategy",
-    "revisionHistoryLimit",
-    "persistentVolumeClaimRetentionPolicy",
-    "minReadySeconds",
-)
-_STATEFUL_TEXT: Final = (
-    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
-    "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
-)
-
-
-def _strategy(default: Callable[[Object, Context], None], *, status: Object | None = None, **rules: Any) -> Strategy:
+def _strategy(default: Callable[[Object, Context], None], **status: Any) -> Strategy:
     return Strategy(
-        default=default,
-        validate=_validate(**rules),
-        generation=("spec",),
-        first_status=status or {},
-        status_keeps_metadata=True,
+        default=default, validate=validate, generation=("spec",), first_status=status, status_keeps_metadata=True
     )
 
 
-DEPLOYMENT: Final = _strategy(set_deployment_defaults)
-DAEMON_SET: Final = _strategy(set_daemon_set_defaults, status=dict.fromkeys(_DAEMON_COUNTS, 0), noun="daemonset")
-REPLICA_SET: Final = _strategy(set_replica_set_defaults, status={"replicas": 0})
+DEPLOYMENT: Final = _strategy(
+    _defaults(
+        "strategy",
+        {"maxUnavailable": "25%", "maxSurge": "25%"},
+        replicas=1,
+        revisionHistoryLimit=10,
+        progressDeadlineSeconds=600,
+    )
+)
+DAEMON_SET: Final = _strategy(
+    _defaults("updateStrategy", {"maxUnavailable": 1, "maxSurge": 0}, revisionHistoryLimit=10),
+    **dict.fromkeys(_DAEMON_COUNTS, 0),
+)
+REPLICA_SET: Final = _strategy(_defaults(replicas=1), replicas=0)
 STATEFUL_SET: Final = _strategy(
-    set_stateful_set_defaults,
-    status={"replicas": 0, "availableReplicas": 0},
-    noun="statefulset",
-    only=_STATEFUL_FIELDS,
-    allowed=_STATEFUL_TEXT,
+    _defaults(
+        "updateStrategy", {"partition": 0}, replicas=1, podManagementPolicy="OrderedReady", revisionHistoryLimit=10
+    ),
+    replicas=0,
+    availableReplicas=0,
 )
 
 DEPLOYMENT_COLUMNS: Final[tuple[Column, ...]] = (
@@ -208,15 +157,9 @@ _JOB_FIXED: Final = ("completions", "selector", "template", "completionMode")
 def set_job_defaults(obj: Object, context: Context) -> None:
     """Set the defaults of a Job."""
     spec = obj.setdefault("spec", {})
-    if spec.get("completions") is None and spec.get("parallelism") is None:
-        spec["completions"] = 1
-    spec.setdefault("parallelism", 1)
-    spec.setdefault("backoffLimit", 6)
-    spec["completionMode"] = spec.get("completionMode") or "NonIndexed"
-    spec.setdefault("suspend", False)
-    spec.setdefault("manualSelector", False)
-    policy = "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed"
-    spec["podReplacementPolicy"] = spec.get("podReplacementPolicy") or policy
+    if spec.get("parallelism") is None:
+        fill(spec, completions=1)
+    fill(spec, parallelism=1, backoffLimit=6, completionMode="NonIndexed", suspend=False, manualSelector=False)
     set_spec_defaults(template_spec(spec))
 
 
@@ -245,9 +188,7 @@ def validate_job(new: Object, old: Object | None, context: Context) -> Problems:
     spec = new["spec"]
     template, field = template_spec(spec), "spec.template.spec.restartPolicy"
     yield from spec_problems(template, "spec.template.spec")
-    if template.get("restartPolicy") == "Always":
-        yield errors.required(field, 'valid values: "OnFailure", "Never"')
-    elif template.get("restartPolicy") not in _JOB_POLICIES:
+    if template.get("restartPolicy") not in _JOB_POLICIES:
         yield errors.not_supported(field, template.get("restartPolicy"), _JOB_POLICIES)
     for field in ("completions", "parallelism", "backoffLimit"):
         if (spec.get(field) or 0) < 0:
@@ -260,26 +201,13 @@ def validate_job(new: Object, old: Object | None, context: Context) -> Problems:
             yield errors.invalid(f"spec.{field}", spec.get(field), "field is immutable")
 
 
-def _condition(job: Object, kind: str) -> bool:
-    conditions = pick(job, "status", "conditions") or ()
-    return any(item.get("type") == kind and item.get("status") == "True" for item in conditions)
-
-
 def _status(job: Object) -> str:
-    for kind in ("Complete", "Failed"):
-        if _condition(job, kind):
-            return kind
-    if job["metadata"].get("deletionTimestamp"):
-        return "Terminating"
-    return "Suspended" if _condition(job, "Suspended") else "Running"
+    done = {item.get("type") for item in pick(job, "status", "conditions") or () if item.get("status") == "True"}
+    return next((kind for kind in ("Complete", "Failed", "Suspended") if kind in done), "Running")
 
 
 def _completions(job: Object) -> str:
-    done, wanted = pick(job, "status", "succeeded") or 0, pick(job, "spec", "completions")
-    if wanted is not None:
-        return f"{done}/{wanted}"
-    parallelism = pick(job, "spec", "parallelism") or 0
-    return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
+    return f"{pick(job, 'status', 'succeeded') or 0}/{pick(job, 'spec', 'completions') or 1}"
 
 
 def _duration(job: Object, now: datetime) -> Any:

@@ -145,7 +145,6 @@ def list_query(call: Call) -> ListQuery:
         if revision == 0
         else call.number("limit") or 0,  # revision 0 means any version: the whole list, as from a cache
         token=token,
-        revision=revision,
     )
 
 

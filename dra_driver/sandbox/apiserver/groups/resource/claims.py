@@ -76,12 +76,12 @@ def set_template_defaults(obj: Object, context: Context) -> None:
 
 def prepare_claim(new: Object, old: Object | None, context: Context) -> None:
     """Drop fields behind disabled feature gates."""
-    versions.drop_disabled(new, old, _CLAIM_GATES, context.release)
+    versions.drop_disabled(new, _CLAIM_GATES, context.release)
 
 
 def prepare_template(new: Object, old: Object | None, context: Context) -> None:
     """Drop fields behind disabled feature gates."""
-    versions.drop_disabled(new, old, _TEMPLATE_GATES, context.release)
+    versions.drop_disabled(new, _TEMPLATE_GATES, context.release)
 
 
 def validate_claim(new: Object, old: Object | None, context: Context) -> Problems:
@@ -133,14 +133,14 @@ def _admin_problems(obj: Object, devices: DeviceClaim, path: str, context: Conte
 def _devices_problems(devices: DeviceClaim, path: str, context: Context) -> Problems:
     known = {request.name for request in devices.requests} | {name for name, _ in devices.requirements}
     yield from rules.length_problems(devices.requests, limits.REQUESTS_PER_CLAIM, f"{path}.requests")
-    yield from rules.name_problems([request.name for request in devices.requests], f"{path}.requests")
+    yield from names.listed_problems([request.name for request in devices.requests], f"{path}.requests")
     for index, request in enumerate(devices.requests):
         here = f"{path}.requests[{index}]"
         if request.exactly is not None:
             yield from _requirement_problems(request.exactly, f"{here}.exactly", context)
         alternatives, here = request.first_available, f"{here}.firstAvailable"
         yield from rules.length_problems(alternatives, limits.ALTERNATIVES_PER_REQUEST, here)
-        yield from rules.name_problems([one.name for one in alternatives], here)
+        yield from names.listed_problems([one.name for one in alternatives], here)
         for number, one in enumerate(alternatives):
             yield from _requirement_problems(one.requirements, f"{here}[{number}]", context)
     yield from rules.length_problems(devices.constraints, limits.CONSTRAINTS_PER_CLAIM, f"{path}.constraints")
@@ -199,7 +199,7 @@ def _reference_problems(references: tuple[str, ...], known: set[str], path: str)
 
 def prepare_claim_status(new: Object, old: Object | None, context: Context) -> None:
     """Drop fields behind disabled feature gates, and the device status of devices that are no longer allocated."""
-    versions.drop_disabled(new, old, versions.CLAIM_STATUS, context.release)
+    versions.drop_disabled(new, versions.CLAIM_STATUS, context.release)
     drop_deallocated(new, old)
 
 

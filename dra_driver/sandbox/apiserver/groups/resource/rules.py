@@ -28,14 +28,6 @@ def length_problems(items: Sized, limit: int, path: str) -> Problems:
         yield errors.too_many(path, len(items), limit)
 
 
-def name_problems(found: Sequence[str], path: str) -> Problems:
-    """Yield the problems of the names of the items in a list: each is a DNS label and occurs once."""
-    for index, name in enumerate(found):
-        yield from names.LABEL.problems(name, f"{path}[{index}].name")
-        if name in found[:index]:
-            yield errors.duplicate(f"{path}[{index}].name", name)
-
-
 def selector_problems(expressions: Sequence[str], path: str, context: Context) -> Problems:
     """Yield the problems of the CEL expressions of device selectors."""
     yield from length_problems(expressions, limits.SELECTORS_PER_LIST, path)

@@ -30,7 +30,7 @@ def set_defaults(obj: Object, context: Context) -> None:
 
 def prepare(new: Object, old: Object | None, context: Context) -> None:
     """Drop fields behind disabled feature gates."""
-    versions.drop_disabled(new, old, versions.SLICE, context.release)
+    versions.drop_disabled(new, versions.SLICE, context.release)
 
 
 def warn(new: Object, context: Context) -> Iterable[str]:

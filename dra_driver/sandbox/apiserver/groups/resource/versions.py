@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fields behind feature gates, and conversion between v1 and the other API versions.
 
-While a feature gate is disabled, the server silently drops its fields. An update may keep such fields if the object
-already has them. A field is named by its path: `[]` stands for every item of a list, `{}` for every value of a map.
+While a feature gate is disabled, the server silently drops its fields. A field is named by its path: `[]` stands for
+every item of a list, `{}` for every value of a map. The tables have the fields that the driver and its users set.
 
 v1beta2 has v1's form. v1beta1 has a device's fields under `basic`, and the fields of `exactly` directly in the request.
 """
@@ -14,7 +14,6 @@ from ...kinds import Conversion
 from ...objects import Object
 from ...release import Release
 
-_Path = tuple[str, ...]
 Gated = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
 """Feature gates, all of which must be enabled, and the fields behind them."""
 
@@ -42,15 +41,9 @@ SLICE: Final[Gated] = (
         (f"{_DEVICE}allowMultipleAllocations", f"{_DEVICE}capacity.{{}}.requestPolicy"),
     ),
     (
-        ("DRANodeAllocatableResources",),
-        (f"{_DEVICE}nodeAllocatableResourceMappings", f"{_DEVICE}nodeAllocatableResources"),
-    ),
-    (
         ("DRAListTypeAttributes",),
         tuple(f"{_DEVICE}attributes.{{}}.{name}" for name in ("bools", "ints", "strings", "versions")),
     ),
-    (("DRAOptionalNodeOperations",), ("spec.skipNodeOperations",)),
-    (("DRADeviceCompatibilityGroups",), (f"{_DEVICE}consumesCounters.[].compatibilityGroups",)),
 )
 
 
@@ -66,7 +59,6 @@ def claim_spec(prefix: str) -> Gated:
             ("DRAConsumableCapacity",),
             (f"{prefix}.devices.constraints.[].distinctAttribute", *(f"{form}capacity" for form in each)),
         ),
-        (("DRADerivedAttributes",), tuple(f"{form}derivedAttributes" for form in each)),
     )
 
 
@@ -83,30 +75,23 @@ CLAIM_STATUS: Final[Gated] = (
         ("DRADeviceBindingConditions",),
         (f"{_RESULT}bindingConditions", f"{_RESULT}bindingFailureConditions"),
     ),
-    (("DRAOptionalNodeOperations",), (f"{_RESULT}skipNodeOperations",)),
 )
 
 CLASS: Final[Gated] = ((("DRAExtendedResource",), ("spec.extendedResourceName",)),)
 
 
-def drop_disabled(new: Object, old: Object | None, gated: Gated, release: Release) -> None:
-    """Drop fields behind disabled feature gates from `new`, unless `old` uses the feature."""
+def drop_disabled(new: Object, gated: Gated, release: Release) -> None:
+    """Drop fields behind disabled feature gates."""
     for gates, fields in gated:
         if all(release.enabled(gate) for gate in gates):
             continue
-        paths = [tuple(field.split(".")) for field in fields]
-        if old is not None and any(_used(old, path) for path in paths):
-            continue
-        for path in paths:
-            for parent in _parents(new, path[:-1]):
-                parent.pop(path[-1], None)
+        for field in fields:
+            *path, last = field.split(".")
+            for parent in _parents(new, path):
+                parent.pop(last, None)
 
 
-def _used(obj: Object, path: _Path) -> bool:
-    return any(parent.get(path[-1]) not in (None, [], {}) for parent in _parents(obj, path[:-1]))
-
-
-def _parents(value: Any, path: _Path) -> Iterator[dict[str, Any]]:
+def _parents(value: Any, path: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the objects at `path`."""
     if not path:
         if isinstance(value, dict):
