@@ -259,7 +259,7 @@ class CustomKinds:
         assert namespace is not None, "namespaces are always served"
         metadata = namespace.type.fields["metadata"]
         for kind, version, schema in custom_kinds(crd):
-            catalog.add(kind, version, custom_type(metadata, catalog.schemas.declared(schema)))
+            catalog.add(kind, version, custom_type(metadata, catalog.schemas.type_of(schema)))
 
 
 class Controllers:

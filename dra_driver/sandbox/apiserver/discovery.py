@@ -195,9 +195,7 @@ def _definitions(catalog: Catalog, served: Iterable[Served]) -> dict[str, Object
             found[_custom_name(item)] = _custom_schema(item)
             _collect(_META, catalog.schemas, found)
             continue
-        name = catalog.schemas.definition_name(item.kind.group, item.version, item.kind.name)
-        if name is not None:
-            _collect(name, catalog.schemas, found)
+        _collect(item.type.definition, catalog.schemas, found)
     return found
 
 

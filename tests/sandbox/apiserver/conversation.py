@@ -8,9 +8,9 @@ names) is replaced by placeholders in both.
 
 A step: `do` (method and path; `NS` stands for the conversation's own namespace), and optionally
 `body`, `type`, `accept`, `until` (repeat until the answer has this code or these values).
-`${2.metadata.uid}` in a path or body is a value from the raw answer to step 2. With `compare: code`
-the texts of the answers may differ: the embedded server's rules for slices are those of
-`dra_driver.resource.validation`, which has texts of its own. A single step can have that, too.
+`${2.metadata.uid}` in a path or body is a value from the raw answer to step 2. With `compare: code`,
+for a conversation or a step, only the codes and warnings are recorded: the embedded server says what
+is wrong in its own words, and leaves out some defaults and columns.
 """
 
 import json
@@ -138,7 +138,7 @@ def hold(conversation: Conversation, partner: Partner) -> list[dict[str, Any]]:
             code, headers, body = _take(step, namespace, raw, partner)
             raw.append(body)
             answer = {"do": step["do"], "code": code}
-            if step.get("compare") != "code":
+            if not conversation.only_codes and step.get("compare") != "code":
                 answer["body"] = normalise(body)
             if headers["warning"]:
                 answer["warnings"] = sorted(headers["warning"])

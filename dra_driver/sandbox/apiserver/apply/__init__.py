@@ -93,8 +93,7 @@ def _before_update(live: Object, new: Object, writer: Writer) -> Managers | None
     sent = new["metadata"].get("managedFields")
     current = decode(live.get("metadata", {}).get("managedFields", ()))
     if not writer.subresource and sent is not None:
-        resets = sent in ([], [{}])
-        current = {} if resets else decode(sent) or current
+        current = {} if sent == [{}] else decode(sent) or current
     exists = bool(live.get("metadata", {}).get("uid"))
     return None if exists and not current else current
 

@@ -8,8 +8,6 @@ admission plugins DefaultTolerationSeconds and Priority add.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from dra_driver.resource.quantity import Quantity
-
 from .. import field_errors as errors
 from .. import names
 from ..field_errors import FieldError
@@ -43,30 +41,14 @@ def set_spec_defaults(spec: Object) -> None:
         _set_volume_defaults(volume)
 
 
-def set_pod_defaults(spec: Object) -> None:
-    """Set the defaults that only pods have, after `set_spec_defaults`."""
-    spec.setdefault("enableServiceLinks", True)
-    for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
-        resources = container.get("resources", {})
-        if resources.get("limits"):
-            resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
-
-
-def admit_pod(spec: Object) -> None:
+def _admit(spec: Object) -> None:
     """Set the fields that admission adds to a new pod. No client owns these fields."""
-    spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
-    spec.setdefault("priority", 0)
+    fill(spec, preemptionPolicy="PreemptLowerPriority", priority=0)
     tolerations = spec.setdefault("tolerations", [])
     for key in _TOLERATED:
         if not any(_covers(toleration, key) for toleration in tolerations):
-            tolerations.append(
-                {
-                    "key": key,
-                    "operator": "Exists",
-                    "effect": "NoExecute",
-                    "tolerationSeconds": _NODE_FAILURE_SECONDS,
-                }
-            )
+            toleration = {"key": key, "operator": "Exists", "effect": "NoExecute"}
+            tolerations.append({**toleration, "tolerationSeconds": _NODE_FAILURE_SECONDS})
 
 
 def _covers(toleration: Object, key: str) -> bool:
@@ -129,7 +111,11 @@ def set_defaults(obj: Object, context: Context) -> None:
     """Set the defaults of a pod."""
     spec = obj.setdefault("spec", {})
     set_spec_defaults(spec)
-    set_pod_defaults(spec)
+    fill(spec, enableServiceLinks=True)
+    for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
+        resources = container["resources"]
+        if resources.get("limits"):
+            resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
 
 
 def prepare(new: Object, old: Object | None, context: Context) -> None:
@@ -139,26 +125,20 @@ def prepare(new: Object, old: Object | None, context: Context) -> None:
             if field in old["spec"]:
                 new["spec"].setdefault(field, old["spec"][field])
     else:
-        admit_pod(new["spec"])
-        new["status"] = {"phase": "Pending", "qosClass": qos_class(new["spec"])}
+        _admit(new["spec"])
+        new["status"] = {"phase": "Pending", "qosClass": _qos_class(new["spec"])}
 
 
-def qos_class(spec: Object) -> str:
+def _qos_class(spec: Object) -> str:
     """Return Guaranteed, Burstable or BestEffort, by requests and limits of CPU and memory."""
-    guaranteed, best_effort = True, True
-    for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
-        resources = container.get("resources", {})
-        for name in ("cpu", "memory"):
-            request, limit = (_amount(resources.get(side, {}).get(name)) for side in ("requests", "limits"))
-            best_effort = best_effort and not request and not limit
-            guaranteed = guaranteed and limit > 0 and request == limit
-    if best_effort:
+    amounts = [
+        (pick(container, "resources", "requests", name), pick(container, "resources", "limits", name))
+        for container in (*spec.get("containers", ()), *spec.get("initContainers", ()))
+        for name in ("cpu", "memory")
+    ]
+    if all(request is None and limit is None for request, limit in amounts):
         return "BestEffort"
-    return "Guaranteed" if guaranteed else "Burstable"
-
-
-def _amount(text: str | None) -> int:
-    return Quantity.parse(text).nanos if text else 0
+    return "Guaranteed" if all(limit is not None and request == limit for request, limit in amounts) else "Burstable"
 
 
 def validate(new: Object, old: Object | None, context: Context) -> Problems:

@@ -112,15 +112,13 @@ STATEFUL_SET: Final = _strategy(
     availableReplicas=0,
 )
 
+_AGE_AND_WIDE: Final = (AGE, CONTAINERS, IMAGES, SELECTOR)
 DEPLOYMENT_COLUMNS: Final[tuple[Column, ...]] = (
     NAME,
     columns.made("Ready", _ready),
     columns.made("Up-to-date", lambda obj: pick(obj, "status", "updatedReplicas") or 0),
     columns.made("Available", lambda obj: pick(obj, "status", "availableReplicas") or 0),
-    AGE,
-    CONTAINERS,
-    IMAGES,
-    SELECTOR,
+    *_AGE_AND_WIDE,
 )
 DAEMON_SET_COLUMNS: Final[tuple[Column, ...]] = (
     NAME,
@@ -130,22 +128,16 @@ DAEMON_SET_COLUMNS: Final[tuple[Column, ...]] = (
     columns.number("Up-to-date", "status", "updatedNumberScheduled"),
     columns.number("Available", "status", "numberAvailable"),
     columns.made("Node Selector", lambda obj: columns.labels(pick(obj, "spec", "template", "spec", "nodeSelector"))),
-    AGE,
-    CONTAINERS,
-    IMAGES,
-    SELECTOR,
+    *_AGE_AND_WIDE,
 )
 REPLICA_SET_COLUMNS: Final[tuple[Column, ...]] = (
     NAME,
     columns.number("Desired", "spec", "replicas"),
     columns.number("Current", "status", "replicas"),
     columns.number("Ready", "status", "readyReplicas"),
-    AGE,
-    CONTAINERS,
-    IMAGES,
-    SELECTOR,
+    *_AGE_AND_WIDE,
 )
-STATEFUL_SET_COLUMNS: Final[tuple[Column, ...]] = (NAME, columns.made("Ready", _ready), AGE, CONTAINERS, IMAGES)
+STATEFUL_SET_COLUMNS: Final[tuple[Column, ...]] = (NAME, columns.made("Ready", _ready), *_AGE_AND_WIDE)
 
 
 CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
@@ -231,8 +223,5 @@ JOB_COLUMNS: Final[tuple[Column, ...]] = (
     columns.made("Status", _status),
     columns.made("Completions", _completions),
     Column("Duration", _duration),
-    AGE,
-    CONTAINERS,
-    IMAGES,
-    SELECTOR,
+    *_AGE_AND_WIDE,
 )

@@ -49,14 +49,6 @@ class PublishedSchemas:
         name = self._names.get((group, version, kind))
         return None if name is None else self._definition(name)
 
-    def definition_name(self, group: str, version: str, kind: str) -> str | None:
-        """Return the OpenAPI name of the kind, `io.k8s.api.core.v1.Pod`."""
-        return self._names.get((group, version, kind))
-
-    def declared(self, schema: dict[str, Any]) -> Type:
-        """Return the type that a schema without references declares, such as that of a CustomResourceDefinition."""
-        return self._inline(schema)
-
     def _definition(self, name: str) -> Type:
         if name in _STRING_DEFINITIONS:
             return _STRING_DEFINITIONS[name]
@@ -74,12 +66,12 @@ class PublishedSchemas:
         node.open = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
         if kind == "object" and "properties" in schema:
             node.shape = Shape.STRUCT
-            node.fields = {name: self._inline(field) for name, field in schema["properties"].items()}
+            node.fields = {name: self.type_of(field) for name, field in schema["properties"].items()}
             node.required = tuple(schema.get("required", ()))
         elif kind == "object" and isinstance(schema.get("additionalProperties"), dict):
-            node.shape, node.element = Shape.MAP, self._inline(schema["additionalProperties"])
+            node.shape, node.element = Shape.MAP, self.type_of(schema["additionalProperties"])
         elif kind == "array":
-            node.shape, node.element = Shape.LIST, self._inline(schema["items"])
+            node.shape, node.element = Shape.LIST, self.type_of(schema["items"])
         elif kind == "string":
             node.shape = Shape.BYTES if schema.get("format") == "byte" else Shape.STRING
         elif kind in ("integer", "number", "boolean"):
@@ -88,7 +80,8 @@ class PublishedSchemas:
             node.shape, node.atomic = Shape.ANY, True
         _merging(node, schema)
 
-    def _inline(self, schema: dict[str, Any]) -> Type:
+    def type_of(self, schema: dict[str, Any]) -> Type:
+        """Return the type that a schema declares: a part of a definition, or that of a CustomResourceDefinition."""
         reference = schema.get("$ref")
         if reference is None:
             node = Type(Shape.ANY)

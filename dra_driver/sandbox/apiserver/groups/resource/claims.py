@@ -4,7 +4,7 @@
 The status says which devices are allocated, for whom they are reserved, and what drivers report about them.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from dra_driver.resource import (
     ALL,
@@ -22,7 +22,7 @@ from dra_driver.resource.names import is_qualified_name
 from ... import field_errors as errors
 from ... import names
 from ...kinds import Context, Strategy
-from ...objects import Object, encode
+from ...objects import Object, encode, fill, pick
 from .. import meta
 from . import rules, versions
 from .rules import Problems
@@ -48,24 +48,16 @@ def _set_spec_defaults(spec: Object) -> None:
     for request in spec.get("devices", {}).get("requests", ()):
         forms = [request["exactly"]] if request.get("exactly") is not None else []
         for form in (*forms, *request.get("firstAvailable", ())):
-            if not form.get("allocationMode"):
-                form["allocationMode"] = "ExactCount"
-            if form["allocationMode"] == "ExactCount" and not form.get("count"):
+            fill(form, allocationMode=EXACT_COUNT)
+            if form["allocationMode"] == EXACT_COUNT and not form.get("count"):
                 form["count"] = 1
-            _set_operators(form.get("tolerations", ()))
-
-
-def _set_operators(tolerations: Any) -> None:
-    for toleration in tolerations:
-        toleration.setdefault("operator", "Equal")
+            for toleration in form.get("tolerations", ()):
+                fill(toleration, operator="Equal")
 
 
 def set_claim_defaults(obj: Object, context: Context) -> None:
     """Set allocation modes, counts and toleration operators."""
     _set_spec_defaults(_spec(obj))
-    allocation = (obj.get("status") or {}).get("allocation") or {}
-    for result in allocation.get("devices", {}).get("results", ()):
-        _set_operators(result.get("tolerations", ()))
 
 
 def set_template_defaults(obj: Object, context: Context) -> None:
@@ -200,13 +192,13 @@ def _reference_problems(references: tuple[str, ...], known: set[str], path: str)
 def prepare_claim_status(new: Object, old: Object | None, context: Context) -> None:
     """Drop fields behind disabled feature gates, and the device status of devices that are no longer allocated."""
     versions.drop_disabled(new, versions.CLAIM_STATUS, context.release)
-    drop_deallocated(new, old)
+    _drop_deallocated(new, old)
 
 
 def validate_claim_status(new: Object, old: Object | None, context: Context) -> Problems:
     """Yield the problems of a change of a claim's status."""
     before: Object = old or {}
-    yield from authorization_problems(new, before, context)
+    yield from _authorization_problems(new, before, context)
     yield from _status_problems(new, before)
 
 
@@ -241,31 +233,31 @@ def _status(claim: Object) -> Object:
     return found
 
 
-def results(claim: Object) -> list[Object]:
+def _results(claim: Object) -> list[Object]:
     """Return the allocation results of the claim."""
     allocation = _status(claim).get("allocation") or {}
     return list((allocation.get("devices") or {}).get("results") or ())
 
 
-def device_id(item: Object) -> DeviceId:
+def _device_id(item: Object) -> DeviceId:
     """Return the device of an allocation result or of a device status."""
     return item.get("driver", ""), item.get("pool", ""), item.get("device", ""), item.get("shareID", "")
 
 
-def drop_deallocated(new: Object, old: Object | None) -> None:
+def _drop_deallocated(new: Object, old: Object | None) -> None:
     """Drop the device status of devices that this write deallocates."""
     devices = _status(new).get("devices")
     if not devices:
         return
-    gone = {device_id(result) for result in results(old or {})} - {device_id(result) for result in results(new)}
-    kept = [device for device in devices if device_id(device) not in gone]
+    gone = {_device_id(result) for result in _results(old or {})} - {_device_id(result) for result in _results(new)}
+    kept = [device for device in devices if _device_id(device) not in gone]
     if kept:
         new["status"]["devices"] = kept
     else:
         del new["status"]["devices"]
 
 
-def authorization_problems(new: Object, old: Object, context: Context) -> Problems:
+def _authorization_problems(new: Object, old: Object, context: Context) -> Problems:
     """Yield errors for missing permissions to bind claims, and to report on a driver's devices (since 1.36)."""
     if context.authorize is None or not context.release.enabled("DRAResourceClaimGranularStatusAuthorization"):
         return
@@ -273,64 +265,54 @@ def authorization_problems(new: Object, old: Object, context: Context) -> Proble
     if any((before.get(field) or None) != (after.get(field) or None) for field in ("allocation", "reservedFor")):
         refusal = context.authorize("", "binding", "", "")
         if refusal is not None:
-            text = (
-                "changing status.allocation or status.reservedFor requires "
-                f'resource="resourceclaims/binding", {refusal}'
-            )
+            fields = "status.allocation or status.reservedFor"
+            text = f'changing {fields} requires resource="resourceclaims/binding", {refusal}'
             yield errors.forbidden("status.allocation", text)
     if not after.get("allocation"):
         return
-    node = _only_node(after["allocation"])
-    nearby = len(context.user.node_names) == 1 and context.user.node_names[0] == node
+    nearby = context.user.node_names == (_only_node(after["allocation"]),)
     prefixes = ("associated-node:", "arbitrary-node:") if nearby else ("arbitrary-node:",)
     for driver in sorted(_changed_drivers(before, after)):
-        refusals = [
-            context.authorize(prefix, "driver", new["metadata"].get("namespace", ""), driver) for prefix in prefixes
-        ]
+        namespace = new["metadata"].get("namespace", "")
+        refusals = [context.authorize(prefix, "driver", namespace, driver) for prefix in prefixes]
         if None not in refusals:
             text = f'changing status.devices requires resource="resourceclaims/driver", {refusals[0]}'
             yield errors.forbidden("status.devices", text)
 
 
 def _changed_drivers(before: Object, after: Object) -> set[str]:
-    old = {device_id(device): device for device in before.get("devices") or ()}
-    new = {device_id(device): device for device in after.get("devices") or ()}
+    old, new = ({_device_id(device): device for device in status.get("devices") or ()} for status in (before, after))
     return {key[0] for key in (*old, *new) if old.get(key) != new.get(key)}
 
 
 def _only_node(allocation: Object) -> str | None:
-    """Return the node of the allocated devices, or None if they are not on exactly one node."""
-    terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or []
-    if len(terms) != 1 or terms[0].get("matchExpressions"):
-        return None
-    fields = terms[0].get("matchFields") or []
-    if len(fields) != 1 or fields[0].get("key") != "metadata.name" or fields[0].get("operator") != "In":
-        return None
-    values = fields[0].get("values") or []
-    return values[0] if len(values) == 1 else None
+    """Return the node of the allocated devices, or None if the node selector has not the form of a single node."""
+    match pick(allocation, "nodeSelector", "nodeSelectorTerms"):
+        case [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [str(node)]}], **rest}] if not rest:
+            return node
+    return None
 
 
 def _status_problems(new: Object, old: Object) -> Problems:
-    status, before = _status(new), _status(old)
-    reserved, allocation, previous = status.get("reservedFor") or [], status.get("allocation"), before.get("allocation")
+    status = _status(new)
+    reserved, allocation, previous = (
+        status.get("reservedFor") or [],
+        status.get("allocation"),
+        pick(old, "status", "allocation"),
+    )
     yield from rules.length_problems(reserved, _CONSUMERS, "status.reservedFor")
     if reserved and not allocation:
         yield errors.forbidden("status.reservedFor", "may not be specified when `allocated` is not set")
-    elif new["metadata"].get("deletionTimestamp") and any(
-        user not in before.get("reservedFor", ()) for user in reserved
-    ):
-        text = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
-        yield errors.forbidden("status.reservedFor", text)
     if allocation and previous and allocation != previous:
         yield errors.invalid("status.allocation", allocation, "field is immutable")
-    allocated = {device_id(result) for result in results(new)}
+    allocated = {_device_id(result) for result in _results(new)}
     for index, device in enumerate(status.get("devices") or ()):
         yield from _device_problems(device, f"status.devices[{index}]", allocated)
 
 
 def _device_problems(device: Object, path: str, allocated: set[DeviceId]) -> Problems:
-    if device_id(device) not in allocated:
-        shown = "/".join(part for part in device_id(device) if part)
+    if _device_id(device) not in allocated:
+        shown = "/".join(part for part in _device_id(device) if part)
         yield errors.invalid(path, shown, "must be an allocated device in the claim")
     yield from rules.length_problems(device.get("conditions") or [], _CONDITIONS, f"{path}.conditions")
     data = device.get("data", {})

@@ -163,21 +163,9 @@ def _conversion(convert: Callable[[Object], Object], *path: str) -> Conversion:
     return run
 
 
-_devices_to_stored: Final = _conversion(_flat_device, "spec", "devices")
+slice_to_stored: Final = _conversion(_flat_device, "spec", "devices")
 slice_from_stored: Final = _conversion(_basic_device, "spec", "devices")
 claim_to_stored: Final = _conversion(_exact_request, "spec", "devices", "requests")
 claim_from_stored: Final = _conversion(_flat_request, "spec", "devices", "requests")
 template_to_stored: Final = _conversion(_exact_request, "spec", "spec", "devices", "requests")
 template_from_stored: Final = _conversion(_flat_request, "spec", "spec", "devices", "requests")
-
-
-def slice_to_stored(obj: Object, version: str) -> Object:
-    """Return a ResourceSlice in v1's form."""
-    if version != _OLD or "spec" not in obj:
-        return obj
-    spec = dict(_devices_to_stored(obj, version)["spec"])
-    # In v1beta1, these values are the same as absent fields.
-    for field, unset in (("nodeName", ""), ("allNodes", False)):
-        if spec.get(field) == unset:
-            spec.pop(field, None)
-    return {**obj, "spec": spec}
