@@ -23,6 +23,7 @@ from .objects import Object
 from .store import Change, Event, Record, Store, Watcher
 
 Test = Callable[[Object], bool]
+_LabelTest = Callable[[Mapping[str, str]], bool]
 
 _WORD = r"[^\s=!(),<>]+"
 _REQUIREMENT = re.compile(
@@ -37,24 +38,6 @@ class SelectorError(ValueError):
     """The text is not a selector, or names a field that the kind cannot be selected by."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Requirement:
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        value = labels.get(self.key)
-        match self.operator:
-            case "in":
-                return value in self.values
-            case "notin":
-                return value not in self.values
-            case "exists":
-                return value is not None
-        return value is None
-
-
 def label_test(text: str) -> Test | None:
     """Return the test of a labelSelector, or None if it selects everything. Raises SelectorError."""
     requirements = list(_requirements(text))
@@ -63,12 +46,12 @@ def label_test(text: str) -> Test | None:
 
     def test(obj: Object) -> bool:
         labels = obj["metadata"].get("labels") or {}
-        return all(requirement.holds(labels) for requirement in requirements)
+        return all(requirement(labels) for requirement in requirements)
 
     return test
 
 
-def _requirements(text: str) -> Iterator[_Requirement]:
+def _requirements(text: str) -> Iterator[_LabelTest]:
     position = 0
     while position < len(text.rstrip()):
         match = _REQUIREMENT.match(text, position)
@@ -78,16 +61,17 @@ def _requirements(text: str) -> Iterator[_Requirement]:
         yield _requirement(match)
 
 
-def _requirement(match: re.Match[str]) -> _Requirement:
+def _requirement(match: re.Match[str]) -> _LabelTest:
     key, operator = match["gone"] or match["key"], match["set"] or match["operator"]
     values = [one.strip() for one in match["values"].split(",")] if match["set"] else [match["value"] or ""]
     if not is_label_key(key) or not all(map(is_label_value, values)):
         raise SelectorError(f"unable to parse requirement: {match[0].strip()!r} is not about a label")
     if match["absent"]:
-        return _Requirement(key, "!")
+        return lambda labels: key not in labels
     if operator is None:
-        return _Requirement(key, "exists")
-    return _Requirement(key, {"=": "in", "==": "in", "!=": "notin"}.get(operator, operator), tuple(values))
+        return lambda labels: key in labels
+    positive = operator not in ("!=", "notin")
+    return lambda labels: (labels.get(key) in values) is positive
 
 
 FieldReaders = Mapping[str, Callable[[Object], str]]

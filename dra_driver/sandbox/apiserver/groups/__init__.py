@@ -41,6 +41,13 @@ _POD: Final = _at(
     *("status.phase", "status.podIP", "status.nominatedNodeName"),
     hostNetwork="false",
 )
+_EVENT: Final = {
+    **_at(
+        *(f"involvedObject.{field}" for field in ("kind", "namespace", "name", "uid", "apiVersion", "fieldPath")),
+        *("reason", "reportingComponent", "type"),
+    ),
+    "source": text_at("source", "component"),
+}
 _NAMESPACE: Final = {"name": text_at("metadata", "name"), **_at("status.phase")}
 
 
@@ -84,10 +91,7 @@ def _core() -> tuple[ServedKind, ...]:
         ),
         _kind("", "Node", "nodes", "no", *node, _STATUS, unschedulable, namespaced=False),
         _kind("", "Pod", "pods", "po", pods.STRATEGY, pods.COLUMNS, below_pod, _POD, in_all=True),
-        _kind(
-            *("", "Event", "events", "ev", core.EVENT, core.EVENT_COLUMNS, (), core.EVENT_SELECTORS),
-            from_stored=core.event_from_stored,
-        ),
+        _kind("", "Event", "events", "ev", columns=core.EVENT_COLUMNS, selectors=_EVENT),
         _kind("", "ServiceAccount", "serviceaccounts", "sa", core.SERVICE_ACCOUNT, under=("token",)),
         _kind("", "Secret", "secrets", "", core.SECRET, core.SECRET_COLUMNS, selectors=_at("type")),
         _kind("", "ConfigMap", "configmaps", "cm", columns=core.CONFIG_MAP_COLUMNS),

@@ -12,7 +12,7 @@ from typing import Any, Final
 from .. import field_errors as errors
 from .. import names
 from ..field_errors import FieldError
-from ..kinds import Column, Context, Strategy, text_at
+from ..kinds import Column, Context, Strategy
 from ..objects import Object, fill, pick, timestamp
 from . import columns
 from .columns import AGE, NAME, NONE
@@ -50,14 +50,9 @@ def namespace_is_held(obj: Object) -> bool:
     return bool(pick(obj, "spec", "finalizers"))
 
 
-def prepare_node(new: Object, old: Object | None, context: Context) -> None:
-    """Set an empty spec. A node registers with its status; later writes of the status use its own endpoint."""
-    new.setdefault("spec", {})
-
-
 def set_secret_defaults(obj: Object, context: Context) -> None:
     """Move `stringData` into `data`, and set the type."""
-    obj["type"] = obj.get("type") or "Opaque"
+    fill(obj, type="Opaque")
     texts = obj.pop("stringData", None)
     if texts:
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in texts.items()}
@@ -96,12 +91,9 @@ def _node_roles(node: Object) -> str:
     return ",".join(sorted(filter(None, roles))) or NONE
 
 
-def _address(kind: str) -> Any:
-    def find(node: Object) -> str:
-        addresses = pick(node, "status", "addresses") or ()
-        return next((item.get("address", NONE) for item in addresses if item.get("type") == kind), NONE)
-
-    return find
+def _internal_address(node: Object) -> str:
+    addresses = pick(node, "status", "addresses") or ()
+    return next((item.get("address", NONE) for item in addresses if item.get("type") == "InternalIP"), NONE)
 
 
 def _ports(service: Object) -> str:
@@ -123,7 +115,7 @@ NAMESPACE: Final = Strategy(
     begin_deletion=begin_namespace_deletion,
     held=namespace_is_held,
 )
-NODE: Final = Strategy(prepare=prepare_node, status_keeps_metadata=True)
+NODE: Final = Strategy(prepare=lambda new, old, context: fill(new, spec={}), status_keeps_metadata=True)
 SECRET: Final = Strategy(default=set_secret_defaults)
 SERVICE_ACCOUNT: Final = Strategy(returns_deleted=True)
 SERVICE: Final = Strategy(
@@ -142,8 +134,8 @@ NODE_COLUMNS: Final = (
     columns.made("Roles", _node_roles),
     AGE,
     columns.text("Version", "status", "nodeInfo", "kubeletVersion"),
-    columns.made("Internal-IP", _address("InternalIP"), wide=True),
-    columns.made("External-IP", _address("ExternalIP"), wide=True),
+    columns.made("Internal-IP", _internal_address, wide=True),
+    columns.made("External-IP", lambda node: NONE, wide=True),
     columns.text("OS-Image", "status", "nodeInfo", "osImage", wide=True, absent=columns.UNKNOWN),
     columns.text("Kernel-Version", "status", "nodeInfo", "kernelVersion", wide=True, absent=columns.UNKNOWN),
     columns.text(
@@ -167,17 +159,6 @@ SERVICE_COLUMNS: Final = (
 )
 
 
-def event_from_stored(obj: Object, version: str) -> Object:
-    """Add the reporting fields, which events always have."""
-    return {"reportingComponent": "", "reportingInstance": "", **obj}
-
-
-def set_event_defaults(obj: Object, context: Context) -> None:
-    """Set fields that clients and columns expect."""
-    obj.setdefault("involvedObject", {})
-    obj.setdefault("source", {})
-
-
 def _last_seen(event: Object, now: datetime) -> Any:
     series = pick(event, "series", "lastObservedTime")
     return columns.since(series or event.get("lastTimestamp") or event.get("eventTime"), now)
@@ -196,17 +177,6 @@ EVENT_COLUMNS: Final[tuple[Column, ...]] = (
     columns.made("Object", _object),
     columns.made("Message", lambda event: str(event.get("message", "")).strip()),
 )
-EVENT_SELECTORS: Final = {
-    **{
-        f"involvedObject.{field}": text_at("involvedObject", field)
-        for field in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-    },
-    "reason": text_at("reason"),
-    "reportingComponent": text_at("reportingComponent"),
-    "source": text_at("source", "component"),
-    "type": text_at("type"),
-}
-EVENT: Final = Strategy(default=set_event_defaults)
 
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
@@ -225,12 +195,10 @@ def set_network_policy_defaults(obj: Object, context: Context) -> None:
 
 def set_binding_defaults(obj: Object, context: Context) -> None:
     """Set the API groups of a binding's role and subjects."""
-    role = obj.get("roleRef")
-    if isinstance(role, dict) and not role.get("apiGroup"):
-        role["apiGroup"] = RBAC_GROUP
-    for subject in obj.get("subjects") or ():
-        if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
-            subject["apiGroup"] = RBAC_GROUP
+    fill(obj.get("roleRef", {}), apiGroup=RBAC_GROUP)
+    for subject in obj.get("subjects", ()):
+        if subject.get("kind") in ("User", "Group"):
+            fill(subject, apiGroup=RBAC_GROUP)
 
 
 def validate_binding(new: Object, old: Object | None, context: Context) -> Problems:
@@ -245,16 +213,8 @@ def _role(binding: Object) -> str:
 
 
 ROLE: Final = Strategy(name_rule=names.PATH_SEGMENT)
-BINDING: Final = Strategy(
-    default=set_binding_defaults,
-    validate=validate_binding,
-    name_rule=names.PATH_SEGMENT,
-)
+BINDING: Final = Strategy(default=set_binding_defaults, validate=validate_binding, name_rule=names.PATH_SEGMENT)
 LEASE: Final = Strategy(unconditional_update=False)
 
-BINDING_COLUMNS: Final = (
-    NAME,
-    columns.made("Role", _role),
-    AGE,
-)
+BINDING_COLUMNS: Final = (NAME, columns.made("Role", _role), AGE)
 LEASE_COLUMNS: Final = (NAME, columns.text("Holder", "spec", "holderIdentity"), AGE)
