@@ -122,6 +122,7 @@ class Page:
     records: list[Record]
     revision: int
     token: str = ""
+    remaining: int | None = None
 
 
 def list_page(store: Store, kind: ServedKind, namespace: str, query: ListQuery) -> Page:
@@ -139,14 +140,15 @@ def list_page(store: Store, kind: ServedKind, namespace: str, query: ListQuery) 
         only = prefix + query.name
         keys = [only] if only in records else []
     found: list[Record] = []
-    for key in keys:
+    for index, key in enumerate(keys):
         if key <= after or not key.startswith(prefix):
             continue
         record = records[key]
         if not all(test(record.object) for test in query.tests):
             continue
         if query.limit and len(found) == query.limit:
-            return Page(found, revision, _token(revision, found[-1].key))
+            others = sum(1 for other in keys[index:] if other.startswith(prefix)) if not query.tests else None
+            return Page(found, revision, _token(revision, found[-1].key), others)
         found.append(record)
     return Page(found, revision)
 

@@ -76,6 +76,8 @@ def list_meta(page: Page) -> Object:
     meta: Object = {"resourceVersion": str(page.revision)}
     if page.token:
         meta["continue"] = page.token
+    if page.remaining is not None:
+        meta["remainingItemCount"] = page.remaining
     return meta
 
 
