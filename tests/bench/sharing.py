@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from dra_driver import DRIVER_NAME
-from dra_driver.gpu.simulation import SimulatedNode, load_description
+from dra_driver.gpu.simulation import load_description
 from dra_driver.kubeapi import NODES
 from tests.support.claims import config_of, mps, time_slicing
+from tests.support.hardware import ControlledNode
 from tests.support.mps import MpsProcess
 
 from .prepare import BATCH, NODE, Bench, api_server, resident
@@ -42,7 +43,7 @@ class SharingBench(Bench):
         self.figures = {**figures, **{f"{title}: {name}": figure for name, figure in self.figures.items()}}
 
 
-def own_start(node: SimulatedNode, folder: Path, start: Sequence[str], ask: Sequence[str], text: str) -> float:
+def own_start(node: ControlledNode, folder: Path, start: Sequence[str], ask: Sequence[str], text: str) -> float:
     """Milliseconds from the exec of a daemon until it answers a command."""
     program = str(node.driver_root / "usr/bin/nvidia-cuda-mps-control")
     environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(folder)}
@@ -67,7 +68,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-") as name, api_server(Path(name), None) as kubeconfig:
         bench = SharingBench(Path(name), kubeconfig, mig=False)
         bench.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
-        node = SimulatedNode.create(Path(name) / "node", load_description(bench.hardware), NODE)
+        node = ControlledNode.create(Path(name) / "node", load_description(bench.hardware), NODE)
         if options.driver:
             node.load_driver(options.driver)
         start, ask, text = ["-f"], list[str](), "get_default_active_thread_percentage\n"

@@ -15,7 +15,6 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from dra_driver import DRIVER_NAME
-from dra_driver.gpu.simulation.mps import connect
 from dra_driver.mps.client import SupervisorClient
 from dra_driver.mps.errors import MpsError
 from dra_driver.mps.main import mps
@@ -23,6 +22,7 @@ from dra_driver.mps.processes import processes_of
 from dra_driver.mps.shares import Share, ShareFiles, ShareName
 from kubeletplugin.main import kubeletplugin
 from tests.cdi.test_runtime import podman, run
+from tests.support.mps import connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 

@@ -15,6 +15,7 @@ from dra_driver.kubeapi import NODES, Kind
 from dra_driver.sandbox.computedomains import CONTROLLER, NAMESPACE, install_account
 from dra_driver.sandbox.loop import CLAIMS, DAEMON_SETS, PODS
 from tests.support.domains import CLUSTER_UUID, JSON, Domains, domains_running
+from tests.support.hardware import ControlledNode
 from tests.support.waiting import wait_for
 
 CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
@@ -152,7 +153,8 @@ def test_another_controller_leads_when_one_is_killed(domains: Domains) -> None:
 
 def test_a_claim_that_waits_survives_a_plugin_that_is_killed(domains: Domains) -> None:
     node = domains.node(1)
-    node.hardware.imex.stay("WAITING_FOR_RECOVERY")
+    imex = ControlledNode(node.hardware.root).imex
+    imex.stay("WAITING_FOR_RECOVERY")
     try:
         uid = domains.create("one")
         domains.start("one", 1)
@@ -164,7 +166,7 @@ def test_a_claim_that_waits_survives_a_plugin_that_is_killed(domains: Domains) -
         assert domains.running() == set()
         wait_for(lambda: _reported(domains, uid, "WAITING_FOR_RECOVERY"), "the state to be reported")
     finally:
-        node.hardware.imex.mend()
+        imex.mend()
     domains.wait_running("one-1")
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.kubeapi import NODES, ApiClient
 from tests.support.apiserver import SLICES
+from tests.support.hardware import ControlledNode
 from tests.support.preloaded import run, start
 from tests.support.waiting import wait_for
 
@@ -124,7 +124,7 @@ def test_changes_of_the_hardware_and_the_policy_are_published_and_counted(
 
     with running(tmp_path, *(f"--{flag}={value}" for flag, value in flags.items())):
         wait_for(lambda: {"gpu-0", "gpu-1"} <= devices(), "the slices")
-        node = SimulatedNode(tmp_path / "node")
+        node = ControlledNode(tmp_path / "node")
         node.unplug(0)
         wait_for(lambda: tainted() == {"gpu-0"}, "the GPU to be missed")
         node.plug(0)

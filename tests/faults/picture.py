@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from dra_driver.files import read_file
-from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.nvml import gpu_uuid
 from dra_driver.gpu.simulation.store import Store
 from tests.kubeletplugin.inside import MARKS
+from tests.support.hardware import ControlledNode
 from tests.support.mps import daemons_of
 from tests.support.nodes import stored_boards, stored_instances
 
 Picture = dict[str, Any]
 
 
-def picture(node: SimulatedNode, state: Path, cdi: Path) -> Picture:
+def picture(node: ControlledNode, state: Path, cdi: Path) -> Picture:
     """The GPUs' modes, settings and instances, and the files of the plugin (in `state` and `cdi`) with their content;
     the names of those that were left half written apart.
     """

@@ -9,6 +9,7 @@ from dra_driver.gpu.nvml import Placement, Return
 from dra_driver.gpu.simulation.board import COMPUTE_PROFILES, Board, ProfileModel, boards
 from dra_driver.gpu.simulation.state import BoardState, GpuInstanceState, ProcessState
 from tests.gpu.calls import refusal
+from tests.support.hardware import reset_board
 
 MODELS = list(boards())
 
@@ -207,9 +208,9 @@ def test_mig_mode_stays_pending_while_a_process_runs() -> None:
     assert on.set_mig_mode(True) is Return.IN_USE
     assert (on.mig_mode().current, on.mig_mode().pending) == (False, True)
     assert refusal(create, on, "1g.10gb", 0) is Return.NOT_SUPPORTED
-    assert refusal(on.reset) is Return.IN_USE
+    assert refusal(reset_board, on) is Return.IN_USE
     on.state.processes.clear()
-    on.reset()
+    reset_board(on)
     assert (on.mig_mode().current, on.mig_mode().pending) == (True, True)
 
 
@@ -226,7 +227,7 @@ def test_a_reset_clears_instances_and_keeps_the_mode() -> None:
     on = board()
     create(on, "7g.80gb", 0)
     on.state.lost = True
-    on.reset()
+    reset_board(on)
     assert on.state == BoardState(mig_current=True, mig_pending=True)
 
 

@@ -21,7 +21,6 @@ from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import Fabric, FabricState
 from dra_driver.gpu.policy import GpuRule, HealthPolicy, NodePolicy
 from dra_driver.gpu.simulation.board import boards
-from dra_driver.gpu.simulation.fabric import SimulatedFabric
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.resource import (
     DeviceClaim,
@@ -34,6 +33,7 @@ from dra_driver.resource import (
 from dra_driver.resource import Node as ClusterNode
 from dra_driver.resource.claim import DeviceConstraint
 from tests.gpu.test_view import Node, looked_at
+from tests.support.hardware import ControlledFabric
 from tests.support.nodes import board_inventory, make_node
 from tests.support.waiting import wait_for
 
@@ -43,7 +43,7 @@ MACHINES = NodePolicy((GpuRule(passthrough=True),))
 
 
 @pytest.fixture
-def fabric(tmp_path: Path) -> SimulatedFabric:
+def fabric(tmp_path: Path) -> ControlledFabric:
     return make_node(tmp_path, NODE).node.fabric
 
 
@@ -54,7 +54,7 @@ def refusal(call: object, *arguments: object) -> FabricCode:
     return raised.value.code
 
 
-def active(fabric: SimulatedFabric) -> list[int]:
+def active(fabric: ControlledFabric) -> list[int]:
     """The partitions that are active."""
     return [one.id for one in fabric.supported_partitions() if one.active]
 
@@ -62,7 +62,7 @@ def active(fabric: SimulatedFabric) -> list[int]:
 # The simulated Fabric Manager
 
 
-def test_a_gpu_is_in_one_active_partition(fabric: SimulatedFabric) -> None:
+def test_a_gpu_is_in_one_active_partition(fabric: ControlledFabric) -> None:
     fabric.activate(PAIR)
     assert [refusal(fabric.activate, one) for one in (PAIR, FOUR, ONE)] == [FabricCode.IN_USE] * 3
     fabric.activate(5)
@@ -73,7 +73,7 @@ def test_a_gpu_is_in_one_active_partition(fabric: SimulatedFabric) -> None:
     assert refusal(fabric.activate, 16) is refusal(fabric.deactivate, 16) is FabricCode.BADPARAM
 
 
-def test_after_a_restart_it_must_be_told_what_is_active(fabric: SimulatedFabric) -> None:
+def test_after_a_restart_it_must_be_told_what_is_active(fabric: ControlledFabric) -> None:
     fabric.activate(PAIR)
     before = fabric.identity
     fabric.stop()
@@ -90,7 +90,7 @@ def test_after_a_restart_it_must_be_told_what_is_active(fabric: SimulatedFabric)
     assert active(fabric) == []
 
 
-def test_other_modes_have_no_partitions(fabric: SimulatedFabric) -> None:
+def test_other_modes_have_no_partitions(fabric: ControlledFabric) -> None:
     with fabric.changing() as state:
         state.mode = 0
     assert refusal(fabric.supported_partitions) is refusal(fabric.activate, 1) is FabricCode.NOT_SUPPORTED
@@ -101,7 +101,7 @@ def test_other_modes_have_no_partitions(fabric: SimulatedFabric) -> None:
 
 
 def test_a_node_without_switches_library_or_socket_is_not_noticed(
-    tmp_path: Path, fabric: SimulatedFabric, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, fabric: ControlledFabric, caplog: pytest.LogCaptureFixture
 ) -> None:
     fabric.stop()
     for manager in (None, fabric):
@@ -112,7 +112,7 @@ def test_a_node_without_switches_library_or_socket_is_not_noticed(
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
 
 
-def test_partitions_stay_known_while_it_is_away(fabric: SimulatedFabric) -> None:
+def test_partitions_stay_known_while_it_is_away(fabric: ControlledFabric) -> None:
     access = FabricAccess(Calls(), fabric, Limits())
     known = access.read()
     assert (len(known.partitions), known.shared, known.problem) == (15, True, "")
@@ -126,7 +126,7 @@ def test_partitions_stay_known_while_it_is_away(fabric: SimulatedFabric) -> None
 
 
 def test_a_call_that_hangs_is_given_up_and_later_calls_are_refused_until_it_returns(
-    tmp_path: Path, fabric: SimulatedFabric
+    tmp_path: Path, fabric: ControlledFabric
 ) -> None:
     calls = Calls()
     access, returned = FabricAccess(calls, fabric, Limits(partition=0.1)), threading.Event()

@@ -8,8 +8,8 @@ import pytest
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.memory_limits import NO_LIMIT, MemoryLimits
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
-from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.faults import Fault
+from tests.support.hardware import ControlledNode
 from tests.support.limits import DRIVER, Tree
 from tests.support.nodes import make_node
 
@@ -18,24 +18,24 @@ GET = "nvmlDeviceGetMemoryLimits_v1"
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> SimulatedNode:
+def node(tmp_path: Path) -> ControlledNode:
     made = make_node(tmp_path / "node", "l40sx4").node
     made.load_driver(DRIVER)
     return made
 
 
-def initialized(node: SimulatedNode) -> Nvml:
+def initialized(node: ControlledNode) -> Nvml:
     nvml = node.nvml()
     nvml.initialize()
     return nvml
 
 
-def cgroups(node: SimulatedNode, *, dmem: bool) -> Tree:
+def cgroups(node: ControlledNode, *, dmem: bool) -> Tree:
     return Tree(node.driver_root / "sys/fs/cgroup", dmem=dmem)
 
 
 @pytest.mark.parametrize("dmem", [True, False])
-def test_limits_are_per_gpu_and_end_with_their_cgroup_or_the_driver(node: SimulatedNode, dmem: bool) -> None:
+def test_limits_are_per_gpu_and_end_with_their_cgroup_or_the_driver(node: ControlledNode, dmem: bool) -> None:
     tree = cgroups(node, dmem=dmem)
     path = f"{tree.root}{tree.pod()}"
     nvml = initialized(node)
@@ -56,7 +56,7 @@ def test_limits_are_per_gpu_and_end_with_their_cgroup_or_the_driver(node: Simula
     assert nvml.memory_limits(nvml.device_by_index(0), other) == MemoryLimits()
 
 
-def test_what_hardware_refuses_is_refused(node: SimulatedNode, tmp_path: Path) -> None:
+def test_what_hardware_refuses_is_refused(node: ControlledNode, tmp_path: Path) -> None:
     tree = cgroups(node, dmem=True)
     path = f"{tree.root}{tree.pod()}"
     (tmp_path / "file").touch()

@@ -21,10 +21,10 @@ from dra_driver.gpu.nvml import (
     RemappedRows,
     Return,
 )
-from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.description import parse_description
 from dra_driver.gpu.simulation.faults import Fault
 from tests.gpu.calls import destroy_instance, make_instance, refusal, the_compute_instance
+from tests.support.hardware import ControlledNode
 from tests.support.nodes import TestNode, make_node
 
 FAULTY_NODE = """
@@ -256,7 +256,7 @@ def test_a_healthy_gpu_says_so(tmp_path: Path) -> None:
 
 
 def test_memory_of_older_gpus_is_retired_by_pages(tmp_path: Path) -> None:
-    node = SimulatedNode.create(
+    node = ControlledNode.create(
         tmp_path, parse_description(FAULTY_NODE.replace("H100-SXM5-80GB, count: 2, mig: true", "T4-PCIE-16GB"), ""), ""
     )
     nvml = node.nvml()
@@ -301,7 +301,7 @@ FABRIC_NODE = FAULTY_NODE + "fabric: {clusterUUID: 5a1f6c1e, clique: 3}\n"
     ],
 )
 def test_a_fabric_may_be_ill(tmp_path: Path, state: FabricState | None, expected: Fabric) -> None:
-    node = SimulatedNode.create(tmp_path, parse_description(FABRIC_NODE, ""), "")
+    node = ControlledNode.create(tmp_path, parse_description(FABRIC_NODE, ""), "")
     nvml = node.nvml()
     nvml.initialize()
     node.set_fabric(0, state, health_mask=9)
@@ -380,7 +380,7 @@ def test_an_upgraded_driver_has_another_version_and_other_libraries(split: TestN
 
 
 def test_faults_of_the_description_strike_from_the_start(tmp_path: Path) -> None:
-    node = SimulatedNode.create(tmp_path, parse_description(FAULTY_NODE, ""), "node-a")
+    node = ControlledNode.create(tmp_path, parse_description(FAULTY_NODE, ""), "node-a")
     nvml = node.nvml()
     nvml.initialize()
     assert nvml.name(nvml.device_by_index(0)).startswith("NVIDIA")

@@ -11,9 +11,9 @@ import pytest
 from dra_driver.gpu.nvml import EventType, FabricState, MigMode, Nvml, NvmlError, Placement, Return
 from dra_driver.gpu.pulse import GpuPulse
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.faults import Fault
 from tests.gpu.calls import destroy_instance, make_instance, refusal
+from tests.support.hardware import ControlledNode
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 
@@ -352,7 +352,7 @@ def test_a_pulse_asks_little(tmp_path: Path) -> None:
     ],
     ids=["joined", "failed", "moved"],
 )
-def test_a_pulse_shows_the_fabric(tmp_path: Path, change: Callable[[SimulatedNode], object]) -> None:
+def test_a_pulse_shows_the_fabric(tmp_path: Path, change: Callable[[ControlledNode], object]) -> None:
     node = make_node(tmp_path, "gb200x4")
     node.node.set_fabric(1, FabricState.IN_PROGRESS)
     held = session(node)

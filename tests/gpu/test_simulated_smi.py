@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.nvml import ComputeMode, NvmlError, Return
-from dra_driver.gpu.simulation import SimulatedNode
+from tests.support.hardware import ControlledNode
 from tests.support.nodes import make_node
 
 REFUSED = [
@@ -22,7 +22,7 @@ REFUSED = [
 ]
 
 
-def smi(node: SimulatedNode, *arguments: str) -> tuple[int, str]:
+def smi(node: ControlledNode, *arguments: str) -> tuple[int, str]:
     """What the program says, and its exit code."""
     uuid = node_uuid(node)
     command = [str(node.driver_root / "usr/bin/nvidia-smi"), *(one.replace("UUID", uuid) for one in arguments)]
@@ -30,18 +30,18 @@ def smi(node: SimulatedNode, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def node_uuid(node: SimulatedNode) -> str:
+def node_uuid(node: ControlledNode) -> str:
     nvml = node.nvml()
     nvml.initialize()
     return nvml.uuid(nvml.device_by_index(0))
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> SimulatedNode:
+def node(tmp_path: Path) -> ControlledNode:
     return make_node(tmp_path, "l40sx4").node
 
 
-def test_a_level_is_set_shown_and_gone_with_the_driver(node: SimulatedNode) -> None:
+def test_a_level_is_set_shown_and_gone_with_the_driver(node: ControlledNode) -> None:
     assert smi(node, "compute-policy", "-i", "UUID", "-l") == (0, "GPU 0: Timeslice: Default\n")
     assert smi(node, "compute-policy", "-i", "UUID", "--set-timeslice", "2")[0] == 0
     assert smi(node, "compute-policy", "-i", "UUID", "-l") == (0, "GPU 0: Timeslice: Medium\n")
@@ -53,20 +53,20 @@ def test_a_level_is_set_shown_and_gone_with_the_driver(node: SimulatedNode) -> N
 
 @pytest.mark.parametrize(("arguments", "code"), REFUSED)
 def test_what_the_real_one_refuses_fails_and_changes_nothing(
-    node: SimulatedNode, arguments: list[str], code: int
+    node: ControlledNode, arguments: list[str], code: int
 ) -> None:
     assert smi(node, *arguments)[0] == code
     assert node.nvidia_smi.level(node_uuid(node)) == 0
 
 
-def test_without_a_driver_it_fails(node: SimulatedNode) -> None:
+def test_without_a_driver_it_fails(node: ControlledNode) -> None:
     uuid = node_uuid(node)
     node.unload_driver()
     command = [str(node.driver_root / "usr/bin/nvidia-smi"), "compute-policy", "-i", uuid, "-l"]
     assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=60).returncode == 9
 
 
-def test_compute_modes(node: SimulatedNode) -> None:
+def test_compute_modes(node: ControlledNode) -> None:
     nvml = node.nvml()
     nvml.initialize()
     gpu = nvml.device_by_index(1)

@@ -19,11 +19,11 @@ from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import PolicyFile
 from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.resource import Device, TaintEffect
 from dra_driver.resource.device import SliceFeatures
+from tests.support.hardware import ControlledNode
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
 
@@ -36,7 +36,7 @@ LOST = "gpu.nvidia.com/gpu-lost"
 class Node:
     """A simulated node that is being looked at all the time."""
 
-    simulated: SimulatedNode
+    simulated: ControlledNode
     marks: MigMarks
     policy: Path
     discovery: NodeView

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.gpu.simulation.imex import SimulatedImex, install_imex
+from dra_driver.gpu.simulation.files import install_programs
+from tests.support.hardware import ImexFaults
 from tests.support.imex import Network, network
 from tests.support.waiting import wait_for
 
@@ -26,10 +27,10 @@ class Node:
         self.folder = folder
         self.address = address
         self.hosts = folder / "hosts"
-        self.imex = SimulatedImex(folder / "state/imex")
+        self.imex = ImexFaults(folder / "state/imex")
         self._processes: list[subprocess.Popen[bytes]] = []
         folder.mkdir()
-        install_imex(folder / "driver")
+        install_programs(folder / "driver")
 
     def configure(self, addresses: list[str], names: Sequence[str] = NAMES, **values: str) -> "Node":
         """Write the files. The addresses are those of the names."""

@@ -18,7 +18,6 @@ from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
 from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.kubeapi import UnreachableError
 from dra_driver.resource import ResourceClaim
 from kubeletplugin.claims.boundary import ClaimBoundary
@@ -33,6 +32,7 @@ from kubeletplugin.hardware.vfio import HostPrograms, PersistenceModes, SysfsWri
 from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
 from kubeletplugin.records.store import Record, Records
 from tests.support.claims import allocated_claim
+from tests.support.hardware import ControlledNode
 from tests.support.nodes import make_node, stored_instances
 from tests.support.waiting import wait_for
 
@@ -117,7 +117,7 @@ class Plugin:
     ) -> None:
         self.root = root
         self.api = api
-        self.node: SimulatedNode = make_node(root / "node", hardware).node
+        self.node: ControlledNode = make_node(root / "node", hardware).node
         self.records = records(root / "claims")
         self.cdi = root / "cdi"
         self.ready = threading.Event()

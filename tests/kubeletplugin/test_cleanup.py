@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from dra_driver.gpu.profiles import whole_compute_profile
-from dra_driver.gpu.simulation.mps import connect
 from dra_driver.kubeapi import ApiClient
 from dra_driver.mps.processes import processes_of
 from tests.support.claims import mps
-from tests.support.mps import mps_of
+from tests.support.mps import connect, mps_of
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]

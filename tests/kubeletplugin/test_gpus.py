@@ -11,10 +11,10 @@ import pytest
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.faults import Fault
 from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
 from kubeletplugin.hardware.targets import PrepareError
+from tests.support.hardware import ControlledNode
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 
@@ -96,7 +96,7 @@ def test_meanwhile_it_says_what_is_missing(node: TestNode, error: Exception, sai
     ],
 )
 def test_another_driver_or_other_gpus_are_noticed_without_an_error(
-    node: TestNode, change: Callable[[SimulatedNode], None]
+    node: TestNode, change: Callable[[ControlledNode], None]
 ) -> None:
     seen: list[Inventory] = []
     access = GpuAccess(Session(node.node.nvml, node.sys_root), lambda gpus: seen.append(gpus.inventory))

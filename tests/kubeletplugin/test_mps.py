@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from dra_driver.gpu.nvml import ComputeMode
-from dra_driver.gpu.simulation.mps import RefusedClientError, connect
 from dra_driver.mps.client import SupervisorClient
 from dra_driver.mps.shares import ShareFiles
 from kubeletplugin.claims.boundary import ClaimBoundary
@@ -21,7 +20,7 @@ from kubeletplugin.reports.mpswatch import MpsWatch
 from kubeletplugin.steps import ComputeModeStep, InstanceStep, MigModeStep, MpsStep
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
 from tests.support.claims import mps, time_slicing
-from tests.support.mps import MpsProcess, mps_of
+from tests.support.mps import MpsProcess, RefusedClientError, connect, mps_of
 from tests.support.waiting import wait_for
 
 JSON = dict[str, Any]

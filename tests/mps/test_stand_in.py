@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.simulation.mps import RefusedClientError, connect
 from dra_driver.mps.processes import VARIABLE, end_processes
+from tests.support.mps import RefusedClientError, connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 

@@ -14,7 +14,6 @@ import pytest
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cdi import Root
-from dra_driver.gpu.simulation.mps import connect
 from dra_driver.mps.client import SupervisorClient
 from dra_driver.mps.errors import MpsError, SupervisorAwayError
 from dra_driver.mps.processes import processes_of
@@ -23,7 +22,7 @@ from dra_driver.mps.protocol2 import Protocol2
 from dra_driver.mps.protocol3 import Protocol3, namespace_folder
 from dra_driver.mps.shares import Share, ShareFiles, ShareName
 from dra_driver.mps.supervisor import Server, Supervisor
-from tests.support.mps import MpsProcess
+from tests.support.mps import MpsProcess, connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 

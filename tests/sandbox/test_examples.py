@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from dra_driver.gpu.simulation.mps import connect
 from dra_driver.kubeapi import StatusError
 from dra_driver.mps.processes import processes_of
 from dra_driver.sandbox.demo import examples_folder
 from dra_driver.sandbox.environment import Sandbox, SandboxError
 from dra_driver.sandbox.kubelet import ContainerSpec
 from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES
+from tests.support.hardware import ControlledNode
+from tests.support.mps import connect
 from tests.support.waiting import wait_for
 
 JSON = dict[str, Any]
@@ -134,9 +135,10 @@ def test_containers_take_turns_with_the_interval_of_their_claim(sandbox: Sandbox
     assert nodes == [{f"/dev/nvidia{device.removeprefix('gpu-')}"}] * 2
     node = sandbox.nodes[0]
     (gpu,) = (one for one in node.inventory().gpus if f"gpu-{one.minor}" == device)
-    assert node.hardware.nvidia_smi.level(gpu.uuid) == 3
+    smi = ControlledNode(node.hardware.root).nvidia_smi
+    assert smi.level(gpu.uuid) == 3
     sandbox.clear()
-    wait_for(lambda: node.hardware.nvidia_smi.level(gpu.uuid) == 0, "the interval to be put back")
+    wait_for(lambda: smi.level(gpu.uuid) == 0, "the interval to be put back")
 
 
 @pytest.mark.parametrize("example", ["mps", "mps-mig"])

@@ -15,7 +15,6 @@ import yaml
 
 from dra_driver.command import run
 from dra_driver.computedomains.names import COMPUTE_DOMAINS
-from dra_driver.gpu.simulation.mps import connect as connect_to_mps
 from dra_driver.kubeapi import NODES, ApiClient, Kind
 from dra_driver.mps.processes import processes_of
 from dra_driver.sandbox.controlplane import PROGRAMS, RELEASE, device_classes
@@ -26,6 +25,7 @@ from dra_driver.sandbox.main import sandbox
 from dra_driver.sandbox.programs import MARK
 from tests.support import preloaded
 from tests.support.apiserver import connect
+from tests.support.mps import connect as connect_to_mps
 from tests.support.waiting import wait_for
 
 from .apiserver.binaries import binary

@@ -26,11 +26,12 @@ from dra_driver.computedomains.objects import (
     decode_clique,
     encode_member,
 )
-from dra_driver.gpu.simulation.imex import SimulatedImex, install_imex
+from dra_driver.gpu.simulation.files import install_programs
 from dra_driver.imex.report import read_report
 from dra_driver.kubeapi import ApiClient, ConflictError, Kind, NotFoundError
 
 from . import preloaded
+from .hardware import ImexFaults
 from .waiting import wait_for
 
 REAL: Final = os.environ.get("NVIDIA_IMEX_BIN", "")
@@ -143,12 +144,12 @@ class Daemon:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.hosts = Path(f"/etc/netns/imex-{address}/hosts") if REAL else folder / node / "hosts"
         self.hosts.write_text("127.0.0.1\tlocalhost\n")
-        self.imex = SimulatedImex(folder / node / "state/imex")
+        self.imex = ImexFaults(folder / node / "state/imex")
         self._domain = domain
         self._log = folder / node / "log"
         self._bin = folder / node / "driver/usr/bin"
         self._process: subprocess.Popen[bytes] | None = None
-        install_imex(folder / node / "driver")
+        install_programs(folder / node / "driver")
         for name in ("nvidia-imex --nogpu", "nvidia-imex-ctl") if REAL else ():
             (self._bin / name.split()[0]).write_text(_INSIDE.format(address=address, program=f"{REAL}/{name}"))
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.gpu.simulation import SimulatedNode
 
 from .fuse import Fuse
+from .hardware import ControlledNode
 from .vgpus import VgpuManager
 
 VFIO, NVIDIA, AUDIO = "vfio-pci", "nvidia", "snd_hda_intel"
@@ -67,7 +67,7 @@ class Kernel:
         self.dev = self.driver_root / "dev"
         (self.driver_root / "sys").rename(self.sys)
         (self.driver_root / "sys").mkdir()
-        self.node = SimulatedNode(root, self.sys)
+        self.node = ControlledNode(root, self.sys)
         self.strike: Strike = lambda *_: None
         self.node_delay = NODE_DELAY
         self.refusing: dict[str, int] = {}

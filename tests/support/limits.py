@@ -14,12 +14,12 @@ import pytest
 
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.simulation import SimulatedNode
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
 from kubeletplugin.limits.cgroups import Cgroups, LimitError
 from kubeletplugin.limits.limiter import Limit, Limiter
 
+from .hardware import ControlledNode
 from .nodes import make_node
 from .waiting import wait_for
 
@@ -92,7 +92,7 @@ class LimitNode:
         dmem: bool = True,
         seconds: float = 5.0,
         cgroups: Path | None = None,
-        nvml: Callable[[SimulatedNode], Nvml] = SimulatedNode.nvml,
+        nvml: Callable[[ControlledNode], Nvml] = ControlledNode.nvml,
     ) -> None:
         self.node = make_node(root / "node", "l40sx4").node
         self.node.load_driver(DRIVER)

@@ -2,11 +2,14 @@
 """dra-mps as a process of a test, and what there is of MPS on a node."""
 
 import contextlib
+import json
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.simulation import SimulatedNode
@@ -19,6 +22,10 @@ from . import preloaded
 from .waiting import wait_for
 
 LINKED = "plugins-of-mps"
+
+
+class RefusedClientError(Exception):
+    """MPS does not serve a CUDA program. The text is the error of CUDA."""
 
 
 class MpsProcess:
@@ -132,6 +139,26 @@ def mps_of(folder: Path, node: SimulatedNode, log: Path, shared_memory: Path | N
         yield process.start()
     finally:
         process.end()
+
+
+def connect(pipe: Path, uid: int = 0, pid: int = 0) -> dict[str, Any]:
+    """Connect like a CUDA program with this pipe directory. Returns its limits and the process ID of its `server`.
+    Raises RefusedClientError.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        folder = os.open(pipe, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            connection.connect(f"/proc/self/fd/{folder}/control")
+        except OSError:
+            raise RefusedClientError("CUDA_ERROR_MPS_CONNECTION_FAILED") from None
+        finally:
+            os.close(folder)
+        connection.settimeout(60.0)
+        connection.send(json.dumps({"client": pid or os.getpid(), "uid": uid}).encode())
+        answer: dict[str, Any] = json.loads(connection.recv(1 << 16))
+    if answer.pop("code"):
+        raise RefusedClientError(answer["text"])
+    return answer
 
 
 def daemons_of(state: Path) -> int:

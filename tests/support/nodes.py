@@ -16,10 +16,12 @@ from dra_driver.gpu.inventory import (
 )
 from dra_driver.gpu.nvml import Architecture, Fabric, FabricState, MigMode, Nvml, Placement
 from dra_driver.gpu.policy import NodePolicy
-from dra_driver.gpu.simulation import SimulatedNode, load_description
+from dra_driver.gpu.simulation import load_description
 from dra_driver.gpu.simulation.board import BoardModel, ProfileModel
 from dra_driver.gpu.simulation.state import BoardState
 from dra_driver.gpu.simulation.store import Store
+
+from .hardware import ControlledNode
 
 CLUSTER_UUID = "5a1f0c1e-6c3e-4a6f-9f0e-2b7d8c9e0f11"
 
@@ -30,7 +32,7 @@ class TestNode:
 
     __test__ = False
 
-    node: SimulatedNode
+    node: ControlledNode
     nvml: Nvml
 
     @property
@@ -49,13 +51,13 @@ class TestNode:
 
 def make_node(root: Path, name: str, identity: str = "node-a") -> TestNode:
     """The shipped (or described) node `name`, made in `root`."""
-    node = SimulatedNode.create(root, load_description(name), identity)
+    node = ControlledNode.create(root, load_description(name), identity)
     nvml = node.nvml()
     nvml.initialize()
     return TestNode(node, nvml)
 
 
-def stored_boards(node: SimulatedNode) -> list[BoardState]:
+def stored_boards(node: ControlledNode) -> list[BoardState]:
     """The state of each GPU as it is stored: to look at it takes a fraction of the time that NVML takes to read all of
     a node, and needs no driver.
     """
@@ -63,7 +65,7 @@ def stored_boards(node: SimulatedNode) -> list[BoardState]:
     return [store.read_board(index) for index in range(len(list(store.folder.glob("gpu-*.json"))))]
 
 
-def stored_instances(node: SimulatedNode) -> list[tuple[int, str, list[int]]]:
+def stored_instances(node: ControlledNode) -> list[tuple[int, str, list[int]]]:
     """The GPU instances of all GPUs, in order: index of the GPU, `start:size`, and the ids of the compute instances."""
     return sorted(
         (index, f"{one.start}:{one.size}", [compute.id for compute in one.compute_instances])

@@ -21,11 +21,9 @@ from ..nvml import (
     MigMode,
     NvmlError,
     Placement,
-    RecoveryAction,
     RemappedRows,
     Return,
 )
-from ..pci import NVIDIA_DRIVER
 from .state import BoardState, ComputeInstanceState, GpuInstanceState
 
 
@@ -112,8 +110,6 @@ def _profile(name: str, row: dict[str, Any]) -> ProfileModel:
 COMPUTE_PROFILES = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
 """The id of the compute instance profile by its number of slices. The NVML constant has the same value."""
 
-_CURED_BY_RESET = (RecoveryAction.GPU_RESET, RecoveryAction.DRAIN_P2P, RecoveryAction.DRAIN_AND_RESET)
-
 
 class Board:
     """The rules, applied to a state that the caller loads and stores. Methods have the names of NVML's calls.
@@ -154,30 +150,6 @@ class Board:
         if mode not in tuple(ComputeMode):
             raise NvmlError(Return.INVALID_ARGUMENT, call, f"no compute mode {mode}")
         self.state.compute_mode = mode
-
-    def reset(self) -> None:
-        """Reset the GPU: instances are removed, a pending mode becomes the current one, and pending repairs are made.
-
-        Remapped rows stay remapped, a failed remapping stays failed, and a requested reboot is still required.
-        """
-        if self.state.processes:
-            raise NvmlError(Return.IN_USE, "GPU reset", "processes run")
-        self.state.gpu_instances.clear()
-        self.state.mig_current = self.state.mig_pending
-        self.state.lost = False
-        health = self.state.health
-        health.rows_pending = health.pages_pending = False
-        health.nvlinks_up = True
-        health.fabric_state, health.fabric_status, health.fabric_health = None, 0, 0
-        if health.recovery_action in _CURED_BY_RESET:
-            health.recovery_action = RecoveryAction.NONE
-
-    def probe(self) -> None:
-        """The NVIDIA driver initializes the GPU, as after it was plugged in or bound. No earlier state is left."""
-        self.reset()
-        self.state.slot.driver = NVIDIA_DRIVER
-        self.state.compute_mode = ComputeMode.DEFAULT
-        self.state.slot.probes += 1
 
     # NVLink, fabric and memory
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fabric Manager of a simulated node with NVSwitches, with methods to stop, restart and break it.
+"""Fabric Manager of a simulated node with NVSwitches.
 
 It is as strict as the real one about partitions that overlap, unknown partitions and modes. After a restart in its
 resiliency mode (FABRIC_MODE_RESTART=1), it answers NOT_CONFIGURED until it was told which partitions are active. After
@@ -75,22 +75,6 @@ class SimulatedFabric(FabricManager):
             return True
         state = self.state
         return state.mode == 0 or any(module in state.partitions[one] for one in state.active)
-
-    # What happens to it
-
-    def stop(self) -> None:
-        """It ends. Active partitions stay active."""
-        with self.changing() as state:
-            state.running = False
-        self._socket.unlink(missing_ok=True)
-
-    def start(self, *, resilient: bool = True, starting: bool = False) -> None:
-        """It is started again. If it is not `resilient`, it deactivates all partitions."""
-        with self.changing() as state:
-            state.running, state.starting = True, starting
-            state.resilient, state.told = resilient, not resilient
-            state.active = state.active if resilient else []
-        self._listen()
 
     @contextmanager
     def changing(self) -> Iterator[FabricState]:

@@ -6,10 +6,10 @@ Device nodes are real character devices if the process may create them, and empt
 /sys has the devices on the PCI bus, and the kernel drivers to which they are bound.
 """
 
-import contextlib
 import os
 import shutil
 import stat
+import sys
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,8 +18,6 @@ from ..nvml import Architecture
 from ..vgpus import VgpuFramework
 from .board import BoardModel
 from .description import GpuDescription, NodeDescription
-from .imex import install_imex
-from .mps import PROGRAMS, mps_program
 from .smi import nvidia_smi_script
 from .vgpu import function_address, vgpu_files
 
@@ -43,6 +41,13 @@ _LIBRARIES = {
     "libcudadebugger.so": "libcudadebugger.so.1",
 }
 _BINARIES = ("nvidia-debugdump", "nvidia-persistenced")
+_PROGRAMS = {
+    "nvidia-cuda-mps-control": "mps_control",
+    "nvidia-cuda-mps-server": "mps_control",
+    "nvidia-imex": "imex_programs",
+    "nvidia-imex-ctl": "imex_programs",
+}
+"""The programs that are modules of this package, which run on their own."""
 _INSTANCES_PER_GPU = 15
 _COMPUTES_PER_INSTANCE = 8
 
@@ -57,6 +62,13 @@ def capability_minor(minor: int, instance: int, compute: int | None = None) -> i
 def channel_major(identity: str) -> int:
     """The major number of the IMEX channels on a node. It differs between nodes, as on real ones."""
     return _FIRST_CHANNEL_MAJOR + zlib.crc32(identity.encode()) % _CHANNEL_MAJORS
+
+
+def install_programs(root: Path) -> None:
+    """Install the programs of MPS and IMEX in a driver root, whose parent folder contains their `state`."""
+    for name, module in _PROGRAMS.items():
+        start = f"#!{sys.executable} -IS\nimport sys\nsys.path.append({str(Path(__file__).parent)!r})\n"
+        _text(root / "usr/bin" / name, f"{start}import {module}\n{module}.main()\n", 0o755)
 
 
 class DriverFiles:
@@ -105,9 +117,7 @@ class DriverFiles:
         for name in _BINARIES:
             _text(self.root / "usr/bin" / name, f"#!/bin/sh\necho '{name}, simulated, driver {version}'\n", 0o755)
         _text(self.root / "usr/bin/nvidia-smi", nvidia_smi_script(version), 0o755)
-        for name in PROGRAMS:
-            _text(self.root / "usr/bin" / name, mps_program(), 0o755)
-        install_imex(self.root)
+        install_programs(self.root)
         shutil.rmtree(self.root / "lib/firmware/nvidia", ignore_errors=True)
         for name in ("gsp_ga10x.bin", "gsp_tu10x.bin"):
             _text(self.root / "lib/firmware/nvidia" / version / name, "simulated firmware\n")
@@ -169,10 +179,6 @@ _LINES = 13  # six BARs, the expansion ROM, and the windows that only bridges an
 _MEMORY_32, _MEMORY_64 = 0x40200, 0x14220C  # flags: plain memory; prefetchable memory with 64-bit addresses
 _WINDOWS = 0x2000_0000_0000  # where the BARs of the first GPU are mapped
 _MIB = 1 << 20
-_UNLOADED = "module/.unloaded"
-"""The place of an unloaded module's folder until the module is loaded again. So the two folders never have the same
-inode, as in sysfs.
-"""
 
 
 def _function_group(position: int, number: int) -> int:
@@ -232,28 +238,11 @@ class SysFiles:
         self._link(group / "devices" / address, device)
         self._link(device / "iommu_group", group)
 
-    def unplug(self, gpu: GpuDescription) -> None:
-        """Remove a GPU from the bus."""
-        address = gpu.pci_address
-        self.bind(gpu, None)
-        members = (self._sys / "bus/pci/devices" / address / "iommu_group/devices").resolve()
-        (members / address).unlink()
-        if not any(members.iterdir()):
-            shutil.rmtree(members.parent)
-        (self._sys / "bus/pci/devices" / address).unlink()
-        shutil.rmtree(self._sys / "devices" / gpu.pcie_root / address)
-
-    def bind(self, gpu: GpuDescription, driver: str | None) -> None:
-        """Bind a GPU to this driver only."""
-        address = gpu.pci_address
-        device = self._sys / "devices" / gpu.pcie_root / address
-        with contextlib.suppress(FileNotFoundError):
-            (device / "driver" / address).unlink()
-        (device / "driver").unlink(missing_ok=True)
-        if driver is not None:
-            folder = self.add_driver(driver)
-            self._link(folder / address, device)
-            self._link(device / "driver", folder)
+    def bind(self, gpu: GpuDescription, driver: str) -> None:
+        """Bind a GPU, which has no driver, to this one."""
+        device, folder = self._sys / "devices" / gpu.pcie_root / gpu.pci_address, self.add_driver(driver)
+        self._link(folder / gpu.pci_address, device)
+        self._link(device / "driver", folder)
 
     def add_driver(self, name: str) -> Path:
         """The folder of a driver, which is made when it is missing."""
@@ -269,13 +258,6 @@ class SysFiles:
         module.mkdir(parents=True, exist_ok=True)
         (module / "version").write_text(f"{version}\n", encoding="ascii")
         self.add_driver("nvidia")
-        shutil.rmtree(self._sys / _UNLOADED, ignore_errors=True)
-
-    def unload_module(self) -> None:
-        """Unload the NVIDIA module. No GPU may be bound to it."""
-        shutil.rmtree(self._sys / "bus/pci/drivers/nvidia", ignore_errors=True)
-        with contextlib.suppress(FileNotFoundError):
-            (self._sys / "module/nvidia").rename(self._sys / _UNLOADED)
 
     def _link(self, link: Path, target: Path) -> None:
         """Create a relative link, so that the folder can be mounted elsewhere."""

@@ -10,7 +10,7 @@ Commands, states and variables are from https://docs.nvidia.com/deploy/mps/. Fil
 issues ([3P]).
 
 With the name nvidia-cuda-mps-server, the program is a server, which sleeps until it is killed. Tests connect as clients
-with `connect` of `dra_driver.gpu.simulation.mps`. Files in `state/mps` beside the driver root cause faults:
+with `connect` of `tests.support.mps`. Files in `state/mps` beside the driver root cause faults:
 
 start-fails    the daemon prints the text of this file at its start and exits with code 1
 start-hangs    while it exists, a daemon hangs at its start

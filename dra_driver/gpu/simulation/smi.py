@@ -84,59 +84,20 @@ def nvidia_smi_script(version: str) -> str:
     return _SCRIPT % version
 
 
-class SimulatedSmi:
-    """The state of the simulated nvidia-smi in `folder`, for tests to read and change."""
+def create_smi(folder: Path, gpus: Mapping[str, GpuDescription]) -> None:
+    """Create the state for these GPUs, in the order of their indexes. Time-slices can be set from Turing on."""
+    for name in ("levels", "persistence"):
+        (folder / name).mkdir(parents=True)
+    lines = (
+        f"{uuid} {index} {gpu.board.architecture >= Architecture.TURING} {gpu.pci_address}\n"
+        for index, (uuid, gpu) in enumerate(gpus.items())
+    )
+    (folder / "gpus").write_text("".join(lines), encoding="ascii")
+    for uuid in gpus:
+        reset_smi(folder, uuid)
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
 
-    def create(self, gpus: Mapping[str, GpuDescription]) -> None:
-        """Create the state for these GPUs, in the order of their indexes. Time-slices can be set from Turing on."""
-        for name in ("levels", "persistence"):
-            (self._folder / name).mkdir(parents=True)
-        lines = (
-            f"{uuid} {index} {gpu.board.architecture >= Architecture.TURING} {gpu.pci_address}\n"
-            for index, (uuid, gpu) in enumerate(gpus.items())
-        )
-        (self._folder / "gpus").write_text("".join(lines), encoding="ascii")
-        for uuid in gpus:
-            self.reset(uuid)
-
-    def reset(self, uuid: str) -> None:
-        """Restore the state of a GPU to which the driver has just been bound."""
-        self.set_level(uuid, 0)
-        self.set_persistence(uuid, False)
-
-    def persistence(self, uuid: str) -> bool:
-        """The persistence mode of a GPU."""
-        return (self._folder / "persistence" / uuid).read_text("ascii").strip() == "1"
-
-    def set_persistence(self, uuid: str, on: bool) -> None:
-        """Set the persistence mode of a GPU, as an administrator could."""
-        (self._folder / "persistence" / uuid).write_text(f"{int(on)}\n", encoding="ascii")
-
-    def level(self, uuid: str) -> int:
-        """The time-slice level of a GPU."""
-        return int((self._folder / "levels" / uuid).read_text("ascii"))
-
-    def set_level(self, uuid: str, level: int) -> None:
-        """Set the time-slice level of a GPU, as an administrator could."""
-        (self._folder / "levels" / uuid).write_text(f"{level}\n", encoding="ascii")
-
-    def calls(self) -> list[str]:
-        """The arguments of all calls so far."""
-        path = self._folder / "calls"
-        return path.read_text("utf-8").splitlines() if path.exists() else []
-
-    def fail(self, code: int, text: str) -> None:
-        """Let calls print this text and exit with this code, until `mend`."""
-        (self._folder / "fail").write_text(f"{code}\n{text}\n", encoding="utf-8")
-
-    def hang(self) -> None:
-        """Let calls, and a process that they start, hang until `mend`."""
-        (self._folder / "hang").touch()
-
-    def mend(self) -> None:
-        """Let calls work again."""
-        for name in ("fail", "hang"):
-            (self._folder / name).unlink(missing_ok=True)
+def reset_smi(folder: Path, uuid: str) -> None:
+    """Restore the state of a GPU to which the driver has just been bound."""
+    for name in ("levels", "persistence"):
+        (folder / name / uuid).write_text("0\n", encoding="ascii")

@@ -106,11 +106,6 @@ class Store:
         """Create the file."""
         Path(self.events).touch()
 
-    def append_event(self, event: dict[str, object]) -> None:
-        """Report an event to all waiting event sets."""
-        with open(self.events, "a", encoding="utf-8") as file:  # noqa: PTH123
-            file.write(json.dumps(event) + "\n")
-
 
 def parse_system(text: bytes) -> SystemState:
     """The state of the driver, from the text of `Store.read_system_text`."""

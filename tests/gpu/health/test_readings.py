@@ -18,13 +18,13 @@ from dra_driver.gpu.nvml import (
     RemappedRows,
     Return,
 )
-from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.description import parse_description
 from dra_driver.gpu.simulation.faults import Fault
 from tests.gpu.calls import make_instance, refusal
+from tests.support.hardware import ControlledNode
 from tests.support.nodes import TestNode, make_node
 
-Change = Callable[[SimulatedNode], object]
+Change = Callable[[ControlledNode], object]
 
 FINE = Reading(
     recovery_action=RecoveryAction.NONE,
@@ -95,7 +95,7 @@ gpus: [{model: T4-PCIE-16GB, count: 4}]
 
 
 def test_an_older_gpu_tells_of_pages_and_of_no_rows_or_links(tmp_path: Path) -> None:
-    hardware = SimulatedNode.create(tmp_path, parse_description(T4_NODE, ""), "node-a")
+    hardware = ControlledNode.create(tmp_path, parse_description(T4_NODE, ""), "node-a")
     nvml = hardware.nvml()
     nvml.initialize()
     hardware.set_retired_pages_pending(3, True)

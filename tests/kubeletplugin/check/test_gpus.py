@@ -10,20 +10,20 @@ from dra_driver.cdi import DriverRoot
 from dra_driver.gpu.inventory import Failure
 from dra_driver.gpu.nvml import MigMode, NvmlError, Return
 from dra_driver.gpu.options import Hardware
-from dra_driver.gpu.simulation import SimulatedNode
 from kubeletplugin.check.driver import GpuFacts, gpu_findings, read_gpus
 from kubeletplugin.check.finding import CheckResult, Level
+from tests.support.hardware import ControlledNode
 from tests.support.nodes import make_node
 
 from .support import levels, of_level
 
 
-def hardware_of(node: SimulatedNode) -> Hardware:
+def hardware_of(node: ControlledNode) -> Hardware:
     root = node.driver_root
     return Hardware(node.nvml, root, root, root, root / "proc", root / "sys", root)
 
 
-def read(node: SimulatedNode) -> GpuFacts:
+def read(node: ControlledNode) -> GpuFacts:
     return read_gpus(hardware_of(node), DriverRoot.of_node(node.driver_root))
 
 

@@ -12,7 +12,6 @@ from dra_driver.cdi import DriverRoot
 from dra_driver.computedomains import DRIVER
 from dra_driver.endpoints import new_registry
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from kubeletplugin.claims.boundary import ClaimBoundary
 from kubeletplugin.computedomains.folder import DomainFolder
@@ -31,6 +30,7 @@ from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.plans.planning import ClaimReader
 from kubeletplugin.protocol import dra_v1_pb2
 from kubeletplugin.reports.reporter import ClaimReports
+from tests.support.hardware import ControlledNode
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
 
@@ -58,7 +58,7 @@ class DomainPlugin:
         self.cdi = root / "cdi"
         self.folder = DomainFolder(root / DRIVER)
         self.records = DomainRecords(self.folder.records)
-        self.node: SimulatedNode = make_node(root / "node", hardware, POOL).node
+        self.node: ControlledNode = make_node(root / "node", hardware, POOL).node
         install_imex(self.node)
         self.events: list[tuple[str, str]] = []
         files = DriverRoot.of_node(self.node.driver_root, "/")
