@@ -13,7 +13,6 @@ With the name nvidia-cuda-mps-server, the program is a server, which sleeps unti
 with `connect` of `tests.support.mps`. Files in `state/mps` beside the driver root cause faults:
 
 start-fails    the daemon prints the text of this file at its start and exits with code 1
-start-hangs    while it exists, a daemon hangs at its start
 hang-COMMAND   while it exists, this command (quit, server, namespace, get_..., set_...) hangs
 fail-COMMAND   this command prints the text of this file and exits with code 1
 """
@@ -52,7 +51,6 @@ class Server:
         self.pid = os.posix_spawn(program, [str(program)], os.environ, setsid=True)
         self.uid = uid
         self.limits = limits
-        self.status = "ACTIVE"
         self.clients: set[int] = set()
 
     def end(self) -> None:
@@ -141,54 +139,31 @@ class Daemon2(Daemon):
             raise RefusedError("CUDA_ERROR_MPS_SERVER_NOT_READY")  # the real one waits for the other clients
         if server is None or server.uid != uid:
             server = self._start(uid)
-        if server.status == "FAULT":
-            raise RefusedError("CUDA_ERROR_MPS_SERVER_NOT_READY")
         server.clients.add(int(asked["client"]))
         return {"server": server.pid, **server.limits}
 
     def command(self, words: list[str]) -> str:
         """Execute one line of the control shell."""
         match words:
-            case ["get_server_list"]:
-                return "" if self.server is None else str(self.server.pid)
-            case ["get_server_status", pid]:
-                return self._server(pid).status
-            case ["get_client_list", pid]:
-                return "\n".join(map(str, sorted(self._server(pid).clients)))
-            case ["start_server", "-uid", uid] if uid.isdigit():
-                self._start(int(uid))
-                return ""
             case ["get_default_active_thread_percentage"]:
                 return f"{self.percentage:.1f}"
             case ["set_default_active_thread_percentage", value]:
                 self.percentage = _percentage(value)
                 return f"{self.percentage:.1f}"
-            case ["get_default_device_pinned_mem_limit", device]:
-                return self.memory.get(device, "0")
             case ["set_default_device_pinned_mem_limit", device, value]:
                 self.memory[device] = _limit(value)
                 return ""
-            case ["get_active_thread_percentage", pid]:
-                return f"{self._server(pid).limits['percentage']:.1f}"
-            case ["get_device_pinned_mem_limit", pid, device]:
-                return str(self._server(pid).limits["memory"].get(device, "0"))
-            case ["terminate_client", pid, client]:
-                self._server(pid).clients.discard(int(client))
+            case ["quit"]:
+                self._quit()
                 return ""
-            case ["fault"]:  # does not exist in the real program; for tests
-                self._server(None).status = "FAULT"
-                return ""
-            case ["quit"] | ["quit", "-t", _]:
-                return self._quit(words)
         raise RefusedError(f"Unknown command or wrong arguments: {' '.join(words)}")
 
-    def _quit(self, words: list[str]) -> str:
+    def _quit(self) -> None:
         if self.server is not None:
-            if self.server.clients and len(words) == 1:
+            if self.server.clients:
                 time.sleep(_HOURS)  # the real one waits for its clients
             self.server.end()
         self.ended = True
-        return ""
 
     def _start(self, uid: int) -> Server:
         if self.server is not None:
@@ -197,11 +172,6 @@ class Daemon2(Daemon):
         if visible != [""] and not set(visible) <= set(_devices()):
             raise RefusedError("CUDA_ERROR_NO_DEVICE")
         self.server = Server(uid, {"percentage": self.percentage, "memory": dict(self.memory)})
-        return self.server
-
-    def _server(self, pid: str | None) -> Server:
-        if self.server is None or pid not in (None, str(self.server.pid)):
-            raise RefusedError(f"Server {pid} not found")
         return self.server
 
 
@@ -229,17 +199,13 @@ class Daemon3(Daemon):
         options = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
         match [word for word in words if not word.startswith("--")]:
             case ["server", "list"] if options == {"format": "csv,noheader"}:
-                return "\n".join(f"{name}, {one.pid}, {one.status}" for name, one in self.servers.items())
+                return "\n".join(f"{name}, {one.pid}, ACTIVE" for name, one in self.servers.items())
             case ["server", "create", name] if set(options) <= {"uid", "allowed-devices"}:
                 self._create_server(name, options)
                 return ""
             case ["server", "delete", name] if set(options) <= {"force"}:
                 self._delete_server(name, "force" in options)
                 return ""
-            case ["server", "get", name, "pid"]:
-                return str(self._server(name).pid)
-            case ["server", "get", name, "status"]:
-                return self._server(name).status
             case ["namespace", "create", name] if set(options) <= {*_LIMITS_3, "server"}:
                 self._create_namespace(name, options)
                 return ""
@@ -370,10 +336,8 @@ def _strike(command: str) -> None:
         raise RefusedError(text)
 
 
-def _serve(options: set[str], protocol: int) -> None:
+def _serve(protocol: type[Daemon2 | Daemon3], multi_user: bool) -> None:
     """Run the daemon."""
-    while _fault("start-hangs") is not None:
-        time.sleep(0.05)
     if (text := _fault("start-fails")) is not None:
         raise RefusedError(text)
     _PIPE.mkdir(parents=True, exist_ok=True)
@@ -382,18 +346,8 @@ def _serve(options: set[str], protocol: int) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RefusedError("An instance of this daemon is already running") from None
-    multi_user = bool(options & {"-multiuser-server", "-M", "-m"})
-    daemon: Daemon = Daemon3(_PIPE, multi_user) if protocol == 3 else Daemon2(_PIPE, multi_user)
-    pid = _PIPE / "nvidia-cuda-mps-control.pid"
-    pid.write_text(f"{os.getpid()}\n", encoding="ascii")
-    if "-d" in options:
-        if os.fork():
-            os._exit(0)  # the socket already listens
-        os.setsid()
-        null = os.open(os.devnull, os.O_RDWR)
-        for stream in range(3):
-            os.dup2(null, stream)
-        pid.write_text(f"{os.getpid()}\n", encoding="ascii")
+    daemon = protocol(_PIPE, multi_user)
+    (_PIPE / "nvidia-cuda-mps-control.pid").write_text(f"{os.getpid()}\n", encoding="ascii")
     daemon.run()
     for name in ("control", "control_lock", "nvidia-cuda-mps-control.pid"):
         (_PIPE / name).unlink(missing_ok=True)
@@ -421,21 +375,19 @@ def _run(arguments: list[str]) -> None:
                 _strike(words[0])
                 print(_ask({"protocol": 2, "words": words}), flush=True)  # noqa: T201
         return
-    protocol = int(os.environ.get("CUDA_MPS_PROTOCOL_VERSION", "2"))
     if arguments[:1] == ["-q"]:
         arguments = ["quit"]
     if not arguments[0].startswith("-"):
         _strike(arguments[0])
         print(_ask({"protocol": 3, "words": arguments}), flush=True)  # noqa: T201
         return
-    if "-p" in arguments:
-        at = arguments.index("-p")
-        protocol = int("".join(arguments[at + 1 : at + 2]) or 0)
-        arguments = arguments[:at] + arguments[at + 2 :]
-    known = {"-d", "-f", "-multiuser-server", "-M", "-S"} if protocol == 2 else {"-d", "-f", "-m"}
-    if protocol not in (2, 3) or not set(arguments) <= known or not {"-d", "-f"} & set(arguments):
-        raise RefusedError(f"Invalid arguments: {' '.join(arguments)}")
-    _serve(set(arguments), protocol)
+    match arguments:
+        case ["-f", *options] if options in ([], ["-multiuser-server"]):
+            _serve(Daemon2, bool(options))
+        case ["-f", "-p", "3", *options] if options in ([], ["-m"]):
+            _serve(Daemon3, bool(options))
+        case _:
+            raise RefusedError(f"Invalid arguments: {' '.join(arguments)}")
 
 
 def main() -> None:
