@@ -24,18 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..files import NotAFileError, put_file, read_file, remove_file
-from .spec import (
-    ContainerEdits,
-    Device,
-    Problem,
-    Spec,
-    SpecError,
-    dumps,
-    is_device_name,
-    qualified_name,
-    split_kind,
-    validate,
-)
+from .spec import ContainerEdits, Device, Spec, SpecError, dumps, is_device_name, qualified_name, validate
 
 _SUFFIX = ".json"
 _YAML_SUFFIX = ".yaml"
@@ -51,8 +40,7 @@ class SpecDirectory:
 
     def __init__(self, path: Path, kind: str, *, sync: bool = True) -> None:
         self.path = path
-        self.kind = kind
-        self._stem = "-".join(split_kind(kind))
+        self._stem = kind.replace("/", "-")
         self._sync = sync
 
     def file(self, identifier: str = "") -> Path:
@@ -71,11 +59,8 @@ class SpecDirectory:
         Creates the directory if it is missing, because `/var/run` is empty after a reboot.
         """
         target = self.file(identifier)
-        problems = validate(spec)
-        if spec.kind != self.kind:
-            problems = (Problem("kind", f"is {spec.kind!r}; this directory holds {self.kind!r}"), *problems)
-        if problems:
-            raise SpecError(problems, str(target))
+        if problems := validate(spec):
+            raise SpecError(str(target), *problems)
         data = dumps(spec)
         temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}{_TEMPORARY}")
         descriptor = self._create(temporary)
@@ -102,7 +87,7 @@ class SpecDirectory:
         except FileNotFoundError:
             return set()
         except (NotAFileError, ValueError, LookupError, TypeError) as error:
-            raise SpecError((Problem("", f"is not a CDI spec: {error}"),), str(file)) from None
+            raise SpecError(str(file), f"is not a CDI spec: {error}") from None
 
     def remove(self, identifier: str = "") -> bool:
         """Remove a spec. Returns False if there was none."""

@@ -321,7 +321,7 @@ def test_with_the_driver_in_a_container_the_hosts_own_hook_program_serves(
 @pytest.mark.parametrize("hook", [None, HOOK])
 def test_the_base_spec_is_valid_and_serves_one_device(tmp_path: Path, root: DriverRoot, hook: HookTool | None) -> None:
     spec = base_spec(common_edits(root, VERSION, hook).edits)
-    assert validate(spec) == ()
+    assert validate(spec) == []
     assert spec.devices[0].container_edits == ContainerEdits(env=("NVIDIA_VISIBLE_DEVICES=void",)), "may be repeated"
     assert BASE_DEVICE == f"{BASE_KIND}={spec.devices[0].name}" == "k8s.gpu.nvidia.com/driver=common"
     assert SpecDirectory(tmp_path, BASE_KIND).write(spec).name == "k8s.gpu.nvidia.com-driver.json"

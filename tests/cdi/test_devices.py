@@ -232,7 +232,7 @@ def test_what_the_kernel_does_not_tell_is_an_error(root: DriverRoot, path: str, 
 
 def test_a_claims_spec_names_its_devices_by_claim(root: DriverRoot) -> None:
     spec = claim_spec(UID, {"gpu-3": gpu_edits(root, 3).edits, "gpu-3-mig-1g10gb-0-0": mig_edits(root, 3, 1, 0).edits})
-    assert validate(spec) == ()
+    assert validate(spec) == []
     assert [f"{CLAIM_KIND}={device.name}" for device in spec.devices] == [
         claim_device(UID, "gpu-3"),
         claim_device(UID, "gpu-3-mig-1g10gb-0-0"),

@@ -73,8 +73,8 @@ def test_a_directory_that_was_wiped_is_made_again(specs: SpecDirectory) -> None:
 
 
 def test_a_spec_that_a_runtime_would_refuse_is_not_written(specs: SpecDirectory) -> None:
-    with pytest.raises(SpecError, match=r"claim_x\.json: kind: is 'nvidia.com/gpu'.*; devices: must have"):
-        specs.write(replace(MINIMAL, devices=()), "x")
+    with pytest.raises(SpecError, match=r"claim_x\.json: device gpu0 has no edits"):
+        specs.write(replace(SPEC, devices=(Device("gpu0", ContainerEdits()),)), "x")
     assert not specs.path.exists()
 
 

@@ -32,7 +32,6 @@ GIDS = ContainerEdits(additional_gids=(44,))
         pytest.param(for_all(HOST_PATH), "0.5.0", id="hostPath of a node, for all devices"),
         pytest.param(device(name="0gpu"), "0.5.0", id="device name with a digit in front"),
         pytest.param(device(name="gpu0"), "0.3.0", id="device name with a digit elsewhere"),
-        pytest.param(replace(MINIMAL, kind="nvidia.com/gpu.mig"), "0.6.0", id="dot in the class"),
         pytest.param(device(GIDS), "0.7.0", id="additionalGids"),
         pytest.param(for_all(GIDS), "0.7.0", id="additionalGids, for all devices"),
         pytest.param(EVERYTHING, "0.7.0", id="all of it"),

@@ -102,7 +102,7 @@ def test_the_runtime_reads_the_numbers_and_lets_the_containers_user_open_the_nod
     assert all((one.type, one.major, one.file_mode, one.host_path) == ("", 0, None, "") for one in edits.device_nodes)
     spec = claim_spec(UID, {"gpu-vfio-0": edits})
     assert spec.kind == CLAIM_KIND
-    assert validate(spec) == ()
+    assert validate(spec) == []
     assert minimum_version(spec) == "0.5.0", "the name of a device begins with a digit"
     assert b'"permissions": "rw"' in dumps(spec)
 

@@ -120,7 +120,7 @@ def test_a_file_is_mounted_by_a_device_of_the_claims_own_spec(tmp_path: Path) ->
     files.write(claim("a", "b", annotations={POD_CLAIM_NAME: "gpus"}), attributes)
     assert files.requests(UID) == ["a", "b"]
     spec = cdi.claim_spec(UID, files.edits(UID))
-    assert validate(spec) == ()
+    assert validate(spec) == []
     named = {f"{spec.kind}={device.name}": device for device in spec.devices}
     assert list(named) == [name for names in metadata_names(UID, ["a", "b"]).values() for name in names]
     for device, request in zip(named.values(), ["a", "b"], strict=True):
