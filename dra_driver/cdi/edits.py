@@ -18,7 +18,7 @@ from .files import (
     firmware_mounts,
     program_mounts,
 )
-from .libraries import LIBRARY_FOLDERS, DriverLibraries, HookTool, alias_mounts, find_libraries
+from .libraries import DriverLibraries, HookTool, alias_mounts, find_libraries
 from .root import DriverFilesError, DriverRoot
 from .spec import ContainerEdits, DeviceNode, Hook, Mount
 
@@ -36,7 +36,6 @@ def common_edits(
     driver_version: str,
     hook: HookTool | None,
     *,
-    library_folders: Sequence[str] = LIBRARY_FOLDERS,
     machine: str = os.uname().machine,
     kernel_release: str = os.uname().release,
 ) -> Discovered:
@@ -46,7 +45,7 @@ def common_edits(
     Without a `hook` program, mounts replace the hooks, with the limits in `libraries`. Missing files are left out, with
     a warning if programs need them. Raises DriverFilesError if no library of this version exists.
     """
-    libraries = find_libraries(root.files, driver_version, library_folders)
+    libraries = find_libraries(root.files, driver_version)
     nodes, warnings = _control_nodes(root)
     if not libraries.folder_of("libcuda.so"):
         warnings.append(f"libcuda.so.{driver_version} is not below {root.files.path}: CUDA programs cannot start")

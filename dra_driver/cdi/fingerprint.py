@@ -20,6 +20,7 @@ from .libraries import HOOK_FOLDERS, HOOK_NAMES, LIBRARY_FOLDERS, more_folders
 from .root import DriverRoot, Root
 
 _PROGRAMS = tuple(f"{folder}/{name}" for folder in PROGRAM_FOLDERS for name in PROGRAMS)
+_LIBRARIES = (*LIBRARY_FOLDERS, *more_folders(LIBRARY_FOLDERS))
 _HOOKS = tuple(f"{folder}/{name}" for folder in HOOK_FOLDERS for name in HOOK_NAMES)
 
 Fingerprint = tuple[object, ...]
@@ -31,7 +32,6 @@ def fingerprint(
     driver_version: str,
     hook_roots: Sequence[Root] = (),
     *,
-    library_folders: Sequence[str] = LIBRARY_FOLDERS,
     machine: str = os.uname().machine,
     kernel_release: str = os.uname().release,
 ) -> Fingerprint:
@@ -44,16 +44,11 @@ def fingerprint(
     firmware = firmware_folders(root.sys, driver_version, kernel_release)
     return (
         driver_version,
-        [tree.folder(path) for path in (*_library_folders(tuple(library_folders)), *firmware)],
+        [tree.folder(path) for path in (*_LIBRARIES, *firmware)],
         [tree.file(path) for path in _files(machine)],
         [hooks.file(path) for hooks in map(_Tree, hook_roots) for path in _HOOKS],
         _control_nodes(root),
     )
-
-
-@functools.cache
-def _library_folders(folders: tuple[str, ...]) -> tuple[str, ...]:
-    return (*folders, *more_folders(folders))
 
 
 @functools.cache

@@ -103,12 +103,12 @@ class DriverLibraries:
         return next((posixpath.dirname(one.path) for one in self.libraries if _stem(one.path) == name), "")
 
 
-def find_libraries(root: Root, version: str, folders: Sequence[str] = LIBRARY_FOLDERS) -> DriverLibraries:
-    """The libraries of driver `version` (such as `550.54.15`) in `folders` of `root` and their usual subfolders.
+def find_libraries(root: Root, version: str) -> DriverLibraries:
+    """The libraries of driver `version` (such as `550.54.15`) in LIBRARY_FOLDERS of `root` and their usual subfolders.
 
     Raises DriverFilesError if there is none.
     """
-    main = _existing(root, folders)
+    main = _existing(root, LIBRARY_FOLDERS)
     entries = [
         (posixpath.join(folder, entry.name), entry.is_symlink())
         for folder in _existing(root, [*main, *more_folders(main)])
@@ -127,7 +127,8 @@ def find_libraries(root: Root, version: str, folders: Sequence[str] = LIBRARY_FO
     if not any(of_version.fullmatch(posixpath.basename(path)) for path in found):
         raise DriverFilesError(
             f"no library of NVIDIA driver {version} (*.so.{version}) below {root.path}, searched in "
-            f"{', '.join(main or folders)}: is this the driver root, and the version that of the loaded kernel module?"
+            f"{', '.join(main or LIBRARY_FOLDERS)}: is this the driver root, and the version that of the loaded kernel"
+            " module?"
         )
     libraries = tuple(found.values())
     links = _links(root, [path for path, is_link in entries if is_link and path not in found], libraries)

@@ -13,11 +13,11 @@ On Grace boards, a device `/dev/egm<N>` has memory of the host that belongs to s
 with all of these GPUs, as in NVIDIA/kubevirt-gpu-device-plugin.
 """
 
-import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
+from ..files import names_in
 from .root import DriverFilesError, Root
 from .spec import ContainerEdits, DeviceNode
 
@@ -49,7 +49,7 @@ def egm_edits(sys: Path, dev: Root, gpus: Collection[str], allocated: Collection
     own, together = ({one.lower() for one in some} for some in (gpus, allocated))
     folder = sys / "class/egm"
     nodes = []
-    for name in _names(folder):
+    for name in sorted(names_in(folder)):
         its = _addresses(folder / name / "gpu_devices") if name.startswith("egm") else set()
         if its & own and its <= together:
             nodes.append(_node(dev, f"/dev/{name}"))
@@ -67,16 +67,16 @@ def _function_nodes(device: Path) -> list[str]:
     """The nodes of all devices of the IOMMU group. The group goes to one machine as a whole. Empty if the device itself
     has none, because its kernel has no such nodes.
     """
-    if not _names(device / "vfio-dev"):
+    if not names_in(device / "vfio-dev"):
         return []
     members = device / "iommu_group/devices"
-    devices = [device, *(members / one for one in _names(members) if one != device.name)]
+    devices = [device, *(members / one for one in sorted(names_in(members)) if one != device.name)]
     return [f"/dev/vfio/devices/{name}" for one in devices for name in _vfio_names(one)]
 
 
 def _vfio_names(device: Path) -> Iterator[str]:
     """`vfio<N>` of a device that VFIO has."""
-    return (name for name in _names(device / "vfio-dev") if name.startswith("vfio"))
+    return (name for name in sorted(names_in(device / "vfio-dev")) if name.startswith("vfio"))
 
 
 def _addresses(file: Path) -> set[str]:
@@ -84,10 +84,3 @@ def _addresses(file: Path) -> set[str]:
         return set(file.read_text(encoding="ascii").lower().split())
     except (OSError, ValueError):  # without the list, nobody knows whose memory it is
         return set()
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))  # noqa: PTH208 - only names are needed
-    except OSError:
-        return []

@@ -166,13 +166,6 @@ def test_the_folder_that_an_administrator_set_for_firmware_counts(tree: Path) ->
     assert take(tree) != before
 
 
-def test_folders_of_an_unusual_node_can_be_given(tree: Path) -> None:
-    root = DriverRoot.of_node(tree)
-    before = fingerprint(root, VERSION, library_folders=["/opt/nvidia"])
-    file(tree, f"/opt/nvidia/libcuda.so.{VERSION}")
-    assert fingerprint(root, VERSION, library_folders=["/opt/nvidia"]) != before
-
-
 def test_hook_programs_count_only_where_they_are_searched_for(
     tree: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

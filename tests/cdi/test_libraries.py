@@ -209,11 +209,6 @@ def test_a_library_kept_elsewhere_is_mounted_where_its_link_is(tmp_path: Path) -
     assert links(found)[f"{MULTIARCH}/libcudadebugger.so.1"] == f"libcudadebugger.so.{VERSION}"
 
 
-def test_folders_of_an_unusual_node_can_be_given(tmp_path: Path) -> None:
-    libraries(tmp_path, "/opt/nvidia/lib64")
-    assert find_libraries(Root(tmp_path), VERSION, ["/opt/nvidia/lib64"]).folders == ("/opt/nvidia/lib64",)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
