@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dra-mps command: supervises the MPS control daemons of a node."""
 
-import contextlib
 import logging
-import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -91,28 +89,18 @@ def supervise(folder: Path, supervisor: Supervisor) -> None:
     stopped = threading.Event()
     on_termination(stopped.set)
     make_folder(folder)
-    with _alone(folder):
-        supervisor.begin()
-        server = SupervisorServer(folder, supervisor)
-        server.start()
-        log.info("started", extra={"version": __version__, "socket": str(server.path)})
-        while not stopped.wait(_LOOK_SECONDS):
-            supervisor.look()
-        server.stop()
-        supervisor.end()
+    # Two supervisors would end each other's daemons. The lock ends with the process.
+    if not try_lock(open_lock(folder / "supervisor.lock")):
+        raise MpsError(f"another dra-mps works in {folder}")
+    supervisor.begin()
+    server = SupervisorServer(folder, supervisor)
+    server.start()
+    log.info("started", extra={"version": __version__, "socket": str(server.path)})
+    while not stopped.wait(_LOOK_SECONDS):
+        supervisor.look()
+    server.stop()
+    supervisor.end()
     log.info("stopped")
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold a lock on the folder, because two supervisors would end each other's daemons. It ends with the process."""
-    lock = open_lock(folder / "supervisor.lock")
-    try:
-        if not try_lock(lock):
-            raise MpsError(f"another dra-mps works in {folder}")
-        yield
-    finally:
-        os.close(lock)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

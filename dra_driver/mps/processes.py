@@ -49,13 +49,13 @@ def processes_of(folder: Path, proc: Path = Path("/proc"), *, variable: str = VA
     return [pid for pid in found if _is_program(proc, pid)]
 
 
-def end_processes(folder: Path, patience: float, proc: Path = Path("/proc")) -> None:
+def end_processes(folder: Path, patience: float) -> None:
     """Terminate these processes (see `processes_of`), and kill them after `patience` seconds. Raises MpsError if some
     still run after that, because they hang in the kernel.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + patience
-        while left := processes_of(folder, proc):
+        while left := processes_of(folder):
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)

@@ -44,10 +44,6 @@ class Program:
     root: Root
     private: bool
 
-    def pipe_directory(self, folder: Path) -> str:
-        """The path at which the program sees the pipe directory of the daemon in `folder`."""
-        return f"{self._place(folder)}/pipe"
-
     def command(
         self, folder: Path, shared_memory: Path | None, arguments: Sequence[str], environment: Mapping[str, str]
     ) -> tuple[list[str], dict[str, str]]:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ..boot import boot_id
 from ..files import make_folder, names_in, open_lock, read_file, remove_file, try_lock, write_file
@@ -53,11 +53,6 @@ class Share:
     multi_user: bool = False
     shared_memory: bool = True
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All fields, for JSON."""
-        return {**asdict(self), "devices": list(self.devices), "memory": dict(self.memory)}
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class ShareName:
@@ -77,7 +72,7 @@ class ShareFiles:
     def put(self, name: ShareName, share: Share) -> None:
         """Write a share, or replace it. Raises OSError or MpsError."""
         file = self._file(name)
-        data = json.dumps({"boot": boot_id(), **share.settings}).encode()
+        data = json.dumps({"boot": boot_id(), **asdict(share)}).encode()
         with self._alone():
             make_folder(file.parent)
             write_file(file, data, file.with_suffix(".new"))
@@ -85,8 +80,10 @@ class ShareFiles:
     def get(self, name: ShareName) -> Share | None:
         """A share. None if its file is missing, invalid or of an earlier boot. Raises OSError."""
         try:
-            return _decoded(read_file(self._file(name)))
-        except (FileNotFoundError, ValueError):
+            value = json.loads(read_file(self._file(name)))
+            is_current = value.pop("boot", None) == boot_id()
+            return Share(**{**value, "devices": tuple(value["devices"])}) if is_current else None
+        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
     def has(self, name: ShareName) -> bool:
@@ -148,16 +145,3 @@ class ShareFiles:
 
     def _file(self, name: ShareName) -> Path:
         return self.folder / name.server / "shares" / f"{name.gpu}_{name.key}.json"
-
-
-def _decoded(data: bytes) -> Share | None:
-    """The share in a file. None if the file is of an earlier boot. Raises ValueError."""
-    value = json.loads(data)
-    if not isinstance(value, dict):
-        raise ValueError("no JSON object")
-    if value.pop("boot", None) != boot_id():
-        return None
-    try:
-        return Share(**{**value, "devices": tuple(value["devices"])})
-    except (TypeError, KeyError) as error:
-        raise ValueError(str(error)) from None

@@ -14,14 +14,16 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from ..backoff import Backoff
-from ..containment import Count, contained, nobody
+from ..containment import contained, nobody
 from ..programs import ProgramError
 from .daemon import Limits
 from .errors import MpsError
 from .processes import end_processes
+from .protocol2 import Protocol2
+from .protocol3 import Protocol3
 from .shares import Share, ShareFiles
 
 log = logging.getLogger(__name__)
@@ -34,32 +36,8 @@ _ANSWER_SECONDS: Final = 10.0
 _EXPECTED = (MpsError, ProgramError, OSError)
 
 
-class Server(Protocol):
-    """A protocol to serve groups of devices. See Protocol2 and Protocol3."""
-
-    def serves(self, server: str, shares: Mapping[str, Share]) -> bool:
-        """Whether exactly these shares are served."""
-        raise NotImplementedError
-
-    def runs(self, server: str) -> bool:
-        """Whether a daemon or server of the group runs, with any limits."""
-        raise NotImplementedError
-
-    def answers(self, server: str) -> None:
-        """Check that the daemon answers. Raises MpsError or ProgramError if it does not."""
-        raise NotImplementedError
-
-    def serve(self, server: str, shares: Mapping[str, Share]) -> None:
-        """Serve exactly these shares. Raises MpsError, ProgramError or OSError."""
-        raise NotImplementedError
-
-    def end(self, server: str) -> None:
-        """Stop serving the group. Raises MpsError or OSError."""
-        raise NotImplementedError
-
-    def discard(self, server: str) -> None:
-        """Remove the files of a group that is no longer served. Raises OSError."""
-        raise NotImplementedError
+Server = Protocol2 | Protocol3
+"""What serves groups of devices. Both protocols have the same methods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +52,11 @@ class Status:
 
 
 class Supervisor:
-    """Serves the shares of `files` with `protocols`, which are by number. `count` is called for unexpected errors."""
+    """Serves the shares of `files` with `protocols`, which are by number."""
 
-    def __init__(self, files: ShareFiles, protocols: Mapping[int, Server], count: Count = nobody) -> None:
+    def __init__(self, files: ShareFiles, protocols: Mapping[int, Server]) -> None:
         self._files = files
         self._protocols = protocols
-        self._count = count
         self._guard = threading.Lock()
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._by: dict[str, Server] = {}  # the protocol that serves each group
@@ -102,7 +79,7 @@ class Supervisor:
             _, due = self._pauses.get(server, (None, 0.0))
             if time.monotonic() < due:
                 continue
-            with contained("look after MPS", server, self._count), self._lock(server):
+            with contained("look after MPS", server, nobody), self._lock(server):
                 self._look(server)
 
     def statuses(self) -> dict[str, Status]:
@@ -113,7 +90,7 @@ class Supervisor:
     def end(self) -> None:
         """End all daemons, even if shares need them."""
         for server in list(self._by):
-            with contained("end MPS", server, self._count), self._lock(server):
+            with contained("end MPS", server, nobody), self._lock(server):
                 try:
                     self._by.pop(server).end(server)
                 except _EXPECTED as error:

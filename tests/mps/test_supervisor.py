@@ -165,7 +165,7 @@ def test_a_new_share_of_a_group_of_protocol_3_does_not_disturb_the_others(served
     assert (connect(served.pipe(3)), served.client.statuses()[SERVER]) == (before, status)
 
 
-class Slow(Server):
+class Slow(Protocol2):
     """Serves one group only when `goes_on` is set."""
 
     def __init__(self) -> None:
