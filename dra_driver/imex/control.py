@@ -54,13 +54,6 @@ def state_of(output: str) -> str:
     return next((line for line in reversed(lines) if line in _STATES), "")
 
 
-def is_ready(output: str) -> bool:
-    """Whether the output of `-q` means that the daemon is ready. A whole line counts, because other states could
-    contain this word, too.
-    """
-    return state_of(output) == READY
-
-
 def connected_peers(output: str, index: int) -> frozenset[int] | None:
     """The node IDs that the node `index` is connected to, in the output of `-N -j`. None if it cannot be read."""
     try:

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from ..computedomains.names import CLIQUES
 from ..computedomains.objects import Clique, decode_clique
 from ..containment import Count, nobody
+from ..errors import DriverError
 from ..kubeapi import ApiClient, Watcher
 from ..kubeapi.client import JSON
 from ..resource.codec import DecodeError
-from .errors import NotPlacedError
 
 log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE = 10.0
+
+
+class NotPlacedError(DriverError):
+    """This daemon has no place in its domain yet. The text says what it waits for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ..errors import DriverError
 from . import COMMAND_PORT, PEER_PORT
 from .control import plain
-from .errors import ImexError
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,10 @@ CAUSES: Final = (
     ),
 )
 """Known errors of nvidia-imex as regular expressions, and what to do."""
+
+
+class ImexError(DriverError):
+    """nvidia-imex cannot be started, or has ended. The text has the reason, and what to do."""
 
 
 def explain(lines: Sequence[str], code: int) -> str:

@@ -22,10 +22,9 @@ from ..endpoints import PREFIX
 from ..files import write_file
 from .config import CONFIG_FILE, NODES_FILE, TLS_FILES, render_config, render_nodes
 from .control import READY, ImexStatus, Monitor
-from .errors import ImexError, NotPlacedError
 from .hosts import host_lines, write_hosts
-from .peers import Place
-from .process import ImexProcess
+from .peers import NotPlacedError, Place
+from .process import ImexError, ImexProcess
 from .report import ReportFile
 
 log = logging.getLogger(__name__)

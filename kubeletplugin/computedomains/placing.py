@@ -17,7 +17,7 @@ from dra_driver.gpu.imex import (
     read_management,
 )
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.imex.control import is_ready
+from dra_driver.imex.control import READY, state_of
 from dra_driver.programs import ProgramError
 
 from ..hardware.gpus import GpuAccess
@@ -42,7 +42,7 @@ class HostDaemon:
             ended = self.programs.run(CONTROL_PROGRAM, ["-q", f"--u={self.socket}"], _PROGRAM_SECONDS)
         except ProgramError as error:
             return str(error)
-        if ended.code == 0 and is_ready(ended.output):
+        if ended.code == 0 and state_of(ended.output) == READY:
             return None
         return f"{CONTROL_PROGRAM} {ended}"
 

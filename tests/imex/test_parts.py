@@ -9,10 +9,9 @@ import pytest
 from dra_driver.computedomains.names import host_name
 from dra_driver.computedomains.objects import Clique, DaemonReport, Member
 from dra_driver.imex.config import render_config, render_nodes
-from dra_driver.imex.control import connected_peers, is_ready, state_of
-from dra_driver.imex.errors import NotPlacedError
+from dra_driver.imex.control import connected_peers, state_of
 from dra_driver.imex.hosts import FREE, MARK, host_lines, merge_hosts, write_hosts
-from dra_driver.imex.peers import Place, place_in
+from dra_driver.imex.peers import NotPlacedError, Place, place_in
 from dra_driver.imex.process import explain
 
 UID = "b2c1f1a0-0000-4000-8000-000000000001"
@@ -143,7 +142,6 @@ def test_the_place_in_a_domain_has_no_peer_with_the_own_address() -> None:
 )
 def test_a_state_is_a_whole_line(output: str, state: str) -> None:
     assert state_of(output) == state
-    assert is_ready(output) == (state == "READY")
 
 
 NODES = """{"status": "DEGRADED", "nodes": {
