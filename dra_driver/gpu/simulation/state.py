@@ -85,42 +85,26 @@ class BoardState:
     slot: SlotState = field(default_factory=SlotState)
     health: HealthState = field(default_factory=HealthState)
 
-    def to_json(self) -> dict[str, Any]:
-        """The JSON form."""
-        instances = [
-            {**_row(one), "compute_instances": [_row(compute) for compute in one.compute_instances]}
-            for one in self.gpu_instances
-        ]
-        return {
-            **_row(self),
-            "gpu_instances": instances,
-            "processes": [_row(one) for one in self.processes],
-            "slot": _row(self.slot),
-            "health": _row(self.health),
-        }
-
     @staticmethod
     def from_json(value: dict[str, Any]) -> "BoardState":
-        """The state from its JSON form."""
+        """The state from its JSON form, see `fields_of`."""
         instances = [
             GpuInstanceState(
                 **{**row, "compute_instances": [ComputeInstanceState(**one) for one in row["compute_instances"]]}
             )
             for row in value["gpu_instances"]
         ]
-        return BoardState(
-            mig_current=value["mig_current"],
-            mig_pending=value["mig_pending"],
-            lost=value["lost"],
-            compute_mode=value["compute_mode"],
-            gpu_instances=instances,
-            processes=[ProcessState(**row) for row in value["processes"]],
-            memory_limits=value["memory_limits"],
-            slot=SlotState(**value["slot"]),
-            health=HealthState(**value["health"]),
-        )
+        parts = {
+            "gpu_instances": instances,
+            "processes": [ProcessState(**row) for row in value["processes"]],
+            "slot": SlotState(**value["slot"]),
+            "health": HealthState(**value["health"]),
+        }
+        return BoardState(**{**value, **parts})
 
 
-def _row(state: Any) -> dict[str, Any]:
-    """The fields of one of these classes. dataclasses.asdict would copy everything below them, which takes longer."""
+def fields_of(state: Any) -> dict[str, Any]:
+    """The JSON form of one of these classes, for json.dumps. dataclasses.asdict would copy everything below them, which
+    takes longer.
+    """
     return {name: getattr(state, name) for name in state.__slots__}

@@ -20,7 +20,7 @@ from ...resource.codec import Fields
 from ..nvml import Return
 from .description import NodeDescription, decode_description, encode_description
 from .faults import Fault, decode_fault, encode_fault
-from .state import BoardState
+from .state import BoardState, fields_of
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Store:
 
     def write_board(self, index: int, state: BoardState) -> None:
         """Replace the state of GPU `index`. The caller holds its lock."""
-        _replace(f"{self._prefix}gpu-{index}.json", state.to_json())
+        _replace(f"{self._prefix}gpu-{index}.json", state)
 
     def read_system(self) -> SystemState:
         """The state of the driver."""
@@ -87,14 +87,8 @@ class Store:
 
     def write_system(self, state: SystemState) -> None:
         """Replace the state of the driver, and wake the waiting event sets. The caller holds its lock."""
-        value = {
-            "identity": state.identity,
-            "absent": None if state.absent is None else state.absent.name,
-            "driverLoads": state.driver_loads,
-            "driverVersion": state.driver_version,
-            "faults": [encode_fault(fault) for fault in state.faults],
-        }
-        _replace(f"{self._prefix}system.json", value)
+        faults = [encode_fault(fault) for fault in state.faults]
+        _replace(f"{self._prefix}system.json", {**fields_of(state), "faults": faults})
         os.utime(self.events)
 
     @property
@@ -110,15 +104,9 @@ class Store:
 def parse_system(text: bytes) -> SystemState:
     """The state of the driver, from the text of `Store.read_system_text`."""
     value: dict[str, Any] = json.loads(text)
-    absent = value["absent"]
     faults = [decode_fault(Fields(row)) for row in value["faults"]]
-    return SystemState(
-        identity=value["identity"],
-        absent=None if absent is None else Return[absent],
-        driver_loads=value["driverLoads"],
-        driver_version=value["driverVersion"],
-        faults=faults,
-    )
+    absent = None if value["absent"] is None else Return(value["absent"])
+    return SystemState(**{**value, "absent": absent, "faults": faults})
 
 
 def parse_board(text: bytes) -> BoardState:
@@ -154,11 +142,6 @@ def _read(path: str) -> bytes:
 
 def _replace(path: str, value: object) -> None:
     temporary = f"{path}.{os.getpid()}.new"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        left = json.dumps(value).encode()
-        while left:
-            left = left[os.write(descriptor, left) :]
-    finally:
-        os.close(descriptor)
+    with open(temporary, "wb") as file:  # noqa: PTH123 - see above
+        file.write(json.dumps(value, default=fields_of).encode())
     os.rename(temporary, path)  # noqa: PTH104 - see above
