@@ -44,9 +44,9 @@ class Node:
         (self.folder / "cfg").write_text("# comment\n" + "".join(f"{key}={value}\n" for key, value in values.items()))
         return self
 
-    def start(self, *arguments: str, **environment: str) -> "subprocess.Popen[bytes]":
+    def start(self, **environment: str) -> "subprocess.Popen[bytes]":
         """Start the daemon."""
-        command = [f"{self.folder}/driver/usr/bin/nvidia-imex", "-c", f"{self.folder}/cfg", *arguments]
+        command = [f"{self.folder}/driver/usr/bin/nvidia-imex", "-c", f"{self.folder}/cfg"]
         with (self.folder / "log").open("ab") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, env=self._environment(environment))
         self._processes.append(process)
@@ -105,16 +105,13 @@ def nodes(tmp_path: Path, addresses: Network) -> Iterator[list[Node]]:
 def test_a_domain_of_two_is_up_until_one_says_that_it_ends(nodes: list[Node]) -> None:
     names = NAMES[:2]
     first, second = (one.configure([other.address for other in nodes], names) for one in nodes)
-    first.start("--nogpu", DRA_SIMULATED_IMEX_PAUSE="0.1")
+    first.start(DRA_SIMULATED_IMEX_PAUSE="0.1")
     wait_for(lambda: first.state() == "READY", "the first")
     assert (first.domain(), first.links(), second.state()) == ("DEGRADED", {"1": "N"}, "")
     process = second.start()
     wait_for(lambda: first.domain() == "UP", "the domain")
     answer = json.loads(first.control("-c", f"{first.folder}/cfg", "-N", "-j"))
-    assert [(one["hostName"], one["version"]) for one in answer["nodes"].values()] == [
-        ("first", "NO_GPU"),
-        ("second", "570.158.01"),
-    ]
+    assert [one["hostName"] for one in answer["nodes"].values()] == ["first", "second"]
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     wait_for(lambda: first.links() == {"1": "D"}, "its end")
@@ -188,7 +185,7 @@ def test_faults_and_the_command_service_on_a_unix_socket(nodes: list[Node]) -> N
     process = first.start()
     wait_for(lambda: first.control("-q", f"--u={socket_path}") == "INIT_GPU", "the state")
     first.imex.mend()
-    wait_for(lambda: first.control("-u", socket_path, "-q") == "READY", "the next state")
+    wait_for(lambda: first.control("-q", f"--u={socket_path}") == "READY", "the next state")
     first.imex.hang("control")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(socket_path)

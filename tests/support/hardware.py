@@ -406,8 +406,8 @@ class ControlledNode(SimulatedNode):
         minor = self._gpus[index].minor
         for instance in instances:
             for compute in instance.compute_instances:
-                self._files.remove_compute_instance(minor, instance.id, compute.id)
-            self._files.remove_gpu_instance(minor, instance.id)
+                self._files.remove_instance(minor, instance.id, compute.id)
+            self._files.remove_instance(minor, instance.id)
 
     def _find(self, uuid: str) -> tuple[int, int, int]:
         """(GPU index, GPU instance, compute instance) of a UUID. The instances are -1 for a whole GPU."""

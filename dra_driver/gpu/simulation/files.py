@@ -123,30 +123,25 @@ class DriverFiles:
             _text(self.root / "lib/firmware/nvidia" / version / name, "simulated firmware\n")
         _text(self.root / "proc/driver/nvidia/version", f"NVRM version: simulated Kernel Module {version}\n")
 
-    def add_gpu_instance(self, minor: int, instance: int) -> None:
-        """Create the access file and device node of a GPU instance."""
-        self._add_capability(Path(f"gpu{minor}/mig/gi{instance}/access"), capability_minor(minor, instance))
+    def add_instance(self, minor: int, instance: int, compute: int | None = None) -> None:
+        """Create the access file and device node of a GPU instance, or of a compute instance in it."""
+        self._add_capability(_folder(minor, instance, compute) / "access", capability_minor(minor, instance, compute))
 
-    def remove_gpu_instance(self, minor: int, instance: int) -> None:
-        """Remove the access file and device node of a GPU instance."""
-        self._remove_capability(f"gpu{minor}/mig/gi{instance}", capability_minor(minor, instance))
-
-    def add_compute_instance(self, minor: int, instance: int, compute: int) -> None:
-        """Create the access file and device node of a compute instance."""
-        path = Path(f"gpu{minor}/mig/gi{instance}/ci{compute}/access")
-        self._add_capability(path, capability_minor(minor, instance, compute))
-
-    def remove_compute_instance(self, minor: int, instance: int, compute: int) -> None:
-        """Remove the access file and device node of a compute instance."""
-        self._remove_capability(f"gpu{minor}/mig/gi{instance}/ci{compute}", capability_minor(minor, instance, compute))
+    def remove_instance(self, minor: int, instance: int, compute: int | None = None) -> None:
+        """Remove the access file and device node of a GPU instance, or of a compute instance in it."""
+        shutil.rmtree(self._capabilities / _folder(minor, instance, compute), ignore_errors=True)
+        number = capability_minor(minor, instance, compute)
+        (self._dev / f"nvidia-caps/nvidia-cap{number}").unlink(missing_ok=True)
 
     def _add_capability(self, path: Path, minor: int, mode: int = 0o444) -> None:
         _text(self._capabilities / path, f"DeviceFileMinor: {minor}\nDeviceFileMode: {mode}\nDeviceFileModify: 1\n")
         _device_node(self._dev / f"nvidia-caps/nvidia-cap{minor}", MAJORS["nvidia-caps"], minor, mode)
 
-    def _remove_capability(self, folder: str, minor: int) -> None:
-        shutil.rmtree(self._capabilities / folder, ignore_errors=True)
-        (self._dev / f"nvidia-caps/nvidia-cap{minor}").unlink(missing_ok=True)
+
+def _folder(minor: int, instance: int, compute: int | None) -> Path:
+    """The folder of an instance below the capabilities."""
+    folder = Path(f"gpu{minor}/mig/gi{instance}")
+    return folder if compute is None else folder / f"ci{compute}"
 
 
 def _text(path: Path, text: str, mode: int = 0o644) -> None:

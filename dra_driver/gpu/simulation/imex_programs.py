@@ -48,6 +48,7 @@ _ANSWER_SECONDS = 5.0
 _ASK_SECONDS = 1.0
 _LOOK_SECONDS = 0.05
 _LONGEST_PAUSE = 1000.0
+_VERSION = "570.158.01"
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1}
 _IN_USE = "Failed to allocate Imex session object: NV_ERR_IN_USE"
 _NO_INTERFACE = "No matching network interface found for any IP addresses in the node configuration file"
@@ -223,9 +224,8 @@ class Peer:
 class Daemon:
     """The daemon."""
 
-    def __init__(self, config: Config, version: str) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
-        self._version = version
         self.state = "INITIALIZING"
         self._window = float(os.environ.get("DRA_SIMULATED_IMEX_WINDOW", "5"))
         self._pause = float(os.environ.get("DRA_SIMULATED_IMEX_PAUSE", "15"))
@@ -401,7 +401,7 @@ class Daemon:
                 str(at): {"host": peer.host, "status": peer.status, "changed": _stamp(peer.changed)}
                 for at, peer in self._peers.items()
             }
-            me = {"host": self._address, "hostName": self._name, "version": self._version, "connections": peers}
+            me = {"host": self._address, "hostName": self._name, "version": _VERSION, "connections": peers}
             stream.send({"status": self.state, **me, "changed": _stamp(time.time())})
 
 
@@ -413,10 +413,6 @@ def _imex(arguments: list[str]) -> None:
     """Run the daemon."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     threading.stack_size(1 << 18)
-    version = "570.158.01"
-    if "--nogpu" in arguments:
-        arguments.remove("--nogpu")
-        version = "NO_GPU"
     if len(arguments) != 2 or arguments[0] != "-c":
         raise RefusedError(f"Invalid arguments: {' '.join(arguments)}")
     if (text := _fault("start-fails")) is not None:
@@ -427,7 +423,7 @@ def _imex(arguments: list[str]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RefusedError(_IN_USE) from None
-    Daemon(Config(arguments[1]), version).run()
+    Daemon(Config(arguments[1])).run()
     os._exit(0)  # threads wait for connections
 
 
@@ -464,30 +460,24 @@ def _domain(config: Config) -> JSON:
 
 def _control(arguments: list[str]) -> None:
     """Run the control program."""
-    config: Config | None = None
-    address: str | tuple[str, int] = ("127.0.0.1", 50005)
-    flags = set[str]()
-    rest = iter(arguments)
-    for word in rest:
-        if word == "-c":
-            config = Config(next(rest, ""))
-            path = config.get("IMEX_CMD_UNIX_DOMAIN_PATH")
-            address = path or (config.get("IMEX_CMD_BIND_INTERFACE_IP", "127.0.0.1"), config.control_port)
-        elif word == "-u":
-            address = next(rest, "")
-        elif word.startswith("--u="):
-            address = word.removeprefix("--u=")
-        else:
-            flags.add(word)
-    if flags == {"-q"}:
-        try:
-            print(_ask(address).get("status", "UNAVAILABLE"))  # noqa: T201
-        except OSError as error:
-            raise RefusedError(f"Failed to connect to the IMEX daemon: {error}") from None
-    elif flags == {"-N", "-j"} and config is not None:
-        print(json.dumps(_domain(config)))  # noqa: T201
-    else:
-        raise RefusedError(f"Invalid arguments: {' '.join(arguments)}")
+    match arguments:
+        case ["-c", path, "-N", "-j"]:
+            print(json.dumps(_domain(Config(path))))  # noqa: T201
+        case ["-c", path, "-q"]:
+            config = Config(path)
+            address = config.get("IMEX_CMD_BIND_INTERFACE_IP", "127.0.0.1"), config.control_port
+            _print_state(config.get("IMEX_CMD_UNIX_DOMAIN_PATH") or address)
+        case ["-q", word] if word.startswith("--u="):
+            _print_state(word.removeprefix("--u="))
+        case _:
+            raise RefusedError(f"Invalid arguments: {' '.join(arguments)}")
+
+
+def _print_state(address: str | tuple[str, int]) -> None:
+    try:
+        print(_ask(address).get("status", "UNAVAILABLE"))  # noqa: T201
+    except OSError as error:
+        raise RefusedError(f"Failed to connect to the IMEX daemon: {error}") from None
 
 
 def main() -> None:

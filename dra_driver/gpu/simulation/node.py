@@ -108,7 +108,7 @@ class SimulatedNode:
         for wanted in gpu.instances:
             profile, placement = wanted.on(gpu.board)
             instance = board.create_gpu_instance(profile.info.id, placement)
-            self._files.add_gpu_instance(gpu.minor, instance.id)
+            self._files.add_instance(gpu.minor, instance.id)
             compute = board.create_compute_instance(instance.id, COMPUTE_PROFILES[profile.info.slice_count])
-            self._files.add_compute_instance(gpu.minor, instance.id, compute.id)
+            self._files.add_instance(gpu.minor, instance.id, compute.id)
         return board.state

@@ -311,7 +311,7 @@ class SimulatedNvml(Nvml):
         position = _position(device, call)
         with self._access.changing(call, position) as board:
             created = board.create_gpu_instance(profile_id, placement)
-            self._files.add_gpu_instance(self._minor(position), created.id)
+            self._files.add_instance(self._minor(position), created.id)
         return GpuInstanceHandle(_Instance(position, created.id))
 
     def destroy_gpu_instance(self, instance: GpuInstanceHandle) -> None:
@@ -319,7 +319,7 @@ class SimulatedNvml(Nvml):
         handle = _instance(instance, call)
         with self._access.changing(call, handle.gpu) as board:
             board.destroy_gpu_instance(handle.id)
-            self._files.remove_gpu_instance(self._minor(handle.gpu), handle.id)
+            self._files.remove_instance(self._minor(handle.gpu), handle.id)
 
     def compute_instance_profile(self, instance: GpuInstanceHandle, constant: int) -> ComputeInstanceProfile:
         call = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
@@ -352,7 +352,7 @@ class SimulatedNvml(Nvml):
         handle = _instance(instance, call)
         with self._access.changing(call, handle.gpu) as board:
             created = board.create_compute_instance(handle.id, profile_id)
-            self._files.add_compute_instance(self._minor(handle.gpu), handle.id, created.id)
+            self._files.add_instance(self._minor(handle.gpu), handle.id, created.id)
         return ComputeInstanceHandle(_Compute(handle.gpu, handle.id, created.id))
 
     def destroy_compute_instance(self, instance: ComputeInstanceHandle) -> None:
@@ -360,7 +360,7 @@ class SimulatedNvml(Nvml):
         handle = _compute(instance, call)
         with self._access.changing(call, handle.gpu) as board:
             board.destroy_compute_instance(handle.instance, handle.id)
-            self._files.remove_compute_instance(self._minor(handle.gpu), handle.instance, handle.id)
+            self._files.remove_instance(self._minor(handle.gpu), handle.instance, handle.id)
 
     def mig_devices(self, device: DeviceHandle) -> tuple[DeviceHandle, ...]:
         call = "nvmlDeviceGetMigDeviceHandleByIndex"
