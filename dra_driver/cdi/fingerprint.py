@@ -40,13 +40,12 @@ def fingerprint(
 
     Leave out `hook_roots` if no hook program is searched. The file of the spec itself is not included.
     """
-    tree = _Tree(root.files)
     firmware = firmware_folders(root.sys, driver_version, kernel_release)
     return (
         driver_version,
-        [tree.folder(path) for path in (*_LIBRARIES, *firmware)],
-        [tree.file(path) for path in _files(machine)],
-        [hooks.file(path) for hooks in map(_Tree, hook_roots) for path in _HOOKS],
+        [_folder(root.files, path) for path in (*_LIBRARIES, *firmware)],
+        [_file(root.files, path) for path in _files(machine)],
+        [_file(one, path) for one in hook_roots for path in _HOOKS],
         _control_nodes(root),
     )
 
@@ -72,47 +71,21 @@ def _control_nodes(root: DriverRoot) -> list[object]:
     return found
 
 
-class _Tree:
-    """A root of which many files are read at one moment. The links of each folder are followed only once.
+def _folder(root: Root, path: str) -> tuple[str, int, int] | None:
+    """The folder at `path` without links, its inode and modification time. None if it is missing."""
+    found = _status(root, path)
+    return None if found is None else (found[0], found[1].st_ino, found[1].st_mtime_ns)
 
-    Paths are strings, without a slash for the root itself, because there are some two hundred of them.
-    """
 
-    def __init__(self, root: Root) -> None:
-        self._root = root
-        self._base = str(root.path).rstrip("/")
-        self._resolved: dict[str, str | None] = {"": ""}
+def _file(root: Root, path: str) -> tuple[str, int] | None:
+    """The file at `path` without links, its type, and who may execute it. None if there is nothing."""
+    found = _status(root, path)
+    return None if found is None else (found[0], stat.S_IFMT(found[1].st_mode) | found[1].st_mode & 0o111)
 
-    def file(self, path: str) -> tuple[str, int] | None:
-        """The file at `path` without links, its type, and who may execute it. None if there is nothing."""
-        source = self._resolve(path)
-        if source is None or (status := self._status(source)) is None:
-            return None
-        return source, stat.S_IFMT(status.st_mode) | status.st_mode & 0o111
 
-    def folder(self, path: str) -> tuple[str, int, int] | None:
-        """The folder at `path` without links, its inode and modification time. None if it is missing."""
-        source = self._resolve(path)
-        if source is None or (status := self._status(source)) is None:
-            return None
-        return source, status.st_ino, status.st_mtime_ns
-
-    def _resolve(self, path: str) -> str | None:
-        if path not in self._resolved:
-            parent, _, name = path.rpartition("/")
-            folder = self._resolve(parent)
-            self._resolved[path] = None if folder is None else self._follow(f"{folder}/{name}")
-        return self._resolved[path]
-
-    def _follow(self, path: str) -> str | None:
-        """`path` without links. The folder of `path` has no links."""
-        status = self._status(path)
-        if status is None:
-            return None
-        return self._root.resolve(path) if stat.S_ISLNK(status.st_mode) else path
-
-    def _status(self, path: str) -> os.stat_result | None:
-        try:
-            return os.lstat(self._base + path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+def _status(root: Root, path: str) -> tuple[str, os.stat_result] | None:
+    source = root.resolve(path)
+    try:
+        return None if source is None else (source, os.lstat(f"{root.path}{source}"))
+    except (FileNotFoundError, NotADirectoryError):  # removed a moment ago
+        return None

@@ -2,7 +2,6 @@
 """Descriptions of simulated nodes: what they mean, and what a mistake is answered with."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -222,10 +221,3 @@ def nodes(draw: st.DrawFn) -> NodeDescription:
 @given(nodes())
 def test_a_description_survives_being_stored(node: NodeDescription) -> None:
     assert decode_description(json.loads(json.dumps(encode_description(node)))) == node
-
-
-def test_mig_can_be_switched_on_for_some_gpus() -> None:
-    node = load_description("a30x4")
-    assert [gpu.mig for gpu in node.with_mig(range(1, 3)).gpus] == [False, True, True, False]
-    split = replace(node, gpus=tuple(replace(gpu, mig=True) for gpu in node.gpus))
-    assert split.with_mig(range(0)) == split

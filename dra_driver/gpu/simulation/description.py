@@ -123,14 +123,6 @@ class NodeDescription:
     partitions: tuple[tuple[int, ...], ...] = ()
     imex_channels: int = 0
 
-    def with_mig(self, indexes: range) -> "NodeDescription":
-        """The same node with MIG mode enabled for those GPUs in `indexes` that have MIG."""
-        gpus = (
-            replace(gpu, mig=gpu.mig or (index in indexes and bool(gpu.board.profiles)))
-            for index, gpu in enumerate(self.gpus)
-        )
-        return replace(self, gpus=tuple(gpus))
-
 
 def shipped_nodes() -> list[str]:
     """The names of the built-in example nodes. `-mig`, `-mixed` or `-vgpu` may be added to each."""
@@ -156,7 +148,11 @@ def load_description(name_or_path: str) -> NodeDescription:
             host = VgpuHostDescription(VgpuFramework.VFIO, _MOST_FUNCTIONS, mixed=True)
             return replace(node, gpus=tuple(replace(gpu, vgpu_host=host) for gpu in node.gpus))
         first = {"": len(node.gpus), "mig": 0, "mixed": len(node.gpus) // 2}[mode]
-        return node.with_mig(range(first, len(node.gpus)))
+        gpus = (
+            replace(gpu, mig=gpu.mig or (index >= first and bool(gpu.board.profiles)))
+            for index, gpu in enumerate(node.gpus)
+        )
+        return replace(node, gpus=tuple(gpus))
     path = Path(name_or_path)
     if not path.is_file():
         raise DescriptionError(
