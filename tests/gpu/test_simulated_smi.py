@@ -42,9 +42,9 @@ def node(tmp_path: Path) -> ControlledNode:
 
 
 def test_a_level_is_set_shown_and_gone_with_the_driver(node: ControlledNode) -> None:
-    assert smi(node, "compute-policy", "-i", "UUID", "-l") == (0, "GPU 0: Timeslice: Default\n")
+    assert smi(node, "compute-policy", "-i", "UUID", "--list") == (0, "GPU 0: Timeslice: Default\n")
     assert smi(node, "compute-policy", "-i", "UUID", "--set-timeslice", "2")[0] == 0
-    assert smi(node, "compute-policy", "-i", "UUID", "-l") == (0, "GPU 0: Timeslice: Medium\n")
+    assert smi(node, "compute-policy", "-i", "UUID", "--list") == (0, "GPU 0: Timeslice: Medium\n")
     assert node.nvidia_smi.level(node_uuid(node)) == 2
     assert len(node.nvidia_smi.calls()) == 3
     node.load_driver()
@@ -62,7 +62,7 @@ def test_what_the_real_one_refuses_fails_and_changes_nothing(
 def test_without_a_driver_it_fails(node: ControlledNode) -> None:
     uuid = node_uuid(node)
     node.unload_driver()
-    command = [str(node.driver_root / "usr/bin/nvidia-smi"), "compute-policy", "-i", uuid, "-l"]
+    command = [str(node.driver_root / "usr/bin/nvidia-smi"), "compute-policy", "-i", uuid, "--list"]
     assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=60).returncode == 9
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated nvidia-smi: a shell script in the driver root of a simulated node. It supports the calls of this driver.
 
-It supports `compute-policy` with the options in the help of the real program, the persistence mode (-pm, --query-gpu),
-and a few options that print something. It refuses all others. Its texts and exit codes are from
+It supports `compute-policy` and the persistence mode (-pm, --query-gpu) with the options that this driver gives, and a
+few options that print something. It refuses all others. Its texts and exit codes are from
 kubernetes-sigs/dra-driver-nvidia-gpu issue 41 (code 3 for a GPU without time-slice settings) and from nvidia-smi(1).
 The output of --list is invented, because it is not documented.
 
@@ -42,25 +42,12 @@ if [ "$1" = -i ] && { [ "$3" = -pm ] || [ "$3" = --query-gpu=persistence_mode ];
     esac
     exit 0
 fi
-[ "$1" = compute-policy ] || usage "Option $1 is not recognized. Please run 'nvidia-smi -h'."
-shift
-gpu= level= list=
-while [ $# -gt 0 ]; do
-    case $1 in
-    -i|--id) gpu=$2; shift ;;
-    --id=*) gpu=${1#*=} ;;
-    -l|--list) list=1 ;;
-    --set-timeslice) level=$2; shift ;;
-    --set-timeslice=*) level=${1#*=} ;;
-    *) usage "Invalid compute-policy option: $1" ;;
-    esac
-    shift
-done
-line=$(grep "^$gpu " "$smi/gpus") || { echo 'No devices were found'; exit 6; }
+[ "$1 $2" = 'compute-policy -i' ] || usage "Option $1 is not recognized. Please run 'nvidia-smi -h'."
+given="$# $4" level=$5
+line=$(grep "^$3 " "$smi/gpus") || { echo 'No devices were found'; exit 6; }
 set -- $line
 name() { case $1 in 0) echo Default ;; 1) echo Short ;; 2) echo Medium ;; 3) echo Long ;; esac; }
-if [ -n "$list" ]; then
-    [ -z "$level" ] || usage 'Only one of --list and --set-timeslice can be given.'
+if [ "$given" = '4 --list' ]; then
     if [ "$3" = True ]; then
         echo "GPU $2: Timeslice: $(name "$(cat "$smi/levels/$1")")"
     else
@@ -68,6 +55,7 @@ if [ -n "$list" ]; then
     fi
     exit 0
 fi
+[ "$given" = '5 --set-timeslice' ] || usage 'Invalid compute-policy options'
 case $level in [0-3]) ;; *) usage "Invalid timeslice value: $level" ;; esac
 if [ "$3" != True ]; then
     echo "Failed to set timeslice policy with value $(name "$level") for GPU $2 : Not Supported"
