@@ -8,7 +8,8 @@ There are two layers. The first is the format: `Spec` and its parts, `validate`,
 
 At start, and again whenever `fingerprint` shows that the node has changed or the file is missing:
 
-    root = DriverRoot.at(Path("/driver-root"), host_path="/run/nvidia/driver")
+    files = Root(Path("/driver-root"), host_path="/run/nvidia/driver")
+    root = DriverRoot(files, dev=Root(Path("/")))
     seen = fingerprint(root, driver_version, [root.files])
     found = common_edits(root, driver_version, find_hook_tool(root.files))
     SpecDirectory(Path("/var/run/cdi"), BASE_KIND).write(base_spec(found.edits))

@@ -90,21 +90,6 @@ class DriverRoot:
     sys: Path = Path("/sys")
     machine: Root = Root(Path("/"))
 
-    @classmethod
-    def at(cls, path: Path, host_path: str = "/") -> "DriverRoot":
-        """A driver installed at `host_path` of the host and visible here at `path`, with the kernel of this process.
-
-        Device nodes come from the same tree if it has a `/dev`, else from this process's /dev.
-        """
-        files = Root(path, host_path)
-        return cls(files, files if files.here("/dev").is_dir() else Root(Path("/")))
-
-    @classmethod
-    def of_node(cls, path: Path, host_path: str = "/") -> "DriverRoot":
-        """The whole root file system of a node, including `/proc` and `/sys`, visible here at `path`."""
-        root = Root(path, host_path)
-        return cls(root, root, root.here("/proc"), root.here("/sys"), root)
-
 
 def _parts(path: str) -> list[str]:
     """The parts of `path` in reverse order, so that `pop` returns the next one."""

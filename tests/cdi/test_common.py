@@ -20,6 +20,7 @@ from dra_driver.cdi import (
     find_hook_tool,
 )
 from dra_driver.cdi.spec import DeviceNode, validate
+from tests.support.nodes import driver_root_of
 
 from .trees import MAJORS, SONAMES, VERSION, Terminal, file, kernel, libraries, link, program
 
@@ -32,7 +33,7 @@ def root(tmp_path: Path) -> DriverRoot:
     """A driver container's root with CUDA libraries, seen by the runtime at /run/nvidia/driver."""
     libraries(tmp_path, FOLDER)
     kernel(tmp_path, MAJORS)
-    return DriverRoot.of_node(tmp_path, "/run/nvidia/driver")
+    return driver_root_of(tmp_path, "/run/nvidia/driver")
 
 
 def mounts(edits: ContainerEdits) -> dict[str, str]:
@@ -210,7 +211,7 @@ def test_a_simulated_node_that_is_a_plain_file_is_taken_and_reported(root: Drive
 
 def test_nodes_without_which_nothing_works_are_missed_aloud(tmp_path: Path) -> None:
     libraries(tmp_path, FOLDER)
-    found = common_edits(DriverRoot.of_node(tmp_path), VERSION, HOOK)
+    found = common_edits(driver_root_of(tmp_path), VERSION, HOOK)
     assert found.edits.device_nodes == ()
     assert found.warnings == (
         "/dev/nvidiactl is missing and its kernel module not loaded: no program can use a GPU",
@@ -290,7 +291,7 @@ def test_without_a_hook_program_every_name_of_a_library_is_mounted_where_any_gli
 
 def test_without_a_hook_program_the_places_follow_the_machine(tmp_path: Path) -> None:
     libraries(tmp_path, "/usr/lib64")
-    edits = common_edits(DriverRoot.of_node(tmp_path), VERSION, None, machine="aarch64").edits
+    edits = common_edits(driver_root_of(tmp_path), VERSION, None, machine="aarch64").edits
     assert mounts(edits)["/usr/lib/aarch64-linux-gnu/libcuda.so.1"] == f"/usr/lib64/libcuda.so.{VERSION}"
 
 

@@ -22,6 +22,7 @@ from dra_driver.cdi import (
 )
 from dra_driver.cdi.files import additional_gids
 from dra_driver.cdi.spec import DeviceNode, dumps, validate
+from tests.support.nodes import driver_root_of
 
 from .trees import MAJORS, Terminal, file, kernel, link
 
@@ -34,7 +35,7 @@ GPU_NODE = DeviceNode("/dev/nvidia3", type="c", major=195, minor=3, permissions=
 def root(tmp_path: Path) -> DriverRoot:
     """A node whose GPU 3 has GPU instance 1 with compute instance 0; its device nodes are not made yet."""
     kernel(tmp_path, MAJORS, {"gpu3/mig/gi1/access": 417, "gpu3/mig/gi1/ci0/access": 418})
-    return DriverRoot.of_node(tmp_path)
+    return driver_root_of(tmp_path)
 
 
 def drm(root: DriverRoot, *names: str, at: str = "/dev/null") -> None:
@@ -160,25 +161,25 @@ def test_links_by_path_are_made_by_the_hook_program(linked: DriverRoot) -> None:
 def test_a_node_that_exists_has_its_own_numbers_and_host_path(tmp_path: Path) -> None:
     kernel(tmp_path, MAJORS)
     link(tmp_path, "/dev/nvidia3", "/dev/null")
-    (node,) = gpu_edits(DriverRoot.of_node(tmp_path, "/host"), 3).edits.device_nodes
+    (node,) = gpu_edits(driver_root_of(tmp_path, "/host"), 3).edits.device_nodes
     assert node == DeviceNode("/dev/nvidia3", "/host/dev/nvidia3", "c", 1, 3, file_mode=0o666, permissions="rw")
 
 
 def test_a_simulated_gpu_node_that_is_a_plain_file_is_taken_and_reported(tmp_path: Path) -> None:
     file(tmp_path, "/dev/nvidia3")
-    found = gpu_edits(DriverRoot.of_node(tmp_path), 3)
+    found = gpu_edits(driver_root_of(tmp_path), 3)
     assert found.edits.device_nodes == (DeviceNode("/dev/nvidia3", permissions="rw"),), "the runtime has to look itself"
     assert found.warnings == (f"{tmp_path}/dev/nvidia3 is not a character device",)
 
 
 def test_a_gpu_of_an_older_driver_is_found_by_the_older_name(tmp_path: Path) -> None:
     kernel(tmp_path, {"nvidia-frontend": 195})
-    assert gpu_edits(DriverRoot.of_node(tmp_path), 3).edits.device_nodes == (GPU_NODE,)
+    assert gpu_edits(driver_root_of(tmp_path), 3).edits.device_nodes == (GPU_NODE,)
 
 
 def test_a_gpu_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DriverFilesError, match=r"dev/nvidia3 is missing and .*is the nvidia module loaded\?"):
-        gpu_edits(DriverRoot.of_node(tmp_path), 3)
+        gpu_edits(driver_root_of(tmp_path), 3)
 
 
 def test_a_mig_device_is_its_gpus_node_and_two_capabilities(root: DriverRoot) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from dra_driver.cdi import (
-    DriverRoot,
     Fingerprint,
     Root,
     SpecDirectory,
@@ -18,6 +17,7 @@ from dra_driver.cdi import (
     find_hook_tool,
     fingerprint,
 )
+from tests.support.nodes import driver_root_of
 
 from .trees import MAJORS, VERSION, Terminal, file, kernel, libraries, link, program
 
@@ -51,13 +51,13 @@ def tree(tmp_path: Path) -> Path:
 
 
 def take(tree: Path) -> Fingerprint:
-    root = DriverRoot.of_node(tree, "/host")
+    root = driver_root_of(tree, "/host")
     return fingerprint(root, VERSION, [root.files], machine="x86_64", kernel_release="6.1.0")
 
 
 def spec(tree: Path) -> object:
     """What the spec would say."""
-    root = DriverRoot.of_node(tree, "/host")
+    root = driver_root_of(tree, "/host")
     tool = find_hook_tool(root.files)
     return common_edits(root, VERSION, tool, machine="x86_64", kernel_release="6.1.0")
 
@@ -109,7 +109,7 @@ def test_what_changes_the_spec_changes_the_fingerprint(tree: Path, change: Calla
 
 
 def test_whatever_the_spec_mounts_it_shows_when_it_goes(tree: Path) -> None:
-    root = DriverRoot.of_node(tree, "/")
+    root = driver_root_of(tree, "/")
     for mount in common_edits(root, VERSION, None, machine="x86_64", kernel_release="6.1.0").edits.mounts:
         before = take(tree)
         away = root.files.here(mount.host_path)
@@ -134,7 +134,7 @@ OTHER_CHANGES: dict[str, Callable[[Path], object]] = {
     "configuration for nobody's container comes": lambda tree: file(tree, "/etc/nvidia/nothing.conf"),
     "firmware of another driver comes": lambda tree: file(tree, "/lib/firmware/nvidia/570.00.01/gsp_ga10x.bin"),
     "the spec is written": lambda tree: SpecDirectory(tree / "run/cdi", "k8s.gpu.nvidia.com/driver").write(
-        base_spec(common_edits(DriverRoot.of_node(tree), VERSION, None).edits)
+        base_spec(common_edits(driver_root_of(tree), VERSION, None).edits)
     ),
 }
 
@@ -155,7 +155,7 @@ def test_who_may_open_a_control_node_matters(tree: Path, terminal: Terminal) -> 
 
 
 def test_another_driver_version_another_fingerprint(tree: Path) -> None:
-    root = DriverRoot.of_node(tree)
+    root = driver_root_of(tree)
     assert fingerprint(root, VERSION) != fingerprint(root, "570.00.01")
 
 
@@ -169,7 +169,7 @@ def test_the_folder_that_an_administrator_set_for_firmware_counts(tree: Path) ->
 def test_hook_programs_count_only_where_they_are_searched_for(
     tree: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    root = DriverRoot.of_node(tree, "/run/nvidia/driver")
+    root = driver_root_of(tree, "/run/nvidia/driver")
     host = tmp_path_factory.mktemp("host")
     given, searched = fingerprint(root, VERSION), fingerprint(root, VERSION, [Root(host)])
     program(host, "/usr/local/nvidia/toolkit/nvidia-cdi-hook")
@@ -178,5 +178,5 @@ def test_hook_programs_count_only_where_they_are_searched_for(
 
 
 def test_a_node_without_anything_has_one_too(tmp_path: Path) -> None:
-    root = DriverRoot.of_node(tmp_path)
+    root = driver_root_of(tmp_path)
     assert fingerprint(root, VERSION, [root.files]) == fingerprint(root, VERSION, [root.files])

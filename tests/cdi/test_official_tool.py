@@ -18,7 +18,6 @@ from dra_driver.cdi import (
     BASE_DEVICE,
     BASE_KIND,
     CLAIM_KIND,
-    DriverRoot,
     HookTool,
     SpecDirectory,
     base_spec,
@@ -28,6 +27,7 @@ from dra_driver.cdi import (
     gpu_edits,
 )
 from dra_driver.cdi.spec import Spec, dumps
+from tests.support.nodes import driver_root_of
 
 from .test_validation import GOOD, REFUSED
 from .trees import MAJORS, VERSION, Terminal, kernel, libraries, link
@@ -85,7 +85,7 @@ def claimed(tmp_path: Path, terminal: Terminal) -> Path:
     """A CDI directory with the node's spec and a claim of eight GPUs, the first of which has a DRM node of a group."""
     libraries(tmp_path / "driver", "/usr/lib64")
     kernel(tmp_path / "driver", MAJORS)
-    root = DriverRoot.of_node(tmp_path / "driver", "/run/nvidia/driver")
+    root = driver_root_of(tmp_path / "driver", "/run/nvidia/driver")
     (root.sys / "bus/pci/devices" / ADDRESS / "drm/card0").mkdir(parents=True)
     link(root.dev.path, "/dev/dri/card0", terminal.path)
     gpus = {f"gpu-{minor}": gpu_edits(root, minor, "" if minor else ADDRESS).edits for minor in range(8)}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import DriverRoot, Root
+from dra_driver.cdi import Root
 
 from .trees import file, link
 
@@ -59,16 +59,3 @@ def tree(tmp_path: Path) -> Root:
 )
 def test_links_are_followed_as_a_program_in_the_tree_would(tree: Root, path: str, resolved: str | None) -> None:
     assert tree.resolve(path) == resolved
-
-
-def test_device_nodes_come_from_the_driver_root_when_it_has_any(tmp_path: Path) -> None:
-    (tmp_path / "with/dev").mkdir(parents=True)
-    (tmp_path / "without").mkdir()
-    assert DriverRoot.at(tmp_path / "with", "/run/nvidia/driver").dev == Root(tmp_path / "with", "/run/nvidia/driver")
-    assert DriverRoot.at(tmp_path / "without", "/run/nvidia/driver").dev == Root(Path("/"))
-
-
-def test_a_whole_node_has_its_own_proc_and_sys(tmp_path: Path) -> None:
-    root = DriverRoot.of_node(tmp_path, "/host")
-    assert (root.proc, root.sys) == (tmp_path / "proc", tmp_path / "sys")
-    assert root.files == root.dev == Root(tmp_path, "/host")

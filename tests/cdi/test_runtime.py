@@ -30,6 +30,7 @@ from dra_driver.cdi import (
     gpu_edits,
     mig_edits,
 )
+from tests.support.nodes import driver_root_of
 
 from .trees import MAJORS, VERSION, file, kernel, libraries, link, program
 
@@ -86,7 +87,7 @@ def root(tmp_path: Path) -> DriverRoot:
     shutil.copy(real, tree / f"usr/lib64/libcuda.so.{VERSION}")
     program(tree, "/usr/bin/nvidia-smi", "#!/bin/sh\necho simulated nvidia-smi\n")
     kernel(tree, MAJORS, {"gpu0/mig/gi1/access": 12, "gpu0/mig/gi1/ci0/access": 13})
-    return DriverRoot.of_node(tree, str(tree))
+    return driver_root_of(tree, str(tree))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dra_driver.cdi import DriverRoot, Root
+from dra_driver.cdi import Root
 from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.fabric import FabricManager
 from dra_driver.gpu.inventory import Gpu, read_inventory
@@ -33,7 +33,7 @@ from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
 from kubeletplugin.records.store import Record, Records
 from tests.support.claims import allocated_claim
 from tests.support.hardware import ControlledNode
-from tests.support.nodes import make_node, stored_instances
+from tests.support.nodes import driver_root_of, make_node, stored_instances
 from tests.support.waiting import wait_for
 
 SMALL = "gpu-4-mig-1g10gb-19-0"
@@ -151,7 +151,7 @@ class Plugin:
             fetch=api.fetch,
             records=self.records,
             specs=specs(
-                CommonSpec(self.cdi, DriverRoot.of_node(self.node.driver_root, "/")),
+                CommonSpec(self.cdi, driver_root_of(self.node.driver_root, "/")),
                 folders,
                 LimitFiles(root / "memory-limits"),
             ),

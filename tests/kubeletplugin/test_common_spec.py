@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dra_driver import AdditionalDevice
-from dra_driver.cdi import BASE_KIND, DriverRoot, HookTool, SpecDirectory
+from dra_driver.cdi import BASE_KIND, HookTool, SpecDirectory
 from dra_driver.gpu.nvml import Placement
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.containers.mps import MpsFolders
@@ -20,6 +20,7 @@ from kubeletplugin.hardware.targets import ClaimRef, MigInstanceIds, MigSlot, Pr
 from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.records.store import Record, State
 from tests.cdi.trees import MAJORS, VERSION, file, kernel, libraries, link, program
+from tests.support.nodes import driver_root_of
 
 FOLDER = "/usr/lib/x86_64-linux-gnu"
 PERSISTENCED = "/run/nvidia-persistenced/socket"
@@ -42,7 +43,7 @@ def tree(tmp_path: Path) -> Path:
 @pytest.fixture
 def spec(tree: Path, tmp_path: Path) -> CommonSpec:
     """Written for the node as it is."""
-    root = DriverRoot.of_node(tree)
+    root = driver_root_of(tree)
     made = CommonSpec(tmp_path / "cdi", root, hook_roots=[root.files])
     made.write(VERSION)
     return made
@@ -108,7 +109,7 @@ def test_a_deleted_one_is_written_again(spec: CommonSpec, again: Callable[[Commo
 
 
 def test_before_a_driver_was_found_there_is_nothing_to_keep(tree: Path, tmp_path: Path) -> None:
-    spec = CommonSpec(tmp_path / "cdi", DriverRoot.of_node(tree))
+    spec = CommonSpec(tmp_path / "cdi", driver_root_of(tree))
     spec.keep()
     spec.restore()
     assert spec.problem() is None
@@ -116,7 +117,7 @@ def test_before_a_driver_was_found_there_is_nothing_to_keep(tree: Path, tmp_path
 
 
 def test_a_hook_program_that_was_named_is_not_searched_for(tree: Path, tmp_path: Path) -> None:
-    root = DriverRoot.of_node(tree)
+    root = driver_root_of(tree)
     spec = CommonSpec(tmp_path / "cdi", root, HookTool("/opt/nvidia-ctk"), [root.files])
     spec.write(VERSION)
     before = path_of(spec).stat()

@@ -29,7 +29,7 @@ from kubeletplugin.records.store import Record, State
 from kubeletplugin.steps import FabricStep, MigModeStep, VfioStep
 from tests.cdi.trees import file
 from tests.support.kubevirt import plugin_devices
-from tests.support.nodes import board_inventory
+from tests.support.nodes import board_inventory, driver_root_of
 
 JSON = dict[str, Any]
 
@@ -106,7 +106,7 @@ def root(tmp_path: Path) -> DriverRoot:
     for number, address in enumerate(ADDRESSES):
         file(tmp_path, f"/sys/bus/pci/devices/{address}/vfio-dev/vfio{number}/dev")
         file(tmp_path, f"/dev/vfio/devices/vfio{number}")
-    return DriverRoot.of_node(tmp_path)
+    return driver_root_of(tmp_path)
 
 
 def nodes(edits: ContainerEdits) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dra_driver.cdi import DriverRoot, Root
 from dra_driver.gpu.devices import GpuDevices, describe
 from dra_driver.gpu.inventory import (
     Gpu,
@@ -55,6 +56,12 @@ def make_node(root: Path, name: str, identity: str = "node-a") -> TestNode:
     nvml = node.nvml()
     nvml.initialize()
     return TestNode(node, nvml)
+
+
+def driver_root_of(path: Path, host_path: str = "/") -> DriverRoot:
+    """The driver on a node whose whole root file system, with `/proc` and `/sys`, is visible at `path`."""
+    root = Root(path, host_path)
+    return DriverRoot(root, root, root.here("/proc"), root.here("/sys"), root)
 
 
 def stored_boards(node: ControlledNode) -> list[BoardState]:

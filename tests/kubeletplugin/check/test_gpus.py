@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import DriverRoot
 from dra_driver.gpu.inventory import Failure
 from dra_driver.gpu.nvml import MigMode, NvmlError, Return
 from dra_driver.gpu.options import Hardware
 from kubeletplugin.check.driver import GpuFacts, gpu_findings, read_gpus
 from kubeletplugin.check.finding import CheckResult, Level
 from tests.support.hardware import ControlledNode
-from tests.support.nodes import make_node
+from tests.support.nodes import driver_root_of, make_node
 
 from .support import levels, of_level
 
@@ -24,7 +23,7 @@ def hardware_of(node: ControlledNode) -> Hardware:
 
 
 def read(node: ControlledNode) -> GpuFacts:
-    return read_gpus(hardware_of(node), DriverRoot.of_node(node.driver_root))
+    return read_gpus(hardware_of(node), driver_root_of(node.driver_root))
 
 
 @pytest.fixture

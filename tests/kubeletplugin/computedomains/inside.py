@@ -8,7 +8,6 @@ from typing import Any
 
 import grpc
 
-from dra_driver.cdi import DriverRoot
 from dra_driver.computedomains import DRIVER
 from dra_driver.endpoints import new_registry
 from dra_driver.gpu.session import Session
@@ -31,7 +30,7 @@ from kubeletplugin.plans.planning import ClaimReader
 from kubeletplugin.protocol import dra_v1_pb2
 from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.hardware import ControlledNode
-from tests.support.nodes import make_node
+from tests.support.nodes import driver_root_of, make_node
 from tests.support.waiting import wait_for
 
 from .domains import HARDWARE, NAMESPACE, POOL, Left, install_imex, left
@@ -61,7 +60,7 @@ class DomainPlugin:
         self.node: ControlledNode = make_node(root / "node", hardware, POOL).node
         install_imex(self.node)
         self.events: list[tuple[str, str]] = []
-        files = DriverRoot.of_node(self.node.driver_root, "/")
+        files = driver_root_of(self.node.driver_root, "/")
         self._session = Session(self.node.nvml, files.sys)
         self.access = GpuAccess(self._session, self._ready)
         self._common = CommonSpec(self.cdi, files)
