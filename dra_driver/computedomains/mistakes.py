@@ -10,15 +10,14 @@ from . import DAEMON_PREFIX
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def mistake(config: DomainConfig, owner: str, place: str = "") -> ConfigError | None:
+def mistake(config: DomainConfig, owner: str, place: str) -> ConfigError | None:
     """What is wrong with a valid configuration in an object of the name (or generateName) `owner`. This is only a
     warning. `place` is the path of the configuration.
     """
-    field = f"{place}.domainID" if place else "domainID"
     if not _UID.fullmatch(config.domain):
         problem = f"{config.domain!r} is not the UID of an object: no node prepares a claim with it"
-        return ConfigError(field, f"{problem}. Use the claim template that the ComputeDomain names")
+        return ConfigError(f"{place}.domainID", f"{problem}. Use the claim template that the ComputeDomain names")
     if isinstance(config, ComputeDomainDaemonConfig) and not owner.startswith(f"{DAEMON_PREFIX}{config.domain}"):
-        kind = f"{place}.kind" if place else "kind"
-        return ConfigError(kind, "only the cluster controller makes claims for IMEX daemons: create a ComputeDomain")
+        problem = "only the cluster controller makes claims for IMEX daemons: create a ComputeDomain"
+        return ConfigError(f"{place}.kind", problem)
     return None

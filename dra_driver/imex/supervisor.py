@@ -33,20 +33,16 @@ _LOOK_SECONDS: Final = 5.0
 _LIVE_SECONDS: Final = 60.0
 _NAMED: Final = 3
 _LONGEST: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Times in seconds. nvidia-imex drops a SIGUSR1 within five seconds after it has processed the last one, which is
-    a moment after that was sent, so `signal_interval` is longer. `grace` is the time to end after SIGTERM. A process
-    that ends is started again after a pause, which grows unless the process ran for `stable` seconds.
-    """
-
-    signal_interval: float = 5.5
-    grace: float = 10.0
-    first_pause: float = 1.0
-    longest_pause: float = 60.0
-    stable: float = 60.0
+_SIGNAL_SECONDS: Final = 5.5
+"""The time between two SIGUSR1. nvidia-imex drops one within five seconds after it has processed the last one, which is
+a moment after that was sent.
+"""
+_GRACE_SECONDS: Final = 10.0
+"""The time to end after SIGTERM."""
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+"""A process that ends is started again after a pause, which grows unless the process ran for `_STABLE_SECONDS`."""
+_STABLE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +55,7 @@ class Setup:
     hosts: Path
     imex: str
     control: str
-    tls: Path | None = None
-    timing: Timing = Timing()
+    tls: Path | None
 
 
 class Metrics:
@@ -108,7 +103,7 @@ class Supervisor:
         self._signalled = 0.0  # the time of the last SIGUSR1, or of the start
         self._changed = False  # since then
         self._unreached: frozenset[int] = frozenset()
-        self._backoff = Backoff(setup.timing.first_pause, setup.timing.longest_pause)
+        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._certificates: object = None
         self._wake = threading.Event()
         self._stopped = False
@@ -258,7 +253,7 @@ class Supervisor:
         process = self._process
         if process is None or process.is_running():
             return
-        if time.monotonic() - self._started >= self._setup.timing.stable:
+        if time.monotonic() - self._started >= _STABLE_SECONDS:
             self._backoff.reset()
         pause = self._backoff.pause()
         self._due = time.monotonic() + pause
@@ -270,7 +265,7 @@ class Supervisor:
         process = self._process
         if process is not None:
             self._forget_process()
-            process.stop(self._setup.timing.grace)
+            process.stop(_GRACE_SECONDS)
             log.info("nvidia-imex ended")
 
     def _forget_process(self) -> None:
@@ -288,7 +283,7 @@ class Supervisor:
     @property
     def _signal_due(self) -> float:
         """The earliest time for the next signal. nvidia-imex would drop it before."""
-        return self._signalled + self._setup.timing.signal_interval
+        return self._signalled + _SIGNAL_SECONDS
 
     def _note_signal(self) -> None:
         self._signalled, self._changed, self._unreached = time.monotonic(), False, frozenset()

@@ -42,12 +42,11 @@ UP: Final = DaemonReport(True, "READY", "UP", "")
 _CRDS: Final = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions")
 _WINDOW: Final = 5.0 if REAL else 1.0
 _PROGRAM: Final = f"""
-import functools
 from dra_driver.imex import control, main, rows, supervisor
 rows._SETTLE_SECONDS = 0.2
 control._SLOW_SECONDS = 1.0
-timing = supervisor.Timing(signal_interval={_WINDOW * 1.2}, grace=2.0, first_pause=0.1, longest_pause=0.5)
-main.Setup = functools.partial(main.Setup, timing=timing)
+supervisor._SIGNAL_SECONDS, supervisor._GRACE_SECONDS = {_WINDOW * 1.2}, 2.0
+supervisor._FIRST_PAUSE, supervisor._LONGEST_PAUSE = 0.1, 0.5
 main.main()
 """
 _JOIN: Final = """
