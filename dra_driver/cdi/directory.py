@@ -23,7 +23,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..files import NotAFileError, names_in, put_file, read_file, remove_file
+from ..files import NotAFileError, put_file, read_file, remove_file
 from .spec import ContainerEdits, Device, Spec, SpecError, dumps, is_device_name, qualified_name, validate
 
 _SUFFIX = ".json"
@@ -96,7 +96,7 @@ class SpecDirectory:
     def identifiers(self) -> list[str]:
         """The sorted identifiers of the stored specs, without the spec that has no identifier."""
         prefix = f"{self._stem}_"
-        specs = (name for name in names_in(self.path) if name.startswith(prefix) and name.endswith(_SUFFIX))
+        specs = (name for name in self._names() if name.startswith(prefix) and name.endswith(_SUFFIX))
         return sorted(filter(is_device_name, (name.removeprefix(prefix).removesuffix(_SUFFIX) for name in specs)))
 
     def foreign_files(self) -> list[Path]:
@@ -106,7 +106,7 @@ class SpecDirectory:
         know neither. So a claim in such a file and in `identifiers` cannot be used until one of the files is gone.
         """
         prefixes = (f"{self._stem}_", f"{self._stem}{_YAML_SUFFIX}")
-        names = (name for name in names_in(self.path) if name.startswith(prefixes) and name.endswith(_YAML_SUFFIX))
+        names = (name for name in self._names() if name.startswith(prefixes) and name.endswith(_YAML_SUFFIX))
         return sorted(self.path / name for name in names)
 
     def remove_leftovers(self) -> int:
@@ -117,12 +117,18 @@ class SpecDirectory:
         """
         leftovers = [
             name
-            for name in names_in(self.path)
+            for name in self._names()
             if name.startswith((f".{self._stem}_", f".{self._stem}{_SUFFIX}")) and name.endswith(_TEMPORARY)
         ]
         for name in leftovers:
             remove_file(self.path / name)
         return len(leftovers)
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.path)  # noqa: PTH208 - names are all that is needed
+        except FileNotFoundError:
+            return []
 
     def _create(self, file: Path) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
