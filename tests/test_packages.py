@@ -80,7 +80,7 @@ SANDBOX = (
 )
 """The packages and modules of dra_driver/sandbox, the lowest layer first."""
 API_SERVER = (
-    *("objects", "field_errors", "names", "status", "release", "faults", "users", "schema", "kinds"),
+    *("objects", "field_errors", "names", "status", "release", "users", "schema", "kinds"),
     *("patches", "apply", "groups", "store", "listing", "catalog", "rbac", "verbs", "controllers"),
     *("discovery", "http", "server"),
 )

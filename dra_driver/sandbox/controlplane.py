@@ -20,9 +20,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
+import trustme
 import yaml
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from ..allocation import Features
 from ..allocation.features import DEFAULT_RELEASE, GATES
@@ -214,7 +213,7 @@ def real_api_server(
         "ca.crt": certificates.authority,
         "tls.crt": certificates.certificate,
         "tls.key": certificates.key,
-        "sa.key": _service_account_key(),
+        "sa.key": trustme.CA(key_type=trustme.KeyType.RSA).private_key_pem.bytes(),
         "tokens.csv": f"{token},admin,admin,system:masters\n".encode(),
     }
     for name, content in files.items():
@@ -246,7 +245,7 @@ def real_api_server(
         f"--service-account-signing-key-file={folder / 'sa.key'}",
         *flags,
     ]
-    document = kubeconfig_document(f"https://127.0.0.1:{port}", token, certificates.authority, user="admin")
+    document = kubeconfig_document(f"https://127.0.0.1:{port}", token, certificates.authority)
     write_kubeconfig(kubeconfig, document)
     with (
         _program(assets / "etcd", etcd_flags, folder, lock),
@@ -255,13 +254,6 @@ def real_api_server(
         with connected(kubeconfig) as client:
             program.wait(lambda: client.get(NAMESPACES, "default"))
         yield
-
-
-def _service_account_key() -> bytes:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
 
 
 def _free_ports(count: int) -> list[int]:

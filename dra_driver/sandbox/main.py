@@ -25,7 +25,7 @@ from ..kubeapi import ApiError
 
 EXTRA: Final = Extra(
     "sandbox",
-    ("aiohttp", "celpy", "cryptography", "kubernetes", "kubernetes_validate", "lark", "multidict", "re2"),
+    ("aiohttp", "celpy", "kubernetes", "kubernetes_validate", "lark", "multidict", "re2", "trustme"),
 )
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)

@@ -18,7 +18,6 @@ An API server, its clients and, in the first part, all nodes share one machine: 
 """
 
 import argparse
-import logging
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -33,6 +32,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
+
+from aiohttp import web
 
 from dra_driver.computedomains import DRIVER
 from dra_driver.computedomains.names import (
@@ -55,8 +56,8 @@ from dra_driver.kubeapi import (
     load_credentials,
 )
 from dra_driver.resource.codec import V1, encode_claim_spec
-from dra_driver.sandbox import apiserver
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from dra_driver.sandbox.apiserver.http.paths import target_of
 from dra_driver.sandbox.computedomains import NAMESPACE, ClusterProcesses, install
 from dra_driver.sandbox.loop import CLAIMS, DAEMON_SETS, PODS, SLICES, TEMPLATES
 from tests.support import preloaded
@@ -73,20 +74,19 @@ RETRY: Final = (0.005, 6.0)
 """The same of its daemons after a conflict, with half of it as jitter."""
 
 
-class Requests(logging.Handler):
+class Requests:
     """Counts the requests to the API servers of this process, by the agent and what it asks for."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.counted: Counter[tuple[str, str]] = Counter()
-        logger = logging.getLogger(f"{apiserver.__name__}.http.requests")
-        logger.setLevel(logging.DEBUG)
-        logger.propagate = False
-        logger.addHandler(self)
+        answer = ApiServer.answer
 
-    def emit(self, record: logging.LogRecord) -> None:
-        agent, resource = (getattr(record, name) for name in ("agent", "resource"))
-        self.counted[agent.partition("/")[0], f"{record.getMessage().split()[0]} {resource}"] += 1
+        async def counting(server: ApiServer, request: web.BaseRequest) -> web.StreamResponse:
+            target, agent = target_of(request), request.headers.get("User-Agent", "")
+            self.counted[agent.partition("/")[0], f"{target.verb} {target.resource}"] += 1
+            return await answer(server, request)
+
+        ApiServer.answer = counting  # type: ignore[assignment, method-assign]
 
 
 def cold_start(nodes: int, requests: Requests) -> tuple[float, Counter[tuple[str, str]]]:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from dra_driver.kubeapi import NODES, ApiClient, Kind
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
+from tests.support.faultyserver import FaultyServer
 from tests.support.preloaded import start
 
 from .rendering import JSON, NAMESPACE, find
@@ -144,7 +145,10 @@ def short_folder() -> Iterator[Path]:
 @contextlib.contextmanager
 def installed(objects: list[JSON], folder: Path) -> Iterator[Containers]:
     """Roles, bindings and accounts of a rendering on an API server of their own, with a node; nothing runs yet."""
-    with ApiServer(ApiServerOptions(rbac=True)) as server, connect(server.write_kubeconfig(folder / "admin")) as admin:
+    with (
+        FaultyServer(ApiServerOptions(rbac=True)) as server,
+        connect(server.write_kubeconfig(folder / "admin")) as admin,
+    ):
         spec = {"taints": [{"key": STARTUP_TAINT, "effect": "NoSchedule"}]}
         admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": spec})
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
@@ -158,7 +162,7 @@ def installed(objects: list[JSON], folder: Path) -> Iterator[Containers]:
                 meta = one["metadata"]
                 token = server.add_service_account(meta["namespace"], meta["name"], node=NODE)
                 path = folder / f"kubeconfig-{meta['name']}"
-                kubeconfigs[meta["name"]] = server.write_kubeconfig(path, token=token, user=meta["name"])
+                kubeconfigs[meta["name"]] = server.write_kubeconfig(path, token=token)
         containers = Containers(objects, admin, kubeconfigs, folder)
         try:
             yield containers

@@ -18,8 +18,9 @@ from dra_driver import DRIVER_NAME
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.resource.codec import decode_slice, encode_slice
-from dra_driver.sandbox.apiserver import Alteration, ApiServer, ApiServerOptions, RunningServer, status
+from dra_driver.sandbox.apiserver import ApiServerOptions, status
 from tests.support.apiserver import SLICES, connect
+from tests.support.faultyserver import Alteration, FaultyServer
 from tests.support.nodes import make_node
 from tests.support.publishing import QUICK, publishing
 from tests.support.waiting import wait_for
@@ -58,7 +59,7 @@ class Counted(Connection):
 class Cluster:
     """A server of the test's own with a node, an onlooker's client, and the publisher's."""
 
-    server: RunningServer
+    server: FaultyServer
     client: ApiClient
     counted: Counted
     node: str
@@ -107,7 +108,7 @@ def hardware(inventory: Inventory) -> Hardware:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with ApiServer(ApiServerOptions()) as server:
+    with FaultyServer(ApiServerOptions()) as server:
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
         credentials = load_credentials(str(kubeconfig))
         with connect(kubeconfig) as client, Counted(credentials, "controller") as counted:

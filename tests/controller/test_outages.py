@@ -18,8 +18,9 @@ from dra_driver.kubeapi import NODES, ApiClient, ApiError, Connection, load_cred
 from dra_driver.resource import ResourceSlice, TaintEffect
 from dra_driver.resource.codec import V1, decode_slice
 from dra_driver.resource.device import SliceFeatures
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import SLICES
+from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.nodes import make_node
 from tests.support.publishing import publishing
 from tests.support.waiting import wait_for
@@ -72,19 +73,19 @@ def inventory(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
 
 
 @pytest.fixture
-def server() -> Iterator[RunningServer]:
-    with ApiServer(ApiServerOptions()) as running:
+def server() -> Iterator[FaultyServer]:
+    with FaultyServer(ApiServerOptions()) as running:
         yield running
 
 
 @pytest.fixture
-def counted(server: RunningServer, tmp_path: Path) -> Iterator[Counted]:
+def counted(server: FaultyServer, tmp_path: Path) -> Iterator[Counted]:
     with Counted(load_credentials(str(server.write_kubeconfig(tmp_path / "kubeconfig"))), "controller") as connection:
         connection.requests = []
         yield connection
 
 
-def break_something(server: RunningServer, client: ApiClient, rng: random.Random) -> None:
+def break_something(server: FaultyServer, client: ApiClient, rng: random.Random) -> None:
     """One outage, of one kind or another."""
 
     def fails(**fault: object) -> Callable[[], object]:
@@ -134,7 +135,7 @@ def content(slices: Iterable[ResourceSlice]) -> list[object]:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_thirty_outages_end_with_exactly_what_the_node_has(
-    seed: int, server: RunningServer, counted: Counted, inventory: Inventory, tmp_path: Path
+    seed: int, server: FaultyServer, counted: Counted, inventory: Inventory, tmp_path: Path
 ) -> None:
     rng = random.Random(seed)
     hardware = Hardware(inventory)
@@ -168,7 +169,7 @@ def test_thirty_outages_end_with_exactly_what_the_node_has(
 
 
 def test_at_rest_there_is_one_watch_and_nothing_is_written(
-    server: RunningServer, counted: Counted, inventory: Inventory
+    server: FaultyServer, counted: Counted, inventory: Inventory
 ) -> None:
     client = ApiClient(counted)
     node = make_cluster_node(client)

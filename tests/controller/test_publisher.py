@@ -20,8 +20,9 @@ from dra_driver.kubeapi import NODES, ApiClient, Connection, load_credentials
 from dra_driver.kubeapi.features import GATES
 from dra_driver.resource import ResourceSlice
 from dra_driver.resource.device import SliceFeatures
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import SLICES, connect
+from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.nodes import make_node
 from tests.support.publishing import publishing
 from tests.support.waiting import wait_for
@@ -301,16 +302,16 @@ def test_a_node_that_registers_late_is_waited_for(client: ApiClient, hardware: H
 
 
 @pytest.fixture
-def server() -> Iterator[RunningServer]:
-    with ApiServer(ApiServerOptions()) as running:
+def server() -> Iterator[FaultyServer]:
+    with FaultyServer(ApiServerOptions()) as running:
         yield running
 
 
-def client_of(server: RunningServer, folder: Path) -> contextlib.AbstractContextManager[ApiClient]:
+def client_of(server: FaultyServer, folder: Path) -> contextlib.AbstractContextManager[ApiClient]:
     return connect(server.write_kubeconfig(folder / "kubeconfig"))
 
 
-def test_a_conflict_is_resolved_by_looking_again(server: RunningServer, tmp_path: Path, hardware: Hardware) -> None:
+def test_a_conflict_is_resolved_by_looking_again(server: FaultyServer, tmp_path: Path, hardware: Hardware) -> None:
     with client_of(server, tmp_path) as client:
         node = make_cluster_node(client)
         with publishing(client, node, hardware):
@@ -326,7 +327,7 @@ def test_a_conflict_is_resolved_by_looking_again(server: RunningServer, tmp_path
 
 @pytest.mark.parametrize("error", [429, 500, 503])
 def test_an_api_server_in_trouble_is_asked_again(
-    error: int, server: RunningServer, tmp_path: Path, hardware: Hardware
+    error: int, server: FaultyServer, tmp_path: Path, hardware: Hardware
 ) -> None:
     with client_of(server, tmp_path) as client:
         node = make_cluster_node(client)
@@ -335,7 +336,7 @@ def test_an_api_server_in_trouble_is_asked_again(
             assert len(device_names(published(client, node))) == 4 + 4 * 25
 
 
-def test_a_lost_answer_does_not_make_a_second_slice(server: RunningServer, tmp_path: Path, hardware: Hardware) -> None:
+def test_a_lost_answer_does_not_make_a_second_slice(server: FaultyServer, tmp_path: Path, hardware: Hardware) -> None:
     with client_of(server, tmp_path) as client:
         node = make_cluster_node(client)
         server.faults.add(
@@ -347,7 +348,7 @@ def test_a_lost_answer_does_not_make_a_second_slice(server: RunningServer, tmp_p
 
 
 def test_an_unplugged_api_server_is_served_when_it_is_back(
-    server: RunningServer, tmp_path: Path, hardware: Hardware
+    server: FaultyServer, tmp_path: Path, hardware: Hardware
 ) -> None:
     with client_of(server, tmp_path) as client:
         node = make_cluster_node(client)
@@ -367,7 +368,7 @@ def test_an_unplugged_api_server_is_served_when_it_is_back(
 def test_a_server_that_drops_counters_gets_no_mig_devices(tmp_path: Path, hardware: Hardware) -> None:
     """Without its counters a placement could be given to several claims at once."""
     options = ApiServerOptions(gates={"DRAPartitionableDevices": False})
-    with ApiServer(options) as server, client_of(server, tmp_path) as client:
+    with FaultyServer(options) as server, client_of(server, tmp_path) as client:
         node = make_cluster_node(client)
         with publishing(client, node, hardware):
             wait_for(
@@ -389,7 +390,7 @@ def test_a_server_is_asked_about_an_optional_feature_while_it_is_wanted(
         return frozenset((flag,)) if wanted.is_set() else frozenset()
 
     with (
-        ApiServer(ApiServerOptions(minor=37, gates={GATES[flag]: kept})) as server,
+        FaultyServer(ApiServerOptions(minor=37, gates={GATES[flag]: kept})) as server,
         client_of(server, tmp_path) as client,
         publishing(client, make_cluster_node(client), hardware, reports.append, optional),
     ):
@@ -409,7 +410,7 @@ def test_older_kubernetes_gets_slices_in_its_own_version(
     minor: int, version: str, tmp_path: Path, hardware: Hardware
 ) -> None:
     options = ApiServerOptions(minor=minor, resource_versions=(version,))
-    with ApiServer(options) as server, client_of(server, tmp_path) as client:
+    with FaultyServer(options) as server, client_of(server, tmp_path) as client:
         node = make_cluster_node(client)
         kind = replace(SLICES, api_version=f"resource.k8s.io/{version}")
         with publishing(client, node, hardware):
@@ -430,7 +431,7 @@ def test_stopping_leaves_the_slices(client: ApiClient, node: str, hardware: Hard
 def test_an_api_version_that_goes_away_is_left_for_another(tmp_path: Path, hardware: Hardware) -> None:
     """As when a cluster is upgraded past the last release that serves it."""
     usual = {"tls": False, "admin_token": "secret"}
-    old = ApiServer(ApiServerOptions(minor=33, resource_versions=("v1beta1",), **usual))  # type: ignore[arg-type]
+    old = FaultyServer(ApiServerOptions(minor=33, resource_versions=("v1beta1",), **usual))  # type: ignore[arg-type]
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(old)
         client = stack.enter_context(client_of(server, tmp_path))
@@ -440,6 +441,6 @@ def test_an_api_version_that_goes_away_is_left_for_another(tmp_path: Path, hardw
         wait_for(lambda: client.list(kind).items, "slices")
         port = int(server.url.rpartition(":")[2])
         old.stop()
-        with ApiServer(ApiServerOptions(port=port, **usual)):  # type: ignore[arg-type]
+        with FaultyServer(ApiServerOptions(port=port, **usual)):  # type: ignore[arg-type]
             make_cluster_node(client, node)
             assert published(client, node)

@@ -20,7 +20,7 @@ from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation import SimulatedNode, load_description
 from dra_driver.kubeapi import ApiClient, Kind
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.claimcontroller import ClaimController
 from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options, Periods
 from dra_driver.sandbox.loop import CLAIMS, PODS, SLICES, TEMPLATES, ControlLoop
@@ -29,6 +29,7 @@ from tests.charts.policies import DEFINITIONS
 from tests.charts.rendering import CHART, NAMESPACE, merged
 from tests.charts.workloads import NODE, Containers, short_folder
 from tests.support.apiserver import connect
+from tests.support.faultyserver import FaultyServer
 from tests.support.waiting import wait_for
 
 from .commands import ROOT
@@ -54,7 +55,7 @@ QUICK = Periods(pod_resync=2.0, unprepare_retry=2.0, claim_reconcile=2.0, wipe_d
 class Cluster:
     """An API server, and a node with a kubelet; Helm, and the containers of what it installed."""
 
-    def __init__(self, server: RunningServer, admin: ApiClient, folder: Path, kubelet: Kubelet) -> None:
+    def __init__(self, server: FaultyServer, admin: ApiClient, folder: Path, kubelet: Kubelet) -> None:
         self.server = server
         self.admin = admin
         self.folder = folder
@@ -94,9 +95,7 @@ class Cluster:
             if one["kind"] == "ServiceAccount":
                 name = one["metadata"]["name"]
                 token = self.server.add_service_account(NAMESPACE, name, node=NODE)
-                accounts[name] = self.server.write_kubeconfig(
-                    self.folder / f"kubeconfig-{name}", token=token, user=name
-                )
+                accounts[name] = self.server.write_kubeconfig(self.folder / f"kubeconfig-{name}", token=token)
         return Containers(objects, self.admin, accounts, self.folder)
 
     def on_node(self) -> list[str]:
@@ -156,7 +155,7 @@ def cluster() -> Iterator[Cluster]:
     """One in which nothing is installed."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(short_folder())
-        server = stack.enter_context(ApiServer(ApiServerOptions(rbac=True)))
+        server = stack.enter_context(FaultyServer(ApiServerOptions(rbac=True)))
         admin = stack.enter_context(connect(server.write_kubeconfig(folder / "admin")))
         admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         (folder / "cdi").mkdir()

@@ -14,7 +14,7 @@ import yaml
 
 from dra_driver.dryrun.connection import ClusterChoice, ClusterConnection
 from dra_driver.kubeapi import NODES, ApiClient, Kind, UnreachableError
-from dra_driver.sandbox.apiserver import User
+from dra_driver.sandbox.apiserver.users import User
 from tests.support.apiserver import CLAIMS, SLICES, embedded
 from tests.support.paging import Collection, paged
 
@@ -310,7 +310,7 @@ def test_missing_rights_are_one_line_with_verb_and_resource(
             "subjects": [{"apiGroup": rbac, "kind": "User", "name": "someone"}],
         }
         client.create(Kind(f"{rbac}/v1", "clusterrolebindings"), binding)
-        path = server.write_kubeconfig(tmp_path / "some", token=server.add_user(User("someone")), user="someone")
+        path = server.write_kubeconfig(tmp_path / "some", token=server.add_user(User("someone")))
         code, out, err = dryrun(wanted, "--kubeconfig", path, *([flag] if flag else []))
         assert (code, out, err.count("\n")) == (2, "", 1)
         verb = "watch" if flag else "list"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dra_driver.kubeapi import NODES, ApiClient, Kind
-from dra_driver.sandbox.apiserver import User
+from dra_driver.sandbox.apiserver.users import User
 from tests.support.apiserver import SLICES, embedded
 
 from .conftest import DryRun, Write, gpu, install_classes, slice_of
@@ -342,7 +342,7 @@ def test_rights_that_are_missing_are_named(
         binding = {"metadata": {"name": "some"}, "roleRef": role, "subjects": [subject]}
         client.create(Kind(RBAC, "clusterrolebindings"), binding)
         token = server.add_user(User("someone"))
-        config = server.write_kubeconfig(tmp_path / "someone", token=token, user="someone")
+        config = server.write_kubeconfig(tmp_path / "someone", token=token)
         wanted = write("wanted.json", several([claim(), pod("p", "9", "wanted")]))
         found, out, err = dryrun("--kubeconfig", config, wanted)
         assert (found, said in out) == (code, True), out + err

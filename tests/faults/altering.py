@@ -5,7 +5,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from dra_driver.sandbox.apiserver import Alteration, RunningServer, status
+from dra_driver.sandbox.apiserver import status
+from tests.support.faultyserver import Alteration, FaultyServer
 
 JSON = dict[str, Any]
 
@@ -57,7 +58,7 @@ CHANGES: tuple[Change, ...] = (
 class AlteringServer:
     """Puts webhooks in force, each for some of the slices. `hits` is how many writes they altered or refused."""
 
-    def __init__(self, server: RunningServer, chance: random.Random) -> None:
+    def __init__(self, server: FaultyServer, chance: random.Random) -> None:
         self._server = server
         self._chance = chance
         self._alterations: list[Alteration] = []

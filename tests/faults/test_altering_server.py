@@ -15,10 +15,10 @@ from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.kubeapi import NODES, ApiClient
 from dra_driver.resource.device import SliceFeatures
-from dra_driver.sandbox.apiserver import RunningServer
 from tests.controller.test_outages import Hardware, as_published, content
 from tests.controller.test_publisher import make_cluster_node
 from tests.support.apiserver import SLICES, embedded
+from tests.support.faultyserver import FaultyServer
 from tests.support.nodes import make_node
 from tests.support.publishing import QUICK, publishing
 from tests.support.waiting import wait_for
@@ -38,14 +38,14 @@ def inventory(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[RunningServer, ApiClient]]:
+def cluster(tmp_path: Path) -> Iterator[tuple[FaultyServer, ApiClient]]:
     with embedded(tmp_path) as (server, _, client):
         yield server, client
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_is_published_is_right_when_the_webhooks_are_gone(
-    seed: int, cluster: tuple[RunningServer, ApiClient], inventory: Inventory
+    seed: int, cluster: tuple[FaultyServer, ApiClient], inventory: Inventory
 ) -> None:
     server, client = cluster
     chance = random.Random(seed)
@@ -78,7 +78,7 @@ def test_what_is_published_is_right_when_the_webhooks_are_gone(
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_is_altered_is_not_written_again_however_often_the_publisher_is_woken(
-    seed: int, cluster: tuple[RunningServer, ApiClient], inventory: Inventory
+    seed: int, cluster: tuple[FaultyServer, ApiClient], inventory: Inventory
 ) -> None:
     server, client = cluster
     webhooks = AlteringServer(server, random.Random(seed))

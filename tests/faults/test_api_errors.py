@@ -19,13 +19,14 @@ import pytest
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.resource import ResourceClaim
 from dra_driver.resource.codec import V1
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.hardware.targets import ClaimRef
 from kubeletplugin.plans.planning import ClaimReader
 from tests.kubeletplugin.inside import ApiServer as NoServer
 from tests.kubeletplugin.inside import Plugin
 from tests.support.apiserver import connect
+from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.plugin import stored_claim
 from tests.support.waiting import wait_for
 
@@ -51,7 +52,7 @@ OF_A_STATUS = ("conflict", "internal error", "unavailable", "disconnected", "ans
 class Cluster:
     """A server of the tests' own, with its client. Faults hit its administrator: the plugin."""
 
-    server: RunningServer
+    server: FaultyServer
     kubeconfig: Path
     client: ApiClient
 
@@ -74,7 +75,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with ApiServer(ApiServerOptions(tls=False)) as server:
+    with FaultyServer(ApiServerOptions(tls=False)) as server:
         kubeconfig = server.write_kubeconfig(tmp_path_factory.mktemp("api") / "config")
         with connect(kubeconfig) as client:
             yield Cluster(server, kubeconfig, client)

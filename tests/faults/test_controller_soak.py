@@ -19,10 +19,10 @@ from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.kubeapi import NODES, ApiClient
-from dra_driver.sandbox.apiserver import RunningServer
 from tests.controller.test_outages import as_published, content
 from tests.controller.test_publisher import make_cluster_node
 from tests.support.apiserver import embedded
+from tests.support.faultyserver import FaultyServer
 from tests.support.nodes import make_node
 from tests.support.preloaded import start
 from tests.support.waiting import wait_for
@@ -41,7 +41,7 @@ HUNG = "ERROR   dra_driver.gpu.calls"
 class Life:
     """One controller's life. Operations are methods; `log` says what was done."""
 
-    def __init__(self, folder: Path, server: RunningServer, client: ApiClient, kubeconfig: Path) -> None:
+    def __init__(self, folder: Path, server: FaultyServer, client: ApiClient, kubeconfig: Path) -> None:
         self.folder, self.server, self.client = folder, server, client
         self.chance = random.Random(SEED)
         self.name = make_cluster_node(client)

@@ -21,10 +21,11 @@ from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.kubeapi import ApiClient
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS, connect
 from tests.support.damage import DAMAGES
+from tests.support.faultyserver import FaultyServer
 from tests.support.plugin import NOTHING, stored_claim
 from tests.support.waiting import wait_for
 
@@ -54,7 +55,7 @@ BY_HAND = [Place(1, start, 1) for start in range(7)]
 class Soak:
     """One node's life. Operations are methods; `log` says what was done."""
 
-    def __init__(self, plugin: DoomedPlugin, server: RunningServer, client: ApiClient, chance: random.Random) -> None:
+    def __init__(self, plugin: DoomedPlugin, server: FaultyServer, client: ApiClient, chance: random.Random) -> None:
         self.plugin, self.server, self.client, self.chance = plugin, server, client, chance
         self.log: list[str] = []
         self.outages = 0
@@ -349,12 +350,12 @@ OFTEN: list[tuple[float, Callable[[Soak], None]]] = [
 
 
 @pytest.fixture
-def server() -> Iterator[RunningServer]:
-    with ApiServer(ApiServerOptions(tls=False)) as running:
+def server() -> Iterator[FaultyServer]:
+    with FaultyServer(ApiServerOptions(tls=False)) as running:
         yield running
 
 
-def test_soak(server: RunningServer, tmp_path: Path) -> None:
+def test_soak(server: FaultyServer, tmp_path: Path) -> None:
     kubeconfig = server.write_kubeconfig(tmp_path / "config")
     with (
         connect(kubeconfig) as client,

@@ -23,8 +23,9 @@ from dra_driver.kubeapi import (
     UnreachableError,
 )
 from dra_driver.kubeapi.client import EventStream
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
+from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.scripted import End, Reply, ScriptedServer, scripted
 
 CONFIG_MAPS = Kind("v1", "configmaps", namespaced=True)
@@ -182,7 +183,7 @@ class TestLostAnswers:
 
     @contextmanager
     def losing(self, folder: Path, verb: str) -> Iterator[ApiClient]:
-        with ApiServer(ApiServerOptions()) as server, connect(server.write_kubeconfig(folder / "config")) as client:
+        with FaultyServer(ApiServerOptions()) as server, connect(server.write_kubeconfig(folder / "config")) as client:
             client.create(CONFIG_MAPS, config_map("there"), "default")
             server.faults.add(
                 RequestFault(verb=verb, resource="configmaps", disconnect=True, after_commit=True, times=1)

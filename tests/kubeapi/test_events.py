@@ -12,8 +12,9 @@ import pytest
 
 from dra_driver.kubeapi import ApiClient, Connection, Credentials
 from dra_driver.kubeapi.events import EVENTS, EventLimits, EventRecorder, ObjectReference
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
+from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.scripted import End, Reply, scripted
 from tests.support.waiting import wait_for
 
@@ -185,7 +186,7 @@ def dropped(caplog: pytest.LogCaptureFixture, message: str) -> bool:
 def embedded(folder: Path) -> Iterator[tuple[Any, ApiClient]]:
     """A server of a test's own, with its administrator's client."""
     with (
-        ApiServer(ApiServerOptions()) as server,
+        FaultyServer(ApiServerOptions()) as server,
         connect(server.write_kubeconfig(folder / "config")) as client,
     ):
         yield server, client

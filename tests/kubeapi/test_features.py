@@ -22,8 +22,9 @@ from dra_driver.resource import (
     TaintEffect,
 )
 from dra_driver.resource.device import SliceFeatures
-from dra_driver.sandbox.apiserver import Alteration, ApiServer, ApiServerOptions, status
+from dra_driver.sandbox.apiserver import ApiServerOptions, status
 from tests.support.apiserver import SLICES, connect
+from tests.support.faultyserver import Alteration, FaultyServer
 
 NONE = SliceFeatures(False, False, False, binding_conditions=False)
 
@@ -41,7 +42,7 @@ GATES_AND_FLAGS = [
 @pytest.mark.parametrize(("gate", "flag"), GATES_AND_FLAGS)
 def test_a_gate_that_is_off_is_noticed_and_no_other(gate: str, flag: str, tmp_path: Path) -> None:
     with (
-        ApiServer(ApiServerOptions(gates={gate: False})) as server,
+        FaultyServer(ApiServerOptions(gates={gate: False})) as server,
         connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
     ):
         assert probed(client) == without(SliceFeatures(), frozenset((flag,)))
@@ -51,7 +52,7 @@ def test_a_gate_that_is_off_is_noticed_and_no_other(gate: str, flag: str, tmp_pa
 @pytest.mark.parametrize(("on", "lists"), [(True, True), (False, False)])
 def test_list_attributes_are_asked_about_when_they_are_wanted(on: bool, lists: bool, tmp_path: Path) -> None:
     with (
-        ApiServer(ApiServerOptions(gates={GATES["list_attributes"]: on})) as server,
+        FaultyServer(ApiServerOptions(gates={GATES["list_attributes"]: on})) as server,
         connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
     ):
         assert probed(client, lists=True).list_attributes is lists
@@ -73,7 +74,7 @@ def test_every_kubernetes_is_taken_as_it_comes(
     minor: int, version: str, expected: SliceFeatures, tmp_path: Path
 ) -> None:
     with (
-        ApiServer(ApiServerOptions(minor=minor, resource_versions=(version,))) as server,
+        FaultyServer(ApiServerOptions(minor=minor, resource_versions=(version,))) as server,
         connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
     ):
         assert probed(client) == expected
@@ -84,7 +85,7 @@ def test_a_server_that_refuses_to_tell_keeps_what_no_answer_lacked(tmp_path: Pat
         raise status.RequestError(422, "Invalid", "a webhook denied the request")
 
     with (
-        ApiServer(ApiServerOptions()) as server,
+        FaultyServer(ApiServerOptions()) as server,
         connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
     ):
         server.faults.alter(Alteration("resourceslices", refuse))

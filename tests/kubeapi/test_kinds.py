@@ -7,8 +7,9 @@ import pytest
 
 from dra_driver.kubeapi import ApiClient, ApiError, Connection, Credentials, claims_of, newest_dialect, slices_of
 from dra_driver.resource.codec import GROUP
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
+from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.scripted import Reply, scripted
 
 ADVICE = (
@@ -33,7 +34,7 @@ ADVICE = (
 )
 def test_the_newest_that_both_know(tmp_path: Path, minor: int, served: tuple[str, ...] | None, chosen: str) -> None:
     options = ApiServerOptions(minor=minor, resource_versions=served)
-    with ApiServer(options) as server, connect(server.write_kubeconfig(tmp_path / "config")) as client:
+    with FaultyServer(options) as server, connect(server.write_kubeconfig(tmp_path / "config")) as client:
         dialect = newest_dialect(client)
         assert dialect.version == chosen
         for kind in (claims_of(dialect), slices_of(dialect)):
@@ -52,7 +53,7 @@ def test_a_server_that_lacks_it_is_told_how_to_get_it(
     tmp_path: Path, minor: int, served: tuple[str, ...] | None, found: str
 ) -> None:
     options = ApiServerOptions(minor=minor, resource_versions=served)
-    with ApiServer(options) as server, connect(server.write_kubeconfig(tmp_path / "config")) as client:
+    with FaultyServer(options) as server, connect(server.write_kubeconfig(tmp_path / "config")) as client:
         with pytest.raises(ApiError) as raised:
             newest_dialect(client)
         assert str(raised.value) == f"{found}, and {ADVICE}"
@@ -69,7 +70,7 @@ def test_a_version_of_the_future_is_not_taken() -> None:
 
 
 def test_a_server_that_is_in_trouble_is_not_taken_for_one_without_it(tmp_path: Path) -> None:
-    with ApiServer(ApiServerOptions()) as server, connect(server.write_kubeconfig(tmp_path / "config")) as client:
+    with FaultyServer(ApiServerOptions()) as server, connect(server.write_kubeconfig(tmp_path / "config")) as client:
         server.faults.add(RequestFault(error=500))
         with pytest.raises(ApiError, match="500 InternalError"):
             newest_dialect(client)

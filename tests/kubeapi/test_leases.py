@@ -13,8 +13,9 @@ import pytest
 
 from dra_driver.kubeapi import ApiClient, ConflictError
 from dra_driver.kubeapi.leases import LEASES, Candidate, Election, LeaseTiming
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
+from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.waiting import wait_for
 
 NAMESPACE = "default"
@@ -231,7 +232,7 @@ def test_one_works_and_the_other_follows_when_it_stops(client: ApiClient, name: 
 
 def test_who_cannot_renew_stops_before_another_begins(tmp_path: Path, name: str) -> None:
     with (
-        ApiServer(ApiServerOptions()) as server,
+        FaultyServer(ApiServerOptions()) as server,
         connect(server.write_kubeconfig(tmp_path / "config")) as client,
     ):
         work = Work()

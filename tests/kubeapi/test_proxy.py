@@ -27,8 +27,9 @@ from dra_driver.kubeapi import (
 )
 from dra_driver.kubeapi import kubeconfig as service_account
 from dra_driver.kubeapi.proxy import Proxy, environment_proxy, parse_proxy
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.apiserver.server import make_certificates
+from tests.support.faultyserver import FaultyServer
 from tests.support.forwarding import forward_proxy
 from tests.support.scripted import Reply, scripted
 from tests.support.waiting import wait_for
@@ -184,12 +185,12 @@ def test_who_needs_no_proxy(server: str, no_proxy: str, direct: bool) -> None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
-    with ApiServer(ApiServerOptions()) as running:
+def server() -> Iterator[FaultyServer]:
+    with FaultyServer(ApiServerOptions()) as running:
         yield running
 
 
-def with_proxy(server: RunningServer, folder: Path, url: str) -> Credentials:
+def with_proxy(server: FaultyServer, folder: Path, url: str) -> Credentials:
     """The administrator's credentials, from a kubeconfig with this proxy-url."""
     path = server.write_kubeconfig(folder / "kubeconfig")
     document = yaml.safe_load(path.read_text())
@@ -198,7 +199,7 @@ def with_proxy(server: RunningServer, folder: Path, url: str) -> Credentials:
     return load_credentials(str(path))
 
 
-def address(server: RunningServer) -> str:
+def address(server: FaultyServer) -> str:
     return server.url.partition("://")[2]
 
 
@@ -208,7 +209,7 @@ KINDS: dict[str, dict[str, Any]] = {"http": {}, "https": {"tls": True}, "socks5"
 @pytest.mark.parametrize("login", ["", "me:p@ß:/"])
 @pytest.mark.parametrize("scheme", KINDS)
 def test_requests_and_watches_go_through_the_proxy_of_the_kubeconfig(
-    server: RunningServer, tmp_path: Path, scheme: str, login: str, monkeypatch: pytest.MonkeyPatch
+    server: FaultyServer, tmp_path: Path, scheme: str, login: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "*")  # is about the environment's proxies
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
@@ -271,7 +272,7 @@ def test_the_environment_counts_in_a_pod_too(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("socks", [False, True])
 def test_a_proxy_that_refuses_is_named_without_the_password(
-    server: RunningServer, tmp_path: Path, socks: bool, caplog: pytest.LogCaptureFixture
+    server: FaultyServer, tmp_path: Path, socks: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     scheme = "socks5" if socks else "http"
@@ -288,7 +289,7 @@ def test_a_proxy_that_refuses_is_named_without_the_password(
 
 
 @pytest.mark.parametrize("scheme", KINDS)
-def test_a_proxy_that_is_not_there_is_named(server: RunningServer, tmp_path: Path, scheme: str) -> None:
+def test_a_proxy_that_is_not_there_is_named(server: FaultyServer, tmp_path: Path, scheme: str) -> None:
     with contextlib.closing(socket.socket()) as bound:  # taken and not listened on: refused
         bound.bind(("127.0.0.1", 0))
         url = f"{scheme}://127.0.0.1:{bound.getsockname()[1]}"
@@ -308,7 +309,7 @@ def test_what_socks_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(raised.value) == text + "or use an HTTP proxy"
 
 
-def test_a_command_goes_through_the_proxy_too(server: RunningServer, tmp_path: Path) -> None:
+def test_a_command_goes_through_the_proxy_too(server: FaultyServer, tmp_path: Path) -> None:
     with forward_proxy() as proxy:
         with_proxy(server, tmp_path, f"http://{proxy.address}")
         command = [sys.executable, "-m", "controller.main", "--kubeconfig", str(tmp_path / "kubeconfig")]

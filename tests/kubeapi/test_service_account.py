@@ -7,7 +7,8 @@ import pytest
 
 from dra_driver.kubeapi import ApiClient, ConfigError, Connection, Kind, load_credentials
 from dra_driver.kubeapi.kubeconfig import in_cluster
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
+from tests.support.faultyserver import FaultyServer
 
 VARIABLES = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBECONFIG")
 
@@ -51,25 +52,26 @@ def test_the_environment_of_a_pod_leads_to_its_service_account(pod: Path) -> Non
 
 
 def test_a_renewed_token_is_used_from_the_next_request_on(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ApiServer(ApiServerOptions()) as server:
+    with FaultyServer(ApiServerOptions()) as server:
         _mount(pod, server, "of-monday")
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
         with Connection(in_cluster(pod), "tests") as connection:
             client = ApiClient(connection)
             client.get(Kind("v1", "namespaces"), "default")
-            server.tokens.revoke("of-monday")
+            server.cluster.users.pop("of-monday")
             _mount(pod, server, "of-tuesday")
             client.get(Kind("v1", "namespaces"), "default")
 
 
-def _mount(folder: Path, server: RunningServer, token: str) -> None:
+def _mount(folder: Path, server: FaultyServer, token: str) -> None:
     """What kubelet does: a folder with a new name, and a link that is exchanged."""
     server.add_service_account("kube-system", "driver", token=token)
     data = folder / f"..{token}"
     data.mkdir()
     (data / "token").write_text(token)
-    (data / "ca.crt").write_bytes(server.certificate_authority or b"")
+    assert server.certificates
+    (data / "ca.crt").write_bytes(server.certificates.authority)
     link = folder / "..new"
     link.symlink_to(data.name)
     link.replace(folder / "..data")

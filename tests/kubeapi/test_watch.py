@@ -12,8 +12,9 @@ import pytest
 from dra_driver.containment import Count, nobody
 from dra_driver.kubeapi import ApiClient, Connection, Credentials, Kind, Watcher
 from dra_driver.kubeapi.client import JSON
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
+from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.scripted import End, Reply, scripted
 from tests.support.waiting import wait_for
 
@@ -78,7 +79,7 @@ def watching(client: ApiClient, field_selector: str = "metadata.namespace=defaul
 def embedded(folder: Path, **options: Any) -> Iterator[tuple[Any, ApiClient]]:
     """A server of a test's own, with its administrator's client."""
     with (
-        ApiServer(ApiServerOptions(**options)) as server,
+        FaultyServer(ApiServerOptions(**options)) as server,
         connect(server.write_kubeconfig(folder / "config")) as client,
     ):
         yield server, client

@@ -12,11 +12,11 @@ import pytest
 from dra_driver import DRIVER_NAME
 from dra_driver.kubeapi import ApiClient, Connection, Kind, load_credentials
 from dra_driver.kubeapi.events import EventRecorder
-from dra_driver.sandbox.apiserver import RequestFault, RunningServer
 from kubeletplugin.hardware.targets import ClaimRef
 from kubeletplugin.reports.devicestatus import JSON, ClaimStatusApi, DeviceKey, Outcome, condition, wanted_entries
 from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.apiserver import CLAIMS, embedded
+from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.plugin import POOL, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
@@ -263,7 +263,7 @@ class TestReports:
 class TestServers:
     """That refuse, fail, or know no such thing."""
 
-    def refused(self, server: RunningServer) -> RequestFault:
+    def refused(self, server: FaultyServer) -> RequestFault:
         return server.faults.add(RequestFault(verb="patch", resource="resourceclaims/status", error=403))
 
     def test_without_permission_it_is_said_once_and_then_quiet(
@@ -392,7 +392,7 @@ class TestPermissions:
             bound = {"roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "plugin"}, "subjects": [subject]}
             client.create(binding, {"apiVersion": role.api_version, "kind": "ClusterRoleBinding", **meta, **bound})
             token = server.add_service_account("default", "plugin", node=POOL)
-            kubeconfig = server.write_kubeconfig(tmp_path / "plugin", token=token, user="plugin")
+            kubeconfig = server.write_kubeconfig(tmp_path / "plugin", token=token)
             ref = stored(client, "gpu-0", node=POOL)
             with telling(kubeconfig, client) as told:
                 told.reports.prepared(ref)

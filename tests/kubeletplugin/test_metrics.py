@@ -16,7 +16,7 @@ from dra_driver.endpoints import new_registry
 from dra_driver.gpu.calls import Hang, HungError
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.kubeapi import ApiClient, ApiError, UnreachableError
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from kubeletplugin.claims.actions import EXPECTED_ERRORS, StoppedError
 from kubeletplugin.hardware.gpus import NoDriverError
 from kubeletplugin.hardware.targets import PrepareError
@@ -25,6 +25,7 @@ from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type
 from kubeletplugin.records.store import RecordError
 from tests.support.apiserver import connect
 from tests.support.claims import mps
+from tests.support.faultyserver import FaultyServer
 from tests.support.mps import mps_of
 from tests.support.plugin import POOL, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
@@ -166,7 +167,7 @@ class TestReadiness:
             wait_for(lambda: "cdi: " not in get(plugin, "/readyz")[1], "it to be right again")
 
     def test_an_api_server_that_never_answered_is_named(self, tmp_path: Path) -> None:
-        with ApiServer(ApiServerOptions()) as server:
+        with FaultyServer(ApiServerOptions()) as server:
             kubeconfig = server.write_kubeconfig(tmp_path / "config")
             server.faults.refuse_connections()
             with plugin_on(kubeconfig, "--http-endpoint=127.0.0.1:0") as plugin:

@@ -12,9 +12,9 @@ from dra_driver import DRIVER_NAME
 from dra_driver.gpu.nvml import Return
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.kubeapi import ApiClient
-from dra_driver.sandbox.apiserver import RequestFault as ApiFault
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import embedded
+from tests.support.faultyserver import RequestFault as ApiFault
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 

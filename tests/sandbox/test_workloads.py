@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from dra_driver.kubeapi import NODES, ApiClient, Kind, NotFoundError
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.controlplane import controllers
 from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options
 from dra_driver.sandbox.kubelet.model import RUN_SECONDS
 from dra_driver.sandbox.loop import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, ControlLoop
 from dra_driver.sandbox.workloads.owned import share
 from tests.support.apiserver import connect
+from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.waiting import wait_for
 
 JSON = dict[str, Any]
@@ -24,13 +25,13 @@ NODE_NAMES = ("node-1", "node-2")
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
-    with ApiServer(ApiServerOptions()) as running:
+def server() -> Iterator[FaultyServer]:
+    with FaultyServer(ApiServerOptions()) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def cluster(server: RunningServer) -> Iterator[ApiClient]:
+def cluster(server: FaultyServer) -> Iterator[ApiClient]:
     """A client of a server with the stand-in controllers and two nodes."""
     options = ApiServerOptions()
     with ExitStack() as stack:
@@ -181,7 +182,7 @@ def test_no_more_old_replica_sets_are_kept_than_asked_for(client: ApiClient) -> 
     wait_for(lambda: len(client.list(REPLICA_SETS, namespace="default").items) == 2, "old ReplicaSets to go")
 
 
-def test_one_workload_that_cannot_have_pods_does_not_stop_others(client: ApiClient, server: RunningServer) -> None:
+def test_one_workload_that_cannot_have_pods_does_not_stop_others(client: ApiClient, server: FaultyServer) -> None:
     meta = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "closed"}}
     client.create(Kind("v1", "namespaces"), meta)
     fault = server.faults.add(RequestFault(verb="create", resource="pods", namespace="closed", error=403))

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from dra_driver.kubeapi import ApiClient, Connection, Kind, load_credentials
 from dra_driver.resource.codec import V1
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.controlplane import real_api_server
+from tests.support.faultyserver import FaultyServer
 
 ASSETS: Final = os.environ.get("KUBEBUILDER_ASSETS", "")
 SLICES: Final = Kind(V1.api_version, "resourceslices")
@@ -25,7 +26,7 @@ def api_server(folder: Path, *, rbac: bool = False) -> Iterator[Path]:
     """A server that runs inside of the context; gives its administrator's kubeconfig. A real one always has RBAC."""
     path = folder / "kubeconfig"
     if not ASSETS:
-        with ApiServer(ApiServerOptions(rbac=rbac)) as server:
+        with FaultyServer(ApiServerOptions(rbac=rbac)) as server:
             yield server.write_kubeconfig(path)
         return
     # Without a controller manager, no namespace gets a service account, and no node loses its first taint.
@@ -35,11 +36,11 @@ def api_server(folder: Path, *, rbac: bool = False) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def embedded(folder: Path, **options: Any) -> Iterator[tuple[RunningServer, Path, ApiClient]]:
+def embedded(folder: Path, **options: Any) -> Iterator[tuple[FaultyServer, Path, ApiClient]]:
     """The embedded server with these options, for a test that does something to it; its administrator's kubeconfig and
     client.
     """
-    with ApiServer(ApiServerOptions(**options)) as server:
+    with FaultyServer(ApiServerOptions(**options)) as server:
         kubeconfig_file = server.write_kubeconfig(folder / "config")
         with connect(kubeconfig_file) as client:
             yield server, kubeconfig_file, client

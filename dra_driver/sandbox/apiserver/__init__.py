@@ -7,28 +7,12 @@ garbage collection. kubectl and the official clients work with it unchanged:
 
     with ApiServer(ApiServerOptions(minor=36)) as server:
         server.write_kubeconfig(Path("kubeconfig"))
-        server.faults.add(RequestFault(verb="patch", resource="resourceclaims", error=409, times=1))
 
 docs/sandbox-apiserver.md describes what it supports, what it leaves out, and how tests check its answers.
 """
 
-from .faults import Alteration, Faults, RequestFault
 from .release import Release, ReleaseError
 from .schema.published import SchemaError
-from .server import ApiServer, ApiServerOptions, RunningServer
-from .users import ADMIN, User, service_account
+from .server import ApiServer, ApiServerOptions
 
-__all__ = [
-    "ADMIN",
-    "Alteration",
-    "ApiServer",
-    "ApiServerOptions",
-    "Faults",
-    "Release",
-    "ReleaseError",
-    "RequestFault",
-    "RunningServer",
-    "SchemaError",
-    "User",
-    "service_account",
-]
+__all__ = ["ApiServer", "ApiServerOptions", "Release", "ReleaseError", "SchemaError"]

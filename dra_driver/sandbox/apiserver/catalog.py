@@ -7,14 +7,13 @@ Only the event loop changes this state.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from .faults import Faults
 from .kinds import Context, Served, ServedKind
-from .objects import Clock, Object, encode
+from .objects import Object, now
 from .release import Release
 from .schema import Type
 from .schema.published import PublishedSchemas
 from .store import Store
-from .users import INTERNAL, Tokens, User
+from .users import INTERNAL, User
 
 
 class Catalog:
@@ -30,22 +29,17 @@ class Catalog:
         self._own: dict[str, Served] = {}
         for kind in kinds:
             for version in kind.versions:
-                if release.serves(kind.group, version):
-                    self._add_published(kind, version)
+                node = schemas.find(kind.group, version, kind.name)
+                if node is not None and release.serves(kind.group, version):
+                    self.add(kind, version, node)
 
-    def _add_published(self, kind: ServedKind, version: str) -> None:
-        found = self.schemas.find(kind.group, version, kind.name)
-        if found is not None:
-            self.add(kind, version, found)
-
-    def add(self, kind: ServedKind, version: str, node: Type) -> Served:
+    def add(self, kind: ServedKind, version: str, node: Type) -> None:
         """Start to serve `kind` in `version`."""
-        served = Served(kind, version, node, encoded_prefix(kind, version), kind.columns)
+        served = Served(kind, version, node)
         self._served[kind.group, version, kind.plural] = served
         self._by_kind[kind.group, version, kind.name] = served
         self._own.setdefault(kind.stored_in, served)
         self.generation += 1
-        return served
 
     def withdraw(self, group: str, plural: str) -> None:
         """Stop serving the resource `plural` of `group`."""
@@ -64,10 +58,6 @@ class Catalog:
         """Return the served kind of objects with this apiVersion and kind, or None."""
         return self._by_kind.get((group, version, name))
 
-    def has_group(self, group: str) -> bool:
-        """Return whether the server serves any kind of the group."""
-        return any(key[0] == group for key in self._served)
-
     def of_collection(self, collection: str) -> Served:
         """Return the kind, in the version in which the server's own controllers handle the objects of a collection."""
         return self._own[collection]
@@ -76,14 +66,18 @@ class Catalog:
         return iter(self._served.values())
 
 
-def encoded_prefix(kind: ServedKind, version: str) -> bytes:
-    """Return the start of every encoded object of the kind in that version."""
-    api_version = f"{kind.group}/{version}" if kind.group else version
-    return encode({"kind": kind.name, "apiVersion": api_version})[:-1] + b","
-
-
 CelCheck = Callable[[str], str | None]
 """A function that returns the problem of a device selector's CEL expression, or None."""
+
+
+Admission = Callable[[str, Object], None]
+"""A function that gets the resource and the stored form of an object before it is created or updated. Like an admission
+webhook, it may change the object, or refuse it with a RequestError.
+"""
+
+
+def admit_everything(resource: str, obj: Object) -> None:
+    """Accept the object unchanged."""
 
 
 @dataclass(slots=True)
@@ -92,17 +86,16 @@ class Cluster:
 
     release: Release
     catalog: Catalog
-    clock: Clock
     rbac: bool = False
     check_cel: CelCheck | None = None
-    bookmark_interval: float = 60.0
+    admit: Admission = admit_everything
     store: Store = field(default_factory=Store)
-    tokens: Tokens = field(default_factory=Tokens)
-    faults: Faults = field(default_factory=Faults)
+    users: dict[str, User] = field(default_factory=dict)
+    """The users by their bearer tokens."""
 
     def context(self, user: User = INTERNAL) -> Context:
         """Return the context that strategies get for a request of `user`."""
-        return Context(self.release, self.clock(), user, self.object, check_cel=self.check_cel)
+        return Context(self.release, now(), user, self.object, check_cel=self.check_cel)
 
     def object(self, collection: str, key: str) -> Object | None:
         """Return a stored object, or None. Callers must not change it."""

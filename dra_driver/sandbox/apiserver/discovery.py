@@ -9,25 +9,16 @@ kinds (for `kubectl explain` and the strategic merge patches of `kubectl apply`)
 operations (which tell kubectl that the server validates fields).
 """
 
-import base64
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from .catalog import Catalog
 from .kinds import Served, ServedKind
 from .names import version_order
-from .objects import Object, encode, pick
-from .rbac import REVIEWS
+from .objects import Object
 from .schema.published import PublishedSchemas
+from .verbs.subresources import HANDLERS
 
-_SUBRESOURCE_VERBS = {
-    "binding": ["create"],
-    "eviction": ["create"],
-    "scale": ["get", "patch", "update"],
-    "status": ["get", "patch", "update"],
-    "token": ["create"],
-}
 _FOREIGN_KINDS = {
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
@@ -36,20 +27,12 @@ _FOREIGN_KINDS = {
 }
 
 
-def api_versions(address: str) -> Object:
-    """Return the document `/api`."""
-    addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
-    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
-
-
 def group_versions(catalog: Catalog) -> dict[str, list[str]]:
     """Return every named group with its versions. The preferred version comes first."""
     found: dict[str, set[str]] = {}
     for served in catalog:
         if served.kind.group:
             found.setdefault(served.kind.group, set()).add(served.version)
-    for review in REVIEWS:
-        found.setdefault(review.group, set()).add("v1")
     return {group: sorted(versions, key=version_order) for group, versions in sorted(found.items())}
 
 
@@ -59,20 +42,9 @@ def api_group(group: str, versions: Iterable[str]) -> Object:
     return {"name": group, "versions": named, "preferredVersion": named[0]}
 
 
-def api_group_list(catalog: Catalog) -> Object:
-    """Return the document `/apis`."""
-    groups = [api_group(group, versions) for group, versions in group_versions(catalog).items()]
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-
-
 def _of(catalog: Catalog, group: str, version: str) -> list[Served]:
     found = (served for served in catalog if (served.kind.group, served.version) == (group, version))
     return sorted(found, key=lambda served: served.kind.plural)
-
-
-def _storage_hash(kind: ServedKind) -> str:
-    digest = hashlib.sha256(f"{kind.group}/{kind.versions[0]}/{kind.name}".encode()).digest()
-    return base64.b64encode(digest[:8]).decode()
 
 
 def api_resource_list(catalog: Catalog, group: str, version: str) -> Object:
@@ -81,17 +53,6 @@ def api_resource_list(catalog: Catalog, group: str, version: str) -> Object:
     for served in _of(catalog, group, version):
         resources.append(_resource(served.kind))
         resources += _subresources(served.kind)
-    for review in REVIEWS:
-        if (group, version) == (review.group, "v1"):
-            resources.append(
-                {
-                    "name": review.plural,
-                    "singularName": review.kind.lower(),
-                    "namespaced": False,
-                    "kind": review.kind,
-                    "verbs": ["create"],
-                }
-            )
     name = f"{group}/{version}" if group else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": resources}
 
@@ -108,7 +69,6 @@ def _resource(kind: ServedKind) -> Object:
         resource["shortNames"] = list(kind.short)
     if kind.all_categories:
         resource["categories"] = list(kind.all_categories)
-    resource["storageVersionHash"] = _storage_hash(kind)
     return resource
 
 
@@ -119,7 +79,7 @@ def _subresources(kind: ServedKind) -> Iterator[Object]:
         if group:
             resource["group"], resource["version"] = group, version
         resource["kind"] = foreign or kind.name
-        resource["verbs"] = _SUBRESOURCE_VERBS[name]
+        resource["verbs"] = [verb for other, verb in HANDLERS if other == name] or ["get", "patch", "update"]
         yield resource
 
 
@@ -128,10 +88,6 @@ def version_info(minor: int) -> Object:
     return {
         "major": "1",
         "minor": str(minor),
-        "emulationMajor": "1",
-        "emulationMinor": str(minor),
-        "minCompatibilityMajor": "1",
-        "minCompatibilityMinor": str(minor - 1),
         "gitVersion": f"v1.{minor}.0",
         "gitCommit": "",
         "gitTreeState": "clean",
@@ -145,8 +101,6 @@ def version_info(minor: int) -> Object:
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _PREFIX: Final = "#/components/schemas/"
 _GVK: Final = "x-kubernetes-group-version-kind"
-_WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation")
-_INFO: Final = {"title": "Kubernetes", "version": "unversioned"}
 
 V2_PROTOBUF_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 """The Content-Type of OpenAPI v2 as protobuf. In Accept headers, clients have an @ before v1.0."""
@@ -158,44 +112,34 @@ for the kind.
 """
 
 
-def paths_of(catalog: Catalog) -> dict[str, tuple[str, str]]:
-    """Return the documents of OpenAPI v3: a map from the path (`apis/apps/v1`) to group and version."""
-    found = {"api/v1": ("", "v1")}
-    for group, versions in group_versions(catalog).items():
-        for version in versions:
-            found[f"apis/{group}/{version}"] = (group, version)
-    return found
+def index_document(groups: Mapping[str, Iterable[str]]) -> Object:
+    """Return the document `/openapi/v3`. `groups` has the versions of every named group."""
+    named = [f"apis/{group}/{version}" for group, versions in groups.items() for version in versions]
+    return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in ("api/v1", *named)}}
 
 
-def index_document(catalog: Catalog) -> Object:
-    """Return the document `/openapi/v3`."""
-    seed = f"{catalog.release.minor}/{catalog.generation}"
-    digest = hashlib.sha256(seed.encode()).hexdigest().upper()
-    return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"} for path in paths_of(catalog)}}
-
-
-def v3_document(catalog: Catalog, group: str, version: str) -> bytes:
+def v3_document(catalog: Catalog, group: str, version: str) -> Object:
     """Return the document `/openapi/v3/apis/GROUP/VERSION`."""
-    served = [item for item in catalog if (item.kind.group, item.version) == (group, version)]
-    definitions = _definitions(catalog, served)
-    document = {
+    served = _of(catalog, group, version)
+    definitions = _definitions(catalog.schemas, served)
+    return {
         "openapi": "3.0.0",
-        "info": _INFO,
-        "paths": {path: item for one in served for path, item in _paths(one)},
+        "info": {"title": "Kubernetes", "version": "unversioned"},
+        "paths": dict(_path(one) for one in served),
         "components": {"schemas": {name: _schema(schema) for name, schema in definitions.items()}},
     }
-    return encode(document)
 
 
-def _definitions(catalog: Catalog, served: Iterable[Served]) -> dict[str, Object]:
+def _definitions(schemas: PublishedSchemas, served: Iterable[Served]) -> dict[str, Object]:
     """Return the schemas of some kinds and everything that they refer to."""
     found: dict[str, Object] = {}
     for item in served:
-        if item.kind.custom:
-            found[_custom_name(item)] = _custom_schema(item)
-            _collect(_META, catalog.schemas, found)
-            continue
-        _collect(item.type.definition, catalog.schemas, found)
+        kind = item.kind
+        if kind.custom:
+            found[f"{'.'.join(reversed(kind.group.split('.')))}.{item.version}.{kind.name}"] = _custom_schema(item)
+            _collect(_META, schemas, found)
+        else:
+            _collect(item.type.definition, schemas, found)
     return found
 
 
@@ -219,18 +163,22 @@ def _references(value: Any) -> Iterator[str]:
             yield from _references(item)
 
 
-def _custom_name(served: Served) -> str:
-    return f"{'.'.join(reversed(served.kind.group.split('.')))}.{served.version}.{served.kind.name}"
-
-
 def _custom_schema(served: Served) -> Object:
-    gvk = {"group": served.kind.group, "kind": served.kind.name, "version": served.version}
     text, meta = {"type": "string"}, {"$ref": f"#/$defs/{_META}"}
-    return {"type": "object", "properties": {"apiVersion": text, "kind": text, "metadata": meta}, _GVK: [gvk]}
+    properties = {"apiVersion": text, "kind": text, "metadata": meta}
+    return {"type": "object", "properties": properties, _GVK: [_gvk(served)]}
+
+
+def _gvk(served: Served) -> Object:
+    return {"group": served.kind.group, "kind": served.kind.name, "version": served.version}
 
 
 def _schema(schema: Any) -> Any:
-    """Return a published schema in OpenAPI's form: without null types, with references to components."""
+    """Return a published schema in OpenAPI's form: without null types, with references to components.
+
+    The published schemas have no enumerations except the only values of `apiVersion` and `kind`, which OpenAPI does not
+    state.
+    """
     if isinstance(schema, list):
         return [_schema(item) for item in schema]
     if not isinstance(schema, dict):
@@ -245,47 +193,27 @@ def _schema(schema: Any) -> Any:
                 result.update(reference)
             else:
                 result["allOf"] = [reference]
-        elif key == "additionalProperties" and value is False:
-            continue
         elif key == "properties" and isinstance(value, dict):
             result[key] = {name: _schema(field) for name, field in value.items()}
-        elif key in ("description", "enum", "default", _GVK):
-            if key != "enum" or not _is_envelope(schema):
-                result[key] = value
-        else:
+        elif key in ("description", "default", _GVK):
+            result[key] = value
+        elif key != "enum" and (key, value) != ("additionalProperties", False):
             result[key] = _schema(value)
     return result
 
 
-def _is_envelope(schema: Object) -> bool:
-    """Return whether this is the schema of `apiVersion` or `kind`. OpenAPI does not state their only value."""
-    return len(schema.get("enum", ())) == 1 and pick(schema, "description") is not None
+def _path(served: Served) -> tuple[str, Object]:
+    """Return the URL of an object, with the only operation that kubectl reads: PATCH.
 
-
-def _paths(served: Served) -> Iterator[tuple[str, Object]]:
+    `kubectl explain` takes the kind of a resource from it, and other commands read which parameters a kind supports.
+    """
     kind = served.kind
     root = f"/apis/{kind.group}/{served.version}" if kind.group else f"/api/{served.version}"
-    base = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
-    yield base, {"get": _operation(served, "list"), "post": _operation(served, "post", _WRITE_PARAMETERS)}
-    one = {
-        "get": _operation(served, "get"),
-        "put": _operation(served, "put", _WRITE_PARAMETERS),
-        "patch": _operation(served, "patch", (*_WRITE_PARAMETERS, "force")),
-        "delete": _operation(served, "delete", ("dryRun",)),
-    }
-    yield f"{base}/{{name}}", one
-    if "status" in kind.subresources:
-        yield f"{base}/{{name}}/status", {verb: one[verb] for verb in ("get", "put", "patch")}
-
-
-def _operation(served: Served, action: str, parameters: Iterable[str] = ()) -> Object:
-    gvk = {"group": served.kind.group, "kind": served.kind.name, "version": served.version}
-    return {
-        "parameters": [
-            {"name": name, "in": "query", "schema": {"type": "boolean" if name == "force" else "string"}}
-            for name in parameters
-        ],
+    namespace = "/namespaces/{namespace}" if kind.namespaced else ""
+    types = {"dryRun": "string", "fieldManager": "string", "fieldValidation": "string", "force": "boolean"}
+    patch = {
+        "parameters": [{"name": name, "in": "query", "schema": {"type": one}} for name, one in types.items()],
         "responses": {"200": {"description": "OK"}},
-        "x-kubernetes-action": action,
-        _GVK: gvk,
+        _GVK: _gvk(served),
     }
+    return f"{root}{namespace}/{kind.plural}/{{name}}", {"patch": patch}

@@ -9,11 +9,12 @@ adds kinds at run time.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
 from . import names
 from .field_errors import FieldError
-from .objects import Object, pick
+from .objects import Object, encode, pick
 from .release import Release
 from .schema import Type
 from .users import User
@@ -80,15 +81,11 @@ class Strategy:
     """Whether an update may leave out metadata.resourceVersion."""
     returns_deleted: bool = False
     """Whether a delete answers with the object instead of a Status."""
-    orphans_dependents: bool = False
-    """Whether a delete without a propagation policy orphans the dependents."""
-    collects_garbage: bool = True
-    """Whether propagation policies put finalizers on the object."""
     begin_deletion: Callable[[Object, datetime], None] | None = None
     """Mark an object as being deleted, if a controller of the server has to clean up before."""
     held: Callable[[Object], bool] | None = None
     """Return whether a marked object must wait for that controller, besides its finalizers."""
-    grace_period: Callable[[Object, int | None], int | None] | None = None
+    grace_period: Callable[[Object, int | None], int] | None = None
     """Return the seconds of a graceful deletion, from the object and the requested seconds. None: no grace period."""
 
 
@@ -102,7 +99,6 @@ class Column:
     priority: int = 0
     """0: kubectl always shows the column. 1: kubectl shows it with `-o wide`."""
     format: str = ""
-    description: str = ""
 
 
 FieldSelectors = Mapping[str, Callable[[Object], str]]
@@ -184,18 +180,20 @@ class ServedKind:
         return (*(("all",) if self.in_all else ()), *self.categories)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Served:
     """A kind in one of its versions. A URL names it."""
 
     kind: ServedKind
     version: str
     type: Type
-    prefix: bytes = b""
-    """The start of every encoded object: `{"kind":"Pod","apiVersion":"v1",`."""
-    columns: tuple[Column, ...] = ()
 
     @property
     def api_version(self) -> str:
         """The group and version: `resource.k8s.io/v1`."""
         return f"{self.kind.group}/{self.version}" if self.kind.group else self.version
+
+    @cached_property
+    def prefix(self) -> bytes:
+        """The start of every encoded object: `{"kind":"Pod","apiVersion":"v1",`."""
+        return encode({"kind": self.kind.name, "apiVersion": self.api_version})[:-1] + b","

@@ -6,8 +6,7 @@ The grammars of selectors follow the packages labels and fields of k8s.io/apimac
 A continue token has the revision of the first page, and the key after which the list continues. Unlike in etcd, later
 pages show the objects at the time when they are read.
 
-If an object starts or stops to match a watcher's selectors, the watcher gets an ADDED or DELETED event. Bookmarks tell
-a watcher without events which revision it has reached.
+If an object starts or stops to match a watcher's selectors, the watcher gets an ADDED or DELETED event.
 """
 
 import base64
@@ -77,30 +76,22 @@ def _requirement(match: re.Match[str]) -> _LabelTest:
 FieldReaders = Mapping[str, Callable[[Object], str]]
 
 
-def field_terms(text: str) -> list[tuple[str, bool, str]]:
-    """Return the terms of a fieldSelector as (field, whether it must be equal, value). Raises SelectorError."""
-    terms = []
-    for term in filter(None, text.split(",")):
-        match = re.fullmatch(r"([^=!]*)(==|=|!=)(.*)", term, re.DOTALL)
-        if match is None:
-            raise SelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
-        terms.append((match[1], match[2] != "!=", match[3]))
-    return terms
-
-
 def field_test(text: str, readers: FieldReaders) -> Test | None:
     """Return the test of a fieldSelector, or None if it selects everything.
 
     `readers` are the fields that the kind can be selected by. Raises SelectorError for any other field.
     """
-    terms = field_terms(text)
-    for name, _, _ in terms:
-        if name not in readers:
+    checks = []
+    for term in filter(None, text.split(",")):
+        match = re.fullmatch(r"([^=!]*)(==|=|!=)(.*)", term, re.DOTALL)
+        if match is None:
+            raise SelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
+        if match[1] not in readers:
             known = ", ".join(f'"{known}"' for known in readers)
-            raise SelectorError(f'"{name}" is not a known field selector: only {known}')
-    if not terms:
+            raise SelectorError(f'"{match[1]}" is not a known field selector: only {known}')
+        checks.append((readers[match[1]], match[2] != "!=", match[3]))
+    if not checks:
         return None
-    checks = [(readers[name], equal, value) for name, equal, value in terms]
     return lambda obj: all((read(obj) == value) is equal for read, equal, value in checks)
 
 
@@ -109,8 +100,6 @@ class ListQuery:
     """The parameters of a list."""
 
     tests: tuple[Test, ...] = ()
-    name: str = ""
-    """The only name that can match (from a metadata.name selector). `tests` test it as well."""
     limit: int = 0
     token: str = ""
 
@@ -136,9 +125,6 @@ def list_page(store: Store, kind: ServedKind, namespace: str, query: ListQuery) 
         if revision < collection.floor:
             raise status.expired("The provided continue parameter is too old to display a consistent list result.")
     prefix = f"{namespace}/" if namespace else ""
-    if query.name and (namespace or not kind.namespaced):
-        only = prefix + query.name
-        keys = [only] if only in records else []
     found: list[Record] = []
     for index, key in enumerate(keys):
         if key <= after or not key.startswith(prefix):
@@ -170,11 +156,10 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One message to a watcher. `event` is None for an initial object."""
+    """One message to a watcher."""
 
     type: Change
     record: Record
-    event: Event | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +183,13 @@ class Selection:
         if not event.record.key.startswith(self.prefix):
             return None
         if not self.tests:
-            return Told(event.change, event.record, event)
+            return Told(event.change, event.record)
         before = self.wants(event.previous)
         after = event.change is not Change.DELETED and self.wants(event.record)
         if after:
-            return Told(Change.MODIFIED if before else Change.ADDED, event.record, event)
+            return Told(Change.MODIFIED if before else Change.ADDED, event.record)
         if before:
-            return Told(Change.DELETED, event.gone, event)
+            return Told(Change.DELETED, event.gone)
         return None
 
 

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Role-based access control with the stored roles and bindings, impersonation, and access reviews.
+"""Users of requests, role-based access control with the stored roles and bindings, and access reviews.
 
-Follows plugin/pkg/auth/authorizer/rbac of k8s.io/kubernetes and pkg/endpoints/filters/impersonation of
-k8s.io/apiserver. For the headers that `kubectl --as` sends, the user needs the verb `impersonate` on every part of the
-other identity. A review answers a user's question about themselves and stores nothing. The server does not check that
-users grant only permissions that they have, and it does not aggregate cluster roles.
+Follows plugin/pkg/auth/authorizer/rbac of k8s.io/kubernetes. A review answers a user's question about themselves and
+stores nothing. The server does not check that users grant only permissions that they have, and it does not aggregate
+cluster roles.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from multidict import CIMultiDictProxy
 
 from . import status
 from .catalog import Cluster
 from .groups.core import RBAC_GROUP
 from .kinds import ServedKind
-from .objects import Object, timestamp
+from .objects import Object, now, timestamp
 from .users import AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User, service_account
 
 _ROLES: Final = f"roles.{RBAC_GROUP}"
@@ -159,96 +160,45 @@ def authorizer(
     return problem
 
 
-Headers = Iterable[tuple[str, str]]
+def authenticate(cluster: Cluster, headers: CIMultiDictProxy[str]) -> User:
+    """Return the user of a request: the owner of its token, or the user that the owner impersonates.
 
-_USER: Final = "impersonate-user"
-_GROUP: Final = "impersonate-group"
-
-
-def acting_user(cluster: Cluster, user: User, headers: Headers) -> User:
-    """Return the user of a request: `user`, or the user in the headers. Raises 403 for missing permissions."""
-    sent = [(name.lower(), value) for name, value in headers if name.lower().startswith("impersonate-")]
-    if not sent:
-        return user
-    other = _named(sent)
-    for asked in _permissions(other, sent):
-        if not allowed(cluster, user, asked):
-            raise status.forbidden(asked.resource, asked.group, asked.name, refusal(user, asked))
-    return other
-
-
-def _named(sent: list[tuple[str, str]]) -> User:
-    values = dict(sent)
-    name = values.get(_USER, "")
+    For the headers that `kubectl --as` sends, the owner needs the verb `impersonate` on the other user. Raises 401 and
+    403.
+    """
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+    user = cluster.users.get(token.strip())
+    if user is None or scheme.lower() != "bearer":
+        raise status.unauthorized()
+    name = headers.get("Impersonate-User", "")
     if not name:
-        raise status.internal(f"requested {sent} without impersonating a user")
-    groups = tuple(value for key, value in sent if key == _GROUP)
-    if not groups and name.startswith(SERVICE_ACCOUNT_PREFIX):
+        return user
+    asked = Attributes("impersonate", resource="users", name=name)
+    if not allowed(cluster, user, asked):
+        raise status.forbidden("users", "", name, refusal(user, asked))
+    groups = headers.getall("Impersonate-Group", ())
+    if name.startswith(SERVICE_ACCOUNT_PREFIX) and not groups:
         namespace, _, account = name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
-        groups = service_account(namespace, account).groups
-    elif AUTHENTICATED not in groups:
-        groups = (*groups, AUTHENTICATED)
-    return User(name, groups)
+        return service_account(namespace, account)
+    return User(name, (*groups, AUTHENTICATED))
 
 
-def _permissions(other: User, sent: Headers) -> Iterator[Attributes]:
-    """Yield the permissions that the impersonator of `other` needs. Groups that the headers do not name need none."""
-    verb = "impersonate"
-    if other.name.startswith(SERVICE_ACCOUNT_PREFIX):
-        namespace, _, account = other.name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
-        yield Attributes(verb, "", "serviceaccounts", namespace=namespace, name=account)
-    else:
-        yield Attributes(verb, "", "users", name=other.name)
-    for header, value in sent:
-        if header == _GROUP:
-            yield Attributes(verb, "", "groups", name=value)
-
-
-AUTHENTICATION: Final = "authentication.k8s.io"
-AUTHORIZATION: Final = "authorization.k8s.io"
-
-
-@dataclass(frozen=True, slots=True)
-class Review:
-    """A kind that clients only create, and that the server answers without storing it."""
-
-    group: str
-    kind: str
-    plural: str
-    answer: Callable[[Cluster, User, Object], Object]
-    """Return the status of the review from the cluster, the user and the request's body."""
-
-
-def _self(cluster: Cluster, user: User, body: Object) -> Object:
+def _self(cluster: Cluster, user: User, spec: Object) -> Object:
     return {"userInfo": user.info}
 
 
-def _self_access(cluster: Cluster, user: User, body: Object) -> Object:
-    return _access(cluster, user, _spec(body))
-
-
-def _access(cluster: Cluster, user: User, spec: Object) -> Object:
-    resource: Object = spec.get("resourceAttributes") or {}
-    path: Object = spec.get("nonResourceAttributes") or {}
-    if bool(resource) == bool(path):
-        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        raise status.bad_request(text)
-    if resource:
-        asked = Attributes(
-            resource.get("verb", ""),
-            resource.get("group", ""),
-            resource.get("resource", ""),
-            resource.get("subresource", ""),
-            resource.get("namespace", ""),
-            resource.get("name", ""),
-        )
-    else:
+def _self_access(cluster: Cluster, user: User, spec: Object) -> Object:
+    if path := spec.get("nonResourceAttributes"):
         asked = Attributes(path.get("verb", ""), path=path.get("path", ""))
-    return {"allowed": True} if allowed(cluster, user, asked) else {"allowed": False, "reason": ""}
+    else:
+        of = spec.get("resourceAttributes") or {}
+        fields = ("verb", "group", "resource", "subresource", "namespace", "name")
+        asked = Attributes(*(of.get(field, "") for field in fields))
+    return {"allowed": allowed(cluster, user, asked)}
 
 
-def _self_rules(cluster: Cluster, user: User, body: Object) -> Object:
-    rules = list(rules_for(cluster, user, _spec(body).get("namespace", "")))
+def _self_rules(cluster: Cluster, user: User, spec: Object) -> Object:
+    rules = list(rules_for(cluster, user, spec.get("namespace", "")))
     if not cluster.rbac:
         rules += [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]}]
     return {
@@ -258,30 +208,20 @@ def _self_rules(cluster: Cluster, user: User, body: Object) -> Object:
     }
 
 
-def _spec(body: Object) -> Object:
-    spec: Object = body.get("spec") or {}
-    return spec
+_AUTHENTICATION: Final = "authentication.k8s.io"
+_AUTHORIZATION: Final = "authorization.k8s.io"
+Review = tuple[str, Callable[[Cluster, User, Object], Object]]
+"""The kind of a review, and the function that returns its status from the cluster, the user and the spec."""
+REVIEWS: Final[Mapping[tuple[str, str, str], Review]] = {
+    (_AUTHENTICATION, "v1", "selfsubjectreviews"): ("SelfSubjectReview", _self),
+    (_AUTHORIZATION, "v1", "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", _self_access),
+    (_AUTHORIZATION, "v1", "selfsubjectrulesreviews"): ("SelfSubjectRulesReview", _self_rules),
+}
+"""The kinds that clients only create, by group, version and plural. The server answers without storing them."""
 
 
-REVIEWS: Final = (
-    Review(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", _self),
-    Review(AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", _self_access),
-    Review(AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews", _self_rules),
-)
-
-
-def find_review(group: str, version: str, plural: str) -> Review | None:
-    """Return the review of a URL, or None."""
-    if version != "v1":
-        return None
-    return next((review for review in REVIEWS if (review.group, review.plural) == (group, plural)), None)
-
-
-def answer(cluster: Cluster, review: Review, user: User, body: Object) -> Object:
-    """Return the review with its status."""
-    meta = body.get("metadata") or {"creationTimestamp": timestamp(cluster.clock())}
-    result: Object = {"kind": review.kind, "apiVersion": f"{review.group}/v1", "metadata": meta}
-    if "spec" in body:
-        result["spec"] = body["spec"]
-    result["status"] = review.answer(cluster, user, body)
-    return result
+def answer(cluster: Cluster, user: User, body: Object, review: Review) -> Object:
+    """Return a review with its status. `body` is the decoded review."""
+    spec = body.get("spec") or {}
+    meta = {"creationTimestamp": timestamp(now())}
+    return {**body, "metadata": meta, "status": review[1](cluster, user, spec)}

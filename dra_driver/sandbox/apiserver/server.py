@@ -13,38 +13,32 @@ from a file that only this user can read.
 
 import asyncio
 import base64
-import ipaddress
 import logging
 import os
+import secrets
 import socket
 import ssl
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self
 
+import trustme
 import yaml
 from aiohttp import web
 
 from .catalog import Catalog, CelCheck, Cluster
 from .controllers import Controllers, internal_call
-from .faults import Faults
 from .groups import builtin_kinds
 from .groups.core import RBAC_GROUP
 from .http import Handler
-from .objects import Clock, Object, now
+from .objects import Object
 from .release import NEWEST, Release, release
 from .schema.published import schemas_of
-from .users import ADMIN, Tokens, User, service_account
+from .users import ADMIN
 from .verbs.write import create
-
-_LIFETIME: Final = timedelta(days=30)
-_CLOCK_SKEW: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,63 +63,10 @@ class Certificates:
 
 def make_certificates(hosts: Iterable[str]) -> Certificates:
     """Create a CA, and a certificate that it signs for `hosts` (names or addresses)."""
-    # The import is here because a server without TLS does not need the package.
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-    def name(text: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-    def usage(*, signs_certificates: bool) -> x509.KeyUsage:
-        return x509.KeyUsage(
-            digital_signature=True,
-            key_cert_sign=signs_certificates,
-            crl_sign=signs_certificates,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            encipher_only=False,
-            decipher_only=False,
-        )
-
-    def alternative(host: str) -> x509.GeneralName:
-        try:
-            return x509.IPAddress(ipaddress.ip_address(host))
-        except ValueError:
-            return x509.DNSName(host)
-
-    begin = datetime.now(UTC) - _CLOCK_SKEW
-    end = begin + _CLOCK_SKEW + _LIFETIME
-    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = name("dra-sandbox-ca")
-    identifier = x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key())
-    authority = (
-        x509.CertificateBuilder(ca_name, ca_name, ca_key.public_key(), x509.random_serial_number(), begin, end)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage(signs_certificates=True), critical=True)
-        .add_extension(identifier, critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    certificate = (
-        x509.CertificateBuilder(
-            ca_name, name("dra-sandbox-apiserver"), key.public_key(), x509.random_serial_number(), begin, end
-        )
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([alternative(host) for host in hosts]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    return Certificates(
-        authority.public_bytes(pem),
-        certificate.public_bytes(pem),
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )
+    authority = trustme.CA()
+    issued = authority.issue_cert(*hosts)
+    (certificate,) = issued.cert_chain_pems
+    return Certificates(authority.cert_pem.bytes(), certificate.bytes(), issued.private_key_pem.bytes())
 
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -159,8 +100,7 @@ _LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 
 
 def _create(cluster: Cluster, group: str, plural: str, obj: Object) -> None:
-    catalog: Catalog = cluster.catalog
-    served = catalog.find(group, "v1", plural)
+    served = cluster.catalog.find(group, "v1", plural)
     assert served is not None, f"{plural} are built in"
     call = internal_call(served, "", "")
     served.kind.strategy.default(obj, cluster.context())
@@ -168,11 +108,10 @@ def _create(cluster: Cluster, group: str, plural: str, obj: Object) -> None:
 
 
 _NAME: Final = "dra-sandbox"
+_USER: Final = "admin"
 
 
-def kubeconfig(
-    url: str, token: str, authority: bytes | None, *, user: str, namespace: str = "default"
-) -> dict[str, Any]:
+def kubeconfig(url: str, token: str, authority: bytes | None) -> dict[str, Any]:
     """Return a kubeconfig. `authority` is the CA certificate in PEM, or None without TLS."""
     cluster: dict[str, Any] = {"server": url}
     if authority is not None:
@@ -181,27 +120,23 @@ def kubeconfig(
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": _NAME, "cluster": cluster}],
-        "users": [{"name": user, "user": {"token": token}}],
-        "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": user, "namespace": namespace}}],
+        "users": [{"name": _USER, "user": {"token": token}}],
+        "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": _USER, "namespace": "default"}}],
         "current-context": _NAME,
     }
 
 
 def write_kubeconfig(path: Path, document: dict[str, Any]) -> Path:
     """Write a kubeconfig that only this user can read. It replaces an existing file."""
-    text = yaml.safe_dump(document, sort_keys=False)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    beside.replace(path)
-    return path
+    beside.touch(mode=0o600)
+    beside.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    return beside.replace(path)
 
 
 _log = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
 _STOP_SECONDS: Final = 5.0
 _HOST: Final = "127.0.0.1"
 _NAMES: Final = (_HOST, "::1", "localhost", "kubernetes", "kubernetes.default.svc")
@@ -227,192 +162,82 @@ class ApiServerOptions:
     """Empty: a random token."""
     check_cel: CelCheck | None = None
     """Return the problem of a device selector's CEL expression, or None. None: expressions are not checked."""
-    bookmark_interval: float = 60.0
-    """Seconds between the bookmarks of a watch without events."""
-    clock: Clock = now
 
     def release(self) -> Release:
         """Return the release with its gates. Raises ReleaseError."""
         return release(self.minor, self.gates, self.resource_versions)
 
 
-class RunningServer:
-    """A server that accepts requests. Its methods may be called from any thread."""
+class ApiServer:
+    """A server, which a background thread runs from `start` to `stop`. The context manager calls both."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        options: ApiServerOptions,
-        port: int,
-        certificates: Certificates | None,
-        admin_token: str,
-    ) -> None:
-        self._cluster = cluster
-        self._loop = asyncio.get_running_loop()
-        self._certificates = certificates
-        self.admin_token = admin_token
-        self.port = port
+    loop: asyncio.AbstractEventLoop
+    """The event loop of the thread. Only this loop may use `cluster` after the start."""
+
+    def __init__(self, options: ApiServerOptions | None = None) -> None:
+        """Raises ReleaseError and SchemaError."""
+        self._options = options = options or ApiServerOptions()
+        chosen = options.release()
+        catalog = Catalog(chosen, schemas_of(chosen.minor), builtin_kinds(chosen))
+        self.cluster = Cluster(chosen, catalog, rbac=options.rbac, check_cel=options.check_cel)
+        self.certificates = make_certificates(_NAMES) if options.tls else None
+        self.admin_token = options.admin_token or secrets.token_urlsafe(32)
+        self.cluster.users[self.admin_token] = ADMIN
+        self.port = options.port
+        self._handler = Handler(self.cluster, Controllers(self.cluster).settle)
+        self._thread: threading.Thread | None = None
+        self._stopping = asyncio.Event()
+        bootstrap(self.cluster)
 
     @property
     def url(self) -> str:
         """The URL: `https://127.0.0.1:PORT`."""
-        return f"{'https' if self._certificates else 'http'}://{_HOST}:{self.port}"
+        return f"{'https' if self.certificates else 'http'}://{_HOST}:{self.port}"
 
-    @property
-    def certificate_authority(self) -> bytes | None:
-        """The CA certificate in PEM that clients must trust. None without TLS."""
-        return self._certificates.authority if self._certificates else None
-
-    @property
-    def faults(self) -> Faults:
-        """The faults that tests inject."""
-        return self._cluster.faults
-
-    @property
-    def tokens(self) -> Tokens:
-        """The bearer tokens that the server accepts."""
-        return self._cluster.tokens
-
-    def add_user(self, user: User, token: str = "") -> str:
-        """Accept a token for `user` and return it. The default is a random token."""
-        if token:
-            self.tokens.add(token, user)
-            return token
-        return self.tokens.issue(user)
-
-    def add_service_account(self, namespace: str, name: str, *, node: str = "", token: str = "") -> str:
-        """Return a token of a service account, bound to a pod on `node`. The ServiceAccount need not exist."""
-        return self.add_user(service_account(namespace, name, node=node), token)
-
-    def write_kubeconfig(self, path: Path, *, token: str = "", user: str = "admin", namespace: str = "default") -> Path:
+    def write_kubeconfig(self, path: Path, *, token: str = "") -> Path:
         """Write a kubeconfig (mode 0600) for the admin, or for the owner of `token`."""
-        document = kubeconfig(
-            self.url, token or self.admin_token, self.certificate_authority, user=user, namespace=namespace
+        authority = self.certificates.authority if self.certificates else None
+        return write_kubeconfig(path, kubeconfig(self.url, token or self.admin_token, authority))
+
+    def start(self) -> Self:
+        """Start the server, which then accepts requests. Raises OSError if the port is taken."""
+        context = self.certificates.server_context() if self.certificates else None
+        listener = socket.create_server((_HOST, self.port), backlog=512)
+        self.port = listener.getsockname()[1]
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(listener, context), name="dra-sandbox-apiserver", daemon=True
         )
-        return write_kubeconfig(path, document)
-
-    def drop_watches(self, collection: str = "") -> None:
-        """End the watches of a collection (`pods`, `resourceslices.resource.k8s.io`) or of all. Clients reconnect."""
-
-        def drop(cluster: Cluster) -> None:
-            for name in [collection] if collection else cluster.store.names():
-                for watcher in cluster.store.collection(name).watchers:
-                    watcher.end()
-
-        self.call(drop)
-
-    def compact(self) -> None:
-        """Discard the history. Watches and lists that need it get 410 Gone."""
-        self.call(lambda cluster: cluster.store.compact())
-
-    def resource_version(self) -> int:
-        """Return the current revision of the store."""
-        return self.call(lambda cluster: cluster.store.revision)
-
-    def call(self, function: Callable[[Cluster], _T]) -> _T:
-        """Run `function` on the server's event loop and return its result. Must not be called on this loop."""
-
-        async def run() -> _T:
-            return function(self._cluster)
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
-
-
-@asynccontextmanager
-async def _serving(options: ApiServerOptions) -> AsyncIterator[RunningServer]:
-    """Run a server on the current event loop until the context is left.
-
-    Raises ReleaseError, SchemaError, or OSError if the port is taken.
-    """
-    chosen = options.release()
-    catalog = Catalog(chosen, schemas_of(chosen.minor), builtin_kinds(chosen))
-    cluster = Cluster(
-        chosen,
-        catalog,
-        options.clock,
-        rbac=options.rbac,
-        check_cel=options.check_cel,
-        bookmark_interval=options.bookmark_interval,
-    )
-    listener = socket.create_server((_HOST, options.port), backlog=512)
-    try:
-        port = listener.getsockname()[1]
-        certificates = make_certificates(_NAMES) if options.tls else None
-        controllers = Controllers(cluster)
-        bootstrap(cluster)
-        handler = Handler(cluster, f"{_HOST}:{port}")
-        handler.settle = controllers.settle
-        token = options.admin_token or cluster.tokens.issue(ADMIN)
-        cluster.tokens.add(token, ADMIN)
-        runner = web.ServerRunner(web.Server(handler, access_log=None, handler_cancellation=True), shutdown_timeout=0.5)
-        await runner.setup()
-        context: ssl.SSLContext | None = certificates.server_context() if certificates else None
-        await web.SockSite(runner, listener, ssl_context=context).start()
-    except BaseException:
-        listener.close()
-        raise
-    try:
-        running = RunningServer(cluster, options, port, certificates, token)
-        _log.info("Kubernetes 1.%d API at %s", chosen.minor, running.url)
-        yield running
-    finally:
-        for name in cluster.store.names():
-            for watcher in cluster.store.collection(name).watchers:
-                watcher.end()
-        await runner.cleanup()
-
-
-class ApiServer:
-    """A server in a background thread, from `start` to `stop`. As a context manager, it returns the `RunningServer`."""
-
-    def __init__(self, options: ApiServerOptions | None = None) -> None:
-        self._options = options or ApiServerOptions()
-        self._thread: threading.Thread | None = None
-        self._started = threading.Event()
-        self._stopping: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._running: RunningServer | None = None
-        self._error: BaseException | None = None
-
-    def start(self) -> RunningServer:
-        """Start the server. Raises ReleaseError, SchemaError, or OSError if the port is taken."""
-        self._thread = threading.Thread(target=self._run, name="dra-sandbox-apiserver", daemon=True)
         self._thread.start()
-        self._started.wait()
-        if self._running is None:
-            self._thread.join()
-            assert self._error is not None, "a server that did not start says why"
-            raise self._error
-        return self._running
+        _log.info("Kubernetes 1.%d API at %s", self.cluster.release.minor, self.url)
+        return self
 
     def stop(self) -> None:
         """Stop the server and close all connections. Does nothing if the server is not running."""
-        if self._thread is None or self._loop is None or self._stopping is None:
-            return
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(_STOP_SECONDS)
-        self._thread = None
+        if self._thread is not None:
+            self.loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(_STOP_SECONDS)
+            self._thread = None
 
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._started.set()
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Return the answer to a request. A subclass can make requests fail."""
+        return await self._handler(request)
 
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        async with _serving(self._options) as running:
-            self._running = running
-            self._started.set()
-            await self._stopping.wait()
+    def _run(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.run(self._serve(listener, context))
 
-    def __enter__(self) -> RunningServer:
+    async def _serve(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
+        server = web.Server(self.answer, access_log=None, handler_cancellation=True)
+        runner = web.ServerRunner(server, shutdown_timeout=0.5)
+        await runner.setup()
+        await web.SockSite(runner, listener, ssl_context=context).start()
+        await self._stopping.wait()
+        self.cluster.store.end_watches()
+        await runner.cleanup()
+
+    def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()

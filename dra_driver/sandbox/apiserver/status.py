@@ -108,11 +108,6 @@ def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> R
     return RequestError(422, "Invalid", text, {**_about(name, group, kind), "causes": _causes(unique)})
 
 
-def invalid_options(kind: str, errors: Sequence[FieldError]) -> RequestError:
-    """Return 422: the query parameters or the options break rules."""
-    return invalid(kind, "meta.k8s.io", "", errors)
-
-
 def unprocessable() -> RequestError:
     """Return 422: the JSON patch cannot be applied to this object."""
     return RequestError(422, "Invalid", "the server rejected our request due to an error in our request", {})
@@ -140,12 +135,6 @@ def method_not_allowed() -> RequestError:
     return RequestError(405, "MethodNotAllowed", text, {})
 
 
-def not_acceptable(accepted: Iterable[str]) -> RequestError:
-    """Return 406: the server cannot produce any representation that the client accepts."""
-    text = f"only the following media types are accepted: {', '.join(accepted)}"
-    return RequestError(406, "NotAcceptable", text)
-
-
 def unsupported_media_type(accepted: Iterable[str]) -> RequestError:
     """Return 415: the server cannot read the format of the body."""
     text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
@@ -155,12 +144,6 @@ def unsupported_media_type(accepted: Iterable[str]) -> RequestError:
 def expired(message: str) -> RequestError:
     """Return 410: the history that the request needs has been compacted."""
     return RequestError(410, "Expired", message)
-
-
-def too_many_requests(seconds: int, message: str = "the server has received too many requests") -> RequestError:
-    """Return 429: the client has to retry later."""
-    text = f"{message} and has asked us to try again later"
-    return RequestError(429, "TooManyRequests", text, {"retryAfterSeconds": seconds})
 
 
 def internal(message: str, *, plain: bool = False) -> RequestError:

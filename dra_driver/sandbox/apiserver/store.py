@@ -2,14 +2,15 @@
 """The stored objects, their revisions, and the recent history of every collection.
 
 The store keeps etcd's contract: one counter of revisions for all objects, which every write increments, and a history
-until it is compacted. All code runs on the server's event loop, so no reader sees a partial write. A stored object is
-never changed, and its encoded JSON is kept with it. Therefore a read is a look-up, and a watch event is encoded once
-for all watchers.
+of each collection. All code runs on the server's event loop, so no reader sees a partial write. A stored object is
+never changed, and its encoded JSON is kept with it. Therefore a read is a look-up, and an object is encoded once for
+all watchers.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -18,8 +19,6 @@ from .objects import Object, encode
 
 HISTORY: Final = 10_000
 """The number of events that a collection keeps. A watch that needs older events gets 410 Gone."""
-BACKLOG: Final = 10_000
-"""The number of events that a watcher may fall behind before the server ends its watch."""
 
 
 class Change(StrEnum):
@@ -60,27 +59,19 @@ class Record:
         return namespace
 
 
+@dataclass(frozen=True, slots=True)
 class Event:
     """A change of one object. `record` is the new state, or the last state of a deleted object."""
 
-    __slots__ = ("_gone", "change", "frames", "previous", "record", "revision")
-
-    def __init__(self, change: Change, record: Record, previous: Record | None, revision: int) -> None:
-        self.change = change
-        self.record = record
-        self.previous = previous
-        self.revision = revision
-        self.frames: dict[tuple[str, bytes], bytes] = {}
-        """The encoded watch frames, by type and version."""
-        self._gone: Record | None = None
+    change: Change
+    record: Record
+    previous: Record | None
 
     @property
     def gone(self) -> Record:
         """The previous state at this revision. Watchers whose selectors the object no longer matches get it."""
-        if self._gone is None:
-            assert self.previous is not None, "an added object has not left anything"
-            self._gone = _stamped(self.previous.key, self.previous.object, self.revision)
-        return self._gone
+        assert self.previous is not None, "an added object has not left anything"
+        return _stamped(self.previous.key, self.previous.object, self.record.revision)
 
 
 class Watcher:
@@ -95,12 +86,9 @@ class Watcher:
         """True after the server has ended the watch."""
 
     def offer(self, event: Event) -> None:
-        """Add an event. If too many events are pending, end the watch."""
-        if len(self.pending) >= BACKLOG:
-            self.end()
-        else:
-            self.pending.append(event)
-            self.wake.set()
+        """Add an event."""
+        self.pending.append(event)
+        self.wake.set()
 
     def end(self) -> None:
         """End the watch without an error, like a closed connection."""
@@ -136,7 +124,7 @@ class Collection:
                 self._sorted = None
             self.records[key] = event.record
         if len(self.history) >= HISTORY:
-            self.floor = self.history.popleft().revision
+            self.floor = self.history.popleft().record.revision
         self.history.append(event)
         for watcher in self.watchers:
             watcher.offer(event)
@@ -145,7 +133,7 @@ class Collection:
         """Return the events after `revision`, oldest first."""
         found = []
         for event in reversed(self.history):
-            if event.revision <= revision:
+            if event.record.revision <= revision:
                 break
             found.append(event)
         return reversed(found)
@@ -181,7 +169,7 @@ class Store:
         obj["metadata"]["resourceVersion"] = str(self.revision)
         record = Record(key, obj, self.revision)
         change = Change.ADDED if previous is None else Change.MODIFIED
-        self._publish(collection, Event(change, record, previous, self.revision))
+        self._publish(collection, Event(change, record, previous))
         return record
 
     def delete(self, collection: str, key: str, last: Object | None = None) -> Record:
@@ -189,7 +177,7 @@ class Store:
         previous = self.collection(collection).records[key]
         self.revision += 1
         record = _stamped(key, last or previous.object, self.revision)
-        self._publish(collection, Event(Change.DELETED, record, previous, self.revision))
+        self._publish(collection, Event(Change.DELETED, record, previous))
         return record
 
     def _publish(self, collection: str, event: Event) -> None:
@@ -199,16 +187,14 @@ class Store:
 
     def drop(self, collection: str) -> None:
         """Remove a collection and end its watches."""
-        gone = self._collections.pop(collection, None)
-        if gone is not None:
-            for watcher in gone.watchers:
-                watcher.end()
+        self.end_watches(collection)
+        del self._collections[collection]
 
-    def compact(self) -> None:
-        """Discard the history of all collections, as etcd does every few minutes."""
-        for collection in self._collections.values():
-            collection.history.clear()
-            collection.floor = self.revision
+    def end_watches(self, collection: str = "") -> None:
+        """End the watches of a collection, or of all. Clients reconnect."""
+        for name in [collection] if collection else self._collections:
+            for watcher in self.collection(name).watchers:
+                watcher.end()
 
 
 def _stamped(key: str, obj: Object, revision: int) -> Record:

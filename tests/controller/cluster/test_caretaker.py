@@ -17,9 +17,10 @@ from dra_driver.kubeapi import NODES, ApiClient, Connection, Kind, NotFoundError
 from dra_driver.kubeapi.client import Page
 from dra_driver.kubeapi.events import EVENTS, EventRecorder
 from dra_driver.resource.codec import V1
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support import loops
 from tests.support.apiserver import CLAIMS, SLICES, api_server, connect
+from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.waiting import wait_for
 
 JSON = dict[str, Any]
@@ -236,7 +237,7 @@ def test_a_claim_on_a_node_that_is_gone_is_told_of_once_and_left_as_it_is(client
 
 def test_an_api_server_that_fails_for_a_while_is_waited_for(tmp_path: Path) -> None:
     with (
-        ApiServer(ApiServerOptions()) as server,
+        FaultyServer(ApiServerOptions()) as server,
         connect(server.write_kubeconfig(tmp_path / "config")) as client,
     ):
         discovery = server.faults.add(RequestFault(verb="list", error=500, times=3))
@@ -250,7 +251,7 @@ def test_an_api_server_that_fails_for_a_while_is_waited_for(tmp_path: Path) -> N
 
 def test_at_rest_nothing_is_asked(tmp_path: Path) -> None:
     with (
-        ApiServer(ApiServerOptions()) as server,
+        FaultyServer(ApiServerOptions()) as server,
         connect(server.write_kubeconfig(tmp_path / "config")) as client,
     ):
         node, uid = make_node(client)

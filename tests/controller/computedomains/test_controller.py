@@ -23,8 +23,8 @@ from dra_driver.computedomains.objects import DaemonReport
 from dra_driver.imex.main import imex_daemon
 from dra_driver.kubeapi import NODES, ApiClient, Kind
 from dra_driver.resource.codec import V1
-from dra_driver.sandbox.apiserver import RunningServer
 from tests.support.apiserver import embedded
+from tests.support.faultyserver import FaultyServer
 from tests.support.waiting import wait_for
 
 from .cluster import (
@@ -48,13 +48,13 @@ RACK, OTHER = "c0ffee.1", "c0ffee.2"
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[RunningServer, ApiClient]]:
+def served(tmp_path: Path) -> Iterator[tuple[FaultyServer, ApiClient]]:
     with embedded(tmp_path) as (server, _, client):
         yield server, client
 
 
 @pytest.fixture
-def cluster(served: tuple[RunningServer, ApiClient]) -> Cluster:
+def cluster(served: tuple[FaultyServer, ApiClient]) -> Cluster:
     return Cluster(served[1]).install()
 
 
@@ -446,7 +446,7 @@ def test_host_managed_domains_have_only_a_template(cluster: Cluster) -> None:
 
 
 def test_without_the_definitions_it_waits(
-    served: tuple[RunningServer, ApiClient], caplog: pytest.LogCaptureFixture
+    served: tuple[FaultyServer, ApiClient], caplog: pytest.LogCaptureFixture
 ) -> None:
     _, client = served
     with at_work(client) as work:

@@ -20,8 +20,8 @@ from dra_driver.kubeapi import (
     UnreachableError,
     load_credentials,
 )
-from dra_driver.sandbox.apiserver import RequestFault, RunningServer
 from tests.support.apiserver import embedded
+from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.waiting import wait_for
 
 from .cluster import NAMESPACE, POLICIES, TEMPLATES, Cluster, at_work
@@ -31,7 +31,7 @@ JSON = dict[str, Any]
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[RunningServer, Cluster, Connection]]:
+def served(tmp_path: Path) -> Iterator[tuple[FaultyServer, Cluster, Connection]]:
     with embedded(tmp_path) as (server, kubeconfig, client):
         connection = Connection(load_credentials(str(kubeconfig)), "tests", connections=20)
         with connection:
@@ -77,7 +77,7 @@ def picture(cluster: Cluster, uid: str) -> object:
 
 @pytest.mark.parametrize("is_sent", [False, True])
 def test_a_controller_that_is_killed_at_any_write_leaves_nothing_wrong(
-    served: tuple[RunningServer, Cluster, Connection], is_sent: bool
+    served: tuple[FaultyServer, Cluster, Connection], is_sent: bool
 ) -> None:
     _, cluster, connection = served
     nodes = [cluster.node("node-0", RACK), cluster.node("node-1", OTHER), cluster.node("node-2")]
@@ -112,7 +112,7 @@ def test_a_controller_that_is_killed_at_any_write_leaves_nothing_wrong(
     assert write > 8, "the writes of a whole domain"
 
 
-def test_two_controllers_at_once_do_no_harm(served: tuple[RunningServer, Cluster, Connection]) -> None:
+def test_two_controllers_at_once_do_no_harm(served: tuple[FaultyServer, Cluster, Connection]) -> None:
     _, cluster, connection = served
     nodes = [cluster.node(f"node-{number}", RACK if number < 4 else OTHER) for number in range(8)]
     with at_work(cluster.client) as first, at_work(ApiClient(connection)) as second:
@@ -131,7 +131,7 @@ def test_two_controllers_at_once_do_no_harm(served: tuple[RunningServer, Cluster
         at_rest(first, second)
 
 
-def test_a_domain_that_fails_delays_no_other(served: tuple[RunningServer, Cluster, Connection]) -> None:
+def test_a_domain_that_fails_delays_no_other(served: tuple[FaultyServer, Cluster, Connection]) -> None:
     server, cluster, _ = served
     refused = RequestFault(verb="create", resource="resourceclaimtemplates", namespace="other", error=500)
     server.faults.add(refused)
@@ -151,7 +151,7 @@ def test_a_domain_that_fails_delays_no_other(served: tuple[RunningServer, Cluste
         wait_for(lambda: work.count("compute_domains_failing") == 0, "no failure")
 
 
-def test_a_server_that_fails_now_and_then(served: tuple[RunningServer, Cluster, Connection]) -> None:
+def test_a_server_that_fails_now_and_then(served: tuple[FaultyServer, Cluster, Connection]) -> None:
     server, cluster, _ = served
     nodes = [cluster.node(f"node-{number}", RACK) for number in range(3)]
     uid = cluster.domain()
@@ -178,7 +178,7 @@ def test_a_server_that_fails_now_and_then(served: tuple[RunningServer, Cluster, 
         cluster.until(lambda: late in cluster.rows(uid, RACK), "a node that came while no watch ran")
 
 
-def test_at_rest_nothing_is_asked(served: tuple[RunningServer, Cluster, Connection]) -> None:
+def test_at_rest_nothing_is_asked(served: tuple[FaultyServer, Cluster, Connection]) -> None:
     server, cluster, _ = served
     node = cluster.node("node-0", RACK)
     uid = cluster.domain()
@@ -197,7 +197,7 @@ def test_at_rest_nothing_is_asked(served: tuple[RunningServer, Cluster, Connecti
 
 
 def test_an_index_is_stable_over_a_hundred_joins_and_leaves(
-    served: tuple[RunningServer, Cluster, Connection],
+    served: tuple[FaultyServer, Cluster, Connection],
 ) -> None:
     _, cluster, _ = served
     chance = random.Random(19)
@@ -218,7 +218,7 @@ def test_an_index_is_stable_over_a_hundred_joins_and_leaves(
     assert sorted(first.values()) == [0, 1, 2, 3]
 
 
-def test_many_domains_at_once(served: tuple[RunningServer, Cluster, Connection]) -> None:
+def test_many_domains_at_once(served: tuple[FaultyServer, Cluster, Connection]) -> None:
     _, cluster, connection = served
     with ExitStack() as stack:
         work = stack.enter_context(at_work(ApiClient(connection)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.kubeapi import NODES, ApiClient, Connection, Kind, load_credentials
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from kubeletplugin.check.cluster import (
     PERMITTED,
     WANTED,
@@ -20,6 +20,7 @@ from kubeletplugin.check.cluster import (
     cluster_findings,
 )
 from kubeletplugin.check.finding import Level
+from tests.support.faultyserver import FaultyServer, RequestFault
 
 from .support import levels, of_level, only
 
@@ -63,9 +64,9 @@ def test_what_is_wrong_is_named_with_what_to_do(change: dict[str, object], check
 
 
 @contextmanager
-def server(options: ApiServerOptions, folder: Path) -> Iterator[tuple[RunningServer, Path]]:
+def server(options: ApiServerOptions, folder: Path) -> Iterator[tuple[FaultyServer, Path]]:
     """A server with the Node node-a, and its administrator's kubeconfig."""
-    with ApiServer(options) as running:
+    with FaultyServer(options) as running:
         kubeconfig = running.write_kubeconfig(folder / "admin")
         with Connection(load_credentials(str(kubeconfig)), "tests") as connection:
             metadata = {"name": "node-a", "annotations": {"k3s.io/node-args": '["agent"]', "rke2.io/node-args": "no"}}

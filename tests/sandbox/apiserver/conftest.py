@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
+from tests.support.faultyserver import FaultyServer
 
 from .conversation import Partner
 
@@ -18,31 +19,29 @@ ALL_VERSIONS = ("v1", "v1beta2", "v1beta1")
 def talk(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Partner]:
     """Makes a client of a server: of the admin, or of the owner of a token."""
 
-    def make(server: RunningServer, token: str = "") -> Partner:
+    def make(server: FaultyServer, token: str = "") -> Partner:
         authority = tmp_path_factory.mktemp("ca") / "ca.pem"
-        authority.write_bytes(server.certificate_authority or b"")
-        return Partner(
-            server.url, token or server.admin_token, str(authority) if server.certificate_authority else None
-        )
+        authority.write_bytes(server.certificates.authority if server.certificates else b"")
+        return Partner(server.url, token or server.admin_token, str(authority) if server.certificates else None)
 
     return make
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
+def server() -> Iterator[FaultyServer]:
     """Kubernetes 1.36 with every version of resource.k8s.io."""
-    with ApiServer(ApiServerOptions(minor=36, resource_versions=ALL_VERSIONS)) as running:
+    with FaultyServer(ApiServerOptions(minor=36, resource_versions=ALL_VERSIONS)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def api(server: RunningServer, talk: Callable[..., Partner]) -> Partner:
+def api(server: FaultyServer, talk: Callable[..., Partner]) -> Partner:
     """The admin's client of `server`."""
     return talk(server)
 
 
 @pytest.fixture
-def kubeconfig(server: RunningServer, tmp_path: Path) -> Path:
+def kubeconfig(server: FaultyServer, tmp_path: Path) -> Path:
     """The admin's kubeconfig of `server`."""
     return server.write_kubeconfig(tmp_path / "kubeconfig")
 

@@ -232,7 +232,9 @@ class _Normaliser:
             return {
                 name: self._value(item, name)
                 for name, item in value.items()
-                if not (name == "description" and "priority" in value) and not _is_nothing(name, item)
+                if not (name == "description" and "priority" in value)
+                and name != "storageVersionHash"
+                and not _is_nothing(name, item)
             }
         if isinstance(value, list):
             items = [self._value(item, "") for item in value]
@@ -247,8 +249,8 @@ class _Normaliser:
     def _text(self, text: str, key: str) -> str:
         if key == "resourceVersion" and text.isdecimal():
             return self._revisions.setdefault(text, f"<revision {len(self._revisions) + 1}>")
-        if key in ("continue", "storageVersionHash"):
-            return f"<{key}>"
+        if key == "continue":
+            return "<continue>"
         text = text.replace(self._namespace, "NS").partition("\n@@")[0]  # Go appends a diff of its structs
         text = _UID.sub(lambda match: self._uids.setdefault(match[0], f"<uid {len(self._uids) + 1}>"), text)
         text = _SHOWN.sub("Invalid value: <value>: ", _TIME.sub("<time>", text))

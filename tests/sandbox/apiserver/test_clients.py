@@ -12,7 +12,7 @@ import kubernetes.informer
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from dra_driver.sandbox.apiserver import RunningServer
+from tests.support.faultyserver import FaultyServer
 
 # The library's annotations are partial: taken as untyped.
 library: Any = kubernetes
@@ -65,7 +65,7 @@ def test_a_watch_goes_on_where_the_list_ended(connection: Any) -> None:
         stream.stop()
 
 
-def test_an_informer_keeps_up_through_broken_watches(server: RunningServer, connection: Any) -> None:
+def test_an_informer_keeps_up_through_broken_watches(server: FaultyServer, connection: Any) -> None:
     api = client.CoreV1Api(connection)
     informer = library.informer.SharedInformer(api.list_namespaced_secret, namespace="default")
     seen: dict[str, threading.Event] = {name: threading.Event() for name in ("one", "two")}

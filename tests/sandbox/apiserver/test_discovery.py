@@ -3,8 +3,6 @@
 
 from typing import Any
 
-import pytest
-
 from .conversation import Partner
 
 
@@ -33,17 +31,3 @@ def test_openapi_has_what_kubectl_needs_for_patches_and_validation(api: Partner)
     patch = document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
     assert patch["x-kubernetes-group-version-kind"] == {"group": "apps", "kind": "Deployment", "version": "v1"}
     assert "fieldValidation" in {parameter["name"] for parameter in patch["parameters"]}
-
-
-@pytest.mark.parametrize(
-    ("accept", "code"),
-    [
-        ("application/vnd.kubernetes.protobuf,application/json", 200),
-        ("application/json;q=0.5,application/yaml", 200),
-        ("application/yaml", 406),
-        ("application/vnd.kubernetes.protobuf", 406),
-        ("text/html", 406),
-    ],
-)
-def test_a_representation_that_cannot_be_made_is_refused(api: Partner, accept: str, code: int) -> None:
-    assert api.ask("GET", "/api/v1/namespaces", Accept=accept)[0] == code

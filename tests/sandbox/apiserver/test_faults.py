@@ -6,14 +6,14 @@ from collections.abc import Iterator
 import pytest
 import urllib3.exceptions
 
-from dra_driver.sandbox.apiserver import RequestFault, RunningServer
+from tests.support.faultyserver import FaultyServer, RequestFault
 
 from .conftest import CLAIMS, CONFIG_MAPS, SLICES, claim, resource_slice
 from .conversation import Partner
 
 
 @pytest.fixture(autouse=True)
-def no_faults_left(server: RunningServer) -> Iterator[None]:
+def no_faults_left(server: FaultyServer) -> Iterator[None]:
     yield
     server.faults.clear()
 
@@ -28,7 +28,7 @@ def no_faults_left(server: RunningServer) -> Iterator[None]:
     ],
 )
 def test_a_chosen_error_is_answered_a_chosen_number_of_times(
-    server: RunningServer, api: Partner, error: int, reason: str, retry: str | None
+    server: FaultyServer, api: Partner, error: int, reason: str, retry: str | None
 ) -> None:
     fault = server.faults.add(
         RequestFault(verb="get", resource="resourceclaims", name="c", error=error, retry_after=7, times=2)
@@ -55,14 +55,14 @@ def test_a_chosen_error_is_answered_a_chosen_number_of_times(
     ids=str,
 )
 def test_a_fault_hits_the_requests_that_it_describes(
-    server: RunningServer, api: Partner, fault: RequestFault, hit: bool
+    server: FaultyServer, api: Partner, fault: RequestFault, hit: bool
 ) -> None:
     api.ask("POST", CLAIMS, claim("described"))
     server.faults.add(fault)
     assert (api.ask("GET", f"{CLAIMS}/described")[0] == 500) is hit
 
 
-def test_a_lost_answer_leaves_the_write_done(server: RunningServer, api: Partner) -> None:
+def test_a_lost_answer_leaves_the_write_done(server: FaultyServer, api: Partner) -> None:
     server.faults.add(
         RequestFault(verb="create", resource="resourceslices", disconnect=True, after_commit=True, times=1)
     )
@@ -71,14 +71,14 @@ def test_a_lost_answer_leaves_the_write_done(server: RunningServer, api: Partner
     assert api.ask("GET", f"{SLICES}/unheard")[0] == 200
 
 
-def test_a_broken_connection_before_the_write_leaves_nothing(server: RunningServer, api: Partner) -> None:
+def test_a_broken_connection_before_the_write_leaves_nothing(server: FaultyServer, api: Partner) -> None:
     server.faults.add(RequestFault(verb="create", disconnect=True, times=1))
     with pytest.raises(urllib3.exceptions.ProtocolError):
         api.ask("POST", SLICES, resource_slice("unmade"))
     assert api.ask("GET", f"{SLICES}/unmade")[0] == 404
 
 
-def test_a_delayed_answer_outlasts_an_impatient_client(server: RunningServer, api: Partner) -> None:
+def test_a_delayed_answer_outlasts_an_impatient_client(server: FaultyServer, api: Partner) -> None:
     server.faults.add(RequestFault(resource="configmaps", delay=3600, times=1))
     impatient = Partner(server.url, server.admin_token, api.authority, patience=0.2)
     with pytest.raises(urllib3.exceptions.ReadTimeoutError):
@@ -86,7 +86,7 @@ def test_a_delayed_answer_outlasts_an_impatient_client(server: RunningServer, ap
     assert api.ask("GET", SLICES)[0] == 200
 
 
-def test_a_server_that_refuses_connections_comes_back(server: RunningServer, api: Partner) -> None:
+def test_a_server_that_refuses_connections_comes_back(server: FaultyServer, api: Partner) -> None:
     server.faults.refuse_connections()
     with pytest.raises(urllib3.exceptions.ProtocolError):
         api.ask("GET", CONFIG_MAPS)
@@ -94,7 +94,7 @@ def test_a_server_that_refuses_connections_comes_back(server: RunningServer, api
     assert api.ask("GET", CONFIG_MAPS)[0] == 200
 
 
-def test_a_removed_fault_is_gone(server: RunningServer, api: Partner) -> None:
+def test_a_removed_fault_is_gone(server: FaultyServer, api: Partner) -> None:
     fault = server.faults.add(RequestFault(error=500))
     server.faults.remove(fault)
     server.faults.remove(fault)

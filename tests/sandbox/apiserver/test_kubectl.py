@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
+from tests.support.faultyserver import FaultyServer
 
 from .binaries import binary
 
@@ -82,7 +83,7 @@ def kubectl(kubeconfig: Path) -> Kubectl:
 @pytest.fixture(scope="module")
 def only_v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """For a server with the versions that Kubernetes 1.36 serves unasked."""
-    with ApiServer(ApiServerOptions(minor=36)) as server:
+    with FaultyServer(ApiServerOptions(minor=36)) as server:
         yield Kubectl(server.write_kubeconfig(tmp_path_factory.mktemp("only-v1") / "kubeconfig"))
 
 
@@ -246,7 +247,7 @@ def test_a_definition_is_established_and_its_objects_shown(kubectl: Kubectl) -> 
     assert "the server doesn't have a resource type" in kubectl("get", "domains", fails=True)
 
 
-def test_kubectl_asks_about_the_server_and_the_user(kubectl: Kubectl, server: RunningServer) -> None:
+def test_kubectl_asks_about_the_server_and_the_user(kubectl: Kubectl, server: FaultyServer) -> None:
     assert "Server Version: v1.36.0" in kubectl("version")
     assert "resourceslices" in kubectl("api-resources", "--api-group=resource.k8s.io")
     assert kubectl("auth", "can-i", "create", "pods") == "yes\n"

@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, ReleaseError, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions, ReleaseError
+from tests.support.faultyserver import FaultyServer
 
 from .conftest import CLAIMS, SLICES, claim, resource_slice
 from .conversation import Partner
 
 
-def serving(minor: int, **options: Any) -> ApiServer:
-    return ApiServer(ApiServerOptions(minor=minor, tls=False, **options))
+def serving(minor: int, **options: Any) -> FaultyServer:
+    return FaultyServer(ApiServerOptions(minor=minor, tls=False, **options))
 
 
-def client(server: RunningServer) -> Partner:
+def client(server: FaultyServer) -> Partner:
     return Partner(server.url, server.admin_token, None)
 
 
@@ -63,7 +64,7 @@ def test_a_claim_is_stored_once_and_read_in_every_version() -> None:
 )
 def test_what_a_release_does_not_have_is_refused_at_the_start(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ReleaseError, match=message):
-        ApiServer(ApiServerOptions(**options)).start()
+        FaultyServer(ApiServerOptions(**options)).start()
 
 
 Spec = dict[str, Any]
@@ -78,7 +79,7 @@ DEVICE_FIELDS: Mapping[str, Spec] = {
 
 @pytest.fixture(scope="module")
 def gates_off(talk: Callable[..., Partner]) -> Any:
-    with ApiServer(ApiServerOptions(minor=36, gates=dict.fromkeys(DEVICE_FIELDS, False))) as server:
+    with FaultyServer(ApiServerOptions(minor=36, gates=dict.fromkeys(DEVICE_FIELDS, False))) as server:
         yield talk(server)
 
 

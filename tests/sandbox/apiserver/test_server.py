@@ -31,7 +31,8 @@ def test_a_kubeconfig_is_for_its_owner_only_and_complete(tmp_path: Path) -> None
 def test_the_certificate_is_good_for_local_names_only(tmp_path: Path) -> None:
     authority = tmp_path / "ca.pem"
     with ApiServer() as server:
-        authority.write_bytes(server.certificate_authority or b"")
+        assert server.certificates
+        authority.write_bytes(server.certificates.authority)
         for host in ("127.0.0.1", "localhost"):
             pool = urllib3.PoolManager(ca_certs=str(authority), retries=False)
             headers = {"Authorization": f"Bearer {server.admin_token}"}

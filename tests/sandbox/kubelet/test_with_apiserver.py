@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from kubernetes import client, config
 
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options
+from tests.support.faultyserver import FaultyServer
 
 from .conftest import WriteCdi
 from .memory_cluster import NODE, make_pod
@@ -73,7 +74,7 @@ def _any(value: Any) -> Any:
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[Path]:
     """The kubeconfig of a running server."""
-    with ApiServer(ApiServerOptions(minor=36)) as server:
+    with FaultyServer(ApiServerOptions(minor=36)) as server:
         yield server.write_kubeconfig(tmp_path / "kubeconfig")
 
 
@@ -140,7 +141,7 @@ def test_the_slices_of_a_lost_driver_go_and_those_of_others_stay(
 
 
 def test_a_watch_that_is_cut_is_begun_again(options: Options, tmp_path: Path, root: Path, cdi: WriteCdi) -> None:
-    with ApiServer(ApiServerOptions(minor=36)) as server:
+    with FaultyServer(ApiServerOptions(minor=36)) as server:
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
         api = Api(kubeconfig)
         with Kubelet(options, KubernetesCluster(kubeconfig, node_name=NODE)) as kubelet, ScriptedPlugin(root):

@@ -45,9 +45,9 @@ def _created(obj: Object, now: datetime) -> Any:
     return obj["metadata"].get("creationTimestamp")
 
 
-NAME: Final = Column("Name", _name, format="name", description="Name of the object")
-AGE: Final = Column("Age", _age, description="Time since the object was created")
-CREATED: Final = Column("Created At", _created, type="date", description="When the object was created")
+NAME: Final = Column("Name", _name, format="name")
+AGE: Final = Column("Age", _age)
+CREATED: Final = Column("Created At", _created, type="date")
 NAME_AND_AGE: Final = (NAME, AGE)
 
 

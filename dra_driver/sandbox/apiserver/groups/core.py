@@ -111,7 +111,6 @@ NAMESPACE: Final = Strategy(
     name_rule=names.LABEL,
     status_keeps_metadata=True,
     returns_deleted=True,
-    collects_garbage=False,
     begin_deletion=begin_namespace_deletion,
     held=namespace_is_held,
 )

@@ -209,7 +209,7 @@ def _fixed(spec: Object) -> Object:
     return result
 
 
-def grace_period(pod: Object, asked: int | None) -> int | None:
+def grace_period(pod: Object, asked: int | None) -> int:
     """Return the grace period of a pod: 0 if it has no node or has finished."""
     if not pod["spec"].get("nodeName") or pick(pod, "status", "phase") in _FINISHED:
         return 0

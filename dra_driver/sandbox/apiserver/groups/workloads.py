@@ -216,7 +216,6 @@ JOB: Final = Strategy(
     generation=("spec",),
     first_status={},
     status_keeps_metadata=True,
-    orphans_dependents=True,
 )
 JOB_COLUMNS: Final[tuple[Column, ...]] = (
     NAME,

@@ -5,11 +5,8 @@ kubectl requests Tables. The server does not offer protobuf and YAML; clients th
 """
 
 import json
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
@@ -19,55 +16,30 @@ from .. import status
 from ..groups.columns import NAME_AND_AGE
 from ..kinds import Served
 from ..listing import Page
-from ..objects import Object, encode
+from ..objects import Object, encode, now
 from ..store import Record
+from ..verbs.request import versioned
 
 JSON: Final = "application/json"
-OFFERED: Final = (JSON, f"{JSON};stream=watch")
-_META_GROUP: Final = "meta.k8s.io"
-_FORMS: Final = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
-_VERSIONS: Final = ("v1", "v1beta1")
+_META_API: Final = "meta.k8s.io/v1"
 
 
-@dataclass(frozen=True, slots=True)
-class Media:
-    """The representation of an answer."""
+def form_of(header: str) -> str:
+    """Return the form of objects that an Accept header prefers: `Table`, `PartialObjectMetadata`, or empty.
 
-    form: str = ""
-    """`Table` or `PartialObjectMetadata`. Empty: the objects themselves."""
-    version: str = "v1"
-    """The version of the form's group, meta.k8s.io."""
-
-
-PLAIN: Final = Media()
+    Other headers also get JSON, whatever they accept.
+    """
+    preferred = header.partition(",")[0]
+    return next((form for form in ("Table", "PartialObjectMetadata") if f"as={form}" in preferred), "")
 
 
-@lru_cache(maxsize=256)
-def negotiate(header: str) -> Media:
-    """Return the representation for an Accept header. Raises 406 if the server offers none of them."""
-    if not header.strip():
-        return PLAIN
-    for term in header.split(","):
-        kind, *rest = (part.strip() for part in term.split(";"))
-        parameters = {key.strip(): value.strip() for key, _, value in (text.partition("=") for text in rest)}
-        if kind.lower() not in (JSON, "application/*", "*/*"):
-            continue
-        form = parameters.get("as", "")
-        if not form:
-            return PLAIN
-        known = form in _FORMS and parameters.get("g") == _META_GROUP and parameters.get("v") in _VERSIONS
-        if known:
-            return Media(form.removesuffix("List"), parameters["v"])
-    raise status.not_acceptable(OFFERED)
-
-
-def render_record(record: Record, served: Served, media: Media, now: datetime, include: str) -> bytes:
-    """Return the body with one object."""
-    if media.form == "Table":
+def render_record(record: Record, served: Served, form: str, whole: bool) -> bytes:
+    """Return the body with one object. `whole`: rows of a Table have the whole object, not only its metadata."""
+    if form == "Table":
         meta = {"resourceVersion": record.object["metadata"].get("resourceVersion", "")}
-        return render_value(table(served, [record.object], meta, media, now, include))
-    if media.form:
-        return render_value(partial(record.object, media.version))
+        return render_value(table(served, [record.object], meta, whole))
+    if form:
+        return render_value(partial(record.object))
     return record.encoded(served) + b"\n"
 
 
@@ -81,15 +53,14 @@ def list_meta(page: Page) -> Object:
     return meta
 
 
-def render_page(page: Page, served: Served, media: Media, now: datetime, include: str) -> bytes:
+def render_page(page: Page, served: Served, form: str, whole: bool) -> bytes:
     """Return the body with a list."""
     meta = list_meta(page)
-    if media.form == "Table":
-        objects = (record.object for record in page.records)
-        return render_value(table(served, objects, meta, media, now, include))
-    if media.form:
-        items = [partial(record.object, media.version) for record in page.records]
-        kind = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{media.version}"}
+    if form == "Table":
+        return render_value(table(served, (record.object for record in page.records), meta, whole))
+    if form:
+        items = [partial(record.object) for record in page.records]
+        kind = {"kind": "PartialObjectMetadataList", "apiVersion": _META_API}
         return render_value({**kind, "metadata": meta, "items": items})
     head = encode({"kind": served.kind.list_kind, "apiVersion": served.api_version, "metadata": meta})
     bodies = b",".join(b"{" + record.body(served) for record in page.records)  # items of a list have no kind
@@ -103,90 +74,57 @@ def render_value(value: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The HTTP status, the body, and headers besides Content-Type."""
+    """The HTTP status, the body, and the seconds of the header Retry-After."""
 
     code: int
     body: bytes
-    content_type: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = JSON
+    retry_after: int = 0
 
 
 def failure(error: status.RequestError) -> Reply:
     """Return the answer for an error."""
-    retry = (error.details or {}).get("retryAfterSeconds")
-    extra = {"Retry-After": str(retry)} if retry else {}
-    return Reply(error.code, render_value(error.status), JSON, extra)
+    return Reply(error.code, render_value(error.status), retry_after=(error.details or {}).get("retryAfterSeconds", 0))
 
 
-def headers(content_type: str, extra: Mapping[str, str], warnings: Sequence[str]) -> CIMultiDict[str]:
+def headers(content_type: str, warnings: Sequence[str]) -> CIMultiDict[str]:
     """Return the headers of an answer, with warnings as in RFC 7234."""
-    found = [("Audit-Id", str(uuid.uuid4())), ("Content-Type", content_type), *extra.items()]
-    if "Cache-Control" not in extra:
-        found.append(("Cache-Control", "no-cache, private"))
+    found = [("Content-Type", content_type), ("Cache-Control", "no-cache, private")]
     found += [("Warning", f"299 - {json.dumps(text, ensure_ascii=False)}") for text in warnings]
     return CIMultiDict(found)
 
 
 def response(reply: Reply, warnings: Sequence[str] = ()) -> web.Response:
     """Return the answer as an object of aiohttp."""
-    found = headers(reply.content_type, reply.headers, warnings)
+    found = headers(reply.content_type, warnings)
+    if reply.retry_after:
+        found["Retry-After"] = str(reply.retry_after)
     return web.Response(body=reply.body, status=reply.code, headers=found)
 
 
-def column_definitions(served: Served) -> list[Object]:
-    """Return the definitions of the columns of a kind."""
-    return [
-        {
-            "name": column.name,
-            "type": column.type,
-            "format": column.format,
-            "description": column.description,
-            "priority": column.priority,
-        }
-        for column in served.columns or NAME_AND_AGE
-    ]
-
-
-def row(served: Served, obj: Object, now: datetime, include: str, version: str) -> Object:
-    """Return the row of one object. `include` is the parameter includeObject."""
-    cells = [column.cell(obj, now) for column in served.columns or NAME_AND_AGE]
-    result: Object = {"cells": cells}
-    if include == "None":
-        result["object"] = None
-    elif include == "Object":
-        converted = served.kind.from_stored(obj, served.version)
-        result["object"] = {"kind": served.kind.name, "apiVersion": served.api_version, **converted}
-    else:
-        result["object"] = partial(obj, version)
-    return result
-
-
-def table(
-    served: Served,
-    objects: Iterable[Object],
-    meta: Object,
-    media: Media,
-    now: datetime,
-    include: str,
-    *,
-    headed: bool = True,
-) -> Object:
+def table(served: Served, objects: Iterable[Object], meta: Object, whole: bool, *, headed: bool = True) -> Object:
     """Return a Table. In a watch, only the first Table is `headed`, with definitions of columns."""
-    rows = [row(served, obj, now, include, media.version) for obj in objects]
-    definitions: Any = column_definitions(served) if headed else None
+    columns, moment = served.kind.columns or NAME_AND_AGE, now()
+    definitions = [
+        {"name": column.name, "type": column.type, "format": column.format, "priority": column.priority}
+        for column in columns
+    ]
+    rows = [
+        {
+            "cells": [column.cell(obj, moment) for column in columns],
+            "object": versioned(obj, served) if whole else partial(obj),
+        }
+        for obj in objects
+    ]
     return {
         "kind": "Table",
-        "apiVersion": f"meta.k8s.io/{media.version}",
+        "apiVersion": _META_API,
         "metadata": meta,
-        "columnDefinitions": definitions,
+        "columnDefinitions": definitions if headed else None,
         "rows": rows,
     }
 
 
-def partial(obj: Object, version: str) -> Object:
+def partial(obj: Object) -> Object:
     """Return only the metadata of an object."""
-    return {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": f"meta.k8s.io/{version}",
-        "metadata": obj["metadata"],
-    }
+    return {"kind": "PartialObjectMetadata", "apiVersion": _META_API, "metadata": obj["metadata"]}

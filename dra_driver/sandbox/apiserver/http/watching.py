@@ -1,76 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stream of a watch: one frame of JSON in each line.
 
-The frame of an event is encoded once for all watchers with the same representation. Each wait ends at the timeout, at
-the next bookmark, or with an event.
+Only the bookmark that ends the initial objects is sent. A watch without a timeout ends when the client closes it.
 """
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Iterable
-from typing import Final
 
-from .. import field_errors as errors
 from .. import status
 from ..catalog import Cluster
-from ..kinds import Served
 from ..listing import INITIAL_EVENTS_END, Selection, Told, begin, drain, end
 from ..objects import Object, encode
-from ..store import Record
-from ..verbs.request import Call, selectors
+from ..verbs.request import Call, resource_version, selectors
 from . import rendering
-from .rendering import Media
-
-_SHORTEST: Final = 1800.0
-"""The minimum seconds of a watch without a timeout. The maximum is twice as long."""
 
 
 class Frames:
     """Encodes the frames of one watcher."""
 
-    def __init__(self, cluster: Cluster, call: Call, media: Media) -> None:
-        self._cluster = cluster
-        self._served: Served = call.served
-        self._media = media
-        self._include = call.option("includeObject")
+    def __init__(self, call: Call, form: str) -> None:
+        self._served = call.served
+        self._form = form
+        self._whole = call.option("includeObject") == "Object"
         self._headed = True
 
     def encode(self, told: Iterable[Told]) -> bytes:
         """Return the frames of some messages."""
-        if not self._media.form:
-            return b"".join(self._plain(item) for item in told)
-        return b"".join(frame(item.type.value, self._formed(item.record.object)) for item in told)
+        return b"".join(self._frame(item) for item in told)
 
-    def _plain(self, told: Told) -> bytes:
-        if told.event is None:
-            return _plain_frame(told.type.value, told.record, self._served)
-        key = (told.type.value, self._served.prefix)
-        found = told.event.frames.get(key)
-        if found is None:
-            found = told.event.frames[key] = _plain_frame(told.type.value, told.record, self._served)
-        return found
+    def _frame(self, told: Told) -> bytes:
+        kind, record = told.type.value, told.record
+        if self._form:
+            return frame(kind, self._formed(record.object))
+        return b'{"type":"%s","object":%s}\n' % (kind.encode(), record.encoded(self._served))
 
     def _formed(self, obj: Object) -> Object:
-        if self._media.form != "Table":
-            return rendering.partial(obj, self._media.version)
+        if self._form != "Table":
+            return rendering.partial(obj)
         meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         headed, self._headed = self._headed, False
-        now = self._cluster.clock()
-        return rendering.table(self._served, [obj], meta, self._media, now, self._include, headed=headed)
+        return rendering.table(self._served, [obj], meta, self._whole, headed=headed)
 
-    def bookmark(self, revision: int, *, initial: bool = False) -> bytes:
-        """Return a bookmark: a frame with the revision that the watcher has reached."""
-        meta: Object = {"resourceVersion": str(revision)}
-        if initial:
-            meta["annotations"] = {INITIAL_EVENTS_END: "true"}
-        obj: Object = {"metadata": meta}
-        if self._media.form:
-            return frame("BOOKMARK", self._formed({"spec": {}, **obj}))
-        return frame("BOOKMARK", {"kind": self._served.kind.name, "apiVersion": self._served.api_version, **obj})
-
-
-def _plain_frame(kind: str, record: Record, served: Served) -> bytes:
-    return b'{"type":"%s","object":%s}\n' % (kind.encode(), record.encoded(served))
+    def bookmark(self, revision: int) -> bytes:
+        """Return the bookmark that ends the initial objects, with the revision that the watcher has reached."""
+        meta = {"resourceVersion": str(revision), "annotations": {INITIAL_EVENTS_END: "true"}}
+        if self._form:
+            return frame("BOOKMARK", self._formed({"spec": {}, "metadata": meta}))
+        kind = {"kind": self._served.kind.name, "apiVersion": self._served.api_version}
+        return frame("BOOKMARK", {**kind, "metadata": meta})
 
 
 def frame(kind: str, obj: Object) -> bytes:
@@ -78,18 +55,14 @@ def frame(kind: str, obj: Object) -> bytes:
     return encode({"type": kind, "object": obj}) + b"\n"
 
 
-async def stream(cluster: Cluster, call: Call, media: Media) -> AsyncGenerator[bytes, None]:
+async def stream(cluster: Cluster, call: Call, form: str) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of a watch. Errors that are found only then are ERROR frames."""
-    loop = asyncio.get_running_loop()
-    seconds = call.number("timeoutSeconds") or random.uniform(_SHORTEST, 2 * _SHORTEST)  # noqa: S311
-    deadline = loop.time() + seconds
-    frames = Frames(cluster, call, media)
-    bookmarks = call.flag("allowWatchBookmarks")
+    frames = Frames(call, form)
     initial = call.flag("sendInitialEvents")
-    tests, _ = selectors(call)
-    prefix = f"{call.namespace}/" if call.namespace else ""
-    selection = Selection(prefix, tests)
-    revision = _revision(call)
+    selection = Selection(f"{call.namespace}/" if call.namespace else "", selectors(call))
+    revision = resource_version(call)
+    seconds = call.number("timeoutSeconds")
+    deadline = asyncio.get_running_loop().time() + seconds if seconds else None
     try:
         watcher, first, known = begin(cluster.store, call.kind, selection, revision, initial=initial)
     except status.RequestError as error:
@@ -97,39 +70,22 @@ async def stream(cluster: Cluster, call: Call, media: Media) -> AsyncGenerator[b
         return
     try:
         head = frames.encode(first)
-        if bookmarks and (initial or not revision):
-            head += frames.bookmark(known, initial=True)
+        if call.flag("allowWatchBookmarks") and (initial or not revision):
+            head += frames.bookmark(known)
         yield head
-        while not watcher.cut_off:
-            timeout = min(deadline - loop.time(), cluster.bookmark_interval)
-            woken = await _woken(watcher.wake, timeout)
+        while await _woken(watcher.wake, deadline) and not watcher.cut_off:
             watcher.wake.clear()
-            body = frames.encode(drain(watcher, selection))
-            over = loop.time() >= deadline
-            if bookmarks and (over or not woken):
-                body += frames.bookmark(cluster.store.revision)
-            if body:
+            if body := frames.encode(drain(watcher, selection)):
                 yield body
-            if over:
-                return
     finally:
         end(cluster.store, call.kind, watcher)
 
 
-async def _woken(wake: asyncio.Event, timeout: float) -> bool:
+async def _woken(wake: asyncio.Event, deadline: float | None) -> bool:
+    """Wait for an event. Return False at the deadline."""
     try:
-        async with asyncio.timeout(max(timeout, 0.0)):
+        async with asyncio.timeout_at(deadline):
             await wake.wait()
     except TimeoutError:
         return False
     return True
-
-
-def _revision(call: Call) -> int | None:
-    text = call.option("resourceVersion")
-    if not text:
-        return None
-    if not text.isdecimal():
-        problem = errors.invalid("resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax')
-        raise status.internal(str(problem), plain=True)
-    return int(text)

@@ -70,7 +70,7 @@ class PublishedSchemas:
             node.required = tuple(schema.get("required", ()))
         elif kind == "object" and isinstance(schema.get("additionalProperties"), dict):
             node.shape, node.element = Shape.MAP, self.type_of(schema["additionalProperties"])
-        elif kind == "array":
+        elif kind == "array" and isinstance(schema.get("items"), dict):
             node.shape, node.element = Shape.LIST, self.type_of(schema["items"])
         elif kind == "string":
             node.shape = Shape.BYTES if schema.get("format") == "byte" else Shape.STRING

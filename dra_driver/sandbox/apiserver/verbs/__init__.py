@@ -17,7 +17,10 @@ _STATUS_VERBS: Final = ("get", "update", "patch")
 def run(cluster: Cluster, call: Call) -> tuple[Record | Page | Object, int]:
     """Execute any verb except watch, and return the result and its HTTP status. Raises RequestError."""
     if call.subresource and call.subresource != "status":
-        return subresources.run(cluster, call)
+        handler = subresources.HANDLERS.get((call.subresource, call.verb))
+        if handler is None:
+            raise status.method_not_allowed()
+        return handler(cluster, call)
     match call.verb:
         case "get":
             return request.get_object(cluster, call), 200

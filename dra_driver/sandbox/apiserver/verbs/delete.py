@@ -2,13 +2,13 @@
 """The verbs delete and deletecollection: preconditions, grace periods, finalizers, propagation policies."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from .. import status
 from ..catalog import Cluster
 from ..listing import Page, list_page
-from ..objects import Object, clone, parse_timestamp, timestamp
+from ..objects import Object, clone, now, timestamp
 from ..store import Record
 from .request import Call, list_query, read_message
 from .write import check_delete
@@ -30,15 +30,19 @@ class DeleteOptions:
 
 def delete_options(cluster: Cluster, call: Call) -> DeleteOptions:
     """Return the options of a DELETE request. Raises 400 or 415."""
-    body = read_message(cluster, call, "v1", "DeleteOptions") if call.body else {}
-    preconditions = body.get("preconditions") or {}
-    grace = body.get("gracePeriodSeconds")
+    return parse_options(read_message(cluster, call, "v1", "DeleteOptions") if call.body else {}, call)
+
+
+def parse_options(given: Object, call: Call) -> DeleteOptions:
+    """Return the options of a decoded DeleteOptions, and for those that it lacks the query parameters. Raises 400."""
+    preconditions = given.get("preconditions") or {}
+    grace = given.get("gracePeriodSeconds")
     return DeleteOptions(
         grace=call.number("gracePeriodSeconds") if grace is None else grace,
-        policy=body.get("propagationPolicy") or call.option("propagationPolicy"),
+        policy=given.get("propagationPolicy") or call.option("propagationPolicy"),
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
-        dry_run="All" in (body.get("dryRun") or call.query.get("dryRun", ())),
+        dry_run=call.dry_run or "All" in (given.get("dryRun") or ()),
     )
 
 
@@ -72,34 +76,36 @@ def delete_record(cluster: Cluster, call: Call, existing: Record, options: Delet
     """Delete an object or begin its deletion. Return the new record, and whether the object is gone."""
     _check_preconditions(call, existing.object["metadata"], options)
     obj: Object = clone(existing.object)
-    meta, kind = obj["metadata"], call.kind
-    if kind.strategy.begin_deletion is not None and not meta.get("deletionTimestamp"):
-        kind.strategy.begin_deletion(obj, cluster.clock())
+    meta, strategy = obj["metadata"], call.kind.strategy
+    if strategy.begin_deletion is not None and not meta.get("deletionTimestamp"):
+        strategy.begin_deletion(obj, now())
         return _keep(cluster, call, existing, obj, options)
-    if kind.strategy.held is not None and kind.strategy.held(obj):
+    if strategy.held is not None and strategy.held(obj):
         return existing, False
-    grace = _grace(cluster, call, obj, options)
-    if grace is _PENDING:
-        return existing, False
-    finalizers = _finalizers(call, meta, options)
+    running = meta.get("deletionGracePeriodSeconds", 0) if meta.get("deletionTimestamp") else None
+    if running and (options.grace is None or options.grace >= running):
+        return existing, False  # a graceful deletion is in progress, and this request does not shorten it
+    finalizers = _finalizers(meta, options)
     if finalizers:
         meta["finalizers"] = finalizers
     else:
         meta.pop("finalizers", None)
-    if isinstance(grace, int):
-        if grace == 0 and not finalizers:
-            return _finish(cluster, call, existing, obj, options)
-    elif finalizers:
-        _mark_deleting(cluster, meta)
-    else:
-        return _finish(cluster, call, existing, existing.object, options)
-    return _keep(cluster, call, existing, obj, options)
+    graceful = strategy.grace_period is not None and running != 0
+    grace = strategy.grace_period(obj, options.grace) if strategy.grace_period and graceful else 0
+    if running is None and meta.get("generation"):
+        meta["generation"] += 1
+    if running != 0:
+        meta["deletionTimestamp"] = timestamp(now() + timedelta(seconds=grace))
+        meta["deletionGracePeriodSeconds"] = grace
+    if grace or finalizers:
+        return _keep(cluster, call, existing, obj, options)
+    return _finish(cluster, call, existing, obj if graceful else existing.object, options)
 
 
 def _keep(cluster: Cluster, call: Call, existing: Record, obj: Object, options: DeleteOptions) -> tuple[Record, bool]:
     if obj == existing.object:
         return existing, False
-    if options.dry_run or call.dry_run:
+    if options.dry_run:
         return Record(existing.key, obj, existing.revision), False
     return cluster.store.put(call.kind.stored_in, existing.key, obj), False
 
@@ -107,7 +113,7 @@ def _keep(cluster: Cluster, call: Call, existing: Record, obj: Object, options: 
 def _finish(
     cluster: Cluster, call: Call, existing: Record, last: Object, options: DeleteOptions
 ) -> tuple[Record, bool]:
-    if options.dry_run or call.dry_run:
+    if options.dry_run:
         return Record(existing.key, last, existing.revision), True
     record = cluster.store.delete(call.kind.stored_in, existing.key, last)
     return record, True
@@ -126,63 +132,11 @@ def _check_preconditions(call: Call, meta: Object, options: DeleteOptions) -> No
             raise status.conflict(call.kind.name, call.kind.group, meta["name"], detail)
 
 
-class _Pending:
-    """A graceful deletion is in progress, and this request does not shorten it."""
-
-
-_PENDING: Final = _Pending()
-
-
-def _grace(cluster: Cluster, call: Call, obj: Object, options: DeleteOptions) -> "int | _Pending | None":
-    """Return the seconds of grace and set them in the object's metadata. None: the object has no grace period."""
-    strategy, meta = call.kind.strategy, obj["metadata"]
-    if strategy.grace_period is None:
-        return None
-    asked = 1 if options.grace is not None and options.grace < 0 else options.grace
-    now = cluster.clock()
-    if meta.get("deletionTimestamp"):
-        running = meta.get("deletionGracePeriodSeconds", 0)
-        if running == 0:
-            return None
-        if asked is None or asked >= running:
-            return _PENDING
-        begun = parse_timestamp(meta["deletionTimestamp"]) - timedelta(seconds=running)
-        return _set_grace(meta, max(begun + timedelta(seconds=asked), now), asked)
-    period = strategy.grace_period(obj, asked)
-    if period is None:
-        return None
-    if "generation" in meta:
-        meta["generation"] += 1
-    return _set_grace(meta, now + timedelta(seconds=period), period)
-
-
-def _set_grace(meta: Object, end: datetime, seconds: int) -> int:
-    meta["deletionTimestamp"] = timestamp(end)
-    meta["deletionGracePeriodSeconds"] = seconds
-    return seconds
-
-
-def _mark_deleting(cluster: Cluster, meta: Object) -> None:
-    if not meta.get("deletionTimestamp"):
-        if meta.get("generation"):
-            meta["generation"] += 1
-        meta["deletionTimestamp"] = timestamp(cluster.clock())
-    meta["deletionGracePeriodSeconds"] = 0
-
-
-def _finalizers(call: Call, meta: Object, options: DeleteOptions) -> list[str]:
+def _finalizers(meta: Object, options: DeleteOptions) -> list[str]:
     """Return the finalizers after the propagation policy has added or removed its own."""
-    current = list(meta.get("finalizers", ()))
-    strategy = call.kind.strategy
-    if not strategy.collects_garbage:
+    current: list[str] = meta.get("finalizers", [])
+    if not options.policy:
         return current
-    wanted = ""
-    if options.policy:
-        wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(options.policy, "")
-    elif ORPHAN in current or FOREGROUND in current:
-        wanted = ORPHAN if ORPHAN in current else FOREGROUND
-    elif strategy.orphans_dependents:
-        wanted = ORPHAN
     kept = [name for name in current if name not in (ORPHAN, FOREGROUND)]
-    result = [*kept, wanted] if wanted else kept
-    return current if set(result) == set(current) else result
+    wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(options.policy)
+    return [*kept, wanted] if wanted else kept

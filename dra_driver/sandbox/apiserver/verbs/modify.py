@@ -2,7 +2,7 @@
 """The verbs create, update and patch: from the body of a request to the stored object."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .. import field_errors as errors
@@ -15,7 +15,7 @@ from ..patches import MalformedPatchError, PatchError, apply_json_patch, apply_m
 from ..schema import Type
 from ..schema.decode import DecodeError, decode
 from ..store import Record
-from .request import Call, DecodingError, defaulted, read_object, shown, stored_form
+from .request import Call, DecodingError, defaulted, media_type, read_object, shown, stored_form
 from .write import as_versioned, create, replace, writer
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -54,17 +54,11 @@ def _check_name(call: Call, obj: Object) -> None:
 
 def patch_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
     """Patch an object or its status (PATCH) with any of the four types of patch."""
-    kind = patch_type(call)
-    accepted = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH) if call.kind.custom else (*_PATCHES, APPLY_PATCH)
-    if kind not in (*_PATCHES, APPLY_PATCH):
-        raise status.RequestError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-    if kind not in accepted:
-        raise status.unsupported_media_type(accepted)
+    kind = media_type(call.content_type)
     if kind == APPLY_PATCH:
         return _apply(cluster, call)
-    if call.query.get("force"):
-        problem = errors.forbidden("force", "may not be specified for non-apply patch")
-        raise status.invalid_options("PatchOptions", [problem])
+    if kind == STRATEGIC_PATCH and call.kind.custom:
+        raise status.unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
     existing = cluster.store.get(call.kind.stored_in, call.key)
     if existing is None:
         raise call.missing()
@@ -83,63 +77,30 @@ def patched(call: Call, current: Object, node: Type) -> Object:
 
     Raises 400, 422 or 500 if the patch cannot be applied, and 415 for server-side apply and unknown types of patch.
     """
-    patch = _PATCHES.get(patch_type(call))
-    if patch is None:
-        raise status.unsupported_media_type(_PATCHES)
+    kind = media_type(call.content_type)
+    if kind not in _PATCHES:
+        raise status.unsupported_media_type((*_PATCHES, APPLY_PATCH))
     try:
-        content = json.loads(call.body)
-    except ValueError as problem:
+        found = _PATCHES[kind](current, json.loads(call.body), node)
+        if not isinstance(found, dict):
+            raise MalformedPatchError("the patch does not leave an object")
+    except (ValueError, MalformedPatchError) as problem:
         raise status.bad_request(f"error decoding patch: {problem}") from problem
-    found: Object = patch(current, content, node)
+    except PatchError as problem:
+        if kind == STRATEGIC_PATCH:
+            raise status.internal(str(problem), plain=True) from problem
+        raise status.unprocessable() from problem
     return found
 
 
-def patch_type(call: Call) -> str:
-    """Return the media type of the request's patch."""
-    return call.content_type.partition(";")[0].strip().lower()
-
-
-def _json_patch(current: Object, patch: Any, node: Type) -> Any:
-    try:
-        return _object(apply_json_patch(current, patch))
-    except MalformedPatchError as problem:
-        raise status.bad_request(f"error decoding patch: {problem}") from problem
-    except PatchError as problem:
-        raise status.unprocessable() from problem
-
-
-def _merge_patch(current: Object, patch: Any, node: Type) -> Any:
-    if not isinstance(patch, dict):
-        raise status.bad_request("error decoding patch: a merge patch must be an object")
-    return apply_merge_patch(current, patch)
-
-
-def _strategic_patch(current: Object, patch: Any, node: Type) -> Any:
-    try:
-        return apply_strategic_patch(current, patch, node)
-    except MalformedPatchError as problem:
-        raise status.bad_request(str(problem)) from problem
-    except PatchError as problem:
-        raise status.internal(str(problem), plain=True) from problem
-
-
-def _object(value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise status.bad_request("the patch does not leave an object")
-    return value
-
-
-_PATCHES: Final[dict[str, Callable[[Object, Any, Type], Any]]] = {
-    JSON_PATCH: _json_patch,
-    MERGE_PATCH: _merge_patch,
-    STRATEGIC_PATCH: _strategic_patch,
+_PATCHES: Final[Mapping[str, Callable[[Object, Any, Type], Any]]] = {
+    JSON_PATCH: lambda current, patch, node: apply_json_patch(current, patch),
+    MERGE_PATCH: lambda current, patch, node: apply_merge_patch(current, patch),
+    STRATEGIC_PATCH: apply_strategic_patch,
 }
 
 
 def _apply(cluster: Cluster, call: Call) -> tuple[Record, int]:
-    if not call.option("fieldManager"):
-        problem = errors.required("fieldManager", "is required for apply patch")
-        raise status.invalid_options("PatchOptions", [problem])
     try:
         config = json.loads(call.body)  # JSON is YAML, and clients send nothing else
     except ValueError as problem:
@@ -158,9 +119,6 @@ def _apply(cluster: Cluster, call: Call) -> tuple[Record, int]:
     obj = defaulted(cluster, call, decode(merged, call.served.type).value)
     _check_name(call, obj)
     if existing is None:
-        if obj["metadata"].get("uid"):
-            detail = "uid mismatch: the provided object specified uid {}, and no existing object was found"
-            raise call.conflict(call.name, detail.format(obj["metadata"]["uid"]))
         return create(cluster, call, obj, track=False), 201
     return replace(cluster, call, existing, obj, track=False), 200
 

@@ -2,25 +2,24 @@
 """A request to a resource: its parameters and its body; and the verbs get and list."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
+
+from multidict import MultiDict, MultiMapping
 
 from .. import field_errors as errors
 from .. import status
 from ..catalog import Cluster
 from ..field_errors import FieldError
 from ..kinds import FieldSelectors, Served, ServedKind, text_at
-from ..listing import ListQuery, Page, SelectorError, Test, field_terms, field_test, label_test, list_page
+from ..listing import ListQuery, Page, SelectorError, Test, field_test, label_test, list_page
 from ..objects import Object
-from ..schema import Type
 from ..schema.decode import DecodeError, decode
 from ..schema.protobuf import WireError, decode_message, read_envelope
 from ..store import Record
 from ..users import User
-
-Query = Mapping[str, Sequence[str]]
 
 _MANAGER_LENGTH = 128
 
@@ -35,7 +34,7 @@ class Call:
     name: str
     subresource: str
     user: User
-    query: Query = field(default_factory=dict)
+    query: MultiMapping[str] = field(default_factory=MultiDict)
     body: bytes = b""
     content_type: str = ""
     user_agent: str = ""
@@ -57,13 +56,11 @@ class Call:
 
     def option(self, name: str) -> str:
         """Return a query parameter. Empty if it is absent."""
-        values = self.query.get(name)
-        return values[0] if values else ""
+        return self.query.get(name, "")
 
     def flag(self, name: str) -> bool:
         """Return a boolean query parameter: true if it is present and neither `false` nor `0`."""
-        values = self.query.get(name)
-        return values is not None and len(values) > 0 and values[0].lower() not in ("false", "0")
+        return self.query.get(name, "false").lower() not in ("false", "0")
 
     def number(self, name: str) -> int | None:
         """Return an integer query parameter, or None. Raises 400."""
@@ -78,7 +75,7 @@ class Call:
     @cached_property
     def dry_run(self) -> bool:
         """Whether the request must not store anything."""
-        return "All" in self.query.get("dryRun", ())
+        return "All" in self.query.getall("dryRun", ())
 
     @cached_property
     def field_validation(self) -> str:
@@ -102,9 +99,6 @@ class Call:
     def conflict(self, name: str, detail: str) -> status.RequestError:
         """Return 409 for an object of this kind."""
         return status.conflict(self.kind.plural, self.kind.group, name, detail)
-
-
-_NAME: Final = "metadata.name"
 
 
 def get_object(cluster: Cluster, call: Call) -> Record:
@@ -137,38 +131,23 @@ def list_query(call: Call) -> ListQuery:
     revision = resource_version(call)
     if token and revision:
         raise status.bad_request("specifying resource version is not allowed when using continue")
-    tests, name = selectors(call)
-    return ListQuery(
-        tests=tests,
-        name=name,
-        limit=0
-        if revision == 0
-        else call.number("limit") or 0,  # revision 0 means any version: the whole list, as from a cache
-        token=token,
-    )
+    # Revision 0 means any version: the whole list, as from a cache.
+    limit = 0 if revision == 0 else call.number("limit") or 0
+    return ListQuery(selectors(call), limit, token)
 
 
-def selectors(call: Call) -> tuple[tuple[Test, ...], str]:
-    """Return the tests of labelSelector and fieldSelector, and the only name that can match. Raises 400."""
-    tests = []
-    name = call.name
+def selectors(call: Call) -> tuple[Test, ...]:
+    """Return the tests of labelSelector and fieldSelector. Raises 400."""
     try:
-        labels = label_test(call.option("labelSelector"))
-        if labels is not None:
-            tests.append(labels)
-        text = call.option("fieldSelector")
-        fields = field_test(text, readers(call))
-        if fields is not None:
-            tests.append(fields)
-            name = name or next((value for key, equal, value in field_terms(text) if key == _NAME and equal), "")
+        found = (label_test(call.option("labelSelector")), field_test(call.option("fieldSelector"), readers(call)))
     except SelectorError as error:
         raise status.bad_request(str(error)) from error
-    return tuple(tests), name
+    return tuple(test for test in found if test is not None)
 
 
 def readers(call: Call) -> FieldSelectors:
     """Return the fields that the kind can be selected by."""
-    common = {_NAME: text_at("metadata", "name")}
+    common = {"metadata.name": text_at("metadata", "name")}
     if call.kind.namespaced:
         common["metadata.namespace"] = text_at("metadata", "namespace")
     return {**common, **call.kind.selectors}
@@ -178,42 +157,33 @@ JSON: Final = "application/json"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 
-Messages = Callable[[str, str, str], Type | None]
-"""A function from (group, version, kind) to the type of a protobuf body."""
+def media_type(content_type: str) -> str:
+    """Return the media type in a Content-Type header, without parameters."""
+    return content_type.partition(";")[0].strip().lower()
 
 
-def read_body(body: bytes, content_type: str, kind: str, api_version: str, messages: Messages | None) -> Object:
+def read_body(cluster: Cluster, body: bytes, content_type: str, kind: str, api_version: str) -> Object:
     """Return the body of a request as a JSON object.
 
-    `kind` and `api_version` are those of the URL. Without `messages`, protobuf is refused. Raises 400 or 415.
+    `kind` and `api_version` are those of the URL. Raises 400 or 415.
     """
-    content_type = content_type.partition(";")[0].strip().lower() or JSON
-    prefix = f"the object provided is unrecognized (must be of type {kind})"
-    readable = (JSON,) if messages is None else (JSON, PROTOBUF)
-    if content_type not in readable:
-        raise status.unsupported_media_type(readable)
-    value: Any
+    form = media_type(content_type) or JSON
+    if form not in (JSON, PROTOBUF):
+        raise status.unsupported_media_type((JSON, PROTOBUF))
     try:
-        if content_type == PROTOBUF and messages is not None:
-            return _read_protobuf(body, kind, api_version, messages)
-        value = json.loads(body)
-    except ValueError as problem:
-        start = body[:32].decode(errors="replace") or "<empty>"
-        raise status.bad_request(
-            f"{prefix}: couldn't get version/kind; json parse error: {problem} ({start})"
-        ) from problem
-    except WireError as problem:
-        raise status.bad_request(f"{prefix}: {problem}") from problem
-    if not isinstance(value, dict):
-        raise status.bad_request(f"{prefix}: the body is not a JSON object")
-    found: Object = value
-    return found
+        value: Any = json.loads(body) if form == JSON else _read_protobuf(cluster, body, kind, api_version)
+        if not isinstance(value, dict):
+            raise ValueError("the body is not a JSON object")
+    except (ValueError, WireError) as problem:
+        text = f"the object provided is unrecognized (must be of type {kind}): {problem}"
+        raise status.bad_request(text) from problem
+    return value
 
 
-def _read_protobuf(body: bytes, kind: str, api_version: str, messages: Messages) -> Object:
+def _read_protobuf(cluster: Cluster, body: bytes, kind: str, api_version: str) -> Object:
     head, raw = read_envelope(body)
     group, _, version = head.get("apiVersion", api_version).rpartition("/")
-    node = messages(group, version, head.get("kind", kind))
+    node = cluster.catalog.schemas.find(group, version, head.get("kind", kind))
     if node is None:
         raise WireError(f"{head} is not known")
     return {**decode_message(raw, node), **head}
@@ -221,8 +191,7 @@ def _read_protobuf(body: bytes, kind: str, api_version: str, messages: Messages)
 
 def read_value(cluster: Cluster, call: Call) -> Object:
     """Return the body of a request to a resource as a JSON object. Raises 400 or 415."""
-    messages = None if call.kind.custom else cluster.catalog.schemas.find
-    return read_body(call.body, call.content_type, call.kind.name, call.served.api_version, messages)
+    return read_body(cluster, call.body, call.content_type, call.kind.name, call.served.api_version)
 
 
 def read_message(cluster: Cluster, call: Call, api_version: str, kind: str) -> Object:

@@ -1,41 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Subresources except status: scale, binding, eviction and token."""
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Final
 
 from .. import field_errors as errors
 from .. import status
 from ..apply.managers import decode
 from ..catalog import Cluster
-from ..objects import Object, clone, pick, timestamp
+from ..objects import Object, clone, now, pick, timestamp
 from ..store import Record
 from ..users import service_account
-from .delete import DeleteOptions, delete_record
+from .delete import delete_record, parse_options
 from .modify import patched
 from .request import Call, get_object, read_message, typed
 from .write import replace
 
 _SCALE: Final = ("autoscaling/v1", "Scale")
 _TOKEN_SECONDS: Final = 3600
-_CLEARS_NOMINATION: Final = 35
-"""Since this release, binding a pod clears its nominated node."""
-
-
-def run(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
-    """Execute a request to a subresource other than status. Raises 405 if it does not support the verb."""
-    handlers: dict[tuple[str, str], Callable[[Cluster, Call], tuple[Record | Object, int]]] = {
-        ("scale", "get"): get_scale,
-        ("scale", "update"): update_scale,
-        ("scale", "patch"): update_scale,
-        ("binding", "create"): bind,
-        ("eviction", "create"): evict,
-        ("token", "create"): request_token,
-    }
-    handler = handlers.get((call.subresource, call.verb))
-    if handler is None:
-        raise status.method_not_allowed()
-    return handler(cluster, call)
 
 
 def get_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
@@ -91,35 +75,22 @@ def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
 def bind(cluster: Cluster, call: Call) -> tuple[Object, int]:
     """Assign a pod to a node (POST of a Binding)."""
     binding = read_message(cluster, call, "v1", "Binding")
-    target = binding.get("target") or {}
     existing = get_object(cluster, call)
-    node = target.get("name", "")
-    if not node or target.get("kind") not in ("Node", "", None):
-        problem = errors.not_supported("target.kind", target.get("kind", ""), ["Node", "<empty>"])
-        raise status.invalid("Binding", "", call.name, [errors.required("target.name") if not node else problem])
-    meta = existing.object["metadata"]
-    if meta.get("deletionTimestamp"):
+    node = pick(binding, "target", "name")
+    if not node:
+        raise status.invalid("Binding", "", call.name, [errors.required("target.name")])
+    if existing.object["metadata"].get("deletionTimestamp"):
         raise call.conflict(call.name, f"pod {call.name} is being deleted, cannot be assigned to a host")
     bound = existing.object["spec"].get("nodeName")
     if bound:
         raise status.conflict("pods/binding", "", call.name, f'pod {call.name} is already assigned to node "{bound}"')
-    uid = pick(binding, "metadata", "uid")
-    if uid and uid != meta["uid"]:
-        detail = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}"
-        raise call.conflict(call.name, detail)
     obj: Object = clone(existing.object)
     obj["spec"]["nodeName"] = node
-    annotations = pick(binding, "metadata", "annotations")
-    if annotations:
-        obj["metadata"]["annotations"] = {**obj["metadata"].get("annotations", {}), **annotations}
-    if cluster.release.minor >= _CLEARS_NOMINATION:
-        obj["status"].pop("nominatedNodeName", None)
     conditions = obj["status"].setdefault("conditions", [])
     conditions[:] = [item for item in conditions if item.get("type") != "PodScheduled"]
-    now = timestamp(cluster.clock())
-    conditions.append({"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now})
-    if not call.dry_run:
-        cluster.store.put(call.kind.stored_in, existing.key, obj)
+    moment = timestamp(now())
+    conditions.append({"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": moment})
+    cluster.store.put(call.kind.stored_in, existing.key, obj)
     return status.success(code=201), 201
 
 
@@ -127,51 +98,40 @@ def evict(cluster: Cluster, call: Call) -> tuple[Object, int]:
     """Delete a pod (POST of an Eviction). Disruption budgets are ignored."""
     eviction = read_message(cluster, call, "policy/v1", "Eviction")
     existing = get_object(cluster, call)
-    asked = eviction.get("deleteOptions") or {}
-    preconditions = asked.get("preconditions") or {}
-    options = DeleteOptions(
-        grace=asked.get("gracePeriodSeconds"),
-        uid=preconditions.get("uid"),
-        resource_version=preconditions.get("resourceVersion"),
-        dry_run="All" in (asked.get("dryRun") or ()),
-    )
-    delete_record(cluster, call, existing, options)
+    delete_record(cluster, call, existing, parse_options(eviction.get("deleteOptions") or {}, call))
     return status.success(code=201), 201
 
 
 def request_token(cluster: Cluster, call: Call) -> tuple[Object, int]:
-    """Return a new token of a service account (POST of a TokenRequest). It can be bound to a pod, or to a node."""
+    """Return a new token of a service account (POST of a TokenRequest). It can be bound to a pod. It never expires."""
     request = read_message(cluster, call, "authentication.k8s.io/v1", "TokenRequest")
-    account = get_object(cluster, call)
+    get_object(cluster, call)
     spec = request.get("spec") or {}
-    lifetime = spec.get("expirationSeconds") or _TOKEN_SECONDS
     bound = spec.get("boundObjectRef") or {}
-    node = bound.get("name", "") if bound.get("kind") == "Node" else ""
-    pod: Object = {}
-    if bound.get("kind") == "Pod":
-        pod = cluster.object("pods", f"{call.namespace}/{bound.get('name', '')}") or {}
-        node = pick(pod, "spec", "nodeName") or ""
-    node_object = cluster.object("nodes", node) if node else None
-    user = service_account(
-        call.namespace,
-        call.name,
-        node=node,
-        node_uid=node_object["metadata"]["uid"] if node_object else "",
-        pod=pick(pod, "metadata", "name") or "",
-        pod_uid=pick(pod, "metadata", "uid") or "",
-        uid=account.object["metadata"]["uid"],
-    )
-    token = cluster.tokens.issue(user, lifetime=lifetime)
-    expiry = timestamp(cluster.clock().fromtimestamp(cluster.clock().timestamp() + lifetime, tz=cluster.clock().tzinfo))
+    pod = cluster.object("pods", f"{call.namespace}/{bound.get('name', '')}") if bound.get("kind") == "Pod" else None
+    token = secrets.token_urlsafe(32)
+    cluster.users[token] = service_account(call.namespace, call.name, node=pick(pod, "spec", "nodeName") or "")
+    seconds = spec.get("expirationSeconds") or _TOKEN_SECONDS
     result = {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {"name": call.name, "namespace": call.namespace, "creationTimestamp": timestamp(cluster.clock())},
+        "metadata": {"name": call.name, "namespace": call.namespace, "creationTimestamp": timestamp(now())},
         "spec": {
             "audiences": spec.get("audiences") or [],
-            "expirationSeconds": lifetime,
+            "expirationSeconds": seconds,
             "boundObjectRef": bound or None,
         },
-        "status": {"token": token, "expirationTimestamp": expiry},
+        "status": {"token": token, "expirationTimestamp": timestamp(now() + timedelta(seconds=seconds))},
     }
     return result, 201
+
+
+HANDLERS: Final[Mapping[tuple[str, str], Callable[[Cluster, Call], tuple[Record | Object, int]]]] = {
+    ("scale", "get"): get_scale,
+    ("scale", "patch"): update_scale,
+    ("scale", "update"): update_scale,
+    ("binding", "create"): bind,
+    ("eviction", "create"): evict,
+    ("token", "create"): request_token,
+}
+"""The functions by subresource and verb."""

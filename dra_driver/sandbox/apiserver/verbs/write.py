@@ -10,7 +10,7 @@ deleted, and the system's namespaces cannot be deleted.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from .. import field_errors as errors
 from .. import status
@@ -20,7 +20,7 @@ from ..catalog import Cluster
 from ..field_errors import FieldError
 from ..groups import meta as meta_rules
 from ..kinds import Context, Strategy
-from ..objects import Object, clone, generated_name, new_uid, timestamp
+from ..objects import Object, clone, generated_name, new_uid, now, timestamp
 from ..rbac import authorizer
 from ..schema.decode import missing_fields
 from ..store import Record
@@ -38,16 +38,7 @@ def check_create(cluster: Cluster, call: Call, obj: Object) -> None:
         raise status.not_found("namespaces", "", call.namespace)
     if namespace["metadata"].get("deletionTimestamp"):
         text = f"unable to create new content in namespace {call.namespace} because it is being terminated"
-        error = status.forbidden(call.kind.plural, call.kind.group, obj["metadata"].get("name", ""), text)
-        assert error.details is not None
-        error.details["causes"] = [
-            {
-                "reason": "NamespaceTerminating",
-                "message": f"namespace {call.namespace} is being terminated",
-                "field": "metadata.namespace",
-            }
-        ]
-        raise error
+        raise status.forbidden(call.kind.plural, call.kind.group, obj["metadata"].get("name", ""), text)
 
 
 def check_delete(call: Call) -> None:
@@ -56,7 +47,6 @@ def check_delete(call: Call) -> None:
         raise status.forbidden("namespaces", "", call.name, "this namespace may not be deleted")
 
 
-_NAME_ATTEMPTS: Final = 8
 _STATUS_ONLY: Final[frozenset[Path]] = frozenset({("f:status",)})
 
 
@@ -82,7 +72,7 @@ def writer(cluster: Cluster, call: Call) -> Writer:
         manager=call.manager,
         api_version=served.api_version,
         subresource=call.subresource,
-        time=timestamp(cluster.clock()),
+        time=timestamp(now()),
         node=served.type,
         in_version=lambda obj: served.kind.from_stored(obj, served.version),
         ignored=ignored,
@@ -95,18 +85,14 @@ def create(cluster: Cluster, call: Call, obj: Object, *, track: bool = True) -> 
     if meta.get("resourceVersion"):
         raise status.internal("resourceVersion should not be set on objects to be created", plain=True)
     _place(call, meta)
-    cluster.faults.admit(call.kind.plural, obj)
+    cluster.admit(call.kind.plural, obj)
     if track:
         track_update({"metadata": {}}, obj, writer(cluster, call))
-    generating = not meta.get("name") and bool(meta.get("generateName"))
     check_create(cluster, call, obj)
-    for attempt in range(_NAME_ATTEMPTS):
-        if generating:
-            meta["name"] = generated_name(meta["generateName"])
-        if call.key_of(meta.get("name", "")) not in cluster.store.collection(kind.stored_in).records:
-            break
-        if not generating or attempt == _NAME_ATTEMPTS - 1:
-            raise status.already_exists(kind.plural, kind.group, meta["name"])
+    if not meta.get("name") and meta.get("generateName"):
+        meta["name"] = generated_name(meta["generateName"])
+    if cluster.store.get(kind.stored_in, call.key_of(meta.get("name", ""))) is not None:
+        raise status.already_exists(kind.plural, kind.group, meta["name"])
     _begin(cluster, call, obj)
     context = request_context(cluster, call)
     kind.strategy.prepare(obj, None, context)
@@ -141,7 +127,7 @@ def _begin(cluster: Cluster, call: Call, obj: Object) -> None:
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
         meta.pop(field, None)
     meta["uid"] = new_uid()
-    meta["creationTimestamp"] = timestamp(cluster.clock())
+    meta["creationTimestamp"] = timestamp(now())
     if strategy.generation:
         meta["generation"] = 1
     if strategy.first_status is not None:
@@ -154,7 +140,7 @@ def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, trac
     strategy = kind.strategy
     _place(call, meta)
     if not call.subresource:
-        cluster.faults.admit(kind.plural, obj)
+        cluster.admit(kind.plural, obj)
     if track:
         track_update(live, obj, writer(cluster, call))
     _check_version(call, meta, live)
@@ -177,7 +163,7 @@ def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, trac
         raise call.invalid(meta.get("name", ""), problems)
     call.warnings += strategy.warn(obj, context)
     _keep_times(obj, live)
-    meta["resourceVersion"] = live["metadata"]["resourceVersion"]
+    obj["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
     return _commit(cluster, call, existing, obj)
 
 
@@ -189,20 +175,15 @@ def _missing(call: Call, obj: Object) -> Iterable[FieldError]:
 
 def _commit(cluster: Cluster, call: Call, existing: Record, obj: Object) -> Record:
     collection, old = call.kind.stored_in, existing.object["metadata"]
-    if old.get("deletionTimestamp") and not obj["metadata"].get("finalizers") and _grace_is_over(old):
-        if call.dry_run:
-            return Record(existing.key, obj, existing.revision)
-        cluster.store.delete(collection, existing.key, obj)
-        return Record(existing.key, obj, existing.revision)
-    if obj == existing.object:
+    held = obj["metadata"].get("finalizers") or old.get("deletionGracePeriodSeconds")
+    gone = old.get("deletionTimestamp") and not held
+    if obj == existing.object and not gone:
         return existing
-    if call.dry_run:
-        return Record(existing.key, obj, existing.revision)
-    return cluster.store.put(collection, existing.key, obj)
-
-
-def _grace_is_over(meta: Object) -> bool:
-    return not meta.get("deletionGracePeriodSeconds")
+    if not call.dry_run:
+        if not gone:
+            return cluster.store.put(collection, existing.key, obj)
+        cluster.store.delete(collection, existing.key, obj)
+    return Record(existing.key, obj, existing.revision)
 
 
 def _check_version(call: Call, meta: Object, live: Object) -> None:
@@ -257,33 +238,21 @@ def _restore(obj: Object, live: Object, field: str) -> None:
 
 
 def _differ(obj: Object, live: Object, strategy: Strategy) -> bool:
-    return any((obj.get(field) or None) != (live.get(field) or None) for field in _counted(obj, live, strategy))
-
-
-def _counted(obj: Object, live: Object, strategy: Strategy) -> list[str]:
-    """Return the fields whose change increments the generation. `*` stands for all but metadata and status."""
-    if strategy.generation != ("*",):
-        return list(strategy.generation)
-    return [field for field in dict.fromkeys((*obj, *live)) if field not in ("metadata", "status")]
+    """Return whether fields differ that increment the generation. `*` stands for all but metadata and status."""
+    fields = {*obj, *live} - {"metadata", "status"} if strategy.generation == ("*",) else strategy.generation
+    return any((obj.get(field) or None) != (live.get(field) or None) for field in fields)
 
 
 def _keep_times(obj: Object, live: Object) -> None:
     """Keep the times of managed fields if nothing else changes."""
-    new, old = obj["metadata"].get("managedFields"), live["metadata"].get("managedFields")
-    if new and old and len(new) == len(old) and _timeless(new) == _timeless(old):
-        same = {name: value for name, value in obj.items() if name != "metadata"} == {
-            name: value for name, value in live.items() if name != "metadata"
-        }
-        if same and _unmanaged(obj["metadata"]) == _unmanaged(live["metadata"]):
-            obj["metadata"]["managedFields"] = old
+    if _timeless(obj) == _timeless(live):
+        obj["metadata"] = clone(live["metadata"])
 
 
-def _timeless(entries: list[Object]) -> list[Any]:
-    return [{name: value for name, value in entry.items() if name != "time"} for entry in entries]
-
-
-def _unmanaged(meta: Object) -> Object:
-    return {name: value for name, value in meta.items() if name not in ("managedFields", "resourceVersion")}
+def _timeless(obj: Object) -> Object:
+    """Return the object without its revision and without the times of managed fields."""
+    entries = [{**entry, "time": ""} for entry in obj["metadata"].get("managedFields", ())]
+    return {**obj, "metadata": {**obj["metadata"], "managedFields": entries, "resourceVersion": ""}}
 
 
 def as_versioned(call: Call, record: Record) -> Object:
