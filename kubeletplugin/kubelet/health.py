@@ -16,9 +16,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import ModuleType
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
@@ -35,23 +34,22 @@ from dra_driver.kubeapi import ApiClient, ApiError, newest_dialect, slices_of
 from dra_driver.resource import AttributeValue, Device, DeviceTaint, DeviceToleration, TaintEffect
 from dra_driver.resource.claim import tolerates
 from dra_driver.resource.codec import DecodeError, decode_slice
+from dra_driver.resource.meta import empty
 
 from ..hardware.marks import Marks
 from ..options import Options
-from ..protocol import health_v1_pb2, health_v1alpha1_pb2
+from ..protocol import health_v1_pb2 as messages
 
 log = logging.getLogger(__name__)
 
 VERSIONS = ("v1", "v1alpha1")
-"""Served versions, the preferred one first. kubelet calls them `<version>.DRAResourceHealth`."""
+"""Served versions with the same messages, the preferred one first. kubelet calls them `<version>.DRAResourceHealth`."""
 
 STREAMS = 8
 """The maximum number of streams at a time. Each has a thread. kubelet needs one."""
 
 _REPEAT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 30  # after which kubelet treats a device as unknown
-
-_MESSAGES: dict[str, ModuleType] = {"v1": health_v1_pb2, "v1alpha1": health_v1alpha1_pb2}
 
 
 class HealthStatus(enum.IntEnum):
@@ -75,21 +73,16 @@ class DeviceHealth:
     message: str = ""
 
 
-class HealthSource(Protocol):
-    """Knows the health of devices. Calls HealthService.changed when `devices` would return something else."""
-
-    def devices(self) -> Sequence[DeviceHealth]:
-        """All devices of this node. Must not wait, and may be called from several threads."""
-
-
 class HealthService:
     """NodeWatchResources in every served version.
 
-    `repeat` is the longest pause between two messages of a stream, in seconds.
+    `devices` returns all devices of this node. It must not wait, and may be called from several threads. `changed` must
+    be called when it would return something else. `repeat` is the longest pause between two messages of a stream, in
+    seconds.
     """
 
-    def __init__(self, source: HealthSource, repeat: float = _REPEAT_SECONDS) -> None:
-        self._source = source
+    def __init__(self, devices: Callable[[], Iterable[DeviceHealth]], repeat: float = _REPEAT_SECONDS) -> None:
+        self._devices = devices
         self._repeat = repeat
         self._condition = threading.Condition()
         self._changes = 0
@@ -98,8 +91,16 @@ class HealthService:
 
     def add_to(self, server: grpc.Server) -> None:
         """Serve on `server`."""
-        for version, messages in _MESSAGES.items():
-            server.add_generic_rpc_handlers((self._handler(version, messages),))
+        methods = {
+            "NodeWatchResources": grpc.unary_stream_rpc_method_handler(
+                self._watch,
+                request_deserializer=messages.NodeWatchResourcesRequest.FromString,
+                response_serializer=messages.NodeWatchResourcesResponse.SerializeToString,
+            )
+        }
+        for version in VERSIONS:
+            handler = grpc.method_handlers_generic_handler(f"{version}.DRAResourceHealth", methods)
+            server.add_generic_rpc_handlers((handler,))
 
     def changed(self) -> None:
         """Send the list to every stream, because it has changed."""
@@ -118,21 +119,11 @@ class HealthService:
         with self._condition:
             return self._streams
 
-    def _handler(self, version: str, messages: Any) -> "grpc.GenericRpcHandler[Any, Any]":
-        def watch(_request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            with self._stream(context):
-                seen = -1
-                while (seen := self._next(seen, context)) >= 0:
-                    yield _response(self._source.devices(), messages)
-
-        methods = {
-            "NodeWatchResources": grpc.unary_stream_rpc_method_handler(
-                watch,
-                request_deserializer=messages.NodeWatchResourcesRequest.FromString,
-                response_serializer=messages.NodeWatchResourcesResponse.SerializeToString,
-            )
-        }
-        return grpc.method_handlers_generic_handler(f"{version}.DRAResourceHealth", methods)
+    def _watch(self, _request: Any, context: grpc.ServicerContext) -> Iterator[messages.NodeWatchResourcesResponse]:
+        with self._stream(context):
+            seen = -1
+            while (seen := self._next(seen, context)) >= 0:
+                yield _response(self._devices())
 
     @contextlib.contextmanager
     def _stream(self, context: grpc.ServicerContext) -> Iterator[None]:
@@ -168,12 +159,12 @@ class HealthService:
             self._condition.notify_all()
 
 
-def _response(devices: Sequence[DeviceHealth], messages: Any) -> Any:
+def _response(devices: Iterable[DeviceHealth]) -> messages.NodeWatchResourcesResponse:
     return messages.NodeWatchResourcesResponse(
         devices=[
             messages.DeviceHealth(
                 device=messages.DeviceIdentifier(pool_name=one.pool, device_name=one.device),
-                health=int(one.status),
+                health=one.status.name,
                 last_updated_time=int(one.since),
                 health_check_timeout_seconds=_TIMEOUT_SECONDS,
                 message=one.message,
@@ -188,16 +179,31 @@ _LONGEST_SILENCE = 60.0  # several times the interval at which the GPUs are read
 
 
 def device_healths(
-    pool: str, gpus: Iterable[GpuDevices], findings: Sequence[Finding], since: float
+    pool: str,
+    published: Published,
+    since: float,
+    problem: str | None = None,
+    sick: Mapping[str, tuple[float, str]] = empty(),
 ) -> Iterator[DeviceHealth]:
-    """The health of every device. `since` is the time since when devices without findings are healthy."""
+    """The health of every device. `since` is the time since when devices without findings are healthy.
+
+    With a `problem`, the GPUs are not read: healthy devices are unknown, and unhealthy ones stay unhealthy. `sick` has
+    the devices that a claim cannot use: the name of each with the time since when, and why.
+    """
+    gpus, findings = published
     for gpu in gpus:
         for device in gpu.devices:
             found = _about(device.name, gpu, findings)
             status = _status(found)
             telling = [one for one in found if _status([one]) is status]
             began = min((one.since for one in telling), default=since)
-            yield DeviceHealth(pool, device.name, status, began, "; ".join(_text(one) for one in found))
+            texts = [_text(one) for one in found]
+            if device.name in sick:
+                began, reason = sick[device.name]
+                status, texts = HealthStatus.UNHEALTHY, [*texts, reason]
+            elif problem is not None and status is not HealthStatus.UNHEALTHY:
+                status, began, texts = HealthStatus.UNKNOWN, time.time(), [problem]
+            yield DeviceHealth(pool, device.name, status, began, "; ".join(texts))
 
 
 def silence(seconds: float) -> str | None:
@@ -207,40 +213,9 @@ def silence(seconds: float) -> str | None:
     return f"the GPUs could not be read for {seconds:.0f} s: the NVIDIA driver hangs or is missing"
 
 
-class NodeHealth:
-    """The health source of one node. Healthy devices become unknown while `problem` returns a reason.
-
-    `sick` has the devices that a claim cannot use: the name of each with the time since when, and why.
-    """
-
-    def __init__(
-        self,
-        pool: str,
-        published: Callable[[], Published],
-        problem: Callable[[], str | None],
-        sick: Callable[[], Mapping[str, tuple[float, str]]] = dict,
-    ) -> None:
-        self._pool = pool
-        self._sick = sick
-        self._published = published
-        self._problem = problem
-        self._since = time.time()
-
-    def devices(self) -> list[DeviceHealth]:
-        """See HealthSource."""
-        (gpus, findings), problem, now = self._published(), self._problem(), time.time()
-        healths = device_healths(self._pool, gpus, findings, self._since)
-        sick = self._sick()
-        return [
-            _sickened(one, *sick[one.device])
-            if one.device in sick
-            else (one if problem is None else _doubted(one, problem, now))
-            for one in healths
-        ]
-
-
 class HealthWatch:
     """Watches the GPUs with the same monitor as the controller, which taints them, and serves the health of devices.
+    `sick` returns the devices that a claim cannot use, see `device_healths`.
 
     Like the controller, it begins with the published taints, because an earlier process may have found problems that
     cannot be found now.
@@ -258,6 +233,8 @@ class HealthWatch:
         self._node_name = options.node_name
         self._client = client
         self._count = count
+        self._sick = sick
+        self._since = time.time()
         self._monitor = HealthMonitor(session, booted_at=boot_time())
         marks = Marks(options.node.folder)
         self._devices = NodeView(
@@ -268,7 +245,7 @@ class HealthWatch:
             policy=policy,
             health=self._monitor,
         )
-        self.service = HealthService(NodeHealth(options.node_name, self._devices.published, self._doubt, sick))
+        self.service = HealthService(self._healths)
         self._monitor.on_change = self._devices.on_change = self.service.changed
         self._stopped = threading.Event()
         self._restoring = threading.Thread(target=self._restore, name="health-restore", daemon=True)
@@ -317,6 +294,9 @@ class HealthWatch:
                 log.warning("the attributes of device %s are unknown: %s", device, error)
         return {} if known is None else known[1].attributes
 
+    def _healths(self) -> Iterator[DeviceHealth]:
+        return device_healths(self._node_name, self._devices.published(), self._since, self._doubt(), self._sick())
+
     def _look_up(self, device: str) -> tuple[tuple[GpuDevices, Device] | None, Sequence[Finding]]:
         """A published device with its GPU, and all findings. For an unknown device, the hardware is read again, because
         the controller may have published it just now. Raises LookupError if that is impossible at the moment.
@@ -359,19 +339,6 @@ def _about(device: str, gpu: GpuDevices, findings: Iterable[Finding]) -> list[Fi
     for one in sorted(found, key=worst_first):
         worst.setdefault((one.key, one.value), one)
     return [one for one in dict.fromkeys(found) if worst[one.key, one.value] == one]
-
-
-def _doubted(health: DeviceHealth, problem: str, now: float) -> DeviceHealth:
-    """The health of a device while the GPUs are not read. Unhealthy devices stay unhealthy."""
-    if health.status is HealthStatus.UNHEALTHY:
-        return health
-    return replace(health, status=HealthStatus.UNKNOWN, since=now, message=problem)
-
-
-def _sickened(health: DeviceHealth, since: float, problem: str) -> DeviceHealth:
-    """The health of a device that its claim cannot use."""
-    message = f"{health.message}; {problem}" if health.message else problem
-    return replace(health, status=HealthStatus.UNHEALTHY, since=since, message=message)
 
 
 def _keeps_away(finding: Finding, tolerations: Iterable[DeviceToleration]) -> bool:

@@ -10,7 +10,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol
 
 import grpc
@@ -21,16 +20,15 @@ from ..claims.actions import EXPECTED_ERRORS
 from ..claims.answers import PreparedDevice
 from ..hardware.targets import ClaimRef, PrepareError
 from ..metrics import PREPARE, UNPREPARE, PluginMetrics
-from ..protocol import dra_v1_pb2, dra_v1beta1_pb2, registration_pb2
+from ..protocol import dra_v1_pb2 as messages
+from ..protocol import registration_pb2
 from ..reports.reporter import ClaimReports
 from .sockets import CallThreads, unary
 
 log = logging.getLogger(__name__)
 
 VERSIONS = ("v1", "v1beta1")
-"""Served versions, the preferred one first. kubelet calls them `<version>.DRAPlugin`."""
-
-_MESSAGES: dict[str, ModuleType] = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2}
+"""Served versions with the same messages, the preferred one first. kubelet calls them `<version>.DRAPlugin`."""
 
 
 class ClaimWork(Protocol):
@@ -62,8 +60,17 @@ class DraService:
 
     def add_to(self, server: grpc.Server) -> None:
         """Serve on `server`."""
-        for version, messages in _MESSAGES.items():
-            server.add_generic_rpc_handlers((self._handler(version, messages),))
+        methods = {
+            "NodePrepareResources": unary(
+                self._prepare_all, messages.NodePrepareResourcesRequest, messages.NodePrepareResourcesResponse
+            ),
+            "NodeUnprepareResources": unary(
+                self._unprepare_all, messages.NodeUnprepareResourcesRequest, messages.NodeUnprepareResourcesResponse
+            ),
+        }
+        for version in VERSIONS:
+            service = f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin"
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
 
     def drain(self, seconds: float) -> bool:
         """Wait up to `seconds` until running calls have ended and their answers are sent. Returns whether they have.
@@ -72,24 +79,13 @@ class DraService:
         with self._idle:
             return self._idle.wait_for(lambda: self._calls == 0, timeout=seconds)
 
-    def _handler(self, version: str, messages: Any) -> "grpc.GenericRpcHandler[Any, Any]":
-        def prepare(request: Any, context: grpc.ServicerContext) -> Any:
-            answers = self._each(request.claims, context, lambda ref: self._prepare(ref, context, messages))
-            return messages.NodePrepareResourcesResponse(claims=answers)
+    def _prepare_all(self, request: Any, context: grpc.ServicerContext) -> Any:
+        answers = self._each(request.claims, context, lambda ref: self._prepare(ref, context))
+        return messages.NodePrepareResourcesResponse(claims=answers)
 
-        def unprepare(request: Any, context: grpc.ServicerContext) -> Any:
-            answers = self._each(request.claims, context, lambda ref: self._unprepare(ref, context, messages))
-            return messages.NodeUnprepareResourcesResponse(claims=answers)
-
-        methods = {
-            "NodePrepareResources": unary(
-                prepare, messages.NodePrepareResourcesRequest, messages.NodePrepareResourcesResponse
-            ),
-            "NodeUnprepareResources": unary(
-                unprepare, messages.NodeUnprepareResourcesRequest, messages.NodeUnprepareResourcesResponse
-            ),
-        }
-        return grpc.method_handlers_generic_handler(f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin", methods)
+    def _unprepare_all(self, request: Any, context: grpc.ServicerContext) -> Any:
+        answers = self._each(request.claims, context, lambda ref: self._unprepare(ref, context))
+        return messages.NodeUnprepareResourcesResponse(claims=answers)
 
     def _each(
         self, claims: Sequence[Any], context: grpc.ServicerContext, work: Callable[[ClaimRef], Any]
@@ -118,10 +114,10 @@ class DraService:
             self._calls += change
             self._idle.notify_all()
 
-    def _prepare(self, ref: ClaimRef, context: grpc.ServicerContext, messages: Any) -> Any:
+    def _prepare(self, ref: ClaimRef, context: grpc.ServicerContext) -> Any:
         try:
             with self._metrics.request(PREPARE, self._driver):
-                devices = [_encode(one, messages) for one in self._work.prepare(ref, context.is_active)]
+                devices = [_encode(one) for one in self._work.prepare(ref, context.is_active)]
                 answer = messages.NodePrepareResourceResponse(devices=devices)
         except Exception as error:
             text = _explain(PREPARE, ref, error)
@@ -130,7 +126,7 @@ class DraService:
         self._reports.prepared(ref)
         return answer
 
-    def _unprepare(self, ref: ClaimRef, context: grpc.ServicerContext, messages: Any) -> Any:
+    def _unprepare(self, ref: ClaimRef, context: grpc.ServicerContext) -> Any:
         try:
             with self._metrics.request(UNPREPARE, self._driver):
                 self._work.unprepare(ref, context.is_active)
@@ -140,16 +136,14 @@ class DraService:
         return messages.NodeUnprepareResourceResponse()
 
 
-def _encode(device: PreparedDevice, messages: Any) -> Any:
-    fields: dict[str, Any] = {
-        "request_names": [device.request],
-        "pool_name": device.pool,
-        "device_name": device.name,
-        "cdi_device_ids": device.cdi_ids,
-    }
-    if device.share_id is not None and "share_id" in messages.Device.DESCRIPTOR.fields_by_name:
-        fields["share_id"] = device.share_id
-    return messages.Device(**fields)
+def _encode(device: PreparedDevice) -> messages.Device:
+    return messages.Device(
+        request_names=[device.request],
+        pool_name=device.pool,
+        device_name=device.name,
+        cdi_device_ids=device.cdi_ids,
+        share_id=device.share_id,
+    )
 
 
 def _explain(what: str, ref: ClaimRef, error: Exception) -> str:

@@ -3,4 +3,7 @@
 
 The .proto files have the wire format of kubelet's APIs. Kubernetes defines the names and numbers of packages, services,
 messages and fields. `make proto` generates the *_pb2 modules.
+
+An older version of a service (v1beta1 of DRA, v1alpha1 of health) has the same messages under another package, which
+is not sent. It lacks only share_id, which its readers skip. So the messages of v1 serve all versions.
 """

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import grpc
@@ -24,57 +23,44 @@ from kubeletplugin.kubelet.health import (
     DeviceHealth,
     HealthService,
     HealthStatus,
-    NodeHealth,
     device_healths,
     silence,
 )
 from kubeletplugin.kubelet.sockets import SocketServer
-from kubeletplugin.protocol import health_v1_pb2, health_v1alpha1_pb2
+from kubeletplugin.protocol import health_v1_pb2
 from tests.sandbox.kubelet.memory_cluster import MemoryCluster
 from tests.support.nodes import make_node
 from tests.support.plugin import POOL, Plugin, plugin_on
 from tests.support.waiting import wait_for
 
-MESSAGES: dict[str, ModuleType] = {"v1": health_v1_pb2, "v1alpha1": health_v1alpha1_pb2}
 OLDER = ("v1alpha1.DRAResourceHealth",)
 WELL = DeviceHealth("node-a", "gpu-0", HealthStatus.HEALTHY, 1_700_000_000.9)
 SICK = DeviceHealth("node-a", "gpu-1", HealthStatus.UNHEALTHY, 1_700_000_100.0, "XID 79: it fell off the bus")
-
-
-class Devices:
-    """A source that a test changes."""
-
-    def __init__(self, *devices: DeviceHealth) -> None:
-        self.now: Sequence[DeviceHealth] = devices
-
-    def devices(self) -> Sequence[DeviceHealth]:
-        return self.now
 
 
 class Served:
     """A health service on a socket, and what kubelet would see of it."""
 
     def __init__(self, path: Path, repeat: float) -> None:
-        self.source = Devices(WELL)
-        self.service = HealthService(self.source, repeat)
+        self.devices: Sequence[DeviceHealth] = (WELL,)
+        self.service = HealthService(lambda: self.devices, repeat)
         self.server = SocketServer(path, [self.service])
         self.channels: list[grpc.Channel] = []
 
     def change(self, *devices: DeviceHealth) -> None:
-        self.source.now = devices
+        self.devices = devices
         self.service.changed()
 
     def watch(self, version: str = "v1") -> Any:
         """A stream on a connection of its own."""
         channel = grpc.insecure_channel(f"unix:{self.server.path}", [("grpc.use_local_subchannel_pool", 1)])
         self.channels.append(channel)
-        messages: Any = MESSAGES[version]
         method = channel.unary_stream(
             f"/{version}.DRAResourceHealth/NodeWatchResources",
-            request_serializer=messages.NodeWatchResourcesRequest.SerializeToString,
-            response_deserializer=messages.NodeWatchResourcesResponse.FromString,
+            request_serializer=health_v1_pb2.NodeWatchResourcesRequest.SerializeToString,
+            response_deserializer=health_v1_pb2.NodeWatchResourcesResponse.FromString,
         )
-        return method(messages.NodeWatchResourcesRequest(), timeout=60)
+        return method(health_v1_pb2.NodeWatchResourcesRequest(), timeout=60)
 
 
 @contextmanager
@@ -213,7 +199,7 @@ class TestFindings:
             Finding(gpus[0].key, f"gpu.nvidia.com/{key}", value, effect, 5.0 + index, "text")
             for index, (key, value, effect) in enumerate(found)
         ]
-        healths = {one.device: one for one in device_healths("node-a", gpus, findings, 1.0)}
+        healths = {one.device: one for one in device_healths("node-a", (gpus, tuple(findings)), 1.0)}
         assert (healths["gpu-0"].status, healths["gpu-0"].message) == (status, message)
         assert healths["gpu-1"] == DeviceHealth("node-a", "gpu-1", HealthStatus.HEALTHY, 1.0)
 
@@ -221,7 +207,7 @@ class TestFindings:
         finding = Finding(
             gpus[4].key, "gpu.nvidia.com/xid", "94", TaintEffect.NO_SCHEDULE, 5.0, "text", Placement(0, 2)
         )
-        healths = {one.device: one.status for one in device_healths("node-a", gpus, [finding], 1.0)}
+        healths = {one.device: one.status for one in device_healths("node-a", (gpus, (finding,)), 1.0)}
         sick = {name for name, status in healths.items() if status is HealthStatus.UNHEALTHY}
         assert {"gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-7g80gb-0-0"} <= sick
         assert not {name for name in sick if name.endswith(("-2", "-4")) or not name.startswith("gpu-4")}
@@ -233,7 +219,7 @@ class TestFindings:
             Finding(gpus[0].key, "gpu.nvidia.com/gpu-lost", "", effect, 5.0, str(effect))
             for effect in (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE, TaintEffect.NO_EXECUTE)
         ]
-        (health,) = device_healths("node-a", gpus[:1], findings, 1.0)
+        (health,) = device_healths("node-a", (gpus[:1], tuple(findings)), 1.0)
         assert (health.status, health.message) == (HealthStatus.UNHEALTHY, "gpu-lost: NoExecute")
 
     def test_only_a_long_silence_means_something(self) -> None:
@@ -242,13 +228,17 @@ class TestFindings:
 
     def test_while_nobody_looks_none_is_healthy(self, gpus: tuple[GpuDevices, ...]) -> None:
         sick = Finding(gpus[1].key, "gpu.nvidia.com/xid", "79", TaintEffect.NO_SCHEDULE, 5.0, "text")
-        problem: list[str | None] = ["the driver hangs"]
-        health = NodeHealth("node-a", lambda: (gpus, (sick,)), lambda: problem[0])
-        now = {one.device: (one.status, one.message) for one in health.devices()}
+        found = device_healths("node-a", (gpus, (sick,)), 1.0, "the driver hangs")
+        now = {one.device: (one.status, one.message) for one in found}
         assert now.pop("gpu-1") == (HealthStatus.UNHEALTHY, "xid 79: text")
         assert set(now.values()) == {(HealthStatus.UNKNOWN, "the driver hangs")}
-        problem[0] = None
-        assert {one.status for one in health.devices() if one.device != "gpu-1"} == {HealthStatus.HEALTHY}
+
+    def test_a_device_that_its_claim_cannot_use_is_unhealthy(self, gpus: tuple[GpuDevices, ...]) -> None:
+        found = Finding(gpus[1].key, "gpu.nvidia.com/xid", "31", TaintEffect.NONE, 5.0, "text")
+        sick = {"gpu-0": (7.0, "no daemon"), "gpu-1": (8.0, "no daemon")}
+        healths = {one.device: one for one in device_healths("node-a", (gpus, (found,)), 1.0, "hangs", sick)}
+        assert healths["gpu-0"] == DeviceHealth("node-a", "gpu-0", HealthStatus.UNHEALTHY, 7.0, "no daemon")
+        assert healths["gpu-1"].message == "xid 31: text; no daemon"
 
 
 class TestPlugin:

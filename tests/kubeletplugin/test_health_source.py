@@ -19,7 +19,7 @@ from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.gpu.view import Looks, NodeView
 from kubeletplugin.hardware.marks import Marks
-from kubeletplugin.kubelet.health import DeviceHealth, HealthStatus, NodeHealth
+from kubeletplugin.kubelet.health import HealthStatus, device_healths
 from tests.support.waiting import wait_for
 
 from .inside import ApiServer, Plugin
@@ -34,12 +34,13 @@ class Node:
     plugin: Plugin
     policy: Path
     devices: NodeView
-    health: NodeHealth
+    is_doubted: bool = True
     changes: list[None] = field(default_factory=list)
 
     def told(self, device: str) -> tuple[HealthStatus, str] | None:
         """What kubelet is told of a device; None when it is told of no such device."""
-        found: dict[str, DeviceHealth] = {one.device: one for one in self.health.devices()}
+        problem = self.devices.problem if self.is_doubted else None
+        found = {one.device: one for one in device_healths("node-a", self.devices.published(), 1.0, problem)}
         return (found[device].status, found[device].message) if device in found else None
 
     def is_told(self, device: str, status: HealthStatus, text: str = "") -> bool:
@@ -73,7 +74,7 @@ def looked_at(folder: Path, policy: str = "", looks: Looks | None = None) -> Ite
     devices = NodeView(
         session, marks=marks.instances, taken=marks.vfio, policy=policy_file.current, health=monitor, looks=looks
     )
-    node = Node(plugin, file, devices, NodeHealth("node-a", devices.published, lambda: devices.problem))
+    node = Node(plugin, file, devices)
     devices.on_change = lambda: node.changes.append(None)
     devices.start()
     monitor.start()
@@ -174,7 +175,7 @@ def looked_at_again(node: Node) -> Iterator[Node]:
         policy=PolicyFile(node.policy, "node-a").current,
         health=monitor,
     )
-    again = Node(node.plugin, node.policy, devices, NodeHealth("node-a", devices.published, lambda: None))
+    again = Node(node.plugin, node.policy, devices, is_doubted=False)
     devices.start()
     try:
         again.wait_told("gpu-0", HealthStatus.HEALTHY)

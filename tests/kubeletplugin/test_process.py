@@ -13,12 +13,12 @@ from dra_driver.cdi import BASE_DEVICE, BASE_KIND, SpecDirectory, claim_device
 from dra_driver.kubeapi import ApiClient
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS
-from tests.support.plugin import MESSAGES, NOTHING, POOL, Plugin, plugin_on, stored_claim
+from tests.support.plugin import NOTHING, POOL, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
 FOUR_MADE = ["4/0:1", "4/1:1", "4/2:2", "4/4:4"]
-VERSIONS = sorted(MESSAGES)
+VERSIONS = ("v1", "v1beta1")
 
 
 @pytest.fixture(scope="module")

@@ -9,20 +9,14 @@ import pytest
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
 
-from kubeletplugin.protocol import dra_v1_pb2, dra_v1beta1_pb2, health_v1_pb2, health_v1alpha1_pb2, registration_pb2
+from kubeletplugin.protocol import dra_v1_pb2, health_v1_pb2, registration_pb2
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
     "generated",
-    [
-        dra_v1_pb2.DESCRIPTOR,
-        dra_v1beta1_pb2.DESCRIPTOR,
-        health_v1_pb2.DESCRIPTOR,
-        health_v1alpha1_pb2.DESCRIPTOR,
-        registration_pb2.DESCRIPTOR,
-    ],
+    [dra_v1_pb2.DESCRIPTOR, health_v1_pb2.DESCRIPTOR, registration_pb2.DESCRIPTOR],
     ids=lambda one: one.name,
 )
 def test_generated_code_is_up_to_date(generated: FileDescriptor, tmp_path: Path) -> None:
@@ -43,11 +37,3 @@ def _forget_json_names(message: descriptor_pb2.DescriptorProto) -> None:
         one.ClearField("json_name")
     for nested in message.nested_type:
         _forget_json_names(nested)
-
-
-def test_the_versions_of_the_health_service_differ_in_nothing_but_their_package() -> None:
-    files = [descriptor_pb2.FileDescriptorProto() for _ in range(2)]
-    for file, generated in zip(files, (health_v1_pb2, health_v1alpha1_pb2), strict=True):
-        generated.DESCRIPTOR.CopyToProto(file)
-    newest, oldest = (str(file).replace(file.package, "version") for file in files)
-    assert newest == oldest

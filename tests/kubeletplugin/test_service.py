@@ -2,9 +2,8 @@
 """What becomes of claims on the wire: answers, errors, share IDs, calls that nobody waits for any more."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import grpc
@@ -24,12 +23,11 @@ from kubeletplugin.kubelet.service import VERSIONS, DraService
 from kubeletplugin.kubelet.sockets import SocketServer
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.plans.plan import Plan, PlannedDevice
-from kubeletplugin.protocol import dra_v1_pb2, dra_v1beta1_pb2
+from kubeletplugin.protocol import dra_v1_pb2
 from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.claims import allocated_claim
 from tests.support.waiting import wait_for
 
-MESSAGES: Mapping[str, ModuleType] = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2}
 SHARE = "0aa5f1c6-7a3c-4f83-9f0e-5b7a2f3c4d5e"
 Wanted = Callable[[], bool]
 
@@ -73,14 +71,13 @@ class Served:
         self.channel = grpc.insecure_channel(f"unix:{self.server.path}", [("grpc.use_local_subchannel_pool", 1)])
 
     def call(self, verb: str, *uids: str, version: str = "v1", begin: bool = False) -> Any:
-        messages: Any = MESSAGES[version]
         method = self.channel.unary_unary(
             f"/k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin/Node{verb}Resources",
             lambda request: request.SerializeToString(),
-            getattr(messages, f"Node{verb}ResourcesResponse").FromString,
+            getattr(dra_v1_pb2, f"Node{verb}ResourcesResponse").FromString,
         )
-        claims = [messages.Claim(namespace="team", name=f"claim-{uid}", uid=uid) for uid in uids]
-        request = getattr(messages, f"Node{verb}ResourcesRequest")(claims=claims)
+        claims = [dra_v1_pb2.Claim(namespace="team", name=f"claim-{uid}", uid=uid) for uid in uids]
+        request = getattr(dra_v1_pb2, f"Node{verb}ResourcesRequest")(claims=claims)
         return method.future(request) if begin else method(request, timeout=60).claims
 
 
@@ -115,12 +112,11 @@ def test_devices_come_with_their_request_pool_and_cdi_names(served: Served, vers
     assert [list(one.cdi_device_ids) for one in answer.devices] == [cdi_names("u1", gpu(0)), cdi_names("u1", gpu(1))]
 
 
-def test_a_share_is_named_where_the_version_knows_shares(served: Served) -> None:
+def test_a_share_is_named(served: Served) -> None:
     served.claims.plans["u1"] = (gpu(0, share_id=SHARE), gpu(1))
     shared, whole = served.call("Prepare", "u1")["u1"].devices
     assert (shared.share_id, shared.HasField("share_id")) == (SHARE, True)
     assert not whole.HasField("share_id")
-    assert len(served.call("Prepare", "u1", version="v1beta1")["u1"].devices) == 2
 
 
 def test_the_metadata_file_of_a_request_comes_with_its_first_device(served: Served) -> None:

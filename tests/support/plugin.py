@@ -9,7 +9,6 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import grpc
@@ -20,7 +19,7 @@ from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.kubeapi import ApiClient
 from dra_driver.resource.codec import V1
 from kubeletplugin.kubelet.instance import socket_paths
-from kubeletplugin.protocol import dra_v1_pb2, dra_v1beta1_pb2, registration_pb2
+from kubeletplugin.protocol import dra_v1_pb2, registration_pb2
 
 from .apiserver import CLAIMS
 from .claims import config_of
@@ -30,7 +29,6 @@ from .waiting import wait_for
 
 POOL = "node-a"
 HARDWARE = "h100x8-mixed"  # GPUs 0 to 3 are whole, 4 to 7 in MIG mode
-MESSAGES: Mapping[str, ModuleType] = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2}
 NOTHING: Mapping[str, list[str]] = {"instances": [], "specs": [], "records": []}
 
 _READY = ("GPUs are ready", "kubeletplugin.serve: started")
@@ -168,12 +166,11 @@ class Plugin:
 
     def call(self, verb: str, claims: Sequence[Any], version: str, begin: bool = False) -> Callable[..., Any]:
         """`Node<verb>Resources` for these claims."""
-        messages = MESSAGES[version]
-        request = getattr(messages, f"Node{verb}ResourcesRequest")(
-            claims=[messages.Claim(namespace=one.namespace, name=one.name, uid=one.uid) for one in claims]
+        request = getattr(dra_v1_pb2, f"Node{verb}ResourcesRequest")(
+            claims=[dra_v1_pb2.Claim(namespace=one.namespace, name=one.name, uid=one.uid) for one in claims]
         )
         path = f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin/Node{verb}Resources"
-        method = self._method(self.service, path, getattr(messages, f"Node{verb}ResourcesResponse"))
+        method = self._method(self.service, path, getattr(dra_v1_pb2, f"Node{verb}ResourcesResponse"))
         return lambda **options: (method.future if begin else method)(request, **options)
 
     def _method(self, socket: Path, path: str, answer: Any) -> Any:
