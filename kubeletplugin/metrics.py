@@ -29,7 +29,7 @@ from dra_driver.kubeapi import ApiError
 from .claims.actions import StoppedError
 from .hardware.gpus import NoDriverError
 from .hardware.targets import PrepareError
-from .records.store import RecordError
+from .records.files import RecordError
 from .reports.mpswatch import ServedDevices
 from .steps import Step
 

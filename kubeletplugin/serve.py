@@ -41,7 +41,8 @@ from .metrics import PluginMetrics
 from .options import Options
 from .plans.planning import ClaimReader
 from .plans.resources import ClassReader
-from .records.store import NewerVersionError, Record, Records, State, read_records
+from .records.files import NewerVersionError, State
+from .records.format import Record, Records, read_records
 from .reports.binding import BindingWatch
 from .reports.devicestatus import JSON, DeviceKey, device_data, shares_of
 from .reports.mpswatch import MpsWatch

@@ -18,7 +18,7 @@ from dra_driver.gpu.policy import NodePolicy, PassthroughMode
 from ..hardware.marks import Marks
 from ..hardware.vfio.openers import names_of, openers
 from ..options import Node
-from ..records.store import read_records
+from ..records.format import read_records
 from .finding import CheckResult, passed, warned
 
 IOMMU, MODULES, GROUPS, USERS, VGPUS = "IOMMU", "vfio modules", "IOMMU groups", "GPU users", "vGPUs"

@@ -15,7 +15,7 @@ from dra_driver.mps.errors import MpsError
 from dra_driver.mps.program import NAME
 
 from ..options import Node
-from ..records.store import read_records
+from ..records.format import read_records
 from ..steps import MpsStep, TimeSliceStep
 from .finding import CheckResult, failed, passed, warned
 

@@ -34,10 +34,10 @@ from ..hardware.settings import TimeSlices
 from ..hardware.targets import MigInstanceIds, PrepareError
 from ..hardware.vfio import VfioBinder
 from ..plans.plan import Plan
-from ..records.format import MARKED_SINCE
+from ..records.files import RecordError, State
+from ..records.format import MARKED_SINCE, Record
 from ..records.ledger import Ledger
 from ..records.locks import Held, KeyedLocks, wait_on
-from ..records.store import Record, RecordError, State
 from ..steps import BUSY_SECONDS, FabricStep, InstanceStep, MigModeStep, Step, Tools, VfioStep, VgpuStep
 
 
@@ -147,7 +147,7 @@ class Actions:
             instances |= self._on_gpu(steps, gpus, partial(self._do, record, steps), held, check)
         prepared = replace(record, state=State.PREPARED, instances=instances)
         self.specs.write(prepared)
-        return record if prepared == record else self.ledger.update(prepared)
+        return record if prepared == record else self.ledger.save(prepared)
 
     def all_done(self, plan: Plan, gpus: Gpus, held: Held) -> bool:
         """Whether all steps of the plan are done."""

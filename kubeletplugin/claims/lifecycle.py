@@ -32,9 +32,10 @@ from ..hardware.vfio import VfioBinder
 from ..plans.plan import Plan
 from ..plans.planning import FetchClaim, Planner
 from ..plans.resources import ResourceOfClass, no_resource
+from ..records.files import RecordError, State
+from ..records.format import Record, Records
 from ..records.ledger import Ledger
 from ..records.locks import FileRanges, Held, KeyedLocks
-from ..records.store import Record, RecordError, Records, State
 from ..steps import BUSY_SECONDS, VfioStep
 from .actions import (
     EXPECTED_ERRORS,
@@ -348,7 +349,7 @@ class Lifecycle:
         """
         record = replace(record, state=State.UNPREPARING)
         try:
-            return self._ledger.update(record), True
+            return self._ledger.save(record), True
         except OSError as error:
             log.warning("unpreparing without a record of it: %s", error, extra=fields_of(record))
             return self._ledger.remember(record), False

@@ -18,8 +18,9 @@ from dra_driver.gpu.nvml import NO_DRIVER, NvmlError
 from ..hardware.gpus import Gpus
 from ..hardware.targets import ClaimRef
 from ..plans.planning import Planner
+from ..records.files import State
+from ..records.format import Record
 from ..records.locks import KeyedLocks, wait_on
-from ..records.store import Record, State
 from .actions import EXPECTED_ERRORS, Actions, Check, StoppedError, fields_of, within
 from .boundary import ClaimBoundary
 

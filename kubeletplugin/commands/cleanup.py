@@ -36,7 +36,8 @@ from ..hardware.marks import Marks
 from ..hardware.targets import ClaimRef
 from ..kubelet.instance import AnotherInstanceError, nobody_running, sockets_of_all
 from ..options import Node, node_options
-from ..records.store import Records, State, read_records
+from ..records.files import State
+from ..records.format import Records, read_records
 from .domains import DomainsState, domain_files, foreign_domain_files, read_domains
 
 _DRIVER_SECONDS: Final = 10.0

@@ -36,7 +36,7 @@ from ..hardware.targets import MigSlot, PrepareError, Vgpu
 from ..kubelet.instance import sockets_of_all
 from ..kubelet.sockets import is_served
 from ..options import Node, node_options
-from ..records.store import Record, read_records
+from ..records.format import Record, read_records
 from ..reports.devicestatus import device_data
 from ..steps import Step, Tools
 from .domains import DomainsState, domains_document, domains_table, read_domains

@@ -27,12 +27,13 @@ from ..claims.leftovers import GONE, AbsentClaims
 from ..hardware.gpus import Gpus
 from ..hardware.targets import ClaimRef, PrepareError
 from ..plans.planning import is_gone
-from ..records.files import State
+from ..records.cache import RecordCache
+from ..records.files import RecordFiles, State
 from ..records.locks import FileRanges, KeyedLocks
 from .folder import DomainFolder
 from .placing import NodeImex
 from .plan import DomainPlan, DomainPlanner
-from .records import DomainRecord, DomainRecords
+from .records import FORMAT, DomainRecord
 from .specs import DomainSpecs, domain_cdi_names
 
 log = logging.getLogger(__name__)
@@ -78,11 +79,10 @@ class DomainClaims:
         self._namespace = namespace
         self._boundary = boundary
         self._settings = settings
-        self._records = DomainRecords(
-            folder.records, lambda claim, text: boundary.on_event(claim, "RecordDamaged", text)
-        )
-        self._files = FileRanges(folder.path / "locks")
-        self._locks = KeyedLocks(self._files)
+        self._files = RecordFiles(folder.records, FORMAT)
+        self._records = RecordCache(self._files, lambda claim, text: boundary.on_event(claim, "RecordDamaged", text))
+        self._ranges = FileRanges(folder.path / "locks")
+        self._locks = KeyedLocks(self._ranges)
         self._absent = AbsentClaims(lambda ref: is_gone(planner.fetch, ref), settings.grace, boundary)
         self._ending = threading.Event()
 
@@ -189,17 +189,16 @@ class DomainClaims:
         """Remove everything of a claim."""
         self._specs.remove(uid)
         with self._locks.hold(_RECORDS_LOCK):
-            self._records.remove(uid)
-            self._records.forget_damaged(uid)
+            self._records.close(uid)
+            self._records.settle_damaged(uid, gone=True)
             self._follow()
 
     def _follow(self) -> None:
         """Make folders and the mark what the records say. The caller holds the lock of all records."""
-        self._folder.follow(self._records.all(), keep_folders=bool(self._records.unknown()))
+        self._folder.follow(self._records.all(), keep_folders=bool(self._records.unreadable()))
 
     def _current(self, uid: str) -> DomainRecord | None:
         """The claim's record. One from before the last boot is none: nothing is left of it."""
-        self._records.check(uid)
         record = self._records.get(uid)
         return record if record is not None and record.boot_id == self._boot_id else None
 
@@ -224,21 +223,22 @@ class DomainClaims:
         """Prepare for calls, once after the start: what was left before the last boot is removed, and the mark is made
         again. Raises OSError.
         """
-        if self._files.join():  # otherwise another process may be writing these files
+        if self._ranges.join():  # otherwise another process may be writing these files
             with contained("tidy up", self._folder.path, self._boundary.count, expected=(OSError,)):
                 self._specs.remove_half_written()
                 self._folder.remove_half_written()
-                for uid in self._records.half_written():
-                    self._records.discard_half_written(uid)
+                for uid in self._files.half_written():
+                    self._files.discard_half_written(uid)
         booted_ns = int(boot_time() * 1e9)
         with self._locks.hold(_RECORDS_LOCK):
             for record in self._records.all():
                 if record.boot_id != self._boot_id:
                     self._specs.remove(record.plan.claim.uid)
-                    self._records.remove(record.plan.claim.uid)
-            for uid, stamp in self._records.stamps().items():
-                if uid in self._records.unknown() and stamp.changed_ns < booted_ns:
-                    self._records.remove(uid)
+                    self._records.close(record.plan.claim.uid)
+            unreadable = self._records.unreadable()
+            for uid, stamp in self._files.stamps().items():
+                if uid in unreadable and stamp.changed_ns < booted_ns:
+                    self._records.close(uid)
             self._follow()
 
     def end(self) -> None:
@@ -261,7 +261,7 @@ class DomainClaims:
             if record.state is State.PREPARED and record.boot_id == self._boot_id:
                 self._try(record.plan.claim, "recover claim", lambda claim: self._ensure(claim.uid))
         for uid, claim in self._records.damaged().items():
-            if claim.name and self._records.stamp(uid) is None:
+            if claim.name and self._files.stamp(uid) is None:
                 self._try(claim, "recover claim", self._rebuild)
 
     def _ensure(self, uid: str) -> None:
@@ -285,7 +285,7 @@ class DomainClaims:
             if self._try(claim, "sweep claim", lambda gone: self._undo(gone.uid)):
                 self._absent.forget(claim)
                 self._boundary.on_event(claim, "LeftoverRemoved", GONE)
-        known = {claim.uid for claim in claims} | self._records.unknown()
+        known = {claim.uid for claim in claims} | self._records.unreadable()
         for uid in self._specs.claims():
             if uid not in known:
                 self._try(ClaimRef("", "", uid), "sweep claim", self._remove_stray)
@@ -293,7 +293,7 @@ class DomainClaims:
             self._follow()
 
     def _remove_stray(self, claim: ClaimRef) -> None:
-        if self._records.stamp(claim.uid) is None:
+        if self._files.stamp(claim.uid) is None:
             log.warning("removing the CDI spec of an unknown claim", extra={"claim_uid": claim.uid})
             self._specs.remove(claim.uid)
 

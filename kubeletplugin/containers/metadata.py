@@ -23,7 +23,7 @@ from dra_driver.resource.names import is_label
 
 from ..hardware.targets import ClaimGoneError, VfioGpu, Vgpu
 from ..plans.planning import FetchClaim
-from ..records.store import Record
+from ..records.format import Record
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from dra_driver.mps.shares import INSIDE, NODE_DAEMON
 
 from ..hardware.targets import ContainerTarget, MachineTarget, MigSlot
 from ..plans.plan import PlannedDevice
-from ..records.store import Record
+from ..records.format import Record
 from ..steps import MpsStep
 
 _OPTIONS = ("rw", "nosuid", "nodev", "bind")

@@ -16,7 +16,7 @@ from dra_driver import cdi
 
 from ..hardware.targets import MachineTarget, MigSlot, PrepareError
 from ..plans.plan import PlannedDevice
-from ..records.store import Record
+from ..records.format import Record
 from .limits import LimitFiles
 from .metadata import SpecMetadata
 from .mps import MpsFolders, mps_edits

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limits of prepared claims, from their records."""
 
-from ..records.store import NewerVersionError, Records, State
+from ..records.files import NewerVersionError, State
+from ..records.format import Records
 from .cgroups import LimitError
 from .limiter import Limit, LimitOf
 

@@ -8,7 +8,7 @@ from dra_driver.containment import Count, contained
 
 from ..containers.limits import LimitFiles
 from ..hardware.gpus import GpuAccess, Gpus
-from ..records.store import Records
+from ..records.format import Records
 from .cgroups import Cgroups
 from .limiter import TIDY_SECONDS, Limiter
 from .lookup import recorded_limits

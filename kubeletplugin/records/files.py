@@ -193,8 +193,11 @@ class RecordFiles(Generic[R]):
             log.debug("%s stays: %s", temporary, error)
 
 
-def read_files(records: RecordFiles[R]) -> tuple[list[R], dict[str, str]]:
-    """The readable records, sorted by claim, and why others cannot be read. Changes nothing."""
+def read_files(folder: Path, form: RecordFormat[R]) -> tuple[list[R], dict[str, str]]:
+    """The readable records in `folder`, sorted by claim, and why others cannot be read. Changes nothing."""
+    if not folder.is_dir():
+        return [], {}
+    records = RecordFiles(folder, form)
     found: list[R] = []
     unreadable: dict[str, str] = {}
     for uid in sorted(records.stamps()):
@@ -206,14 +209,7 @@ def read_files(records: RecordFiles[R]) -> tuple[list[R], dict[str, str]]:
             unreadable[f"{uid}.json"] = str(error)
     for uid, claim in records.damaged().items():
         unreadable[f"{uid}.damaged"] = f"set aside as damaged, of claim {claim}"
-    return sorted(found, key=lambda one: (str(records.claim_of(one)), records.claim_of(one).uid)), unreadable
-
-
-def guess_claim(data: bytes, uid: str) -> ClaimRef:
-    """The claim of a damaged record, as far as the text shows it. `uid` comes from the file's name."""
-    text = data.decode(errors="replace")
-    namespace, name = (_text_of(text, key) for key in ("namespace", "name"))
-    return ClaimRef(namespace, name, uid) if namespace and name else ClaimRef("", "", uid)
+    return sorted(found, key=lambda one: (str(form.claim_of(one)), form.claim_of(one).uid)), unreadable
 
 
 def _text_of(text: str, key: str) -> str:
@@ -223,10 +219,13 @@ def _text_of(text: str, key: str) -> str:
 
 
 def _guess(path: Path, uid: str) -> ClaimRef:
+    """The claim of a damaged record, as far as the text shows it. `uid` comes from the file's name."""
     try:
-        return guess_claim(read_file(path), uid)
+        text = read_file(path).decode(errors="replace")
     except (OSError, NotAFileError):
-        return ClaimRef("", "", uid)
+        text = ""
+    namespace, name = (_text_of(text, key) for key in ("namespace", "name"))
+    return ClaimRef(namespace, name, uid) if namespace and name else ClaimRef("", "", uid)
 
 
 def _stamp(status: os.stat_result) -> Stamp:

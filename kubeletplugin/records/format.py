@@ -9,9 +9,10 @@ it is the most important part of a file that was truncated.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from dra_driver import AdditionalDevice
 from dra_driver.gpu.nvml import ComputeMode, Placement
@@ -36,7 +37,7 @@ from ..steps import (
     VfioStep,
     VgpuStep,
 )
-from .files import NewerVersionError, State
+from .files import NewerVersionError, RecordFiles, RecordFormat, State, read_files
 
 VERSION = 6
 _SHARES_NAMED_SINCE = 5
@@ -286,23 +287,27 @@ def _encode_step(step: Step, plan: Plan) -> dict[str, Any]:
 
 def _decode_step(fields: Fields, targets: Mapping[str, Target]) -> Step:
     kind = fields.required_text("kind")
-    if kind not in _STEPS:
-        raise fields.error("kind", f"{kind!r} is unknown")
-    step = _STEPS[kind](fields, targets)
+    match kind:
+        case "migMode":
+            step: Step = MigModeStep(fields.required_text("gpuUUID"), fields.flag("on"), fields.flag("maySwitch"))
+        case "computeMode":
+            step = ComputeModeStep(fields.required_text("gpuUUID"), _value(fields, "mode", tuple(ComputeMode)))
+        case "timeSlice":
+            step = TimeSliceStep(fields.required_text("gpuUUID"), _value(fields, "level", tuple(LEVELS.values())))
+        case "instance":
+            step = InstanceStep(*_device_slot(fields, targets))
+        case "look":
+            step = LookStep(*_device_slot(fields, targets))
+        case "vfio":
+            step = _vfio(fields, targets)
+        case "fabric":
+            step = _fabric(fields)
+        case "mps":
+            step = _mps(fields, targets)
+        case _:
+            raise fields.error("kind", f"{kind!r} is unknown")
     fields.finish()
     return step
-
-
-def _mode(fields: Fields, _: Mapping[str, Target]) -> Step:
-    return MigModeStep(fields.required_text("gpuUUID"), fields.flag("on"), fields.flag("maySwitch"))
-
-
-def _compute_mode(fields: Fields, _: Mapping[str, Target]) -> Step:
-    return ComputeModeStep(fields.required_text("gpuUUID"), _value(fields, "mode", tuple(ComputeMode)))
-
-
-def _time_slice(fields: Fields, _: Mapping[str, Target]) -> Step:
-    return TimeSliceStep(fields.required_text("gpuUUID"), _value(fields, "level", tuple(LEVELS.values())))
 
 
 def _value(fields: Fields, field: str, known: Collection[int]) -> int:
@@ -310,14 +315,6 @@ def _value(fields: Fields, field: str, known: Collection[int]) -> int:
     if value not in known:
         raise fields.error(field, f"{value} is unknown")
     return value
-
-
-def _instance(fields: Fields, targets: Mapping[str, Target]) -> Step:
-    return InstanceStep(*_device_slot(fields, targets))
-
-
-def _look(fields: Fields, targets: Mapping[str, Target]) -> Step:
-    return LookStep(*_device_slot(fields, targets))
 
 
 def _device_slot(fields: Fields, targets: Mapping[str, Target]) -> tuple[str, MigSlot]:
@@ -336,7 +333,7 @@ def _vfio(fields: Fields, targets: Mapping[str, Target]) -> Step:
     return vfio_step(target, targets.values()) if isinstance(target, VfioGpu) else VgpuStep(target)
 
 
-def _fabric(fields: Fields, _: Mapping[str, Target]) -> Step:
+def _fabric(fields: Fields) -> Step:
     modules, gpus = fields.array("modules"), fields.texts("gpus")
     if not modules or len(modules) != len(gpus) or any(type(one) is not int for one in modules):
         raise DecodeError(fields.path("modules"), "must have an integer for each of gpus")
@@ -365,13 +362,16 @@ def _mps(fields: Fields, targets: Mapping[str, Target]) -> Step:
     )
 
 
-_STEPS: Mapping[str, Callable[[Fields, Mapping[str, Target]], Step]] = {
-    "migMode": _mode,
-    "computeMode": _compute_mode,
-    "timeSlice": _time_slice,
-    "fabric": _fabric,
-    "instance": _instance,
-    "look": _look,
-    "mps": _mps,
-    "vfio": _vfio,
-}
+FORMAT: Final = RecordFormat(encode, decode, lambda record: record.plan.claim)
+
+
+class Records(RecordFiles[Record]):
+    """The record files of claims with GPUs, in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, FORMAT)
+
+
+def read_records(folder: Path) -> tuple[list[Record], dict[str, str]]:
+    """The readable records, sorted by claim, and why others cannot be read. Changes nothing."""
+    return read_files(folder, FORMAT)

@@ -26,7 +26,7 @@ from dra_driver.resource.codec import Dialect
 from ..containers.specs import cdi_names
 from ..hardware.targets import ClaimRef, MigSlot, VfioGpu, Vgpu
 from ..plans.plan import Plan, PlannedDevice
-from ..records.store import Record
+from ..records.format import Record
 
 JSON = dict[str, Any]
 

@@ -20,7 +20,7 @@ from dra_driver.mps.supervisor import Status
 
 from ..claims.boundary import ClaimBoundary
 from ..hardware.targets import ClaimRef
-from ..records.store import Record
+from ..records.format import Record
 from .devicestatus import Trouble
 
 log = logging.getLogger(__name__)

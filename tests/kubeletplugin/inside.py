@@ -30,7 +30,7 @@ from kubeletplugin.hardware.settings import PROGRAM_SECONDS, TimeSlices
 from kubeletplugin.hardware.targets import ClaimGoneError, ClaimRef
 from kubeletplugin.hardware.vfio import HostPrograms, PersistenceModes, SysfsWrites, VfioBinder, VfioModules
 from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
-from kubeletplugin.records.store import Record, Records
+from kubeletplugin.records.format import Record, Records
 from tests.support.claims import allocated_claim
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import driver_root_of, make_node, stored_instances

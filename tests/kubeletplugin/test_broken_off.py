@@ -18,7 +18,7 @@ from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.containers.specs import ClaimSpecs
 from kubeletplugin.hardware.targets import ClaimRef
-from kubeletplugin.records.store import Record, Records
+from kubeletplugin.records.format import Record, Records
 from tests.kubeletplugin.inside import DYNAMIC, NOTHING, ApiServer, Plugin
 
 DEVICES = ["gpu-0-mig-1g10gb-19-0", "gpu-0-mig-2g20gb-14-2", "gpu-1", "gpu-4-mig-3g40gb-9-4"]

@@ -18,7 +18,8 @@ from kubeletplugin.containers.mps import MpsFolders
 from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
 from kubeletplugin.hardware.targets import ClaimRef, MigInstanceIds, MigSlot, PrepareError
 from kubeletplugin.plans.plan import Plan, PlannedDevice
-from kubeletplugin.records.store import Record, State
+from kubeletplugin.records.files import State
+from kubeletplugin.records.format import Record
 from tests.cdi.trees import MAJORS, VERSION, file, kernel, libraries, link, program
 from tests.support.nodes import driver_root_of
 

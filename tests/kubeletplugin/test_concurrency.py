@@ -17,7 +17,7 @@ from kubeletplugin.claims.actions import StoppedError
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.containers.specs import ClaimSpecs, cdi_names
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
-from kubeletplugin.records.store import State
+from kubeletplugin.records.files import State
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Call, Plugin
 from tests.support.claims import allocated_claim
 from tests.support.waiting import wait_for

@@ -21,8 +21,8 @@ from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.options import Node
 from kubeletplugin.plans.fabric import fabric_steps
 from kubeletplugin.plans.plan import Plan
-from kubeletplugin.records.format import decode, encode
-from kubeletplugin.records.store import Record, State
+from kubeletplugin.records.files import State
+from kubeletplugin.records.format import Record, decode, encode
 from kubeletplugin.steps import FabricStep
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.fuse import usable

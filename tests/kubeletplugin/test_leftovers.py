@@ -14,7 +14,8 @@ import pytest
 from dra_driver.gpu.simulation.faults import Fault
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
-from kubeletplugin.records.store import Records, State
+from kubeletplugin.records.files import State
+from kubeletplugin.records.format import Records
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Plugin
 from tests.support.waiting import wait_for
 

@@ -15,7 +15,7 @@ from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.kubeapi import ApiError
 from kubeletplugin.hardware.gpus import NoDriverError
 from kubeletplugin.hardware.targets import ClaimRef, Found, PrepareError
-from kubeletplugin.records.store import State
+from kubeletplugin.records.files import State
 from tests.support.waiting import wait_for
 
 from .inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Plugin

@@ -24,8 +24,8 @@ from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.plans.passthrough import Passthrough, SeenGpu
 from kubeletplugin.plans.plan import NO_POLICY, Plan, make_plan
 from kubeletplugin.plans.resources import no_resource, resource_variables
-from kubeletplugin.records.format import decode, encode
-from kubeletplugin.records.store import Record, State
+from kubeletplugin.records.files import State
+from kubeletplugin.records.format import Record, decode, encode
 from kubeletplugin.steps import FabricStep, MigModeStep, VfioStep
 from tests.cdi.trees import file
 from tests.support.kubevirt import plugin_devices

@@ -22,7 +22,7 @@ from kubeletplugin.hardware.gpus import NoDriverError
 from kubeletplugin.hardware.targets import PrepareError
 from kubeletplugin.healthchecks import ApiContact
 from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type
-from kubeletplugin.records.store import RecordError
+from kubeletplugin.records.files import RecordError
 from tests.support.apiserver import connect
 from tests.support.claims import mps
 from tests.support.faultyserver import FaultyServer

@@ -13,9 +13,9 @@ from dra_driver import AdditionalDevice
 from dra_driver.gpu.nvml import Placement
 from kubeletplugin.hardware.targets import ClaimRef, MigInstanceIds, MigSlot, PrepareError, WholeGpu
 from kubeletplugin.plans.plan import Plan, PlannedDevice
-from kubeletplugin.records.format import VERSION
+from kubeletplugin.records.files import RecordError, State
+from kubeletplugin.records.format import VERSION, Record, Records
 from kubeletplugin.records.ledger import Ledger
-from kubeletplugin.records.store import Record, RecordError, Records, State
 from kubeletplugin.steps import InstanceStep, LookStep, MigModeStep, Step
 
 SLOT = MigSlot("GPU-4", 4, "1g.10gb", 19, 1, Placement(0, 1))
@@ -265,7 +265,7 @@ class TestTwoProcesses:
         mine, other = ledgers
         mine.open(record("u1", State.PREPARING))
         assert other.get("u1") == record("u1", State.PREPARING)
-        other.update(record("u1"))
+        other.save(record("u1"))
         assert mine.get("u1") == record("u1")
         mine.close("u1")
         assert other.get("u1") is None
@@ -291,7 +291,7 @@ def test_a_step_that_another_claim_needs_is_known(tmp_path: Path) -> None:
     assert ledger.needed_by_others("u1") == frozenset()
     ledger.open(second)
     assert ledger.needed_by_others("u1") == set(second.plan.steps)
-    ledger.update(shared("u2", State.UNPREPARING))
+    ledger.save(shared("u2", State.UNPREPARING))
     assert ledger.needed_by_others("u1") == frozenset()
 
 

@@ -10,7 +10,8 @@ from dra_driver.cdi import Root
 from dra_driver.gpu.nvml import ComputeMode
 from kubeletplugin.hardware.settings import PROGRAM_SECONDS, TimeSlices
 from kubeletplugin.hardware.targets import PrepareError
-from kubeletplugin.records.store import Records, State
+from kubeletplugin.records.files import State
+from kubeletplugin.records.format import Records
 from kubeletplugin.steps import ComputeModeStep, TimeSliceStep
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
 from tests.support.claims import time_slicing

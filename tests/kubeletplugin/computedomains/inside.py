@@ -17,7 +17,7 @@ from kubeletplugin.computedomains.folder import DomainFolder
 from kubeletplugin.computedomains.lifecycle import DomainClaims, Settings
 from kubeletplugin.computedomains.placing import HostDaemon, NodeImex
 from kubeletplugin.computedomains.plan import DomainPlanner
-from kubeletplugin.computedomains.records import DomainRecord, DomainRecords
+from kubeletplugin.computedomains.records import FORMAT, DomainRecord
 from kubeletplugin.computedomains.specs import DomainSpecs
 from kubeletplugin.containers.specs import CommonSpec
 from kubeletplugin.hardware.gpus import GpuAccess, Gpus
@@ -28,6 +28,8 @@ from kubeletplugin.kubelet.sockets import SocketServer
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.plans.planning import ClaimReader
 from kubeletplugin.protocol import dra_v1_pb2
+from kubeletplugin.records.cache import RecordCache
+from kubeletplugin.records.files import RecordFiles
 from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import driver_root_of, make_node
@@ -56,7 +58,7 @@ class DomainPlugin:
     ) -> None:
         self.cdi = root / "cdi"
         self.folder = DomainFolder(root / DRIVER)
-        self.records = DomainRecords(self.folder.records)
+        self.records = RecordFiles(self.folder.records, FORMAT)
         self.node: ControlledNode = make_node(root / "node", hardware, POOL).node
         install_imex(self.node)
         self.events: list[tuple[str, str]] = []
@@ -147,7 +149,7 @@ class DomainPlugin:
 
     def record(self, ref: ClaimRef) -> DomainRecord | None:
         """A claim's record."""
-        return self.records.get(ref.uid)
+        return RecordCache(self.records).get(ref.uid)
 
     def left(self) -> Left:
         """What claims have on the node."""

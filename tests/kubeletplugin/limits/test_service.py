@@ -18,7 +18,8 @@ from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.limits.cgroups import LimitError
 from kubeletplugin.limits.limiter import Limit
 from kubeletplugin.limits.lookup import recorded_limits
-from kubeletplugin.records.store import Records, State
+from kubeletplugin.records.files import State
+from kubeletplugin.records.format import Records
 from tests.support.limits import compile_program
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for

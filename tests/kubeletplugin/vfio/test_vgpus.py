@@ -26,8 +26,8 @@ from kubeletplugin.hardware.targets import ClaimRef, PrepareError, Vgpu
 from kubeletplugin.hardware.vfio import StuckError
 from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
 from kubeletplugin.plans.plan import make_plan
-from kubeletplugin.records.format import decode, encode
-from kubeletplugin.records.store import Record, State
+from kubeletplugin.records.files import State
+from kubeletplugin.records.format import Record, decode, encode
 from tests.gpu.test_vgpus import MIXED, VFIO, write_node
 from tests.kubeletplugin.inside import RUNNING, ApiServer, Plugin
 from tests.support.claims import allocated_claim
