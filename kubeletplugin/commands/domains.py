@@ -2,7 +2,7 @@
 """The claims of ComputeDomains on this node, for the commands status and cleanup."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from rich.table import Table
 from dra_driver import cdi
 from dra_driver.computedomains import DRIVER
 from dra_driver.imex.report import read_report
-from dra_driver.resource.meta import empty
 
 from ..computedomains.folder import DomainFolder
 from ..computedomains.records import DomainRecord, read_domain_records
@@ -25,10 +24,10 @@ class DomainsState:
     run, by the UID of their domain. `unreadable` has the reason for each record file that cannot be read.
     """
 
-    domain: str = ""
-    claims: tuple[DomainRecord, ...] = ()
-    daemons: Mapping[str, str] = field(default_factory=empty)
-    unreadable: Mapping[str, str] = field(default_factory=empty)
+    domain: str
+    claims: list[DomainRecord]
+    daemons: Mapping[str, str]
+    unreadable: Mapping[str, str]
 
 
 def read_domains(node: Node) -> DomainsState:
@@ -41,16 +40,16 @@ def read_domains(node: Node) -> DomainsState:
         for domain, report in reports.items()
         if report is not None
     }
-    return DomainsState(folder.domain(), tuple(records), daemons, unreadable)
+    return DomainsState(folder.domain(), records, daemons, unreadable)
 
 
 def domains_document(state: DomainsState, boot_id: str) -> dict[str, Any]:
     """The state as JSON values."""
     return {
         "domain": state.domain,
-        "daemons": dict(state.daemons),
+        "daemons": state.daemons,
         "claims": [_claim(record, boot_id) for record in state.claims],
-        "unreadable": dict(state.unreadable),
+        "unreadable": state.unreadable,
     }
 
 

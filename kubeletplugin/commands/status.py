@@ -9,7 +9,7 @@ import json
 import logging
 import string
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,6 @@ from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import NvmlError, Placement
-from dra_driver.resource.meta import empty
 
 from ..hardware.fabric import FabricPartitions
 from ..hardware.gpus import Gpus
@@ -48,24 +47,6 @@ MEMORY_SLICES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class StepState:
-    """A step of a claim. `done` is None if the hardware could not be read."""
-
-    text: str
-    gpu_uuid: str
-    done: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimState:
-    """A claim with a record, its steps, and whether the record is from the current boot."""
-
-    record: Record
-    steps: tuple[StepState, ...]
-    this_boot: bool
-
-
-@dataclass(frozen=True, slots=True)
 class GpuState:
     """A GPU and its users: `whole` and `slots` have claim UIDs, `others` are MIG instances without a claim."""
 
@@ -79,70 +60,55 @@ class GpuState:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeState:
-    """The state of the node. `unreadable` has the reason for each record file that cannot be read. `driver` is the
-    driver's version, or why it is unknown. `hangs` are calls to the driver that have not returned, as texts. `boot_id`
-    is that of the current boot.
+class DriverState:
+    """`version` is the driver's version, or why NVML does not answer. `hangs` are calls that have not returned, as
+    texts. `done` tells, by claim UID and step number, whether the step is done, as far as the hardware could be read.
     """
 
-    running: tuple[Path, ...]
-    claims: tuple[ClaimState, ...]
-    gpus: tuple[GpuState, ...]
-    unreadable: Mapping[str, str] = field(default_factory=empty)
-    driver: str = ""
-    driver_answers: bool = False
-    hangs: tuple[str, ...] = ()
-    domains: DomainsState = field(default_factory=DomainsState)
-    boot_id: str = ""
-
-
-def read_node(node: Node, boot_id: str) -> NodeState:
-    """Read the state of the node. Raises OSError if the driver's folder cannot be read."""
-    records, unreadable = read_records(node.records)
-    hardware = _ask_nvml(node, records)
-    claims = tuple(
-        ClaimState(
-            record,
-            tuple(
-                StepState(str(step), step.gpu_uuid, hardware.done.get((record.plan.claim.uid, index)))
-                for index, step in enumerate(record.plan.steps)
-            ),
-            record.boot_id == boot_id,
-        )
-        for record in records
-    )
-    sockets = sockets_of_all(node.folder, node.registry)
-    sockets += sockets_of_all(node.domain_folder, node.registry, DOMAIN_DRIVER)
-    return NodeState(
-        tuple(path for path in sockets if is_served(path)),
-        claims,
-        tuple(_gpus(records, hardware.gpus)),
-        unreadable,
-        hardware.driver,
-        hardware.answers,
-        hardware.hangs,
-        read_domains(node),
-        boot_id,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Hardware:
-    """The GPUs in NVML, and by claim UID and step number whether the step is done; or why NVML does not answer."""
-
-    driver: str
+    version: str
     answers: bool = False
     gpus: tuple[Gpu, ...] = ()
     done: Mapping[tuple[str, int], bool] = field(default_factory=dict)
     hangs: tuple[str, ...] = ()
 
 
-def _ask_nvml(node: Node, records: Iterable[Record]) -> _Hardware:
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """The state of the node. `running` are the sockets of running plugins. `unreadable` has the reason for each record
+    file that cannot be read. `boot_id` is that of the current boot.
+    """
+
+    running: tuple[Path, ...]
+    records: list[Record]
+    unreadable: Mapping[str, str]
+    driver: DriverState
+    gpus: tuple[GpuState, ...]
+    domains: DomainsState
+    boot_id: str
+
+    def steps(self, record: Record) -> Iterator[tuple[Step, bool | None]]:
+        """The steps of a claim, and whether each is done. None if the hardware could not be read."""
+        for index, step in enumerate(record.plan.steps):
+            yield step, self.driver.done.get((record.plan.claim.uid, index))
+
+
+def read_node(node: Node, boot_id: str) -> NodeState:
+    """Read the state of the node. Raises OSError if the driver's folder cannot be read."""
+    records, unreadable = read_records(node.records)
+    driver = _ask_nvml(node, records)
+    sockets = sockets_of_all(node.folder, node.registry)
+    sockets += sockets_of_all(node.domain_folder, node.registry, DOMAIN_DRIVER)
+    running = tuple(path for path in sockets if is_served(path))
+    gpus = tuple(_gpus(records, driver.gpus))
+    return NodeState(running, records, unreadable, driver, gpus, read_domains(node), boot_id)
+
+
+def _ask_nvml(node: Node, records: Iterable[Record]) -> DriverState:
     session = node.hardware.session()
     try:
         gpus = Gpus(session)
     except (NvmlError, OSError) as error:
-        return _Hardware(str(error), hangs=tuple(map(str, session.calls.hangs())))
+        return DriverState(str(error), hangs=tuple(map(str, session.calls.hangs())))
     marks = Marks(node.folder)
     mps, fabric = MpsServices(marks.mps), FabricPartitions(session.fabric, marks.fabric)
     tools = Tools(gpus.mig, gpus.compute_modes, node.time_slices, mps, node.vfio, fabric, marks)
@@ -156,7 +122,7 @@ def _ask_nvml(node: Node, records: Iterable[Record]) -> _Hardware:
             else:
                 log.debug("step %s cannot be checked: %s", step, answer)
     hangs = tuple(map(str, session.calls.hangs()))
-    return _Hardware(gpus.inventory.driver_version, True, gpus.inventory.gpus, done, hangs)
+    return DriverState(gpus.inventory.driver_version, True, gpus.inventory.gpus, done, hangs)
 
 
 def _is_done(step: Step, tools: Tools) -> bool | str:
@@ -167,7 +133,7 @@ def _is_done(step: Step, tools: Tools) -> bool | str:
         return str(error)
 
 
-def _gpus(records: Iterable[Record], found: Iterable[Gpu]) -> Iterable[GpuState]:
+def _gpus(records: Iterable[Record], found: Iterable[Gpu]) -> Iterator[GpuState]:
     """Every GPU that exists or has a claim, in the order of minor numbers."""
     live = {gpu.uuid: gpu for gpu in found}
     minors = {uuid: gpu.minor for uuid, gpu in live.items()}
@@ -206,7 +172,7 @@ def _slices(gpu: Gpu | None, placements: Iterable[Placement]) -> int:
 _LETTERS: Final = string.ascii_uppercase + string.ascii_lowercase
 _FREE, _OTHER = "·", "#"
 _WIDTH: Final = 160  # if the output is not a terminal
-_STEP_MARKS: Final = {True: "done", False: "not done", None: ""}
+_STEP_MARKS: Final = {True: ": done", False: ": not done", None: ""}
 
 
 @click.command()
@@ -237,25 +203,25 @@ def document(state: NodeState) -> dict[str, Any]:
     return {
         "running": [str(path) for path in state.running],
         "driver": {
-            "answers": state.driver_answers,
-            "version" if state.driver_answers else "problem": state.driver,
-            "hangs": list(state.hangs),
+            "answers": state.driver.answers,
+            "version" if state.driver.answers else "problem": state.driver.version,
+            "hangs": list(state.driver.hangs),
         },
-        "claims": [_claim(claim) for claim in state.claims],
+        "claims": [_claim(record, state) for record in state.records],
         "gpus": [_gpu(gpu) for gpu in state.gpus],
-        "unreadable": dict(state.unreadable),
+        "unreadable": state.unreadable,
         "computeDomains": domains_document(state.domains, state.boot_id),
     }
 
 
-def _claim(state: ClaimState) -> dict[str, Any]:
-    plan, data = state.record.plan, device_data(state.record)
+def _claim(record: Record, state: NodeState) -> dict[str, Any]:
+    plan, data = record.plan, device_data(record)
     return {
         "namespace": plan.claim.namespace,
         "name": plan.claim.name,
         "uid": plan.claim.uid,
-        "state": state.record.state.value,
-        "ofThisBoot": state.this_boot,
+        "state": record.state.value,
+        "ofThisBoot": record.boot_id == state.boot_id,
         "devices": [
             {
                 "name": one.name,
@@ -266,7 +232,7 @@ def _claim(state: ClaimState) -> dict[str, Any]:
             }
             for one in plan.devices
         ],
-        "steps": [{"step": one.text, "gpu": one.gpu_uuid, "done": one.done} for one in state.steps],
+        "steps": [{"step": str(step), "gpu": step.gpu_uuid, "done": done} for step, done in state.steps(record)],
     }
 
 
@@ -290,14 +256,14 @@ def _gpu(state: GpuState) -> dict[str, Any]:
 
 def show(state: NodeState, console: Console) -> None:
     """Print the state of the node as text."""
-    letters = {claim.record.plan.claim.uid: letter for claim, letter in zip(state.claims, _names(), strict=False)}
+    letters = {record.plan.claim.uid: letter for record, letter in zip(state.records, _names(), strict=False)}
     running = ", ".join(path.name for path in state.running) or "no"
     console.print(f"plugin running: {running}")
-    console.print(f"driver: {state.driver}")
-    for hang in state.hangs:
+    console.print(f"driver: {state.driver.version}")
+    for hang in state.driver.hangs:
         console.print(f"hangs: {hang}")
     console.print()
-    console.print(_claims_table(state, letters) if state.claims else "no claims")
+    console.print(_claims_table(state, letters) if state.records else "no claims")
     if state.gpus:
         console.print()
         console.print(_gpu_table(state, letters))
@@ -312,25 +278,20 @@ def show(state: NodeState, console: Console) -> None:
         console.print(f"record {name} of ComputeDomains: {problem}")
 
 
-def _names() -> "list[str]":
+def _names() -> list[str]:
     """The names of claims in the pictures: a letter, followed by a number if there are more claims than letters."""
     return [*_LETTERS, *(f"{letter}{number}" for number in range(2, 12) for letter in _LETTERS)]
 
 
 def _claims_table(state: NodeState, letters: dict[str, str]) -> Table:
     table = Table("", "CLAIM", "STATE", "DEVICES", "STEPS", box=None, pad_edge=False)
-    for claim in state.claims:
-        plan = claim.record.plan
-        told = claim.record.state.value if claim.this_boot else f"{claim.record.state.value}, before the last boot"
+    for record in state.records:
+        plan = record.plan
+        told = record.state.value + ("" if record.boot_id == state.boot_id else ", before the last boot")
         devices = "\n".join(f"{one.name} ({one.request})" for one in plan.devices)
-        steps = "\n".join(map(_step, claim.steps))
+        steps = "\n".join(f"{step}{_STEP_MARKS[done]}" for step, done in state.steps(record))
         table.add_row(letters[plan.claim.uid], f"{plan.claim}\n{plan.claim.uid}", told, devices, steps)
     return table
-
-
-def _step(state: StepState) -> str:
-    mark = _STEP_MARKS[state.done]
-    return f"{state.text}: {mark}" if mark else state.text
 
 
 def _gpu_table(state: NodeState, letters: dict[str, str]) -> Table:

@@ -201,8 +201,9 @@ def test_status_and_cleanup_name_the_partition(plugin: Plugin, api: ApiServer) -
     node = Node(plugin.root / "registry", plugin.root, plugin.cdi, plugin.root / "shm", hardware)
     step = "NVSwitch partition 4 (GPU modules 1, 3)"
     for done in (True, None):
-        (found,) = read_node(node, "boot-1").claims
-        assert (found.steps[0].text, found.steps[0].done) == (step, done)
+        state = read_node(node, "boot-1")
+        (record,) = state.records
+        assert [(str(one), found) for one, found in state.steps(record)][0] == (step, done)
         plugin.node.fabric.stop()
     assert find(node).made == ("the NVSwitch partition 4",)
 
