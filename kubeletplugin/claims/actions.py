@@ -20,7 +20,7 @@ from functools import partial
 from typing import TypeVar
 
 from dra_driver.errors import DriverError
-from dra_driver.gpu.calls import STEP_SECONDS, Beat, Calls, HungError
+from dra_driver.gpu.calls import Beat, Calls, HungError
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kubeapi import ApiError
@@ -29,16 +29,13 @@ from ..containers.specs import ClaimSpecs
 from ..hardware.fabric import FabricPartitions
 from ..hardware.gpus import Gpus, NoDriverError
 from ..hardware.marks import Marks
-from ..hardware.mps import MpsServices
-from ..hardware.settings import TimeSlices
 from ..hardware.targets import MigInstanceIds, PrepareError
-from ..hardware.vfio import VfioBinder
 from ..plans.plan import Plan
 from ..records.files import RecordError, State
 from ..records.format import MARKED_SINCE, Record
 from ..records.ledger import Ledger
 from ..records.locks import Held, KeyedLocks, wait_on
-from ..steps import BUSY_SECONDS, FabricStep, InstanceStep, MigModeStep, Step, Tools, VfioStep, VgpuStep
+from ..steps import FabricStep, InstanceStep, MigModeStep, Step, Tools, VfioStep, VgpuStep
 
 
 class StoppedError(DriverError):
@@ -91,21 +88,20 @@ def unheard(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Actions:
-    """Changes of the node for claims. Callers hold the claim's lock."""
+    """Changes of the node for claims. Callers hold the claim's lock. `tools` are the objects that steps use; its second
+    argument raises an exception if no caller waits any more.
+    """
 
     ledger: Ledger
     specs: ClaimSpecs
     marks: Marks
     gpu_locks: KeyedLocks
     calls: Calls
-    time_slices: TimeSlices
-    mps: MpsServices
-    vfio: VfioBinder
     fabric: FabricPartitions
+    tools: Callable[[Gpus, Callable[[], None]], Tools]
     current: Callable[[], Gpus]
-    step_seconds: float = STEP_SECONDS
-    busy_seconds: float = BUSY_SECONDS
-    on_step: StepHook = unheard
+    step_seconds: float
+    on_step: StepHook
 
     @contextmanager
     def hold(self, gpu_uuids: Iterable[str], check: Check = wait_on) -> Iterator[Held]:
@@ -213,19 +209,7 @@ class Actions:
                 check()
 
             with gpus.in_use() if uses_nvml else contextlib.nullcontext():
-                return work(
-                    Tools(
-                        gpus.mig,
-                        gpus.compute_modes,
-                        self.time_slices,
-                        self.mps,
-                        self.vfio,
-                        self.fabric,
-                        self.marks,
-                        self.busy_seconds,
-                        going_on,
-                    )
-                )
+                return work(self.tools(gpus, going_on))
 
         return self.calls.run(gpu_uuid, run, self.step_seconds, lambda: held.hand_over(gpu_uuid))
 
@@ -243,9 +227,7 @@ class Actions:
         for step in steps:
             tools.going_on()
             with self._told("do", record, step):
-                ids = step.do(tools)
-            if ids is not None and step.device is not None:
-                instances[step.device] = ids
+                instances |= step.do(tools) or {}
         return instances
 
     def _undo(self, record: Record, steps: Sequence[Step], tools: Tools) -> None:

@@ -9,7 +9,7 @@ modes and CDI specs without a record.
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from dra_driver.containment import contained
@@ -120,7 +120,7 @@ class Leftovers:
 
     def sweep_node(self, gpus: Gpus) -> None:
         """Remove what has no record, without asking the API server."""
-        for gpu_uuid in self._actions.marks.gpus():
+        for gpu_uuid in {step.gpu_uuid for step in self._marked(gpus)}:
             with contained("sweep GPU", gpu_uuid, self._boundary.count, gpu=gpu_uuid):
                 self._sweep_gpu(gpu_uuid, gpus)
         known = self._known()
@@ -144,45 +144,29 @@ class Leftovers:
             self._absent.forget(claim)
             self._boundary.on_event(claim, "LeftoverRemoved", GONE)
 
+    def _marked(self, gpus: Gpus) -> Iterator[Step]:
+        """A step for each mark on the node, in the order in which steps can be undone. GPUs of virtual machines come
+        first, because the other changes need a GPU on NVIDIA's driver. NVSwitch partitions come last.
+        """
+        marks = self._actions.marks
+        yield from (VfioStep(VfioGpu(one.gpu_uuid, one.address, -1)) for one in marks.vfio.all())
+        yield from (VgpuStep(Vgpu(one, f"of type {one.type_id}")) for one in marks.vfio.vgpus.all())
+        yield from map(StrayMpsStep, marks.mps.all())
+        yield from (TimeSliceStep(uuid, change.wanted) for uuid, change in marks.time_slices.all().items())
+        yield from (ComputeModeStep(uuid, change.wanted) for uuid, change in marks.compute_modes.all().items())
+        yield from (InstanceStep("", _slot(place, gpus)) for place in marks.instances.all())
+        yield from (MigModeStep(uuid, not original) for uuid, original in marks.modes.all().items())
+        yield from (FabricStep(one.partition, one.modules, one.gpus) for one in marks.fabric.all())
+
     def _sweep_gpu(self, gpu_uuid: str, gpus: Gpus) -> None:
         """Undo everything on a GPU that no record needs."""
-        marks = self._actions.marks
         try:
             with self._actions.hold([gpu_uuid], not_long()) as held:
-                wanted = {step for record in self._actions.ledger.all() for step in record.plan.steps}
+                needed = {_mark(step) for record in self._actions.ledger.all() for step in record.plan.steps}
                 if self._actions.ledger.unreadable():  # some of it may belong to these claims
                     return
-                places = {step.slot.place for step in wanted if isinstance(step, InstanceStep)}
-                stray: list[Step] = [
-                    InstanceStep("", _slot(place, gpus))
-                    for place in marks.instances.all()
-                    if place.gpu_uuid == gpu_uuid and place not in places
-                ]
-                original = marks.modes.get(gpu_uuid)
-                if original is not None:
-                    stray.append(MigModeStep(gpu_uuid, not original))
-                if (change := marks.compute_modes.get(gpu_uuid)) is not None:
-                    stray.append(ComputeModeStep(gpu_uuid, change.wanted))
-                if (change := marks.time_slices.get(gpu_uuid)) is not None:
-                    stray.append(TimeSliceStep(gpu_uuid, change.wanted))
-                served = {step.name for step in wanted if isinstance(step, MpsStep)}
-                stray = [
-                    *(StrayMpsStep(name) for name in marks.mps.all() if name.gpu == gpu_uuid and name not in served),
-                    *stray[::-1],
-                ]
-                vgpus = {step.target.place for step in wanted if isinstance(step, VgpuStep)}
-                created = (one for one in marks.vfio.vgpus.all() if one.gpu_uuid == gpu_uuid and one not in vgpus)
-                stray = [*(VgpuStep(Vgpu(one, f"of type {one.type_id}")) for one in created), *stray]
-                # First of all, because the other changes need the GPU on NVIDIA's driver.
-                vfio = {step.target.address for step in wanted if isinstance(step, VfioStep)}
-                taken = (one for one in marks.vfio.all() if one.gpu_uuid == gpu_uuid and one.address not in vfio)
-                stray = [*(VfioStep(VfioGpu(gpu_uuid, one.address, -1)) for one in taken), *stray]
-                # Last, as all GPUs are back at NVIDIA's driver then.
-                needed = {step.partition for step in wanted if isinstance(step, FabricStep)}
-                active = (one for one in marks.fabric.all() if one.gpus[0] == gpu_uuid and one.partition not in needed)
-                stray += [FabricStep(one.partition, one.modules, one.gpus) for one in active]
-                for step in stray:
-                    if step not in wanted:
+                for step in list(self._marked(gpus)):
+                    if step.gpu_uuid == gpu_uuid and _mark(step) not in needed:
                         self._actions.undo_stray(step, gpus, held)
         except EXPECTED_ERRORS as error:
             log.warning("leftovers cannot be removed yet: %s", error, extra={"gpu": gpu_uuid})
@@ -192,6 +176,22 @@ class Leftovers:
             if free and uid not in self._known():
                 log.warning("removing the CDI spec of an unknown claim", extra={"claim_uid": uid})
                 self._actions.specs.remove(uid)
+
+
+def _mark(step: Step) -> object:
+    """What the steps for one mark have in common. A step that was made from a mark lacks other values."""
+    match step:
+        case VfioStep(target):
+            return target.address
+        case VgpuStep(target):
+            return target.place
+        case MpsStep() | StrayMpsStep():
+            return step.name
+        case InstanceStep(slot=slot):
+            return slot.place
+        case FabricStep(partition):
+            return partition
+    return step
 
 
 def _slot(place: MigPlace, gpus: Gpus) -> MigSlot:

@@ -36,7 +36,7 @@ from ..records.files import RecordError, State
 from ..records.format import Record, Records
 from ..records.ledger import Ledger
 from ..records.locks import FileRanges, Held, KeyedLocks
-from ..steps import BUSY_SECONDS, VfioStep
+from ..steps import BUSY_SECONDS, Tools, VfioStep
 from .actions import (
     EXPECTED_ERRORS,
     KUBELET_SECONDS,
@@ -117,20 +117,19 @@ class Lifecycle:
         self._settings = settings
         self._ledger = Ledger(records, lambda claim, text: boundary.on_event(claim, "RecordDamaged", text))
         self._claims = KeyedLocks(files, "claim ")
-        self._fabric = FabricPartitions(access.fabric, marks.fabric)
+        fabric, mps = FabricPartitions(access.fabric, marks.fabric), MpsServices(marks.mps)
         self._actions = Actions(
             self._ledger,
             specs,
             marks,
             KeyedLocks(files, "gpu "),
             access.calls,
-            time_slices,
-            MpsServices(marks.mps),
-            vfio,
-            self._fabric,
+            fabric,
+            lambda gpus, going_on: Tools(
+                gpus.mig, gpus.compute_modes, time_slices, mps, vfio, fabric, marks, settings.busy, going_on
+            ),
             access.current,
             settings.step,
-            settings.busy,
             on_step,
         )
         self._planner = Planner(
@@ -249,7 +248,7 @@ class Lifecycle:
     def _attend_fabric(self, gpus: Gpus) -> float:
         """Restore the partitions of claims after a restart of Fabric Manager."""
         with contained("look after NVSwitches", self._pool, self._boundary.count, expected=(NvmlError, OSError)):
-            if self._fabric.was_restarted():
+            if self._actions.fabric.was_restarted():
                 self._recovery.recover(gpus)
         return _FABRIC_SECONDS
 

@@ -10,6 +10,7 @@ activated (dra_driver.gpu.fabric_marks). `mps/` has the shares of MPS, which dra
 boot are deleted, because the changes do not survive a reboot.
 """
 
+import itertools
 import logging
 import os
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from dra_driver.files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
 from dra_driver.gpu.fabric_marks import FabricMarks
-from dra_driver.gpu.ownership import MigMarks, MigPlace, set_mark
+from dra_driver.gpu.ownership import MigMarks, set_mark
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.mps.shares import ShareFiles
 
@@ -51,10 +52,11 @@ class ModeMarks:
         for mode in _SUFFIXES:
             remove_file(self._file(gpu_uuid, mode))
 
-    def all(self) -> frozenset[str]:
-        """The GPUs whose mode was switched. Files with other names are ignored."""
-        suffixes = tuple(_SUFFIXES.values())
-        return frozenset(name.rpartition("_")[0] for name in names_in(self._folder) if name.endswith(suffixes))
+    def all(self) -> dict[str, bool]:
+        """The original modes by GPU. Files with other names are ignored."""
+        names = sorted(names_in(self._folder))
+        pairs = itertools.product(names, _SUFFIXES.items())
+        return {name.removesuffix(suffix): mode for name, (mode, suffix) in pairs if name.endswith(suffix)}
 
     def _file(self, gpu_uuid: str, original: bool) -> Path:
         return self._folder / f"{gpu_uuid}{_SUFFIXES[original]}"
@@ -87,15 +89,15 @@ class SettingMarks:
 
     def get(self, gpu_uuid: str) -> Change | None:
         """The driver's change of the setting, or None."""
-        return next((change for uuid, change in self._all() if uuid == gpu_uuid), None)
+        return self.all().get(gpu_uuid)
 
     def clear(self, gpu_uuid: str) -> None:
         """Remove the mark, because the setting has its previous value again."""
         self._remove(gpu_uuid)
 
-    def all(self) -> frozenset[str]:
-        """The GPUs whose setting was changed."""
-        return frozenset(uuid for uuid, _ in self._all())
+    def all(self) -> dict[str, Change]:
+        """The changes by GPU. Of several marks of a GPU, the first one counts."""
+        return dict(reversed(self._all()))
 
     def _all(self) -> list[tuple[str, Change]]:
         """All marks. Files with other names are ignored."""
@@ -120,19 +122,6 @@ class Marks:
         self.vfio = VfioMarks(folder / "vfio")
         self.fabric = FabricMarks(folder / "fabric")
         self._boot = folder / "boot-id"
-
-    def gpus(self) -> frozenset[str]:
-        """The GPUs with any mark."""
-        placed = frozenset(place.gpu_uuid for place in self.instances.all())
-        served = frozenset(share.gpu for share in self.mps.all())
-        taken = frozenset(mark.gpu_uuid for mark in self.vfio.all())
-        taken |= {mark.gpus[0] for mark in self.fabric.all()}
-        created = frozenset(place.gpu_uuid for place in self.vfio.vgpus.all())
-        return placed | served | taken | created | self.modes.all() | self.compute_modes.all() | self.time_slices.all()
-
-    def made(self, place: MigPlace) -> bool:
-        """Whether an instance at this place was created for a claim."""
-        return self.instances.has(place)
 
     def are_of(self, boot_id: str) -> bool:
         """Whether the plugin was already ready in this boot of the node."""

@@ -7,7 +7,7 @@ the next. Therefore it is enough to record the list of steps once, before the fi
 be read from the hardware would have to record its progress; there is none so far.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,17 +52,14 @@ class Step(Protocol):
         """The GPU that the step changes. No other step changes it at the same time."""
         raise NotImplementedError
 
-    @property
-    def device(self) -> str | None:
-        """The device whose instances the step provides, or None."""
-        raise NotImplementedError
-
     def is_done(self, tools: Tools) -> bool:
         """Whether the step is done."""
         raise NotImplementedError
 
-    def do(self, tools: Tools) -> MigInstanceIds | None:
-        """Do the step, or the missing part of it. Returns the instances of `device`. Repeating it changes nothing."""
+    def do(self, tools: Tools) -> Mapping[str, MigInstanceIds] | None:
+        """Do the step, or the missing part of it. Returns the instances that it provides, by the name of their device.
+        Repeating it changes nothing.
+        """
         raise NotImplementedError
 
     def left_something(self, marks: Marks) -> bool:

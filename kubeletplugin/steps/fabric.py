@@ -32,11 +32,6 @@ class FabricStep:
         """One of the GPUs. The claim's locks are held for all of them."""
         return self.gpus[0]
 
-    @property
-    def device(self) -> None:
-        """None, because this step provides no instances."""
-        return
-
     def is_done(self, tools: Tools) -> bool:
         """Whether the partition is active, and marked."""
         return tools.marks.fabric.has(self.partition) and tools.fabric.is_active(self._mark)

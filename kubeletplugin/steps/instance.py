@@ -6,6 +6,8 @@ created, and removed after it is destroyed. So an instance without a mark was cr
 as it is, and never destroyed.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..hardware.marks import Marks
@@ -15,7 +17,7 @@ from .base import Tools
 
 
 @dataclass(frozen=True, slots=True)
-class _SlotStep:
+class _SlotStep(ABC):
     """A step that provides `device`, which is the MIG device at `slot`."""
 
     device: str
@@ -30,6 +32,13 @@ class _SlotStep:
         """Whether there is a MIG device, whoever created it."""
         return tools.mig.find(self.slot) is not None
 
+    def do(self, tools: Tools) -> Mapping[str, MigInstanceIds]:
+        """Provide the MIG device."""
+        return {self.device: self._provide(tools)}
+
+    @abstractmethod
+    def _provide(self, tools: Tools) -> MigInstanceIds: ...
+
 
 @dataclass(frozen=True, slots=True)
 class InstanceStep(_SlotStep):
@@ -38,18 +47,18 @@ class InstanceStep(_SlotStep):
     def __str__(self) -> str:
         return f"MIG device {self.slot.profile} at {self.slot.placement}"
 
-    def do(self, tools: Tools) -> MigInstanceIds:
+    def _provide(self, tools: Tools) -> MigInstanceIds:
         """Create what is missing: the GPU instance, and the compute instance that has all of its slices."""
         handle = tools.mig.gpu_instance(self.slot)
         if handle is None:
             return self._create(tools)
-        if not tools.marks.made(self.slot.place):
+        if not tools.marks.instances.has(self.slot.place):
             return self._foreign(tools)
         return tools.mig.complete(handle, self.slot)
 
     def left_something(self, marks: Marks) -> bool:
         """Whether an instance was created, or was about to be created, for a claim."""
-        return marks.made(self.slot.place)
+        return marks.instances.has(self.slot.place)
 
     def undo(self, tools: Tools) -> None:
         """Destroy the instances that were created. Raises NvmlError with IN_USE while a process uses them."""
@@ -82,7 +91,7 @@ class LookStep(_SlotStep):
     def __str__(self) -> str:
         return f"look at MIG device {self.slot.profile} at {self.slot.placement}"
 
-    def do(self, tools: Tools) -> MigInstanceIds:
+    def _provide(self, tools: Tools) -> MigInstanceIds:
         """Find the MIG device."""
         ids = tools.mig.find(self.slot)
         if ids is None:

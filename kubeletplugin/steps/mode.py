@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from dra_driver.gpu.nvml import NvmlError
 
 from ..hardware.marks import Marks, ModeMarks
-from ..hardware.targets import MigInstanceIds, PrepareError
+from ..hardware.targets import PrepareError
 from .base import Tools
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,6 @@ class MigModeStep:
     on: bool
     may_switch: bool = field(default=False, compare=False)
 
-    @property
-    def device(self) -> None:
-        """None, because this step provides no instances."""
-        return
-
     def __str__(self) -> str:
         return f"MIG mode {'on' if self.on else 'off'}"
 
@@ -41,10 +36,10 @@ class MigModeStep:
         mode = tools.mig.mode(self.gpu_uuid)
         return self.on == (mode is not None and mode.current)
 
-    def do(self, tools: Tools) -> MigInstanceIds | None:
+    def do(self, tools: Tools) -> None:
         """Switch the mode if necessary and allowed."""
         if self.is_done(tools):
-            return None
+            return
         if not self.may_switch:
             raise PrepareError(
                 f"MIG mode of GPU {self.gpu_uuid} is {'off' if self.on else 'on'}"
@@ -59,7 +54,6 @@ class MigModeStep:
             self._forget_if_found(not self.on, marks)
             raise
         self._forget_if_found(self.on, marks)
-        return None
 
     def left_something(self, marks: Marks) -> bool:
         """Whether the mode was switched to what this step wants."""

@@ -81,11 +81,6 @@ class MpsStep:
         return self.targets[0].gpu_uuid
 
     @property
-    def device(self) -> None:
-        """None, because this step provides no instances."""
-        return
-
-    @property
     def name(self) -> ShareName:
         """The place of the share. Claims with shares of the same devices have the same group."""
         return ShareName(f"s{_short(*sorted(map(_identity, self.targets)))}", self.gpu_uuid, self.share)
@@ -156,11 +151,6 @@ class StrayMpsStep:
     def gpu_uuid(self) -> str:
         """A GPU of the share's group."""
         return self.name.gpu
-
-    @property
-    def device(self) -> None:
-        """None, because this step provides no instances."""
-        return
 
     def is_done(self, tools: Tools) -> bool:
         """Never, because no claim needs the share."""

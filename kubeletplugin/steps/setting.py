@@ -29,11 +29,6 @@ class _SettingStep(ABC):
     gpu_uuid: str
     wanted: int
 
-    @property
-    def device(self) -> None:
-        """None, because this step provides no instances."""
-        return
-
     @abstractmethod
     def marks(self, marks: Marks) -> SettingMarks:
         """The marks of this setting."""

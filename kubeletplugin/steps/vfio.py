@@ -45,11 +45,6 @@ class VfioStep:
         """The GPU that is bound."""
         return self.target.gpu_uuid
 
-    @property
-    def device(self) -> None:
-        """None, because this step provides no instances."""
-        return
-
     def is_done(self, tools: Tools) -> bool:
         """Whether a virtual machine can get the GPU."""
         return tools.vfio.is_taken(self.target)

@@ -41,11 +41,6 @@ class VgpuStep:
         """The GPU that has the vGPU."""
         return self.target.gpu_uuid
 
-    @property
-    def device(self) -> None:
-        """None, because this step provides no MIG instances."""
-        return
-
     def is_done(self, tools: Tools) -> bool:
         """Whether the vGPU exists."""
         place = self.target.place

@@ -91,7 +91,7 @@ def test_an_instance_that_was_broken_off_is_completed_or_undone(
         step.do(tools)
     assert step.left_something(tools.marks)
     if go_on:
-        assert step.do(tools) == tools.mig.find(slot)
+        assert step.do(tools) == {MIG: tools.mig.find(slot)}
     else:
         step.undo(tools)
         assert plugin.instances() == []
@@ -110,8 +110,7 @@ def test_an_instance_of_somebody_else_is_used_and_never_destroyed(plugin: Plugin
     uuid = plugin.make_by_hand(MIG)
     step = InstanceStep(MIG, slot)
     assert step.is_done(tools)
-    ids = step.do(tools)
-    assert ids is not None
+    ids = step.do(tools)[MIG]
     assert (ids.uuid, ids.made) == (uuid, False)
     step.undo(tools)
     assert plugin.mig_uuid() == uuid
@@ -161,7 +160,7 @@ def test_a_mode_that_an_administrator_wants_after_a_reset_is_still_wanted(plugin
     with pytest.raises(PrepareError, match="cannot be switched on now"):
         MigModeStep(gpu.uuid, True, may_switch=True).do(tools)
     assert plugin.mode(0) == (False, True)
-    assert tools.marks.modes.all() == frozenset()
+    assert tools.marks.modes.all() == {}
 
 
 def test_marks_of_an_earlier_boot_mean_nothing(plugin: Plugin, tools: Tools, slot: MigSlot) -> None:
@@ -170,9 +169,9 @@ def test_marks_of_an_earlier_boot_mean_nothing(plugin: Plugin, tools: Tools, slo
     marks.instances.set(slot.place)
     marks.modes.set("GPU-0", original=True)
     marks.forget_other_boots("boot-1")
-    assert (marks.made(slot.place), marks.modes.get("GPU-0")) == (True, True)
+    assert (marks.instances.has(slot.place), marks.modes.get("GPU-0")) == (True, True)
     marks.forget_other_boots("boot-2")
-    assert (marks.made(slot.place), marks.modes.get("GPU-0")) == (False, None)
+    assert (marks.instances.has(slot.place), marks.modes.get("GPU-0")) == (False, None)
 
 
 WHOLE = WholeGpu("GPU-0", 0, "")
