@@ -203,7 +203,7 @@ def test_status_and_cleanup_name_the_partition(plugin: Plugin, api: ApiServer) -
     for done in (True, None):
         state = read_node(node, "boot-1")
         (record,) = state.records
-        assert [(str(one), found) for one, found in state.steps(record)][0] == (step, done)
+        assert next((str(one), found) for one, found in state.steps(record)) == (step, done)
         plugin.node.fabric.stop()
     assert find(node).made == ("the NVSwitch partition 4",)
 
