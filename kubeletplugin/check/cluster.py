@@ -33,15 +33,15 @@ from dra_driver.kubeapi.features import GATES as GATES_BY_FLAG
 from dra_driver.kubeapi.features import OPTIONAL, probe_features
 from dra_driver.resource.codec import DIALECTS, GROUP
 
-from .finding import CheckResult, failed, passed, warned
+from .finding import Check, CheckResult
 
-KUBELET, RUNTIME = "kubelet version", "container runtime version"
+KUBELET, RUNTIME = Check("kubelet version"), Check("container runtime version")
 
 OLDEST_MINOR, NEWEST_MINOR = 32, 37
 ON_BY_DEFAULT = 34
 """The minor release from which DRA is enabled by default."""
 
-_OLDEST_RUNTIMES = {"containerd": ((1, 7), failed), "cri-o": ((1, OLDEST_MINOR), warned)}
+_OLDEST_RUNTIMES = {"containerd": ((1, 7), RUNTIME.failed), "cri-o": ((1, OLDEST_MINOR), RUNTIME.warned)}
 _UNTOLD = "with --kubeconfig and --node-name, check reads it from the Node"
 
 
@@ -57,24 +57,23 @@ def version_of(reported: str) -> tuple[int, ...]:
     return tuple(map(int, found[1].split("."))) if found else ()
 
 
-def release_finding(check: str, name: str, version: str, where: str = "") -> CheckResult:
+def release_finding(check: Check, name: str, version: str, where: str = "") -> CheckResult:
     """Whether the release of a part of Kubernetes (`name`) is supported. `where` is added to the text of a passed
     check.
     """
     minor = minor_of(version)
     if minor is None:
-        return warned(check, f"{name} does not report its version ({version!r})", "see docs/install.md")
+        return check.warned(f"{name} does not report its version ({version!r})", "see docs/install.md")
     if minor < OLDEST_MINOR:
-        return failed(
-            check, f"{name} {version} is older than 1.{OLDEST_MINOR}", f"upgrade to 1.{ON_BY_DEFAULT} or newer"
+        return check.failed(
+            f"{name} {version} is older than 1.{OLDEST_MINOR}", f"upgrade to 1.{ON_BY_DEFAULT} or newer"
         )
     if minor > NEWEST_MINOR:
-        return warned(
-            check,
+        return check.warned(
             f"{name} {version} is newer than 1.{NEWEST_MINOR}, the newest release that was tested with this driver",
             "upgrade this driver if there is a newer version",
         )
-    return passed(check, f"{name} {version}{where}")
+    return check.passed(f"{name} {version}{where}")
 
 
 def version_findings(kubelet: str, runtime: str) -> Iterator[CheckResult]:
@@ -82,28 +81,28 @@ def version_findings(kubelet: str, runtime: str) -> Iterator[CheckResult]:
     if kubelet:
         yield release_finding(KUBELET, "kubelet", kubelet)
     else:
-        yield warned(KUBELET, "not known", f"{_UNTOLD}; or `kubelet --version` on the host: 1.{OLDEST_MINOR} or newer")
+        yield KUBELET.warned("not known", f"{_UNTOLD}; or `kubelet --version` on the host: 1.{OLDEST_MINOR} or newer")
     yield _runtime(runtime)
 
 
 def _runtime(reported: str) -> CheckResult:
     name, version = reported.partition("://")[0], version_of(reported)
     if not reported:
-        return warned(RUNTIME, "not known", f"{_UNTOLD}; or `containerd --version` on the host: 1.7 or newer")
+        return RUNTIME.warned("not known", f"{_UNTOLD}; or `containerd --version` on the host: 1.7 or newer")
     if name not in _OLDEST_RUNTIMES or not version:
-        return warned(
-            RUNTIME,
+        return RUNTIME.warned(
             f"{reported} was not tested with this driver",
             "use containerd or CRI-O, or read in its documentation whether it accepts CDI devices from kubelet",
         )
     oldest, finding = _OLDEST_RUNTIMES[name]
     wanted = ".".join(map(str, oldest))
     if version < oldest:
-        return finding(RUNTIME, f"{reported} is older than {wanted}", f"upgrade it to {wanted} or newer")
-    return passed(RUNTIME, reported)
+        return finding(f"{reported} is older than {wanted}", f"upgrade it to {wanted} or newer")
+    return RUNTIME.passed(reported)
 
 
-SERVER, API, GATES, PERMISSIONS, NODE = "api server", "resource.k8s.io", "feature gates", "permissions", "node"
+SERVER, API, GATES = Check("api server"), Check("resource.k8s.io"), Check("feature gates")
+PERMISSIONS, NODE = Check("permissions"), Check("node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +181,11 @@ def cluster_findings(facts: ClusterFacts, node_name: str) -> Iterator[CheckResul
     """The findings about the server, the API, its feature gates, permissions and the Node."""
     if facts.error:
         if facts.configured and not facts.has_credentials:
-            yield failed(
-                SERVER,
-                facts.error,
-                "set --kubeconfig; in a pod, automountServiceAccountToken must be true",
-            )
+            yield SERVER.failed(facts.error, "set --kubeconfig; in a pod, automountServiceAccountToken must be true")
         elif facts.configured:
-            yield failed(SERVER, facts.error, "check that this node can reach it, and that the token is valid")
+            yield SERVER.failed(facts.error, "check that this node can reach it, and that the token is valid")
         else:
-            yield warned(SERVER, f"not checked: {facts.error}", "set --kubeconfig to check the cluster too")
+            yield SERVER.warned(f"not checked: {facts.error}", "set --kubeconfig to check the cluster too")
         return
     yield release_finding(SERVER, "Kubernetes", facts.version, f" at {facts.server}")
     yield _api(facts)
@@ -200,14 +195,13 @@ def cluster_findings(facts: ClusterFacts, node_name: str) -> Iterator[CheckResul
 
 
 def _api(facts: ClusterFacts) -> CheckResult:
-    if API in facts.untold:
-        return warned(API, facts.untold[API], "allow this identity to read /apis")
+    if API.name in facts.untold:
+        return API.warned(facts.untold[API.name], "allow this identity to read /apis")
     usable = [dialect.version for dialect in DIALECTS if dialect.version in facts.served]
     if usable:
-        return passed(API, f"{', '.join(facts.served)} served, {usable[0]} used")
+        return API.passed(f"{', '.join(facts.served)} served, {usable[0]} used")
     served = f"only {', '.join(facts.served)} served" if facts.served else "not served"
-    return failed(
-        API,
+    return API.failed(
         served,
         f"v1 is enabled by default from Kubernetes 1.{ON_BY_DEFAULT}; for older versions, start kube-apiserver with"
         f" --feature-gates=DynamicResourceAllocation=true --runtime-config={GROUP}/v1beta1=true, and enable the gate"
@@ -216,47 +210,44 @@ def _api(facts: ClusterFacts) -> CheckResult:
 
 
 def _gates(facts: ClusterFacts) -> Iterator[CheckResult]:
-    if GATES in facts.untold:
-        yield warned(GATES, facts.untold[GATES], "run this as the driver's service account, or as an administrator")
+    if GATES.name in facts.untold:
+        yield GATES.warned(facts.untold[GATES.name], "run this as the driver's service account, or as an administrator")
         return
     for gate, is_on in facts.gates.items():
         if not is_on:
-            yield warned(
-                GATES,
+            yield GATES.warned(
                 f"{gate} is disabled: {GATE_LOSSES[gate]}",
                 f"enabled by default from Kubernetes 1.36; for older versions, --feature-gates={gate}=true for"
                 " kube-apiserver, kube-scheduler and kube-controller-manager",
             )
     on = [gate for gate, is_on in facts.gates.items() if is_on]
     if on:
-        yield passed(GATES, f"{', '.join(on)} enabled")
+        yield GATES.passed(f"{', '.join(on)} enabled")
 
 
 def _permissions(facts: ClusterFacts) -> Iterator[CheckResult]:
-    if PERMISSIONS in facts.untold:
-        yield warned(PERMISSIONS, facts.untold[PERMISSIONS], "check that the API server answers access reviews")
+    if PERMISSIONS.name in facts.untold:
+        yield PERMISSIONS.warned(facts.untold[PERMISSIONS.name], "check that the API server answers access reviews")
     elif facts.denied:
-        yield failed(
-            PERMISSIONS,
+        yield PERMISSIONS.failed(
             f"this identity may not {', '.join(facts.denied)}",
             "bind the chart's ClusterRole to it (`helm upgrade` restores it if it was changed)",
         )
     else:
-        yield passed(PERMISSIONS, "this identity has all permissions of the node's pod")
+        yield PERMISSIONS.passed("this identity has all permissions of the node's pod")
     if facts.reduced:
-        yield warned(
-            PERMISSIONS,
+        yield PERMISSIONS.warned(
             f"this identity may not {', '.join(facts.reduced)}: events or the status of claims will be missing",
             "nothing, if you configured this (chart: kubeletPlugin.claimStatus); else bind the chart's ClusterRole",
         )
 
 
 def _node(facts: ClusterFacts, node_name: str) -> Iterator[CheckResult]:
-    if NODE in facts.untold:
-        yield warned(NODE, facts.untold[NODE], "set --node-name to the name of this Node")
+    if NODE.name in facts.untold:
+        yield NODE.warned(facts.untold[NODE.name], "set --node-name to the name of this Node")
     if facts.node is None:
         return
-    yield passed(NODE, f"{node_name}: " + (", ".join(filter(None, (facts.node.kernel, facts.node.image))) or "exists"))
+    yield NODE.passed(f"{node_name}: " + (", ".join(filter(None, (facts.node.kernel, facts.node.image))) or "exists"))
 
 
 _REVIEWS = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews")
@@ -288,25 +279,25 @@ def _ask(client: ApiClient, server: str, version: str, node_name: str) -> Cluste
     try:
         served = _served(client)
     except ApiError as error:
-        untold[API] = str(error)
+        untold[API.name] = str(error)
     dialect = next((one for one in DIALECTS if one.version in served), None)
     if dialect is not None:
         try:
             features = probe_features(client, dialect, DRIVER_NAME, node_name or "probe")
             gates = {gate: getattr(features, flag) for flag, gate in GATES_BY_FLAG.items() if flag not in OPTIONAL}
         except ApiError as error:
-            untold[GATES] = str(error)
+            untold[GATES.name] = str(error)
     try:
         denied, reduced = _denied(client, PERMITTED), _denied(client, WANTED)
     except ApiError as error:
-        untold[PERMISSIONS] = str(error)
+        untold[PERMISSIONS.name] = str(error)
     if not node_name:
-        untold[NODE] = "the name of the Node is unknown"
+        untold[NODE.name] = "the name of the Node is unknown"
     else:
         try:
             node = _node_of(client.get(NODES, node_name))
         except ApiError as error:
-            untold[NODE] = str(error)
+            untold[NODE.name] = str(error)
     return ClusterFacts(
         server, version=version, served=served, gates=gates, denied=denied, reduced=reduced, node=node, untold=untold
     )

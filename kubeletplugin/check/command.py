@@ -26,7 +26,7 @@ from .cluster import NodeFacts, ask_cluster, cluster_findings, version_findings
 from .computedomains import domain_findings, read_domain_facts
 from .driver import NamedHook, driver_findings, gpu_findings, read_driver, read_gpus
 from .fabric import fabric_findings, read_fabric
-from .finding import CheckResult, any_failed, document, line, passed, text, warned
+from .finding import Check, CheckResult, any_failed, document, line, text
 from .folders import folder_findings, foreign_findings, read_folders, read_foreign
 from .host import DropIn, FixError, Host, write
 from .kubelet import kubelet_findings, read_kubelet
@@ -78,7 +78,7 @@ class _Checks:
 
         def failed(error: Exception) -> None:
             text = f"this check failed unexpectedly, so its result is unknown: {error!r}"
-            self.findings.append(warned(check, text, "report it with the text on standard error"))
+            self.findings.append(Check(check).warned(text, "report it with the text on standard error"))
 
         with contained("check", check, lambda _: None, failed):
             return facts()
@@ -133,8 +133,8 @@ def look(place: Place) -> Look:
         checks.add("cluster", lambda: cluster_findings(cluster, name))
     checks.add("versions", lambda: version_findings(reported.kubelet, reported.runtime))
     mend = None if runtime is None else checks.read("container runtime", lambda: drop_in(runtime))
-    checks.findings.append(passed("this program", f"dra-driver-gpu {__version__}, Python {platform.python_version()}"))
-    return Look(tuple(checks.findings), mend)
+    program = Check("this program").passed(f"dra-driver-gpu {__version__}, Python {platform.python_version()}")
+    return Look((*checks.findings, program), mend)
 
 
 def wait_for_hardware(
@@ -281,7 +281,7 @@ def mend(place: Place, found: Look) -> Look:
     again = look(place)
     done = f"changed (backup: {found.drop_in.backup})" if found.drop_in.replaces else "written"
     text = f"{found.drop_in.path} was {done}, but is not in use yet: {found.drop_in.summary}"
-    written = warned("fix", text, found.drop_in.next_step)
+    written = Check("fix").warned(text, found.drop_in.next_step)
     return Look((*again.findings, written), again.drop_in)
 
 

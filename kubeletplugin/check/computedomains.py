@@ -28,9 +28,9 @@ from ..computedomains.placing import HostDaemon
 from ..computedomains.specs import DAEMON_PROGRAMS
 from ..hardware.vfio import HostPrograms
 from ..options import DomainOptions, Node
-from .finding import CheckResult, passed, warned
+from .finding import Check, CheckResult
 
-DOMAINS: Final = "ComputeDomains"
+DOMAINS: Final = Check("ComputeDomains")
 
 _LISTENS: Final = "0A"
 
@@ -89,52 +89,49 @@ def domain_findings(facts: DomainFacts | None) -> Iterator[CheckResult]:
         return
     fabric = facts.fabric
     for problem in facts.problems:
-        yield warned(DOMAINS, problem, "look at the files of the NVIDIA driver in /proc")
+        yield DOMAINS.warned(problem, "look at the files of the NVIDIA driver in /proc")
     if fabric.progress is FabricProgress.NONE:
-        yield passed(DOMAINS, "the GPUs are in no NVLink fabric that leaves the node: pods start without channels")
+        yield DOMAINS.passed("the GPUs are in no NVLink fabric that leaves the node: pods start without channels")
         return
     if fabric.problem:
         remedy = "look at Fabric in the output of nvidia-smi -q, and at the fabric manager of the rack"
-        yield warned(DOMAINS, f"no channel can be prepared at the moment: {fabric.problem}", remedy)
+        yield DOMAINS.warned(f"no channel can be prepared at the moment: {fabric.problem}", remedy)
     else:
-        yield passed(DOMAINS, f"the GPUs are in clique {fabric.clique}")
+        yield DOMAINS.passed(f"the GPUs are in clique {fabric.clique}")
     if facts.channels is None:
         remedy = "load the nvidia module with NVreg_ImexChannelCount=2048, the same number on all nodes"
-        yield warned(DOMAINS, "the NVIDIA driver has no IMEX channels, so the node publishes none", remedy)
+        yield DOMAINS.warned("the NVIDIA driver has no IMEX channels, so the node publishes none", remedy)
     else:
-        yield passed(DOMAINS, f"{facts.channels.count} IMEX channels, major number {facts.channels.major}")
+        yield DOMAINS.passed(f"{facts.channels.count} IMEX channels, major number {facts.channels.major}")
     yield from _of_the_host(facts) if facts.host_managed else _of_the_driver(facts)
 
 
 def _of_the_host(facts: DomainFacts) -> Iterator[CheckResult]:
     if facts.host_problem is None:
-        yield passed(DOMAINS, "the IMEX daemon of the node is ready")
+        yield DOMAINS.passed("the IMEX daemon of the node is ready")
         return
     remedy = "start nvidia-imex.service on the node, and compare IMEX_CMD_UNIX_DOMAIN_PATH in its configuration with"
-    yield warned(
-        DOMAINS,
-        f"the IMEX daemon of the node is not ready: {facts.host_problem}",
-        f"{remedy} --imex-host-socket-path",
+    yield DOMAINS.warned(
+        f"the IMEX daemon of the node is not ready: {facts.host_problem}", f"{remedy} --imex-host-socket-path"
     )
     if facts.port_in_use is False:
-        yield warned(DOMAINS, f"nothing listens on port {PEER_PORT} of the node", "start nvidia-imex.service")
+        yield DOMAINS.warned(f"nothing listens on port {PEER_PORT} of the node", "start nvidia-imex.service")
 
 
 def _of_the_driver(facts: DomainFacts) -> Iterator[CheckResult]:
     if facts.management is None:
         remedy = "use a driver of branch 570 or later that is loaded with IMEX channels"
-        yield warned(DOMAINS, "the NVIDIA driver has no capability fabric-imex-mgmt, which daemons need", remedy)
+        yield DOMAINS.warned("the NVIDIA driver has no capability fabric-imex-mgmt, which daemons need", remedy)
     if facts.missing:
         remedy = "install the package nvidia-imex of the same version as the NVIDIA driver"
-        yield warned(DOMAINS, f"{' and '.join(facts.missing)} not found below the driver root", remedy)
+        yield DOMAINS.warned(f"{' and '.join(facts.missing)} not found below the driver root", remedy)
     if facts.port_in_use:
-        yield warned(
-            DOMAINS,
+        yield DOMAINS.warned(
             f"a program of the node listens on port {PEER_PORT}, probably its own IMEX daemon: a node can have one",
             "run systemctl disable --now nvidia-imex.service on the node, or use --imex-mode=hostManaged",
         )
     if facts.management is not None and not facts.missing and not facts.port_in_use:
-        yield passed(DOMAINS, "the driver can run an IMEX daemon on the node")
+        yield DOMAINS.passed("the driver can run an IMEX daemon on the node")
 
 
 def _is_listening(net: Path, port: int) -> bool | None:

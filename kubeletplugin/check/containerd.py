@@ -21,10 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .finding import CheckResult, failed, passed, warned
+from .finding import Check, CheckResult
 from .host import DropIn, Host, TomlFile, Unreadable, array, read_toml, strings, with_keys
 
-CHECK = "cdi in containerd"
+CHECK = Check("cdi in containerd")
 CONFIGS = (
     "/etc/containerd/config.toml",
     "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
@@ -144,7 +144,7 @@ def containerd_findings(facts: ContainerdFacts) -> Iterator[CheckResult]:
     """Whether CDI is enabled and containerd reads our folder, and what to write if not."""
     if facts.problems:
         for problem in facts.problems:
-            yield warned(CHECK, str(problem), "correct or create the file; containerd itself may not start without it")
+            yield CHECK.warned(str(problem), "correct or create the file; containerd itself may not start without it")
         return
     obstacle = _disabled(facts) or _hidden(facts)
     if obstacle:
@@ -155,27 +155,26 @@ def containerd_findings(facts: ContainerdFacts) -> Iterator[CheckResult]:
     if enabled.value is None:
         if facts.version:
             text = f"{_version(facts)} has CDI disabled, because {facts.main} does not set `enable_cdi = true`"
-            yield failed(CHECK, text, remedy)
+            yield CHECK.failed(text, remedy)
         else:
             text = f"{facts.main} does not set enable_cdi, so CDI is disabled in containerd 1.7 and enabled in 2.x"
-            yield warned(CHECK, f"{text}, and the version of this containerd is unknown", f"for 1.7, {remedy}")
+            yield CHECK.warned(f"{text}, and the version of this containerd is unknown", f"for 1.7, {remedy}")
         return
     if enabled.value is not True:
-        yield failed(CHECK, f"CDI is disabled by enable_cdi ({enabled.place('enable_cdi')})", remedy)
+        yield CHECK.failed(f"CDI is disabled by enable_cdi ({enabled.place('enable_cdi')})", remedy)
         return
     if folders.value is None:
         place = folders.place("cdi_spec_dirs")
-        yield failed(
-            CHECK,
+        yield CHECK.failed(
             f"cdi_spec_dirs is not a list of folders ({place})",
             f"write `cdi_spec_dirs = {array(DEFAULT_FOLDERS)}` there",
         )
     elif not _reads(facts, folders.value):
         listed = ", ".join(folders.value) or "none"
         text = f"specs are written to {facts.wanted}, and containerd reads {listed} ({folders.place('cdi_spec_dirs')})"
-        yield failed(CHECK, text, f"{remedy}; or run the plugin with --cdi-root of a folder that it reads")
+        yield CHECK.failed(text, f"{remedy}; or run the plugin with --cdi-root of a folder that it reads")
     else:
-        yield passed(CHECK, f"on ({enabled.place('enable_cdi')}), reads {facts.wanted}")
+        yield CHECK.passed(f"on ({enabled.place('enable_cdi')}), reads {facts.wanted}")
 
 
 def containerd_drop_in(facts: ContainerdFacts) -> DropIn | None:
@@ -280,7 +279,7 @@ def _disabled(facts: ContainerdFacts) -> CheckResult | None:
         names = [name for name in strings(file.value.get("disabled_plugins")) or () if name in _CRI_PLUGINS]
         if names:
             text = f"kubelet cannot use this containerd: disabled_plugins in {file.path} has {', '.join(names)}"
-            return failed(CHECK, text, f"remove {', '.join(names)} from it and restart containerd")
+            return CHECK.failed(text, f"remove {', '.join(names)} from it and restart containerd")
     return None
 
 
@@ -291,8 +290,8 @@ def _hidden(facts: ContainerdFacts) -> CheckResult | None:
     if facts.merges or not ours or not theirs or not facts.version:
         return None
     text = f"{_version(facts)} reads {ours[0].path} instead of the whole table of its plugin in {theirs[-1].path}"
-    return failed(
-        CHECK, text, f"set `enable_cdi = true` in {theirs[-1].path}, remove {ours[0].path}, and restart containerd"
+    return CHECK.failed(
+        text, f"set `enable_cdi = true` in {theirs[-1].path}, remove {ours[0].path}, and restart containerd"
     )
 
 

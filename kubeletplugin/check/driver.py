@@ -18,10 +18,11 @@ from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.nvml_library import LIBRARY, LIBRARY_DIRECTORIES
 from dra_driver.gpu.options import Hardware
 
-from .finding import CheckResult, failed, passed, warned
+from .finding import Check, CheckResult
 from .host import Host, Unreadable
 
-MODULE, LIBRARY_CHECK, VERSIONS, HOOK = "driver module", "driver library", "driver versions", "cdi hook"
+MODULE, LIBRARY_CHECK = Check("driver module"), Check("driver library")
+VERSIONS, HOOK = Check("driver versions"), Check("cdi hook")
 
 _OLDEST = (565,)
 _MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)\b")
@@ -87,14 +88,13 @@ def driver_findings(facts: DriverFacts) -> Iterator[CheckResult]:
     yield _library(facts)
     module, library = facts.module_version, facts.library_version
     if module and library and module != library:
-        yield failed(
-            VERSIONS,
+        yield VERSIONS.failed(
             f"the kernel module is {module}, the library {library}",
             "the driver was upgraded while the old module was loaded: unload it (no program may use a GPU) and"
             " `modprobe nvidia`, or restart the node",
         )
     elif module and library:
-        yield passed(VERSIONS, f"module and library are both {module}")
+        yield VERSIONS.passed(f"module and library are both {module}")
     yield _hook(facts)
 
 
@@ -102,58 +102,54 @@ def _hook(facts: DriverFacts) -> CheckResult:
     if facts.named_hook is not None:
         path, exists = facts.named_hook.path, facts.named_hook.exists
         if exists is False:
-            return failed(
-                HOOK,
+            return HOOK.failed(
                 f"{path} does not exist on the host, so containers that need it do not start",
                 "install it there, or remove --nvidia-cdi-hook-path (chart: nvidiaCDIHookPath), so that it is searched",
             )
-        return passed(HOOK, path if exists else f"{path} (not visible from here)")
+        return HOOK.passed(path if exists else f"{path} (not visible from here)")
     if facts.hook is None:
-        return warned(
-            HOOK,
+        return HOOK.warned(
             f"no nvidia-cdi-hook or nvidia-ctk below {facts.driver_root}; libraries are mounted under each of"
             " their names instead",
             "install nvidia-container-toolkit-base, or name the program with --nvidia-cdi-hook-path"
             " (chart: nvidiaCDIHookPath)",
         )
-    return passed(HOOK, facts.hook)
+    return HOOK.passed(facts.hook)
 
 
 def _module(facts: DriverFacts) -> CheckResult:
     if isinstance(facts.module, Unreadable):
-        return failed(MODULE, str(facts.module), "run as root; in a container, with the host's /proc")
+        return MODULE.failed(str(facts.module), "run as root; in a container, with the host's /proc")
     if facts.module is None:
-        return failed(
-            MODULE,
+        return MODULE.failed(
             f"{facts.module_path} is missing: the nvidia kernel module is not loaded",
             "install NVIDIA's driver and `modprobe nvidia`; with a driver container, wait for it or read its log",
         )
     version = facts.module_version
     if not version:
         line = facts.module.partition("\n")[0].strip()
-        return warned(MODULE, f"{facts.module_path} has no version: {line!r}", "report this with that line")
+        return MODULE.warned(f"{facts.module_path} has no version: {line!r}", "report this with that line")
     if tuple(int(part) for part in version.split(".")[:1]) < _OLDEST:
-        return warned(
-            MODULE,
+        return MODULE.warned(
             f"{version} is older than {_OLDEST[0]}, the oldest release that this driver supports",
             "upgrade NVIDIA's driver; older ones lack NVML calls, so attributes will be missing",
         )
-    return passed(MODULE, version)
+    return MODULE.passed(version)
 
 
 def _library(facts: DriverFacts) -> CheckResult:
     if facts.library is None:
         folders = ", ".join(LIBRARY_DIRECTORIES[:-1])
-        return failed(
-            LIBRARY_CHECK,
+        return LIBRARY_CHECK.failed(
             f"no {LIBRARY} below {facts.driver_root} (in {folders})",
             "set --nvidia-driver-root (chart: nvidiaDriverRoot) to the folder of the driver: / for packages,"
             " /run/nvidia/driver for a driver container, /home/kubernetes/bin/nvidia on GKE",
         )
-    return passed(LIBRARY_CHECK, posixpath.join(facts.driver_root, facts.library.lstrip("/")))
+    return LIBRARY_CHECK.passed(posixpath.join(facts.driver_root, facts.library.lstrip("/")))
 
 
-NVML, GPUS, MIG, NODES, CAPABILITIES = "nvml", "gpus", "mig", "device nodes", "mig capabilities"
+NVML, GPUS, MIG = Check("nvml"), Check("gpus"), Check("mig")
+NODES, CAPABILITIES = Check("device nodes"), Check("mig capabilities")
 
 _REMEDIES: Mapping[Return, str] = {
     Return.LIBRARY_NOT_FOUND: "set --nvidia-driver-root (chart: nvidiaDriverRoot) to the folder of the driver",
@@ -202,12 +198,12 @@ def gpu_findings(facts: GpuFacts) -> Iterator[CheckResult]:
     """The findings about NVML, the GPUs, MIG and device nodes."""
     if facts.inventory is None:
         remedy = _REMEDIES.get(facts.error.code) if facts.error else None
-        yield failed(NVML, f"does not answer: {facts.error}", remedy or "see that `nvidia-smi` works on the host first")
+        yield NVML.failed(f"does not answer: {facts.error}", remedy or "see that `nvidia-smi` works on the host first")
         return
     inventory = facts.inventory
     cuda = inventory.cuda_driver_version
-    yield passed(
-        NVML, f"driver {inventory.driver_version}" + (f", CUDA {cuda // 1000}.{cuda % 1000 // 10}" if cuda else "")
+    yield NVML.passed(
+        f"driver {inventory.driver_version}" + (f", CUDA {cuda // 1000}.{cuda % 1000 // 10}" if cuda else "")
     )
     yield from _gpus(inventory)
     yield from _nodes(facts)
@@ -219,49 +215,42 @@ def gpu_findings(facts: GpuFacts) -> Iterator[CheckResult]:
 
 def _gpus(inventory: Inventory) -> Iterator[CheckResult]:
     for failure in inventory.failures:
-        yield warned(
-            GPUS,
+        yield GPUS.warned(
             f"GPU {failure.index} is left out: {failure.reason}",
             "read `nvidia-smi` and `dmesg | grep -i xid` on the host; reset or replace the GPU",
         )
     for gpu in inventory.gpus:
         for problem in gpu.problems:
-            yield warned(
-                GPUS, f"GPU {gpu.index} ({gpu.uuid}): {problem}", "attributes will be missing; upgrade NVIDIA's driver"
+            yield GPUS.warned(
+                f"GPU {gpu.index} ({gpu.uuid}): {problem}", "attributes will be missing; upgrade NVIDIA's driver"
             )
     if not inventory.gpus:
-        yield warned(
-            GPUS,
+        yield GPUS.warned(
             "no GPU works" if inventory.failures else "there is none",
             "there is nothing to publish here; run the DaemonSet only on GPU nodes (chart: kubeletPlugin.affinity)",
         )
         return
     counts = Counter(gpu.product_name or "unnamed" for gpu in inventory.gpus)
-    yield passed(GPUS, ", ".join(f"{count} x {name}" for name, count in counts.items()))
+    yield GPUS.passed(", ".join(f"{count} x {name}" for name, count in counts.items()))
 
 
 def _nodes(facts: GpuFacts) -> Iterator[CheckResult]:
     for path in facts.missing:
         if path == "/dev/nvidia-uvm":
-            yield warned(
-                NODES, f"{path} is missing and its module not loaded: {_LOSSES[path]}", "`modprobe nvidia-uvm`"
-            )
+            yield NODES.warned(f"{path} is missing and its module not loaded: {_LOSSES[path]}", "`modprobe nvidia-uvm`")
         else:
             loss = _LOSSES.get(path, "the GPU cannot be given to a pod")
-            yield failed(
-                NODES,
+            yield NODES.failed(
                 f"{path} is missing: {loss}",
                 "run `nvidia-smi` once on the host, which creates the device nodes; a container must be privileged",
             )
     if facts.odd:
         more = f" (and {len(facts.odd) - 1} more)" if len(facts.odd) > 1 else ""
-        yield warned(
-            NODES,
-            facts.odd[0] + more,
-            "on a real node, remove that file and run `nvidia-smi`, which creates the device nodes",
+        yield NODES.warned(
+            facts.odd[0] + more, "on a real node, remove that file and run `nvidia-smi`, which creates the device nodes"
         )
     if not facts.missing and not facts.odd:
-        yield passed(NODES, "all exist, or the runtime can create them")
+        yield NODES.passed("all exist, or the runtime can create them")
 
 
 def _mig(capable: Sequence[Gpu], total: int) -> Iterator[CheckResult]:
@@ -269,22 +258,21 @@ def _mig(capable: Sequence[Gpu], total: int) -> Iterator[CheckResult]:
         mode = gpu.mig_mode
         if mode is not None and mode.current != mode.pending:
             states = ("off", "on")
-            yield warned(
-                MIG,
+            yield MIG.warned(
                 f"GPU {gpu.index} ({gpu.uuid}) waits for a reset that switches MIG mode {states[mode.pending]}; it is"
                 f" still {states[mode.current]}",
                 "stop what uses the GPU and reset it (`nvidia-smi --gpu-reset -i INDEX`), or restart the node",
             )
     if not capable:
-        yield passed(MIG, "no GPU supports MIG" if total else "no GPUs")
+        yield MIG.passed("no GPU supports MIG" if total else "no GPUs")
         return
     on = sum(gpu.in_mig_mode for gpu in capable)
-    yield passed(MIG, f"{len(capable)} of {total} GPUs support MIG, {on} in MIG mode")
+    yield MIG.passed(f"{len(capable)} of {total} GPUs support MIG, {on} in MIG mode")
 
 
 def _capabilities(offered: bool, in_use: bool) -> CheckResult:
     if offered:
-        return passed(CAPABILITIES, "the driver offers them")
+        return CAPABILITIES.passed("the driver offers them")
     text = "the driver offers no MIG capabilities (nvidia-caps in /proc/devices, /proc/driver/nvidia/capabilities)"
     remedy = "load the nvidia module of a driver that supports MIG, and give this process the host's /proc"
-    return failed(CAPABILITIES, text, remedy) if in_use else warned(CAPABILITIES, text, remedy)
+    return CAPABILITIES.failed(text, remedy) if in_use else CAPABILITIES.warned(text, remedy)

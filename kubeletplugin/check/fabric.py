@@ -12,9 +12,9 @@ from dra_driver.gpu.fabric import SwitchFacts, modules_text
 from dra_driver.gpu.policy import NodePolicy
 
 from ..options import Node
-from .finding import CheckResult, passed, warned
+from .finding import Check, CheckResult
 
-NVSWITCH = "NVSwitches"
+NVSWITCH = Check("NVSwitches")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,41 +37,37 @@ def read_fabric(node: Node, policy: NodePolicy) -> FabricFacts | None:
         return FabricFacts(session.fabric.read(), bool(session.fabric.identity), machines)
 
 
-def _pass(check: str, text: str, _remedy: str) -> CheckResult:
-    return passed(check, text)
+def _pass(text: str, _remedy: str) -> CheckResult:
+    return NVSWITCH.passed(text)
 
 
 def fabric_findings(facts: FabricFacts | None) -> Iterator[CheckResult]:
     """Whether claims can have partitions."""
     if facts is None:
         return
-    switches, tell = facts.switches, warned if facts.machines else _pass  # without machines, nothing is missing
+    switches = facts.switches
+    tell = NVSWITCH.warned if facts.machines else _pass  # without machines, nothing is missing
     if not facts.reachable:
-        text = (
-            "this node has NVSwitches, and no claim gets a partition of them, because the library libnvfm.so.1 or the"
-        )
         yield tell(
-            NVSWITCH,
-            f"{text} socket of Fabric Manager is missing below the driver root",
+            "this node has NVSwitches, and no claim gets a partition of them, because the library libnvfm.so.1 or the"
+            " socket of Fabric Manager is missing below the driver root",
             "for partitions, install nvidia-fabricmanager-dev in the version of the driver, and set FABRIC_MODE=1,"
             " FABRIC_MODE_RESTART=1 and FM_CMD_UNIX_SOCKET_PATH=/run/nvidia-fabricmanager/socket in fabricmanager.cfg",
         )
     elif switches.problem:
-        yield warned(NVSWITCH, f"the partitions are unknown: {switches.problem}", "see that Fabric Manager runs")
+        yield NVSWITCH.warned(f"the partitions are unknown: {switches.problem}", "see that Fabric Manager runs")
     elif switches.shared is False:
         yield tell(
-            NVSWITCH,
             "Fabric Manager answers, but not in shared NVSwitch mode (FABRIC_MODE is 0), so there are no partitions",
             "set FABRIC_MODE=1, because a virtual machine with some of the GPUs cannot use their NVLinks otherwise",
         )
     else:
         sizes = sorted({len(one.modules) for one in switches.partitions})
         active = sum(one.active for one in switches.partitions)
-        yield passed(
-            NVSWITCH,
+        yield NVSWITCH.passed(
             f"Fabric Manager answers and runs in a shared mode (FABRIC_MODE=1 or 2), with {len(switches.partitions)}"
-            f" partitions of {modules_text(sizes)} GPUs, {active} of them active",
+            f" partitions of {modules_text(sizes)} GPUs, {active} of them active"
         )
         for one in switches.unsupported:
             remedy = "read the log of Fabric Manager, and replace what failed"
-            yield warned(NVSWITCH, f"partition {one} is impossible because of a failure", remedy)
+            yield NVSWITCH.warned(f"partition {one} is impossible because of a failure", remedy)

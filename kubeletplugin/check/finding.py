@@ -28,19 +28,23 @@ class CheckResult:
     remedy: str = ""
 
 
-def passed(check: str, text: str) -> CheckResult:
-    """Everything is as it should be."""
-    return CheckResult(check, Level.PASS, text)
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check, by the name of its results."""
 
+    name: str
 
-def warned(check: str, text: str, remedy: str) -> CheckResult:
-    """Something will be missing, or could not be checked."""
-    return CheckResult(check, Level.WARN, text, remedy)
+    def passed(self, text: str) -> CheckResult:
+        """Everything is as it should be."""
+        return CheckResult(self.name, Level.PASS, text)
 
+    def warned(self, text: str, remedy: str) -> CheckResult:
+        """Something will be missing, or could not be checked."""
+        return CheckResult(self.name, Level.WARN, text, remedy)
 
-def failed(check: str, text: str, remedy: str) -> CheckResult:
-    """Pods cannot get GPUs until this is corrected."""
-    return CheckResult(check, Level.FAIL, text, remedy)
+    def failed(self, text: str, remedy: str) -> CheckResult:
+        """Pods cannot get GPUs until this is corrected."""
+        return CheckResult(self.name, Level.FAIL, text, remedy)
 
 
 def any_failed(findings: Iterable[CheckResult]) -> bool:

@@ -18,10 +18,11 @@ from pathlib import Path
 from dra_driver.cdi import CLAIM_KIND, SpecDirectory
 
 from ..kubelet.sockets import LONGEST_PATH
-from .finding import CheckResult, failed, passed, warned
+from .finding import Check, CheckResult
 from .host import Folder, Host
 
-REGISTRY, PLUGINS, SOCKETS, CDI = "kubelet plugin registry", "kubelet plugins", "socket paths", "cdi folder"
+REGISTRY, PLUGINS = Check("kubelet plugin registry"), Check("kubelet plugins")
+SOCKETS, CDI = Check("socket paths"), Check("cdi folder")
 REGISTRAR_VALUE = "kubeletPlugin.kubeletRegistrarDirectoryPath"
 PLUGINS_VALUE = "kubeletPlugin.kubeletPluginsDirectoryPath"
 """The chart's values for both folders."""
@@ -30,7 +31,7 @@ PLUGINS_VALUE = "kubeletPlugin.kubeletPluginsDirectoryPath"
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
     """The three folders, and the paths that the sockets will have. `plugins` is the driver's own folder if it exists.
-    `root` is kubelet's root folder, or empty if unknown. `elsewhere` are the names of the checks whose folder is not at
+    `root` is kubelet's root folder, or empty if unknown. `elsewhere` are the checks whose folder is not at
     its place below the root folder.
     """
 
@@ -39,7 +40,7 @@ class FolderFacts:
     cdi: Folder
     sockets: tuple[str, ...]
     root: str = ""
-    elsewhere: frozenset[str] = frozenset()
+    elsewhere: frozenset[Check] = frozenset()
 
 
 def read_folders(host: Host, registry: Path, own: Path, cdi: Path, sockets: Iterable[Path], root: str) -> FolderFacts:
@@ -67,12 +68,12 @@ def folder_findings(facts: FolderFacts) -> Iterator[CheckResult]:
             f"kubelet searches plugins in {facts.root}/plugins_registry, and this driver registers in"
             f" {facts.registry.path}"
         )
-        yield failed(REGISTRY, text, _move(facts.root))
+        yield REGISTRY.failed(text, _move(facts.root))
     else:
         yield _folder(REGISTRY, facts.registry, _look_for("--kubelet-registrar-directory-path", REGISTRAR_VALUE))
     if PLUGINS in facts.elsewhere:
         text = f"plugins belong into {facts.root}/plugins, and this driver has its files in {facts.plugins.path}"
-        yield warned(PLUGINS, text, _move(facts.root))
+        yield PLUGINS.warned(text, _move(facts.root))
     else:
         yield _folder(PLUGINS, facts.plugins, _look_for("--kubelet-plugins-directory-path", PLUGINS_VALUE))
     if facts.cdi.exists or facts.cdi.problem:
@@ -82,7 +83,7 @@ def folder_findings(facts: FolderFacts) -> Iterator[CheckResult]:
             "set --cdi-root (chart: kubeletPlugin.cdiRoot) to a folder that the container runtime reads",
         )
     else:
-        yield passed(CDI, f"{facts.cdi.path} does not exist yet; the plugin creates it")
+        yield CDI.passed(f"{facts.cdi.path} does not exist yet; the plugin creates it")
     yield _sockets(facts.sockets)
 
 
@@ -101,29 +102,28 @@ def _look_for(flag: str, value: str) -> str:
     )
 
 
-def _folder(check: str, folder: Folder, remedy: str) -> CheckResult:
+def _folder(check: Check, folder: Folder, remedy: str) -> CheckResult:
     if not folder.exists:
-        return failed(check, f"{folder.path}: {folder.problem or 'missing'}", remedy)
+        return check.failed(f"{folder.path}: {folder.problem or 'missing'}", remedy)
     if folder.problem is None:
-        return passed(check, f"{folder.path} (read-only for this process)")
+        return check.passed(f"{folder.path} (read-only for this process)")
     if folder.problem:
-        return failed(check, f"{folder.path}: {folder.problem}", "run as root; mount the folder read-write")
-    return passed(check, folder.path)
+        return check.failed(f"{folder.path}: {folder.problem}", "run as root; mount the folder read-write")
+    return check.passed(folder.path)
 
 
 def _sockets(paths: Sequence[str]) -> CheckResult:
     longest = max(paths, key=lambda path: len(os.fsencode(path)))
     length = len(os.fsencode(longest))
     if length > LONGEST_PATH:
-        return failed(
-            SOCKETS,
+        return SOCKETS.failed(
             f"{longest} has {length} bytes, and the path of a socket may have at most {LONGEST_PATH}",
             "choose a shorter kubelet root folder",
         )
-    return passed(SOCKETS, f"the longest has {length} of {LONGEST_PATH} bytes")
+    return SOCKETS.passed(f"the longest has {length} of {LONGEST_PATH} bytes")
 
 
-CHECK = "cdi specs"
+CHECK = Check("cdi specs")
 _NAMED = 3  # how many paths are in the text; all are in the command of the remedy
 
 
@@ -142,8 +142,7 @@ def foreign_findings(paths: Sequence[str]) -> Iterator[CheckResult]:
         return
     named = [Path(path).name for path in paths[:_NAMED]]
     more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-    yield warned(
-        CHECK,
+    yield CHECK.warned(
         f"{Path(paths[0]).parent} has specs of NVIDIA's own DRA driver: {', '.join(named)}{more}; a runtime cannot"
         " resolve the devices of a claim that both drivers prepared",
         "while that driver runs, delete the pods of its claims, so that it removes them; once it is uninstalled: rm "

@@ -13,11 +13,11 @@ from typing import Any
 import yaml
 
 from .cluster import ON_BY_DEFAULT, minor_of
-from .finding import CheckResult, failed, passed, warned
+from .finding import Check, CheckResult
 from .host import Host, Unreadable
 from .process import Started, Unseen, find_kubelet
 
-CHECK, NAME = "kubelet configuration", "node name"
+CHECK, NAME = Check("kubelet configuration"), Check("node name")
 
 _GATE, _ALL_BETA = "DynamicResourceAllocation", "AllBeta"
 
@@ -84,8 +84,7 @@ def kubelet_findings(facts: KubeletFacts, kubelet_version: str, node_name: str) 
     yield from _configuration(facts, minor_of(kubelet_version), ask)
     named = facts.started.flags.hostname_override if isinstance(facts.started, Started) else ""
     if named and node_name and named != node_name:
-        yield failed(
-            NAME,
+        yield NAME.failed(
             f"kubelet is Node {named} (--hostname-override), and --node-name is {node_name}",
             f"set --node-name (NODE_NAME) to {named}",
         )
@@ -93,7 +92,7 @@ def kubelet_findings(facts: KubeletFacts, kubelet_version: str, node_name: str) 
 
 def _configuration(facts: KubeletFacts, minor: int | None, ask: str) -> Iterator[CheckResult]:
     for problem in facts.problems:
-        yield warned(CHECK, problem, f"check that kubelet uses this file, and correct it; {ask}")
+        yield CHECK.warned(problem, f"check that kubelet uses this file, and correct it; {ask}")
     gate = facts.gates.get(_GATE)
     if gate is None and minor is not None and minor < ON_BY_DEFAULT:
         gate = facts.gates.get(_ALL_BETA)  # the gate is beta in these releases
@@ -102,12 +101,11 @@ def _configuration(facts: KubeletFacts, minor: int | None, ask: str) -> Iterator
     elif facts.problems:
         return
     elif isinstance(facts.started, Unseen):
-        yield warned(CHECK, f"kubelet's flags are unknown: {facts.started.reason}", f"{facts.started.remedy}; {ask}")
+        yield CHECK.warned(f"kubelet's flags are unknown: {facts.started.reason}", f"{facts.started.remedy}; {ask}")
     elif gate is not None:
-        yield passed(CHECK, f"{_GATE} is enabled ({gate.place})")
+        yield CHECK.passed(f"{_GATE} is enabled ({gate.place})")
     elif minor is None:
-        yield warned(
-            CHECK,
+        yield CHECK.warned(
             f"{_GATE} is not set: enabled by default from 1.{ON_BY_DEFAULT}, and kubelet's version is unknown",
             f"with --kubeconfig and --node-name, check reads it from the Node; {ask}",
         )
@@ -115,7 +113,7 @@ def _configuration(facts: KubeletFacts, minor: int | None, ask: str) -> Iterator
         config = facts.started.flags.config
         yield _off(facts.started, f"not set, and disabled by default before 1.{ON_BY_DEFAULT}", config)
     else:
-        yield passed(CHECK, f"{_GATE} is enabled (by default; {', '.join(('flags', *facts.files))} do not change it)")
+        yield CHECK.passed(f"{_GATE} is enabled (by default; {', '.join(('flags', *facts.files))} do not change it)")
 
 
 def _off(started: Started | Unseen, why: str, file: str) -> CheckResult:
@@ -126,7 +124,7 @@ def _off(started: Started | Unseen, why: str, file: str) -> CheckResult:
         assert isinstance(started, Started)  # because only these have flags
         remedy = f"give kubelet `--feature-gates={_GATE}=true` {started.change}"
     restart = started.restart if isinstance(started, Started) else "restart kubelet"
-    return failed(CHECK, f"feature gate {_GATE} is {why}", f"{remedy}, and {restart}")
+    return CHECK.failed(f"feature gate {_GATE} is {why}", f"{remedy}, and {restart}")
 
 
 def _paths(host: Host, started: Started | Unseen, usual: str, problems: list[str]) -> Iterator[tuple[str, bool]]:

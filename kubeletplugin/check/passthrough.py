@@ -19,9 +19,10 @@ from ..hardware.marks import Marks
 from ..hardware.vfio.openers import names_of, openers
 from ..options import Node
 from ..records.format import read_records
-from .finding import CheckResult, passed, warned
+from .finding import Check, CheckResult
 
-IOMMU, MODULES, GROUPS, USERS, VGPUS = "IOMMU", "vfio modules", "IOMMU groups", "GPU users", "vGPUs"
+IOMMU, MODULES, GROUPS = Check("IOMMU"), Check("vfio modules"), Check("IOMMU groups")
+USERS, VGPUS = Check("GPU users"), Check("vGPUs")
 _VGPU_REMEDIES = {
     Reason.VGPU_HOST: "install NVIDIA's vGPU manager, enable the virtual functions of the board (sriov-manage -e), or"
     " remove vgpuTypes for this GPU",
@@ -92,14 +93,13 @@ def passthrough_findings(facts: PassthroughFacts | None) -> Iterator[CheckResult
     if not facts.gpus:
         return
     if not facts.groups:
-        yield warned(
-            IOMMU,
+        yield IOMMU.warned(
             "it is off (/sys/kernel/iommu_groups is empty), so no virtual machine can get a GPU",
             "enable it in the firmware (VT-d, AMD-Vi, SMMU) and with intel_iommu=on or amd_iommu=on on the kernel's"
             " command line, and restart the node",
         )
         return
-    yield passed(IOMMU, f"{facts.groups} groups, {'with' if facts.iommufd else 'without'} iommufd (/dev/iommu)")
+    yield IOMMU.passed(f"{facts.groups} groups, {'with' if facts.iommufd else 'without'} iommufd (/dev/iommu)")
     yield from _modules(facts.gpus)
     yield from _groups(facts.gpus)
     yield from _users(facts.gpus)
@@ -115,10 +115,10 @@ def _vgpu_forms(gpu: Gpu, pci: PciGpu, policy: NodePolicy, node: Node) -> Forms:
 def _vgpus(found: Iterable[tuple[str, Forms]]) -> Iterator[CheckResult]:
     for address, forms in found:
         for reason, text in forms.complaints:
-            yield warned(VGPUS, f"GPU {address}: left out: {text}", _VGPU_REMEDIES.get(reason, "see the text"))
+            yield VGPUS.warned(f"GPU {address}: left out: {text}", _VGPU_REMEDIES.get(reason, "see the text"))
         if forms.vgpus:
             names = ", ".join(sorted({vgpu.type.name for vgpu, _ in forms.vgpus}))
-            yield passed(VGPUS, f"GPU {address} is published as {len(forms.vgpus)} vGPUs ({names})")
+            yield VGPUS.passed(f"GPU {address} is published as {len(forms.vgpus)} vGPUs ({names})")
 
 
 def _claimed(node: Node) -> frozenset[str]:
@@ -139,10 +139,9 @@ def _machine_gpu(node: Node, pci: PciGpu, gpu: Gpu | None, claimed: Iterable[str
 def _modules(gpus: Iterable[MachineGpu]) -> Iterator[CheckResult]:
     for module, available in sorted({(one.module, one.available) for one in gpus}):
         if available:
-            yield passed(MODULES, f"{module} is loaded or can be loaded")
+            yield MODULES.passed(f"{module} is loaded or can be loaded")
         else:
-            yield warned(
-                MODULES,
+            yield MODULES.warned(
                 f"there is no kernel module {module}, so no virtual machine can get the GPUs that need it:"
                 f" {', '.join(one.pci.address for one in gpus if one.module == module)}",
                 "install the package of the kernel's additional modules (linux-modules-extra, kernel-modules-core)",
@@ -152,11 +151,11 @@ def _modules(gpus: Iterable[MachineGpu]) -> Iterator[CheckResult]:
 def _groups(gpus: Iterable[MachineGpu]) -> Iterator[CheckResult]:
     problems = {one.pci.address: problem for one in gpus if (problem := _problem(one.pci))}
     for address, (text, remedy) in problems.items():
-        yield warned(GROUPS, f"no virtual machine can get GPU {address}: {text}", remedy)
+        yield GROUPS.warned(f"no virtual machine can get GPU {address}: {text}", remedy)
     fine = [(one.pci.address, *one.pci.group_gpus) for one in gpus if one.pci.address not in problems]
     if fine:
         texts = [" with ".join(group) for group in {frozenset(group): sorted(group) for group in fine}.values()]
-        yield passed(GROUPS, f"virtual machines can get {', '.join(texts)}")
+        yield GROUPS.passed(f"virtual machines can get {', '.join(texts)}")
 
 
 def _problem(pci: PciGpu) -> tuple[str, str] | None:
@@ -180,8 +179,7 @@ def _problem(pci: PciGpu) -> tuple[str, str] | None:
 def _users(gpus: Iterable[MachineGpu]) -> Iterator[CheckResult]:
     for one in gpus:
         if one.users:
-            yield warned(
-                USERS,
+            yield USERS.warned(
                 f"GPU {one.pci.address} has no claim and is in use by {one.users}: claims of virtual machines wait for"
                 " them",
                 "end these processes, or configure them to leave this GPU out; nvidia-persistenced needs nothing",

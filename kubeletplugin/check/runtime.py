@@ -20,11 +20,11 @@ from .containerd import (
     containerd_findings,
     read_containerd,
 )
-from .finding import CheckResult, failed, passed, warned
+from .finding import Check, CheckResult
 from .host import DropIn, Host, TomlFile, Unreadable, array, read_toml, strings
 from .process import runtime_config
 
-CRIO = "cdi in cri-o"
+CRIO = Check("cdi in cri-o")
 CONFIG = "/etc/crio/crio.conf"
 
 _TABLE = ("crio", "runtime")
@@ -61,22 +61,23 @@ def crio_findings(facts: CrioFacts) -> Iterator[CheckResult]:
     """Whether CRI-O reads our folder."""
     if facts.problems:
         for problem in facts.problems:
-            yield warned(CRIO, str(problem), "correct the file; CRI-O itself may not start with it")
+            yield CRIO.warned(str(problem), "correct the file; CRI-O itself may not start with it")
         return
     folders, place = _folders(facts)
     if folders is None:
-        yield failed(
-            CRIO, f"{_KEY} is not a list of folders ({place})", f"write `{_KEY} = {array(DEFAULT_FOLDERS)}` there"
+        yield CRIO.failed(
+            f"{_KEY} is not a list of folders ({place})", f"write `{_KEY} = {array(DEFAULT_FOLDERS)}` there"
         )
     elif not _reads(facts, folders):
         text = f"specs are written to {facts.wanted}, and CRI-O reads {', '.join(folders) or 'none'} ({place})"
         lines = f"[crio.runtime]; {_line(facts, folders)}"
-        yield failed(
-            CRIO, text, f"run this with --fix, which writes {_path(facts)} ({lines}), and restart crio; or run the"
-            " plugin with --cdi-root of a folder that it reads"
-        )  # fmt: skip
+        yield CRIO.failed(
+            text,
+            f"run this with --fix, which writes {_path(facts)} ({lines}), and restart crio; or run the plugin with"
+            " --cdi-root of a folder that it reads",
+        )
     else:
-        yield passed(CRIO, f"always enabled, reads {facts.wanted} ({place})")
+        yield CRIO.passed(f"always enabled, reads {facts.wanted} ({place})")
 
 
 def crio_drop_in(facts: CrioFacts) -> DropIn | None:
@@ -109,7 +110,7 @@ def _path(facts: CrioFacts) -> str:
     return posixpath.join(facts.folder, _DROP_IN)
 
 
-CHECK = "container runtime"
+CHECK = Check("container runtime")
 
 
 class Runtime(enum.StrEnum):
@@ -171,8 +172,7 @@ def runtime_of(reported: str) -> Runtime | None:
 def runtime_findings(facts: RuntimeFacts) -> Iterator[CheckResult]:
     """Whether the runtime will find our CDI specs."""
     if not facts.visible:
-        yield warned(
-            CHECK,
+        yield CHECK.warned(
             "its configuration cannot be read from this container",
             "mount the host's / read-only and name it with --host-root, or run this command on the host",
         )
@@ -181,20 +181,17 @@ def runtime_findings(facts: RuntimeFacts) -> Iterator[CheckResult]:
     elif isinstance(facts.configuration, CrioFacts):
         yield from crio_findings(facts.configuration)
     elif facts.missing:
-        yield warned(
-            CHECK,
+        yield CHECK.warned(
             f"{facts.missing}, which --runtime-config names, does not exist on the host",
             "set --runtime-config to the path on the host",
         )
     elif facts.other:
-        yield warned(
-            CHECK,
+        yield CHECK.warned(
             f"the Node has {facts.other}, whose configuration this command cannot read",
             "check that it reads CDI specs from --cdi-root, or use containerd or CRI-O",
         )
     else:
-        yield warned(
-            CHECK,
+        yield CHECK.warned(
             "neither containerd nor CRI-O was found",
             "check that the runtime has CDI enabled and reads --cdi-root; with --kubeconfig and --node-name, this"
             " command reads from the Node which runtime it is",

@@ -17,9 +17,9 @@ from dra_driver.mps.program import NAME
 from ..options import Node
 from ..records.format import read_records
 from ..steps import MpsStep, TimeSliceStep
-from .finding import CheckResult, failed, passed, warned
+from .finding import Check, CheckResult
 
-TIME_SLICING, MPS, SHARES = "time-slicing", "mps", "shares"
+TIME_SLICING, MPS, SHARES = Check("time-slicing"), Check("mps"), Check("shares")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,9 @@ def read_sharing(node: Node) -> SharingFacts:
 def sharing_findings(facts: SharingFacts) -> Iterator[CheckResult]:
     """Whether claims that configure sharing can be prepared."""
     if facts.smi is not None:
-        yield passed(TIME_SLICING, facts.smi)
+        yield TIME_SLICING.passed(facts.smi)
     else:
-        yield (failed if facts.intervals else warned)(
-            TIME_SLICING,
+        yield (TIME_SLICING.failed if facts.intervals else TIME_SLICING.warned)(
             f"there is no nvidia-smi below {facts.driver_root}, so no claim can set a time-slice interval"
             + _needed(facts.intervals),
             "install the utilities of NVIDIA's driver, such as nvidia-utils",
@@ -75,20 +74,18 @@ def sharing_findings(facts: SharingFacts) -> Iterator[CheckResult]:
     if not (facts.enabled or facts.served):
         return
     if facts.mps_control is None:
-        yield failed(
-            MPS,
+        yield MPS.failed(
             f"there is no {NAME} below {facts.driver_root}, so no claim can have MPS{_needed(facts.served)}",
             "install the compute utilities of NVIDIA's driver, such as nvidia-compute-utils",
         )
     elif facts.supervisor is not None or not facts.enabled:
         problem = facts.supervisor or "dra-mps has not run on this node"
-        yield (failed if facts.served else warned)(
-            MPS,
+        yield (MPS.failed if facts.served else MPS.warned)(
             f"{problem}, so no claim can have MPS{_needed(facts.served)}",
             "look at the pod of the DaemonSet -mps on this node (chart: mps.enabled)",
         )
     else:
-        yield passed(MPS, facts.mps_control)
+        yield MPS.passed(facts.mps_control)
 
 
 def read_shares(node: Node, policy: NodePolicy) -> tuple[LeftOut, ...] | None:
@@ -105,9 +102,9 @@ def share_findings(unenforceable: Sequence[LeftOut] | None, hardware: Hardware) 
     if hardware.memory_limits_problem is not None:
         advice += f" (memory-limits: {hardware.memory_limits_problem})"
     for one in unenforceable or ():
-        yield warned(SHARES, f"{one.subject}: {one.text}; so each device belongs to one claim", advice)
+        yield SHARES.warned(f"{one.subject}: {one.text}; so each device belongs to one claim", advice)
     if unenforceable == ():
-        yield passed(SHARES, "shares of GPUs can be enforced as the policy says")
+        yield SHARES.passed("shares of GPUs can be enforced as the policy says")
 
 
 def _needed(claims: int) -> str:
