@@ -93,33 +93,20 @@ class ObservedConnection(Connection):
         return response
 
 
-class ContactKeeper:
-    """Asks the server for its version if there was no answer for a minute."""
+def keep_contact(client: ApiClient, contact: ApiContact) -> None:
+    """Start a thread that asks the server for its version, at once and whenever there was no answer for a minute."""
 
-    def __init__(self, client: ApiClient, contact: ApiContact) -> None:
-        self._client = client
-        self._contact = contact
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="api-contact", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, which begins with a request."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop. The thread is a daemon, so callers need not wait for it."""
-        self._stopped.set()
-
-    def _run(self) -> None:
-        pause = 0.0
-        while not self._stopped.wait(pause):
-            quiet = self._contact.quiet_seconds()
+    def run() -> None:
+        while True:
+            quiet = contact.quiet_seconds()
             if quiet is None or quiet >= _QUIET_SECONDS:
                 try:
-                    self._client.get_path("/version")
+                    client.get_path("/version")
                 except ApiError as error:
-                    self._contact.failed(str(error))
-            pause = _QUIET_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+                    contact.failed(str(error))
+            time.sleep(_QUIET_SECONDS * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
+
+    threading.Thread(target=run, name="api-contact", daemon=True).start()
 
 
 _SECONDS: Final = 2.0

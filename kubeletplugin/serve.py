@@ -20,7 +20,7 @@ from dra_driver.mps.shares import ShareFiles
 from dra_driver.resident import release_after_start
 from dra_driver.resource.codec import V1
 
-from .claims.answers import GpuClaims
+from .claims.answers import prepared_devices
 from .claims.boundary import ClaimBoundary
 from .claims.lifecycle import Lifecycle
 from .computedomains.service import DomainService
@@ -30,7 +30,7 @@ from .hardware.gpus import GpuAccess, Gpus, NoDriverError
 from .hardware.marks import Marks
 from .hardware.mps import MpsServices
 from .hardware.targets import ClaimRef, PrepareError
-from .healthchecks import ApiContact, ContactKeeper, ObservedConnection, live_checks, ready_checks
+from .healthchecks import ApiContact, ObservedConnection, keep_contact, live_checks, ready_checks
 from .kubelet import health
 from .kubelet.health import HealthWatch
 from .kubelet.instance import another_serves, running, sweep_sockets
@@ -75,7 +75,7 @@ def serve(options: Options) -> None:
                 ready["compute-domains"] = plugin.domains.registration.problem
                 sockets.append((plugin.domains.service, plugin.domains.registry))
             with serving(options.endpoint, registry, live=live_checks(*sockets), ready=ready):
-                ContactKeeper(ApiClient(connection), contact).start()
+                keep_contact(ApiClient(connection), contact)
                 release_after_start(ready["gpus"])
                 plugin.run()
     except OSError as error:
@@ -139,7 +139,12 @@ class _Plugin:
             wrote=metrics.status_write,
             boundary=boundary,
         )
-        self._dra = DraService(GpuClaims(self._lifecycle, files), metrics, self._reports)
+        self._dra = DraService(
+            lambda ref, wanted: prepared_devices(self._lifecycle.prepare(ref, wanted), files),
+            self._lifecycle.unprepare,
+            metrics,
+            self._reports,
+        )
         self._mps = MpsWatch(
             self._prepared,
             MpsServices(ShareFiles(node.mps.files)).statuses,
@@ -257,7 +262,7 @@ class _Plugin:
             self._lifecycle.recover(gpus)
             self._limits.restore(gpus)
             for record in self._prepared():
-                self._reports.prepared(record.plan.claim, known=True)
+                self._reports.prepared(record.plan.claim)
             self.health.look_soon()
         if unexpected:
             raise PrepareError(f"internal error: {unexpected[0]!r}")

@@ -29,13 +29,15 @@ from ..containers.specs import ClaimSpecs
 from ..hardware.fabric import FabricPartitions
 from ..hardware.gpus import Gpus, NoDriverError
 from ..hardware.marks import Marks
-from ..hardware.targets import MigInstanceIds, PrepareError
+from ..hardware.targets import ClaimRef, MigInstanceIds, PrepareError
 from ..plans.plan import Plan
+from ..plans.planning import Planner
 from ..records.files import RecordError, State
 from ..records.format import MARKED_SINCE, Record
 from ..records.ledger import Ledger
 from ..records.locks import Held, KeyedLocks, wait_on
-from ..steps import FabricStep, InstanceStep, MigModeStep, Step, Tools, VfioStep, VgpuStep
+from ..steps import FabricStep, InstanceStep, MigModeStep, Step, StrayStep, Tools, VfioStep, VgpuStep
+from .boundary import ClaimBoundary
 
 
 class StoppedError(DriverError):
@@ -82,20 +84,38 @@ def within(seconds: float, what: str, check: Check = wait_on) -> Check:
     return still_worth_it
 
 
-def unheard(*_: object) -> None:
-    """A hook that does nothing."""
+def always() -> bool:
+    """A caller always waits for the answer."""
+    return True
+
+
+def still_wanted(ref: ClaimRef, wanted: Callable[[], bool], obstacle: Callable[[], str] = str) -> Check:
+    """A check that raises StoppedError if `obstacle` has a text, or no caller waits any more."""
+
+    def check() -> None:
+        if text := obstacle():
+            raise StoppedError(f"claim {ref} {text}")
+        if not wanted():
+            raise StoppedError(f"kubelet no longer waits for claim {ref}; its next call continues from here")
+
+    return check
 
 
 @dataclass(frozen=True)
 class Actions:
-    """Changes of the node for claims. Callers hold the claim's lock. `tools` are the objects that steps use; its second
-    argument raises an exception if no caller waits any more.
+    """Changes of the node for claims, and what all work for claims needs. Callers hold the claim's lock, one of
+    `claims`. `boot_id` is that of the current boot. `boundary` contains unexpected errors with one claim. `tools` are
+    the objects that steps use; its second argument raises an exception if no caller waits any more.
     """
 
+    boot_id: str
+    planner: Planner
     ledger: Ledger
     specs: ClaimSpecs
     marks: Marks
+    claims: KeyedLocks
     gpu_locks: KeyedLocks
+    boundary: ClaimBoundary
     calls: Calls
     fabric: FabricPartitions
     tools: Callable[[Gpus, Callable[[], None]], Tools]
@@ -118,12 +138,12 @@ class Actions:
         with self.gpu_locks.hold(*keys, check=within(KUBELET_SECONDS, ", ".join(keys), nothing_hangs)) as held:
             yield held
 
-    def begin(self, plan: Plan, boot_id: str, gpus: Gpus, held: Held) -> Record:
+    def begin(self, plan: Plan, gpus: Gpus, held: Held) -> Record:
         """Record a new claim. If its steps are only MIG modes that are already set, it is prepared at once. Raises
         PrepareError if another claim has one of its devices.
         """
         ready = all(isinstance(step, MigModeStep) for step in plan.steps) and self.all_done(plan, gpus, held)
-        record = Record(State.PREPARED if ready else State.PREPARING, boot_id, plan)
+        record = Record(State.PREPARED if ready else State.PREPARING, self.boot_id, plan)
         self.ledger.open(record)
         return record
 
@@ -184,7 +204,7 @@ class Actions:
             self._on_gpu(steps, gpus, partial(self._undo, record, steps), held, check)
         self._close(record)
 
-    def undo_stray(self, step: Step, gpus: Gpus, held: Held) -> None:
+    def undo_stray(self, step: StrayStep, gpus: Gpus, held: Held) -> None:
         """Undo a step that no claim has."""
         log.warning("undoing a step that belongs to no claim on this node: %s", step, extra={"gpu": step.gpu_uuid})
         self._on_gpu([step], gpus, step.undo, held)
@@ -196,7 +216,7 @@ class Actions:
     # On a GPU's thread
 
     def _on_gpu(
-        self, steps: Sequence[Step], gpus: Gpus, work: Callable[[Tools], T], held: Held, check: Check = wait_on
+        self, steps: Sequence[StrayStep], gpus: Gpus, work: Callable[[Tools], T], held: Held, check: Check = wait_on
     ) -> T:
         """The result of `work` for `steps`, which are of one GPU."""
         gpu_uuid, uses_nvml = steps[0].gpu_uuid, _uses_nvml(steps[0])
@@ -272,7 +292,7 @@ def _by_gpu(steps: Iterable[Step]) -> list[list[Step]]:
     return [list(group) for _, group in groups]
 
 
-def _uses_nvml(step: Step) -> bool:
+def _uses_nvml(step: StrayStep) -> bool:
     return not isinstance(step, FabricStep | VfioStep | VgpuStep)
 
 

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The prepared devices of a claim in the form in which kubelet gets them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..containers.metadata import MetadataFiles, metadata_names
 from ..containers.specs import cdi_names
-from ..hardware.targets import ClaimRef
 from ..plans.plan import Plan
-from .lifecycle import Lifecycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +17,6 @@ class PreparedDevice:
     name: str
     cdi_ids: tuple[str, ...]
     share_id: str | None = None
-
-
-class GpuClaims:
-    """The work of `lifecycle` for kubelet. Containers also get the files of `metadata`."""
-
-    def __init__(self, lifecycle: Lifecycle, metadata: MetadataFiles) -> None:
-        self._lifecycle = lifecycle
-        self._metadata = metadata
-
-    def prepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> list[PreparedDevice]:
-        """See Lifecycle."""
-        return prepared_devices(self._lifecycle.prepare(ref, wanted), self._metadata)
-
-    def unprepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> None:
-        """See Lifecycle."""
-        self._lifecycle.unprepare(ref, wanted)
 
 
 def prepared_devices(plan: Plan, files: MetadataFiles) -> list[PreparedDevice]:

@@ -7,7 +7,11 @@ from contextlib import AbstractContextManager
 from dra_driver.containment import Count, contained
 
 from ..hardware.targets import ClaimRef
-from .actions import unheard
+
+
+def unheard(*_: object) -> None:
+    """A hook that does nothing."""
+
 
 EventHook = Callable[[ClaimRef, str, str], None]
 """Called with events for users: the claim, a reason in one word, and a text."""

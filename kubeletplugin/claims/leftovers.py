@@ -17,16 +17,14 @@ from dra_driver.gpu.ownership import MigPlace
 
 from ..hardware.gpus import Gpus
 from ..hardware.targets import ClaimRef, MigSlot, VfioGpu, Vgpu
-from ..plans.planning import Planner
-from ..records.locks import KeyedLocks
 from ..steps import (
     ComputeModeStep,
     FabricStep,
     InstanceStep,
     MigModeStep,
     MpsStep,
-    Step,
     StrayMpsStep,
+    StrayStep,
     TimeSliceStep,
     VfioStep,
     VgpuStep,
@@ -82,25 +80,13 @@ class AbsentClaims:
 
 
 class Leftovers:
-    """Finds and removes leftovers. `claims` are the locks of claims. A claim must be gone for `grace` seconds.
-    `unprepare` undoes a claim.
-    """
+    """Finds and removes leftovers. A claim must be gone for `grace` seconds. `unprepare` undoes a claim."""
 
-    def __init__(
-        self,
-        actions: Actions,
-        claims: KeyedLocks,
-        planner: Planner,
-        unprepare: Callable[[ClaimRef], None],
-        grace: float,
-        boundary: ClaimBoundary,
-    ) -> None:
+    def __init__(self, actions: Actions, unprepare: Callable[[ClaimRef], None], grace: float) -> None:
         self._actions = actions
-        self._claims = claims
-        self._planner = planner
         self._unprepare = unprepare
-        self._boundary = boundary
-        self._absent = AbsentClaims(planner.is_gone, grace, boundary)
+        self._boundary = actions.boundary
+        self._absent = AbsentClaims(actions.planner.is_gone, grace, actions.boundary)
 
     @property
     def suspicious(self) -> bool:
@@ -114,7 +100,7 @@ class Leftovers:
                 self._remove(claim)
         for claim in self._actions.ledger.settled_damaged():
             with self._boundary.around("sweep claim", claim):
-                if claim.name and self._planner.is_gone(claim):
+                if claim.name and self._actions.planner.is_gone(claim):
                     self._actions.ledger.settle_damaged(claim.uid, gone=True)
         self.sweep_node(gpus)
 
@@ -144,7 +130,7 @@ class Leftovers:
             self._absent.forget(claim)
             self._boundary.on_event(claim, "LeftoverRemoved", GONE)
 
-    def _marked(self, gpus: Gpus) -> Iterator[Step]:
+    def _marked(self, gpus: Gpus) -> Iterator[StrayStep]:
         """A step for each mark on the node, in the order in which steps can be undone. GPUs of virtual machines come
         first, because the other changes need a GPU on NVIDIA's driver. NVSwitch partitions come last.
         """
@@ -172,13 +158,13 @@ class Leftovers:
             log.warning("leftovers cannot be removed yet: %s", error, extra={"gpu": gpu_uuid})
 
     def _sweep_spec(self, uid: str) -> None:
-        with self._claims.try_hold(uid) as free:
+        with self._actions.claims.try_hold(uid) as free:
             if free and uid not in self._known():
                 log.warning("removing the CDI spec of an unknown claim", extra={"claim_uid": uid})
                 self._actions.specs.remove(uid)
 
 
-def _mark(step: Step) -> object:
+def _mark(step: StrayStep) -> object:
     """What the steps for one mark have in common. A step that was made from a mark lacks other values."""
     match step:
         case VfioStep(target):

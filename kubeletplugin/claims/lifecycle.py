@@ -44,11 +44,12 @@ from .actions import (
     Check,
     StepHook,
     StoppedError,
+    always,
     fields_of,
-    unheard,
+    still_wanted,
     within,
 )
-from .boundary import UNHEARD, ClaimBoundary
+from .boundary import UNHEARD, ClaimBoundary, unheard
 from .leftovers import Leftovers
 from .recovery import Recovery
 
@@ -71,11 +72,6 @@ class Settings:
     grace: float = 300.0
     sweep: float = 600.0
     retry: float = 10.0
-
-
-def always() -> bool:
-    """A caller always waits for the answer."""
-    return True
 
 
 class Lifecycle:
@@ -110,7 +106,6 @@ class Lifecycle:
         marks = Marks(folder)
         access.calls.listen(lambda _key: access.wake())
         self._pool = pool
-        self._boot_id = boot_id
         self._records = records
         self._specs = specs
         self._access = access
@@ -118,20 +113,6 @@ class Lifecycle:
         self._ledger = Ledger(records, lambda claim, text: boundary.on_event(claim, "RecordDamaged", text))
         self._claims = KeyedLocks(files, "claim ")
         fabric, mps = FabricPartitions(access.fabric, marks.fabric), MpsServices(marks.mps)
-        self._actions = Actions(
-            self._ledger,
-            specs,
-            marks,
-            KeyedLocks(files, "gpu "),
-            access.calls,
-            fabric,
-            lambda gpus, going_on: Tools(
-                gpus.mig, gpus.compute_modes, time_slices, mps, vfio, fabric, marks, settings.busy, going_on
-            ),
-            access.current,
-            settings.step,
-            on_step,
-        )
         self._planner = Planner(
             pool,
             fetch,
@@ -142,10 +123,26 @@ class Lifecycle:
             switches=access.fabric.read,
             resource_of=resource_of,
         )
-        self._recovery = Recovery(self._actions, self._claims, self._planner, boot_id, boundary, settings.retry)
-        self._leftovers = Leftovers(
-            self._actions, self._claims, self._planner, self.unprepare, settings.grace, boundary
+        self._actions = Actions(
+            boot_id,
+            self._planner,
+            self._ledger,
+            specs,
+            marks,
+            self._claims,
+            KeyedLocks(files, "gpu "),
+            boundary,
+            access.calls,
+            fabric,
+            lambda gpus, going_on: Tools(
+                gpus.mig, gpus.compute_modes, time_slices, mps, vfio, fabric, marks, settings.busy, going_on
+            ),
+            access.current,
+            settings.step,
+            on_step,
         )
+        self._recovery = Recovery(self._actions, settings.retry)
+        self._leftovers = Leftovers(self._actions, self.unprepare, settings.grace)
         self._boundary = boundary
         self._ending: Counter[str] = Counter()
         self._guard = threading.Lock()
@@ -166,12 +163,7 @@ class Lifecycle:
 
         No further step begins after `wanted` returns False, because no caller waits any more.
         """
-
-        def check() -> None:
-            if self._ending[ref.uid]:
-                raise StoppedError(f"claim {ref} is being unprepared")
-            _require_wanted(ref, wanted)
-
+        check = still_wanted(ref, wanted, lambda: "is being unprepared" if self._ending[ref.uid] else "")
         with self._claims.hold(ref.uid, check=within(KUBELET_SECONDS, f"claim {ref}", check)):
             record = self._recovery.current_record(ref.uid)
             if record is not None and record.state is State.PREPARED:
@@ -189,10 +181,7 @@ class Lifecycle:
         This never waits for a driver. Without a driver there are no MIG instances either. The record stays until a
         driver is available again, and then all remaining instances are destroyed before any claim is prepared.
         """
-
-        def check() -> None:
-            _require_wanted(ref, wanted)
-
+        check = still_wanted(ref, wanted)
         waiting = within(KUBELET_SECONDS, f"claim {ref}", check)
         with self._stopping(ref.uid), self._claims.hold(ref.uid, check=waiting):
             record = self._recovery.current_record(ref.uid)
@@ -276,7 +265,7 @@ class Lifecycle:
                 self._actions.undo_held(earlier, gpus, held, check)
                 _require_same_gpus(earlier)
                 earlier = None
-            record = earlier or self._actions.begin(plan, self._boot_id, gpus, held)
+            record = earlier or self._actions.begin(plan, gpus, held)
             try:
                 record = self._actions.finish(record, gpus, held, check)
             except StoppedError:
@@ -405,8 +394,3 @@ def _require_same_gpus(undone: Record) -> None:
         raise StoppedError(
             f"an earlier attempt of claim {undone.plan.claim} was undone; kubelet's next call prepares it"
         )
-
-
-def _require_wanted(ref: ClaimRef, wanted: Callable[[], bool]) -> None:
-    if not wanted():
-        raise StoppedError(f"kubelet no longer waits for claim {ref}; its next call continues from here")

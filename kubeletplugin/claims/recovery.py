@@ -17,12 +17,10 @@ from dra_driver.gpu.nvml import NO_DRIVER, NvmlError
 
 from ..hardware.gpus import Gpus
 from ..hardware.targets import ClaimRef
-from ..plans.planning import Planner
 from ..records.files import State
 from ..records.format import Record
-from ..records.locks import KeyedLocks, wait_on
+from ..records.locks import wait_on
 from .actions import EXPECTED_ERRORS, Actions, Check, StoppedError, fields_of, within
-from .boundary import ClaimBoundary
 
 log = logging.getLogger(__name__)
 
@@ -46,24 +44,12 @@ class _Problem:
 
 
 class Recovery:
-    """Restores claims. `claims` are the locks of claims. After an unexpected error, a claim is tried again after
-    `pause` seconds, the first time.
-    """
+    """Restores claims. After an unexpected error, a claim is tried again after `pause` seconds, the first time."""
 
-    def __init__(
-        self,
-        actions: Actions,
-        claims: KeyedLocks,
-        planner: Planner,
-        boot_id: str,
-        boundary: ClaimBoundary,
-        pause: float,
-    ) -> None:
+    def __init__(self, actions: Actions, pause: float) -> None:
         self._actions = actions
-        self._claims = claims
-        self._planner = planner
-        self._boot_id = boot_id
-        self._boundary = boundary
+        self._boot_id = actions.boot_id
+        self._boundary = actions.boundary
         self._pause = pause
         self._guard = threading.Lock()
         self._problems: dict[str, _Problem] = {}
@@ -141,11 +127,11 @@ class Recovery:
         if ledger.get(claim.uid) is None:
             if not claim.name:
                 return  # kubelet's next call names the claim
-            if self._planner.is_gone(claim):
+            if self._actions.planner.is_gone(claim):
                 specs.remove(claim.uid)
                 ledger.settle_damaged(claim.uid, gone=True)
                 return
-            self._rebuild(Record(State.PREPARING, self._boot_id, self._planner.plan(claim, gpus)), gpus)
+            self._rebuild(Record(State.PREPARING, self._boot_id, self._actions.planner.plan(claim, gpus)), gpus)
         ledger.settle_damaged(claim.uid)
 
     def _rebuild(self, record: Record, gpus: Gpus) -> None:
@@ -175,7 +161,7 @@ class Recovery:
             self._try_expecting(claim, gpus, bring_about)
 
     def _try_expecting(self, claim: ClaimRef, gpus: Gpus, bring_about: Callable[[ClaimRef, Gpus], None]) -> None:
-        with self._claims.try_hold(claim.uid) as free:
+        with self._actions.claims.try_hold(claim.uid) as free:
             if not free:  # a call of kubelet, or another process, has the lock
                 self.look_after(claim, "somebody else is at work on it")
                 return

@@ -20,7 +20,7 @@ from dra_driver.computedomains.names import daemon_name
 from dra_driver.containment import contained
 from dra_driver.imex.report import read_report
 
-from ..claims.actions import EXPECTED_ERRORS, KUBELET_SECONDS, Check, StoppedError, within
+from ..claims.actions import EXPECTED_ERRORS, KUBELET_SECONDS, Check, StoppedError, always, still_wanted, within
 from ..claims.answers import PreparedDevice
 from ..claims.boundary import UNHEARD, ClaimBoundary
 from ..claims.leftovers import GONE, AbsentClaims
@@ -88,7 +88,7 @@ class DomainClaims:
 
     # kubelet's calls
 
-    def prepare(self, ref: ClaimRef, wanted: Callable[[], bool] = lambda: True) -> list[PreparedDevice]:
+    def prepare(self, ref: ClaimRef, wanted: Callable[[], bool] = always) -> list[PreparedDevice]:
         """Prepare the claim's devices. Raises one of EXPECTED_ERRORS. Stops when `wanted` returns False, because no
         caller waits any more.
         """
@@ -111,7 +111,7 @@ class DomainClaims:
         log.info("prepared", extra=_fields(plan))
         return _answer(plan)
 
-    def unprepare(self, ref: ClaimRef, wanted: Callable[[], bool] = lambda: True) -> None:
+    def unprepare(self, ref: ClaimRef, wanted: Callable[[], bool] = always) -> None:
         """Undo everything of a claim, also if it was never prepared. Needs no NVIDIA driver and no API server. Raises
         one of EXPECTED_ERRORS.
         """
@@ -187,7 +187,7 @@ class DomainClaims:
 
     def _undo(self, uid: str) -> None:
         """Remove everything of a claim."""
-        self._specs.remove(uid)
+        self._specs.files.remove(uid)
         with self._locks.hold(_RECORDS_LOCK):
             self._records.close(uid)
             self._records.settle_damaged(uid, gone=True)
@@ -209,13 +209,8 @@ class DomainClaims:
             yield
 
     def _checked(self, ref: ClaimRef, wanted: Callable[[], bool]) -> Check:
-        def check() -> None:
-            if self._ending.is_set():
-                raise StoppedError(f"the plugin ends; kubelet's next call continues with claim {ref}")
-            if not wanted():
-                raise StoppedError(f"kubelet no longer waits for claim {ref}; its next call continues from here")
-
-        return check
+        text = "is continued by kubelet's next call, because the plugin ends"
+        return still_wanted(ref, wanted, lambda: text if self._ending.is_set() else "")
 
     # The process
 
@@ -225,7 +220,7 @@ class DomainClaims:
         """
         if self._ranges.join():  # otherwise another process may be writing these files
             with contained("tidy up", self._folder.path, self._boundary.count, expected=(OSError,)):
-                self._specs.remove_half_written()
+                self._specs.files.remove_leftovers()
                 self._folder.remove_half_written()
                 for uid in self._files.half_written():
                     self._files.discard_half_written(uid)
@@ -233,7 +228,7 @@ class DomainClaims:
         with self._locks.hold(_RECORDS_LOCK):
             for record in self._records.all():
                 if record.boot_id != self._boot_id:
-                    self._specs.remove(record.plan.claim.uid)
+                    self._specs.files.remove(record.plan.claim.uid)
                     self._records.close(record.plan.claim.uid)
             unreadable = self._records.unreadable()
             for uid, stamp in self._files.stamps().items():
@@ -286,7 +281,7 @@ class DomainClaims:
                 self._absent.forget(claim)
                 self._boundary.on_event(claim, "LeftoverRemoved", GONE)
         known = {claim.uid for claim in claims} | self._records.unreadable()
-        for uid in self._specs.claims():
+        for uid in self._specs.files.identifiers():
             if uid not in known:
                 self._try(ClaimRef("", "", uid), "sweep claim", self._remove_stray)
         with self._locks.hold(_RECORDS_LOCK):
@@ -295,7 +290,7 @@ class DomainClaims:
     def _remove_stray(self, claim: ClaimRef) -> None:
         if self._files.stamp(claim.uid) is None:
             log.warning("removing the CDI spec of an unknown claim", extra={"claim_uid": claim.uid})
-            self._specs.remove(claim.uid)
+            self._specs.files.remove(claim.uid)
 
     def _try(self, claim: ClaimRef, work: str, action: Callable[[ClaimRef], None]) -> bool:
         """Do something for a claim unless a call of kubelet is at work on it. Returns whether it was done."""

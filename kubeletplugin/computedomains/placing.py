@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from dra_driver.gpu.facts import Gpu
 from dra_driver.gpu.imex import (
     Channels,
     DeviceNumbers,
@@ -16,6 +15,7 @@ from dra_driver.gpu.imex import (
     read_channels,
     read_management,
 )
+from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.imex.control import READY, state_of
 from dra_driver.programs import ProgramError
@@ -101,13 +101,9 @@ class NodeImex:
             )
         return found
 
-    def gpus(self) -> tuple[Gpu, ...]:
+    def inventory(self) -> Inventory:
         """The GPUs of the node. Raises NoDriverError."""
-        return self._access.current().inventory.gpus
-
-    def driver_version(self) -> str:
-        """The version of the NVIDIA driver. Raises NoDriverError."""
-        return self._access.current().inventory.driver_version
+        return self._access.current().inventory
 
     def _fabric(self, *, anew: bool) -> NodeFabric:
         """The fabric. It is read again if it was not ready when the GPUs were last read, or if `anew`."""

@@ -80,7 +80,7 @@ class DomainService:
         self._reports = ClaimReports(
             connection, options.node_name, lambda _: {}, status=False, events=events, boundary=boundary
         )
-        self._dra = DraService(self._claims, metrics, self._reports, DRIVER)
+        self._dra = DraService(self._claims.prepare, self._claims.unprepare, metrics, self._reports, DRIVER)
         sockets: SocketPaths = options.domain_sockets
         self.service = SocketServer(sockets.service, [self._dra])
         versions = [f"{version}.DRAPlugin" for version in VERSIONS]

@@ -27,13 +27,13 @@ _FOLDER_OPTIONS: Final = ("rw", "nosuid", "nodev", "noexec", "rbind", "rprivate"
 
 
 class DomainSpecs:
-    """Writes and removes the specs of claims, beside the `common` spec of the driver's files."""
+    """Writes the specs of claims into `files`, beside the `common` spec of the driver's files."""
 
     def __init__(self, common: CommonSpec, folder: DomainFolder, node: NodeImex) -> None:
         self._common = common
         self._folder = folder
         self._node = node
-        self._specs = cdi.SpecDirectory(common.directory, cdi.DOMAIN_CLAIM_KIND, sync=False)
+        self.files = cdi.SpecDirectory(common.directory, cdi.DOMAIN_CLAIM_KIND, sync=False)
 
     def ensure(self, plan: DomainPlan) -> None:
         """Write the spec of a claim if it is missing. Raises the errors of `write`."""
@@ -51,23 +51,11 @@ class DomainSpecs:
         if edits != cdi.ContainerEdits():
             devices = {one.cdi_name: edits for one in plan.devices}
             uid = plan.claim.uid
-            self._specs.write(cdi.claim_spec(uid, devices, cdi.DOMAIN_CLAIM_KIND), uid)
+            self.files.write(cdi.claim_spec(uid, devices, cdi.DOMAIN_CLAIM_KIND), uid)
 
     def exists(self, uid: str) -> bool:
         """Whether the spec of a claim exists."""
-        return self._specs.file(uid).is_file()
-
-    def remove(self, uid: str) -> None:
-        """Remove the spec of a claim, if it has one."""
-        self._specs.remove(uid)
-
-    def claims(self) -> list[str]:
-        """The UIDs of all claims with a spec."""
-        return self._specs.identifiers()
-
-    def remove_half_written(self) -> None:
-        """Remove incomplete files of a process that was killed. No other process may be writing specs."""
-        self._specs.remove_leftovers()
+        return self.files.file(uid).is_file()
 
     def _channels(self, plan: DomainPlan) -> cdi.ContainerEdits:
         if not plan.clique:
@@ -98,7 +86,7 @@ class DomainSpecs:
             device_nodes=tuple(nodes),
             mounts=(cdi.Mount(str(self._folder.of_domain(plan.domain)), IMEX_FOLDER, _FOLDER_OPTIONS),),
         )
-        for gpu in self._node.gpus():
+        for gpu in self._node.inventory().gpus:
             try:
                 edits += cdi.gpu_edits(self._common.root, gpu.minor).edits
             except cdi.DriverFilesError as error:
@@ -110,7 +98,7 @@ class DomainSpecs:
         root = self._common.root.files
         for name in DAEMON_PROGRAMS:
             if cdi.find_program(root, name) is None:
-                version = self._node.driver_version()
+                version = self._node.inventory().driver_version
                 raise PrepareError(
                     f"{name} is not below {root.path}: install the package nvidia-imex of version {version}, that of"
                     " the NVIDIA driver, on the node (nvidia-imex-<branch> in NVIDIA's repositories)"

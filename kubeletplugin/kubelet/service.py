@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
@@ -31,26 +31,27 @@ VERSIONS = ("v1", "v1beta1")
 """Served versions with the same messages, the preferred one first. kubelet calls them `<version>.DRAPlugin`."""
 
 
-class ClaimWork(Protocol):
-    """The work for the claims of one driver. Raises EXPECTED_ERRORS. Begins no step if no caller waits any more."""
-
-    def prepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> Sequence[PreparedDevice]:
-        """Prepare the claim's devices."""
-
-    def unprepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> None:
-        """Undo everything."""
+Wanted = Callable[[], bool]
+"""Whether a caller still waits. If not, no further step of a claim begins."""
 
 
 class DraService:
     """NodePrepareResources and NodeUnprepareResources in every served version. Claims of one call run in parallel.
 
-    The result of each claim is counted in `metrics` for `driver`, and sent to `reports`.
+    `prepare` and `unprepare` do the work for a claim, and raise EXPECTED_ERRORS. The result of each claim is counted in
+    `metrics` for `driver`, and sent to `reports`.
     """
 
     def __init__(
-        self, work: ClaimWork, metrics: PluginMetrics, reports: ClaimReports, driver: str = DRIVER_NAME
+        self,
+        prepare: Callable[[ClaimRef, Wanted], Sequence[PreparedDevice]],
+        unprepare: Callable[[ClaimRef, Wanted], None],
+        metrics: PluginMetrics,
+        reports: ClaimReports,
+        driver: str = DRIVER_NAME,
     ) -> None:
-        self._work = work
+        self._prepare_claim = prepare
+        self._unprepare_claim = unprepare
         self._metrics = metrics
         self._reports = reports
         self._driver = driver
@@ -117,7 +118,7 @@ class DraService:
     def _prepare(self, ref: ClaimRef, context: grpc.ServicerContext) -> Any:
         try:
             with self._metrics.request(PREPARE, self._driver):
-                devices = [_encode(one) for one in self._work.prepare(ref, context.is_active)]
+                devices = [_encode(one) for one in self._prepare_claim(ref, context.is_active)]
                 answer = messages.NodePrepareResourceResponse(devices=devices)
         except Exception as error:
             text = _explain(PREPARE, ref, error)
@@ -129,7 +130,7 @@ class DraService:
     def _unprepare(self, ref: ClaimRef, context: grpc.ServicerContext) -> Any:
         try:
             with self._metrics.request(UNPREPARE, self._driver):
-                self._work.unprepare(ref, context.is_active)
+                self._unprepare_claim(ref, context.is_active)
         except Exception as error:
             return messages.NodeUnprepareResourceResponse(error=_explain(UNPREPARE, ref, error))
         self._reports.unprepared(ref)

@@ -157,25 +157,31 @@ class ClaimReader:
 
     def __call__(self, ref: ClaimRef) -> ResourceClaim:
         """The claim. Raises ApiError, ClaimGoneError if there is none, or PrepareError if it is invalid."""
-        dialect = self._dialect or newest_dialect(self._client)
-        value = self._get(ref, dialect)
-        if value is None:
-            newest = newest_dialect(self._client)
-            if newest != dialect:
-                dialect, value = newest, self._get(ref, newest)
-        self._dialect = dialect
-        if value is None:
-            raise ClaimGoneError(f"there is no ResourceClaim {ref}: it was deleted after the pod was scheduled")
         try:
-            return decode_claim(value, dialect, strict=False)
+            value = self.get(ref)
+        except NotFoundError:
+            text = f"there is no ResourceClaim {ref}: it was deleted after the pod was scheduled"
+            raise ClaimGoneError(text) from None
+        try:
+            return decode_claim(value, self.dialect(), strict=False)
         except DecodeError as error:
             raise PrepareError(f"ResourceClaim {ref} cannot be read: {error}") from None
 
-    def _get(self, ref: ClaimRef, dialect: Dialect) -> JSON | None:
+    def get(self, ref: ClaimRef) -> JSON:
+        """The claim as JSON. Raises ApiError, for example NotFoundError."""
+        dialect = self.dialect()
         try:
             return self._client.get(claims_of(dialect), ref.name, ref.namespace)
         except NotFoundError:
-            return None
+            self._dialect = newest_dialect(self._client)
+            if self._dialect == dialect:
+                raise
+            return self._client.get(claims_of(self._dialect), ref.name, ref.namespace)
+
+    def dialect(self) -> Dialect:
+        """The API version. Raises ApiError."""
+        dialect = self._dialect = self._dialect or newest_dialect(self._client)
+        return dialect
 
 
 def require_no_overlap(plan: Plan) -> None:

@@ -103,7 +103,7 @@ class BindingWatch:
         boundary: ClaimBoundary,
     ) -> None:
         self._client = ApiClient(connection)
-        self._api = ClaimStatusApi(self._client, connection)
+        self._api = ClaimStatusApi(connection)
         self._pool = pool
         self._wanted = wanted
         self._fitness = fitness

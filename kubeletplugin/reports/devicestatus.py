@@ -19,13 +19,13 @@ from urllib.parse import urlencode
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.policy import Enforcement
-from dra_driver.kubeapi import ApiClient, ApiError, Connection, NotFoundError, claims_of, newest_dialect
+from dra_driver.kubeapi import ApiError, Connection, claims_of
 from dra_driver.kubeapi.errors import status_error
-from dra_driver.resource.codec import Dialect
 
 from ..containers.specs import cdi_names
-from ..hardware.targets import ClaimRef, MigSlot, VfioGpu, Vgpu
+from ..hardware.targets import MigSlot, VfioGpu, Vgpu
 from ..plans.plan import Plan, PlannedDevice
+from ..plans.planning import ClaimReader
 from ..records.format import Record
 
 JSON = dict[str, Any]
@@ -204,27 +204,17 @@ class StatusIgnoredError(ApiError):
     """The server accepted the request but dropped `status.devices`."""
 
 
-class ClaimStatusApi:
+class ClaimStatusApi(ClaimReader):
     """Reads claims and applies their device statuses, in the newest API version of the server."""
 
-    def __init__(self, client: ApiClient, connection: Connection) -> None:
-        self._client = client
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
         self._connection = connection
-        self._dialect: Dialect | None = None
-
-    def get(self, ref: ClaimRef) -> JSON:
-        """The claim as JSON. Raises ApiError, for example NotFoundError."""
-        dialect = self._dialect = self._dialect or newest_dialect(self._client)
-        try:
-            return self._client.get(claims_of(dialect), ref.name, ref.namespace)
-        except NotFoundError:
-            self._dialect = None  # the API version may be gone, so the next call finds it out again
-            raise
 
     def apply(self, claim: JSON, entries: Sequence[JSON], manager: str) -> None:
         """Replace all entries of `manager` for this driver's devices by `entries`. Raises ApiError."""
         meta = claim["metadata"]
-        kind = claims_of(self._dialect or newest_dialect(self._client))
+        kind = claims_of(self.dialect())
         body: JSON = {
             "apiVersion": kind.api_version,
             "kind": "ResourceClaim",

@@ -40,17 +40,25 @@ class Tools:
     going_on: Callable[[], None] = lambda: None
 
 
-class Step(Protocol):
-    """Equal steps are the same change. Claims that share a device have equal steps, and the last claim undoes the
-    change.
-
-    Every method may raise NvmlError, FabricError, OSError, or PrepareError with a text for the user.
-    """
+class StrayStep(Protocol):
+    """What is known of a step that no claim has."""
 
     @property
     def gpu_uuid(self) -> str:
         """The GPU that the step changes. No other step changes it at the same time."""
         raise NotImplementedError
+
+    def undo(self, tools: Tools) -> None:
+        """Undo what `do` did, if anything. Repeating it changes nothing."""
+        raise NotImplementedError
+
+
+class Step(StrayStep, Protocol):
+    """Equal steps are the same change. Claims that share a device have equal steps, and the last claim undoes the
+    change.
+
+    Every method may raise NvmlError, FabricError, OSError, or PrepareError with a text for the user.
+    """
 
     def is_done(self, tools: Tools) -> bool:
         """Whether the step is done."""
@@ -64,8 +72,4 @@ class Step(Protocol):
 
     def left_something(self, marks: Marks) -> bool:
         """Whether the driver may have something to undo. Needs no NVIDIA driver."""
-        raise NotImplementedError
-
-    def undo(self, tools: Tools) -> None:
-        """Undo what `do` did, if anything. Repeating it changes nothing."""
         raise NotImplementedError

@@ -152,17 +152,6 @@ class StrayMpsStep:
         """A GPU of the share's group."""
         return self.name.gpu
 
-    def is_done(self, tools: Tools) -> bool:
-        """Never, because no claim needs the share."""
-        return False
-
-    def do(self, tools: Tools) -> None:
-        """Do nothing, because no claim needs the share."""
-
-    def left_something(self, marks: Marks) -> bool:
-        """Whether the share still exists."""
-        return marks.mps.leaves_something(self.name)
-
     def undo(self, tools: Tools) -> None:
         """Let dra-mps no longer serve the share."""
         tools.mps.release(self.name)

@@ -65,7 +65,9 @@ class Served:
         self.reports = ClaimReports(
             connection, "node-a", lambda _: {}, events=EventRecorder(ApiClient(connection), "x")
         )
-        self.service = DraService(self.claims, PluginMetrics(self.registry, "node-a"), self.reports)
+        self.service = DraService(
+            self.claims.prepare, self.claims.unprepare, PluginMetrics(self.registry, "node-a"), self.reports
+        )
         self.server = SocketServer(folder / "dra.sock", [self.service])
         self.server.start()
         self.channel = grpc.insecure_channel(f"unix:{self.server.path}", [("grpc.use_local_subchannel_pool", 1)])
@@ -156,9 +158,6 @@ def test_what_became_of_claims_is_to_be_told(served: Served) -> None:
     served.claims.errors["bad"] = PrepareError("no such device")
     served.call("Prepare", "good", "bad")
     assert served.reports.waiting() == 2
-    served.claims.errors.clear()
-    served.call("Unprepare", "good", "bad")
-    assert served.reports.waiting() == 0
 
 
 def test_work_knows_whether_somebody_still_waits(served: Served) -> None:

@@ -81,7 +81,9 @@ class DomainPlugin:
             settings=settings,
         )
         reports = ClaimReports(self._connection, POOL, lambda _: {}, status=False)
-        self.service = DraService(self.claims, PluginMetrics(new_registry(), POOL), reports, DRIVER)
+        self.service = DraService(
+            self.claims.prepare, self.claims.unprepare, PluginMetrics(new_registry(), POOL), reports, DRIVER
+        )
         self.server = SocketServer(self.folder.path / name, [self.service])
         self.claims.begin()
         self.server.start()
