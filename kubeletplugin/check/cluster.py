@@ -12,9 +12,9 @@ CRI-O have the same numbers as Kubernetes releases.
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from dra_driver import DRIVER_NAME, __version__
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
@@ -31,9 +31,11 @@ from dra_driver.kubeapi import (
 )
 from dra_driver.kubeapi.features import GATES as GATES_BY_FLAG
 from dra_driver.kubeapi.features import OPTIONAL, probe_features
-from dra_driver.resource.codec import DIALECTS, GROUP
+from dra_driver.resource.codec import DIALECTS, GROUP, Dialect
 
 from .finding import Check, CheckResult
+
+T = TypeVar("T")
 
 KUBELET, RUNTIME = Check("kubelet version"), Check("container runtime version")
 
@@ -271,36 +273,36 @@ def ask_cluster(kubeconfig: str | None, node_name: str, in_pod: bool) -> Cluster
 
 def _ask(client: ApiClient, server: str, version: str, node_name: str) -> ClusterFacts:
     untold: dict[str, str] = {}
-    served: tuple[str, ...] = ()
-    gates: Mapping[str, bool] = {}
-    denied: tuple[str, ...] = ()
-    reduced: tuple[str, ...] = ()
-    node = None
-    try:
-        served = _served(client)
-    except ApiError as error:
-        untold[API.name] = str(error)
-    dialect = next((one for one in DIALECTS if one.version in served), None)
-    if dialect is not None:
+
+    def answer(check: Check, question: Callable[[], T]) -> T | None:
         try:
-            features = probe_features(client, dialect, DRIVER_NAME, node_name or "probe")
-            gates = {gate: getattr(features, flag) for flag, gate in GATES_BY_FLAG.items() if flag not in OPTIONAL}
+            return question()
         except ApiError as error:
-            untold[GATES.name] = str(error)
-    try:
-        denied, reduced = _denied(client, PERMITTED), _denied(client, WANTED)
-    except ApiError as error:
-        untold[PERMISSIONS.name] = str(error)
+            untold[check.name] = str(error)
+            return None
+
+    served = answer(API, lambda: _served(client)) or ()
+    dialect = next((one for one in DIALECTS if one.version in served), None)
+    gates = None if dialect is None else answer(GATES, lambda: _enabled(client, dialect, node_name))
+    denied = answer(PERMISSIONS, lambda: (_denied(client, PERMITTED), _denied(client, WANTED)))
+    node = answer(NODE, lambda: _node_of(client.get(NODES, node_name))) if node_name else None
     if not node_name:
         untold[NODE.name] = "the name of the Node is unknown"
-    else:
-        try:
-            node = _node_of(client.get(NODES, node_name))
-        except ApiError as error:
-            untold[NODE.name] = str(error)
     return ClusterFacts(
-        server, version=version, served=served, gates=gates, denied=denied, reduced=reduced, node=node, untold=untold
+        server,
+        version=version,
+        served=served,
+        gates=gates or {},
+        denied=denied[0] if denied else (),
+        reduced=denied[1] if denied else (),
+        node=node,
+        untold=untold,
     )
+
+
+def _enabled(client: ApiClient, dialect: Dialect, node_name: str) -> Mapping[str, bool]:
+    features = probe_features(client, dialect, DRIVER_NAME, node_name or "probe")
+    return {gate: getattr(features, flag) for flag, gate in GATES_BY_FLAG.items() if flag not in OPTIONAL}
 
 
 def _served(client: ApiClient) -> tuple[str, ...]:

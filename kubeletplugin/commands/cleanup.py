@@ -19,6 +19,7 @@ import click
 from dra_driver import cdi
 from dra_driver.boot import boot_id
 from dra_driver.command import UserError, flag, logging_options, version_option
+from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kubeapi import UnreachableError
 from dra_driver.mps.daemon import Limits
@@ -38,7 +39,7 @@ from ..kubelet.instance import AnotherInstanceError, nobody_running, sockets_of_
 from ..options import Node, node_options
 from ..records.files import State
 from ..records.format import Records, read_records
-from .domains import DomainsState, domain_files, foreign_domain_files, read_domains
+from .domains import DomainsState, read_domains
 
 _DRIVER_SECONDS: Final = 10.0
 
@@ -110,8 +111,9 @@ def find(node: Node) -> Found:
     """Find the objects of the driver on the node. Raises OSError."""
     records, unreadable = read_records(node.records)
     marks = Marks(node.folder)
-    base, claims = cdi.SpecDirectory(node.cdi_root, cdi.BASE_KIND), cdi.SpecDirectory(node.cdi_root, cdi.CLAIM_KIND)
-    specs = [*map(claims.file, claims.identifiers()), base.file()]
+    base, claims, of_domains = (
+        cdi.SpecDirectory(node.cdi_root, kind) for kind in (cdi.BASE_KIND, cdi.CLAIM_KIND, cdi.DOMAIN_CLAIM_KIND)
+    )
     shared = (shared_memory_folder(node.shared_memory, server) for server in ShareFiles(node.mps.files).servers())
     domains = read_domains(node)
     return Found(
@@ -136,15 +138,18 @@ def find(node: Node) -> Found:
         files=tuple(
             path
             for path in (
-                *specs,
+                *map(claims.file, claims.identifiers()),
+                base.file(),
                 *sockets_of_all(node.folder, node.registry),
                 *shared,
                 node.folder,
-                *domain_files(node),
+                *map(of_domains.file, of_domains.identifiers()),
+                *sockets_of_all(node.domain_folder, node.registry, DOMAIN_DRIVER),
+                node.domain_folder,
             )
             if path.exists()
         ),
-        foreign=(*claims.foreign_files(), *foreign_domain_files(node)),
+        foreign=(*claims.foreign_files(), *of_domains.foreign_files()),
     )
 
 

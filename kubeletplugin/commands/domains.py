@@ -3,18 +3,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from dra_driver import cdi
-from dra_driver.computedomains import DRIVER
 from dra_driver.imex.report import read_report
 
 from ..computedomains.folder import DomainFolder
 from ..computedomains.records import DomainRecord, read_domain_records
-from ..kubelet.instance import sockets_of_all
 from ..options import Node
 
 
@@ -79,19 +75,3 @@ def domains_table(state: DomainsState, boot_id: str) -> Table:
         daemon = state.daemons.get(plan.domain, "does not run") if plan.clique and not plan.host_managed else ""
         table.add_row(f"{plan.claim}\n{plan.claim.uid}", f"{record.state.value}{before}", devices, domain, daemon)
     return table
-
-
-def domain_files(node: Node) -> list[Path]:
-    """The files and folders of the driver on the node, including those that do not exist."""
-    specs = cdi.SpecDirectory(node.cdi_root, cdi.DOMAIN_CLAIM_KIND)
-    folder = node.domain_folder
-    return [
-        *map(specs.file, specs.identifiers()),
-        *sockets_of_all(folder, node.registry, DRIVER),
-        folder,
-    ]
-
-
-def foreign_domain_files(node: Node) -> list[Path]:
-    """Specs of NVIDIA's own DRA driver."""
-    return cdi.SpecDirectory(node.cdi_root, cdi.DOMAIN_CLAIM_KIND).foreign_files()

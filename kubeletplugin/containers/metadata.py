@@ -45,8 +45,8 @@ Attributes = Callable[[str], Mapping[str, AttributeValue]]
 """Returns the published attributes of a device of this node, by name."""
 
 
-def documents(claim: ResourceClaim, attributes: Attributes, generation: int = 1) -> dict[str, bytes]:
-    """The files of an allocated claim, by base request. `generation` counts how often they were written."""
+def documents(claim: ResourceClaim, attributes: Attributes) -> dict[str, bytes]:
+    """The files of an allocated claim, by base request."""
     requests: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for result in claim.allocation.results if claim.allocation is not None else ():
         if result.driver == DRIVER_NAME:
@@ -55,7 +55,7 @@ def documents(claim: ResourceClaim, attributes: Attributes, generation: int = 1)
                 device["attributes"] = _encoded(published)
             requests.setdefault(result.base_request, {}).setdefault(result.request, []).append(device)
     return {
-        base: _stream(claim, [{"name": name, "devices": devices} for name, devices in named.items()], generation)
+        base: _stream(claim, [{"name": name, "devices": devices} for name, devices in named.items()])
         for base, named in requests.items()
     }
 
@@ -227,11 +227,11 @@ def _pod_claim(claim: ResourceClaim) -> str | None:
     return name if is_label(name) else None
 
 
-def _stream(claim: ResourceClaim, requests: list[dict[str, Any]], generation: int) -> bytes:
+def _stream(claim: ResourceClaim, requests: list[dict[str, Any]]) -> bytes:
     meta = claim.metadata
     body: dict[str, Any] = {
         "kind": "DeviceMetadata",
-        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "generation": generation},
+        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "generation": 1},
     }
     pod_claim = _pod_claim(claim)
     if pod_claim is not None:

@@ -8,9 +8,10 @@ restart is recognized by the socket, which is another file then, or by the code 
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from dra_driver.gpu.calls import Beat
 from dra_driver.gpu.fabric import TEMPORARY, FabricCode, FabricError, Partition, modules_text
 from dra_driver.gpu.fabric_access import FabricAccess
 from dra_driver.gpu.fabric_marks import FabricMark, FabricMarks, SeenManager
@@ -21,12 +22,11 @@ log = logging.getLogger(__name__)
 
 _PATIENCE = 5.0
 
-Beat = Callable[[], None]
-"""Called while this waits, and before each change. Raises an exception if no caller waits any more."""
-
 
 class FabricPartitions:
-    """The partitions of the node. All methods raise FabricError, PrepareError or OSError."""
+    """The partitions of the node. All methods raise FabricError, PrepareError or OSError. A `beat` is called while they
+    wait, and before each change.
+    """
 
     def __init__(self, access: FabricAccess, marks: FabricMarks) -> None:
         self._access = access

@@ -21,9 +21,8 @@ from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NO_DRIVER, Nvml, NvmlError
 from dra_driver.gpu.session import LettingGoError, Session
 
-from .memory import GpuMemory
 from .mig import MigInstances
-from .settings import ComputeModes
+from .settings import ComputeModes, GpuMemory
 from .targets import Found, PrepareError
 
 log = logging.getLogger(__name__)

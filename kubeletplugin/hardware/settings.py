@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of whole GPUs that claims can request: the compute mode, and the level of time-slicing.
+"""Settings of whole GPUs that claims can request: the compute mode, the level of time-slicing, and limits of memory.
 
 NVML has no call for the level, so nvidia-smi of the driver root is run. Its options, and exit code 3 for a GPU without
 the setting: kubernetes-sigs/dra-driver-nvidia-gpu issue 41 and nvidia-smi's own help. It is not documented which GPUs
@@ -15,6 +15,7 @@ from typing import Final
 from dra_driver.cdi.files import find_program
 from dra_driver.cdi.root import Root
 from dra_driver.config import TimeSlice
+from dra_driver.gpu.memory_limits import MemoryLimits
 from dra_driver.gpu.nvml import ComputeMode, DeviceHandle, Nvml, NvmlError, Return
 from dra_driver.programs import Ended, ProgramError, run_program
 
@@ -57,6 +58,27 @@ class ComputeModes:
             if error.code is Return.NOT_SUPPORTED:
                 raise UnsupportedError(str(error)) from None
             raise
+
+
+class GpuMemory:
+    """Limits of the memory that cgroups use on a GPU, through one NVML interface. `find` returns the handle of the GPU
+    with a UUID.
+    """
+
+    def __init__(self, nvml: Nvml, find: Callable[[str], DeviceHandle]) -> None:
+        self._nvml = nvml
+        self._find = find
+
+    def limit(self, gpu_uuid: str, cgroup: str, size: int) -> None:
+        """Limit the memory of the cgroup with this path to `size` bytes, and guarantee it nothing, so that nothing has
+        to be undone when the cgroup ends. Raises NvmlError, also if the limit is not set afterwards.
+        """
+        gpu = self._find(gpu_uuid)
+        self._nvml.set_memory_limits(gpu, cgroup, MemoryLimits(hard=size))
+        found = self._nvml.memory_limits(gpu, cgroup)
+        if found.hard > size:
+            detail = f"the limit of {cgroup} is {found.hard} after it was set to {size} bytes"
+            raise NvmlError(Return.UNKNOWN, "nvmlDeviceGetMemoryLimits_v1", detail)
 
 
 class TimeSlices:

@@ -118,7 +118,9 @@ def mps_steps(configured: Sequence[Configured], claim_uid: str, support: MpsSupp
     groups: dict[str, list[Configured]] = {}
     for one in configured:
         if one.share is not None:
-            steps.append(_share_step(one, one.share, share_key(claim_uid, len(steps)), support))
+            config, key = _config(one), share_key(claim_uid, len(steps))
+            _check(one.chosen.place, [one], config)
+            steps.append(_step([one], [one], _lowered(one.share, _limits(config)), key, support))
         elif one.sharing is not None and one.sharing.strategy is Strategy.MPS:
             groups.setdefault(one.chosen.place, []).append(one)
     for place, group in groups.items():
@@ -126,55 +128,44 @@ def mps_steps(configured: Sequence[Configured], claim_uid: str, support: MpsSupp
         _check(place, group, config)
         whole = [one for one in group if isinstance(one.target, WholeGpu)]
         for served in [whole] if whole else [[one] for one in _each_once(group)]:
-            steps.append(_step(served, group, config, share_key(claim_uid, len(steps)), support))
+            steps.append(_step(served, group, _limits(config), share_key(claim_uid, len(steps)), support))
     return tuple(steps)
 
 
 def _step(
-    served: Sequence[Configured], group: Sequence[Configured], config: MpsConfig, share: str, support: MpsSupport
+    served: Sequence[Configured], group: Sequence[Configured], limits: MpsLimits, key: str, support: MpsSupport
 ) -> MpsStep:
+    """The step for a daemon, or for a share that MPS enforces. Claims of several users have shares, so the daemon of a
+    share serves all users.
+    """
     devices = {one.name: one.target for one in served}
-    per_device = {key: _mebibytes(limit) for key, limit in config.per_device_memory_limits.items()}
-    uniform = all(isinstance(one, WholeGpu) for one in devices.values()) and not per_device
+    uniform = all(isinstance(one, WholeGpu) for one in devices.values()) and not limits.per_device
+    share = served[0].share
     return MpsStep(
         devices=tuple(devices),
         targets=tuple(devices.values()),
         group=tuple(one.target for one in _each_once(group)),
-        share=share,
-        protocol=3 if support.protocol_3 and uniform else 2,
-        limits=MpsLimits(
-            config.active_thread_percentage,
-            None if config.pinned_memory_limit is None else _mebibytes(config.pinned_memory_limit),
-            per_device,
-        ),
-        multi_user=config.multi_user,
-        shared_memory=support.shared_memory,
-    )
-
-
-def _share_step(one: Configured, share: ShareLimits, key: str, support: MpsSupport) -> MpsStep:
-    """The step for a share that MPS enforces. Claims of several users have shares, so the daemon serves all users."""
-    config = _config(one)
-    _check(one.chosen.place, [one], config)
-    percentages = [given for given in (config.active_thread_percentage, share.percentage) if given is not None]
-    configured = share.memory if config.pinned_memory_limit is None else _mebibytes(config.pinned_memory_limit)
-    per_device = {key: _mebibytes(limit) for key, limit in config.per_device_memory_limits.items()}
-    is_simple = isinstance(one.target, WholeGpu) and not per_device
-    return MpsStep(
-        devices=(one.name,),
-        targets=(one.target,),
-        group=(one.target,),
         share=key,
-        protocol=3 if support.protocol_3 and is_simple else 2,
-        limits=MpsLimits(
-            min(percentages, default=None),
-            min(share.memory, configured),
-            {key: min(share.memory, limit) for key, limit in per_device.items()},
-        ),
-        multi_user=True,
+        protocol=3 if support.protocol_3 and uniform else 2,
+        limits=limits,
+        multi_user=share is not None or _config(group[0]).multi_user,
         shared_memory=support.shared_memory,
-        share_id=share.share_id,
+        share_id="" if share is None else share.share_id,
     )
+
+
+def _limits(config: MpsConfig) -> MpsLimits:
+    memory = None if config.pinned_memory_limit is None else _mebibytes(config.pinned_memory_limit)
+    per_device = {key: _mebibytes(limit) for key, limit in config.per_device_memory_limits.items()}
+    return MpsLimits(config.active_thread_percentage, memory, per_device)
+
+
+def _lowered(share: ShareLimits, configured: MpsLimits) -> MpsLimits:
+    """The limits of a share, where the configured ones are not lower."""
+    percentages = [given for given in (configured.percentage, share.percentage) if given is not None]
+    memory = share.memory if configured.memory is None else min(share.memory, configured.memory)
+    per_device = {key: min(share.memory, limit) for key, limit in configured.per_device.items()}
+    return MpsLimits(min(percentages, default=None), memory, per_device)
 
 
 def _check(place: str, group: Sequence[Configured], config: MpsConfig) -> None:

@@ -15,7 +15,7 @@ from dra_driver.resource import Quantity
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.limits.limiter import Limit
-from kubeletplugin.limits.lookup import recorded_limits
+from kubeletplugin.limits.service import recorded_limits
 from kubeletplugin.reports.devicestatus import device_data, shares_of
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
 from tests.kubeletplugin.test_mps import MIG, NEW_DRIVER, SHARES, client, compute_mode, daemons, edits

@@ -64,14 +64,14 @@ def test_where_a_container_finds_it(annotations: dict[str, str], folder: str) ->
 
 
 def test_every_version_says_the_same_the_newest_first() -> None:
-    (content,) = documents(claim("gpu"), attributes, generation=3).values()
+    (content,) = documents(claim("gpu"), attributes).values()
     newest, oldest = objects(content)
     assert newest.pop("apiVersion") == "metadata.resource.k8s.io/v1beta1"
     assert oldest.pop("apiVersion") == "metadata.resource.k8s.io/v1alpha1"
     assert newest == oldest
     assert newest == {
         "kind": "DeviceMetadata",
-        "metadata": {"name": "training", "namespace": "team", "uid": UID, "generation": 3},
+        "metadata": {"name": "training", "namespace": "team", "uid": UID, "generation": 1},
         "requests": [
             {
                 "name": "gpu",

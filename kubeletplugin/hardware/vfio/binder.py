@@ -12,11 +12,12 @@ before a function is unbound, and put back before the function is bound to its o
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from dra_driver.gpu.calls import Beat
 from dra_driver.gpu.functions import (
     PciFunction,
     bound_driver,
@@ -36,7 +37,7 @@ from dra_driver.gpu.pci import NVIDIA_DRIVER
 from ..targets import PrepareError, VfioGpu
 from .modules import VfioModules
 from .openers import names_of, openers
-from .persistence import PersistenceModes
+from .programs import PersistenceModes
 from .writes import SysfsWrites
 
 log = logging.getLogger(__name__)
@@ -47,9 +48,6 @@ RELEASE_SECONDS: Final = 5.0
 """How long this driver's own processes may take to release a GPU."""
 
 _LOOK_SECONDS: Final = 0.05
-
-Beat = Callable[[], None]
-"""Called before each change. Raises an exception if no caller waits any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ class VfioBinder:
         others: Collection[VfioGpu] = (),
     ) -> None:
         """Bind all functions of the GPU as `wanted`, unless it or one of the `others`, which will follow, is in use.
-        Raises PrepareError or OSError.
+        `beat` is called before each change. Raises PrepareError or OSError.
         """
         for one in (gpu, *others):
             if bound_driver(self.sys_root, one.address) == NVIDIA_DRIVER:

@@ -17,7 +17,7 @@ from dra_driver.kubeapi import ApiClient
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.limits.cgroups import LimitError
 from kubeletplugin.limits.limiter import Limit
-from kubeletplugin.limits.lookup import recorded_limits
+from kubeletplugin.limits.service import recorded_limits
 from kubeletplugin.records.files import State
 from kubeletplugin.records.format import Records
 from tests.support.limits import compile_program
