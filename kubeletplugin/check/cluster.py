@@ -160,16 +160,13 @@ class NodeFacts:
 class ClusterFacts:
     """Facts about the cluster. `untold` has, by the name of the check, why a fact is unknown.
 
-    `error` is the reason if no request was possible. `configured` tells whether there is a cluster to ask, and
-    `has_credentials` whether its configuration could be read. `served` are versions of resource.k8s.io, and `gates`
+    `problem` is the only finding if no request was possible. `served` are versions of resource.k8s.io, and `gates`
     tells whether each gate is enabled. `denied` are missing permissions (`create resourceslices`), and `reduced` those
     of WANTED.
     """
 
     server: str = ""
-    error: str = ""
-    configured: bool = True
-    has_credentials: bool = True
+    problem: CheckResult | None = None
     version: str = ""
     served: tuple[str, ...] = ()
     gates: Mapping[str, bool] = field(default_factory=dict)
@@ -181,13 +178,8 @@ class ClusterFacts:
 
 def cluster_findings(facts: ClusterFacts, node_name: str) -> Iterator[CheckResult]:
     """The findings about the server, the API, its feature gates, permissions and the Node."""
-    if facts.error:
-        if facts.configured and not facts.has_credentials:
-            yield SERVER.failed(facts.error, "set --kubeconfig; in a pod, automountServiceAccountToken must be true")
-        elif facts.configured:
-            yield SERVER.failed(facts.error, "check that this node can reach it, and that the token is valid")
-        else:
-            yield SERVER.warned(f"not checked: {facts.error}", "set --kubeconfig to check the cluster too")
+    if facts.problem is not None:
+        yield facts.problem
         return
     yield release_finding(SERVER, "Kubernetes", facts.version, f" at {facts.server}")
     yield _api(facts)
@@ -261,13 +253,18 @@ def ask_cluster(kubeconfig: str | None, node_name: str, in_pod: bool) -> Cluster
     try:
         connection = Connection(load_credentials(kubeconfig), f"dra-check/{__version__}", read_seconds=_SECONDS)
     except (ApiError, ConfigError) as error:
-        return ClusterFacts(error=str(error), configured=bool(kubeconfig) or in_pod, has_credentials=False)
+        problem = SERVER.warned(f"not checked: {error}", "set --kubeconfig to check the cluster too")
+        if kubeconfig or in_pod:
+            remedy = "set --kubeconfig; in a pod, automountServiceAccountToken must be true"
+            problem = SERVER.failed(str(error), remedy)
+        return ClusterFacts(problem=problem)
     with connection:
         client = ApiClient(connection)
         try:
             version = str(client.get_path("/version").get("gitVersion", ""))
         except ApiError as error:
-            return ClusterFacts(connection.server, error=str(error))
+            remedy = "check that this node can reach it, and that the token is valid"
+            return ClusterFacts(problem=SERVER.failed(str(error), remedy))
         return _ask(client, connection.server, version, node_name)
 
 

@@ -25,14 +25,14 @@ from ..options import DomainOptions, Node, domain_options, hook_option, node_opt
 from .cluster import NodeFacts, ask_cluster, cluster_findings, version_findings
 from .computedomains import domain_findings, read_domain_facts
 from .driver import NamedHook, driver_findings, gpu_findings, read_driver, read_gpus
-from .fabric import fabric_findings, read_fabric
+from .fabric import fabric_findings
 from .finding import Check, CheckResult, any_failed, document, line, text
-from .folders import folder_findings, foreign_findings, read_folders, read_foreign
+from .folders import folder_findings, foreign_findings, read_folders
 from .host import DropIn, FixError, Host, write
 from .kubelet import kubelet_findings, read_kubelet
-from .passthrough import passthrough_findings, read_passthrough
+from .passthrough import passthrough_findings
 from .runtime import drop_in, read_runtime, runtime_findings
-from .sharing import read_shares, read_sharing, share_findings, sharing_findings
+from .sharing import read_sharing, share_findings, sharing_findings
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ def look_at_hardware(place: Place) -> tuple[CheckResult, ...]:
     checks.add("NVIDIA driver", lambda: driver_findings(read_driver(hardware, _named_hook(place))))
     checks.add("GPUs", lambda: gpu_findings(read_gpus(hardware, _device_root(place))))
     checks.add("sharing", lambda: sharing_findings(read_sharing(place.node)))
-    checks.add("shares", lambda: share_findings(read_shares(place.node, place.policy), place.node.hardware))
+    checks.add("shares", lambda: share_findings(hardware, place.policy))
     return tuple(checks.findings)
 
 
@@ -104,8 +104,8 @@ def look(place: Place) -> Look:
     node, host, name = place.node, place.host, place.node_name
     checks = _Checks()
     checks.findings += look_at_hardware(place)
-    checks.add("virtual machines", lambda: passthrough_findings(read_passthrough(node, place.policy)))
-    checks.add("NVSwitches", lambda: fabric_findings(read_fabric(node, place.policy)))
+    checks.add("virtual machines", lambda: passthrough_findings(node, place.policy))
+    checks.add("NVSwitches", lambda: fabric_findings(node, place.policy))
     checks.add("ComputeDomains", lambda: domain_findings(read_domain_facts(node, place.domains)))
     cluster = checks.read("cluster", lambda: ask_cluster(place.kubeconfig, name, place.in_pod))
     reported = (cluster.node if cluster is not None else None) or NodeFacts()
@@ -124,7 +124,7 @@ def look(place: Place) -> Look:
     checks.add(
         "folders", lambda: folder_findings(read_folders(host, node.registry, node.folder, node.cdi_root, sockets, root))
     )
-    checks.add("other drivers", lambda: foreign_findings(read_foreign(host, node.cdi_root)))
+    checks.add("other drivers", lambda: foreign_findings(host, node.cdi_root))
     if runtime is not None:
         checks.add("container runtime", lambda: runtime_findings(runtime))
     if kubelet is not None:

@@ -6,7 +6,6 @@ Nothing is checked on a node without NVSwitches. No finding is a failure, becaus
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dra_driver.gpu.fabric import SwitchFacts, modules_text
 from dra_driver.gpu.policy import NodePolicy
@@ -17,37 +16,24 @@ from .finding import Check, CheckResult
 NVSWITCH = Check("NVSwitches")
 
 
-@dataclass(frozen=True, slots=True)
-class FabricFacts:
-    """What Fabric Manager reports. `reachable` tells whether its library and socket exist, and `machines` whether the
-    policy gives GPUs to virtual machines.
-    """
-
-    switches: SwitchFacts
-    reachable: bool
-    machines: bool
-
-
-def read_fabric(node: Node, policy: NodePolicy) -> FabricFacts | None:
-    """Ask Fabric Manager. None on a node without NVSwitches. Raises FabricError if looking for these takes too long."""
+def fabric_findings(node: Node, policy: NodePolicy) -> Iterator[CheckResult]:
+    """Ask Fabric Manager. Raises FabricError if looking for NVSwitches takes too long."""
     with contextlib.closing(node.hardware.session()) as session:
-        if not session.fabric.has_switches():
-            return None
-        machines = any(rule.passthrough for rule in policy.rules)
-        return FabricFacts(session.fabric.read(), bool(session.fabric.identity), machines)
+        if session.fabric.has_switches():
+            machines = any(rule.passthrough for rule in policy.rules)
+            yield from switch_findings(session.fabric.read(), bool(session.fabric.identity), machines)
 
 
 def _pass(text: str, _remedy: str) -> CheckResult:
     return NVSWITCH.passed(text)
 
 
-def fabric_findings(facts: FabricFacts | None) -> Iterator[CheckResult]:
-    """Whether claims can have partitions."""
-    if facts is None:
-        return
-    switches = facts.switches
-    tell = NVSWITCH.warned if facts.machines else _pass  # without machines, nothing is missing
-    if not facts.reachable:
+def switch_findings(switches: SwitchFacts, reachable: bool, machines: bool) -> Iterator[CheckResult]:
+    """Whether claims can have partitions. `reachable` tells whether the library and the socket of Fabric Manager exist,
+    and `machines` whether the policy gives GPUs to virtual machines. Without machines, nothing is missing.
+    """
+    tell = NVSWITCH.warned if machines else _pass
+    if not reachable:
         yield tell(
             "this node has NVSwitches, and no claim gets a partition of them, because the library libnvfm.so.1 or the"
             " socket of Fabric Manager is missing below the driver root",

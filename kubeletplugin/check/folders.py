@@ -127,23 +127,18 @@ CHECK = Check("cdi specs")
 _NAMED = 3  # how many paths are in the text; all are in the command of the remedy
 
 
-def read_foreign(host: Host, cdi_root: Path) -> tuple[str, ...]:
-    """The sorted paths of these specs on the host."""
+def foreign_findings(host: Host, cdi_root: Path) -> Iterator[CheckResult]:
+    """A warning if there are such specs."""
     try:
-        found = SpecDirectory(host.here(str(cdi_root)), CLAIM_KIND).foreign_files()
+        names = [path.name for path in SpecDirectory(host.here(str(cdi_root)), CLAIM_KIND).foreign_files()]
     except OSError:  # reported by the finding about the folder
-        return ()
-    return tuple(str(cdi_root / path.name) for path in found)
-
-
-def foreign_findings(paths: Sequence[str]) -> Iterator[CheckResult]:
-    """A warning if there are any."""
-    if not paths:
         return
-    named = [Path(path).name for path in paths[:_NAMED]]
+    if not names:
+        return
+    named, paths = names[:_NAMED], [str(cdi_root / name) for name in names]
     more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
     yield CHECK.warned(
-        f"{Path(paths[0]).parent} has specs of NVIDIA's own DRA driver: {', '.join(named)}{more}; a runtime cannot"
+        f"{cdi_root} has specs of NVIDIA's own DRA driver: {', '.join(named)}{more}; a runtime cannot"
         " resolve the devices of a claim that both drivers prepared",
         "while that driver runs, delete the pods of its claims, so that it removes them; once it is uninstalled: rm "
         + " ".join(map(shlex.quote, paths)),

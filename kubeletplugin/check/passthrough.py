@@ -6,7 +6,7 @@ Nothing is checked if the policy gives no GPU of the node to virtual machines. N
 without virtual machines get GPUs anyway.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dra_driver.gpu.devices import NO_VGPU_MANAGER, Forms, Reason, among_peers, vgpu_forms
@@ -44,65 +44,45 @@ class MachineGpu:
     users: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PassthroughFacts:
-    """The number of IOMMU groups, whether the kernel has iommufd, and the GPUs that the policy gives to machines.
-    `vgpus` has, by address, the devices of the GPUs for which the policy names vGPU types.
-    """
-
-    groups: int
-    iommufd: bool
-    gpus: tuple[MachineGpu, ...] = ()
-    vgpus: tuple[tuple[str, Forms], ...] = ()
-
-
-def read_passthrough(node: Node, policy: NodePolicy) -> PassthroughFacts | None:
-    """Read sysfs, modules and processes. None if the policy gives nothing to virtual machines. Raises OSError, or
+def passthrough_findings(node: Node, policy: NodePolicy) -> Iterator[CheckResult]:
+    """Read sysfs, modules and processes. Nothing if the policy gives nothing to virtual machines. Raises OSError, or
     NvmlError if the driver does not answer.
     """
     if not policy.has_machines:
-        return None
+        return
     inventory = node.hardware.inventory()
     by_address = {one.pci_address: one for one in inventory.gpus}
     pairs = [(pci, by_address.get(pci.address)) for pci in inventory.pci_gpus]
     ways = {pci.address: (policy.for_gpu(gpu, pci).passthrough, gpu) for pci, gpu in pairs}
     together = {one for one, (way, gpu) in ways.items() if way is PassthroughMode.ONLY or (way and gpu is None)}
     wanted = [(among_peers(pci, together.__contains__), gpu) for pci, gpu in pairs if ways[pci.address][0]]
-    vgpus = tuple(
-        (pci.address, _vgpu_forms(gpu, pci, policy, node))
-        for pci, gpu in pairs
-        if gpu is not None and policy.for_gpu(gpu, pci).vgpu_types
-    )
-    if not (wanted or vgpus):
-        return None
+    for pci, gpu in pairs:
+        if gpu is not None and policy.for_gpu(gpu, pci).vgpu_types:
+            yield from _vgpus(pci.address, _vgpu_forms(gpu, pci, policy, node))
     claimed = _claimed(node)
+    machines = [_machine_gpu(node, pci, gpu, claimed) for pci, gpu in wanted]
     folder = node.hardware.sys_root / "kernel/iommu_groups"
-    return PassthroughFacts(
-        groups=len(list(folder.iterdir())) if folder.is_dir() else 0,
-        iommufd=(node.hardware.machine_root / "dev/iommu").exists(),
-        gpus=tuple(_machine_gpu(node, pci, gpu, claimed) for pci, gpu in wanted),
-        vgpus=vgpus,
-    )
+    groups = len(list(folder.iterdir())) if folder.is_dir() else 0
+    yield from machine_findings(machines, groups, (node.hardware.machine_root / "dev/iommu").exists())
 
 
-def passthrough_findings(facts: PassthroughFacts | None) -> Iterator[CheckResult]:
-    """Whether virtual machines can get the GPUs that the policy gives them."""
-    if facts is None:
+def machine_findings(gpus: Sequence[MachineGpu], groups: int, iommufd: bool) -> Iterator[CheckResult]:
+    """Whether virtual machines can get the GPUs that the policy gives them. `groups` is the number of IOMMU groups, and
+    `iommufd` tells whether the kernel has it.
+    """
+    if not gpus:
         return
-    yield from _vgpus(facts.vgpus)
-    if not facts.gpus:
-        return
-    if not facts.groups:
+    if not groups:
         yield IOMMU.warned(
             "it is off (/sys/kernel/iommu_groups is empty), so no virtual machine can get a GPU",
             "enable it in the firmware (VT-d, AMD-Vi, SMMU) and with intel_iommu=on or amd_iommu=on on the kernel's"
             " command line, and restart the node",
         )
         return
-    yield IOMMU.passed(f"{facts.groups} groups, {'with' if facts.iommufd else 'without'} iommufd (/dev/iommu)")
-    yield from _modules(facts.gpus)
-    yield from _groups(facts.gpus)
-    yield from _users(facts.gpus)
+    yield IOMMU.passed(f"{groups} groups, {'with' if iommufd else 'without'} iommufd (/dev/iommu)")
+    yield from _modules(gpus)
+    yield from _groups(gpus)
+    yield from _users(gpus)
 
 
 def _vgpu_forms(gpu: Gpu, pci: PciGpu, policy: NodePolicy, node: Node) -> Forms:
@@ -112,13 +92,12 @@ def _vgpu_forms(gpu: Gpu, pci: PciGpu, policy: NodePolicy, node: Node) -> Forms:
     return vgpu_forms(gpu, gpu.vgpu_host, pci, policy.for_gpu(gpu, pci), owned, partitionable=True)
 
 
-def _vgpus(found: Iterable[tuple[str, Forms]]) -> Iterator[CheckResult]:
-    for address, forms in found:
-        for reason, text in forms.complaints:
-            yield VGPUS.warned(f"GPU {address}: left out: {text}", _VGPU_REMEDIES.get(reason, "see the text"))
-        if forms.vgpus:
-            names = ", ".join(sorted({vgpu.type.name for vgpu, _ in forms.vgpus}))
-            yield VGPUS.passed(f"GPU {address} is published as {len(forms.vgpus)} vGPUs ({names})")
+def _vgpus(address: str, forms: Forms) -> Iterator[CheckResult]:
+    for reason, text in forms.complaints:
+        yield VGPUS.warned(f"GPU {address}: left out: {text}", _VGPU_REMEDIES.get(reason, "see the text"))
+    if forms.vgpus:
+        names = ", ".join(sorted({vgpu.type.name for vgpu, _ in forms.vgpus}))
+        yield VGPUS.passed(f"GPU {address} is published as {len(forms.vgpus)} vGPUs ({names})")
 
 
 def _claimed(node: Node) -> frozenset[str]:

@@ -3,11 +3,11 @@
 enforces shares if the policy wants that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dra_driver.cdi.files import find_program
-from dra_driver.gpu.devices import LeftOut, Reason, describe
+from dra_driver.gpu.devices import Reason, describe
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import Enforcement, NodePolicy
 from dra_driver.mps.client import SupervisorClient
@@ -88,22 +88,18 @@ def sharing_findings(facts: SharingFacts) -> Iterator[CheckResult]:
         yield MPS.passed(facts.mps_control)
 
 
-def read_shares(node: Node, policy: NodePolicy) -> tuple[LeftOut, ...] | None:
-    """Shares that cannot be enforced as the policy says. None if the policy enforces none. Raises NvmlError."""
+def share_findings(hardware: Hardware, policy: NodePolicy) -> Iterator[CheckResult]:
+    """Whether shares can be enforced as the policy says. Raises NvmlError."""
     if all(rule.enforce in (None, Enforcement.NONE) for rule in policy.rules):
-        return None
-    description = describe(node.hardware.inventory(), policy)
-    return tuple(one for one in description.left_out if one.reason is Reason.NOT_ENFORCEABLE)
-
-
-def share_findings(unenforceable: Sequence[LeftOut] | None, hardware: Hardware) -> Iterator[CheckResult]:
-    """Whether shares can be enforced as the policy says."""
+        return
+    left_out = describe(hardware.inventory(), policy).left_out
+    unenforceable = [one for one in left_out if one.reason is Reason.NOT_ENFORCEABLE]
     advice = "provide what is missing, or set another value for shares.enforce in the policy"
     if hardware.memory_limits_problem is not None:
         advice += f" (memory-limits: {hardware.memory_limits_problem})"
-    for one in unenforceable or ():
+    for one in unenforceable:
         yield SHARES.warned(f"{one.subject}: {one.text}; so each device belongs to one claim", advice)
-    if unenforceable == ():
+    if not unenforceable:
         yield SHARES.passed("shares of GPUs can be enforced as the policy says")
 
 

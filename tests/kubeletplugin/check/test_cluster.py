@@ -41,9 +41,6 @@ def test_a_cluster_in_good_order_passes() -> None:
 @pytest.mark.parametrize(
     ("change", "check", "level", "says"),
     [
-        ({"error": "GET /version: refused"}, "api server", "fail", "refused"),
-        ({"error": "kubeconfig /x: missing", "has_credentials": False}, "api server", "fail", "/x"),
-        ({"error": "no cluster given", "configured": False}, "api server", "warn", "not checked"),
         ({"version": "v1.31.4"}, "api server", "fail", "older than 1.32"),
         ({"version": "v1.38.0"}, "api server", "warn", "newer than 1.37"),
         ({"version": "dev"}, "api server", "warn", "'dev'"),
@@ -191,8 +188,14 @@ def test_a_cluster_that_nobody_named_is_not_asked(monkeypatch: pytest.MonkeyPatc
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    facts = ask_cluster(None, "", in_pod=False)
-    assert (facts.configured, "no cluster given" in facts.error) == (False, True)
-    facts = ask_cluster(str(tmp_path / "missing"), "", in_pod=False)
-    assert (facts.configured, facts.has_credentials) == (True, False)
-    assert "--kubeconfig" in only(cluster_findings(facts, "")).remedy
+    found = only(cluster_findings(ask_cluster(None, "", in_pod=False), ""))
+    assert (found.level, found.text.startswith("not checked: no cluster given")) == (Level.WARN, True)
+    found = only(cluster_findings(ask_cluster(str(tmp_path / "missing"), "", in_pod=False), ""))
+    assert (found.level, "--kubeconfig" in found.remedy) == (Level.FAIL, True)
+
+
+def test_a_server_that_does_not_answer_is_a_failure(tmp_path: Path) -> None:
+    with server(ApiServerOptions(), tmp_path) as (_, kubeconfig):
+        pass
+    found = only(cluster_findings(ask_cluster(str(kubeconfig), "node-a", in_pod=False), "node-a"))
+    assert (found.level, "can reach it" in found.remedy) == (Level.FAIL, True)

@@ -19,7 +19,7 @@ BROKEN = {
     "read_runtime": "container runtime",
     "read_kubelet": "kubelet",
     "read_folders": "folders",
-    "read_foreign": "other drivers",
+    "foreign_findings": "other drivers",
     "runtime_findings": "container runtime",
     "kubelet_findings": "kubelet",
     "version_findings": "versions",

@@ -13,7 +13,7 @@ from dra_driver.gpu.inventory import PciGpu
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.pci import read_pci_gpus
 from dra_driver.gpu.policy import GpuRule, NodePolicy, PassthroughMode
-from kubeletplugin.check.passthrough import MachineGpu, PassthroughFacts, passthrough_findings, read_passthrough
+from kubeletplugin.check.passthrough import MachineGpu, machine_findings, passthrough_findings
 from kubeletplugin.hardware.vfio import HostPrograms, VfioModules
 from kubeletplugin.options import Node
 from tests.gpu.test_vgpus import VFIO, write_node
@@ -25,39 +25,40 @@ from .test_command import Node as Command
 ADDRESS = "0000:1b:00.0"
 PCI = PciGpu(0, ADDRESS, 0x2330, "GH100", "nvidia", 16, 1 << 37, None, None)
 GPU = MachineGpu(PCI, "vfio_pci", available=True)
-GOOD = PassthroughFacts(8, iommufd=True, gpus=(GPU,))
 ALL = NodePolicy((GpuRule(passthrough=True),))
 
 
-def with_gpu(**changes: Any) -> PassthroughFacts:
-    """The facts of a node whose only GPU is so."""
-    return replace(GOOD, gpus=(replace(GPU, pci=replace(PCI, **changes)),))
+def with_gpu(**changes: Any) -> MachineGpu:
+    """The only GPU of a node is so."""
+    return replace(GPU, pci=replace(PCI, **changes))
 
 
 @pytest.mark.parametrize(
-    ("facts", "expected"),
+    ("gpus", "groups", "expected"),
     [
-        (None, []),
-        (GOOD, [("IOMMU", "pass"), ("vfio modules", "pass"), ("IOMMU groups", "pass")]),
-        (replace(GOOD, groups=0), [("IOMMU", "warn")]),
+        ([], 8, []),
+        ([GPU], 8, [("IOMMU", "pass"), ("vfio modules", "pass"), ("IOMMU groups", "pass")]),
+        ([GPU], 0, [("IOMMU", "warn")]),
         (
-            replace(GOOD, gpus=(replace(GPU, available=False),)),
+            [replace(GPU, available=False)],
+            8,
             [("IOMMU", "pass"), ("vfio modules", "warn"), ("IOMMU groups", "pass")],
         ),
         (
-            replace(GOOD, gpus=(replace(GPU, users="python (PID 7)"),)),
+            [replace(GPU, users="python (PID 7)")],
+            8,
             [("IOMMU", "pass"), ("vfio modules", "pass"), ("IOMMU groups", "pass"), ("GPU users", "warn")],
         ),
     ],
 )
 def test_nothing_is_a_failure_because_pods_get_gpus_anyway(
-    facts: PassthroughFacts | None, expected: list[tuple[str, str]]
+    gpus: list[MachineGpu], groups: int, expected: list[tuple[str, str]]
 ) -> None:
-    assert levels(passthrough_findings(facts)) == expected
+    assert levels(machine_findings(gpus, groups, iommufd=True)) == expected
 
 
 @pytest.mark.parametrize(
-    ("facts", "text"),
+    ("gpu", "text"),
     [
         (with_gpu(iommu_group=None), "it has no IOMMU group"),
         (with_gpu(group_obstacles=("0000:43:00.0",)), "its IOMMU group 16 also has 0000:43:00.0"),
@@ -65,10 +66,8 @@ def test_nothing_is_a_failure_because_pods_get_gpus_anyway(
         (with_gpu(driver="nouveau"), "it is bound to nouveau, which this driver does not change"),
     ],
 )
-def test_a_gpu_that_no_machine_can_get_is_named_with_the_reason_and_the_remedy(
-    facts: PassthroughFacts, text: str
-) -> None:
-    found = only(one for one in passthrough_findings(facts) if one.check == "IOMMU groups")
+def test_a_gpu_that_no_machine_can_get_is_named_with_the_reason_and_the_remedy(gpu: MachineGpu, text: str) -> None:
+    found = only(one for one in machine_findings([gpu], 8, iommufd=True) if one.check == "IOMMU groups")
     assert found.text.startswith(f"no virtual machine can get GPU {ADDRESS}: {text}")
     assert (str(found.level), bool(found.remedy)) == ("warn", True)
 
@@ -93,8 +92,8 @@ def test_gpus_of_one_group_are_for_machines_together_or_not_at_all(
     (first / "iommu_group/devices" / second.name).symlink_to(second.resolve())
     (second / "iommu_group").unlink()
     (second / "iommu_group").symlink_to((first / "iommu_group").resolve())
-    facts = read_passthrough(node, NodePolicy((*rules, GpuRule(indexes=(4, 5, 6, 7), passthrough=False))))
-    found = [one for one in passthrough_findings(facts) if one.check == "IOMMU groups"]
+    policy = NodePolicy((*rules, GpuRule(indexes=(4, 5, 6, 7), passthrough=False)))
+    found = [one for one in passthrough_findings(node, policy) if one.check == "IOMMU groups"]
     warned = [one for one in found if str(one.level) == "warn"]
     assert [addresses[index] in one.text for index, one in zip(problems, warned, strict=True)] == [True] * len(problems)
     assert all("set passthrough to only for all GPUs of the group" in one.remedy for one in warned)
@@ -104,7 +103,8 @@ def test_gpus_of_one_group_are_for_machines_together_or_not_at_all(
 
 @pytest.mark.parametrize("driver", [None, "nvidia", "vfio-pci", "nvgrace_gpu_vfio_pci"])
 def test_a_gpu_on_one_of_its_drivers_is_fine(driver: str | None) -> None:
-    (found,) = (one for one in passthrough_findings(with_gpu(driver=driver)) if one.check == "IOMMU groups")
+    findings = machine_findings([with_gpu(driver=driver)], 8, iommufd=True)
+    (found,) = (one for one in findings if one.check == "IOMMU groups")
     assert (str(found.level), found.text) == ("pass", f"virtual machines can get {ADDRESS}")
 
 
@@ -113,17 +113,18 @@ def test_a_node_is_read_if_its_policy_gives_gpus_to_machines(tmp_path: Path) -> 
     root = made.driver_root
     hardware = Hardware(made.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
     node = Node(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
-    assert read_passthrough(node, NodePolicy()) is None
-    assert read_passthrough(node, NodePolicy((GpuRule(passthrough=False),))) is None
+    assert list(passthrough_findings(node, NodePolicy())) == []
+    assert list(passthrough_findings(node, NodePolicy((GpuRule(passthrough=False),)))) == []
     device = root / "dev/nvidia1"
     device.unlink()
     device.touch()  # a node of a device that does not exist cannot be opened
     with device.open("rb"):
-        facts = read_passthrough(node, NodePolicy((GpuRule(indexes=(0, 1), passthrough=True),)))
-    assert facts is not None
-    assert (facts.groups, facts.iommufd) == (8, True)
-    assert [one.pci.position for one in facts.gpus] == [0, 1]
-    assert [f"(PID {os.getpid()})" in one.users for one in facts.gpus] == [False, True]
+        found = list(passthrough_findings(node, NodePolicy((GpuRule(indexes=(0, 1), passthrough=True),))))
+    assert found[0].text == "8 groups, with iommufd (/dev/iommu)"
+    addresses = [one.address for one in read_pci_gpus(hardware.sys_root)]
+    (users,) = (one.text for one in found if one.check == "GPU users")
+    assert users.startswith(f"GPU {addresses[1]} has no claim and is in use by ")
+    assert f"(PID {os.getpid()})" in users
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_vgpus_that_claims_can_get_are_counted(
     root = made.driver_root
     hardware = Hardware(made.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
     node = Node(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
-    found = list(passthrough_findings(read_passthrough(node, NodePolicy((GpuRule(vgpu_types=types),)))))
+    found = list(passthrough_findings(node, NodePolicy((GpuRule(vgpu_types=types),))))
     assert [(str(one.level), one.text[: len(text)]) for one, (_, text) in zip(found, expected, strict=True)] == expected
     assert all(one.remedy for one in found if str(one.level) == "warn")
 

@@ -10,7 +10,7 @@ import pytest
 
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy
-from kubeletplugin.check.sharing import SharingFacts, read_shares, read_sharing, share_findings, sharing_findings
+from kubeletplugin.check.sharing import SharingFacts, read_sharing, share_findings, sharing_findings
 from kubeletplugin.options import Node
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.claims import mps, time_slicing
@@ -61,11 +61,9 @@ def node_of(plugin: Plugin) -> Node:
 
 def test_shares_that_cannot_be_enforced_are_named_with_the_reason(plugin: Plugin) -> None:
     node, rule = node_of(plugin), GpuRule(indexes=(0,), shares=4, enforce=Enforcement.MPS)
-    assert read_shares(node, NodePolicy((GpuRule(shares=4),), mps=True)) is None
-    assert levels(share_findings(read_shares(node, NodePolicy((rule,), mps=True)), node.hardware)) == [
-        ("shares", "pass")
-    ]
-    (finding,) = share_findings(read_shares(node, NodePolicy((rule,))), node.hardware)
+    assert levels(share_findings(node.hardware, NodePolicy((GpuRule(shares=4),), mps=True))) == []
+    assert levels(share_findings(node.hardware, NodePolicy((rule,), mps=True))) == [("shares", "pass")]
+    (finding,) = share_findings(node.hardware, NodePolicy((rule,)))
     assert finding.text == (
         f"{plugin.gpu(0).uuid}: shares of the GPU cannot be enforced: mps: dra-mps is not enabled (the chart's value"
         " mps.enabled); so each device belongs to one claim"
