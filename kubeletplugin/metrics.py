@@ -21,15 +21,8 @@ from prometheus_client.registry import Collector
 from dra_driver import DRIVER_NAME
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.endpoints import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
-from dra_driver.gpu.calls import HungError
-from dra_driver.gpu.fabric import FabricError
-from dra_driver.gpu.nvml import NvmlError
-from dra_driver.kubeapi import ApiError
 
-from .claims.actions import StoppedError
-from .hardware.gpus import NoDriverError
-from .hardware.targets import PrepareError
-from .records.files import RecordError
+from .claims.actions import ERROR_TYPES
 from .reports.mpswatch import ServedDevices
 from .steps import Step
 
@@ -39,22 +32,10 @@ MPS_STATES: Final = ("running", "down")
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2)
 
-_ERROR_TYPES: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (PrepareError, "claim"),
-    (RecordError, "record"),
-    (NoDriverError, "no_driver"),
-    (HungError, "hung"),
-    (FabricError, "fabric_manager"),
-    (StoppedError, "stopped"),
-    (ApiError, "api_server"),
-    (NvmlError, "nvml"),
-    (OSError, "storage"),
-)
-
 
 def error_type(error: Exception) -> str:
     """The label of an error, which tells its cause."""
-    return next((label for kind, label in _ERROR_TYPES if isinstance(error, kind)), "internal")
+    return next((label for kind, label in ERROR_TYPES.items() if isinstance(error, kind)), "internal")
 
 
 SHARE_LABELS: Final = ("driver", "device", "share_id", "namespace", "claim", "enforced_by")

@@ -15,10 +15,9 @@ from dra_driver.gpu.memory_limits import cgroup_root
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
-from dra_driver.kubeapi.events import EventRecorder, ObjectReference
+from dra_driver.kubeapi.events import EventRecorder
 from dra_driver.mps.shares import ShareFiles
 from dra_driver.resident import release_after_start
-from dra_driver.resource.codec import V1
 
 from .claims.answers import prepared_devices
 from .claims.boundary import ClaimBoundary
@@ -29,12 +28,12 @@ from .containers.specs import ClaimSpecs, CommonSpec
 from .hardware.gpus import GpuAccess, Gpus, NoDriverError
 from .hardware.marks import Marks
 from .hardware.mps import MpsServices
-from .hardware.targets import ClaimRef, PrepareError
+from .hardware.targets import PrepareError
 from .healthchecks import ApiContact, ObservedConnection, keep_contact, live_checks, ready_checks
 from .kubelet import health
 from .kubelet.health import HealthWatch
 from .kubelet.instance import another_serves, running, sweep_sockets
-from .kubelet.service import VERSIONS, DraService, RegistrationService
+from .kubelet.service import SERVICES, DraService, RegistrationService
 from .kubelet.sockets import SocketKeeper, SocketServer
 from .limits.service import LimitService
 from .metrics import PluginMetrics
@@ -46,7 +45,7 @@ from .records.format import Record, Records, read_records
 from .reports.binding import BindingWatch
 from .reports.devicestatus import JSON, DeviceKey, device_data, shares_of
 from .reports.mpswatch import MpsWatch
-from .reports.reporter import ClaimReports
+from .reports.reporter import ClaimReports, claim_events
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +111,8 @@ class _Plugin:
             self.access,
             metrics.unexpected_error,
         )
-        boundary = ClaimBoundary(self._claim_event, metrics.unexpected_error)
+        self._events = EventRecorder(client, "dra-kubeletplugin", options.node_name, count=metrics.unexpected_error)
+        boundary = ClaimBoundary(claim_events(self._events, metrics.claim_event), metrics.unexpected_error)
         self._lifecycle = Lifecycle(
             pool=options.node_name,
             boot_id=boot_id(),
@@ -128,7 +128,6 @@ class _Plugin:
             boundary=boundary,
             on_step=metrics.step,
         )
-        self._events = EventRecorder(client, "dra-kubeletplugin", options.node_name, count=metrics.unexpected_error)
         self._reports = ClaimReports(
             connection,
             options.node_name,
@@ -158,11 +157,8 @@ class _Plugin:
             connection, options.node_name, lambda: policy().binding_conditions, self.health.fitness, boundary
         )
         self.service = SocketServer(sockets.service, [self._dra, self.health.service])
-        versions = [
-            *(f"{version}.DRAPlugin" for version in VERSIONS),
-            *(f"{version}.DRAResourceHealth" for version in health.VERSIONS),
-        ]
-        self.registration = RegistrationService(sockets.service, versions, metrics.registration)
+        services = (*SERVICES, *health.SERVICES)
+        self.registration = RegistrationService(sockets.service, services, metrics.registration)
         self.registry = SocketServer(sockets.registration, [self.registration])
         servers = [self.service, self.registry]
         self.domains: DomainService | None = None
@@ -184,8 +180,7 @@ class _Plugin:
         options = self._options
         stopped = threading.Event()
         on_termination(stopped.set)
-        for path in sweep_sockets(options.node.folder, options.node.registry):
-            log.info("removed the socket of a process that was killed", extra={"socket": str(path)})
+        sweep_sockets(options.node.folder, options.node.registry)
         self.service.start()
         if self.domains is not None:
             self.domains.start()
@@ -278,12 +273,6 @@ class _Plugin:
         except (OSError, ValueError, NewerVersionError):
             return {}  # unprepared meanwhile, or damaged, which the lifecycle reports
         return device_data(record) if record.state is State.PREPARED else {}
-
-    def _claim_event(self, claim: ClaimRef, reason: str, message: str) -> None:
-        self._metrics.claim_event(reason)
-        if claim.name:  # otherwise only the UID of the claim is known
-            about = ObjectReference(V1.api_version, "ResourceClaim", claim.name, claim.namespace, claim.uid)
-            self._events.warning(about, reason, message)
 
     def _prepared_types(self) -> list[str]:
         return [data["type"] for record in self._prepared() for data in device_data(record).values()]

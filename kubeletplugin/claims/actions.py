@@ -13,11 +13,11 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from dra_driver.errors import DriverError
 from dra_driver.gpu.calls import Beat, Calls, HungError
@@ -44,17 +44,20 @@ class StoppedError(DriverError):
     """A call was stopped between two steps. The text tells why. Finished steps stay recorded."""
 
 
-EXPECTED_ERRORS = (
-    PrepareError,
-    RecordError,
-    NoDriverError,
-    HungError,
-    StoppedError,
-    ApiError,
-    NvmlError,
-    FabricError,
-    OSError,
-)
+ERROR_TYPES: Final[Mapping[type[Exception], str]] = {
+    PrepareError: "claim",
+    RecordError: "record",
+    NoDriverError: "no_driver",
+    HungError: "hung",
+    FabricError: "fabric_manager",
+    StoppedError: "stopped",
+    ApiError: "api_server",
+    NvmlError: "nvml",
+    OSError: "storage",
+}
+"""The errors with which a claim may fail. Their labels in metrics tell the cause."""
+
+EXPECTED_ERRORS: Final = tuple(ERROR_TYPES)
 
 
 log = logging.getLogger(__name__)

@@ -86,16 +86,11 @@ class Leftovers:
         self._actions = actions
         self._unprepare = unprepare
         self._boundary = actions.boundary
-        self._absent = AbsentClaims(actions.planner.is_gone, grace, actions.boundary)
-
-    @property
-    def suspicious(self) -> bool:
-        """Whether some claims are gone, but not yet for long enough."""
-        return self._absent.suspicious
+        self.absent = AbsentClaims(actions.planner.is_gone, grace, actions.boundary)
 
     def sweep(self, gpus: Gpus) -> None:
         """Check everything once, and remove leftovers."""
-        for claim in self._absent.gone(record.plan.claim for record in self._actions.ledger.all()):
+        for claim in self.absent.gone(record.plan.claim for record in self._actions.ledger.all()):
             with self._boundary.around("sweep claim", claim):
                 self._remove(claim)
         for claim in self._actions.ledger.settled_damaged():
@@ -127,7 +122,7 @@ class Leftovers:
         except EXPECTED_ERRORS as error:
             log.warning("leftovers of a claim cannot be removed yet: %s", error, extra={"claim_uid": claim.uid})
         else:
-            self._absent.forget(claim)
+            self.absent.forget(claim)
             self._boundary.on_event(claim, "LeftoverRemoved", GONE)
 
     def _marked(self, gpus: Gpus) -> Iterator[StrayStep]:

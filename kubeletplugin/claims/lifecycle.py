@@ -223,7 +223,7 @@ class Lifecycle:
             self._recovery.retry(gpus)
             if time.monotonic() >= self._next_sweep:
                 self._leftovers.sweep(gpus)
-                pause = self._settings.grace if self._leftovers.suspicious else self._settings.sweep
+                pause = self._settings.grace if self._leftovers.absent.suspicious else self._settings.sweep
                 self._next_sweep = time.monotonic() + min(pause, self._settings.sweep)
         except NvmlError as error:
             self._access.report(error)

@@ -86,9 +86,14 @@ class Recovery:
         """Whether the claim has a problem."""
         return uid in self._problems
 
-    def look_after(self, claim: ClaimRef, problem: str) -> bool:
-        """Try the claim again later. Returns whether this problem is new."""
-        return self._note(claim, problem, delayed=False)
+    def look_after(self, claim: ClaimRef, problem: str, *, delayed: bool = False) -> bool:
+        """Try the claim again later, or after a pause that grows if `delayed`. Returns whether this problem is new."""
+        with self._guard:
+            known = self._problems.get(claim.uid)
+            backoff = Backoff(self._pause, _LONGEST_PAUSE) if known is None else known.backoff
+            due = time.monotonic() + backoff.pause() if delayed else 0.0
+            self._problems[claim.uid] = _Problem(claim, problem, backoff, due)
+        return known is None or known.text != problem
 
     def settled(self, uid: str) -> None:
         """Remove the claim's problem."""
@@ -144,18 +149,9 @@ class Recovery:
             else:
                 self._actions.undo_held(record, gpus, held)
 
-    def _note(self, claim: ClaimRef, problem: str, *, delayed: bool) -> bool:
-        """Note a problem of a claim. Returns whether it is new."""
-        with self._guard:
-            known = self._problems.get(claim.uid)
-            backoff = Backoff(self._pause, _LONGEST_PAUSE) if known is None else known.backoff
-            due = time.monotonic() + backoff.pause() if delayed else 0.0
-            self._problems[claim.uid] = _Problem(claim, problem, backoff, due)
-        return known is None or known.text != problem
-
     def _try(self, claim: ClaimRef, gpus: Gpus, bring_about: Callable[[ClaimRef, Gpus], None]) -> None:
         def failed(error: Exception) -> None:
-            self._note(claim, repr(error), delayed=True)
+            self.look_after(claim, repr(error), delayed=True)
 
         with self._boundary.around("recover claim", claim, failed, expected=(NvmlError,)):
             self._try_expecting(claim, gpus, bring_about)

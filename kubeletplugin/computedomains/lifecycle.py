@@ -8,11 +8,11 @@ the daemon's report, and at its record: an unprepare, by any process, deletes th
 record stays while kubelet repeats its call, so that the node stays in the domain.
 """
 
-import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from dra_driver.boot import boot_time
@@ -29,7 +29,7 @@ from ..hardware.targets import ClaimRef, PrepareError
 from ..plans.planning import is_gone
 from ..records.cache import RecordCache
 from ..records.files import RecordFiles, State
-from ..records.locks import FileRanges, KeyedLocks
+from ..records.locks import FileRanges, Held, KeyedLocks
 from .folder import DomainFolder
 from .placing import NodeImex
 from .plan import DomainPlan, DomainPlanner
@@ -202,11 +202,9 @@ class DomainClaims:
         record = self._records.get(uid)
         return record if record is not None and record.boot_id == self._boot_id else None
 
-    @contextlib.contextmanager
-    def _held(self, ref: ClaimRef, check: Check) -> Iterator[None]:
-        """Hold the lock of a claim, of one thread of one process."""
-        with self._locks.hold(f"claim {ref.uid}", check=within(KUBELET_SECONDS, f"claim {ref}", check)):
-            yield
+    def _held(self, ref: ClaimRef, check: Check) -> AbstractContextManager[Held]:
+        """A context with the lock of a claim, which one thread of one process can have."""
+        return self._locks.hold(f"claim {ref.uid}", check=within(KUBELET_SECONDS, f"claim {ref}", check))
 
     def _checked(self, ref: ClaimRef, wanted: Callable[[], bool]) -> Check:
         text = "is continued by kubelet's next call, because the plugin ends"

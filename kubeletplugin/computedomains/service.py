@@ -10,22 +10,20 @@ import logging
 from dra_driver.boot import boot_id
 from dra_driver.computedomains import DRIVER
 from dra_driver.kubeapi import ApiClient, Connection
-from dra_driver.kubeapi.events import EventRecorder, ObjectReference
-from dra_driver.resource.codec import V1
+from dra_driver.kubeapi.events import EventRecorder
 
 from ..claims.boundary import ClaimBoundary
 from ..containers.specs import CommonSpec
 from ..hardware.gpus import GpuAccess
-from ..hardware.targets import ClaimRef
 from ..hardware.vfio import HostPrograms
 from ..kubelet.instance import SocketPaths, sweep_sockets
-from ..kubelet.service import VERSIONS, DraService, RegistrationService
+from ..kubelet.service import SERVICES, DraService, RegistrationService
 from ..kubelet.sockets import SocketServer
 from ..metrics import PluginMetrics
 from ..options import Options
 from ..plans.planning import ClaimReader
 from ..records.files import State
-from ..reports.reporter import ClaimReports
+from ..reports.reporter import ClaimReports, claim_events
 from .folder import DomainFolder
 from .lifecycle import DomainClaims
 from .placing import HostDaemon, NodeImex
@@ -53,9 +51,8 @@ class DomainService:
         domains, hardware = options.domains, options.node.hardware
         self._folder = DomainFolder(options.node.domain_folder)
         self._registry = options.node.registry
-        self._metrics = metrics
-        self._events = events
-        boundary = ClaimBoundary(self._claim_event, metrics.unexpected_error)
+        on_event = claim_events(events, lambda reason: metrics.claim_event(reason, DRIVER))
+        boundary = ClaimBoundary(on_event, metrics.unexpected_error)
         host = None
         if domains.host_managed:
             programs = HostPrograms(hardware.driver_root, hardware.enter_root)
@@ -83,17 +80,15 @@ class DomainService:
         self._dra = DraService(self._claims.prepare, self._claims.unprepare, metrics, self._reports, DRIVER)
         sockets: SocketPaths = options.domain_sockets
         self.service = SocketServer(sockets.service, [self._dra])
-        versions = [f"{version}.DRAPlugin" for version in VERSIONS]
         self.registration = RegistrationService(
-            sockets.service, versions, lambda registered: metrics.registration(registered, DRIVER), DRIVER
+            sockets.service, SERVICES, lambda registered: metrics.registration(registered, DRIVER), DRIVER
         )
         self.registry = SocketServer(sockets.registration, [self.registration])
         metrics.begin(DRIVER)
 
     def start(self) -> None:
         """Answer calls. kubelet does not know the driver before `registry` is started, too. Raises OSError."""
-        for path in sweep_sockets(self._folder.path, self._registry, DRIVER):
-            log.info("removed the socket of a process that was killed", extra={"socket": str(path)})
+        sweep_sockets(self._folder.path, self._registry, DRIVER)
         self._claims.begin()
         self.service.start()
         self._reports.start()
@@ -113,9 +108,3 @@ class DomainService:
         records, _ = read_domain_records(self._folder.records)
         prepared = [one.plan for one in records if one.state is State.PREPARED]
         return [plan.device_type for plan in prepared for _ in plan.devices]
-
-    def _claim_event(self, claim: ClaimRef, reason: str, message: str) -> None:
-        self._metrics.claim_event(reason, DRIVER)
-        if claim.name:  # otherwise only the UID of the claim is known
-            about = ObjectReference(V1.api_version, "ResourceClaim", claim.name, claim.namespace, claim.uid)
-            self._events.warning(about, reason, message)

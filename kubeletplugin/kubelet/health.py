@@ -42,8 +42,8 @@ from ..protocol import health_v1_pb2 as messages
 
 log = logging.getLogger(__name__)
 
-VERSIONS = ("v1", "v1alpha1")
-"""Served versions with the same messages, the preferred one first. kubelet calls them `<version>.DRAResourceHealth`."""
+SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+"""The served versions, whose messages are the same, the preferred one first."""
 
 STREAMS = 8
 """The maximum number of streams at a time. Each has a thread. kubelet needs one."""
@@ -98,9 +98,8 @@ class HealthService:
                 response_serializer=messages.NodeWatchResourcesResponse.SerializeToString,
             )
         }
-        for version in VERSIONS:
-            handler = grpc.method_handlers_generic_handler(f"{version}.DRAResourceHealth", methods)
-            server.add_generic_rpc_handlers((handler,))
+        for service in SERVICES:
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
 
     def changed(self) -> None:
         """Send the list to every stream, because it has changed."""

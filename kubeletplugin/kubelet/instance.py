@@ -10,8 +10,10 @@ import base64
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,9 @@ from dra_driver import DRIVER_NAME
 from dra_driver.errors import DriverError
 from dra_driver.files import make_folder, open_lock
 
-from .sockets import LONGEST_PATH, is_served, sweep
+from .sockets import LONGEST_PATH, is_served
+
+log = logging.getLogger(__name__)
 
 _UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 _SINGLE_LOCK = "lock"
@@ -91,11 +95,17 @@ def nobody_running(folder: Path) -> Iterator[None]:
         yield
 
 
-def sweep_sockets(folder: Path, registry: Path, driver: str = DRIVER_NAME) -> list[Path]:
-    """Remove the sockets of processes that were killed, and return them. Living processes listen before the socket has
-    its name.
-    """
-    return sweep(sockets_of_all(folder, registry, driver))
+def sweep_sockets(folder: Path, registry: Path, driver: str = DRIVER_NAME) -> None:
+    """Remove the sockets of processes that were killed. Living processes listen before the socket has its name."""
+    for path in sockets_of_all(folder, registry, driver):
+        try:
+            if stat.S_ISSOCK(path.lstat().st_mode) and not is_served(path):
+                path.unlink()
+                log.info("removed the socket of a process that was killed", extra={"socket": str(path)})
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("the socket of a process that was killed stays: %s", error)
 
 
 def sockets_of_all(folder: Path, registry: Path, driver: str = DRIVER_NAME) -> list[Path]:

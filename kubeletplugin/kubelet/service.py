@@ -27,8 +27,8 @@ from .sockets import CallThreads, unary
 
 log = logging.getLogger(__name__)
 
-VERSIONS = ("v1", "v1beta1")
-"""Served versions with the same messages, the preferred one first. kubelet calls them `<version>.DRAPlugin`."""
+SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+"""The served versions, whose messages are the same, the preferred one first."""
 
 
 Wanted = Callable[[], bool]
@@ -69,9 +69,9 @@ class DraService:
                 self._unprepare_all, messages.NodeUnprepareResourcesRequest, messages.NodeUnprepareResourcesResponse
             ),
         }
-        for version in VERSIONS:
-            service = f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin"
-            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+        for service in SERVICES:
+            handler = grpc.method_handlers_generic_handler(f"k8s.io.kubelet.pkg.apis.dra.{service}", methods)
+            server.add_generic_rpc_handlers((handler,))
 
     def drain(self, seconds: float) -> bool:
         """Wait up to `seconds` until running calls have ended and their answers are sent. Returns whether they have.

@@ -16,9 +16,8 @@ import logging
 import os
 import queue
 import socket
-import stat
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -259,21 +258,6 @@ def is_served(path: Path) -> bool:
         except OSError as error:  # the socket is busy, or may not be used by this process
             log.debug("%s: %s", path, error)
     return True
-
-
-def sweep(candidates: Iterable[Path]) -> list[Path]:
-    """Remove the sockets on which no process listens, because it was killed. Returns them."""
-    removed = []
-    for path in candidates:
-        try:
-            if stat.S_ISSOCK(path.lstat().st_mode) and not is_served(path):
-                path.unlink()
-                removed.append(path)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            log.warning("the socket of a process that was killed stays: %s", error)
-    return removed
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:

@@ -51,16 +51,6 @@ def passthrough_of(config: DeviceConfig, variables: tuple[str, ...]) -> Passthro
     return Passthrough(config.backend is IommuBackend.PREFER_IOMMUFD, config.api_device, variables)
 
 
-def unseen(_: PciGpu) -> SeenGpu:
-    """NVML has never seen the GPU."""
-    return SeenGpu()
-
-
-def alone(gpu: PciGpu) -> tuple[PciGpu, ...]:
-    """No other GPU is in the IOMMU group."""
-    return (gpu,)
-
-
 def vgpu_target(result: AllocatedDevice, vgpu: VgpuDevice, claim_uid: str) -> Vgpu:
     """The target of an allocated vGPU. The UUID of a mediated device that will be created follows from the claim and
     the device. Raises PrepareError.

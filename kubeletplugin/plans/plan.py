@@ -20,19 +20,16 @@ from dra_driver.config import (
     require_one_backend,
 )
 from dra_driver.gpu.devices import MigPlacement, VgpuDevice, vfio_name
-from dra_driver.gpu.fabric import NO_SWITCHES, SwitchFacts
+from dra_driver.gpu.fabric import SwitchFacts
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.policy import Enforcement, MigPolicy, NodePolicy
 from dra_driver.resource import AllocatedDevice, ResourceClaim
-from dra_driver.resource.meta import empty
 
 from ..hardware.targets import ClaimRef, ContainerTarget, Found, MigSlot, PrepareError, Target, VfioGpu, Vgpu, WholeGpu
 from ..steps import InstanceStep, LookStep, MigModeStep, MpsStep, Step, VfioStep, VgpuStep
 from .fabric import MemberGpu, fabric_steps
-from .passthrough import NOTHING_EXTRA, Passthrough, SeenGpu, alone, passthrough_of, unseen, vfio_target, vgpu_target
-from .sharing import NO_MPS_3, Configured, MpsSupport, enforced, mps_steps, setting_steps
-
-NO_POLICY = NodePolicy()
+from .passthrough import NOTHING_EXTRA, Passthrough, SeenGpu, passthrough_of, vfio_target, vgpu_target
+from .sharing import Configured, MpsSupport, enforced, mps_steps, setting_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +87,18 @@ class Plan:
         """The steps for MPS."""
         return tuple(step for step in self.steps if isinstance(step, MpsStep))
 
-    def slots(self) -> tuple[tuple[str, MigSlot], ...]:
-        """The MIG devices to create, by device name, without duplicates."""
-        slots = {one.name: one.target for one in self.devices if isinstance(one.target, MigSlot) and not one.admin}
-        return tuple(slots.items())
-
 
 def make_plan(
     ref: ClaimRef,
     claim: ResourceClaim,
     pool: str,
     find: Callable[[str], Found | None],
-    policy: NodePolicy = NO_POLICY,
-    mps: MpsSupport = NO_MPS_3,
-    seen: Callable[[PciGpu], SeenGpu] = unseen,
-    variables: Mapping[str, tuple[str, ...]] = empty(),
-    switches: SwitchFacts = NO_SWITCHES,
-    group: Callable[[PciGpu], tuple[PciGpu, ...]] = alone,
+    policy: NodePolicy,
+    mps: MpsSupport,
+    seen: Callable[[PciGpu], SeenGpu],
+    variables: Mapping[str, tuple[str, ...]],
+    switches: SwitchFacts,
+    group: Callable[[PciGpu], tuple[PciGpu, ...]],
 ) -> Plan:
     """The plan for the devices of `claim` that belong to this driver.
 

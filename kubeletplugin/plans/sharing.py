@@ -31,11 +31,8 @@ _MEBIBYTE = 1 << 20
 class MpsSupport:
     """What the node supports: protocol 3 of its NVIDIA driver, and the daemon's /dev/shm for clients."""
 
-    protocol_3: bool = False
-    shared_memory: bool = True
-
-
-NO_MPS_3 = MpsSupport()
+    protocol_3: bool
+    shared_memory: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ from typing import Final
 
 from dra_driver.kubeapi import ApiError, ConflictError, Connection, NotFoundError, StatusError
 from dra_driver.kubeapi.events import EventRecorder, ObjectReference
+from dra_driver.resource.codec import V1
 
-from ..claims.boundary import UNHEARD, ClaimBoundary
+from ..claims.boundary import UNHEARD, ClaimBoundary, EventHook
 from ..hardware.targets import ClaimRef
 from .devicestatus import (
     JSON,
@@ -251,6 +252,18 @@ class ClaimReports:
         ]
         for one in about:
             self._events.warning(one, PREPARE_FAILED, message)
+
+
+def claim_events(events: EventRecorder, count: Callable[[str], None]) -> EventHook:
+    """Sends Events about claims that no call of kubelet caused. `count` is called with the reason."""
+
+    def told(claim: ClaimRef, reason: str, message: str) -> None:
+        count(reason)
+        if claim.name:  # otherwise only the UID of the claim is known
+            about = ObjectReference(V1.api_version, "ResourceClaim", claim.name, claim.namespace, claim.uid)
+            events.warning(about, reason, message)
+
+    return told
 
 
 def _may_pass(error: Exception) -> bool:

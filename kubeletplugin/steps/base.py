@@ -46,11 +46,9 @@ class StrayStep(Protocol):
     @property
     def gpu_uuid(self) -> str:
         """The GPU that the step changes. No other step changes it at the same time."""
-        raise NotImplementedError
 
     def undo(self, tools: Tools) -> None:
         """Undo what `do` did, if anything. Repeating it changes nothing."""
-        raise NotImplementedError
 
 
 class Step(StrayStep, Protocol):
@@ -62,14 +60,11 @@ class Step(StrayStep, Protocol):
 
     def is_done(self, tools: Tools) -> bool:
         """Whether the step is done."""
-        raise NotImplementedError
 
     def do(self, tools: Tools) -> Mapping[str, MigInstanceIds] | None:
         """Do the step, or the missing part of it. Returns the instances that it provides, by the name of their device.
         Repeating it changes nothing.
         """
-        raise NotImplementedError
 
     def left_something(self, marks: Marks) -> bool:
         """Whether the driver may have something to undo. Needs no NVIDIA driver."""
-        raise NotImplementedError

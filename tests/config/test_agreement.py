@@ -24,8 +24,8 @@ from dra_driver.gpu.simulation.board import boards
 from dra_driver.resource import Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
 from dra_driver.resource.codec import V1, decode_claim
 from kubeletplugin.hardware.targets import ClaimRef, Found, PrepareError
-from kubeletplugin.plans.plan import make_plan
 from tests.support.nodes import board_inventory
+from tests.support.plans import make_plan
 
 JSON = dict[str, Any]
 

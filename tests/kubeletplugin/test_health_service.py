@@ -19,7 +19,6 @@ from dra_driver.resource import TaintEffect
 from dra_driver.sandbox.kubelet import Health, Kubelet, Options
 from kubeletplugin.kubelet.health import (
     STREAMS,
-    VERSIONS,
     DeviceHealth,
     HealthService,
     HealthStatus,
@@ -33,6 +32,7 @@ from tests.support.nodes import make_node
 from tests.support.plugin import POOL, Plugin, plugin_on
 from tests.support.waiting import wait_for
 
+VERSIONS = ("v1", "v1alpha1")
 OLDER = ("v1alpha1.DRAResourceHealth",)
 WELL = DeviceHealth("node-a", "gpu-0", HealthStatus.HEALTHY, 1_700_000_000.9)
 SICK = DeviceHealth("node-a", "gpu-1", HealthStatus.UNHEALTHY, 1_700_000_100.0, "XID 79: it fell off the bus")

@@ -22,7 +22,7 @@ from dra_driver.resource.codec import V1, decode_claim
 from kubeletplugin.containers.vfio import vfio_edits
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.plans.passthrough import Passthrough, SeenGpu
-from kubeletplugin.plans.plan import NO_POLICY, Plan, make_plan
+from kubeletplugin.plans.plan import Plan
 from kubeletplugin.plans.resources import no_resource, resource_variables
 from kubeletplugin.records.files import State
 from kubeletplugin.records.format import Record, decode, encode
@@ -30,6 +30,7 @@ from kubeletplugin.steps import FabricStep, MigModeStep, VfioStep
 from tests.cdi.trees import file
 from tests.support.kubevirt import plugin_devices
 from tests.support.nodes import board_inventory, driver_root_of
+from tests.support.plans import NO_POLICY, make_plan
 
 JSON = dict[str, Any]
 

@@ -19,7 +19,7 @@ from kubeletplugin.containers.metadata import MetadataFiles, metadata_names
 from kubeletplugin.containers.specs import cdi_names
 from kubeletplugin.hardware.gpus import NoDriverError
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError, WholeGpu
-from kubeletplugin.kubelet.service import VERSIONS, DraService
+from kubeletplugin.kubelet.service import DraService
 from kubeletplugin.kubelet.sockets import SocketServer
 from kubeletplugin.metrics import PluginMetrics
 from kubeletplugin.plans.plan import Plan, PlannedDevice
@@ -28,6 +28,7 @@ from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.claims import allocated_claim
 from tests.support.waiting import wait_for
 
+VERSIONS = ("v1", "v1beta1")
 SHARE = "0aa5f1c6-7a3c-4f83-9f0e-5b7a2f3c4d5e"
 Wanted = Callable[[], bool]
 

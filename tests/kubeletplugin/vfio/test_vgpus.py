@@ -25,7 +25,6 @@ from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError, Vgpu
 from kubeletplugin.hardware.vfio import StuckError
 from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
-from kubeletplugin.plans.plan import make_plan
 from kubeletplugin.records.files import State
 from kubeletplugin.records.format import Record, decode, encode
 from tests.gpu.test_vgpus import MIXED, VFIO, write_node
@@ -35,6 +34,7 @@ from tests.support.fuse import needs_fuse
 from tests.support.kernel import Kernel
 from tests.support.kubevirt import device_of, plugin_devices
 from tests.support.nodes import make_node
+from tests.support.plans import make_plan
 from tests.support.waiting import wait_for
 
 pytestmark = needs_fuse
