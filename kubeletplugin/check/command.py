@@ -23,8 +23,8 @@ from dra_driver.gpu.policy import NodePolicy
 from ..kubelet.instance import SocketPaths, socket_paths
 from ..options import DomainOptions, Node, domain_options, hook_option, node_options
 from .cluster import NodeFacts, ask_cluster, cluster_findings, version_findings
-from .computedomains import domain_findings, read_domain_facts
-from .driver import NamedHook, driver_findings, gpu_findings, read_driver, read_gpus
+from .computedomains import domain_findings
+from .driver import NamedHook, driver_findings, gpu_findings, read_driver
 from .fabric import fabric_findings
 from .finding import Check, CheckResult, any_failed, document, line, text
 from .folders import folder_findings, foreign_findings, read_folders
@@ -32,7 +32,7 @@ from .host import DropIn, FixError, Host, write
 from .kubelet import kubelet_findings, read_kubelet
 from .passthrough import passthrough_findings
 from .runtime import drop_in, read_runtime, runtime_findings
-from .sharing import read_sharing, share_findings, sharing_findings
+from .sharing import share_findings, sharing_findings
 
 T = TypeVar("T")
 
@@ -93,8 +93,8 @@ def look_at_hardware(place: Place) -> tuple[CheckResult, ...]:
     """Check the driver and the GPUs only."""
     hardware, checks = place.node.hardware, _Checks()
     checks.add("NVIDIA driver", lambda: driver_findings(read_driver(hardware, _named_hook(place))))
-    checks.add("GPUs", lambda: gpu_findings(read_gpus(hardware, _device_root(place))))
-    checks.add("sharing", lambda: sharing_findings(read_sharing(place.node)))
+    checks.add("GPUs", lambda: gpu_findings(hardware, _device_root(place)))
+    checks.add("sharing", lambda: sharing_findings(place.node))
     checks.add("shares", lambda: share_findings(hardware, place.policy))
     return tuple(checks.findings)
 
@@ -106,7 +106,7 @@ def look(place: Place) -> Look:
     checks.findings += look_at_hardware(place)
     checks.add("virtual machines", lambda: passthrough_findings(node, place.policy))
     checks.add("NVSwitches", lambda: fabric_findings(node, place.policy))
-    checks.add("ComputeDomains", lambda: domain_findings(read_domain_facts(node, place.domains)))
+    checks.add("ComputeDomains", lambda: domain_findings(node, place.domains))
     cluster = checks.read("cluster", lambda: ask_cluster(place.kubeconfig, name, place.in_pod))
     reported = (cluster.node if cluster is not None else None) or NodeFacts()
     runtime = checks.read(

@@ -161,59 +161,31 @@ _REMEDIES: Mapping[Return, str] = {
 _LOSSES = {path: loss for path, _, _, loss in CONTROL_NODES if loss}
 
 
-@dataclass(frozen=True, slots=True)
-class GpuFacts:
-    """The GPUs that NVML reports, or the error.
-
-    `missing` are device nodes that neither exist nor can be created from /proc/devices. `odd` are messages about files
-    that should be device nodes. `capabilities` tells whether the driver offers MIG capabilities.
-    """
-
-    inventory: Inventory | None
-    error: NvmlError | None = None
-    missing: tuple[str, ...] = ()
-    odd: tuple[str, ...] = ()
-    capabilities: bool = True
-
-
-def read_gpus(hardware: Hardware, root: DriverRoot) -> GpuFacts:
+def gpu_findings(hardware: Hardware, root: DriverRoot) -> Iterator[CheckResult]:
     """Read the GPUs through NVML, and find their device nodes below `root`. A call that hangs counts as a failure."""
     try:
         inventory = hardware.inventory()
     except NvmlError as error:
-        return GpuFacts(None, error)
+        remedy = _REMEDIES.get(error.code, "see that `nvidia-smi` works on the host first")
+        yield NVML.failed(f"does not answer: {error}", remedy)
+        return
+    yield from inventory_findings(inventory)
     majors = character_majors(root.proc)
     wanted = {path: (names, minor) for path, names, minor, loss in CONTROL_NODES if loss}
     wanted |= {f"/dev/nvidia{gpu.minor}": (GPU_DRIVERS, gpu.minor) for gpu in inventory.gpus}
     found = {path: find_node(root, path, majors, names, minor) for path, (names, minor) in wanted.items()}
-    return GpuFacts(
-        inventory,
-        missing=tuple(path for path, (node, _) in found.items() if node is None),
-        odd=tuple(warning for _, warning in found.values() if warning),
-        capabilities="nvidia-caps" in majors and (root.proc / "driver/nvidia/capabilities/mig/config").exists(),
-    )
+    missing = [path for path, (node, _) in found.items() if node is None]
+    yield from node_findings(missing, [warning for _, warning in found.values() if warning])
+    offered = "nvidia-caps" in majors and (root.proc / "driver/nvidia/capabilities/mig/config").exists()
+    yield from mig_findings(inventory.gpus, offered)
 
 
-def gpu_findings(facts: GpuFacts) -> Iterator[CheckResult]:
-    """The findings about NVML, the GPUs, MIG and device nodes."""
-    if facts.inventory is None:
-        remedy = _REMEDIES.get(facts.error.code) if facts.error else None
-        yield NVML.failed(f"does not answer: {facts.error}", remedy or "see that `nvidia-smi` works on the host first")
-        return
-    inventory = facts.inventory
+def inventory_findings(inventory: Inventory) -> Iterator[CheckResult]:
+    """The findings about NVML and the GPUs."""
     cuda = inventory.cuda_driver_version
     yield NVML.passed(
         f"driver {inventory.driver_version}" + (f", CUDA {cuda // 1000}.{cuda % 1000 // 10}" if cuda else "")
     )
-    yield from _gpus(inventory)
-    yield from _nodes(facts)
-    capable = [gpu for gpu in inventory.gpus if gpu.mig_mode is not None]
-    yield from _mig(capable, len(inventory.gpus))
-    if capable:
-        yield _capabilities(facts.capabilities, any(gpu.in_mig_mode for gpu in capable))
-
-
-def _gpus(inventory: Inventory) -> Iterator[CheckResult]:
     for failure in inventory.failures:
         yield GPUS.warned(
             f"GPU {failure.index} is left out: {failure.reason}",
@@ -234,8 +206,11 @@ def _gpus(inventory: Inventory) -> Iterator[CheckResult]:
     yield GPUS.passed(", ".join(f"{count} x {name}" for name, count in counts.items()))
 
 
-def _nodes(facts: GpuFacts) -> Iterator[CheckResult]:
-    for path in facts.missing:
+def node_findings(missing: Sequence[str], odd: Sequence[str]) -> Iterator[CheckResult]:
+    """`missing` are device nodes that neither exist nor can be created from /proc/devices. `odd` are messages about
+    files that should be device nodes.
+    """
+    for path in missing:
         if path == "/dev/nvidia-uvm":
             yield NODES.warned(f"{path} is missing and its module not loaded: {_LOSSES[path]}", "`modprobe nvidia-uvm`")
         else:
@@ -244,16 +219,18 @@ def _nodes(facts: GpuFacts) -> Iterator[CheckResult]:
                 f"{path} is missing: {loss}",
                 "run `nvidia-smi` once on the host, which creates the device nodes; a container must be privileged",
             )
-    if facts.odd:
-        more = f" (and {len(facts.odd) - 1} more)" if len(facts.odd) > 1 else ""
+    if odd:
+        more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
         yield NODES.warned(
-            facts.odd[0] + more, "on a real node, remove that file and run `nvidia-smi`, which creates the device nodes"
+            odd[0] + more, "on a real node, remove that file and run `nvidia-smi`, which creates the device nodes"
         )
-    if not facts.missing and not facts.odd:
+    if not missing and not odd:
         yield NODES.passed("all exist, or the runtime can create them")
 
 
-def _mig(capable: Sequence[Gpu], total: int) -> Iterator[CheckResult]:
+def mig_findings(gpus: Sequence[Gpu], offered: bool) -> Iterator[CheckResult]:
+    """The findings about MIG. `offered` tells whether the driver offers MIG capabilities."""
+    capable = [gpu for gpu in gpus if gpu.mig_mode is not None]
     for gpu in capable:
         mode = gpu.mig_mode
         if mode is not None and mode.current != mode.pending:
@@ -264,15 +241,13 @@ def _mig(capable: Sequence[Gpu], total: int) -> Iterator[CheckResult]:
                 "stop what uses the GPU and reset it (`nvidia-smi --gpu-reset -i INDEX`), or restart the node",
             )
     if not capable:
-        yield MIG.passed("no GPU supports MIG" if total else "no GPUs")
+        yield MIG.passed("no GPU supports MIG" if gpus else "no GPUs")
         return
     on = sum(gpu.in_mig_mode for gpu in capable)
-    yield MIG.passed(f"{len(capable)} of {total} GPUs support MIG, {on} in MIG mode")
-
-
-def _capabilities(offered: bool, in_use: bool) -> CheckResult:
+    yield MIG.passed(f"{len(capable)} of {len(gpus)} GPUs support MIG, {on} in MIG mode")
     if offered:
-        return CAPABILITIES.passed("the driver offers them")
+        yield CAPABILITIES.passed("the driver offers them")
+        return
     text = "the driver offers no MIG capabilities (nvidia-caps in /proc/devices, /proc/driver/nvidia/capabilities)"
     remedy = "load the nvidia module of a driver that supports MIG, and give this process the host's /proc"
-    return CAPABILITIES.failed(text, remedy) if in_use else CAPABILITIES.warned(text, remedy)
+    yield CAPABILITIES.failed(text, remedy) if on else CAPABILITIES.warned(text, remedy)

@@ -4,7 +4,6 @@ enforces shares if the policy wants that.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dra_driver.cdi.files import find_program
 from dra_driver.gpu.devices import Reason, describe
@@ -22,70 +21,53 @@ from .finding import Check, CheckResult
 TIME_SLICING, MPS, SHARES = Check("time-slicing"), Check("mps"), Check("shares")
 
 
-@dataclass(frozen=True, slots=True)
-class SharingFacts:
-    """Paths of programs below `driver_root`, None for those that are missing; how many claims on the node need each;
-    and why dra-mps does not answer, None when it does. MPS is `enabled` where dra-mps has run.
-    """
-
-    driver_root: str
-    smi: str | None
-    mps_control: str | None
-    intervals: int = 0
-    served: int = 0
-    enabled: bool = False
-    supervisor: str | None = None
-
-
-def read_sharing(node: Node) -> SharingFacts:
-    """Look for the programs, read the records, and ask dra-mps."""
+def sharing_findings(node: Node) -> Iterator[CheckResult]:
+    """Look for the programs, read the records, and ask dra-mps, which has run where its folder is."""
     root = node.driver_root.files
     records, _ = read_records(node.records)
     kinds = [{type(step) for step in record.plan.steps} for record in records]
-    problem = None
-    enabled = node.mps.files.is_dir()
-    if enabled:
+    smi, control = find_program(root, "nvidia-smi"), find_program(root, NAME)
+    yield time_slicing_finding(smi, sum(TimeSliceStep in found for found in kinds), root.host_path)
+    served = sum(MpsStep in found for found in kinds)
+    problem: str | None = "dra-mps has not run on this node"
+    if node.mps.files.is_dir():
         try:
             SupervisorClient(node.mps.files).statuses()
+            problem = None
         except MpsError as error:
             problem = str(error)
-    smi, control = find_program(root, "nvidia-smi"), find_program(root, NAME)
-    return SharingFacts(
-        driver_root=root.host_path,
-        smi=smi[0] if smi else None,
-        mps_control=control[0] if control else None,
-        intervals=sum(TimeSliceStep in found for found in kinds),
-        served=sum(MpsStep in found for found in kinds),
-        enabled=enabled,
-        supervisor=problem,
+    elif not served:
+        return
+    yield mps_finding(control, served, problem, root.host_path)
+
+
+def time_slicing_finding(smi: tuple[str, str] | None, claims: int, root: str) -> CheckResult:
+    """Whether claims can set time-slice intervals with nvidia-smi, which is looked for below `root`. `claims` is the
+    number of claims on the node that need it.
+    """
+    if smi is not None:
+        return TIME_SLICING.passed(smi[0])
+    return (TIME_SLICING.failed if claims else TIME_SLICING.warned)(
+        f"there is no nvidia-smi below {root}, so no claim can set a time-slice interval{_needed(claims)}",
+        "install the utilities of NVIDIA's driver, such as nvidia-utils",
     )
 
 
-def sharing_findings(facts: SharingFacts) -> Iterator[CheckResult]:
-    """Whether claims that configure sharing can be prepared."""
-    if facts.smi is not None:
-        yield TIME_SLICING.passed(facts.smi)
-    else:
-        yield (TIME_SLICING.failed if facts.intervals else TIME_SLICING.warned)(
-            f"there is no nvidia-smi below {facts.driver_root}, so no claim can set a time-slice interval"
-            + _needed(facts.intervals),
-            "install the utilities of NVIDIA's driver, such as nvidia-utils",
-        )
-    if not (facts.enabled or facts.served):
-        return
-    if facts.mps_control is None:
-        yield MPS.failed(
-            f"there is no {NAME} below {facts.driver_root}, so no claim can have MPS{_needed(facts.served)}",
+def mps_finding(control: tuple[str, str] | None, claims: int, problem: str | None, root: str) -> CheckResult:
+    """Whether claims can have MPS, whose program is looked for below `root`. `claims` is the number of claims on the
+    node that need it, and `problem` tells why dra-mps does not answer.
+    """
+    if control is None:
+        return MPS.failed(
+            f"there is no {NAME} below {root}, so no claim can have MPS{_needed(claims)}",
             "install the compute utilities of NVIDIA's driver, such as nvidia-compute-utils",
         )
-    elif facts.supervisor is not None or not facts.enabled:
-        problem = facts.supervisor or "dra-mps has not run on this node"
-        yield (MPS.failed if facts.served else MPS.warned)(
-            f"{problem}, so no claim can have MPS{_needed(facts.served)}",
+    if problem is not None:
+        return (MPS.failed if claims else MPS.warned)(
+            f"{problem}, so no claim can have MPS{_needed(claims)}",
             "look at the pod of the DaemonSet -mps on this node (chart: mps.enabled)",
         )
-    else:
-        yield MPS.passed(facts.mps_control)
+    return MPS.passed(control[0])
 
 
 def share_findings(hardware: Hardware, policy: NodePolicy) -> Iterator[CheckResult]:

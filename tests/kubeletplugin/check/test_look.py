@@ -14,7 +14,7 @@ from .test_command import Node
 
 BROKEN = {
     "read_driver": "NVIDIA driver",
-    "read_gpus": "GPUs",
+    "gpu_findings": "GPUs",
     "ask_cluster": "cluster",
     "read_runtime": "container runtime",
     "read_kubelet": "kubelet",

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What shared GPUs need of the node."""
 
+import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy
-from kubeletplugin.check.sharing import SharingFacts, read_sharing, share_findings, sharing_findings
+from kubeletplugin.check.sharing import mps_finding, share_findings, sharing_findings, time_slicing_finding
 from kubeletplugin.options import Node
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.claims import mps, time_slicing
@@ -19,30 +19,36 @@ from tests.support.mps import mps_of
 from .support import levels
 
 SMI, CONTROL = "/usr/bin/nvidia-smi", "/usr/bin/nvidia-cuda-mps-control"
-GOOD = SharingFacts("/", SMI, CONTROL)
+PROGRAM = (CONTROL, CONTROL)
 
 
 @pytest.mark.parametrize(
-    ("facts", "expected"),
+    ("found", "claims", "level"),
+    [((SMI, SMI), 0, "pass"), ((SMI, SMI), 2, "pass"), (None, 0, "warn"), (None, 2, "fail")],
+)
+def test_time_slicing_without_its_program_is_a_failure_where_claims_need_it(
+    found: tuple[str, str] | None, claims: int, level: str
+) -> None:
+    finding = time_slicing_finding(found, claims, "/")
+    assert (finding.check, str(finding.level)) == ("time-slicing", level)
+    assert ("claims on this node need it" in finding.text) == (level == "fail")
+
+
+@pytest.mark.parametrize(
+    ("found", "claims", "problem", "level"),
     [
-        (GOOD, [("time-slicing", "pass")]),
-        (replace(GOOD, smi=None), [("time-slicing", "warn")]),
-        (replace(GOOD, smi=None, intervals=2), [("time-slicing", "fail")]),
-        (replace(GOOD, enabled=True), [("time-slicing", "pass"), ("mps", "pass")]),
-        (replace(GOOD, enabled=True, mps_control=None), [("time-slicing", "pass"), ("mps", "fail")]),
-        (replace(GOOD, enabled=True, supervisor="away"), [("time-slicing", "pass"), ("mps", "warn")]),
-        (replace(GOOD, enabled=True, supervisor="away", served=1), [("time-slicing", "pass"), ("mps", "fail")]),
-        (replace(GOOD, served=1), [("time-slicing", "pass"), ("mps", "fail")]),
+        (PROGRAM, 0, None, "pass"),
+        (None, 0, None, "fail"),
+        (PROGRAM, 0, "away", "warn"),
+        (PROGRAM, 1, "away", "fail"),
     ],
 )
-def test_what_is_missing_is_a_failure_where_claims_need_it(
-    facts: SharingFacts, expected: list[tuple[str, str]]
+def test_mps_that_is_away_is_a_failure_where_claims_need_it(
+    found: tuple[str, str] | None, claims: int, problem: str | None, level: str
 ) -> None:
-    assert levels(sharing_findings(facts)) == expected
-    for finding in sharing_findings(facts):
-        assert ("claims on this node need it" in finding.text) == (
-            str(finding.level) == "fail" and bool(facts.intervals or facts.served)
-        )
+    finding = mps_finding(found, claims, problem, "/")
+    assert (finding.check, str(finding.level)) == ("mps", level)
+    assert ("claims on this node need it" in finding.text) == bool(claims)
 
 
 @pytest.fixture
@@ -73,14 +79,17 @@ def test_shares_that_cannot_be_enforced_are_named_with_the_reason(plugin: Plugin
 
 def test_a_node_is_read(plugin: Plugin) -> None:
     root, node = plugin.node.driver_root, node_of(plugin)
-    assert read_sharing(node) == replace(GOOD, driver_root="/host")
+    assert levels(sharing_findings(node)) == [("time-slicing", "pass")]
     with mps_of(plugin.root, plugin.node, plugin.root / "mps.log") as supervisor:
         for device, sharing in (("gpu-0", mps()), ("gpu-1", time_slicing("Long"))):
             plugin.lifecycle.prepare(plugin.api.add([device], sharing=sharing))
-        needed = replace(GOOD, driver_root="/host", intervals=1, served=1, enabled=True)
-        assert read_sharing(node) == needed
+        assert [one.text for one in sharing_findings(node)] == [SMI, CONTROL]
         supervisor.stop()
-        assert "no dra-mps answers" in str(read_sharing(node).supervisor)
+        _, away = sharing_findings(node)
+        assert "no dra-mps answers" in away.text
         for path in (SMI, CONTROL):
             (root / path.lstrip("/")).unlink()
-        assert (read_sharing(node).smi, read_sharing(node).mps_control) == (None, None)
+        texts = [one.text for one in sharing_findings(node)]
+        assert all(" below /host, so " in text and "; 1 claims on this node need it" in text for text in texts)
+    shutil.rmtree(node.mps.files)
+    assert levels(sharing_findings(node)) == [("time-slicing", "fail"), ("mps", "fail")]
