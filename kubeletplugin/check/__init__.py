@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`dra-kubeletplugin check`: whether this node is ready for the driver, and if not, what to do.
 
-Each check has two steps. A reader collects facts (the content of a file, an answer of NVML or the API server) and
-decides nothing. A pure function turns the facts into findings.
+The functions that judge are given facts (the content of a file, an answer of NVML or the API server), and read nothing
+themselves. Where there are many facts, a reader collects them first, and decides nothing.
 
 - `driver`: the NVIDIA driver and the GPUs
 - `folders`: the folders of kubelet and the container runtime, and CDI specs of NVIDIA's driver in them

@@ -27,7 +27,7 @@ from .computedomains import domain_findings
 from .driver import NamedHook, driver_findings, gpu_findings, read_driver
 from .fabric import fabric_findings
 from .finding import Check, CheckResult, any_failed, document, line, text
-from .folders import folder_findings, foreign_findings, read_folders
+from .folders import folder_findings, foreign_findings
 from .host import DropIn, FixError, Host, write
 from .kubelet import kubelet_findings, read_kubelet
 from .passthrough import passthrough_findings
@@ -121,9 +121,7 @@ def look(place: Place) -> Look:
     )
     sockets = (place.sockets.registration, place.sockets.service)
     root = kubelet.root if kubelet is not None else ""
-    checks.add(
-        "folders", lambda: folder_findings(read_folders(host, node.registry, node.folder, node.cdi_root, sockets, root))
-    )
+    checks.add("folders", lambda: folder_findings(host, node.registry, node.folder, node.cdi_root, sockets, root))
     checks.add("other drivers", lambda: foreign_findings(host, node.cdi_root))
     if runtime is not None:
         checks.add("container runtime", lambda: runtime_findings(runtime))

@@ -11,8 +11,7 @@ runtime that finds a device in two specs uses neither.
 import os
 import posixpath
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dra_driver.cdi import CLAIM_KIND, SpecDirectory
@@ -28,63 +27,32 @@ PLUGINS_VALUE = "kubeletPlugin.kubeletPluginsDirectoryPath"
 """The chart's values for both folders."""
 
 
-@dataclass(frozen=True, slots=True)
-class FolderFacts:
-    """The three folders, and the paths that the sockets will have. `plugins` is the driver's own folder if it exists.
-    `root` is kubelet's root folder, or empty if unknown. `elsewhere` are the checks whose folder is not at
-    its place below the root folder.
+def folder_findings(
+    host: Host, registry: Path, own: Path, cdi: Path, sockets: Sequence[Path], root: str
+) -> Iterator[CheckResult]:
+    """Whether each folder exists, is writable, and is at its place below kubelet's `root` (empty if unknown), and
+    whether the paths of `sockets` are short enough. `own` is the driver's folder in plugins, which may not exist yet.
     """
-
-    registry: Folder
-    plugins: Folder
-    cdi: Folder
-    sockets: tuple[str, ...]
-    root: str = ""
-    elsewhere: frozenset[Check] = frozenset()
-
-
-def read_folders(host: Host, registry: Path, own: Path, cdi: Path, sockets: Iterable[Path], root: str) -> FolderFacts:
-    """Read the folders, and compare their paths with kubelet's `root`. `own` is the driver's folder in plugins."""
     plugins = own.parent
-    belongs = {
-        REGISTRY: (registry, posixpath.join(root, "plugins_registry")),
-        PLUGINS: (plugins, posixpath.join(root, "plugins")),
-    }
-    elsewhere = {check for check, (is_, ought) in belongs.items() if host.canonical(str(is_)) != host.canonical(ought)}
-    return FolderFacts(
-        root=root,
-        elsewhere=frozenset(elsewhere) if root else frozenset(),
-        registry=host.folder(str(registry)),
-        plugins=host.folder(str(own if host.exists(str(own)) else plugins)),
-        cdi=host.folder(str(cdi)),
-        sockets=tuple(map(str, sockets)),
-    )
+    if root and _differ(host, registry, posixpath.join(root, "plugins_registry")):
+        text = f"kubelet searches plugins in {root}/plugins_registry, and this driver registers in {registry}"
+        yield REGISTRY.failed(text, _move(root))
+    else:
+        remedy = _look_for("--kubelet-registrar-directory-path", REGISTRAR_VALUE)
+        yield folder_finding(REGISTRY, host.folder(str(registry)), remedy)
+    folder = own if host.exists(str(own)) else plugins
+    if root and _differ(host, plugins, posixpath.join(root, "plugins")):
+        text = f"plugins belong into {root}/plugins, and this driver has its files in {folder}"
+        yield PLUGINS.warned(text, _move(root))
+    else:
+        remedy = _look_for("--kubelet-plugins-directory-path", PLUGINS_VALUE)
+        yield folder_finding(PLUGINS, host.folder(str(folder)), remedy)
+    yield cdi_finding(host.folder(str(cdi)))
+    yield socket_finding(list(map(str, sockets)))
 
 
-def folder_findings(facts: FolderFacts) -> Iterator[CheckResult]:
-    """Whether each folder exists and is writable, and whether the paths of sockets are short enough."""
-    if REGISTRY in facts.elsewhere:
-        text = (
-            f"kubelet searches plugins in {facts.root}/plugins_registry, and this driver registers in"
-            f" {facts.registry.path}"
-        )
-        yield REGISTRY.failed(text, _move(facts.root))
-    else:
-        yield _folder(REGISTRY, facts.registry, _look_for("--kubelet-registrar-directory-path", REGISTRAR_VALUE))
-    if PLUGINS in facts.elsewhere:
-        text = f"plugins belong into {facts.root}/plugins, and this driver has its files in {facts.plugins.path}"
-        yield PLUGINS.warned(text, _move(facts.root))
-    else:
-        yield _folder(PLUGINS, facts.plugins, _look_for("--kubelet-plugins-directory-path", PLUGINS_VALUE))
-    if facts.cdi.exists or facts.cdi.problem:
-        yield _folder(
-            CDI,
-            facts.cdi,
-            "set --cdi-root (chart: kubeletPlugin.cdiRoot) to a folder that the container runtime reads",
-        )
-    else:
-        yield CDI.passed(f"{facts.cdi.path} does not exist yet; the plugin creates it")
-    yield _sockets(facts.sockets)
+def _differ(host: Host, path: Path, other: str) -> bool:
+    return host.canonical(str(path)) != host.canonical(other)
 
 
 def _move(root: str) -> str:
@@ -102,7 +70,8 @@ def _look_for(flag: str, value: str) -> str:
     )
 
 
-def _folder(check: Check, folder: Folder, remedy: str) -> CheckResult:
+def folder_finding(check: Check, folder: Folder, remedy: str) -> CheckResult:
+    """Whether a folder exists and is writable."""
     if not folder.exists:
         return check.failed(f"{folder.path}: {folder.problem or 'missing'}", remedy)
     if folder.problem is None:
@@ -112,7 +81,16 @@ def _folder(check: Check, folder: Folder, remedy: str) -> CheckResult:
     return check.passed(folder.path)
 
 
-def _sockets(paths: Sequence[str]) -> CheckResult:
+def cdi_finding(folder: Folder) -> CheckResult:
+    """The plugin creates the folder for CDI specs if it does not exist."""
+    if not folder.exists and not folder.problem:
+        return CDI.passed(f"{folder.path} does not exist yet; the plugin creates it")
+    remedy = "set --cdi-root (chart: kubeletPlugin.cdiRoot) to a folder that the container runtime reads"
+    return folder_finding(CDI, folder, remedy)
+
+
+def socket_finding(paths: Sequence[str]) -> CheckResult:
+    """Whether the paths of sockets are short enough."""
     longest = max(paths, key=lambda path: len(os.fsencode(path)))
     length = len(os.fsencode(longest))
     if length > LONGEST_PATH:

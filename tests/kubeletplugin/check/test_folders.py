@@ -8,51 +8,66 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.check.finding import Level
-from kubeletplugin.check.folders import PLUGINS_VALUE, REGISTRAR_VALUE, FolderFacts, folder_findings, read_folders
+from kubeletplugin.check.folders import (
+    PLUGINS,
+    PLUGINS_VALUE,
+    REGISTRAR_VALUE,
+    cdi_finding,
+    folder_finding,
+    folder_findings,
+    socket_finding,
+)
 from kubeletplugin.check.host import Folder
 
-from .support import levels, make_host, of_level
+from .support import levels, make_host
 
-GOOD = FolderFacts(
-    Folder("/var/lib/kubelet/plugins_registry", exists=True),
-    Folder("/var/lib/kubelet/plugins", exists=True),
-    Folder("/var/run/cdi", exists=True),
-    ("/var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock",),
-)
-
-
-def test_folders_that_can_be_written_to_pass() -> None:
-    assert {level for _, level in levels(folder_findings(GOOD))} == {"pass"}
+THERE = Folder("/var/lib/kubelet/plugins", exists=True)
 
 
 @pytest.mark.parametrize(
-    ("change", "failing"),
+    ("folder", "level"),
     [
-        ({"registry": replace(GOOD.registry, exists=False)}, ["kubelet plugin registry"]),
-        ({"plugins": replace(GOOD.plugins, exists=False)}, ["kubelet plugins"]),
-        ({"plugins": replace(GOOD.plugins, problem="not writable for this process")}, ["kubelet plugins"]),
-        ({"cdi": replace(GOOD.cdi, exists=False, problem="not a folder")}, ["cdi folder"]),
-        ({"cdi": replace(GOOD.cdi, exists=False)}, []),  # it is made
-        ({"registry": replace(GOOD.registry, problem=None)}, []),  # read-only from here, writable for the plugin
-        ({"sockets": ("/" + "x" * 106,)}, []),
-        ({"sockets": ("/short", "/" + "x" * 107)}, ["socket paths"]),
-        ({"sockets": ("/" + "ü" * 54,)}, ["socket paths"]),  # bytes count, not letters
+        (THERE, "pass"),
+        (replace(THERE, problem=None), "pass"),  # read-only from here, writable for the plugin
+        (replace(THERE, exists=False), "fail"),
+        (replace(THERE, problem="not writable for this process"), "fail"),
     ],
 )
-def test_what_fails(change: dict[str, object], failing: list[str]) -> None:
-    facts = replace(GOOD, **change)  # type: ignore[arg-type]
-    assert of_level(folder_findings(facts), Level.FAIL) == failing
+def test_a_folder_must_be_there_and_writable(folder: Folder, level: str) -> None:
+    assert str(folder_finding(PLUGINS, folder, "start kubelet").level) == level
+
+
+@pytest.mark.parametrize(
+    ("folder", "level"),
+    [
+        (THERE, "pass"),
+        (replace(THERE, exists=False), "pass"),  # it is made
+        (replace(THERE, exists=False, problem="not a folder"), "fail"),
+    ],
+)
+def test_the_folder_of_specs_need_not_be_there(folder: Folder, level: str) -> None:
+    assert str(cdi_finding(folder).level) == level
+
+
+@pytest.mark.parametrize(
+    ("paths", "level"),
+    [
+        (["/" + "x" * 106], "pass"),
+        (["/short", "/" + "x" * 107], "fail"),
+        (["/" + "ü" * 54], "fail"),  # bytes count, not letters
+    ],
+)
+def test_the_paths_of_sockets_are_short(paths: list[str], level: str) -> None:
+    assert str(socket_finding(paths).level) == level
 
 
 def test_folders_are_those_of_the_host(tmp_path: Path) -> None:
     host = make_host(tmp_path, {"/plugins/file": ""})
-    facts = read_folders(
-        host, Path("/registry"), Path("/plugins/own"), Path("/var/run/cdi"), [Path("/plugins/dra.sock")], root=""
-    )
-    assert (facts.registry.exists, facts.plugins.exists, facts.cdi.exists) == (False, True, False)
-    assert facts.sockets == ("/plugins/dra.sock",)
-    assert facts.elsewhere == frozenset()
+    paths = (Path("/registry"), Path("/plugins/own"), Path("/var/run/cdi"), [Path("/plugins/dra.sock")])
+    registry, plugins, cdi, sockets = folder_findings(host, *paths, root="")
+    assert levels([registry]) == [("kubelet plugin registry", "fail")]
+    assert (plugins.text, cdi.text) == ("/plugins", "/var/run/cdi does not exist yet; the plugin creates it")
+    assert sockets.text == "the longest has 17 of 107 bytes"
 
 
 def test_what_must_be_writable_is_the_drivers_own_folder_once_it_is_there(tmp_path: Path) -> None:
@@ -60,7 +75,7 @@ def test_what_must_be_writable_is_the_drivers_own_folder_once_it_is_there(tmp_pa
     host = make_host(tmp_path, {"/plugins/file": ""})
 
     def plugins() -> str:
-        return read_folders(host, Path("/registry"), own, Path("/cdi"), [own / "dra.sock"], root="").plugins.path
+        return list(folder_findings(host, Path("/registry"), own, Path("/cdi"), [own / "dra.sock"], root=""))[1].text
 
     assert plugins() == "/plugins"
     host.here(str(own)).mkdir()
@@ -77,11 +92,11 @@ exec "$@"
 LOOK = """
 import sys
 from pathlib import Path
-from kubeletplugin.check.folders import folder_findings, read_folders
+from kubeletplugin.check.folders import folder_findings
 from kubeletplugin.check.host import Host
 plugins = Path(sys.argv[1])
 own = plugins / "gpu.nvidia.com"
-for one in folder_findings(read_folders(Host(Path("/")), plugins, own, own, [own], "")):
+for one in folder_findings(Host(Path("/")), plugins, own, own, [own], ""):
     print(one.check, one.level, sep=": ")
 """
 
@@ -110,8 +125,8 @@ def test_folders_must_be_where_kubelet_has_its_own(tmp_path: Path, root: str, le
     registry, plugins = Path("/var/lib/kubelet/plugins_registry"), Path("/var/lib/kubelet/plugins")
     host = make_host(tmp_path, {f"{registry}/file": "", f"{plugins}/file": "", "/data/file": ""})
     (tmp_path / "data/linked").symlink_to("/var/lib/kubelet")
-    facts = read_folders(host, registry, plugins / "own", Path("/var/run/cdi"), [Path("/short")], root)
-    found = [one for one in folder_findings(facts) if one.check in ("kubelet plugin registry", "kubelet plugins")]
+    findings = folder_findings(host, registry, plugins / "own", Path("/var/run/cdi"), [Path("/short")], root)
+    found = [one for one in findings if one.check in ("kubelet plugin registry", "kubelet plugins")]
     assert [one for _, one in levels(found)] == level
     for one in found:
         assert not one.remedy or (

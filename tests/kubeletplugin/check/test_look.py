@@ -18,7 +18,7 @@ BROKEN = {
     "ask_cluster": "cluster",
     "read_runtime": "container runtime",
     "read_kubelet": "kubelet",
-    "read_folders": "folders",
+    "folder_findings": "folders",
     "foreign_findings": "other drivers",
     "runtime_findings": "container runtime",
     "kubelet_findings": "kubelet",
