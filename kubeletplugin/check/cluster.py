@@ -33,11 +33,11 @@ from dra_driver.kubeapi.features import GATES as GATES_BY_FLAG
 from dra_driver.kubeapi.features import OPTIONAL, probe_features
 from dra_driver.resource.codec import DIALECTS, GROUP, Dialect
 
-from .finding import Check, CheckResult
+from .finding import CheckResult, NodeCheck
 
 T = TypeVar("T")
 
-KUBELET, RUNTIME = Check("kubelet version"), Check("container runtime version")
+KUBELET, RUNTIME = NodeCheck("kubelet version"), NodeCheck("container runtime version")
 
 OLDEST_MINOR, NEWEST_MINOR = 32, 37
 ON_BY_DEFAULT = 34
@@ -59,7 +59,7 @@ def version_of(reported: str) -> tuple[int, ...]:
     return tuple(map(int, found[1].split("."))) if found else ()
 
 
-def release_finding(check: Check, name: str, version: str, where: str = "") -> CheckResult:
+def release_finding(check: NodeCheck, name: str, version: str, where: str = "") -> CheckResult:
     """Whether the release of a part of Kubernetes (`name`) is supported. `where` is added to the text of a passed
     check.
     """
@@ -103,8 +103,8 @@ def _runtime(reported: str) -> CheckResult:
     return RUNTIME.passed(reported)
 
 
-SERVER, API, GATES = Check("api server"), Check("resource.k8s.io"), Check("feature gates")
-PERMISSIONS, NODE = Check("permissions"), Check("node")
+SERVER, API, GATES = NodeCheck("api server"), NodeCheck("resource.k8s.io"), NodeCheck("feature gates")
+PERMISSIONS, NODE = NodeCheck("permissions"), NodeCheck("node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ def ask_cluster(kubeconfig: str | None, node_name: str, in_pod: bool) -> Cluster
 def _ask(client: ApiClient, server: str, version: str, node_name: str) -> ClusterFacts:
     untold: dict[str, str] = {}
 
-    def answer(check: Check, question: Callable[[], T]) -> T | None:
+    def answer(check: NodeCheck, question: Callable[[], T]) -> T | None:
         try:
             return question()
         except ApiError as error:

@@ -26,7 +26,7 @@ from .cluster import NodeFacts, ask_cluster, cluster_findings, version_findings
 from .computedomains import domain_findings
 from .driver import NamedHook, driver_findings, gpu_findings, read_driver
 from .fabric import fabric_findings
-from .finding import Check, CheckResult, any_failed, document, line, text
+from .finding import CheckResult, NodeCheck, any_failed, document, line, text
 from .folders import folder_findings, foreign_findings
 from .host import DropIn, FixError, Host, write
 from .kubelet import kubelet_findings, read_kubelet
@@ -78,7 +78,7 @@ class _Checks:
 
         def failed(error: Exception) -> None:
             text = f"this check failed unexpectedly, so its result is unknown: {error!r}"
-            self.findings.append(Check(check).warned(text, "report it with the text on standard error"))
+            self.findings.append(NodeCheck(check).warned(text, "report it with the text on standard error"))
 
         with contained("check", check, lambda _: None, failed):
             return facts()
@@ -131,7 +131,7 @@ def look(place: Place) -> Look:
         checks.add("cluster", lambda: cluster_findings(cluster, name))
     checks.add("versions", lambda: version_findings(reported.kubelet, reported.runtime))
     mend = None if runtime is None else checks.read("container runtime", lambda: drop_in(runtime))
-    program = Check("this program").passed(f"dra-driver-gpu {__version__}, Python {platform.python_version()}")
+    program = NodeCheck("this program").passed(f"dra-driver-gpu {__version__}, Python {platform.python_version()}")
     return Look((*checks.findings, program), mend)
 
 
@@ -279,7 +279,7 @@ def mend(place: Place, found: Look) -> Look:
     again = look(place)
     done = f"changed (backup: {found.drop_in.backup})" if found.drop_in.replaces else "written"
     text = f"{found.drop_in.path} was {done}, but is not in use yet: {found.drop_in.summary}"
-    written = Check("fix").warned(text, found.drop_in.next_step)
+    written = NodeCheck("fix").warned(text, found.drop_in.next_step)
     return Look((*again.findings, written), again.drop_in)
 
 

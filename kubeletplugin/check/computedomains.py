@@ -25,9 +25,9 @@ from ..computedomains.placing import HostDaemon
 from ..computedomains.specs import DAEMON_PROGRAMS
 from ..hardware.vfio import HostPrograms
 from ..options import DomainOptions, Node
-from .finding import Check, CheckResult
+from .finding import CheckResult, NodeCheck
 
-DOMAINS: Final = Check("ComputeDomains")
+DOMAINS: Final = NodeCheck("ComputeDomains")
 
 _LISTENS: Final = "0A"
 

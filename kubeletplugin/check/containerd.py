@@ -21,10 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .finding import Check, CheckResult
+from .finding import CheckResult, NodeCheck
 from .host import DropIn, Host, TomlFile, Unreadable, array, read_toml, strings, with_keys
 
-CHECK = Check("cdi in containerd")
+CHECK = NodeCheck("cdi in containerd")
 CONFIGS = (
     "/etc/containerd/config.toml",
     "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",

@@ -18,11 +18,11 @@ from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.nvml_library import LIBRARY, LIBRARY_DIRECTORIES
 from dra_driver.gpu.options import Hardware
 
-from .finding import Check, CheckResult
+from .finding import CheckResult, NodeCheck
 from .host import Host, Unreadable
 
-MODULE, LIBRARY_CHECK = Check("driver module"), Check("driver library")
-VERSIONS, HOOK = Check("driver versions"), Check("cdi hook")
+MODULE, LIBRARY_CHECK = NodeCheck("driver module"), NodeCheck("driver library")
+VERSIONS, HOOK = NodeCheck("driver versions"), NodeCheck("cdi hook")
 
 _OLDEST = (565,)
 _MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)\b")
@@ -148,8 +148,8 @@ def _library(facts: DriverFacts) -> CheckResult:
     return LIBRARY_CHECK.passed(posixpath.join(facts.driver_root, facts.library.lstrip("/")))
 
 
-NVML, GPUS, MIG = Check("nvml"), Check("gpus"), Check("mig")
-NODES, CAPABILITIES = Check("device nodes"), Check("mig capabilities")
+NVML, GPUS, MIG = NodeCheck("nvml"), NodeCheck("gpus"), NodeCheck("mig")
+NODES, CAPABILITIES = NodeCheck("device nodes"), NodeCheck("mig capabilities")
 
 _REMEDIES: Mapping[Return, str] = {
     Return.LIBRARY_NOT_FOUND: "set --nvidia-driver-root (chart: nvidiaDriverRoot) to the folder of the driver",

@@ -11,9 +11,9 @@ from dra_driver.gpu.fabric import SwitchFacts, modules_text
 from dra_driver.gpu.policy import NodePolicy
 
 from ..options import Node
-from .finding import Check, CheckResult
+from .finding import CheckResult, NodeCheck
 
-NVSWITCH = Check("NVSwitches")
+NVSWITCH = NodeCheck("NVSwitches")
 
 
 def fabric_findings(node: Node, policy: NodePolicy) -> Iterator[CheckResult]:

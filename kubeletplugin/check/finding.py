@@ -29,7 +29,7 @@ class CheckResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class NodeCheck:
     """A check, by the name of its results."""
 
     name: str

@@ -17,11 +17,11 @@ from pathlib import Path
 from dra_driver.cdi import CLAIM_KIND, SpecDirectory
 
 from ..kubelet.sockets import LONGEST_PATH
-from .finding import Check, CheckResult
+from .finding import CheckResult, NodeCheck
 from .host import Folder, Host
 
-REGISTRY, PLUGINS = Check("kubelet plugin registry"), Check("kubelet plugins")
-SOCKETS, CDI = Check("socket paths"), Check("cdi folder")
+REGISTRY, PLUGINS = NodeCheck("kubelet plugin registry"), NodeCheck("kubelet plugins")
+SOCKETS, CDI = NodeCheck("socket paths"), NodeCheck("cdi folder")
 REGISTRAR_VALUE = "kubeletPlugin.kubeletRegistrarDirectoryPath"
 PLUGINS_VALUE = "kubeletPlugin.kubeletPluginsDirectoryPath"
 """The chart's values for both folders."""
@@ -70,7 +70,7 @@ def _look_for(flag: str, value: str) -> str:
     )
 
 
-def folder_finding(check: Check, folder: Folder, remedy: str) -> CheckResult:
+def folder_finding(check: NodeCheck, folder: Folder, remedy: str) -> CheckResult:
     """Whether a folder exists and is writable."""
     if not folder.exists:
         return check.failed(f"{folder.path}: {folder.problem or 'missing'}", remedy)
@@ -101,7 +101,7 @@ def socket_finding(paths: Sequence[str]) -> CheckResult:
     return SOCKETS.passed(f"the longest has {length} of {LONGEST_PATH} bytes")
 
 
-CHECK = Check("cdi specs")
+CHECK = NodeCheck("cdi specs")
 _NAMED = 3  # how many paths are in the text; all are in the command of the remedy
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import yaml
 
 from .cluster import ON_BY_DEFAULT, minor_of
-from .finding import Check, CheckResult
+from .finding import CheckResult, NodeCheck
 from .host import Host, Unreadable
 from .process import Started, Unseen, find_kubelet
 
-CHECK, NAME = Check("kubelet configuration"), Check("node name")
+CHECK, NAME = NodeCheck("kubelet configuration"), NodeCheck("node name")
 
 _GATE, _ALL_BETA = "DynamicResourceAllocation", "AllBeta"
 

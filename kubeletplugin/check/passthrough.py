@@ -19,10 +19,10 @@ from ..hardware.marks import Marks
 from ..hardware.vfio.openers import names_of, openers
 from ..options import Node
 from ..records.format import read_records
-from .finding import Check, CheckResult
+from .finding import CheckResult, NodeCheck
 
-IOMMU, MODULES, GROUPS = Check("IOMMU"), Check("vfio modules"), Check("IOMMU groups")
-USERS, VGPUS = Check("GPU users"), Check("vGPUs")
+IOMMU, MODULES, GROUPS = NodeCheck("IOMMU"), NodeCheck("vfio modules"), NodeCheck("IOMMU groups")
+USERS, VGPUS = NodeCheck("GPU users"), NodeCheck("vGPUs")
 _VGPU_REMEDIES = {
     Reason.VGPU_HOST: "install NVIDIA's vGPU manager, enable the virtual functions of the board (sriov-manage -e), or"
     " remove vgpuTypes for this GPU",

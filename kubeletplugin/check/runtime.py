@@ -20,11 +20,11 @@ from .containerd import (
     containerd_findings,
     read_containerd,
 )
-from .finding import Check, CheckResult
+from .finding import CheckResult, NodeCheck
 from .host import DropIn, Host, TomlFile, Unreadable, array, read_toml, strings
 from .process import runtime_config
 
-CRIO = Check("cdi in cri-o")
+CRIO = NodeCheck("cdi in cri-o")
 CONFIG = "/etc/crio/crio.conf"
 
 _TABLE = ("crio", "runtime")
@@ -110,7 +110,7 @@ def _path(facts: CrioFacts) -> str:
     return posixpath.join(facts.folder, _DROP_IN)
 
 
-CHECK = Check("container runtime")
+CHECK = NodeCheck("container runtime")
 
 
 class Runtime(enum.StrEnum):

@@ -16,9 +16,9 @@ from dra_driver.mps.program import NAME
 from ..options import Node
 from ..records.format import read_records
 from ..steps import MpsStep, TimeSliceStep
-from .finding import Check, CheckResult
+from .finding import CheckResult, NodeCheck
 
-TIME_SLICING, MPS, SHARES = Check("time-slicing"), Check("mps"), Check("shares")
+TIME_SLICING, MPS, SHARES = NodeCheck("time-slicing"), NodeCheck("mps"), NodeCheck("shares")
 
 
 def sharing_findings(node: Node) -> Iterator[CheckResult]:

@@ -124,22 +124,22 @@ class Lifecycle:
             resource_of=resource_of,
         )
         self._actions = Actions(
-            boot_id,
-            self._planner,
-            self._ledger,
-            specs,
-            marks,
-            self._claims,
-            KeyedLocks(files, "gpu "),
-            boundary,
-            access.calls,
-            fabric,
-            lambda gpus, going_on: Tools(
+            boot_id=boot_id,
+            planner=self._planner,
+            ledger=self._ledger,
+            specs=specs,
+            marks=marks,
+            claims=self._claims,
+            gpu_locks=KeyedLocks(files, "gpu "),
+            boundary=boundary,
+            calls=access.calls,
+            fabric=fabric,
+            tools=lambda gpus, going_on: Tools(
                 gpus.mig, gpus.compute_modes, time_slices, mps, vfio, fabric, marks, settings.busy, going_on
             ),
-            access.current,
-            settings.step,
-            on_step,
+            current=access.current,
+            step_seconds=settings.step,
+            on_step=on_step,
         )
         self._recovery = Recovery(self._actions, settings.retry)
         self._leftovers = Leftovers(self._actions, self.unprepare, settings.grace)

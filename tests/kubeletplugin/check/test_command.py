@@ -14,7 +14,7 @@ import pytest
 from dra_driver.gpu.nvml import Return
 from kubeletplugin.check.command import wait_for_hardware
 from kubeletplugin.check.containerd import CONFIGS
-from kubeletplugin.check.finding import Check, CheckResult, document, line, text
+from kubeletplugin.check.finding import CheckResult, NodeCheck, document, line, text
 from tests.support.nodes import make_node
 from tests.support.preloaded import run, start
 
@@ -195,8 +195,8 @@ def test_wait_ends_when_the_pod_is_deleted(node: Node) -> None:
 
 
 def test_waiting_says_each_change_once() -> None:
-    absent, present = Check("nvml").failed("no", "wait"), Check("nvml").passed("yes")
-    module = Check("driver module").passed("570")
+    absent, present = NodeCheck("nvml").failed("no", "wait"), NodeCheck("nvml").passed("yes")
+    module = NodeCheck("driver module").passed("570")
     looks = iter([[absent], [absent], [module, absent], [absent], [module, present]])
     said: list[CheckResult] = []
     pauses: list[None] = []
@@ -210,12 +210,12 @@ def test_waiting_says_each_change_once() -> None:
 
 
 def test_a_finding_is_a_line_with_what_to_do_below() -> None:
-    assert line(Check("a").passed("fine")) == "PASS  a: fine"
-    assert line(Check("a").failed("broken", "mend it")) == "FAIL  a: broken\n      to do: mend it"
-    assert text([Check("a").passed("fine"), Check("b").failed("broken", "mend it")]).endswith(
+    assert line(NodeCheck("a").passed("fine")) == "PASS  a: fine"
+    assert line(NodeCheck("a").failed("broken", "mend it")) == "FAIL  a: broken\n      to do: mend it"
+    assert text([NodeCheck("a").passed("fine"), NodeCheck("b").failed("broken", "mend it")]).endswith(
         "\n1 pass, 0 warn, 1 fail"
     )
-    assert json.loads(document([Check("b").failed("broken", "mend it")], "n"))["ok"] is False
+    assert json.loads(document([NodeCheck("b").failed("broken", "mend it")], "n"))["ok"] is False
 
 
 def test_fix_does_not_claim_to_help_where_a_later_file_says_otherwise(tmp_path: Path) -> None:
