@@ -58,7 +58,7 @@ def check_term(term: NodeSelectorTerm) -> None:
 def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
     """Whether a term that `check_term` lets pass, and that has requirements, matches `node`."""
     labels = node.metadata.labels
-    if not all(_label_matches(requirement, labels) for requirement in term.match_expressions):
+    if not all(label_matches(requirement, labels) for requirement in term.match_expressions):
         return False
     fields = {NODE_NAME_FIELD: node.name}
     return all(
@@ -87,7 +87,8 @@ _OPERATORS: Final[Mapping[str, Callable[[NodeSelectorRequirement, str | None], b
 }
 
 
-def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+def label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    """Whether an object with these labels has what the requirement wants."""
     return _OPERATORS[requirement.operator](requirement, labels.get(requirement.key))
 
 

@@ -16,8 +16,8 @@ import yaml
 
 from ..command import InputError, output_option
 from ..resource import DeviceClass, Node, ObjectMeta, ResourceClaim, ResourceSlice
+from ..resource.claim import EXTENDED_CLAIM_ANNOTATION
 from ..resource.codec import V1, Decoded, encode_allocation, encode_claim_spec, encode_meta, encode_slice
-from ..scheduling.devices import FOR_EXTENDED_RESOURCES
 from .options import Subcommand, general_options
 from .progress import progress
 from .pseudonyms import anonymise
@@ -117,7 +117,7 @@ def encode_class(one: DeviceClass) -> JSON:
 def _claim(one: ResourceClaim) -> JSON:
     """The claim, with what tells for which pod it was made, when, and whether it is being deleted."""
     meta = one.metadata
-    annotations = {key: value for key, value in meta.annotations.items() if key == FOR_EXTENDED_RESOURCES}
+    annotations = {key: value for key, value in meta.annotations.items() if key == EXTENDED_CLAIM_ANNOTATION}
     kept = replace(meta, generate_name="", resource_version="", labels={}, annotations=annotations)
     times = {"creationTimestamp": meta.creation_timestamp, "deletionTimestamp": meta.deletion_timestamp}
     found: JSON = {

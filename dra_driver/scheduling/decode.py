@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from ..resource import DeviceTaint, ObjectMeta
-from ..resource.codec import Fields, decode_node
+from ..resource.codec import DecodeError, Fields, decode_node
 from ..resource.codec.fields import node_selector, timestamp, toleration
 from .objects import (
     AffinityTerm,
@@ -38,6 +38,8 @@ from .resources import (
     pod_requests,
     read_containers,
     resource_list,
+    section,
+    sections,
 )
 
 T = TypeVar("T")
@@ -54,23 +56,19 @@ class PodDecoder:
 
     def decode(self, value: Mapping[str, Any]) -> Pod:
         """The pod of a JSON object. Raises DecodeError."""
-        top = Fields(value, strict=False)
-        meta = top.object("metadata") or Fields({}, strict=False)
-        spec = top.required_object("spec")
-        status = top.object("status") or Fields({}, strict=False)
+        if value.get("spec") is None:
+            raise DecodeError("spec", "is required")
+        meta, spec, status = sections(value)
         name, namespace = meta.text("name"), meta.text("namespace") or "default"
         containers = read_containers(spec)
         volumes = spec.objects("volumes", lambda one: one)
-        own = spec.object("resources")
+        own = section(spec, "resources")
         own_limits = resource_list(own, "limits")
         own_requests = defaulted_own(resource_list(own, "requests"), own_limits, containers)
         overhead = resource_list(spec, "overhead")
         reported = _status_resources(value)
         requests, counted = self._resources(pod_requests(containers, own_requests, overhead, reported))
-        affinity = spec.object("affinity") or Fields({}, strict=False)
-        required = _required(affinity.object("podAffinity"))
-        anti = _required(affinity.object("podAntiAffinity"))
-        node_affinity = affinity.object("nodeAffinity")
+        affinity = section(spec, "affinity")
         deleted = bool(timestamp(meta, "deletionTimestamp"))
         phase = status.text("phase")
         facts = QuotaFacts(
@@ -104,15 +102,15 @@ class PodDecoder:
             amounts=counted,
             tolerations=self._keep(spec.objects("tolerations", toleration)),
             node_selector=self._texts(spec.text_map("nodeSelector")),
-            node_affinity=self._keep(node_selector(node_affinity.object(_REQUIRED)) if node_affinity else None),
-            affinity=self._keep(tuple(_affinity_term(term, namespace) for term in required)),
-            anti_affinity=self._keep(tuple(_affinity_term(term, namespace) for term in anti)),
+            node_affinity=self._keep(node_selector(section(affinity, "nodeAffinity").object(_REQUIRED))),
+            affinity=self._keep(_affinity_terms(section(affinity, "podAffinity"), namespace)),
+            anti_affinity=self._keep(_affinity_terms(section(affinity, "podAntiAffinity"), namespace)),
             spread=self._keep(tuple(_spread(spec))),
             host_ports=self._keep(tuple(_host_ports(spec, containers))),
             volumes=self._keep(tuple(_volumes(volumes, name))),
             disks=self._keep(tuple(_disks(volumes))),
             claims=tuple(_claims(spec, status)),
-            extended_claim=_extended_claim(status),
+            extended_claim=section(status, "extendedResourceClaimStatus").text("resourceClaimName"),
             extended=self._keep(tuple(_extended(containers))),
             gates=self._keep(spec.objects("schedulingGates", lambda one: one.required_text("name"))),
             features=self._keep(_features(value)),
@@ -141,9 +139,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def decode_cluster_node(value: Mapping[str, Any]) -> ClusterNode:
     """The node of a JSON object. Raises DecodeError."""
-    top = Fields(value, strict=False)
-    spec = top.object("spec") or Fields({}, strict=False)
-    status = top.object("status") or Fields({}, strict=False)
+    _, spec, status = sections(value)
     allocatable = resource_list(status, "allocatable") or resource_list(status, "capacity")
     node = decode_node(value, strict=False)
     return ClusterNode(
@@ -157,12 +153,10 @@ def decode_cluster_node(value: Mapping[str, Any]) -> ClusterNode:
 
 def decode_disruption_budget(value: Mapping[str, Any]) -> DisruptionBudget:
     """The PodDisruptionBudget of a JSON object. Raises DecodeError."""
-    top = Fields(value, strict=False)
-    meta, status = top.required_object("metadata"), top.object("status") or Fields({}, strict=False)
-    spec = top.object("spec")
+    meta, spec, status = sections(value)
     return DisruptionBudget(
         meta.text("namespace") or "default",
-        decode_label_selector(spec.object("selector") if spec is not None else None),
+        decode_label_selector(spec.object("selector")),
         status.integer("disruptionsAllowed") or 0,
         frozenset(status.raw_object("disruptedPods") or ()),
     )
@@ -191,8 +185,8 @@ def _taint(fields: Fields) -> DeviceTaint:
     return DeviceTaint(fields.required_text("key"), fields.required_text("effect"), fields.text("value"))
 
 
-def _required(fields: Fields | None) -> tuple[Fields, ...]:
-    return fields.objects(_REQUIRED, lambda one: one) if fields is not None else ()
+def _affinity_terms(fields: Fields, namespace: str) -> tuple[AffinityTerm, ...]:
+    return fields.objects(_REQUIRED, lambda one: _affinity_term(one, namespace))
 
 
 def _affinity_term(fields: Fields, namespace: str) -> AffinityTerm:
@@ -286,11 +280,6 @@ def _claims(spec: Fields, status: Fields) -> Iterator[ClaimReference]:
         else:
             name = fields.required_text("name")
             yield ClaimReference(recorded.get(name), from_template=True, recorded=name in recorded)
-
-
-def _extended_claim(status: Fields) -> str:
-    recorded = status.object("extendedResourceClaimStatus")
-    return recorded.text("resourceClaimName") if recorded is not None else ""
 
 
 def _extended(containers: list[Container]) -> Iterator[ExtendedRequest]:

@@ -13,16 +13,14 @@ from ..allocation import Features, Outcomes, allocate_all
 from ..allocation.nodes import NodeSelectorError, selector_matches
 from ..allocation.outcome import ALLOCATED, ERROR
 from ..resource import AllocationResult, DeviceClass, DeviceRequest, ObjectMeta, ResourceClaim
+from ..resource.claim import EXTENDED_CLAIM_ANNOTATION
 from .objects import ClaimReference, ExtendedRequest, Pod, claim_for
-from .outcome import Code, Refusal
+from .outcome import Code, Filter, Refusal
 from .snapshot import Site, Snapshot
 
 PLUGIN: Final = "DynamicResources"
 SPECIAL_CLAIM: Final = "<extended-resources>"
 """The name of the claim for extended resources before it is made."""
-
-FOR_EXTENDED_RESOURCES: Final = "resource.kubernetes.io/extended-resource-claim"
-"""The annotation of a claim that the scheduler made for the extended resources of a pod."""
 _CANNOT_ALLOCATE: Final = Refusal(PLUGIN, ("cannot allocate all claims",))
 _STALE: Final = Refusal(PLUGIN, ("cannot schedule extended resource claim",))
 _ELSEWHERE: Final = Refusal(PLUGIN, ("resourceclaim not available on the node",))
@@ -64,11 +62,16 @@ class Devices:
         self._outcomes: dict[tuple[ExtendedRequest, ...] | None, tuple[tuple[ResourceClaim, ...], Outcomes]] = {}
 
     @property
-    def needed(self) -> bool:
+    def _needed(self) -> bool:
         """Whether the pod has claims, or extended resources that DeviceClasses serve."""
         return bool(self._claims) or self._has_special
 
-    def refuses(self, site: Site) -> Refusal | None:
+    @property
+    def filter(self) -> Filter | None:
+        """The filter, or None if the pod needs no devices."""
+        return self._refuses if self._needed else None
+
+    def _refuses(self, site: Site) -> Refusal | None:
         if self._stale is not None:
             return _STALE if self._stale.spec.requests else None
         decided = self.decided(site)
@@ -118,7 +121,7 @@ class Devices:
 
     def after(self, elsewhere: list[ResourceClaim]) -> str:
         """What PostFilter does and says, when `elsewhere` could not be used on some nodes."""
-        if not self.needed:
+        if not self._needed:
             return "no new claims to deallocate"
         for claim in elsewhere:
             users = claim.reserved_for
@@ -213,7 +216,7 @@ def _stale_claim(pod: Pod, snapshot: Snapshot) -> ResourceClaim | None:
     if not any(one.resource in snapshot.served for one in pod.extended):
         return None
     for claim in snapshot.cluster.claims:
-        if claim.metadata.annotations.get(FOR_EXTENDED_RESOURCES) == "true" and any(
+        if claim.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true" and any(
             owner.controller and owner.name == pod.name and owner.uid == pod.uid
             for owner in claim.metadata.owner_references
         ):

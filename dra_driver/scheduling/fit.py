@@ -5,33 +5,35 @@ The order is that of the default profile of kube-scheduler 1.36. A pod that no n
 `preemption`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final
 
 from ..allocation import Features
 from ..resource import ResourceClaim
 from .devices import PLUGIN as DEVICES
 from .devices import Devices, Given, claims_of, prepare_devices
-from .node_filters import Features as DeclaredFeatures
-from .node_filters import Named, Ports, Resources, Tainted, Unschedulable, prepare_affinity
+from .node_filters import Resources, affinity, declared_features, named, only_nodes, ports, tainted, unschedulable
 from .objects import Pod
-from .outcome import NARROWED, NO_NODES, Code, Refusal, event_text, nodes_available, refused_before
+from .outcome import (
+    NARROWED,
+    NO_NODES,
+    Code,
+    Filter,
+    Prepared,
+    Refusal,
+    counted,
+    event_text,
+    none_available,
+)
 from .preemption import Preemption, preempt
 from .snapshot import Site, Snapshot
-from .topology import PodAffinity, Spread
-from .volumes import prepare_binding, prepare_limits, prepare_restrictions, prepare_zones
+from .topology import between_pods, spread
+from .volumes import attach_limits, binding, restrictions, zones
 
 _NEVER_PREPARED: Final = "not found"
 """What PostFilter says when DynamicResources had no turn before the pod was refused."""
-
-
-class Filter(Protocol):
-    """A filter that is prepared for one pod."""
-
-    def refuses(self, site: Site) -> Refusal | None:
-        """Why the filter refuses the pod on this site. None if the filter accepts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,41 +76,22 @@ class Attempt:
         return tuple(found)
 
     @cached_property
-    def _prepared(self) -> tuple[tuple[Filter, ...], frozenset[str] | None, Refusal | None]:
-        """The filters, the only nodes to look at (None for all), and why the pod is refused at once."""
-        pod, snapshot = self.pod, self.snapshot
-        filters: list[Filter] = [Unschedulable(pod), *([Named(pod)] if pod.node_name else []), Tainted(pod)]
-        names = None
-        affinity = prepare_affinity(pod)
-        if isinstance(affinity, Refusal):
-            return (), None, affinity
-        if affinity is not None:
-            filters.append(affinity)
-            names = affinity.names
-        if pod.host_ports:
-            filters.append(Ports(pod))
-        filters.append(self.resources)
-        prepare: Callable[[Pod, Snapshot], Filter | Refusal | None]
-        for prepare in (prepare_restrictions, prepare_limits, prepare_binding, prepare_zones):
-            found = prepare(pod, snapshot)
-            if isinstance(found, Refusal):
-                return (), None, found
-            if found is not None:
-                filters.append(found)
-        if pod.spread:
-            filters.append(Spread(pod, snapshot))
-        if pod.affinity or pod.anti_affinity or snapshot.with_anti_affinity:
-            between_pods = PodAffinity(pod, snapshot)
-            if between_pods.needed:
-                filters.append(between_pods)
-        devices = self.devices
-        if isinstance(devices, Refusal):
-            return (), None, devices
-        if devices.needed:
-            filters.append(devices)
-        if pod.features:
-            filters.append(DeclaredFeatures(pod))
-        return tuple(filters), names, None
+    def _prepared(self) -> tuple[Filter, ...] | Refusal:
+        """The filters in the scheduler's order, or why the pod is refused at once."""
+        filters: list[Filter] = []
+        for prepare in (
+            *(unschedulable, named, tainted, affinity, ports),
+            lambda *_: self.resources.refuses,
+            *(restrictions, attach_limits, binding, zones, spread, between_pods),
+            lambda *_: self.devices if isinstance(self.devices, Refusal) else self.devices.filter,
+            declared_features,
+        ):
+            prepared: Prepared = prepare(self.pod, self.snapshot)
+            if isinstance(prepared, Refusal):
+                return prepared
+            if prepared is not None:
+                filters.append(prepared)
+        return tuple(filters)
 
     @cached_property
     def resources(self) -> Resources:
@@ -123,12 +106,12 @@ class Attempt:
     @property
     def refusal(self) -> Refusal | None:
         """Why the pod is refused before any node is looked at."""
-        return self._prepared[2]
+        return self._prepared if isinstance(self._prepared, Refusal) else None
 
     @property
     def only_nodes(self) -> frozenset[str] | None:
         """The only nodes that are looked at; None for all. There may be names of no node."""
-        return self._prepared[1]
+        return None if self.refusal is not None else only_nodes(self.pod)
 
     @cached_property
     def refusals(self) -> Mapping[str, Refusal | None]:
@@ -152,8 +135,8 @@ class Attempt:
         return self._first_refusal(site)
 
     def _first_refusal(self, site: Site) -> Refusal | None:
-        for one in self._prepared[0]:
-            refusal = one.refuses(site)
+        for refuses in () if isinstance(self._prepared, Refusal) else self._prepared:
+            refusal = refuses(site)
             if refusal is not None:
                 return refusal
         return None
@@ -186,8 +169,9 @@ class Attempt:
         if not count:
             return NO_NODES
         if self.refusal is not None:
-            return refused_before(count, self.refusal.message)
-        return nodes_available(count, (reason for one in self.refusals.values() if one for reason in one.reasons))
+            return none_available(count, self.refusal.message)
+        reasons = counted(reason for one in self.refusals.values() if one for reason in one.reasons)
+        return none_available(count, reasons)
 
     @cached_property
     def after(self) -> AfterFilters | None:

@@ -3,7 +3,8 @@
 NodeDeclaredFeatures and NodeResourcesFit of kube-scheduler 1.36 (`pkg/scheduler/framework/plugins`).
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,9 +13,9 @@ from ..resource import DeviceTaint, DeviceToleration, NodeSelector, NodeSelector
 from ..resource.claim import tolerates
 from .decode import ANY_ADDRESS
 from .objects import ClusterNode, HostPort, Pod
-from .outcome import Code, Refusal
+from .outcome import Code, Filter, Prepared, Refusal
 from .resources import is_extended
-from .snapshot import Site
+from .snapshot import Site, Snapshot
 
 _UNSCHEDULABLE: Final = Refusal("NodeUnschedulable", ("node(s) were unschedulable",))
 _OTHER_NAME: Final = Refusal("NodeName", ("node(s) didn't match the requested node name",))
@@ -29,52 +30,39 @@ _NO_FEATURES: Final = Refusal("NodeDeclaredFeatures", ("node(s) didn't match Pod
 _CORDONED: Final = DeviceTaint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 
-class Unschedulable:
+def unschedulable(pod: Pod, _: Snapshot) -> Filter | None:
     """Refuses cordoned nodes unless the pod tolerates the taint of cordoned nodes."""
-
-    def __init__(self, pod: Pod) -> None:
-        self._tolerated = any(tolerates(one, _CORDONED) for one in pod.tolerations)
-
-    def refuses(self, site: Site) -> Refusal | None:
-        return _UNSCHEDULABLE if site.node.unschedulable and not self._tolerated else None
+    if any(tolerates(one, _CORDONED) for one in pod.tolerations):
+        return None
+    return lambda site: _UNSCHEDULABLE if site.node.unschedulable else None
 
 
-class Named:
+def named(pod: Pod, _: Snapshot) -> Filter | None:
     """Refuses all nodes except the one that the pod names."""
-
-    def __init__(self, pod: Pod) -> None:
-        self._name = pod.node_name
-
-    def refuses(self, site: Site) -> Refusal | None:
-        return _OTHER_NAME if self._name != site.node.name else None
+    if not pod.node_name:
+        return None
+    return lambda site: None if site.node.name == pod.node_name else _OTHER_NAME
 
 
-def untolerated(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> DeviceTaint | None:
+def untolerated(taints: Iterable[DeviceTaint], tolerations: Collection[DeviceToleration]) -> DeviceTaint | None:
     """The first taint that keeps pods away and that no toleration covers."""
-    every = tuple(tolerations)
     for taint in taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(one, taint) for one in every):
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(one, taint) for one in tolerations):
             return taint
     return None
 
 
-class Tainted:
+def tainted(pod: Pod, _: Snapshot) -> Filter:
     """Refuses nodes with a taint that the pod does not tolerate."""
-
-    def __init__(self, pod: Pod) -> None:
-        self._tolerations = pod.tolerations
-
-    def refuses(self, site: Site) -> Refusal | None:
-        taints = site.node.taints
-        return _TAINTED if taints and untolerated(taints, self._tolerations) is not None else None
+    return lambda site: None if untolerated(site.node.taints, pod.tolerations) is None else _TAINTED
 
 
 class RequiredAffinity:
-    """A pod's node selector and required node affinity. A term that cannot be evaluated matches nothing."""
+    """A pod's node selector and required node affinity."""
 
     def __init__(self, pod: Pod) -> None:
         self._labels = pod.node_selector
-        self._terms = None if pod.node_affinity is None else tuple(_usable(pod.node_affinity))
+        self._terms = None if pod.node_affinity is None else tuple(usable_terms(pod.node_affinity))
 
     def matches(self, node: ClusterNode) -> bool:
         """Whether the node is one that the pod wants."""
@@ -83,54 +71,44 @@ class RequiredAffinity:
         return self._terms is None or any(term_matches(term, node.node) for term in self._terms)
 
 
-def _usable(selector: NodeSelector) -> Iterable[NodeSelectorTerm]:
+def usable_terms(selector: NodeSelector) -> Iterator[NodeSelectorTerm]:
+    """The terms that can match. A term that is empty or cannot be evaluated matches no node."""
     for term in selector.terms:
         if term.match_expressions or term.match_fields:
-            try:
+            with suppress(NodeSelectorError):
                 check_term(term)
-            except NodeSelectorError:
-                continue
-            yield term
+                yield term
 
 
-class Affinity:
-    """NodeAffinity. `names` are the only nodes to look at, None for all."""
+def only_nodes(pod: Pod) -> frozenset[str] | None:
+    """The nodes that the pod's node affinity names. None if it leaves other nodes open."""
+    named_by_term = []
+    for term in pod.node_affinity.terms if pod.node_affinity is not None else ():
+        fields = [one for one in term.match_fields if one.key == NODE_NAME_FIELD and one.operator == "In"]
+        if not fields:  # terms are alternatives, and this one leaves all nodes open
+            return None
+        named_by_term.append(frozenset.intersection(*(frozenset(one.values) for one in fields)))
+    return frozenset().union(*named_by_term) if named_by_term else None
 
-    def __init__(self, pod: Pod, names: frozenset[str] | None) -> None:
-        self._required = RequiredAffinity(pod)
-        self.names = names
 
-    def refuses(self, site: Site) -> Refusal | None:
-        return None if self._required.matches(site.node) else _NOT_SELECTED
-
-
-def prepare_affinity(pod: Pod) -> Affinity | Refusal | None:
-    """The filter, a refusal of the pod, or None if the pod has neither node selector nor node affinity."""
-    if pod.node_affinity is None:
-        return Affinity(pod, None) if pod.node_selector else None
-    names: frozenset[str] | None = frozenset()
-    for term in pod.node_affinity.terms:
-        of_term: frozenset[str] | None = None
-        for requirement in term.match_fields:
-            if requirement.key == NODE_NAME_FIELD and requirement.operator == "In":
-                values = frozenset(requirement.values)
-                of_term = values if of_term is None else of_term & values
-        if of_term is None:  # terms are alternatives, and this one leaves all nodes open
-            return Affinity(pod, None)
-        names = (names or frozenset()) | of_term
-    if pod.node_affinity.terms and not names:
+def affinity(pod: Pod, _: Snapshot) -> Prepared:
+    """Refuses nodes that the pod's node selector or node affinity does not match."""
+    names = only_nodes(pod)
+    if names is not None and not names:
         return _CONFLICT
-    return Affinity(pod, names if pod.node_affinity.terms else None)
+    if pod.node_affinity is None and not pod.node_selector:
+        return None
+    required = RequiredAffinity(pod)
+    return lambda site: None if required.matches(site.node) else _NOT_SELECTED
 
 
-class Ports:
+def ports(pod: Pod, _: Snapshot) -> Filter | None:
     """Refuses nodes on which a host port that the pod needs is in use."""
-
-    def __init__(self, pod: Pod) -> None:
-        self._wanted = pod.host_ports
-
-    def refuses(self, site: Site) -> Refusal | None:
-        return _NO_PORTS if any(_collide(one, other) for one in self._wanted for other in site.ports) else None
+    if not pod.host_ports:
+        return None
+    return lambda site: (
+        _NO_PORTS if any(_collide(one, other) for one in pod.host_ports for other in site.ports) else None
+    )
 
 
 def _collide(one: HostPort, other: HostPort) -> bool:
@@ -139,14 +117,11 @@ def _collide(one: HostPort, other: HostPort) -> bool:
     return one.ip == other.ip or ANY_ADDRESS in (one.ip, other.ip)
 
 
-class Features:
+def declared_features(pod: Pod, _: Snapshot) -> Filter | None:
     """Refuses nodes whose kubelet does not declare a feature that the pod needs."""
-
-    def __init__(self, pod: Pod) -> None:
-        self._needed = pod.features
-
-    def refuses(self, site: Site) -> Refusal | None:
-        return None if self._needed <= site.node.features else _NO_FEATURES
+    if not pod.features:
+        return None
+    return lambda site: None if pod.features <= site.node.features else _NO_FEATURES
 
 
 _PLUGIN = "NodeResourcesFit"

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..allocation.nodes import label_matches
 from ..resource import (
     DeviceClaim,
     DeviceClass,
@@ -24,6 +25,7 @@ from ..resource import (
     DeviceToleration,
     Node,
     NodeSelector,
+    NodeSelectorRequirement,
     ObjectMeta,
     Quantity,
     ResourceClaim,
@@ -90,12 +92,12 @@ def served(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass]:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All of `requirements` (key, operator, values) must hold; without any it matches everything.
+    """All of `requirements` must hold; without any it matches everything.
 
     `nothing` is the selector that is absent: it matches nothing.
     """
 
-    requirements: tuple[tuple[str, str, frozenset[str]], ...] = ()
+    requirements: tuple[NodeSelectorRequirement, ...] = ()
     nothing: bool = False
 
     @property
@@ -105,22 +107,7 @@ class LabelSelector:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether it matches an object with these labels."""
-        if self.nothing:
-            return False
-        for key, operator, values in self.requirements:
-            value = labels.get(key)
-            match operator:
-                case "In":
-                    met = value is not None and value in values
-                case "NotIn":
-                    met = value is None or value not in values
-                case "Exists":
-                    met = value is not None
-                case _:
-                    met = value is None
-            if not met:
-                return False
-        return True
+        return not self.nothing and all(label_matches(one, labels) for one in self.requirements)
 
 
 NOTHING: Final = LabelSelector(nothing=True)
@@ -131,15 +118,15 @@ def decode_label_selector(fields: Fields | None) -> LabelSelector:
     """A metav1.LabelSelector; NOTHING when it is absent. Raises DecodeError."""
     if fields is None:
         return NOTHING
-    equal = [(key, "In", frozenset((value,))) for key, value in fields.text_map("matchLabels").items()]
+    equal = [NodeSelectorRequirement(key, "In", (value,)) for key, value in fields.text_map("matchLabels").items()]
     return LabelSelector((*equal, *fields.objects("matchExpressions", _requirement)))
 
 
-def _requirement(fields: Fields) -> tuple[str, str, frozenset[str]]:
+def _requirement(fields: Fields) -> NodeSelectorRequirement:
     operator = fields.required_text("operator")
     if operator not in _OPERATORS:
         raise fields.error("operator", f"{operator!r} is none of {', '.join(_OPERATORS)}")
-    return fields.required_text("key"), operator, frozenset(fields.texts("values"))
+    return NodeSelectorRequirement(fields.required_text("key"), operator, fields.texts("values"))
 
 
 Amounts = Mapping[str, int]

@@ -6,15 +6,16 @@ The texts are those of `FitError` and of the FailedScheduling event in 1.36.
 
 import enum
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
+
+from .snapshot import Site
 
 
 class Code(enum.StrEnum):
     """How final a refusal is, by the scheduler's names."""
 
-    SUCCESS = "Success"
     UNSCHEDULABLE = "Unschedulable"
     """Preemption may help."""
     UNRESOLVABLE = "UnschedulableAndUnresolvable"
@@ -40,6 +41,11 @@ class Refusal:
         return ", ".join(self.reasons)
 
 
+Filter = Callable[[Site], Refusal | None]
+"""A filter that is prepared for one pod: why it refuses the pod on a site, or None."""
+Prepared = Filter | Refusal | None
+"""A filter for one pod, a refusal of the pod before any node is looked at, or None if no node can be refused."""
+
 NARROWED: Final = Refusal("", ("node(s) didn't satisfy plugin(s) [NodeAffinity]",))
 """A node that is not among those that the pod's node affinity names."""
 
@@ -50,19 +56,14 @@ _MOST_BYTES: Final = 1024
 _CUT: Final = " ..."
 
 
-def nodes_available(count: int, reasons: Iterable[str]) -> str:
-    """The text for `count` nodes: each reason with the number of nodes that give it."""
-    counted = sorted(f"{times} {reason}" for reason, times in Counter(reasons).items())
-    return _available(count, ", ".join(counted))
-
-
-def _available(count: int, text: str) -> str:
+def none_available(count: int, text: str) -> str:
+    """The text for `count` nodes, which refuse a pod."""
     return f"0/{count} nodes are available:" + (f" {text}." if text else "")
 
 
-def refused_before(count: int, message: str) -> str:
-    """The text for `count` nodes when the pod is refused before any node is evaluated."""
-    return _available(count, message)
+def counted(reasons: Iterable[str]) -> str:
+    """Each reason with the number of nodes that give it."""
+    return ", ".join(sorted(f"{times} {reason}" for reason, times in Counter(reasons).items()))
 
 
 def event_text(fit_error: str, after: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ..resource import Quantity
 from ..resource.codec import Fields
 from ..resource.meta import empty
-from .resources import Container, Quantities, pod_limits, pod_requests, resource_list
+from .resources import Container, Quantities, pod_limits, pod_requests, resource_list, section, sections
 
 CONTAINER: Final = "Container"
 POD: Final = "Pod"
@@ -104,8 +104,8 @@ def decode_priority_class(value: Mapping[str, Any]) -> PriorityClass:
 def decode_runtime_class(value: Mapping[str, Any]) -> RuntimeClass:
     """A RuntimeClass. Raises DecodeError."""
     top = Fields(value, strict=False)
-    scheduling = top.object("scheduling") or Fields({}, strict=False)
-    overhead = resource_list(top.object("overhead"), "podFixed")
+    scheduling = section(top, "scheduling")
+    overhead = resource_list(section(top, "overhead"), "podFixed")
     return RuntimeClass(
         top.required_object("metadata").required_text("name"),
         {name: str(quantity) for name, quantity in overhead.items()},
@@ -116,8 +116,7 @@ def decode_runtime_class(value: Mapping[str, Any]) -> RuntimeClass:
 
 def decode_limit_range(value: Mapping[str, Any]) -> LimitRange:
     """A LimitRange. Raises DecodeError."""
-    top = Fields(value, strict=False)
-    meta, spec = top.required_object("metadata"), top.required_object("spec")
+    meta, spec, _ = sections(value)
     namespace = meta.text("namespace") or "default"
     return LimitRange(namespace, meta.required_text("name"), spec.objects("limits", _limits))
 
@@ -134,22 +133,17 @@ def _limits(fields: Fields) -> Limits:
 
 def decode_quota(value: Mapping[str, Any]) -> Quota:
     """A ResourceQuota. Raises DecodeError."""
-    top = Fields(value, strict=False)
-    meta, spec = top.required_object("metadata"), top.required_object("spec")
-    status = top.object("status")
-    used: dict[str, Quantity] | None = None
-    hard: Mapping[str, Quantity] = {}
-    if status is not None:
-        hard = resource_list(status, "hard")
-        used = resource_list(status, "used") if hard else None
-    selector = spec.object("scopeSelector")
-    chosen = selector.objects("matchExpressions", _scope) if selector is not None else ()
+    meta, spec, status = sections(value)
+    hard = resource_list(status, "hard")
     return Quota(
         meta.text("namespace") or "default",
         meta.required_text("name"),
         hard or resource_list(spec, "hard"),
-        used,
-        (*(Scope(name) for name in spec.texts("scopes")), *chosen),
+        resource_list(status, "used") if hard else None,
+        (
+            *(Scope(name) for name in spec.texts("scopes")),
+            *section(spec, "scopeSelector").objects("matchExpressions", _scope),
+        ),
     )
 
 

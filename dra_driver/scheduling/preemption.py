@@ -6,13 +6,13 @@ some of the nodes of a large cluster, beginning with any; here all are looked at
 calculation: to remove a pod frees no device.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ..resource.meta import empty
 from .objects import DisruptionBudget, Pod
-from .outcome import Code, Refusal, nodes_available
+from .outcome import Code, Filter, Refusal, counted, none_available
 from .snapshot import Site, Snapshot
 
 _NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
@@ -21,8 +21,6 @@ _NEVER: Final = "not eligible due to preemptionPolicy=Never."
 _WAITING: Final = "not eligible due to a terminating pod on the nominated node."
 _NOT_STARTED: Final = "~"
 """The start of pods that have none recorded: after every time."""
-
-Refuses = Callable[[Site], Refusal | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Preemption:
     candidates: Mapping[str, Victims] = field(default_factory=empty)
 
 
-def preempt(pod: Pod, snapshot: Snapshot, refusals: Mapping[str, Refusal | None], refuses: Refuses) -> Preemption:
+def preempt(pod: Pod, snapshot: Snapshot, refusals: Mapping[str, Refusal | None], refuses: Filter) -> Preemption:
     """Preemption for a pod that every node refuses. `refuses` runs the filters on a changed site."""
     problem = _not_eligible(pod, snapshot, refusals)
     if problem:
@@ -60,7 +58,7 @@ def preempt(pod: Pod, snapshot: Snapshot, refusals: Mapping[str, Refusal | None]
         else:
             remaining.extend(found.reasons)
     if not candidates:
-        return Preemption(nodes_available(len(snapshot.sites), remaining))
+        return Preemption(none_available(len(snapshot.sites), counted(remaining)))
     return Preemption("", _best(candidates), candidates)
 
 
@@ -77,7 +75,7 @@ def _not_eligible(pod: Pod, snapshot: Snapshot, refusals: Mapping[str, Refusal |
     return _WAITING if leaving else ""
 
 
-def _victims(pod: Pod, site: Site, budgets: Sequence[DisruptionBudget], refuses: Refuses) -> Victims | Refusal:
+def _victims(pod: Pod, site: Site, budgets: Sequence[DisruptionBudget], refuses: Filter) -> Victims | Refusal:
     """The fewest and least important pods to remove, or why removing pods does not help."""
     potential = sorted((other for other in site.pods if other.priority < pod.priority), key=_importance)
     if not potential:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..resource import ALL, DeviceRequirements, Quantity, ResourceClaim, ResourceClaimTemplate
-from ..resource.claim import CLASS_RESOURCE_PREFIX
+from ..resource.claim import CLASS_RESOURCE_PREFIX, EXTENDED_CLAIM_ANNOTATION
 from ..resource.limits import RESULTS_PER_CLAIM
 from .objects import Pod
 from .policies import Quota, Scope
@@ -31,7 +31,6 @@ _OF_PODS: Final = frozenset(
 _MUST_SPECIFY: Final = frozenset(
     f"{prefix}{name}" for prefix in ("", "requests.", "limits.") for name in ("cpu", "memory")
 )
-_SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
 
 Countable = Pod | ResourceClaim | ResourceClaimTemplate
 
@@ -66,11 +65,7 @@ class Quotas:
         """The used part of a quota: as its status records, else summed over the existing objects."""
         if quota.used is not None:
             return quota.used
-        items: Iterable[Countable] = (
-            *self._snapshot.pods,
-            *self._snapshot.cluster.claims,
-            *self._templates,
-        )
+        items: Iterable[Countable] = (*self._snapshot.pods, *self._snapshot.cluster.claims, *self._templates)
         total = {name: _ZERO for name in quota.hard if any(one(name) for one in self._countable.values())}
         for item in items:
             if _namespace(item) != quota.namespace or not _in_scope(item, quota.scopes):
@@ -147,7 +142,7 @@ class Quotas:
     def _charged_to_pod(self, claim: ResourceClaim) -> Quantities:
         """What the claim's pod was already charged for, if the claim was made for the extended resources of the pod."""
         meta = claim.metadata
-        if meta.annotations.get(_SPECIAL) != "true":
+        if meta.annotations.get(EXTENDED_CLAIM_ANNOTATION) != "true":
             return {}
         owner = next((one for one in meta.owner_references if one.controller), None)
         if owner is None or (owner.kind, owner.api_version) != ("Pod", "v1"):
@@ -163,7 +158,7 @@ class Quotas:
         rivals = [
             one.metadata
             for one in (*self._snapshot.cluster.claims, claim)
-            if one.metadata.annotations.get(_SPECIAL) == "true"
+            if one.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true"
             and _namespace(one) == pod.namespace
             and any(owner.controller and owner.uid == pod.uid for owner in one.metadata.owner_references)
         ]
@@ -224,20 +219,16 @@ def _in_scope(item: Countable, scopes: Iterable[Scope]) -> bool:
 
 def _matches(pod: Pod, scope: Scope) -> bool:
     facts = pod.quota
-    match scope.name:
-        case "Terminating":
-            return facts.terminating
-        case "NotTerminating":
-            return not facts.terminating
-        case "BestEffort":
-            return facts.best_effort
-        case "NotBestEffort":
-            return not facts.best_effort
-        case "CrossNamespacePodAffinity":
-            return facts.crosses_namespaces
-        case "PriorityClass":
-            return _matches_class(facts.priority_class, scope)
-    return False
+    if scope.name == "PriorityClass":
+        return _matches_class(facts.priority_class, scope)
+    met = {
+        "Terminating": facts.terminating,
+        "NotTerminating": not facts.terminating,
+        "BestEffort": facts.best_effort,
+        "NotBestEffort": not facts.best_effort,
+        "CrossNamespacePodAffinity": facts.crosses_namespaces,
+    }
+    return met.get(scope.name, False)
 
 
 def _matches_class(name: str, scope: Scope) -> bool:

@@ -45,10 +45,19 @@ def amounts(quantities: Quantities) -> Amounts:
     }
 
 
-def resource_list(fields: Fields | None, name: str) -> dict[str, Quantity]:
+def section(fields: Fields, name: str) -> Fields:
+    """A nested object; if it is absent, one without fields. Raises DecodeError."""
+    return fields.object(name) or Fields({}, name, fields)
+
+
+def sections(value: Mapping[str, Any]) -> tuple[Fields, Fields, Fields]:
+    """The metadata, spec and status of an object (JSON). Raises DecodeError."""
+    top = Fields(value, strict=False)
+    return section(top, "metadata"), section(top, "spec"), section(top, "status")
+
+
+def resource_list(fields: Fields, name: str) -> dict[str, Quantity]:
     """The map of quantities `name` of an object, each rounded up to thousandths as the API does. Raises DecodeError."""
-    if fields is None:
-        return {}
     raw = fields.raw_object(name) or {}
     return {key: _in_thousandths(fields.as_quantity(f"{name}[{key}]", value)) for key, value in raw.items()}
 
@@ -85,7 +94,7 @@ class Container:
     __slots__ = ("init", "limits", "name", "ports", "requests", "sidecar")
 
     def __init__(self, fields: Fields, *, init: bool) -> None:
-        resources = fields.object("resources")
+        resources = section(fields, "resources")
         self.name = fields.text("name")
         self.limits: Quantities = resource_list(resources, "limits")
         # limits count as requests where there are none
@@ -171,7 +180,7 @@ class StatusResources:
                 if not one.get("resources"):
                     continue
                 fields = Fields(one, key, strict=False)
-                actual = resource_list(fields.object("resources"), "requests")
+                actual = resource_list(section(fields, "resources"), "requests")
                 self._reported[init, one.get("name", "")] = largest(actual, resource_list(fields, "allocatedResources"))
 
     def requests(self, container: Container) -> Quantities:

@@ -46,28 +46,33 @@ class Site:
     ports: frozenset[HostPort] = frozenset()
     """Ports of the host that are taken. As in 1.36, one that two pods have is free when one of them goes."""
 
-    def without(self, pods: Iterable[Pod]) -> "Site":
+    def without(self, pods: Sequence[Pod]) -> "Site":
         """The site without these pods."""
-        gone = tuple(pods)
-        used = dict(self.used)
-        for pod in gone:
-            for name, amount in pod.amounts.items():
-                used[name] -= amount
-        left = {id(pod) for pod in gone}
-        changes = (*self.changes, *((pod, -1) for pod in gone))
-        pods = tuple(pod for pod in self.pods if id(pod) not in left)
-        return Site(self.node, pods, used, changes, self.ports.difference(*(pod.host_ports for pod in gone)))
+        left = {id(pod) for pod in pods}
+        return Site(
+            self.node,
+            tuple(pod for pod in self.pods if id(pod) not in left),
+            self._used(pods, -1),
+            (*self.changes, *((pod, -1) for pod in pods)),
+            self.ports.difference(*(pod.host_ports for pod in pods)),
+        )
 
-    def with_pods(self, pods: Iterable[Pod]) -> "Site":
+    def with_pods(self, pods: Sequence[Pod]) -> "Site":
         """The site with these pods on it as well."""
-        come = tuple(pods)
+        return Site(
+            self.node,
+            (*self.pods, *pods),
+            self._used(pods, 1),
+            (*self.changes, *((pod, 1) for pod in pods)),
+            self.ports.union(*(pod.host_ports for pod in pods)),
+        )
+
+    def _used(self, pods: Iterable[Pod], times: int) -> Amounts:
         used = dict(self.used)
-        for pod in come:
+        for pod in pods:
             for name, amount in pod.amounts.items():
-                used[name] = used.get(name, 0) + amount
-        changes = (*self.changes, *((pod, 1) for pod in come))
-        ports = self.ports.union(*(pod.host_ports for pod in come))
-        return Site(self.node, (*self.pods, *come), used, changes, ports)
+                used[name] = used.get(name, 0) + times * amount
+        return used
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,13 +181,4 @@ class Snapshot:
 
 
 def _site(node: ClusterNode, pods: Sequence[Pod]) -> Site:
-    ports = frozenset(port for pod in pods for port in pod.host_ports)
-    return Site(node, tuple(pods), _sum(pods), ports=ports)
-
-
-def _sum(pods: Iterable[Pod]) -> Amounts:
-    used: dict[str, int] = {}
-    for pod in pods:
-        for name, amount in pod.amounts.items():
-            used[name] = used.get(name, 0) + amount
-    return used
+    return replace(Site(node, (), {}).with_pods(pods), changes=())

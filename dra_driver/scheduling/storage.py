@@ -9,8 +9,8 @@ from ..resource import NodeSelector, Quantity
 from ..resource.codec import Fields
 from ..resource.codec.fields import node_selector, timestamp
 from ..resource.meta import empty
-from .objects import NOTHING, LabelSelector, decode_label_selector
-from .resources import resource_list
+from .objects import LabelSelector, decode_label_selector
+from .resources import resource_list, section, sections
 
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -88,8 +88,8 @@ class StorageCapacity:
 
 def decode_volume(value: Mapping[str, Any]) -> PersistentVolume:
     """A PersistentVolume. Raises DecodeError."""
-    meta, spec, status = _parts(value)
-    claim, csi, affinity = spec.object("claimRef"), spec.object("csi"), spec.object("nodeAffinity")
+    meta, spec, status = sections(value)
+    claim, csi = spec.object("claimRef"), spec.object("csi")
     annotations = meta.text_map("annotations")
     return PersistentVolume(
         meta.required_text("name"),
@@ -101,7 +101,7 @@ def decode_volume(value: Mapping[str, Any]) -> PersistentVolume:
         spec.text("volumeAttributesClassName"),
         status.text("phase") or "Pending",
         bool(timestamp(meta, "deletionTimestamp")),
-        node_selector(affinity.object("required")) if affinity is not None else None,
+        node_selector(section(spec, "nodeAffinity").object("required")),
         (csi.text("driver"), csi.text("volumeHandle")) if csi is not None else None,
         (claim.text("namespace"), claim.text("name"), claim.text("uid")) if claim is not None else None,
     )
@@ -109,7 +109,7 @@ def decode_volume(value: Mapping[str, Any]) -> PersistentVolume:
 
 def decode_volume_claim(value: Mapping[str, Any]) -> VolumeClaim:
     """A PersistentVolumeClaim. Raises DecodeError."""
-    meta, spec, status = _parts(value)
+    meta, spec, status = sections(value)
     annotations = meta.text_map("annotations")
     namespace, name = meta.text("namespace") or "default", meta.required_text("name")
     owners = meta.objects("ownerReferences", lambda one: (one.flag("controller"), one.text("uid")))
@@ -122,7 +122,7 @@ def decode_volume_claim(value: Mapping[str, Any]) -> VolumeClaim:
         volume,
         bool(volume) and _BOUND in annotations,
         annotations.get(_CLASS, spec.text("storageClassName")),
-        resource_list(spec.object("resources"), "requests").get("storage"),
+        resource_list(section(spec, "resources"), "requests").get("storage"),
         frozenset(spec.texts("accessModes")),
         spec.text("volumeMode") or "Filesystem",
         spec.text("volumeAttributesClassName"),
@@ -152,11 +152,10 @@ def decode_storage_class(value: Mapping[str, Any]) -> StorageClass:
 
 def decode_attach_limits(value: Mapping[str, Any]) -> tuple[str, Mapping[str, int]]:
     """Of a CSINode: the node's name, and how many volumes it takes of each driver that sets a limit."""
-    meta, spec, _ = _parts(value)
+    meta, spec, _ = sections(value)
     limits: dict[str, int] = {}
     for driver in spec.objects("drivers", lambda one: one):
-        allocatable = driver.object("allocatable")
-        count = allocatable.integer("count") if allocatable is not None else None
+        count = section(driver, "allocatable").integer("count")
         if count is not None:
             limits[driver.required_text("name")] = count
     return meta.required_text("name"), limits
@@ -164,23 +163,16 @@ def decode_attach_limits(value: Mapping[str, Any]) -> tuple[str, Mapping[str, in
 
 def decode_tracks_capacity(value: Mapping[str, Any]) -> tuple[str, bool]:
     """Of a CSIDriver: its name, and whether it reports capacity (`spec.storageCapacity`)."""
-    meta, spec, _ = _parts(value)
+    meta, spec, _ = sections(value)
     return meta.required_text("name"), spec.flag("storageCapacity")
 
 
 def decode_storage_capacity(value: Mapping[str, Any]) -> StorageCapacity:
     """A CSIStorageCapacity. Raises DecodeError."""
     top = Fields(value, strict=False)
-    topology = top.object("nodeTopology")
     largest, capacity = top.quantity("maximumVolumeSize"), top.quantity("capacity")
     return StorageCapacity(
         top.text("storageClassName"),
-        decode_label_selector(topology) if topology is not None else NOTHING,
+        decode_label_selector(top.object("nodeTopology")),
         capacity if largest is None else largest,
     )
-
-
-def _parts(value: Mapping[str, Any]) -> tuple[Fields, Fields, Fields]:
-    top = Fields(value, strict=False)
-    none = Fields({}, strict=False)
-    return top.object("metadata") or none, top.object("spec") or none, top.object("status") or none

@@ -14,7 +14,7 @@ from typing import Final
 from ..resource.meta import EMPTY
 from .node_filters import RequiredAffinity, untolerated
 from .objects import NOTHING, AffinityTerm, ClusterNode, Pod, SpreadConstraint
-from .outcome import Code, Refusal
+from .outcome import Code, Filter, Refusal
 from .snapshot import Site, Snapshot
 
 _PLUGIN: Final = "InterPodAffinity"
@@ -27,7 +27,15 @@ Place = tuple[str, str]
 Counts = Counter[Place]
 
 
-class PodAffinity:
+def between_pods(pod: Pod, snapshot: Snapshot) -> Filter | None:
+    """Refuses nodes by the affinity and anti-affinity of the pod, and the anti-affinity of other pods."""
+    if not (pod.affinity or pod.anti_affinity or snapshot.with_anti_affinity):
+        return None
+    counted = _PodAffinity(pod, snapshot)
+    return counted.refuses if counted.needed else None
+
+
+class _PodAffinity:
     """Counts the pods that match, by place. The changes of a site are counted when the site is evaluated."""
 
     def __init__(self, pod: Pod, snapshot: Snapshot) -> None:
@@ -111,7 +119,12 @@ _SKEWED: Final = Refusal(_SPREAD, ("node(s) didn't match pod topology spread con
 _NO_LABEL: Final = Refusal(_SPREAD, ("node(s) didn't match pod topology spread constraints (missing required label)",))
 
 
-class Spread:
+def spread(pod: Pod, snapshot: Snapshot) -> Filter | None:
+    """Refuses nodes where the pod would violate its topology spread constraints."""
+    return _Spread(pod, snapshot).refuses if pod.spread else None
+
+
+class _Spread:
     """How many matching pods each domain of each constraint has."""
 
     def __init__(self, pod: Pod, snapshot: Snapshot) -> None:

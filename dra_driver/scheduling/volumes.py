@@ -5,13 +5,15 @@ Follows `pkg/scheduler/framework/plugins` and k8s.io/component-helpers/storage/v
 Kubernetes translates to CSI are not counted against attach limits.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from ..allocation.nodes import NodeSelectorError, check_term, term_matches
+from ..allocation.nodes import term_matches
 from ..resource import Quantity
+from .node_filters import usable_terms
 from .objects import ClusterNode, Disk, Pod
-from .outcome import Code, Refusal
+from .outcome import Code, Filter, Prepared, Refusal
 from .snapshot import Site, Snapshot, Storage
 from .storage import NO_PROVISIONER, READ_WRITE_ONCE_POD, PersistentVolume, StorageClass, VolumeClaim
 
@@ -39,30 +41,37 @@ _ZONES: Final = {
 """Labels of zones and regions, and what replaced them."""
 
 
-def claim_missing(name: str) -> str:
-    """What the scheduler says of a PersistentVolumeClaim that is not there."""
-    return f'persistentvolumeclaim "{name}" not found'
-
-
-class Restrictions:
+def restrictions(pod: Pod, snapshot: Snapshot) -> Prepared:
     """Refuses nodes where another pod uses the same disk, and claims for one pod (ReadWriteOncePod) that are in use."""
+    exclusive = set()
+    for volume in pod.volumes:
+        if volume.ephemeral:
+            continue
+        claim = snapshot.storage.claims.get((pod.namespace, volume.claim))
+        if claim is None:
+            return Refusal(_RESTRICTIONS, (_claim_missing(volume.claim),))
+        if READ_WRITE_ONCE_POD in claim.access_modes:
+            exclusive.add(volume.claim)
+    in_use_now = sum((pod.namespace, name) in snapshot.volumes_in_use for name in exclusive)
+    if not pod.disks and not in_use_now:
+        return None
 
-    def __init__(self, pod: Pod, exclusive: frozenset[str], in_use: int) -> None:
-        """`exclusive` are the pod's claims with ReadWriteOncePod, `in_use` how many of them another pod uses."""
-        self._disks = pod.disks
-        self._exclusive = exclusive
-        self._in_use = in_use
-
-    def refuses(self, site: Site) -> Refusal | None:
-        if any(_conflict(disk, other) for pod in site.pods if pod.disks for disk in self._disks for other in pod.disks):
+    def refuses(site: Site) -> Refusal | None:
+        if any(_conflict(disk, other) for there in site.pods for disk in pod.disks for other in there.disks):
             return _DISK_TAKEN
-        in_use = self._in_use + sum(  # as in 1.36, whatever the namespace of what is removed or added
+        in_use = in_use_now + sum(  # as in 1.36, whatever the namespace of what is removed or added
             times
-            for pod, times in site.changes
-            for volume in pod.volumes
-            if not volume.ephemeral and volume.claim in self._exclusive
+            for changed, times in site.changes
+            for volume in changed.volumes
+            if not volume.ephemeral and volume.claim in exclusive
         )
         return _CLAIM_TAKEN if in_use > 0 else None
+
+    return refuses
+
+
+def _claim_missing(name: str) -> str:
+    return f'persistentvolumeclaim "{name}" not found'
 
 
 def _conflict(one: Disk, other: Disk) -> bool:
@@ -71,92 +80,49 @@ def _conflict(one: Disk, other: Disk) -> bool:
     return not (one.read_only and other.read_only)
 
 
-def prepare_restrictions(pod: Pod, snapshot: Snapshot) -> Restrictions | Refusal | None:
-    """The filter, a refusal of the pod, or None if its volumes have no restrictions."""
-    exclusive = set()
-    for volume in pod.volumes:
-        if volume.ephemeral:
-            continue
-        claim = snapshot.storage.claims.get((pod.namespace, volume.claim))
-        if claim is None:
-            return Refusal(_RESTRICTIONS, (claim_missing(volume.claim),))
-        if READ_WRITE_ONCE_POD in claim.access_modes:
-            exclusive.add(volume.claim)
-    in_use = sum((pod.namespace, name) in snapshot.volumes_in_use for name in exclusive)
-    return Restrictions(pod, frozenset(exclusive), in_use) if pod.disks or in_use else None
-
-
-class AttachLimits:
+def attach_limits(pod: Pod, snapshot: Snapshot) -> Filter | None:
     """Refuses nodes to which more CSI volumes would be attached than the CSINode allows."""
-
-    def __init__(self, pod: Pod, storage: Storage) -> None:
-        self._pod = pod
-        self._storage = storage
-        self._new = dict(self._attachable(pod))
-
-    def refuses(self, site: Site) -> Refusal | None:
-        limits = self._storage.attach_limits.get(site.node.name)
-        if not self._new or not limits:
-            return None
-        attached = {volume: driver for pod in site.pods for volume, driver in self._attachable(pod)}
-        for driver in set(self._new.values()) & limits.keys():
-            new = sum(one == driver and volume not in attached for volume, one in self._new.items())
-            if new and new + sum(one == driver for one in attached.values()) > limits[driver]:
-                return _TOO_MANY
+    new = _attachable(pod, snapshot.storage)
+    if not new:
         return None
 
-    def _attachable(self, pod: Pod) -> list[tuple[tuple[str, str], str]]:
-        """Driver and handle of the pod's CSI volumes, each with its driver."""
-        found = []
-        for volume in pod.volumes:
-            claim = self._storage.claims.get((pod.namespace, volume.claim))
-            if claim is not None:
-                source = self._source(claim)
-                if source is not None and all(source):
-                    found.append((source, source[0]))
-        return found
+    def refuses(site: Site) -> Refusal | None:
+        limits = snapshot.storage.attach_limits.get(site.node.name)
+        if not limits:
+            return None
+        attached = set().union(*(_attachable(one, snapshot.storage) for one in site.pods))
+        after = Counter(driver for driver, _ in attached | new)
+        exceeds = any(driver in limits and after[driver] > limits[driver] for driver, _ in new - attached)
+        return _TOO_MANY if exceeds else None
 
-    def _source(self, claim: VolumeClaim) -> tuple[str, str] | None:
-        volume = self._storage.volumes.get(claim.volume)
-        if volume is not None:
-            return volume.csi
-        storage_class = self._storage.classes.get(claim.storage_class)
-        # a volume that does not exist yet is known by its claim
-        return None if storage_class is None else (storage_class.provisioner, f"{claim.namespace}/{claim.name}")
+    return refuses
 
 
-def prepare_limits(pod: Pod, snapshot: Snapshot) -> AttachLimits | None:
-    """The filter, or None when the pod has no volumes that are attached."""
-    return AttachLimits(pod, snapshot.storage) if pod.volumes else None
+def _attachable(pod: Pod, storage: Storage) -> set[tuple[str, str]]:
+    """Driver and handle of the pod's CSI volumes. A volume that does not exist yet is known by its claim."""
+    found = set()
+    for one in pod.volumes:
+        claim = storage.claims.get((pod.namespace, one.claim))
+        if claim is None:
+            continue
+        volume, storage_class = storage.volumes.get(claim.volume), storage.classes.get(claim.storage_class)
+        if volume is not None and volume.csi is not None:
+            found.add(volume.csi)
+        elif volume is None and storage_class is not None:
+            found.add((storage_class.provisioner, f"{claim.namespace}/{claim.name}"))
+    return {source for source in found if all(source)}
 
 
-class Zones:
+def zones(pod: Pod, snapshot: Snapshot) -> Prepared:
     """Refuses nodes in another zone or region than a volume, by the labels of both."""
-
-    def __init__(self, places: list[tuple[str, frozenset[str]]]) -> None:
-        """`places` are label keys with the values that a node may have."""
-        self._places = places
-
-    def refuses(self, site: Site) -> Refusal | None:
-        labels = site.node.labels
-        if not any(key in labels for key in _ZONES):
-            return None
-        for key, values in self._places:
-            if labels.get(key, labels.get(_ZONES[key])) not in values:
-                return _OTHER_ZONE
-        return None
-
-
-def prepare_zones(pod: Pod, snapshot: Snapshot) -> Zones | Refusal | None:
-    """The filter, a refusal of the pod, or None when none of its volumes is in a zone."""
     storage = snapshot.storage
-    places = []
+    places: list[tuple[str, frozenset[str]]] = []
     for volume in pod.volumes:
         if volume.ephemeral:
             continue
         claim = storage.claims.get((pod.namespace, volume.claim))
         if claim is None:
-            return Refusal(_ZONE, (claim_missing(volume.claim),))
+            return Refusal(_ZONE, (_claim_missing(volume.claim),))
         if not claim.volume:
             reason = _unbound(claim, storage)
             if reason:
@@ -166,7 +132,17 @@ def prepare_zones(pod: Pod, snapshot: Snapshot) -> Zones | Refusal | None:
         if there is None:
             return Refusal(_ZONE, (f'persistentvolume "{claim.volume}" not found',))
         places.extend(_zones_of(there))
-    return Zones(places) if places else None
+    if not places:
+        return None
+
+    def refuses(site: Site) -> Refusal | None:
+        labels = site.node.labels
+        if not any(key in labels for key in _ZONES):
+            return None
+        other = any(labels.get(key, labels.get(_ZONES[key])) not in values for key, values in places)
+        return _OTHER_ZONE if other else None
+
+    return refuses
 
 
 def _unbound(claim: VolumeClaim, storage: Storage) -> str:
@@ -209,24 +185,12 @@ class Binding:
         }
 
     def refuses(self, site: Site) -> Refusal | None:
-        reasons = tuple(self._problems(site.node))
-        return Refusal(_BINDING, reasons) if reasons else None
-
-    def _problems(self, node: ClusterNode) -> Iterable[str]:
         volumes = [self._storage.volumes.get(claim.volume) for claim in self._bound]
-        for volume in volumes:  # the first problem counts
-            if volume is None or not _usable_on(volume, node):
-                bound_problem = _GONE if volume is None else _OTHER_NODE
-                break
-        else:
-            bound_problem = ""
-        if bound_problem == _OTHER_NODE:
-            yield bound_problem
-        unbound_problem = self._unbound_problem(node)
-        if unbound_problem:
-            yield unbound_problem
-        if bound_problem == _GONE:
-            yield bound_problem
+        problems = (_GONE if one is None else _OTHER_NODE for one in volumes if not _usable_on(one, site.node))
+        bound = next(problems, "")  # the first problem counts
+        unbound = self._unbound_problem(site.node)
+        reasons = tuple(filter(None, (unbound, bound) if bound == _GONE else (bound, unbound)))
+        return Refusal(_BINDING, reasons) if reasons else None
 
     def _unbound_problem(self, node: ClusterNode) -> str:
         to_find: list[VolumeClaim] = []
@@ -262,8 +226,8 @@ class Binding:
         )
 
 
-def prepare_binding(pod: Pod, snapshot: Snapshot) -> Binding | Refusal | None:
-    """The filter, a refusal of the pod, or None when it uses no volume claims."""
+def binding(pod: Pod, snapshot: Snapshot) -> Prepared:
+    """Refuses nodes where volumes of the pod cannot be used, or be bound to its claims."""
     storage = snapshot.storage
     bound, waiting = [], []
     immediate = False
@@ -282,14 +246,14 @@ def prepare_binding(pod: Pod, snapshot: Snapshot) -> Binding | Refusal | None:
             immediate = True
     if immediate:
         return Refusal(_BINDING, ("pod has unbound immediate PersistentVolumeClaims",))
-    return Binding(bound, waiting, storage) if pod.volumes else None
+    return Binding(bound, waiting, storage).refuses if pod.volumes else None
 
 
 def _problem(pod: Pod, name: str, claim: VolumeClaim | None, *, ephemeral: bool) -> str:
     if claim is None:
         if ephemeral:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
-        return claim_missing(name)
+        return _claim_missing(name)
     if claim.phase == "Lost":
         return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.volume}"'
     if claim.deleted:
@@ -299,19 +263,11 @@ def _problem(pod: Pod, name: str, claim: VolumeClaim | None, *, ephemeral: bool)
     return ""
 
 
-def _usable_on(volume: PersistentVolume, node: ClusterNode) -> bool:
-    """Whether the volume's node affinity matches the node. A term that cannot be evaluated does not match."""
-    if volume.node_affinity is None:
-        return True
-    for term in volume.node_affinity.terms:
-        if term.match_expressions or term.match_fields:
-            try:
-                check_term(term)
-            except NodeSelectorError:
-                continue
-            if term_matches(term, node.node):
-                return True
-    return False
+def _usable_on(volume: PersistentVolume | None, node: ClusterNode) -> bool:
+    """Whether the volume exists, and its node affinity matches the node."""
+    if volume is None or volume.node_affinity is None:
+        return volume is not None
+    return any(term_matches(term, node.node) for term in usable_terms(volume.node_affinity))
 
 
 def _smallest(
