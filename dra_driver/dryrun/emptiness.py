@@ -3,7 +3,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from .. import DRIVER_NAME
@@ -20,18 +19,8 @@ _PARTITIONS: Final = "DRAPartitionableDevices"
 _VALUE: Final = "resources.computeDomains.enabled"
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The minor release of an API server, such as `1.34`; empty if the server does not name it."""
-
-    name: str
-
-    @property
-    def partitions(self) -> bool:
-        """Whether its default feature gates let drivers publish partitions (MIG placements) of devices."""
-        if self.name not in RELEASES:
-            return bool(self.name) and _number(self.name) > _number(RELEASES[-1])
-        return Features.from_gates({}, release=self.name).partitionable_devices
+Release = str
+"""The minor release of an API server, such as `1.34`; empty if the server does not name it."""
 
 
 def release_of(client: ApiClient) -> Release:
@@ -39,9 +28,9 @@ def release_of(client: ApiClient) -> Release:
     try:
         version = client.get_path("/version")
     except ApiError:
-        return Release("")
+        return ""
     digits: list[Any] = re.findall("[0-9]+", f"{version.get('major', '')} {version.get('minor', '')}")
-    return Release(f"{digits[0]}.{digits[1]}" if len(digits) > 1 else "")
+    return f"{digits[0]}.{digits[1]}" if len(digits) > 1 else ""
 
 
 def release_notes(objects: Sequence[Decoded], release: Release | None) -> Iterator[str]:
@@ -84,11 +73,15 @@ def _has_mig(slices: Iterable[ResourceSlice]) -> bool:
 
 
 def _why(release: Release | None) -> str:
-    if release is None or not release.name:
+    if not release:
         return f": that takes MIG mode and, up to Kubernetes 1.35, the feature gate {_PARTITIONS}"
-    if release.partitions:
+    if release in RELEASES:
+        partitions = Features.from_gates({}, release=release).partitionable_devices
+    else:
+        partitions = _number(release) > _number(RELEASES[-1])
+    if partitions:
         return ": no GPU of the cluster is in MIG mode"
-    return f": Kubernetes {release.name} without {_PARTITIONS}: MIG placements are not published"
+    return f": Kubernetes {release} without {_PARTITIONS}: MIG placements are not published"
 
 
 def _number(name: str) -> tuple[int, ...]:

@@ -200,7 +200,7 @@ def _of_cluster(place: Place, asked: Features) -> Features:
     """The features of the cluster's release, unless the user has named a release or feature gates."""
     context = click.get_current_context()
     given = (context.get_parameter_source(name) for name in ("kubernetes_version", "feature_gates"))
-    release = "" if place.connection is None else release_of(ApiClient(place.connection)).name
+    release = "" if place.connection is None else release_of(ApiClient(place.connection))
     if release not in RELEASES or any(one is not ParameterSource.DEFAULT for one in given):
         return asked
     return Features.from_gates({}, release=release, ideal=asked.ideal)
