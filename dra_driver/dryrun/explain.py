@@ -113,8 +113,7 @@ class Explainer:
         seen: Recorder,
     ) -> RequestReport:
         picked = {device for picked_slot, device in seen.picked if picked_slot == slot}
-        counted: dict[tuple[Check, str], Counter[str]] = defaultdict(Counter)
-        devices: dict[tuple[Check, str], set[int]] = defaultdict(set)
+        found: dict[tuple[Check, str], dict[int, str]] = defaultdict(dict)  # the value of each device
         by_class: set[tuple[Check, str]] = set()
         for refusal in refusals:
             if refusal.check is Check.PICKED:
@@ -123,23 +122,21 @@ class Explainer:
             key = (refusal.check, text)
             if isinstance(refusal.detail, Unmet) and refusal.detail.of_class:
                 by_class.add(key)
-            if refusal.device not in devices[key]:
-                devices[key].add(refusal.device)
-                counted[key].update([saw] if saw else [])
-        ruled_out = {device for members in devices.values() for device in members} - picked
-        left = [device for device in candidates if device not in ruled_out]
+            found[key].setdefault(refusal.device, saw)
+        excluded = {device for values in found.values() for device in values}
+        left = [device for device in candidates if device not in excluded or device in picked]
         order = list(Check)
         removals = [
             Removal(
                 check,
                 text,
-                len(members),
-                tuple(counted[check, text].most_common(_SEEN_VALUES)),
+                len(values),
+                tuple(Counter(filter(None, values.values())).most_common(_SEEN_VALUES)),
                 (check, text) in by_class,
             )
-            for (check, text), members in sorted(devices.items(), key=lambda one: order.index(one[0][0]))
+            for (check, text), values in sorted(found.items(), key=lambda one: order.index(one[0][0]))
         ]
-        considered = len({*candidates, *(device for members in devices.values() for device in members)})
+        considered = len({*candidates, *excluded})
         return RequestReport(str(claim.metadata), slot.request, wanted, considered, len(left), tuple(removals))
 
     def _words(self, claim: ResourceClaim, slot: Slot, refusal: Refusal, seen: Recorder) -> tuple[str, str]:

@@ -8,13 +8,15 @@ reads. If a part does not compile by itself, the whole expression is named inste
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from .. import DRIVER_NAME
 from ..allocation import Compile, Features, Predicate
 from ..cel import CompileError, EvaluationError
 from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..resource import AttributeList, AttributeValue, Device, Version
+
+T = TypeVar("T")
 
 _TOKENS: Final = re.compile(
     r"""
@@ -87,21 +89,20 @@ def _passes(ask: Callable[[], bool]) -> bool:
 
 def values_read(predicate: Predicate, driver: str, device: Device) -> dict[str, str]:
     """The attributes and capacities that the expression reads, as this device has them, by their short names."""
-    return dict(_values_read(predicate, driver, device))
-
-
-def _values_read(predicate: Predicate, driver: str, device: Device) -> Iterator[tuple[str, str]]:
     reads = predicate.reads
-    if reads == type(reads)():
-        yield "driver", driver
-    for domain, identifier in sorted(reads.attributes):
-        value = device.attributes.get(identifier) if domain == driver else None
-        value = device.attributes.get(f"{domain}/{identifier}") if value is None else value
-        yield identifier, "nothing" if value is None else shown(value)
-    for domain, identifier in sorted(reads.capacities):
-        capacity = device.capacity.get(identifier) if domain == driver else None
-        capacity = device.capacity.get(f"{domain}/{identifier}") if capacity is None else capacity
-        yield identifier, "nothing" if capacity is None else str(capacity.value)
+    found = {"driver": driver} if reads == type(reads)() else {}
+    for domain, name in sorted(reads.attributes):
+        value = _of(device.attributes, domain, name, driver)
+        found[name] = "nothing" if value is None else shown(value)
+    for domain, name in sorted(reads.capacities):
+        capacity = _of(device.capacity, domain, name, driver)
+        found[name] = "nothing" if capacity is None else str(capacity.value)
+    return found
+
+
+def _of(values: Mapping[str, T], domain: str, name: str, driver: str) -> T | None:
+    own = values.get(name) if domain == driver else None
+    return values.get(f"{domain}/{name}") if own is None else own
 
 
 def shown(value: AttributeValue) -> str:
