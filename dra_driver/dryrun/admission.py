@@ -38,11 +38,7 @@ class Admission:
         self._decoder = PodDecoder()
         self._pods = {(one.namespace, one.name): one for one in world.around.pods}
 
-    def known(self, pod: Pod) -> Pod | None:
-        """The pod of this name that the cluster has."""
-        return self.named(pod.namespace, pod.name)
-
-    def named(self, namespace: str, name: str) -> Pod | None:
+    def known(self, namespace: str, name: str) -> Pod | None:
         """The pod of this name that the cluster has."""
         return self._pods.get((namespace, name))
 
@@ -66,7 +62,7 @@ class Admission:
         if admitted.errors and not rejects:
             errors = admitted.errors[0] if len(admitted.errors) == 1 else f"[{', '.join(admitted.errors)}]"
             rejects.append(f'Pod "{pod.name}" is invalid: {errors}')
-        if not rejects and self.known(pod) is None:
+        if not rejects and self.known(pod.namespace, pod.name) is None:
             rejects += self.count(pod, snapshot)
         return Stored(pod, tuple(rejects), tuple(notes))
 

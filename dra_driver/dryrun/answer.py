@@ -15,7 +15,7 @@ from ..allocation import Cluster, Features
 from .daemons import spread_over_nodes
 from .emptiness import missing_devices
 from .evaluate import evaluate, evaluate_each
-from .replicas import MOST_COPIES, Copies, count_copies, count_pod_copies, fitting_nodes
+from .replicas import MOST_COPIES, Copies, count_copies, count_pod_copies
 from .report import PlainTable, Report, plain_console, print_report, to_document, to_html, to_json, to_yaml
 from .sources import Source
 from .stock import Leftover, leftovers
@@ -156,8 +156,8 @@ def _copies(question: Question, wanted: int, source: Source) -> Answer:
             now = count_pod_copies(demand, world, Cluster.of(objects), features, wanted)
             empty = count_pod_copies(demand, world.idle(), Cluster.of(unused), features, wanted)
         else:
-            now = count_copies(demand, objects, verdicts[0].fitting, features, wanted)
-            empty = count_copies(demand, unused, fitting_nodes(demand, unused, features), features, wanted)
+            now = count_copies(demand, objects, features, wanted)
+            empty = count_copies(demand, unused, features, wanted)
     except KeyboardInterrupt:
         return Answer(question, source, verdicts, interrupted="the copies are not counted")
     return Answer(question, source, verdicts, replicas=Replicas(wanted, now, empty))

@@ -5,12 +5,23 @@ Each change is applied alone. Only changes that help are given, the smallest int
 scheduler is found in the same way: each one is mended alone, and the one that changes the answer is named.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
-from ..allocation import ISSUES, Cluster, Features, Growing, NodeOutcome, Outcomes, Quirks, allocate, allocate_all
+from ..allocation import (
+    ISSUES,
+    Cluster,
+    Features,
+    Group,
+    Growing,
+    NodeOutcome,
+    Outcomes,
+    Quirks,
+    allocate,
+    allocate_all,
+)
 from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..computedomains.template import is_domain_selector
 from ..resource import DeviceRequirements, DeviceTaint, DeviceToleration, ResourceClaim, TaintEffect, limits
@@ -32,86 +43,86 @@ class Change:
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    text: str
-    claims: Sequence[ResourceClaim]
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Claims to allocate, and the cluster in which this is tried. All `claims` are without an allocation."""
+
     cluster: Cluster
+    claims: Sequence[ResourceClaim]
     features: Features
 
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """The answer of each node."""
+        return allocate_all(self.cluster, self.claims, self.features)
 
-def helpful_changes(
-    cluster: Cluster, claims: Sequence[ResourceClaim], features: Features, holders: Sequence[ResourceClaim]
-) -> list[Change]:
-    """Changes after which `claims` fit, but they do not fit now.
+    @property
+    def fitting(self) -> Sequence[Group]:
+        """The nodes on which the claims fit. There is none if an error ends the scheduling of the pod."""
+        groups = self.outcomes.groups
+        fatal = any(group.outcome.fatal for group in groups)
+        return [] if fatal else [group for group in groups if group.outcome.kind == "allocated"]
+
+    @property
+    def node(self) -> str | None:
+        """A node where the claims fit; None if there is none."""
+        return next((group.nodes[0] for group in self.outcomes.groups if group.outcome.kind == "allocated"), None)
+
+    def only_on(self, node: str) -> NodeOutcome:
+        """The answer of one node, without that of the others."""
+        return allocate(self.cluster, self.claims, node, self.features)
+
+    def instead(self, index: int, claim: ResourceClaim) -> "Trial":
+        """The trial with another claim in place of the one with this index."""
+        return replace(self, claims=[*self.claims[:index], claim, *self.claims[index + 1 :]])
+
+    def released(self, claims: Collection[ResourceClaim]) -> "Trial":
+        """The trial after claims of the cluster are gone."""
+        return replace(self, cluster=self.cluster.after(released=claims))
+
+
+def helpful_changes(trial: Trial, holders: Sequence[ResourceClaim]) -> list[Change]:
+    """Changes after which the claims fit, but they do not fit now.
 
     `holders` are the claims in the cluster that have devices. Claims that only this dry run has allocated are left out:
     nobody can wait for them.
     """
-    found = []
-    for attempt in _attempts(cluster, claims, features, holders):
-        node = fits(attempt.cluster, attempt.claims, attempt.features)
-        if node is not None:
-            found.append(Change(attempt.text, node))
-    return found
+    tried = (*_gentler(trial), *_fewer(trial), *_tolerant(trial), *_without_holders(trial, holders))
+    return [Change(text, node) for text, changed in tried if (node := changed.node) is not None]
 
 
-def fits(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> str | None:
-    """A node where the claims fit; None if there is none."""
-    outcomes = allocate_all(cluster, claims, features)
-    return next((group.nodes[0] for group in outcomes.groups if group.outcome.kind == "allocated"), None)
-
-
-def _attempts(
-    cluster: Cluster, claims: Sequence[ResourceClaim], features: Features, holders: Sequence[ResourceClaim]
-) -> Iterator[_Attempt]:
-    for text, changed in _gentler(claims):
-        yield _Attempt(text, changed, cluster, features)
-    yield from _fewer(cluster, claims, features)
-    for taint in _taints(cluster):
-        changed = [_with_requirements(claim, lambda _, one, t=taint: _tolerating(one, t)) for claim in claims]  # type: ignore[misc]
-        yield _Attempt(f"tolerate taint {taint_text(taint)}", changed, cluster, features)
-    yield from _without_holders(cluster, claims, features, holders)
-
-
-def _gentler(claims: Sequence[ResourceClaim]) -> Iterator[tuple[str, list[ResourceClaim]]]:
+def _gentler(trial: Trial) -> Iterator[tuple[str, Trial]]:
     """The claims, each time without one constraint or one part of a selector."""
-    for index, claim in enumerate(claims):
-        instead = partial(_instead, claims, index)
+    for index, claim in enumerate(trial.claims):
         for number, constraint in enumerate(claim.spec.constraints):
             if not (constraint.match_attribute or constraint.distinct_attribute):
                 continue
             kept = claim.spec.constraints[:number] + claim.spec.constraints[number + 1 :]
             text = f"remove the constraint {constraint_text(claim, number)} of claim {claim.metadata}"
-            yield text, instead(replace(claim, spec=replace(claim.spec, constraints=kept)))
+            yield text, trial.instead(index, replace(claim, spec=replace(claim.spec, constraints=kept)))
         for name, required in claim.spec.requirements:
             for number, expression in enumerate(required.selectors):
                 for text, kept_parts in _shortened(expression):
                     selectors = list(required.selectors)
                     selectors[number : number + 1] = [" && ".join(kept_parts)] if kept_parts else []
                     words = f"remove the selector {text} from request {name}"
-                    yield words, instead(_changed(claim, name, selectors=tuple(selectors)))
+                    yield words, trial.instead(index, _changed(claim, name, selectors=tuple(selectors)))
 
 
-def _instead(claims: Sequence[ResourceClaim], index: int, changed: ResourceClaim) -> list[ResourceClaim]:
-    return [*claims[:index], changed, *claims[index + 1 :]]
-
-
-def _fewer(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Iterator[_Attempt]:
+def _fewer(trial: Trial) -> Iterator[tuple[str, Trial]]:
     """For each request for several devices, the largest smaller number that fits."""
-    for index, claim in enumerate(claims):
+    for index, claim in enumerate(trial.claims):
         for name, required in claim.spec.requirements:
             enough, too_many = 0, min(required.count, limits.RESULTS_PER_CLAIM + 1)
             while too_many - enough > 1:
                 middle = (enough + too_many) // 2
-                if fits(cluster, _instead(claims, index, _changed(claim, name, count=middle)), features) is None:
+                if trial.instead(index, _changed(claim, name, count=middle)).node is None:
                     too_many = middle
                 else:
                     enough = middle
             if enough:
                 text = f"ask for {enough} instead of {required.count} devices in request {name}"
-                changed = _instead(claims, index, _changed(claim, name, count=enough))
-                yield _Attempt(text, changed, cluster, features)
+                yield text, trial.instead(index, _changed(claim, name, count=enough))
 
 
 def _shortened(expression: str) -> Iterator[tuple[str, list[str]]]:
@@ -126,56 +137,50 @@ def _changed(claim: ResourceClaim, name: str, **changes: object) -> ResourceClai
     def change(slot: str, required: DeviceRequirements) -> DeviceRequirements:
         return replace(required, **changes) if slot == name else required  # type: ignore[arg-type]
 
-    return _with_requirements(claim, change)
-
-
-def _with_requirements(
-    claim: ResourceClaim, change: Callable[[str, DeviceRequirements], DeviceRequirements]
-) -> ResourceClaim:
     return replace(claim, spec=claim.spec.with_requirements(change))
 
 
-def _taints(cluster: Cluster) -> list[DeviceTaint]:
-    """The distinct taints that keep claims from devices. A toleration of a missing fabric would not help."""
+def _tolerant(trial: Trial) -> Iterator[tuple[str, Trial]]:
+    """The claims with a toleration of one of the taints that keep claims from devices.
+
+    A toleration of a missing fabric would not help.
+    """
     blocking = {TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE}
-    every = (taint for one in cluster.slices for device in one.devices for taint in device.taints)
-    return list(
-        {
-            taint_text(taint): taint
-            for taint in every
-            if taint.effect in blocking and not taint.key.startswith(_OF_FABRIC)
-        }.values()
-    )
+    every = (taint for one in trial.cluster.slices for device in one.devices for taint in device.taints)
+    relevant = (one for one in every if one.effect in blocking and not one.key.startswith(_OF_FABRIC))
+    for text, taint in {taint_text(one): one for one in relevant}.items():
+        tolerate = partial(_tolerate, tolerating(taint))
+        claims = [replace(one, spec=one.spec.with_requirements(tolerate)) for one in trial.claims]
+        yield f"tolerate taint {text}", replace(trial, claims=claims)
 
 
-def _tolerating(required: DeviceRequirements, taint: DeviceTaint) -> DeviceRequirements:
-    toleration = DeviceToleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
+def _tolerate(toleration: DeviceToleration, _: str, required: DeviceRequirements) -> DeviceRequirements:
     return replace(required, tolerations=(*required.tolerations, toleration))
 
 
-def _without_holders(
-    cluster: Cluster, claims: Sequence[ResourceClaim], features: Features, holders: Sequence[ResourceClaim]
-) -> Iterator[_Attempt]:
+def tolerating(taint: DeviceTaint) -> DeviceToleration:
+    """A toleration of only this taint."""
+    return DeviceToleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
+
+
+def _without_holders(trial: Trial, holders: Sequence[ResourceClaim]) -> Iterator[tuple[str, Trial]]:
     """The cluster after claims in use are gone: one alone, or else as few as do of those on one node."""
-    if not holders or fits(cluster.after(released=holders), claims, features) is None:
+    if not holders or trial.released(holders).node is None:
         return
     enough = 0
     for holder in holders[:MOST_HOLDERS]:
-        smaller = cluster.after(released=[holder])
-        if fits(smaller, claims, features) is not None:
+        smaller = trial.released([holder])
+        if smaller.node is not None:
             enough += 1
-            yield _Attempt(f"wait for claim {holder.metadata}", claims, smaller, features)
+            yield f"wait for claim {holder.metadata}", smaller
             if enough == ENOUGH:
                 return
     if not enough:
-        gone = _fewest(cluster, holders, claims, features)
-        names = ", ".join(str(one.metadata) for one in gone)
-        yield _Attempt(f"wait for claims {names}", claims, cluster.after(released=gone), features)
+        gone = _fewest(trial, holders)
+        yield f"wait for claims {', '.join(str(one.metadata) for one in gone)}", trial.released(gone)
 
 
-def _fewest(
-    cluster: Cluster, holders: Sequence[ResourceClaim], claims: Sequence[ResourceClaim], features: Features
-) -> list[ResourceClaim]:
+def _fewest(trial: Trial, holders: Sequence[ResourceClaim]) -> list[ResourceClaim]:
     """A smallest set of claims to release: none of them can be left out.
 
     Halves are left out first, so that thousands of claims that do not matter are excluded after a few tries.
@@ -186,7 +191,7 @@ def _fewest(
         start = 0
         while start < len(gone):
             rest = gone[:start] + gone[start + size :]
-            if rest and fits(cluster.after(released=rest), claims, features) is not None:
+            if rest and trial.released(rest).node is not None:
                 gone = rest
             else:
                 start += size
@@ -211,42 +216,42 @@ _DEFECTS: Final = {
 """The description of each defect, by the field of `Quirks`."""
 
 
-def defect(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Change | None:
-    """The defect of the release without which `claims` would fit. They fit nowhere now. None if no defect matters."""
-    node = fits(cluster, claims, replace(features, ideal=True)) if not features.ideal else None
-    if node is None:
-        return None
-    return Change(_blamed(features, lambda mended: fits(cluster, claims, mended) is not None), node)
+def defect(trial: Trial) -> Change | None:
+    """The defect of the release without which the claims would fit. They fit nowhere now. None if no defect matters."""
+    node = _lawful(trial).node if not trial.features.ideal else None
+    return None if node is None else Change(_blamed(trial, lambda mended: mended.node is not None), node)
 
 
-def differing(
-    cluster: Cluster, claims: Sequence[ResourceClaim], given: Outcomes, node: str, features: Features
-) -> Change | None:
-    """The defect that gives `claims`, which fit on `node`, wrong devices or amounts, or that hides a node from them."""
+def differing(trial: Trial, node: str) -> Change | None:
+    """The defect that gives claims, which fit on `node`, wrong devices or amounts, or that hides a node from them."""
+    cluster, claims, features = trial.cluster, trial.claims, trial.features
     distinct = any(constraint.distinct_attribute for claim in claims for constraint in claim.spec.constraints)
     growing = any(Growing.concerns(one.capacity_requests) for claim in claims for _, one in claim.spec.requirements)
     counted = any(one.shared_counters for one in cluster.slices)
     if features.ideal or not (distinct or growing or counted):
         return None
-    lawful = allocate_all(cluster, claims, replace(features, ideal=True))
-    unlawful = _given(given[node])
+    lawful = _lawful(trial).outcomes
+    unlawful = _given(trial.outcomes[node])
     if lawful[node].kind != "allocated" or ((distinct or growing) and _given(lawful[node]) != unlawful):
-        return Change(
-            _blamed(features, lambda mended: _given(allocate(cluster, claims, node, mended)) != unlawful), node
-        )
-    kept = _allocated(lawful) - _allocated(given)
+        return Change(_blamed(trial, lambda mended: _given(mended.only_on(node)) != unlawful), node)
+    kept = _allocated(lawful) - _allocated(trial.outcomes)
     if not kept:
         return None
     first = next(one.name for one in cluster.nodes if one.name in kept)
-    blamed = _blamed(features, lambda mended: allocate(cluster, claims, first, mended).kind == "allocated")
+    blamed = _blamed(trial, lambda mended: mended.only_on(first).kind == "allocated")
     return Change(f"{blamed}; it passes over {first if len(kept) == 1 else f'{first} and {len(kept) - 1} more'}", first)
 
 
-def _blamed(features: Features, decides: Callable[[Features], bool]) -> str:
+def _lawful(trial: Trial) -> Trial:
+    """The trial without any defect of the release."""
+    return replace(trial, features=replace(trial.features, ideal=True))
+
+
+def _blamed(trial: Trial, decides: Callable[[Trial], bool]) -> str:
     """The description of the first defect for which `decides` says that the answer differs without it."""
-    release = f"kube-scheduler {features.release} errs"
+    release = f"kube-scheduler {trial.features.release} errs"
     for field in fields(Quirks):
-        if decides(replace(features, mended=frozenset({field.name}))):
+        if decides(replace(trial, features=replace(trial.features, mended=frozenset({field.name})))):
             reported = f" ({ISSUES[field.name]})" if field.name in ISSUES else ""
             return f"{release}{reported}: {_DEFECTS.get(field.name, field.name)}"
     return f"{release}, by several defects together"

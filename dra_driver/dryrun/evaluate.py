@@ -2,13 +2,13 @@
 """Verdicts on demands, which are placed in a cluster one after the other."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from .. import DRIVER_NAME
-from ..allocation import Cluster, ErrorKind, Features, Group, allocate_all
+from ..allocation import Cluster, ErrorKind, Features
 from ..allocation.nodes import NodeSelectorError, is_at
 from ..computedomains import DAEMON_DEVICE
 from ..computedomains import DRIVER as DOMAIN_DRIVER
@@ -26,7 +26,7 @@ from ..config import (
 )
 from ..resource import AllocatedDevice, Node, ResourceClaim
 from ..resource.codec import Decoded
-from .changes import defect, differing, helpful_changes
+from .changes import Trial, defect, differing, helpful_changes
 from .explain import Explainer, Explanation
 from .verdict import Refused, Verdict, placed_devices
 from .wholepod import WholePods, held_claims, of_others, running
@@ -82,50 +82,51 @@ def _may_differ(verdict: Verdict) -> bool:
     return verdict.node is not None or bool(verdict.demand.daemon_node)
 
 
+def device_trial(
+    demand: Demand, claims: Sequence[ResourceClaim], cluster: Cluster, features: Features
+) -> tuple[Trial, Mapping[str, str]]:
+    """What the nodes answer to the claims of a demand without an allocation, and to its extended resources.
+
+    Also the nodes where the pod cannot go, with the reasons. They are no part of the trial: neither an answer nor a
+    change that would help may come from such a node. Raises InputError.
+    """
+    pending = [claim for claim in claims if claim.allocation is None]
+    pending += extended_claims(demand, cluster.classes, features)
+    away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand, claims))}
+    if away:
+        nodes = tuple(node for node in cluster.nodes if node.name not in away)
+        cluster = Cluster(cluster.slices, cluster.classes, nodes, cluster.claims)
+    return Trial(cluster, pending, features), away
+
+
 def _evaluate(
     demand: Demand, cluster: Cluster, features: Features, holders: Sequence[ResourceClaim]
 ) -> tuple[Verdict, list[ResourceClaim]]:
     claims = held_claims(demand, cluster)
-    pending = [claim for claim in claims if claim.allocation is None]
-    pending += extended_claims(demand, cluster.classes, features)
-    away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand, claims))}
-    if away:  # neither an answer nor a change that would help may come from a node where the pod cannot go
-        nodes = tuple(node for node in cluster.nodes if node.name not in away)
-        cluster = Cluster(cluster.slices, cluster.classes, nodes, cluster.claims)
-    outcomes = allocate_all(cluster, pending, features)
-    groups = outcomes.groups
-    fatal = any(group.outcome.fatal for group in groups)
-    fitting = {name for group in groups if group.outcome.kind == "allocated" for name in group.nodes}
-    if not fitting or fatal:
-        refused = _refusals(cluster, pending, groups, away, features)
-        broken = any(group.outcome.error_kind is ErrorKind.CEL_COMPILE for group in groups)
-        if broken or not pending:
+    trial, away = device_trial(demand, claims, cluster, features)
+    fitting = {name for group in trial.fitting for name in group.nodes}
+    if not fitting:
+        refused = _refusals(trial, away)
+        broken = any(group.outcome.error_kind is ErrorKind.CEL_COMPILE for group in trial.outcomes.groups)
+        if broken or not trial.claims:
             return Verdict(demand, refused=refused), []
-        changes = tuple(helpful_changes(cluster, pending, features, of_others(demand, holders)))
-        fault = defect(cluster, pending, features)
-        return Verdict(demand, refused=refused, changes=changes, defect=fault), []
-    ordered = tuple(node.name for node in cluster.nodes if node.name in fitting)
+        changes = tuple(helpful_changes(trial, of_others(demand, holders)))
+        return Verdict(demand, refused=refused, changes=changes, defect=defect(trial)), []
+    ordered = tuple(node.name for node in trial.cluster.nodes if node.name in fitting)
     allocated = [
         replace(claim, allocation=allocation)
-        for claim, allocation in zip(pending, outcomes[ordered[0]].allocations, strict=True)
+        for claim, allocation in zip(trial.claims, trial.outcomes[ordered[0]].allocations, strict=True)
     ]
     every = [*(claim for claim in claims if claim.allocation), *allocated]
-    placed = tuple(placed_devices(every, cluster))
-    fault = differing(cluster, pending, outcomes, ordered[0], features)
-    return Verdict(demand, ordered, placed, defect=fault), allocated
+    placed = tuple(placed_devices(every, trial.cluster))
+    return Verdict(demand, ordered, placed, defect=differing(trial, ordered[0])), allocated
 
 
-def _refusals(
-    cluster: Cluster,
-    pending: Sequence[ResourceClaim],
-    groups: Sequence[Group],
-    away: dict[str, str],
-    features: Features,
-) -> tuple[Refused, ...]:
-    explainer = Explainer(cluster, features)
+def _refusals(trial: Trial, away: Mapping[str, str]) -> tuple[Refused, ...]:
+    explainer = Explainer(trial.cluster, trial.features)
     refused = [
-        Refused(group.nodes, explainer.explain(pending, group.outcome))
-        for group in groups[:MOST_EXPLAINED]
+        Refused(group.nodes, explainer.explain(trial.claims, group.outcome))
+        for group in trial.outcomes.groups[:MOST_EXPLAINED]
         if group.outcome.kind != "allocated"
     ]
     fatal = [one for one in refused if one.explanation.fatal]

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..allocation import Cluster, Features
-from ..resource import DeviceTaint, DeviceToleration, ResourceClaim
+from ..allocation import Cluster
+from ..resource import DeviceTaint, ResourceClaim
 from ..scheduling import Attempt, Pod, Site
 from ..scheduling.devices import PLUGIN as DEVICES
 from ..scheduling.devices import Devices
 from ..scheduling.node_filters import untolerated
-from .changes import Change, helpful_changes
+from .changes import Change, Trial, helpful_changes, tolerating
 from .explain import taint_text
 from .refusals import amount, is_bytes
 
@@ -21,15 +21,15 @@ _MEBI: Final = 1 << 20
 _CORDONED: Final = "node.kubernetes.io/unschedulable"
 
 
-def helpful_pod_changes(attempt: Attempt, features: Features, holders: Sequence[ResourceClaim]) -> list[Change]:
+def helpful_pod_changes(attempt: Attempt, holders: Sequence[ResourceClaim]) -> list[Change]:
     """Changes after each of which the pod fits, which it does not now. `holders` are as for `helpful_changes`."""
     found = [*_to_the_pod(attempt), *_to_nodes(attempt)]
-    cluster, pending = without_devices(attempt)
-    return [*found, *helpful_changes(cluster, pending, features, holders)] if pending else found
+    trial = without_devices(attempt)
+    return [*found, *helpful_changes(trial, holders)] if trial.claims else found
 
 
-def without_devices(attempt: Attempt) -> tuple[Cluster, Sequence[ResourceClaim]]:
-    """The cluster with only the nodes that lack nothing but devices, and the claims that they lack devices for.
+def without_devices(attempt: Attempt) -> Trial:
+    """The claims on the nodes that lack devices for them and nothing else.
 
     Nodes whose device plugins serve a part of the pod's resources are left out.
     """
@@ -38,7 +38,8 @@ def without_devices(attempt: Attempt) -> tuple[Cluster, Sequence[ResourceClaim]]
     lacking = {site.node.name: devices.decided(site) for site in _refused_by(attempt, DEVICES)}
     first = next((one for one in lacking.values() if one is not None), None)
     nodes = tuple(node for node in cluster.nodes if first is not None and lacking.get(node.name) is first)
-    return Cluster(cluster.slices, cluster.classes, nodes, cluster.claims), () if first is None else first[0]
+    there = Cluster(cluster.slices, cluster.classes, nodes, cluster.claims)
+    return Trial(there, () if first is None else first[0], attempt.features)
 
 
 def _refused_by(attempt: Attempt, plugin: str) -> Iterator[Site]:
@@ -71,8 +72,8 @@ def _to_the_pod(attempt: Attempt) -> Iterator[Change]:
         if taint is not None:
             tainted.setdefault(taint, []).append(site)
     for taint, sites in tainted.items():
-        tolerating = replace(pod, tolerations=(*pod.tolerations, _tolerating(taint)))
-        yield from _first(attempt, tolerating, sites, f"tolerate the node's taint {taint_text(taint)}")
+        tolerant = replace(pod, tolerations=(*pod.tolerations, tolerating(taint)))
+        yield from _first(attempt, tolerant, sites, f"tolerate the node's taint {taint_text(taint)}")
     unselected = list(_refused_by(attempt, "NodeAffinity"))
     for key, value in pod.node_selector.items():
         rest = {name: one for name, one in pod.node_selector.items() if name != key}
@@ -86,10 +87,6 @@ def _to_nodes(attempt: Attempt) -> Iterator[Change]:
         if attempt.refuses(replace(site, node=replace(node, unschedulable=False, taints=taints))) is None:
             yield Change(f"uncordon {node.name}", node.name)
             return
-
-
-def _tolerating(taint: DeviceTaint) -> DeviceToleration:
-    return DeviceToleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
 
 
 def _first(attempt: Attempt, pod: Pod, sites: Sequence[Site], text: str) -> Iterator[Change]:

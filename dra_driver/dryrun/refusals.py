@@ -4,10 +4,9 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from ..allocation import Check, Features
+from ..allocation import Check
 from ..resource import ResourceClaim
 from ..scheduling import Attempt, Refusal, Shortage, Site
 from ..scheduling.devices import PLUGIN as DEVICES
@@ -35,16 +34,7 @@ _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
 """The texts for one node and for several, by the scheduler's name of the filter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Nodes that refuse a pod for the same reasons, and the texts for one of them and for several."""
-
-    refused: Refused
-    one: str
-    many: str
-
-
-def groups(attempt: Attempt, features: Features) -> list[Group]:
+def groups(attempt: Attempt) -> list[Refused]:
     """The nodes that refuse the pod. Nodes that lack only devices are first, the closest of them at the top."""
     by_devices: list[str] = []
     others: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -59,18 +49,18 @@ def groups(attempt: Attempt, features: Features) -> list[Group]:
             lacking[tuple(one.resource for one in shortages)].append((name, shortages))
         else:
             others[_phrases(attempt, site, refusal)].append(name)
-    found = list(_without_devices(attempt, features, by_devices))
-    found.sort(key=lambda one: one.refused.explanation.distance)
+    found = sorted(_without_devices(attempt, by_devices), key=lambda one: one.explanation.distance)
     found += [_short_of_resources(members) for members in lacking.values()]
-    found += [_group(names, *phrases) for phrases, names in others.items()]
+    found += [_refused(names, *phrases) for phrases, names in others.items()]
     return found
 
 
-def summary(nodes: int, found: Sequence[Group]) -> str:
+def summary(found: Sequence[Refused]) -> str:
     """`3 nodes: 1 lacks cpu (needs 8, has 3.5 free), 2 have no free 3g.40gb`."""
     counts: dict[tuple[str, str], int] = defaultdict(int)
-    for group in sorted(found, key=lambda one: bool(one.refused.explanation.requests)):
-        counts[group.one, group.many] += len(group.refused.nodes)
+    for refused in sorted(found, key=lambda one: bool(one.explanation.requests)):
+        counts[refused.one, refused.many] += len(refused.nodes)
+    nodes = sum(counts.values())
     parts = [f"{count} {one if count == 1 else many}" for (one, many), count in counts.items()]
     return f"{nodes} node{'' if nodes == 1 else 's'}: {', '.join(parts)}"
 
@@ -94,8 +84,8 @@ def amount(resource: str, number: int) -> str:
     return str(number)
 
 
-def _group(nodes: Sequence[str], one: str, many: str) -> Group:
-    return Group(Refused(tuple(nodes), Explanation(one if len(nodes) == 1 else many, False)), one, many)
+def _refused(nodes: Sequence[str], one: str, many: str) -> Refused:
+    return Refused(tuple(nodes), Explanation(one if len(nodes) == 1 else many, False), one, many)
 
 
 def _phrases(attempt: Attempt, site: Site, refusal: Refusal) -> tuple[str, str]:
@@ -110,13 +100,13 @@ def _phrases(attempt: Attempt, site: Site, refusal: Refusal) -> tuple[str, str]:
     return said, said
 
 
-def _short_of_resources(members: Sequence[tuple[str, Sequence[Shortage]]]) -> Group:
+def _short_of_resources(members: Sequence[tuple[str, Sequence[Shortage]]]) -> Refused:
     """Nodes that lack the same resources. The text for several has the amount of the best node."""
     names = [name for name, _ in members]
     columns = list(zip(*(shortages for _, shortages in members), strict=True))
     one = " and ".join(_lack(column, "needs", "has") for column in columns)
     many = " and ".join(_lack(column, "need", "have") for column in columns)
-    return _group(names, f"lacks {one}", f"lack {many}")
+    return _refused(names, f"lacks {one}", f"lack {many}")
 
 
 def _lack(column: Sequence[Shortage], needs: str, has: str) -> str:
@@ -130,17 +120,17 @@ def _lack(column: Sequence[Shortage], needs: str, has: str) -> str:
     return f"{best.resource} ({needs} {wanted}, {has} {most}{free} free)"
 
 
-def _without_devices(attempt: Attempt, features: Features, names: Sequence[str]) -> Iterator[Group]:
+def _without_devices(attempt: Attempt, names: Sequence[str]) -> Iterator[Refused]:
     devices = attempt.devices
     assert isinstance(devices, Devices)
-    explainer = Explainer(attempt.snapshot.cluster, features)
+    explainer = Explainer(attempt.snapshot.cluster, attempt.features)
     left = dict.fromkeys(names)
     explained = 0
     for name in names:
         if name not in left:
             continue
         if explained == MOST_EXPLAINED:
-            yield _group(tuple(left), *["cannot give the devices"] * 2)
+            yield _refused(tuple(left), *["cannot give the devices"] * 2)
             return
         explained += 1
         site = attempt.snapshot.sites[name]
@@ -149,7 +139,7 @@ def _without_devices(attempt: Attempt, features: Features, names: Sequence[str])
         if decided is None or outcome is None or outcome.kind == "allocated":
             del left[name]
             refusal = attempt.refusals[name]
-            yield _group([name], *[refusal.message if refusal is not None else ""] * 2)
+            yield _refused([name], *[refusal.message if refusal is not None else ""] * 2)
             continue
         claims, outcomes = decided
         group = next(one for one in outcomes.groups if name in one.nodes)
@@ -157,7 +147,7 @@ def _without_devices(attempt: Attempt, features: Features, names: Sequence[str])
         for one in alike:
             del left[one]
         explanation = explainer.explain(claims, outcome)
-        yield Group(Refused(tuple(alike), explanation), *_device_words(explanation, claims, attempt))
+        yield Refused(tuple(alike), explanation, *_device_words(explanation, claims, attempt))
 
 
 def _device_words(explanation: Explanation, claims: Sequence[ResourceClaim], attempt: Attempt) -> tuple[str, str]:

@@ -10,17 +10,19 @@ quota refuses it.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Final
 
-from ..allocation import Cluster, Features, allocate, allocate_all
+from ..allocation import Cluster, Features
 from ..command import InputError
 from ..resource import ResourceClaim
 from ..resource.codec import Decoded
 from ..scheduling import Attempt, Pod, Snapshot
 from .admission import Admission
-from .evaluate import evaluate
+from .changes import Trial
+from .evaluate import device_trial
 from .wholepod import given_claims, held_claims
-from .workload import Demand, extended_claims
+from .workload import Demand
 from .world import World
 
 MOST_COPIES: Final = 10_000
@@ -50,48 +52,20 @@ def only(demands: Sequence[Demand]) -> Demand:
     return first
 
 
-def fitting_nodes(demand: Demand, objects: Sequence[Decoded], features: Features) -> Sequence[str]:
-    """The nodes on which the demand fits, in their order."""
-    cluster = Cluster.of(objects)
-    outcomes = allocate_all(cluster, pending_claims(demand, cluster, features), features)
-    if all(group.outcome.kind != "allocated" for group in outcomes.groups):
-        return ()  # there is no need to know why
-    return evaluate([demand], objects, features)[0].fitting
+def count_copies(demand: Demand, objects: Sequence[Decoded], features: Features, most: int = MOST_COPIES) -> Copies:
+    """Up to `most` copies of the claims of `demand`. Raises InputError."""
+    trial, _ = device_trial(demand, demand.claims, Cluster.of(objects), features)
+    return _counted(_places_of_claims(trial), most)
 
 
-def count_copies(
-    demand: Demand, objects: Sequence[Decoded], fitting: Sequence[str], features: Features, most: int = MOST_COPIES
-) -> Copies:
-    """Up to `most` copies of `demand`, which by itself fits on the nodes `fitting`."""
-    cluster = Cluster.of(objects)
-    claims = pending_claims(demand, cluster, features)
-    if not fitting:
-        return Copies()
-    if not separate(cluster):
-        return _fill_together(cluster, claims, fitting, features, most)
-    alike = {name: group.nodes[0] for group in allocate_all(cluster, claims, features).groups for name in group.nodes}
-    pieces = parts(cluster, {alike[name] for name in fitting})
-    room: dict[str, _Room] = {}
+def _counted(places: Iterator[str], most: int) -> Copies:
+    """Up to `most` copies, of which `places` gives the nodes."""
     by_node: dict[str, int] = {}
-    left = most
-    for name in fitting:
-        model = alike[name]
-        if model not in room:
-            room[model] = _fill(pieces[model], claims, model, features, most)
-        found = room[model]
-        if left == 0:
+    for count, node in enumerate(places):
+        if count == most:
             return Copies(by_node, more=True)
-        by_node[name] = min(left, found.count)
-        left -= by_node[name]
-        if found.count > by_node[name] or found.more:
-            return Copies(by_node, more=True)
+        by_node[node] = by_node.get(node, 0) + 1
     return Copies(by_node)
-
-
-def pending_claims(demand: Demand, cluster: Cluster, features: Features) -> list[ResourceClaim]:
-    """The claims that the scheduler has to allocate for the demand. Raises InputError."""
-    claims = [claim for claim in demand.claims if claim.allocation is None]
-    return claims + extended_claims(demand, cluster.classes, features)
 
 
 def _wants(demand: Demand) -> object:
@@ -102,42 +76,35 @@ def _wants(demand: Demand) -> object:
     return [one.spec for one in demand.claims], requests, rest
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """The copies that a node takes, and the cluster with them."""
+def _places_of_claims(trial: Trial) -> Iterator[str]:
+    """The node of each copy of the claims, one node after the other. If nothing is used up, this never ends."""
+    cluster = trial.cluster
+    alike = {name: group.nodes[0] for group in trial.fitting for name in group.nodes}
+    pieces = parts(cluster, set(alike.values())) if separate(cluster) else {}
+    room: dict[str, int] = {}
+    for node in cluster.nodes:
+        model = alike.get(node.name)
+        if model in room:
+            yield from repeat(node.name, room[model])
+        elif model is not None and pieces:
+            room[model] = 0
+            for _ in _filling(replace(trial, cluster=pieces[model]), model):
+                room[model] += 1
+                yield node.name
+        elif model is not None:
+            for after in _filling(replace(trial, cluster=cluster), node.name):
+                cluster = after
+                yield node.name
 
-    count: int
-    more: bool
-    cluster: Cluster
 
-
-def _fill(cluster: Cluster, claims: Sequence[ResourceClaim], node: str, features: Features, most: int) -> _Room:
-    """Copies on one node until no more fit, or until there are `most`. Without devices, there is no limit."""
-    for count in range(most):
-        outcome = allocate(cluster, claims, node, features)
-        if outcome.kind != "allocated":
-            return _Room(count, False, cluster)
+def _filling(trial: Trial, node: str) -> Iterator[Cluster]:
+    """The cluster with one copy on the node, with two copies, and so on."""
+    while (outcome := trial.only_on(node)).kind == "allocated":
         if all(one.admin_access for given in outcome.allocations for one in given.results):
-            return _Room(most, True, cluster)
-        taken = [replace(claim, allocation=given) for claim, given in zip(claims, outcome.allocations, strict=True)]
-        cluster = cluster.after(taken)
-    return _Room(most, allocate(cluster, claims, node, features).kind == "allocated", cluster)
-
-
-def _fill_together(
-    cluster: Cluster, claims: Sequence[ResourceClaim], nodes: Iterable[str], features: Features, most: int
-) -> Copies:
-    """Copies on nodes that share pools, one node after the other."""
-    by_node: dict[str, int] = {}
-    more = False
-    for name in nodes:
-        room = _fill(cluster, claims, name, features, most - sum(by_node.values()))
-        cluster, more = room.cluster, room.more
-        if room.count:
-            by_node[name] = room.count
-        if more:
-            break
-    return Copies(by_node, more)
+            yield from repeat(trial.cluster)  # such access uses up nothing
+        pairs = zip(trial.claims, outcome.allocations, strict=True)
+        trial = replace(trial, cluster=trial.cluster.after([replace(claim, allocation=one) for claim, one in pairs]))
+        yield trial.cluster
 
 
 def separate(cluster: Cluster) -> bool:
@@ -174,18 +141,18 @@ def count_pod_copies(demand: Demand, world: World, cluster: Cluster, features: F
     new = [claim for claim in claims if claim.allocation is None]
     if stored.rejects or admission.claims(new, snapshot):
         return Copies()
-    own = admission.known(stored.pod)
+    own = admission.known(stored.pod.namespace, stored.pod.name)
     if own is not None:
         snapshot = snapshot.without(own, claims)
     each: tuple[Pod | ResourceClaim, ...] = (stored.pod, *new)
-    by_node: dict[str, int] = {}
-    for count, node in enumerate(_places(stored.pod, claims, snapshot, features)):
-        if count == most:
-            return Copies(by_node, more=True)
-        by_node[node] = by_node.get(node, 0) + 1
-        if any(admission.count(one, snapshot) for one in each):  # the next copy
-            break
-    return Copies(by_node)
+
+    def admitted() -> Iterator[str]:
+        for node in _places(stored.pod, claims, snapshot, features):
+            yield node
+            if any(admission.count(one, snapshot) for one in each):  # the next copy
+                return
+
+    return _counted(admitted(), most)
 
 
 def _places(pod: Pod, claims: Sequence[ResourceClaim], snapshot: Snapshot, features: Features) -> Iterator[str]:

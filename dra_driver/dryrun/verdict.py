@@ -26,10 +26,15 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nodes that cannot have the demand, for the same reasons. `explanation` has the numbers of the first node."""
+    """Nodes that cannot have the demand, for the same reasons. `explanation` has the numbers of the first node.
+
+    For a whole pod, `one` and `many` are the texts for one of the nodes and for several.
+    """
 
     nodes: tuple[str, ...]
     explanation: Explanation
+    one: str = ""
+    many: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from ..resource import ResourceClaim
 from ..scheduling import Attempt
 from ..scheduling.devices import Devices
 from .admission import Admission
-from .changes import Change, defect, differing
+from .changes import Change, Trial, defect, differing
 from .explain import Explanation
 from .podchanges import helpful_pod_changes, without_devices
 from .refusals import groups, summary
@@ -43,7 +43,7 @@ class WholePods:
 
     def evaluate(self, demand: Demand) -> tuple[Verdict, list[ResourceClaim]]:
         """The verdict on a pod, and the claims that would hold its devices. Raises InputError."""
-        there = self._admission.named(demand.pod.namespace or "default", demand.pod.name)
+        there = self._admission.known(demand.pod.namespace or "default", demand.pod.name)
         if there is not None and (there.node_name or there.ended):
             state = "ended" if there.ended else "running"
             return running(demand, self._snapshot.cluster, there.node_name or "no node", state), []
@@ -52,7 +52,7 @@ class WholePods:
         if rejects:
             return Verdict(demand, rejects=rejects, notes=stored.notes), []
         claims = held_claims(demand, self._snapshot.cluster)
-        own = self._admission.known(stored.pod)
+        own = self._admission.known(stored.pod.namespace, stored.pod.name)
         snapshot = self._snapshot if own is None else self._snapshot.without(own, claims)
         attempt = Attempt(stored.pod, snapshot, self._features, claims)
         verdict = replace(self._decide(demand, attempt, claims), notes=stored.notes)
@@ -86,7 +86,7 @@ class WholePods:
         placed = tuple(placed_devices(every, attempt.snapshot.cluster))
         decided = devices.decided(attempt.snapshot.sites[node])
         if fault is None and decided is not None and len(fitting) == len(nodes):
-            fault = differing(attempt.snapshot.cluster, decided[0], decided[1], node, self._features)
+            fault = differing(Trial(attempt.snapshot.cluster, decided[0], self._features), node)
         return Verdict(demand, fitting, placed, defect=fault)
 
     def _cannot_bind(self, failing: Mapping[str, str]) -> Change | None:
@@ -99,28 +99,21 @@ class WholePods:
         return Change(f"{text} keeps it from binding the pod to {first}{others}", first)
 
     def _nowhere(self, demand: Demand, attempt: Attempt) -> Verdict:
-        found = groups(attempt, self._features)
-        if demand.daemon_node:
-            found = [
-                replace(one, refused=replace(one.refused, nodes=(demand.daemon_node,)))
-                for one in found
-                if demand.daemon_node in one.refused.nodes
-            ]
-        refused = tuple(one.refused for one in found)
-        said = summary(sum(len(one.nodes) for one in refused), found)
+        refused = tuple(groups(attempt))
+        if node := demand.daemon_node:
+            refused = tuple(replace(one, nodes=(node,)) for one in refused if node in one.nodes)
         fatal = tuple(one for one in refused if one.explanation.fatal)
         if fatal:
             return Verdict(demand, refused=fatal[:1], event=attempt.event)
-        changes = tuple(helpful_pod_changes(attempt, self._features, of_others(demand, self._holders)))
-        cluster, pending = without_devices(attempt)
-        only_devices = pending and len(cluster.nodes) == len(attempt.snapshot.nodes)
-        fault = defect(cluster, pending, self._features) if only_devices else None
+        changes = tuple(helpful_pod_changes(attempt, of_others(demand, self._holders)))
+        trial = without_devices(attempt)
+        only_devices = trial.claims and len(trial.cluster.nodes) == len(attempt.snapshot.nodes)
         return Verdict(
             demand,
             refused=refused,
             changes=changes,
-            defect=fault,
-            summary=said,
+            defect=defect(trial) if only_devices else None,
+            summary=summary(refused),
             event=attempt.event,
             removal=_removal(attempt),
         )

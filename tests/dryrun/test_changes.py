@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dra_driver.allocation import Cluster, allocate_all
-from dra_driver.dryrun.changes import defect, helpful_changes
+from dra_driver.dryrun.changes import Trial, defect, helpful_changes
 from dra_driver.resource import ResourceClaim
 from tests import golden
 from tests.golden.allocation.scenario import Scenario, load
@@ -50,7 +50,7 @@ def test_what_is_suggested_helps(path: Path) -> None:
     cluster, claims = scenario.cluster, scenario.cluster.pending
     assert claims
     assert not fits(cluster, claims, scenario)
-    for change in helpful_changes(cluster, claims, scenario.features, cluster.allocated):
+    for change in helpful_changes(Trial(cluster, claims, scenario.features), cluster.allocated):
         assert change.node in cluster.node_by_name
         if change.text.startswith("wait for claim"):
             names = set(re.sub(r"^wait for claims? ", "", change.text).split(", "))
@@ -66,5 +66,5 @@ def test_the_scheduler_is_blamed_where_its_own_defect_decides() -> None:
     """Scenarios that Kubernetes' generator marked: freeing the counters of refused candidates changes an answer."""
     leaking = [load(path) for path in HOPELESS if "counter-leak" in (answers(path).get("quirks") or ())]
     assert leaking
-    blamed = [defect(one.cluster, one.cluster.pending, one.features) for one in leaking]
+    blamed = [defect(Trial(one.cluster, one.cluster.pending, one.features)) for one in leaking]
     assert any(fault is not None and "140436" in fault.text for fault in blamed)

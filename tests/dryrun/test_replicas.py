@@ -15,7 +15,7 @@ from dra_driver.allocation import Cluster, Features, allocate_all
 from dra_driver.command import InputError
 from dra_driver.dryrun.documents import parse
 from dra_driver.dryrun.inventory import with_defaults
-from dra_driver.dryrun.replicas import Copies, count_copies, fitting_nodes, only
+from dra_driver.dryrun.replicas import Copies, count_copies, only
 from dra_driver.dryrun.workload import Demand, sort_documents
 from dra_driver.resource import ResourceClaim, ResourceSlice
 from dra_driver.resource.codec import Decoded
@@ -30,8 +30,7 @@ FEATURES = Features()
 
 def counted(wanted: ResourceClaim, objects: Sequence[Decoded], most: int = 100) -> Copies:
     demand = Demand("the claim", (wanted,))
-    complete = with_defaults(objects)
-    return count_copies(demand, complete, fitting_nodes(demand, complete, FEATURES), FEATURES, most)
+    return count_copies(demand, with_defaults(objects), FEATURES, most)
 
 
 def placed_one_by_one(wanted: ResourceClaim, objects: Sequence[Decoded]) -> Counter[str]:
