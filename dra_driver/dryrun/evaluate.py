@@ -95,7 +95,7 @@ def device_trial(
     away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand, claims))}
     if away:
         nodes = tuple(node for node in cluster.nodes if node.name not in away)
-        cluster = Cluster(cluster.slices, cluster.classes, nodes, cluster.claims)
+        cluster = replace(cluster, nodes=nodes)
     return Trial(cluster, pending, features), away
 
 

@@ -5,11 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..allocation import Cluster
 from ..resource import DeviceTaint, ResourceClaim
 from ..scheduling import Attempt, Pod, Site
 from ..scheduling.devices import PLUGIN as DEVICES
-from ..scheduling.devices import Devices
 from ..scheduling.node_filters import untolerated
 from .changes import Change, Trial, helpful_changes, tolerating
 from .explain import taint_text
@@ -33,13 +31,11 @@ def without_devices(attempt: Attempt) -> Trial:
 
     Nodes whose device plugins serve a part of the pod's resources are left out.
     """
-    cluster, devices = attempt.snapshot.cluster, attempt.devices
-    assert isinstance(devices, Devices)
-    lacking = {site.node.name: devices.decided(site) for site in _refused_by(attempt, DEVICES)}
+    cluster = attempt.snapshot.cluster
+    lacking = {site.node.name: attempt.devices.decided(site) for site in _refused_by(attempt, DEVICES)}
     first = next((one for one in lacking.values() if one is not None), None)
     nodes = tuple(node for node in cluster.nodes if first is not None and lacking.get(node.name) is first)
-    there = Cluster(cluster.slices, cluster.classes, nodes, cluster.claims)
-    return Trial(there, () if first is None else first[0], attempt.features)
+    return Trial(replace(cluster, nodes=nodes), () if first is None else first[0], attempt.features)
 
 
 def _refused_by(attempt: Attempt, plugin: str) -> Iterator[Site]:

@@ -10,7 +10,6 @@ from ..allocation import Check
 from ..resource import ResourceClaim
 from ..scheduling import Attempt, Refusal, Shortage, Site
 from ..scheduling.devices import PLUGIN as DEVICES
-from ..scheduling.devices import Devices
 from ..scheduling.node_filters import untolerated
 from .explain import Explainer, Explanation, RequestReport, taint_text
 from .verdict import Refused
@@ -122,7 +121,6 @@ def _lack(column: Sequence[Shortage], needs: str, has: str) -> str:
 
 def _without_devices(attempt: Attempt, names: Sequence[str]) -> Iterator[Refused]:
     devices = attempt.devices
-    assert isinstance(devices, Devices)
     explainer = Explainer(attempt.snapshot.cluster, attempt.features)
     left = dict.fromkeys(names)
     explained = 0

@@ -10,7 +10,6 @@ from dataclasses import replace
 from ..allocation import Cluster, Features
 from ..resource import ResourceClaim
 from ..scheduling import Attempt
-from ..scheduling.devices import Devices
 from .admission import Admission
 from .changes import Change, Trial, defect, differing
 from .explain import Explanation
@@ -70,8 +69,6 @@ class WholePods:
             refused = (Refused(nodes, Explanation(said, True)),) if nodes else ()
             return Verdict(demand, refused=refused, summary=said, event="" if attempt.gates else attempt.event)
         fitting = tuple(name for name, refusal in attempt.refusals.items() if refusal is None)
-        devices = attempt.devices
-        assert isinstance(devices, Devices)
         if not fitting or attempt.errors:
             return self._nowhere(demand, attempt)
         failing = {name: problem for name in fitting if (problem := attempt.binding_error(name))}
@@ -84,7 +81,7 @@ class WholePods:
         node = fitting[0]
         every = [*(claim for claim in claims if claim.allocation is not None), *given_claims(attempt, node)]
         placed = tuple(placed_devices(every, attempt.snapshot.cluster))
-        decided = devices.decided(attempt.snapshot.sites[node])
+        decided = attempt.devices.decided(attempt.snapshot.sites[node])
         if fault is None and decided is not None and len(fitting) == len(nodes):
             fault = differing(Trial(attempt.snapshot.cluster, decided[0], self._features), node)
         return Verdict(demand, fitting, placed, defect=fault)

@@ -45,7 +45,7 @@ class World:
         """All of it, with the devices of `cluster` and those of its nodes that there are."""
         known = {node.name: node for node in self.around.nodes}
         nodes = tuple(known[node.name] for node in cluster.nodes if node.name in known)
-        there = Cluster(cluster.slices, cluster.classes, tuple(one.node for one in nodes), cluster.claims)
+        there = replace(cluster, nodes=tuple(one.node for one in nodes))
         return replace(self.around, cluster=there, nodes=nodes, extended_resources=features.extended_resources)
 
     def with_nodes(self, nodes: Iterable[Node]) -> "World":

@@ -5,7 +5,7 @@ Which devices a node would give is `dra_driver.allocation`'s to say. Follows
 `pkg/scheduler/framework/plugins/dynamicresources` of Kubernetes 1.36, a defect of 1.36.2 (`binding_error`) included.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ from ..allocation.outcome import ALLOCATED, ERROR
 from ..resource import AllocationResult, DeviceClass, DeviceRequest, ObjectMeta, ResourceClaim
 from ..resource.claim import EXTENDED_CLAIM_ANNOTATION
 from .objects import ClaimReference, ExtendedRequest, Pod, claim_for
-from .outcome import Code, Filter, Refusal
+from .outcome import Code, Prepared, Refusal
 from .snapshot import Site, Snapshot
 
 PLUGIN: Final = "DynamicResources"
@@ -47,14 +47,19 @@ class Devices:
     """The pod's devices, decided once for nodes that are alike."""
 
     def __init__(
-        self, pod: Pod, claims: list[ResourceClaim], snapshot: Snapshot, features: Features, stale: ResourceClaim | None
+        self, pod: Pod, snapshot: Snapshot, features: Features, given: Sequence[ResourceClaim] | None = None
     ) -> None:
-        """`stale` is a claim for the pod's extended resources that an earlier attempt left."""
+        """`given` are the pod's claims, None when they are those of the snapshot."""
+        found = _claims_of(pod, snapshot) if given is None else given
+        self.waits = found if isinstance(found, Refusal) else None
+        """Why the pod has to wait for its claims."""
+        self._claims = claims = [] if isinstance(found, Refusal) else list(found)
+        self.refusal = self.waits or _unusable_claims(claims, snapshot)
+        """Why the pod is refused before any node is looked at."""
         self._pod = pod
-        self._claims = claims
         self._snapshot = snapshot
         self._features = features
-        self._stale = stale
+        self._stale = _stale_claim(pod, snapshot)
         self._served = snapshot.served
         self._has_special = any(one.resource in self._served for one in pod.extended)
         self._pending = [claim for claim in claims if claim.allocation is None]
@@ -67,9 +72,9 @@ class Devices:
         return bool(self._claims) or self._has_special
 
     @property
-    def filter(self) -> Filter | None:
-        """The filter, or None if the pod needs no devices."""
-        return self._refuses if self._needed else None
+    def prepared(self) -> Prepared:
+        """The filter, a refusal of the pod, or None if the pod needs no devices."""
+        return self.refusal or (self._refuses if self._needed else None)
 
     def _refuses(self, site: Site) -> Refusal | None:
         if self._stale is not None:
@@ -84,10 +89,6 @@ class Devices:
             if outcomes.kind(name) != ALLOCATED:
                 return _CANNOT_ALLOCATE
         return _ELSEWHERE if self._held and any(self._elsewhere(site)) else None
-
-    def unusable(self, site: Site, refusal: Refusal) -> list[ResourceClaim]:
-        """The allocated claims for which the node was refused."""
-        return list(self._elsewhere(site)) if refusal is _ELSEWHERE else []
 
     def _elsewhere(self, site: Site) -> Iterator[ResourceClaim]:
         for claim in self._held:
@@ -119,11 +120,12 @@ class Devices:
             "ExtendedResourceClaimStatus"
         )
 
-    def after(self, elsewhere: list[ResourceClaim]) -> str:
-        """What PostFilter does and says, when `elsewhere` could not be used on some nodes."""
-        if not self._needed:
+    def after(self, refusals: Mapping[str, Refusal | None]) -> str:
+        """What PostFilter does and says, after the nodes have refused the pod."""
+        if self.refusal is not None or not self._needed:
             return "no new claims to deallocate"
-        for claim in elsewhere:
+        unusable = [self._snapshot.sites[name] for name, refusal in refusals.items() if refusal is _ELSEWHERE]
+        for claim in (claim for site in unusable for claim in self._elsewhere(site)):
             users = claim.reserved_for
             if not users or (len(users) == 1 and users[0].uid == self._pod.uid):
                 return "deallocation of ResourceClaim completed"
@@ -154,15 +156,9 @@ class Devices:
         return self._outcomes[special]
 
 
-def prepare_devices(
-    pod: Pod, snapshot: Snapshot, features: Features, claims: Sequence[ResourceClaim] | None
-) -> Devices | Refusal:
-    """The filter, or a refusal of the pod. `claims` are the pod's, None when they are those of the snapshot."""
-    found = claims_of(pod, snapshot) if claims is None else list(claims)
-    if isinstance(found, Refusal):
-        return found
+def _unusable_claims(claims: Iterable[ResourceClaim], snapshot: Snapshot) -> Refusal | None:
     classes = snapshot.cluster.class_by_name
-    for claim in found:
+    for claim in claims:
         try:
             if claim.allocation is not None and claim.allocation.node_selector is not None:
                 for node in snapshot.nodes[:1]:
@@ -172,10 +168,10 @@ def prepare_devices(
         problem = "" if claim.allocation is not None else _missing_class(claim, classes)
         if problem:
             return Refusal(PLUGIN, (problem,))
-    return Devices(pod, found, snapshot, features, _stale_claim(pod, snapshot))
+    return None
 
 
-def claims_of(pod: Pod, snapshot: Snapshot) -> list[ResourceClaim] | Refusal:
+def _claims_of(pod: Pod, snapshot: Snapshot) -> list[ResourceClaim] | Refusal:
     """The pod's claims in order, or why the pod has to wait for them."""
     by_name = {(claim.metadata.namespace or "default", claim.metadata.name): claim for claim in snapshot.cluster.claims}
     found = []

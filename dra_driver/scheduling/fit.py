@@ -12,8 +12,7 @@ from typing import Final
 
 from ..allocation import Features
 from ..resource import ResourceClaim
-from .devices import PLUGIN as DEVICES
-from .devices import Devices, Given, claims_of, prepare_devices
+from .devices import Devices, Given
 from .node_filters import Resources, affinity, declared_features, named, only_nodes, ports, tainted, unschedulable
 from .objects import Pod
 from .outcome import (
@@ -70,9 +69,8 @@ class Attempt:
         if self.pod.gates:
             waiting = f"waiting for scheduling gates: [{' '.join(self.pod.gates)}]"
             found.append(Refusal("SchedulingGates", (waiting,)))
-        claims = claims_of(self.pod, self.snapshot) if self.claims is None else self.claims
-        if isinstance(claims, Refusal):
-            found.append(claims)
+        if self.devices.waits is not None:
+            found.append(self.devices.waits)
         return tuple(found)
 
     @cached_property
@@ -83,7 +81,7 @@ class Attempt:
             *(unschedulable, named, tainted, affinity, ports),
             lambda *_: self.resources.refuses,
             *(restrictions, attach_limits, binding, zones, spread, between_pods),
-            lambda *_: self.devices if isinstance(self.devices, Refusal) else self.devices.filter,
+            lambda *_: self.devices.prepared,
             declared_features,
         ):
             prepared: Prepared = prepare(self.pod, self.snapshot)
@@ -99,9 +97,9 @@ class Attempt:
         return Resources(self.pod, self.snapshot.served)
 
     @cached_property
-    def devices(self) -> Devices | Refusal:
-        """The filter that decides devices, or why the pod is refused because of its claims."""
-        return prepare_devices(self.pod, self.snapshot, self.features, self.claims)
+    def devices(self) -> Devices:
+        """The filter that decides devices."""
+        return Devices(self.pod, self.snapshot, self.features, self.claims)
 
     @property
     def refusal(self) -> Refusal | None:
@@ -154,12 +152,10 @@ class Attempt:
 
     def gives(self, node: str) -> tuple[Given, ...]:
         """The devices that the pod's claims would get on a node that it fits on."""
-        assert isinstance(self.devices, Devices)
         return self.devices.gives(self.snapshot.sites[node])
 
     def binding_error(self, node: str) -> str:
         """Why binding fails on a node that the pod fits on. Empty if binding succeeds."""
-        assert isinstance(self.devices, Devices)
         return self.devices.binding_error(self.snapshot.sites[node])
 
     @property
@@ -178,19 +174,10 @@ class Attempt:
         """What PostFilter does; None when a node can take the pod, there is an error, or there are no nodes."""
         if self.fits or self.errors or not self.snapshot.nodes:
             return None
-        if self.refusal is not None and self.refusal is not self.devices:
+        if self.refusal is not None and self.refusal is not self.devices.refusal:
             return AfterFilters(_NEVER_PREPARED, None)
-        return AfterFilters(self._after_devices(), preempt(self.pod, self.snapshot, self.refusals, self.refuses))
-
-    def _after_devices(self) -> str:
-        devices = self.devices
-        if isinstance(devices, Refusal):
-            return "no new claims to deallocate"
-        elsewhere: list[ResourceClaim] = []
-        for name, refusal in self.refusals.items():
-            if refusal is not None and refusal.plugin == DEVICES:
-                elsewhere.extend(devices.unusable(self.snapshot.sites[name], refusal))
-        return devices.after(elsewhere)
+        preemption = preempt(self.pod, self.snapshot, self.refusals, self.refuses)
+        return AfterFilters(self.devices.after(self.refusals), preemption)
 
     @property
     def event(self) -> str:
