@@ -115,12 +115,19 @@ def shown(value: AttributeValue) -> str:
 
 
 _TEXTS: Final = re.compile(r"""\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
-_ASSIGNED: Final = re.compile(r"(?<![=!<>])=(?!=)")
-_WORDS: Final = {"and": "&&", "or": "||", "not": "!"}
-_SINGLE: Final = re.compile(r"(?<!&)&(?!&)|(?<!\|)\|(?!\|)")
-_COMPARED_QUANTITY: Final = re.compile(
-    r"device\.capacity\[[^]]*\]\.\w+\s*(?:>=|<=|>|<|(?:==|!=)\s*[\"'0-9])|quantity\([^)]*\)\s*(?:>=|<=|>|<)"
-)
+_NO_OPERATOR: Final = "write {}; {} is no operator of CEL"
+_USUAL: Final = {
+    r"(?<![=!<>])=(?!=)": _NO_OPERATOR.format("== to compare", "="),
+    r"\band\b": _NO_OPERATOR.format("&&", "and"),
+    r"\bor\b": _NO_OPERATOR.format("||", "or"),
+    r"\bnot\b": _NO_OPERATOR.format("!", "not"),
+    r"(?<!&)&(?!&)": _NO_OPERATOR.format("&&", "&"),
+    r"(?<!\|)\|(?!\|)": _NO_OPERATOR.format("||", "|"),
+    r"device\.capacity\[[^]]*\]\.\w+\s*(?:>=|<=|>|<|(?:==|!=)\s*[\"'0-9])|quantity\([^)]*\)\s*(?:>=|<=|>|<)": (
+        "quantities are compared by methods: .compareTo(quantity('40Gi')) >= 0"
+    ),
+}
+"""What to write instead of an expression with such a part, outside of texts."""
 _COMPARED_ATTRIBUTE: Final = re.compile(
     r"device\.attributes\[[^]]*\]\.(?P<name>\w+)\s*"
     r"(?:(?:==|!=)\s*[\"']|(?:<=|>=|<|>)|\.(?:startsWith|endsWith|contains|matches)\()"
@@ -149,15 +156,7 @@ def usual_mistakes(expression: str, versions: frozenset[str]) -> list[str]:
 
 def _mistakes(expression: str, versions: frozenset[str]) -> Iterator[str]:
     bare = _TEXTS.sub(lambda text: '"' + "_" * (len(text.group()) - 2) + '"', expression)
-    if _ASSIGNED.search(bare):
-        yield "write == to compare; = is no operator of CEL"
-    for word, operator in _WORDS.items():
-        if re.search(rf"\b{word}\b", bare):
-            yield f"write {operator}; {word} is no operator of CEL"
-    if single := _SINGLE.search(bare):
-        yield f"write {2 * single.group()}; {single.group()} is no operator of CEL"
-    if _COMPARED_QUANTITY.search(bare):
-        yield "quantities are compared by methods: .compareTo(quantity('40Gi')) >= 0"
+    yield from (advice for pattern, advice in _USUAL.items() if re.search(pattern, bare))
     compared = [one["name"] for one in _COMPARED_ATTRIBUTE.finditer(bare) if one["name"] in versions]
     if compared or _COMPARED_SEMVER.search(bare):
         who = f"{compared[0]} is a version, and versions" if compared else "versions"

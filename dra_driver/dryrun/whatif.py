@@ -4,7 +4,8 @@
 Each change is a function from objects to objects, so that every subcommand can use its result.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -111,11 +112,13 @@ def without_nodes(objects: Sequence[Decoded], names: Collection[str]) -> list[De
         if name not in known:
             more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
             raise InputError(f"--drain {name}: there is no such node (there are {', '.join(known[:_NAMED])}{more})")
-    places = _pool_nodes(one for one in objects if isinstance(one, ResourceSlice))
+    slices = [one for one in objects if isinstance(one, ResourceSlice)]
+    places: dict[tuple[str, str], set[str | None]] = defaultdict(set)  # None for a slice that names no node
+    for one in slices:
+        places[one.driver, one.pool.name].add(one.node_name or None)
     local = {
         (one.driver, one.pool.name, device.name)
-        for one in objects
-        if isinstance(one, ResourceSlice)
+        for one in slices
         for device in one.devices
         if (one.node_name or device.node_name) in names
     }
@@ -131,14 +134,6 @@ def without_nodes(objects: Sequence[Decoded], names: Collection[str]) -> list[De
         return False
 
     return [one for one in objects if not leaves(one)] if names else list(objects)
-
-
-def _pool_nodes(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], set[str | None]]:
-    """The nodes that the slices of each pool name; None for a slice that names no node."""
-    nodes: dict[tuple[str, str], set[str | None]] = {}
-    for one in slices:
-        nodes.setdefault((one.driver, one.pool.name), set()).add(one.node_name or None)
-    return nodes
 
 
 def _holds(claim: ResourceClaim, devices: Collection[tuple[str, str, str]]) -> bool:

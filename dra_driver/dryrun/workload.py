@@ -5,7 +5,6 @@ Only the fields about devices are read. A reference to a claim or template that 
 needs of the pod are then unknown.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -16,6 +15,7 @@ from ..resource import EXACT_COUNT, DeviceClass, DeviceRequirements, ObjectMeta,
 from ..resource.claim import CLASS_RESOURCE_PREFIX
 from ..resource.codec import Decoded, DecodeError, Fields, decode
 from ..scheduling.objects import ExtendedRequest, claim_for, served
+from ..scheduling.resources import is_extended
 from .documents import Document
 from .strict import Identity, identity_of, unknown_fields
 from .world import is_of_world
@@ -40,9 +40,6 @@ _REPLICAS: dict[str, tuple[str, ...]] = {
 }
 _COMPLETIONS: Final = "completions"
 """Beside `parallelism`: a Job never has more pods at once than are to complete."""
-_EXTENDED_RESOURCE = re.compile(
-    r"(?!([a-z0-9.-]+\.)?kubernetes\.io/)[a-z0-9.-]+/.+|deviceclass\.resource\.kubernetes\.io/.+"
-)
 
 Lookup = Callable[[str, str, str], Decoded | None]
 """(kind, namespace, name) -> a ResourceClaim or ResourceClaimTemplate from elsewhere, None where there is none."""
@@ -105,35 +102,29 @@ def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else)
 
     Raises InputError for a document that cannot be used, and the exceptions of `lookup`.
     """
-    objects: list[tuple[Document, Decoded]] = []
+    objects: list[Decoded] = []
     workloads: list[Document] = []
     ignored: list[Document] = []
     for document in documents:
         if document.kind in _DEVICE_KINDS or document.value["apiVersion"].startswith(_GROUP) or document.kind == "Node":
-            objects.append((document, _as_stored(decode_document(document))))
+            objects.append(_as_stored(decode_document(document)))
         elif document.kind in POD_PATHS:
             workloads.append(document)
         else:
             ignored.append(document)
     _check_form(documents)
-    found = _Found([one for _, one in objects], lookup)
+    claims = [one for one in objects if isinstance(one, ResourceClaim)]
+    templates = [one for one in objects if isinstance(one, ResourceClaimTemplate)]
+    alone: list[ResourceClaim | ResourceClaimTemplate] = [*(one for one in claims if not one.allocation), *templates]
+    found = _Found((*claims, *templates), lookup)
     demands = [demand for workload in workloads for demand in _demands(workload, found)]
-    demands += [
-        Demand(f"ResourceClaim {claim.metadata}", (claim,))
-        for key, claim in found.claims.items()
-        if claim.allocation is None and key not in found.used
-    ]
-    demands += [
-        Demand(f"ResourceClaimTemplate {template.metadata}", (_instantiate(template, template.metadata.name, ""),))
-        for key, template in found.templates.items()
-        if key not in found.used
-    ]
+    demands += [_alone(one) for one in alone if _key(one) not in found.used]
     if len(demands) > MOST_DEMANDS:
         raise InputError(
             f"there are {len(demands)} pods, templates and claims to place, more than {MOST_DEMANDS}: give fewer, or"
             " one with --replicas"
         )
-    kept = [one for _, one in objects if not isinstance(one, ResourceClaimTemplate)]
+    kept = [one for one in objects if not isinstance(one, ResourceClaimTemplate)]
     allocated = [one for one in kept if not isinstance(one, ResourceClaim) or one.allocation is not None]
     around = [one for one in documents if one.kind != "Pod" and is_of_world(one.value.get("apiVersion"), one.kind)]
     return Input(tuple(demands), tuple(allocated), tuple(ignored), tuple(around))
@@ -195,73 +186,69 @@ def extended_claims(demand: Demand, classes: Iterable[DeviceClass], features: Fe
     return []
 
 
-class _Found:
-    """Claims and templates among the documents, by kind, namespace and name, and how others are looked up."""
-
-    def __init__(self, objects: Iterable[Decoded], lookup: Lookup) -> None:
-        self._lookup = lookup
-        self._elsewhere: dict[tuple[str, str, str], Decoded | None] = {}
-        self.claims: dict[tuple[str, str, str], ResourceClaim] = {}
-        self.templates: dict[tuple[str, str, str], ResourceClaimTemplate] = {}
-        self.used: set[tuple[str, str, str]] = set()
-        for one in objects:
-            if isinstance(one, ResourceClaim):
-                self.claims[_key(one)] = one
-            elif isinstance(one, ResourceClaimTemplate):
-                self.templates[_key(one)] = one
-
-    def claim(self, namespace: str, name: str) -> ResourceClaim | None:
-        """The claim of that name, from the documents or elsewhere."""
-        found = self._find(self.claims, ("ResourceClaim", namespace, name))
-        return found if isinstance(found, ResourceClaim) else None
-
-    def template(self, namespace: str, name: str) -> ResourceClaimTemplate | None:
-        """The template of that name, from the documents or elsewhere."""
-        found = self._find(self.templates, ("ResourceClaimTemplate", namespace, name))
-        return found if isinstance(found, ResourceClaimTemplate) else None
-
-    def _find(self, given: Mapping[tuple[str, str, str], Decoded], key: tuple[str, str, str]) -> Decoded | None:
-        self.used.add(key)
-        if key in given:
-            return given[key]
-        if key not in self._elsewhere:
-            self._elsewhere[key] = self._lookup(*key)
-        return self._elsewhere[key]
+_Key = tuple[str, str, str]
+"""The kind, namespace and name of a ResourceClaim or ResourceClaimTemplate."""
 
 
-def _key(one: ResourceClaim | ResourceClaimTemplate) -> tuple[str, str, str]:
+def _key(one: ResourceClaim | ResourceClaimTemplate) -> _Key:
     return type(one).__name__, one.metadata.namespace or "default", one.metadata.name
+
+
+class _Found:
+    """Claims and templates of the documents, and those that are looked up elsewhere."""
+
+    def __init__(self, given: Iterable[ResourceClaim | ResourceClaimTemplate], lookup: Lookup) -> None:
+        self._lookup = lookup
+        self._known: dict[_Key, Decoded | None] = {_key(one): one for one in given}
+        self.used: set[_Key] = set()
+
+    def find(self, kind: str, namespace: str, name: str) -> Decoded | None:
+        """The claim or template. None if there is none."""
+        key = (kind, namespace, name)
+        self.used.add(key)
+        if key not in self._known:
+            self._known[key] = self._lookup(*key)
+        return self._known[key]
+
+
+def _alone(one: ResourceClaim | ResourceClaimTemplate) -> Demand:
+    """A claim that no pod uses, or the claim of a template that no pod uses."""
+    claim = one if isinstance(one, ResourceClaim) else _instantiate(one, one.metadata.name, "")
+    return Demand(f"{type(one).__name__} {one.metadata}", (claim,))
 
 
 def _demands(document: Document, found: _Found) -> list[Demand]:
     """One demand for each pod that the document creates."""
-    template: Any = None
-    spec: Any = document.value
-    for step in POD_PATHS[document.kind]:
-        template, spec = spec, spec.get(step) if isinstance(spec, dict) else None
-    if not isinstance(spec, dict):
-        raise InputError(f"{document}: {'.'.join(POD_PATHS[document.kind])} is missing")
+    path = ".".join(POD_PATHS[document.kind])
+    if not isinstance(_at(document.value, POD_PATHS[document.kind]), dict):
+        raise InputError(f"{document}: {path} is missing")
+    template = _at(document.value, POD_PATHS[document.kind][:-1])
     try:
         count = _replicas(document)
         return [_demand(document, template, found, index, count) for index in range(count)]
     except DecodeError as error:
-        path = ".".join(POD_PATHS[document.kind])
         raise DocumentError((document, DecodeError(f"{path}.{error.path}", error.problem))) from None
+
+
+def _at(value: Any, path: Sequence[str]) -> Any:
+    """The value at a path of JSON; None if there is none."""
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
 
 
 def _replicas(document: Document) -> int:
     """How many pods the document makes at once."""
-    *steps, field = _REPLICAS.get(document.kind, ("",))
-    spec: Any = document.value
-    for step in steps:
-        spec = spec.get(step) if isinstance(spec, dict) else None
-    wanted, completions = (_count(spec.get(name)) if isinstance(spec, dict) else None for name in (field, _COMPLETIONS))
+    if document.kind not in _REPLICAS:
+        return 1
+    path = _REPLICAS[document.kind]
+    wanted, completions = _count(_at(document.value, path)), _count(_at(document.value, (*path[:-1], _COMPLETIONS)))
     count = 1 if wanted is None else wanted
     if completions is not None:
         count = min(count, completions)
     if count > MOST_DEMANDS:
-        path = ".".join(_REPLICAS[document.kind])
-        raise InputError(f"{document}: {path}: more than {MOST_DEMANDS} pods: ask for one with --replicas instead")
+        where = f"{document}: {'.'.join(path)}"
+        raise InputError(f"{where}: more than {MOST_DEMANDS} pods: ask for one with --replicas instead")
     return count
 
 
@@ -329,14 +316,13 @@ def _claim(
     if bool(direct) == bool(template):
         raise fields.error("", "exactly one of resourceClaimName and resourceClaimTemplateName must be set")
     direct = direct or made.get(name, "")
-    if direct and (claim := found.claim(namespace, direct)) is not None:
-        return name, claim
-    if template and (source := found.template(namespace, template)) is not None:
-        return name, _instantiate(source, f"{pod}-{name}", namespace)
-    kind = "ResourceClaim" if direct else "ResourceClaimTemplate"
-    raise fields.error(
-        "", f"there is no {kind} {namespace}/{direct or template} among the documents or where the devices are from"
-    )
+    kind, wanted = ("ResourceClaim", direct) if direct else ("ResourceClaimTemplate", template)
+    match found.find(kind, namespace, wanted):
+        case ResourceClaim() as claim:
+            return name, claim
+        case ResourceClaimTemplate() as source:
+            return name, _instantiate(source, f"{pod}-{name}", namespace)
+    raise fields.error("", f"there is no {kind} {namespace}/{wanted} among the documents or where the devices are from")
 
 
 def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim], number: int) -> Iterator[ExtendedRequest]:
@@ -353,9 +339,8 @@ def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim], number
             raise claim.error("request", f"{request!r} is no request of the claim (it has {', '.join(names)})")
     # Limits count as requests where there are none.
     wanted = {**(resources.raw_object("limits") or {}), **(resources.raw_object("requests") or {})}
-    extended = sorted(name for name in wanted if _EXTENDED_RESOURCE.fullmatch(name))
     for index, name in enumerate(sorted(wanted)):
-        if name in extended:
+        if is_extended(name):
             amount = resources.as_quantity(f"requests[{name}]", wanted[name])
             if amount.nanos % 10**9:
                 raise resources.error(f"requests[{name}]", "extended resources come in whole numbers")
