@@ -72,6 +72,11 @@ class Trial:
         """The answer of one node, without that of the others."""
         return allocate(self.cluster, self.claims, node, self.features)
 
+    def allocated(self, outcome: NodeOutcome) -> list[ResourceClaim]:
+        """The claims with the devices that a node gives to them."""
+        pairs = zip(self.claims, outcome.allocations, strict=True)
+        return [replace(claim, allocation=allocation) for claim, allocation in pairs]
+
     def instead(self, index: int, claim: ResourceClaim) -> "Trial":
         """The trial with another claim in place of the one with this index."""
         return replace(self, claims=[*self.claims[:index], claim, *self.claims[index + 1 :]])

@@ -113,12 +113,8 @@ def _evaluate(
         changes = tuple(helpful_changes(trial, of_others(demand, holders)))
         return Verdict(demand, refused=refused, changes=changes, defect=defect(trial)), []
     ordered = tuple(node.name for node in trial.cluster.nodes if node.name in fitting)
-    allocated = [
-        replace(claim, allocation=allocation)
-        for claim, allocation in zip(trial.claims, trial.outcomes[ordered[0]].allocations, strict=True)
-    ]
-    every = [*(claim for claim in claims if claim.allocation), *allocated]
-    placed = tuple(placed_devices(every, trial.cluster))
+    allocated = trial.allocated(trial.outcomes[ordered[0]])
+    placed = tuple(placed_devices((*claims, *allocated), trial.cluster))
     return Verdict(demand, ordered, placed, defect=differing(trial, ordered[0])), allocated
 
 

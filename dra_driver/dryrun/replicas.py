@@ -102,8 +102,7 @@ def _filling(trial: Trial, node: str) -> Iterator[Cluster]:
     while (outcome := trial.only_on(node)).kind == "allocated":
         if all(one.admin_access for given in outcome.allocations for one in given.results):
             yield from repeat(trial.cluster)  # such access uses up nothing
-        pairs = zip(trial.claims, outcome.allocations, strict=True)
-        trial = replace(trial, cluster=trial.cluster.after([replace(claim, allocation=one) for claim, one in pairs]))
+        trial = replace(trial, cluster=trial.cluster.after(trial.allocated(outcome)))
         yield trial.cluster
 
 

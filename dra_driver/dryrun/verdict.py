@@ -84,7 +84,7 @@ class Verdict:
 
 
 def placed_devices(claims: Iterable[ResourceClaim], cluster: Cluster) -> Iterator[Placed]:
-    """The devices of allocated claims."""
+    """The devices of those claims that are allocated."""
     results = [(claim, one) for claim in claims if claim.allocation for one in claim.allocation.results]
     pools = {(one.driver, one.pool) for _, one in results}
     devices = {

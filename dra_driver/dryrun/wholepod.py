@@ -79,8 +79,7 @@ class WholePods:
             refused = (Refused(tuple(failing), Explanation(problem, False)),)
             return Verdict(demand, refused=refused, defect=fault, event=problem)
         node = fitting[0]
-        every = [*(claim for claim in claims if claim.allocation is not None), *given_claims(attempt, node)]
-        placed = tuple(placed_devices(every, attempt.snapshot.cluster))
+        placed = tuple(placed_devices((*claims, *given_claims(attempt, node)), attempt.snapshot.cluster))
         decided = attempt.devices.decided(attempt.snapshot.sites[node])
         if fault is None and decided is not None and len(fitting) == len(nodes):
             fault = differing(Trial(attempt.snapshot.cluster, decided[0], self._features), node)

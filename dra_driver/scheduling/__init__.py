@@ -11,33 +11,26 @@ Follows kube-scheduler and kube-apiserver 1.36 with default plugins and feature 
 tests/golden/scheduling/README.md states the rules.
 """
 
-from .admission import Admitted, Policies, admit_pod
+from .admission import Policies, admit_pod
 from .decode import PodDecoder
 from .devices import Given
-from .fit import AfterFilters, Attempt
+from .fit import Attempt
 from .load import READ, Reader
 from .node_filters import Shortage
 from .objects import ClusterNode, Pod
-from .outcome import Code, Refusal
-from .policies import Quota
-from .preemption import Preemption, Victims
-from .quota import Decision, Quotas
+from .outcome import Refusal
+from .preemption import Victims
+from .quota import Quotas
 from .snapshot import Site, Snapshot
 
 __all__ = [
     "READ",
-    "Admitted",
-    "AfterFilters",
     "Attempt",
     "ClusterNode",
-    "Code",
-    "Decision",
     "Given",
     "Pod",
     "PodDecoder",
     "Policies",
-    "Preemption",
-    "Quota",
     "Quotas",
     "Reader",
     "Refusal",
