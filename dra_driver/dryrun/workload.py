@@ -5,7 +5,7 @@ Only the fields about devices are read. A reference to a claim or template that 
 needs of the pod are then unknown.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -14,8 +14,9 @@ from ..command import InputError
 from ..resource import EXACT_COUNT, DeviceClass, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..resource.claim import CLASS_RESOURCE_PREFIX
 from ..resource.codec import Decoded, DecodeError, Fields, decode
+from ..scheduling.decode import extended_requests
 from ..scheduling.objects import ExtendedRequest, claim_for, served
-from ..scheduling.resources import is_extended
+from ..scheduling.resources import is_extended, read_containers, resource_list, section
 from .documents import Document
 from .strict import Identity, identity_of, unknown_fields
 from .world import is_of_world
@@ -264,20 +265,15 @@ def _demand(document: Document, template: Mapping[str, Any], found: _Found, inde
     fields = Fields(spec, strict=False)
     made = _made_claims(document.value) if document.stored else {}
     claims = dict(fields.objects("resourceClaims", lambda one: _claim(one, namespace, pod, found, made)))
-    first = fields.objects("initContainers", lambda one: one)
-    every = [*first, *fields.objects("containers", lambda one: one)]
-    extended = [
-        replace(request, short_lived=number < len(first) and container.text("restartPolicy") != "Always")
-        for number, container in enumerate(every)
-        for request in _check_container(container, claims, number)
-    ]
+    for key in ("initContainers", "containers"):
+        fields.objects(key, lambda one: _check_container(one, claims))
     label = f"{document.kind} {document.name}" + (f", pod {index + 1} of {count}" if count > 1 else "")
     return Demand(
         label,
         tuple(claims.values()),
         fields.text("nodeName"),
         fields.text_map("nodeSelector") or None,
-        tuple(extended),
+        tuple(extended_requests(read_containers(Fields(spec, strict=False)))),
         ObjectMeta(name=pod, namespace=namespace),
         {"metadata": {**_labels(template), "name": pod, "namespace": namespace}, "spec": spec},
         f"{document.kind} {document.name}" if count > 1 or document.kind == "DaemonSet" else "",
@@ -325,11 +321,9 @@ def _claim(
     raise fields.error("", f"there is no {kind} {namespace}/{wanted} among the documents or where the devices are from")
 
 
-def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim], number: int) -> Iterator[ExtendedRequest]:
-    """Check the container's references to claims of the pod. Returns its extended resources."""
-    resources = fields.object("resources")
-    if resources is None:
-        return
+def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim]) -> None:
+    """Check the container's references to claims of the pod, and its extended resources."""
+    resources = section(fields, "resources")
     for claim in resources.objects("claims", lambda one: one):
         name, request = claim.required_text("name"), claim.text("request")
         if name not in claims:
@@ -337,15 +331,9 @@ def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim], number
         names = [one.name for one in claims[name].spec.requests]
         if request and request not in names:
             raise claim.error("request", f"{request!r} is no request of the claim (it has {', '.join(names)})")
-    # Limits count as requests where there are none.
-    wanted = {**(resources.raw_object("limits") or {}), **(resources.raw_object("requests") or {})}
-    for index, name in enumerate(sorted(wanted)):
-        if is_extended(name):
-            amount = resources.as_quantity(f"requests[{name}]", wanted[name])
-            if amount.nanos % 10**9:
-                raise resources.error(f"requests[{name}]", "extended resources come in whole numbers")
-            if amount.nanos:
-                yield ExtendedRequest(number, f"container-{number}-request-{index}", name, amount.nanos // 10**9)
+    for name, amount in {**resource_list(resources, "limits"), **resource_list(resources, "requests")}.items():
+        if is_extended(name) and not amount.is_whole:
+            raise resources.error(f"requests[{name}]", "extended resources come in whole numbers")
 
 
 def _instantiate(template: ResourceClaimTemplate, name: str, namespace: str) -> ResourceClaim:

@@ -111,7 +111,7 @@ class PodDecoder:
             disks=self._keep(tuple(_disks(volumes))),
             claims=tuple(_claims(spec, status)),
             extended_claim=section(status, "extendedResourceClaimStatus").text("resourceClaimName"),
-            extended=self._keep(tuple(_extended(containers))),
+            extended=self._keep(tuple(extended_requests(containers))),
             gates=self._keep(spec.objects("schedulingGates", lambda one: one.required_text("name"))),
             features=self._keep(_features(value)),
             quota=self._keep(facts),
@@ -282,7 +282,8 @@ def _claims(spec: Fields, status: Fields) -> Iterator[ClaimReference]:
             yield ClaimReference(recorded.get(name), from_template=True, recorded=name in recorded)
 
 
-def _extended(containers: list[Container]) -> Iterator[ExtendedRequest]:
+def extended_requests(containers: list[Container]) -> Iterator[ExtendedRequest]:
+    """What the containers of a pod request of extended resources."""
     for index, container in enumerate(containers):
         for number, name in enumerate(sorted(container.requests)):
             quantity = container.requests[name]
