@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..command import InputError
-from ..resource import Node
+from ..resource import Node, ResourceClaim
 from ..resource.codec import Decoded
 from ..scheduling import PodDecoder
 from ..scheduling.node_filters import RequiredAffinity, untolerated
@@ -62,30 +62,30 @@ def tolerating(spec: dict[str, Any]) -> dict[str, Any]:
 def _on(demand: Demand, spec: dict[str, Any], node: str) -> Demand:
     """The pod for one node. An affinity for the node's name binds it to the node."""
     assert demand.submitted is not None
-    metadata = {**demand.submitted["metadata"], "name": f"{demand.pod.name}-{node}"}
+    pod = demand.pod.name
+    name = f"{pod}-{node}"
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     affinity = dict(spec.get("affinity") or {})
     inner = dict(affinity.get("nodeAffinity") or {})
     terms = (inner.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or [{}]
     bound = [{**term, "matchFields": [field]} for term in terms]
-    affinity["nodeAffinity"] = {
-        **inner,
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": bound},
-    }
+    inner["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": bound}
+    affinity["nodeAffinity"] = inner
+    own = demand.own_claims
+    claims = tuple(_renamed(one, pod, name) if one.metadata.name in own else one for one in demand.claims)
     return replace(
         demand,
         name=f"{demand.name}, pod on {node}",
-        claims=tuple(_renamed(demand, one, node) for one in demand.claims),
+        claims=claims,
         node_name=node,
-        pod=replace(demand.pod, name=metadata["name"]),
-        submitted={"metadata": metadata, "spec": {**spec, "affinity": affinity}},
+        pod=replace(demand.pod, name=name),
+        submitted={"metadata": {**demand.submitted["metadata"], "name": name}, "spec": {**spec, "affinity": affinity}},
         daemon_template=None,
         daemon_node=node,
     )
 
 
-def _renamed(demand: Demand, claim: Any, node: str) -> Any:
-    """The claim, renamed for the pod if it is made from a template. A claim that all pods share stays as it is."""
-    own = claim.metadata.name.startswith(f"{demand.pod.name}-") and claim.metadata.name in demand.own_claims
-    name = claim.metadata.name.replace(demand.pod.name, f"{demand.pod.name}-{node}", 1)
-    return replace(claim, metadata=replace(claim.metadata, name=name)) if own else claim
+def _renamed(claim: ResourceClaim, pod: str, name: str) -> ResourceClaim:
+    """The claim that was made for `pod`, as it is made for the pod `name`."""
+    own = name + claim.metadata.name.removeprefix(pod)
+    return replace(claim, metadata=replace(claim.metadata, name=own))

@@ -27,14 +27,11 @@ from ..config import (
 from ..resource import AllocatedDevice, Node, ResourceClaim
 from ..resource.codec import Decoded
 from .changes import Trial, defect, differing, helpful_changes
-from .explain import Explainer, Explanation
+from .explain import MOST_EXPLAINED, Explainer, Explanation
 from .verdict import Refused, Verdict, placed_devices
 from .wholepod import WholePods, held_claims, of_others, running
 from .workload import Demand, extended_claims
 from .world import World
-
-MOST_EXPLAINED = 50
-"""The number of kinds of nodes that are explained. Clusters rarely have more than a handful."""
 
 
 def evaluate(

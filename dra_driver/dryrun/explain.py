@@ -20,6 +20,9 @@ from ..computedomains.template import is_domain_selector
 from ..resource import DeviceTaint, ResourceClaim
 from .selectors import Blame
 
+MOST_EXPLAINED = 50
+"""The number of kinds of nodes that are explained. Clusters rarely have more than a handful."""
+
 SEARCH_STEPS = 20_000
 """The observed search ends after this number of steps. It has met the obstacles by then."""
 

@@ -11,11 +11,8 @@ from ..resource import ResourceClaim
 from ..scheduling import Attempt, Refusal, Shortage, Site
 from ..scheduling.devices import PLUGIN as DEVICES
 from ..scheduling.node_filters import untolerated
-from .explain import Explainer, Explanation, RequestReport, taint_text
+from .explain import MOST_EXPLAINED, Explainer, Explanation, RequestReport, taint_text
 from .verdict import Refused
-
-MOST_EXPLAINED: Final = 50
-"""The number of kinds of nodes whose devices are explained."""
 
 _PROFILE: Final = re.compile(r"""\.profile\s*==\s*(["'])([^"']+)\1""")
 _FREE_CHECKS: Final = frozenset({Check.IN_USE, Check.COUNTERS, Check.CAPACITY})
@@ -83,7 +80,8 @@ def amount(resource: str, number: int) -> str:
     return str(number)
 
 
-def _refused(nodes: Sequence[str], one: str, many: str) -> Refused:
+def _refused(nodes: Sequence[str], one: str, many: str = "") -> Refused:
+    many = many or one
     return Refused(tuple(nodes), Explanation(one if len(nodes) == 1 else many, False), one, many)
 
 
@@ -128,7 +126,7 @@ def _without_devices(attempt: Attempt, names: Sequence[str]) -> Iterator[Refused
         if name not in left:
             continue
         if explained == MOST_EXPLAINED:
-            yield _refused(tuple(left), *["cannot give the devices"] * 2)
+            yield _refused(tuple(left), "cannot give the devices")
             return
         explained += 1
         site = attempt.snapshot.sites[name]
@@ -137,7 +135,7 @@ def _without_devices(attempt: Attempt, names: Sequence[str]) -> Iterator[Refused
         if decided is None or outcome is None or outcome.kind == "allocated":
             del left[name]
             refusal = attempt.refusals[name]
-            yield _refused([name], *[refusal.message if refusal is not None else ""] * 2)
+            yield _refused([name], refusal.message if refusal is not None else "")
             continue
         claims, outcomes = decided
         group = next(one for one in outcomes.groups if name in one.nodes)

@@ -18,10 +18,9 @@ from ..command import InputError
 from ..resource import ResourceClaim
 from ..resource.codec import Decoded
 from ..scheduling import Attempt, Pod, Snapshot
-from .admission import Admission
 from .changes import Trial
 from .evaluate import device_trial
-from .wholepod import given_claims, held_claims
+from .wholepod import Admission, given_claims, held_claims
 from .workload import Demand
 from .world import World
 
