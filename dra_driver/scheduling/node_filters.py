@@ -54,7 +54,7 @@ def untolerated(taints: Iterable[DeviceTaint], tolerations: Collection[DeviceTol
 
 def tainted(pod: Pod, _: Snapshot) -> Filter:
     """Refuses nodes with a taint that the pod does not tolerate."""
-    return lambda site: None if untolerated(site.node.taints, pod.tolerations) is None else _TAINTED
+    return lambda site: _TAINTED if site.node.taints and untolerated(site.node.taints, pod.tolerations) else None
 
 
 class RequiredAffinity:
