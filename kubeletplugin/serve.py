@@ -257,7 +257,7 @@ class _Plugin:
             self._lifecycle.recover(gpus)
             self._limits.restore(gpus)
             for record in self._prepared():
-                self._reports.prepared(record.plan.claim)
+                self._reports.prepared(record.plan.claim, known=True)
             self.health.look_soon()
         if unexpected:
             raise PrepareError(f"internal error: {unexpected[0]!r}")

@@ -2,7 +2,7 @@
 """Writes the `status.devices` of claims, and Events about problems that users can correct.
 
 One thread does this a moment later, so that no call of kubelet waits for it, and a claim that is prepared and
-unprepared at once needs no write. A write that fails is repeated for a while and then dropped, because claims work
+unprepared at once needs no request. A write that fails is repeated for a while and then dropped, because claims work
 without it. If the API server does not accept device statuses (a disabled feature gate, or missing permissions),
 writing stops for some time, which is logged once.
 """
@@ -11,6 +11,7 @@ import enum
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -58,11 +59,12 @@ class _News(enum.Enum):
 
 @dataclass(slots=True)
 class _Task:
-    """A report about a claim."""
+    """A report about a claim. `known` tells that an earlier process may have reported the claim."""
 
     ref: ClaimRef
     news: _News
     due: float
+    known: bool
     error: str = ""
     tell_users: bool = False
     failures: int = 0
@@ -103,6 +105,7 @@ class ClaimReports:
         self._limit = limit
         self._changed = threading.Condition()
         self._tasks: dict[str, _Task] = {}
+        self._told: OrderedDict[str, None] = OrderedDict()  # UIDs of reported claims, newest last
         self._off_until = 0.0
         self._off_reason = ""
         self._stopped = False
@@ -110,20 +113,20 @@ class ClaimReports:
 
     # Reports. These methods return at once.
 
-    def prepared(self, ref: ClaimRef) -> None:
-        """The claim's devices are ready."""
+    def prepared(self, ref: ClaimRef, *, known: bool = False) -> None:
+        """The claim's devices are ready. `known` tells that they already were before this process started."""
         if self._status:
-            self._put(_Task(ref, _News.PREPARED, self._soon()))
+            self._put(_Task(ref, _News.PREPARED, self._soon(), known))
 
     def failed(self, ref: ClaimRef, error: str, *, tell_users: bool) -> None:
         """The claim could not be prepared. `tell_users` tells that users can correct the problem."""
         if self._status or (tell_users and self._events is not None):
-            self._put(_Task(ref, _News.FAILED, self._soon(), error, tell_users))
+            self._put(_Task(ref, _News.FAILED, self._soon(), False, error, tell_users))
 
     def unprepared(self, ref: ClaimRef) -> None:
         """The claim has nothing left on the node."""
         if self._status:
-            self._put(_Task(ref, _News.UNPREPARED, self._soon()))
+            self._put(_Task(ref, _News.UNPREPARED, self._soon(), True))
 
     def waiting(self) -> int:
         """The number of claims with a waiting report."""
@@ -147,12 +150,17 @@ class ClaimReports:
         return time.monotonic() + self._delay
 
     def _put(self, task: _Task) -> None:
+        uid = task.ref.uid
         with self._changed:
-            self._tasks.pop(task.ref.uid, None)
+            older = self._tasks.pop(uid, None)
+            if older is not None and uid not in self._told:
+                task.known = older.known
+                if task.news is _News.UNPREPARED and not task.known:
+                    return  # the server never got a report about the claim, and needs none now
             if len(self._tasks) >= self._limit:
                 dropped = self._tasks.pop(next(iter(self._tasks)))
                 self._give_up(dropped, "too many claims are waiting", "dropped")
-            self._tasks[task.ref.uid] = task
+            self._tasks[uid] = task
             self._changed.notify_all()
 
     def _run(self) -> None:
@@ -162,6 +170,13 @@ class ClaimReports:
                     self._tell(task)
                 except ApiError as error:
                     self._failed(task, error)
+            self._ended(task)
+
+    def _ended(self, task: _Task) -> None:
+        """Forget an unprepared claim, whatever the result of its report, unless it is tried again."""
+        with self._changed:
+            if task.news is _News.UNPREPARED and self._tasks.get(task.ref.uid) is not task:
+                self._told.pop(task.ref.uid, None)
 
     def _take(self) -> _Task | None:
         """Wait for the next report that is due. None if there are none and `stop` was called."""
@@ -177,7 +192,8 @@ class ClaimReports:
 
     def _failed(self, task: _Task, error: Exception) -> None:
         if isinstance(error, NotFoundError):
-            return  # the claim was deleted with its status
+            self._forget(task.ref.uid)  # the claim was deleted with its status
+            return
         if isinstance(error, StatusIgnoredError) or (isinstance(error, StatusError) and error.status == 403):
             self._turn_off(str(error))
             return
@@ -209,6 +225,7 @@ class ClaimReports:
             return
         claim = self._api.get(task.ref)
         if claim["metadata"]["uid"] != task.ref.uid:
+            self._forget(task.ref.uid)
             return
         if task.tell_users:
             self._warn_users(claim, task.ref, task.error)
@@ -217,13 +234,28 @@ class ClaimReports:
             self._write(claim, task)
 
     def _write(self, claim: JSON, task: _Task) -> None:
-        found = wanted_entries(claim, self._pool, self._outcome(task), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        outcome = self._outcome(task)
+        if outcome is not None:
+            self._remember(task.ref.uid)
+        found = wanted_entries(claim, self._pool, outcome, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         if found is None:
             self._wrote("unchanged")
             return
         self._api.apply(claim, found, MANAGER)
         self._wrote("written")
         log.debug("device status is written", extra={**_fields(task.ref), "entries": len(found)})
+
+    def _remember(self, uid: str) -> None:
+        """Note that the claim was reported. The number of claims that are never unprepared is limited."""
+        with self._changed:
+            self._told[uid] = None
+            self._told.move_to_end(uid)
+            if len(self._told) > self._limit:
+                self._told.popitem(last=False)
+
+    def _forget(self, uid: str) -> None:
+        with self._changed:
+            self._told.pop(uid, None)
 
     def _outcome(self, task: _Task) -> Outcome | None:
         match task.news:
