@@ -15,7 +15,7 @@ Follows cel-go's `common/decls`, k8s.io/apiserver `pkg/cel/environment`, and k8s
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from ..errors import Issue
 from ..syntax.tree import Call, Literal, Macro
@@ -114,12 +114,23 @@ CheckConstants = Callable[[Call], Iterator[Issue]]
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What calls of a function cost. A call costs one where `actual` or `estimate` is None.
+
+    `actual` is the cost of a call that was evaluated, `estimate` is the cost in the worst case.
+    """
+
+    actual: RuntimeCost | None = None
+    estimate: EstimateCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Overload:
     """One signature of a function. The first parameter of a member function is the target.
 
     `call` may raise ErrorValue. It is None if the `dispatch` of the function implements all overloads, or the compiler.
-    `guarded`: the types of the arguments are checked during the evaluation. `lazy`: arguments after the first error are
-    not evaluated. `since` is the release that made the overload available to new expressions.
+    `lazy`: arguments after the first error are not evaluated. `since` is the release that made the overload available
+    to new expressions.
     """
 
     id: str
@@ -127,10 +138,8 @@ class Overload:
     result: Type
     call: Implementation | None = None
     member: bool = False
-    guarded: bool = True
     lazy: bool = False
-    cost: RuntimeCost | None = None
-    estimate: EstimateCall | None = None
+    cost: Cost | None = None
     since: int = 0
 
     @property
@@ -141,7 +150,7 @@ class Overload:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A name with its overloads. `cost` and `estimate` apply to overloads that have none.
+    """A name with its overloads. `cost` applies to overloads that have none.
 
     `dispatch` is one implementation for all overloads, which checks its arguments itself. `constants` finds calls whose
     literal arguments cannot work.
@@ -149,8 +158,7 @@ class Function:
 
     name: str
     overloads: tuple[Overload, ...]
-    cost: RuntimeCost | None = None
-    estimate: EstimateCall | None = None
+    cost: Cost | None = None
     dispatch: Implementation | None = None
     constants: CheckConstants | None = None
 
@@ -158,16 +166,21 @@ class Function:
         """The overload with this id."""
         return next(overload for overload in self.overloads if overload.id == identifier)
 
+    def cost_of(self, overload: Overload | None) -> Cost:
+        """The cost of an overload, or of the function if the overload is None or has no cost of its own."""
+        return (overload and overload.cost) or self.cost or _ONE
+
     def merged(self, other: "Function") -> "Function":
         """The function with the overloads that another library has for the same name."""
         return replace(
             self,
             overloads=self.overloads + other.overloads,
             cost=self.cost or other.cost,
-            estimate=self.estimate or other.estimate,
             constants=self.constants or other.constants,
         )
 
+
+_ONE: Final = Cost()
 
 Row = tuple[str, tuple[Type, ...], Type] | tuple[str, tuple[Type, ...], Type, Implementation]
 """The id, the parameters, the result and the implementation of an overload."""
@@ -176,15 +189,15 @@ Row = tuple[str, tuple[Type, ...], Type] | tuple[str, tuple[Type, ...], Type, Im
 def function(
     name: str,
     *rows: Row | Overload,
-    cost: RuntimeCost | None = None,
-    estimate: EstimateCall | None = None,
+    member: bool = False,
+    lazy: bool = False,
+    cost: Cost | None = None,
     dispatch: Implementation | None = None,
     constants: CheckConstants | None = None,
-    **options: Any,
 ) -> Function:
-    """A function with one overload for each row. `options` are further fields of these overloads."""
-    overloads = tuple(row if isinstance(row, Overload) else Overload(*row, **options) for row in rows)
-    return Function(name, overloads, cost, estimate, dispatch, constants)
+    """A function with one overload for each row. `member` and `lazy` are those of the rows."""
+    overloads = tuple(row if isinstance(row, Overload) else Overload(*row, member=member, lazy=lazy) for row in rows)
+    return Function(name, overloads, cost, dispatch, constants)
 
 
 method = functools.partial(function, member=True)
@@ -202,17 +215,17 @@ def literal_argument(is_usable: Callable[[object], bool]) -> CheckConstants:
     return check
 
 
-@dataclass(frozen=True, slots=True)
 class Library:
     """Functions and macros that belong together.
 
     `since` as in Overload. `release` is the first release whose binaries have the library.
     """
 
-    functions: tuple[Function, ...] = ()
-    macros: tuple[Macro, ...] = ()
-    since: int = 0
-    release: int = 0
+    def __init__(self, *functions: Function, macros: Sequence[Macro] = (), since: int = 0, release: int = 0) -> None:
+        self.functions = functions
+        self.macros = macros
+        self.since = since
+        self.release = release
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +253,7 @@ class Registry:
     def estimate_of(self, name: str, overload: str) -> EstimateCall | None:
         """The estimate for an overload of the function `name`, None if each call costs one."""
         function = self.functions[name]
-        return function.overload(overload).estimate or function.estimate
+        return function.cost_of(function.overload(overload)).estimate
 
 
 def _available(functions: Sequence[Function], level: int) -> Iterator[Function]:

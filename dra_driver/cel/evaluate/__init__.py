@@ -133,10 +133,9 @@ class _Compiler:
     def _call(self, node: Call) -> Evaluable:
         plans = [self.plan(child) for child in node.children()]
         match node.function:
-            case "_&&_":
-                return Evaluable(calls.all_of([plan.run for plan in plans], node.offset))
-            case "_||_":
-                return Evaluable(calls.any_of([plan.run for plan in plans], node.offset))
+            case "_&&_" | "_||_":
+                terms = [plan.run for plan in plans]
+                return Evaluable(calls.deciding(terms, node.offset, decisive=node.function == "_||_"))
             case "_?_:_":
                 condition, then, otherwise = plans
                 return Branches(condition.run, relative(then), relative(otherwise))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..check.declarations import Function, Implementation, Overload, RuntimeCost
+from ..check.declarations import Function, Implementation, RuntimeCost
 from ..errors import ErrorValue
 from ..library.operators import equal
 from ..library.quantity import QuantityValue
@@ -101,22 +101,22 @@ def call(
 ) -> Run:
     """A call of a function. `overloads` are those that fit the types of the tree. `lazy`: stop at the first error."""
     overload = function.overload(overloads[0]) if len(overloads) == 1 else None
-    cost = (overload.cost if overload else None) or function.cost
+    cost = function.cost_of(overload).actual
     if function.dispatch is not None:
         return _with_arity(_Called(function.dispatch, None, cost, offset, function.name), arguments, lazy=False)
     if overload is None:
         return _with_arity(_Called(_choosing(function), None, cost, offset, function.name), arguments, lazy=True)
     assert overload.call is not None
-    called = _Called(overload.call, overload if overload.guarded else None, cost, offset, function.name)
+    called = _Called(overload.call, overload.parameters, cost, offset, function.name)
     return _with_arity(called, arguments, lazy=lazy or overload.lazy)
 
 
 @dataclass(frozen=True, slots=True)
 class _Called:
-    """A function to call. The arguments must fit `guard` unless it is None. The cost is one if `cost` is None."""
+    """A function to call. The arguments must fit `parameters` if it is not None. The cost is one if `cost` is None."""
 
     implementation: Implementation
-    guard: Overload | None
+    parameters: tuple[Type, ...] | None
     cost: RuntimeCost | None
     offset: int
     name: str
@@ -127,9 +127,7 @@ def _choosing(function: Function) -> Implementation:
 
     def choose(*arguments: object) -> object:
         for overload in function.overloads:
-            if overload.call is None or len(overload.parameters) != len(arguments):
-                continue
-            if not overload.guarded or accept_all(overload.parameters, arguments):
+            if overload.call is not None and accept_all(overload.parameters, arguments):
                 return overload.call(*arguments)
         raise no_such_overload(function.name, *arguments)
 
@@ -149,9 +147,9 @@ def _with_arity(called: _Called, arguments: tuple[Run, ...], *, lazy: bool) -> R
 
 def _unary(called: _Called, argument: Run) -> Run:
     implementation, cost, offset, name = called.implementation, called.cost, called.offset, called.name
-    exact = classes(called.guard.parameters) if called.guard else (None,)
+    exact = (None,) if called.parameters is None else classes(called.parameters)
     expected = exact[0] if exact else None
-    checked = called.guard.parameters if called.guard and exact is None else None
+    checked = called.parameters if exact is None else None
 
     def run(frame: Frame) -> object:
         value = argument(frame)
@@ -173,9 +171,9 @@ def _unary(called: _Called, argument: Run) -> Run:
 
 def _binary(called: _Called, first: Run, second: Run) -> Run:
     implementation, cost, offset, name = called.implementation, called.cost, called.offset, called.name
-    exact = classes(called.guard.parameters) if called.guard else (None, None)
+    exact = (None, None) if called.parameters is None else classes(called.parameters)
     expected_left, expected_right = exact or (None, None)
-    checked = called.guard.parameters if called.guard and exact is None else None
+    checked = called.parameters if exact is None else None
 
     def run(frame: Frame) -> object:
         left = first(frame)
@@ -204,7 +202,7 @@ def _binary(called: _Called, first: Run, second: Run) -> Run:
 
 def _lazy(called: _Called, arguments: tuple[Run, ...]) -> Run:
     implementation, cost, offset, name = called.implementation, called.cost, called.offset, called.name
-    parameters = called.guard.parameters if called.guard else None
+    parameters = called.parameters
     last = len(arguments) - 1
 
     def run(frame: Frame) -> object:
@@ -301,18 +299,8 @@ def matches(subject: Evaluable, pattern: str, compiled: Any, offset: int) -> Run
 # Logical operators
 
 
-def all_of(terms: Sequence[Run], offset: int) -> Run:
-    """&&. The result is false if a term is false, otherwise the first error, otherwise true."""
-    return _deciding(terms, offset, False)
-
-
-def any_of(terms: Sequence[Run], offset: int) -> Run:
-    """||. The result is true if a term is true, otherwise the first error, otherwise false."""
-    return _deciding(terms, offset, True)
-
-
-def _deciding(terms: Sequence[Run], offset: int, decisive: bool) -> Run:
-    """The first term that is `decisive` is the result, otherwise the first error, otherwise the opposite."""
+def deciding(terms: Sequence[Run], offset: int, *, decisive: bool) -> Run:
+    """&& (`decisive` is False) and || (True): a decisive term, otherwise the first error, otherwise the opposite."""
     neutral = not decisive
 
     def run(frame: Frame) -> object:

@@ -11,22 +11,21 @@ value of type dyn compiles.
 """
 
 import functools
-from collections.abc import Sequence
 from typing import Final
 
-from ..check.declarations import Environment, Library, Registry, method
-from ..check.estimate import TRAVERSAL, CallEstimate, Operand, add, scaled
+from ..check.declarations import Cost, Environment, Library, Registry, method
+from ..check.estimate import TRAVERSAL, CallEstimate, add, scaled
 from ..types import BOOL, STRING, Type, TypeKind
-from .containers import BINDINGS, CONTAINERS, INCLUDES, OPTIONAL_LISTS, OPTIONALS, STANDARD, TWO_VARIABLES
+from .containers import CONTAINERS, INCLUDES, OPTIONAL_LISTS, TWO_VARIABLES
 from .conversions import CONVERSIONS
-from .lists import LIST_TRANSFORMS, LISTS, SETS
+from .lists import LIST_TRANSFORMS, LISTS
 from .named_formats import FORMAT
-from .network import CIDRS, IPS, URLS
-from .operators import ARITHMETIC, COMPARISON, LOGIC
+from .network import NETWORK
+from .operators import OPERATORS
 from .quantity import QUANTITIES
-from .regex import MATCHES, REGEX
+from .regex import REGEX
 from .semver import SEMVERS
-from .strings import STRING_TESTS, STRINGS
+from .strings import STRINGS
 from .time import TIME
 from .values import cost_size, no_such_overload
 
@@ -56,79 +55,53 @@ def _selector_cost(size: int) -> int:
     return add(_LIST_COST, scaled(size, TRAVERSAL), scaled(scaled(size, _REQUIREMENTS), _REQUIREMENT_COST))
 
 
-def _parsing(arguments: Sequence[object], result: object) -> int:
-    return _selector_cost(cost_size(arguments[1]))
-
-
-def _parsing_estimate(resource: Operand, selector: Operand) -> CallEstimate:
-    return CallEstimate(_selector_cost(selector.size.high))
-
-
+_CHECK: Final = Cost(lambda *_: _CHECK_COST, lambda *_: CallEstimate(_CHECK_COST))
+_PARSE_SELECTOR: Final = Cost(
+    lambda arguments, _: _selector_cost(cost_size(arguments[1])),
+    lambda resource, selector: CallEstimate(_selector_cost(selector.size.high)),
+)
 _ON_RESOURCE: Final = ((_RESOURCE, STRING), _RESOURCE, _unavailable)
 _OF_DECISION: Final = ((_DECISION,), STRING, _unavailable)
 
 _AUTHORIZATION: Final = Library(
-    functions=(
-        method("path", ("authorizer_path", (_AUTHORIZER, STRING), _PATH, _unavailable)),
-        method("group", ("authorizer_group", (_AUTHORIZER, STRING), _GROUP, _unavailable)),
-        method(
-            "serviceAccount",
-            ("authorizer_serviceaccount", (_AUTHORIZER, STRING, STRING), _AUTHORIZER, _unavailable),
-        ),
-        method("resource", ("groupcheck_resource", (_GROUP, STRING), _RESOURCE, _unavailable)),
-        method("subresource", ("resourcecheck_subresource", *_ON_RESOURCE)),
-        method("namespace", ("resourcecheck_namespace", *_ON_RESOURCE)),
-        method("name", ("resourcecheck_name", *_ON_RESOURCE)),
-        method(
-            "check",
-            ("pathcheck_check", (_PATH, STRING), _DECISION, _unavailable),
-            ("resourcecheck_check", (_RESOURCE, STRING), _DECISION, _unavailable),
-            cost=lambda *_: _CHECK_COST,
-            estimate=lambda *_: CallEstimate(_CHECK_COST),
-        ),
-        method("errored", ("decision_errored", (_DECISION,), BOOL, _unavailable)),
-        method("error", ("decision_error", *_OF_DECISION)),
-        method("allowed", ("decision_allowed", (_DECISION,), BOOL, _unavailable)),
-        method("reason", ("decision_reason", *_OF_DECISION)),
-        method(
-            "fieldSelector",
-            ("authorizer_fieldselector", *_ON_RESOURCE),
-            cost=_parsing,
-            estimate=_parsing_estimate,
-        ),
-        method(
-            "labelSelector",
-            ("authorizer_labelselector", *_ON_RESOURCE),
-            cost=_parsing,
-            estimate=_parsing_estimate,
-        ),
-    )
+    method("path", ("authorizer_path", (_AUTHORIZER, STRING), _PATH, _unavailable)),
+    method("group", ("authorizer_group", (_AUTHORIZER, STRING), _GROUP, _unavailable)),
+    method(
+        "serviceAccount",
+        ("authorizer_serviceaccount", (_AUTHORIZER, STRING, STRING), _AUTHORIZER, _unavailable),
+    ),
+    method("resource", ("groupcheck_resource", (_GROUP, STRING), _RESOURCE, _unavailable)),
+    method("subresource", ("resourcecheck_subresource", *_ON_RESOURCE)),
+    method("namespace", ("resourcecheck_namespace", *_ON_RESOURCE)),
+    method("name", ("resourcecheck_name", *_ON_RESOURCE)),
+    method(
+        "check",
+        ("pathcheck_check", (_PATH, STRING), _DECISION, _unavailable),
+        ("resourcecheck_check", (_RESOURCE, STRING), _DECISION, _unavailable),
+        cost=_CHECK,
+    ),
+    method("errored", ("decision_errored", (_DECISION,), BOOL, _unavailable)),
+    method("error", ("decision_error", *_OF_DECISION)),
+    method("allowed", ("decision_allowed", (_DECISION,), BOOL, _unavailable)),
+    method("reason", ("decision_reason", *_OF_DECISION)),
+    method("fieldSelector", ("authorizer_fieldselector", *_ON_RESOURCE), cost=_PARSE_SELECTOR),
+    method("labelSelector", ("authorizer_labelselector", *_ON_RESOURCE), cost=_PARSE_SELECTOR),
 )
 
 _LIBRARIES: Final[tuple[Library, ...]] = (
-    STANDARD,
-    LOGIC,
-    COMPARISON,
-    ARITHMETIC,
+    OPERATORS,
     CONVERSIONS,
     CONTAINERS,
-    STRING_TESTS,
-    MATCHES,
     TIME,
-    OPTIONALS,
     OPTIONAL_LISTS,
-    BINDINGS,
     STRINGS,
     REGEX,
     LISTS,
     LIST_TRANSFORMS,
-    SETS,
     TWO_VARIABLES,
     QUANTITIES,
     SEMVERS,
-    IPS,
-    CIDRS,
-    URLS,
+    NETWORK,
     FORMAT,
     _AUTHORIZATION,
 )

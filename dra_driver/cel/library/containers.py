@@ -12,8 +12,8 @@ optional types. includes(), for attributes that may be lists, follows k8s.io/dyn
 from collections.abc import Sequence
 from typing import Final
 
-from ..check.declarations import Library, Overload, function, method
-from ..check.estimate import CallEstimate, Operand
+from ..check.declarations import Cost, Library, Overload, function, method
+from ..check.estimate import CallEstimate
 from ..errors import ErrorValue
 from ..syntax.tree import (
     Call,
@@ -42,7 +42,6 @@ from .values import (
     core_cost_size,
     is_zero,
     no_such_overload,
-    size_of,
     spend,
     type_name,
 )
@@ -187,26 +186,11 @@ def _insert_all(target: MapValue, added: MapValue) -> MapValue:
     return target
 
 
-STANDARD = Library(
-    macros=(
-        Macro("has", 1, _has, member=False),
-        Macro("all", 2, _all),
-        Macro("exists", 2, _exists),
-        Macro("exists_one", 2, _exists_one),
-        Macro("map", 2, map_elements),
-        Macro("map", 3, map_elements),
-        Macro("filter", 2, _filter),
-    )
-)
-
 TWO_VARIABLES = Library(
-    since=32,
-    functions=(
-        function(
-            "cel.@mapInsert",
-            ("@mapInsert_map_key_value", (_MAP_TO_V, _K, _V), _MAP_TO_V, _insert_entry),
-            ("@mapInsert_map_map", (_MAP_TO_V, _MAP_TO_V), _MAP_TO_V, _insert_all),
-        ),
+    function(
+        "cel.@mapInsert",
+        ("@mapInsert_map_key_value", (_MAP_TO_V, _K, _V), _MAP_TO_V, _insert_entry),
+        ("@mapInsert_map_map", (_MAP_TO_V, _MAP_TO_V), _MAP_TO_V, _insert_all),
     ),
     macros=(
         Macro("all", 3, _all),
@@ -220,19 +204,16 @@ TWO_VARIABLES = Library(
         Macro("transformMapEntry", 3, _transform_entry),
         Macro("transformMapEntry", 4, _transform_entry),
     ),
+    since=32,
 )
-
-BINDINGS = Library(macros=(Macro("bind", 3, _bind),))
-
 
 # Lists and maps
 
 
 def _size(value: object) -> int:
-    size = size_of(value)
-    if size is None:
-        raise no_such_overload("size", value)
-    return size
+    if isinstance(value, str | bytes | list | MapValue):
+        return len(value)
+    raise no_such_overload("size", value)
 
 
 def _in(element: object, container: object) -> bool:
@@ -244,38 +225,10 @@ def _in(element: object, container: object) -> bool:
     raise no_such_overload("@in", element, container)
 
 
-def _search_cost(arguments: Sequence[object], result: object) -> int:
-    return core_cost_size(arguments[1])
-
-
-def _search(element: Operand, container: Operand) -> CallEstimate:
-    return CallEstimate(container.size.scaled(1.0))
-
-
-CONTAINERS = Library(
-    functions=(
-        function(
-            "size",
-            ("size_bytes", (BYTES,), INT),
-            Overload("bytes_size", (BYTES,), INT, member=True),
-            ("size_list", (_LIST,), INT),
-            Overload("list_size", (_LIST,), INT, member=True),
-            ("size_map", (_MAP,), INT),
-            Overload("map_size", (_MAP,), INT, member=True),
-            ("size_string", (STRING,), INT),
-            Overload("string_size", (STRING,), INT, member=True),
-            dispatch=_size,
-        ),
-        function(
-            "@in",
-            Overload("in_list", (_A, _LIST), BOOL, cost=_search_cost, estimate=_search),
-            ("in_map", (_A, _MAP), BOOL),
-            dispatch=_in,
-        ),
-        function("_[_]", ("index_list", (_LIST, INT), _A), ("index_map", (_MAP, _A), _B)),
-    )
+_SEARCH: Final = Cost(
+    lambda arguments, _: core_cost_size(arguments[1]),
+    lambda element, container: CallEstimate(container.size.scaled(1.0)),
 )
-
 
 _MOST_ITEMS: Final = 48
 
@@ -290,12 +243,12 @@ def _includes(target: object, value: object) -> bool:
     return False
 
 
-def _most_items(*operands: Operand) -> CallEstimate:
-    return CallEstimate(_MOST_ITEMS)
-
-
 INCLUDES = Library(
-    functions=(method("includes", ("dra_includes_dyn_dyn", (DYN, DYN), BOOL, _includes), estimate=_most_items),)
+    method(
+        "includes",
+        ("dra_includes_dyn_dyn", (DYN, DYN), BOOL, _includes),
+        cost=Cost(estimate=lambda *operands: CallEstimate(_MOST_ITEMS)),
+    )
 )
 
 
@@ -330,37 +283,64 @@ def _unwrap(values: list[object]) -> list[object]:
     return present
 
 
-OPTIONALS = Library(
-    functions=(
-        function("optional.of", ("optional_of", (_V,), _OPTIONAL, OptionalValue)),
-        function("optional.ofNonZeroValue", ("optional_ofNonZeroValue", (_V,), _OPTIONAL, _of_non_zero)),
-        function("optional.none", ("optional_none", (), _OPTIONAL, lambda: NONE)),
-        method("value", ("optional_value", (_OPTIONAL,), _V, _value)),
-        method("hasValue", ("optional_hasValue", (_OPTIONAL,), BOOL, lambda optional: optional.present)),
-        method("or", ("optional_or_optional", (_OPTIONAL, _OPTIONAL), _OPTIONAL)),
-        method("orValue", ("optional_orValue_value", (_OPTIONAL, _V), _V)),
-        function(
-            "_[?_]",
-            ("list_optindex_optional_int", (_LIST_OF_V, INT), _OPTIONAL),
-            ("optional_list_optindex_optional_int", (optional_of(_LIST_OF_V), INT), _OPTIONAL),
-            ("map_optindex_optional_value", (_MAP_TO_V, _K), _OPTIONAL),
-            ("optional_map_optindex_optional_value", (optional_of(_MAP_TO_V), _K), _OPTIONAL),
-        ),
-        function(
-            "_[_]",
-            ("optional_list_index_int", (optional_of(_LIST_OF_V), INT), _OPTIONAL),
-            ("optional_map_index_value", (optional_of(_MAP_TO_V), _K), _OPTIONAL),
-        ),
+CONTAINERS = Library(
+    function(
+        "size",
+        ("size_bytes", (BYTES,), INT),
+        Overload("bytes_size", (BYTES,), INT, member=True),
+        ("size_list", (_LIST,), INT),
+        Overload("list_size", (_LIST,), INT, member=True),
+        ("size_map", (_MAP,), INT),
+        Overload("map_size", (_MAP,), INT, member=True),
+        ("size_string", (STRING,), INT),
+        Overload("string_size", (STRING,), INT, member=True),
+        dispatch=_size,
     ),
-    macros=(Macro("optMap", 2, _opt_map), Macro("optFlatMap", 2, _opt_flat_map)),
+    function(
+        "@in",
+        Overload("in_list", (_A, _LIST), BOOL, cost=_SEARCH),
+        ("in_map", (_A, _MAP), BOOL),
+        dispatch=_in,
+    ),
+    function(
+        "_[_]",
+        ("index_list", (_LIST, INT), _A),
+        ("index_map", (_MAP, _A), _B),
+        ("optional_list_index_int", (optional_of(_LIST_OF_V), INT), _OPTIONAL),
+        ("optional_map_index_value", (optional_of(_MAP_TO_V), _K), _OPTIONAL),
+    ),
+    function("optional.of", ("optional_of", (_V,), _OPTIONAL, OptionalValue)),
+    function("optional.ofNonZeroValue", ("optional_ofNonZeroValue", (_V,), _OPTIONAL, _of_non_zero)),
+    function("optional.none", ("optional_none", (), _OPTIONAL, lambda: NONE)),
+    method("value", ("optional_value", (_OPTIONAL,), _V, _value)),
+    method("hasValue", ("optional_hasValue", (_OPTIONAL,), BOOL, lambda optional: optional.present)),
+    method("or", ("optional_or_optional", (_OPTIONAL, _OPTIONAL), _OPTIONAL)),
+    method("orValue", ("optional_orValue_value", (_OPTIONAL, _V), _V)),
+    function(
+        "_[?_]",
+        ("list_optindex_optional_int", (_LIST_OF_V, INT), _OPTIONAL),
+        ("optional_list_optindex_optional_int", (optional_of(_LIST_OF_V), INT), _OPTIONAL),
+        ("map_optindex_optional_value", (_MAP_TO_V, _K), _OPTIONAL),
+        ("optional_map_optindex_optional_value", (optional_of(_MAP_TO_V), _K), _OPTIONAL),
+    ),
+    macros=(
+        Macro("has", 1, _has, member=False),
+        Macro("all", 2, _all),
+        Macro("exists", 2, _exists),
+        Macro("exists_one", 2, _exists_one),
+        Macro("map", 2, map_elements),
+        Macro("map", 3, map_elements),
+        Macro("filter", 2, _filter),
+        Macro("bind", 3, _bind),
+        Macro("optMap", 2, _opt_map),
+        Macro("optFlatMap", 2, _opt_flat_map),
+    ),
 )
 
 OPTIONAL_LISTS = Library(
+    method("first", ("list_first", (_LIST_OF_V,), _OPTIONAL, _first)),
+    method("last", ("list_last", (_LIST_OF_V,), _OPTIONAL, _last)),
+    function("optional.unwrap", ("optional_unwrap", (_OPTIONALS,), _LIST_OF_V, _unwrap)),
+    method("unwrapOpt", ("optional_unwrapOpt", (_OPTIONALS,), _LIST_OF_V, _unwrap)),
     release=33,
-    functions=(
-        method("first", ("list_first", (_LIST_OF_V,), _OPTIONAL, _first)),
-        method("last", ("list_last", (_LIST_OF_V,), _OPTIONAL, _last)),
-        function("optional.unwrap", ("optional_unwrap", (_OPTIONALS,), _LIST_OF_V, _unwrap)),
-        method("unwrapOpt", ("optional_unwrapOpt", (_OPTIONALS,), _LIST_OF_V, _unwrap)),
-    ),
 )

@@ -12,8 +12,17 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..check.declarations import CheckConstants, Function, Implementation, Library, Overload, function, literal_argument
-from ..check.estimate import TRAVERSAL, UNBOUNDED, CallEstimate, Operand, Size
+from ..check.declarations import (
+    CheckConstants,
+    Cost,
+    Function,
+    Implementation,
+    Library,
+    Overload,
+    function,
+    literal_argument,
+)
+from ..check.estimate import UNBOUNDED, CallEstimate, Operand, Size, traversal
 from ..errors import ErrorValue
 from ..types import (
     BOOL,
@@ -145,13 +154,11 @@ def _string_to_timestamp(value: str) -> Timestamp:
 
 
 def _encoded(text: Operand) -> CallEstimate:
-    size = text.size
-    return CallEstimate(size.scaled(TRAVERSAL), Size(size.low, size.high * 4 % (UNBOUNDED + 1)))
+    return CallEstimate(traversal(text), Size(text.size.low, text.size.high * 4 % (UNBOUNDED + 1)))
 
 
 def _decoded(octets: Operand) -> CallEstimate:
-    size = octets.size
-    return CallEstimate(size.scaled(TRAVERSAL), Size(size.low // 4, size.high))
+    return CallEstimate(traversal(octets), Size(octets.size.low // 4, octets.size.high))
 
 
 def _same(value: object) -> object:
@@ -183,71 +190,69 @@ def _conversion(
 
 
 CONVERSIONS = Library(
-    functions=(
-        function("type", ("type", (_A,), type_of(_A)), dispatch=value_type),
-        function("dyn", ("to_dyn", (_A,), DYN), dispatch=_same),
-        _conversion("bool", BOOL, ("bool_to_bool", BOOL, _same), ("string_to_bool", STRING, _string_to_bool)),
-        _conversion(
-            "bytes",
-            BYTES,
-            ("bytes_to_bytes", BYTES, _same),
-            Overload("string_to_bytes", (STRING,), BYTES, _string_to_bytes, cost=read_core, estimate=_encoded),
-        ),
-        _conversion(
-            "double",
-            DOUBLE,
-            ("double_to_double", DOUBLE, _same),
-            ("int64_to_double", INT, float),
-            ("string_to_double", STRING, _string_to_double),
-            ("uint64_to_double", UINT, float),
-        ),
-        _conversion(
-            "duration",
-            DURATION,
-            ("duration_to_duration", DURATION, _same),
-            ("int64_to_duration", INT, _int_to_duration),
-            ("string_to_duration", STRING, _string_to_duration),
-            constants=literal_argument(_is_duration),
-        ),
-        _conversion(
-            "int",
-            INT,
-            ("int64_to_int64", INT, _same),
-            ("double_to_int64", DOUBLE, _double_to_int),
-            ("duration_to_int64", DURATION, lambda value: value.nanos),
-            ("string_to_int64", STRING, _string_to_int),
-            ("timestamp_to_int64", TIMESTAMP, lambda value: value.seconds),
-            ("uint64_to_int64", UINT, lambda value: checked_int(int(value))),
-        ),
-        _conversion(
-            "string",
-            STRING,
-            ("string_to_string", STRING, _same),
-            ("bool_to_string", BOOL, text),
-            Overload("bytes_to_string", (BYTES,), STRING, text, cost=read_core, estimate=_decoded),
-            ("double_to_string", DOUBLE, text),
-            ("duration_to_string", DURATION, text),
-            ("int64_to_string", INT, text),
-            ("timestamp_to_string", TIMESTAMP, text),
-            ("uint64_to_string", UINT, text),
-        ),
-        _conversion(
-            "timestamp",
-            TIMESTAMP,
-            ("timestamp_to_timestamp", TIMESTAMP, _same),
-            ("int64_to_timestamp", INT, _int_to_timestamp),
-            ("string_to_timestamp", STRING, _string_to_timestamp),
-            constants=literal_argument(_is_timestamp),
-        ),
-        _conversion(
-            "uint",
-            UINT,
-            ("uint64_to_uint64", UINT, _same),
-            ("double_to_uint64", DOUBLE, _double_to_uint),
-            ("int64_to_uint64", INT, checked_uint),
-            ("string_to_uint64", STRING, _string_to_uint),
-        ),
-    )
+    function("type", ("type", (_A,), type_of(_A)), dispatch=value_type),
+    function("dyn", ("to_dyn", (_A,), DYN), dispatch=_same),
+    _conversion("bool", BOOL, ("bool_to_bool", BOOL, _same), ("string_to_bool", STRING, _string_to_bool)),
+    _conversion(
+        "bytes",
+        BYTES,
+        ("bytes_to_bytes", BYTES, _same),
+        Overload("string_to_bytes", (STRING,), BYTES, _string_to_bytes, cost=Cost(read_core, _encoded)),
+    ),
+    _conversion(
+        "double",
+        DOUBLE,
+        ("double_to_double", DOUBLE, _same),
+        ("int64_to_double", INT, float),
+        ("string_to_double", STRING, _string_to_double),
+        ("uint64_to_double", UINT, float),
+    ),
+    _conversion(
+        "duration",
+        DURATION,
+        ("duration_to_duration", DURATION, _same),
+        ("int64_to_duration", INT, _int_to_duration),
+        ("string_to_duration", STRING, _string_to_duration),
+        constants=literal_argument(_is_duration),
+    ),
+    _conversion(
+        "int",
+        INT,
+        ("int64_to_int64", INT, _same),
+        ("double_to_int64", DOUBLE, _double_to_int),
+        ("duration_to_int64", DURATION, lambda value: value.nanos),
+        ("string_to_int64", STRING, _string_to_int),
+        ("timestamp_to_int64", TIMESTAMP, lambda value: value.seconds),
+        ("uint64_to_int64", UINT, lambda value: checked_int(int(value))),
+    ),
+    _conversion(
+        "string",
+        STRING,
+        ("string_to_string", STRING, _same),
+        ("bool_to_string", BOOL, text),
+        Overload("bytes_to_string", (BYTES,), STRING, text, cost=Cost(read_core, _decoded)),
+        ("double_to_string", DOUBLE, text),
+        ("duration_to_string", DURATION, text),
+        ("int64_to_string", INT, text),
+        ("timestamp_to_string", TIMESTAMP, text),
+        ("uint64_to_string", UINT, text),
+    ),
+    _conversion(
+        "timestamp",
+        TIMESTAMP,
+        ("timestamp_to_timestamp", TIMESTAMP, _same),
+        ("int64_to_timestamp", INT, _int_to_timestamp),
+        ("string_to_timestamp", STRING, _string_to_timestamp),
+        constants=literal_argument(_is_timestamp),
+    ),
+    _conversion(
+        "uint",
+        UINT,
+        ("uint64_to_uint64", UINT, _same),
+        ("double_to_uint64", DOUBLE, _double_to_uint),
+        ("int64_to_uint64", INT, checked_uint),
+        ("string_to_uint64", STRING, _string_to_uint),
+    ),
 )
 
 

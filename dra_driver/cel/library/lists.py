@@ -8,17 +8,17 @@ slice(), flatten(), sort(), sortBy(), distinct(), reverse() and lists.range() fo
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
-from ..check.declarations import Implementation, Library, Overload, function, method
-from ..check.estimate import UNBOUNDED, CallEstimate, EstimateCall, Operand, Size, add, exactly, scaled, searching
+from ..check.declarations import Cost, Implementation, Library, Overload, function, method
+from ..check.estimate import UNBOUNDED, CallEstimate, Operand, Size, add, exactly, scaled
 from ..errors import Abort, ErrorValue
 from ..syntax.tree import Call, Comprehension, Ident, ListNode, Macro, MacroError, Node, Select, binding
 from ..types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, Type, Uint, list_of, parameter
 from .containers import map_elements
 from .operators import COMPARABLE, add_values, compare, same
 from .time import Duration
-from .values import BUDGET, allocation_cost, cost_size, no_such_overload, spend, type_of, visit_first
+from .values import BUDGET, VISIT, allocation_cost, cost_size, no_such_overload, spend, type_of
 
 _COMPARABLE_TYPES: Final = {
     "int": INT,
@@ -95,20 +95,6 @@ def _sums() -> Iterable[Overload]:
         yield Overload(f"list_{name}_sum_{name}", (list_of(item),), item, _sum_from(zero), member=True)
 
 
-_VISITING: Final[dict[str, Any]] = {"cost": visit_first, "estimate": searching}
-
-LISTS = Library(
-    functions=(
-        function("isSorted", *_of_each("list_{0}_is_sorted_bool", _is_sorted, BOOL), **_VISITING),
-        function("sum", *_sums(), **_VISITING),
-        function("max", *_of_each("list_{0}_max_{0}", lambda items: _extreme(items, "max", 1)), **_VISITING),
-        function("min", *_of_each("list_{0}_min_{0}", lambda items: _extreme(items, "min", -1)), **_VISITING),
-        method("indexOf", ("list_a_index_of_int", (_LIST, _A), INT, _index_of), **_VISITING),
-        method("lastIndexOf", ("list_a_last_index_of_int", (_LIST, _A), INT, _last_index_of), **_VISITING),
-    )
-)
-
-
 # Sets
 
 
@@ -130,22 +116,11 @@ def _intersects(one: list[object], other: list[object]) -> bool:
 
 
 def _on_sets(identifier: str, call: Implementation, factor: int) -> Overload:
-    def cost(arguments: Sequence[object], result: object) -> int:
-        return 1 + cost_size(arguments[0]) * cost_size(arguments[1]) * factor
-
-    def estimate(one: Operand, other: Operand) -> CallEstimate:
-        return CallEstimate(add(one.size.times(other.size).scaled(factor), 1))
-
-    return Overload(identifier, (_TS, _TS), BOOL, call, cost=cost, estimate=estimate)
-
-
-SETS = Library(
-    functions=(
-        function("sets.contains", _on_sets("list_sets_contains_list", _contains, 1)),
-        function("sets.equivalent", _on_sets("list_sets_equivalent_list", _equivalent, 2)),
-        function("sets.intersects", _on_sets("list_sets_intersects_list", _intersects, 1)),
+    cost = Cost(
+        lambda arguments, _: 1 + cost_size(arguments[0]) * cost_size(arguments[1]) * factor,
+        lambda one, other: CallEstimate(add(one.size.times(other.size).scaled(factor), 1)),
     )
-)
+    return Overload(identifier, (_TS, _TS), BOOL, call, cost=cost)
 
 
 # Lists made of lists
@@ -278,9 +253,9 @@ def _flatten_estimate(items: Operand, depth: Operand | None = None) -> CallEstim
     return _allocated(items.size, float(depth.integer(UNBOUNDED) if depth else 1))
 
 
-def _sort_estimate(item: Type) -> EstimateCall:
+def _sorting_cost(item: Type) -> Cost:
     factor = _COMPARISON_OF_TEXT if item in (STRING, BYTES) else _COMPARISON
-    return lambda *lists: _allocated(lists[-1].size.times(lists[-1].size), factor)
+    return Cost(_sort_cost, lambda *lists: _allocated(lists[-1].size.times(lists[-1].size), factor))
 
 
 def _sorting(template: str, *parameters: Type) -> Iterable[Overload]:
@@ -288,36 +263,43 @@ def _sorting(template: str, *parameters: Type) -> Iterable[Overload]:
     for item in _COMPARABLE_TYPES.values():
         given, result = (*parameters, list_of(item)), parameters[0] if parameters else list_of(item)
         identifier = f"list_{item.name}_{template}"
-        yield Overload(identifier, given, result, member=True, cost=_sort_cost, estimate=_sort_estimate(item))
+        yield Overload(identifier, given, result, member=True, cost=_sorting_cost(item))
 
+
+LISTS = Library(
+    function("isSorted", *_of_each("list_{0}_is_sorted_bool", _is_sorted, BOOL), cost=VISIT),
+    function("sum", *_sums(), cost=VISIT),
+    function("max", *_of_each("list_{0}_max_{0}", lambda items: _extreme(items, "max", 1)), cost=VISIT),
+    function("min", *_of_each("list_{0}_min_{0}", lambda items: _extreme(items, "min", -1)), cost=VISIT),
+    method("indexOf", ("list_a_index_of_int", (_LIST, _A), INT, _index_of), cost=VISIT),
+    method("lastIndexOf", ("list_a_last_index_of_int", (_LIST, _A), INT, _last_index_of), cost=VISIT),
+    function("sets.contains", _on_sets("list_sets_contains_list", _contains, 1)),
+    function("sets.equivalent", _on_sets("list_sets_equivalent_list", _equivalent, 2)),
+    function("sets.intersects", _on_sets("list_sets_intersects_list", _intersects, 1)),
+)
 
 LIST_TRANSFORMS = Library(
-    since=34,
-    functions=(
-        method("slice", ("list_slice", (_TS, INT, INT), _TS, _slice), cost=_result_cost, estimate=_slice_estimate),
-        method(
-            "flatten",
-            ("list_flatten", (list_of(_TS),), _TS, _flatten),
-            ("list_flatten_int", (list_of(DYN), INT), list_of(DYN), _flatten),
-            guarded=False,
-            cost=_flatten_cost,
-            estimate=_flatten_estimate,
-        ),
-        function("sort", *_sorting("sort"), dispatch=_sort),
-        function("@sortByAssociatedKeys", *_sorting("sortByAssociatedKeys", _TS), dispatch=_sort_by),
-        function(
-            "lists.range",
-            ("lists_range", (INT,), list_of(INT), _range),
-            cost=_result_cost,
-            estimate=lambda count: _allocated(exactly(count.integer(UNBOUNDED))),
-        ),
-        method(
-            "reverse",
-            ("list_reverse", (_TS,), _TS, lambda items: items[::-1]),
-            cost=_result_cost,
-            estimate=lambda items: _allocated(items.size),
-        ),
-        method("distinct", ("list_distinct", (_TS,), _TS, _distinct), cost=_sort_cost, estimate=_sort_estimate(_T)),
+    method("slice", ("list_slice", (_TS, INT, INT), _TS, _slice), cost=Cost(_result_cost, _slice_estimate)),
+    method(
+        "flatten",
+        ("list_flatten", (list_of(_TS),), _TS),
+        ("list_flatten_int", (list_of(DYN), INT), list_of(DYN)),
+        cost=Cost(_flatten_cost, _flatten_estimate),
+        dispatch=_flatten,
     ),
+    function("sort", *_sorting("sort"), dispatch=_sort),
+    function("@sortByAssociatedKeys", *_sorting("sortByAssociatedKeys", _TS), dispatch=_sort_by),
+    function(
+        "lists.range",
+        ("lists_range", (INT,), list_of(INT), _range),
+        cost=Cost(_result_cost, lambda count: _allocated(exactly(count.integer(UNBOUNDED)))),
+    ),
+    method(
+        "reverse",
+        ("list_reverse", (_TS,), _TS, lambda items: items[::-1]),
+        cost=Cost(_result_cost, lambda items: _allocated(items.size)),
+    ),
+    method("distinct", ("list_distinct", (_TS,), _TS, _distinct), cost=_sorting_cost(_T)),
     macros=(Macro("sortBy", 2, _sort_by_macro),),
+    since=34,
 )

@@ -7,11 +7,11 @@ k8s.io/kube-openapi.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import Function, Implementation, Library, function, method
+from ..check.declarations import Cost, Function, Library, function, method
 from ..check.estimate import CallEstimate, Operand, scaled, traversal
 from ..types import NAMED_FORMAT, STRING, list_of, optional_of
 from .network import URLError, parse_request
@@ -220,25 +220,16 @@ def _validate_estimate(named: Operand, text: Operand) -> CallEstimate:
     return CallEstimate(scaled(traversal(text), _LONGEST_PATTERN))
 
 
-def _getting(named: NamedFormat) -> Implementation:
-    return lambda: named
-
-
-def _getters() -> Iterator[Function]:
-    for name, named in _NAMED_FORMATS.items():
-        getter = f"format.{name}"
-        yield function(getter, (getter, (), NAMED_FORMAT, _getting(named)))
+def _getter(name: str, named: NamedFormat) -> Function:
+    return function(name, (name, (), NAMED_FORMAT, lambda: named))
 
 
 FORMAT = Library(
-    functions=(
-        *_getters(),
-        function("format.named", ("format-named", (STRING,), optional_of(NAMED_FORMAT), _named)),
-        method(
-            "validate",
-            ("format-validate", (NAMED_FORMAT, STRING), optional_of(list_of(STRING)), _validate),
-            cost=_validate_cost,
-            estimate=_validate_estimate,
-        ),
-    )
+    *(_getter(f"format.{name}", named) for name, named in _NAMED_FORMATS.items()),
+    function("format.named", ("format-named", (STRING,), optional_of(NAMED_FORMAT), _named)),
+    method(
+        "validate",
+        ("format-validate", (NAMED_FORMAT, STRING), optional_of(list_of(STRING)), _validate),
+        cost=Cost(_validate_cost, _validate_estimate),
+    ),
 )

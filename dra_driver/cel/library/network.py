@@ -14,21 +14,21 @@ import ipaddress
 import re
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import Function, Library, Overload, Row, RuntimeCost, function, method
-from ..check.estimate import TRAVERSAL, CallEstimate, Operand, add, scaled, traversal
+from ..check.declarations import Cost, Function, Library, Overload, Row, RuntimeCost, function, method
+from ..check.estimate import TRAVERSAL, CallEstimate, add, scaled, traversal
 from ..errors import ErrorValue
 from ..types import BOOL, CIDR, INT, IP, STRING, URL, list_of, map_of
 from .formatting import quoted
 from .values import (
+    READ,
     Extension,
     TextMap,
     cost_size,
     no_such_overload,
     parser,
-    read_first,
     rebuild_first,
     succeeds,
     traversal_cost,
@@ -140,27 +140,6 @@ def _test(name: str, identifier: str, holds: Callable[[IPValue], bool]) -> Funct
     return method(name, (identifier, (IP,), BOOL, holds))
 
 
-IPS = Library(
-    functions=(
-        parser("ip", "string_to_ip", IP, parse_address),
-        parser("isIP", "is_ip", BOOL, succeeds(parse_address)),
-        function(
-            "ip.isCanonical",
-            ("ip_is_canonical", (STRING,), BOOL, lambda text: str(parse_address(text)) == text),
-            cost=rebuild_first,
-            estimate=lambda text: CallEstimate(text.size.scaled(2 * TRAVERSAL)),
-        ),
-        function("string", ("ip_to_string", (IP,), STRING, IPValue.__str__)),
-        method("family", ("ip_family", (IP,), INT, lambda ip: ip.address.version)),
-        _test("isUnspecified", "ip_is_unspecified", lambda ip: ip.address.is_unspecified),
-        _test("isLoopback", "ip_is_loopback", lambda ip: ip.address.is_loopback),
-        _test("isLinkLocalMulticast", "ip_is_link_local_multicast", lambda ip: ip.is_link_local_multicast),
-        _test("isLinkLocalUnicast", "ip_is_link_local_unicast", lambda ip: ip.address.is_link_local),
-        _test("isGlobalUnicast", "ip_is_global_unicast", lambda ip: ip.is_global_unicast),
-    )
-)
-
-
 _ADDRESS_SIZE: Final = 16
 """The number of bytes of the longest address."""
 
@@ -192,42 +171,13 @@ def _contains(name: str, cost: RuntimeCost, largest: int, of_text: Row, of_value
     def parsing_cost(arguments: Sequence[object], result: object) -> int:
         return cost(arguments, result) + traversal_cost(cost_size(arguments[1]))
 
-    def parsing_estimate(network: Operand, text: Operand) -> CallEstimate:
-        return CallEstimate(add(largest, traversal(text)))
-
-    parsing = replace(Overload(*of_text), member=True, cost=parsing_cost, estimate=parsing_estimate)
-    return method(name, parsing, of_value, cost=cost, estimate=lambda network, other: CallEstimate(largest))
-
-
-CIDRS = Library(
-    functions=(
-        parser("cidr", "string_to_cidr", CIDR, parse_network),
-        parser("isCIDR", "is_cidr", BOOL, succeeds(parse_network)),
-        _contains(
-            "containsIP",
-            _address_cost,
-            _LARGEST_ADDRESS_COST,
-            ("cidr_contains_ip_string", (CIDR, STRING), BOOL, _contains_text),
-            ("cidr_contains_ip_ip", (CIDR, IP), BOOL, lambda network, ip: network.contains(ip.address)),
-        ),
-        _contains(
-            "containsCIDR",
-            _network_cost,
-            _LARGEST_NETWORK_COST,
-            (
-                "cidr_contains_cidr_string",
-                (CIDR, STRING),
-                BOOL,
-                lambda network, text: network.covers(parse_network(text)),
-            ),
-            ("cidr_contains_cidr", (CIDR, CIDR), BOOL, CIDRValue.covers),
-        ),
-        function("string", ("cidr_to_string", (CIDR,), STRING, CIDRValue.__str__)),
-        method("ip", ("cidr_ip", (CIDR,), IP, lambda network: IPValue(network.address))),
-        method("masked", ("cidr_masked", (CIDR,), CIDR, lambda network: network.masked)),
-        method("prefixLength", ("cidr_prefix_length", (CIDR,), INT, lambda network: network.bits)),
+    parsing = Cost(parsing_cost, lambda network, text: CallEstimate(add(largest, traversal(text))))
+    return method(
+        name,
+        Overload(*of_text, member=True, cost=parsing),
+        of_value,
+        cost=Cost(cost, lambda network, other: CallEstimate(largest)),
     )
-)
 
 
 _UNRESERVED: Final = frozenset((string.ascii_letters + string.digits + "-_.~").encode())
@@ -477,23 +427,55 @@ def _is_url(text: str) -> bool:
     return True
 
 
-URLS = Library(
-    functions=(
-        function(
-            "url",
-            ("string_to_url", (STRING,), URL, parse_url),
-            cost=read_first,
-            estimate=lambda text: CallEstimate(traversal(text), text.size),
+NETWORK = Library(
+    parser("ip", "string_to_ip", IP, parse_address),
+    parser("isIP", "is_ip", BOOL, succeeds(parse_address)),
+    function(
+        "ip.isCanonical",
+        ("ip_is_canonical", (STRING,), BOOL, lambda text: str(parse_address(text)) == text),
+        cost=Cost(rebuild_first, lambda text: CallEstimate(text.size.scaled(2 * TRAVERSAL))),
+    ),
+    function("string", ("ip_to_string", (IP,), STRING, IPValue.__str__)),
+    method("family", ("ip_family", (IP,), INT, lambda ip: ip.address.version)),
+    _test("isUnspecified", "ip_is_unspecified", lambda ip: ip.address.is_unspecified),
+    _test("isLoopback", "ip_is_loopback", lambda ip: ip.address.is_loopback),
+    _test("isLinkLocalMulticast", "ip_is_link_local_multicast", lambda ip: ip.is_link_local_multicast),
+    _test("isLinkLocalUnicast", "ip_is_link_local_unicast", lambda ip: ip.address.is_link_local),
+    _test("isGlobalUnicast", "ip_is_global_unicast", lambda ip: ip.is_global_unicast),
+    parser("cidr", "string_to_cidr", CIDR, parse_network),
+    parser("isCIDR", "is_cidr", BOOL, succeeds(parse_network)),
+    _contains(
+        "containsIP",
+        _address_cost,
+        _LARGEST_ADDRESS_COST,
+        ("cidr_contains_ip_string", (CIDR, STRING), BOOL, _contains_text),
+        ("cidr_contains_ip_ip", (CIDR, IP), BOOL, lambda network, ip: network.contains(ip.address)),
+    ),
+    _contains(
+        "containsCIDR",
+        _network_cost,
+        _LARGEST_NETWORK_COST,
+        (
+            "cidr_contains_cidr_string",
+            (CIDR, STRING),
+            BOOL,
+            lambda network, text: network.covers(parse_network(text)),
         ),
-        function("isURL", ("is_url_string", (STRING,), BOOL, _is_url)),
-        method("getScheme", ("url_get_scheme", (URL,), STRING, lambda url: url.scheme)),
-        method("getHost", ("url_get_host", (URL,), STRING, lambda url: url.host)),
-        method("getHostname", ("url_get_hostname", (URL,), STRING, lambda url: url.hostname)),
-        method("getPort", ("url_get_port", (URL,), STRING, lambda url: url.port)),
-        method("getEscapedPath", ("url_get_escaped_path", (URL,), STRING, lambda url: url.escaped_path)),
-        method(
-            "getQuery",
-            ("url_get_query", (URL,), map_of(STRING, list_of(STRING)), lambda url: TextMap(url.parameters())),
-        ),
-    )
+        ("cidr_contains_cidr", (CIDR, CIDR), BOOL, CIDRValue.covers),
+    ),
+    function("string", ("cidr_to_string", (CIDR,), STRING, CIDRValue.__str__)),
+    method("ip", ("cidr_ip", (CIDR,), IP, lambda network: IPValue(network.address))),
+    method("masked", ("cidr_masked", (CIDR,), CIDR, lambda network: network.masked)),
+    method("prefixLength", ("cidr_prefix_length", (CIDR,), INT, lambda network: network.bits)),
+    function("url", ("string_to_url", (STRING,), URL, parse_url), cost=READ),
+    function("isURL", ("is_url_string", (STRING,), BOOL, _is_url)),
+    method("getScheme", ("url_get_scheme", (URL,), STRING, lambda url: url.scheme)),
+    method("getHost", ("url_get_host", (URL,), STRING, lambda url: url.host)),
+    method("getHostname", ("url_get_hostname", (URL,), STRING, lambda url: url.hostname)),
+    method("getPort", ("url_get_port", (URL,), STRING, lambda url: url.port)),
+    method("getEscapedPath", ("url_get_escaped_path", (URL,), STRING, lambda url: url.escaped_path)),
+    method(
+        "getQuery",
+        ("url_get_query", (URL,), map_of(STRING, list_of(STRING)), lambda url: TextMap(url.parameters())),
+    ),
 )

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from ..check.declarations import Library, Overload, Row, function
+from ..check.declarations import Cost, Library, Overload, Row, function
 from ..check.estimate import TRAVERSAL, CallEstimate, Operand, scaled
 from ..errors import ErrorValue
 from ..types import (
@@ -194,6 +194,9 @@ def _shorter(left: Operand, right: Operand) -> CallEstimate:
     return CallEstimate(scaled(min(left.size.high, right.size.high), TRAVERSAL))
 
 
+_COMPARE: Final = Cost(read_shorter, _shorter)
+
+
 def _equality(left: Operand, right: Operand) -> CallEstimate:
     if left.type == right.type:
         if left.type in (IP, CIDR, QUANTITY, SEMVER):
@@ -219,20 +222,8 @@ def _less_equals(left: object, right: object) -> bool:
 
 def _ordering(name: str) -> Iterator[Overload]:
     for suffix, left, right in _PAIRS:
-        costs: dict[str, Any] = {"cost": read_shorter, "estimate": _shorter} if left in (STRING, BYTES) else {}
-        yield Overload(f"{name}_{suffix}", (left, right), BOOL, **costs)
-
-
-COMPARISON = Library(
-    functions=(
-        function("_==_", ("equals", (_A, _A), BOOL), cost=_equality_cost, estimate=_equality, dispatch=equal),
-        function("_!=_", ("not_equals", (_A, _A), BOOL), cost=read_shorter, estimate=_shorter, dispatch=_differ),
-        function("_<_", *_ordering("less"), dispatch=_less),
-        function("_<=_", *_ordering("less_equals"), dispatch=_less_equals),
-        function("_>_", *_ordering("greater"), dispatch=lambda left, right: _less(right, left)),
-        function("_>=_", *_ordering("greater_equals"), dispatch=lambda left, right: _less_equals(right, left)),
-    )
-)
+        cost = _COMPARE if left in (STRING, BYTES) else None
+        yield Overload(f"{name}_{suffix}", (left, right), BOOL, cost=cost)
 
 
 # Logic
@@ -242,17 +233,6 @@ def _not(value: object) -> object:
     if value.__class__ is bool:
         return not value
     raise no_such_overload()
-
-
-LOGIC = Library(
-    functions=(
-        function("_?_:_", ("conditional", (BOOL, _A, _A), _A)),
-        function("_&&_", ("logical_and", (BOOL, BOOL), BOOL)),
-        function("_||_", ("logical_or", (BOOL, BOOL), BOOL)),
-        function("!_", ("logical_not", (BOOL,), BOOL), dispatch=_not),
-        function("@not_strictly_false", ("not_strictly_false", (BOOL,), BOOL)),
-    )
-)
 
 
 # Arithmetic
@@ -384,50 +364,59 @@ def _joined(left: Operand, right: Operand) -> CallEstimate:
     return CallEstimate(size.scaled(TRAVERSAL), size)
 
 
-def _linked(left: Operand, right: Operand) -> CallEstimate:
-    return CallEstimate(1, left.size.plus(right.size))
+_JOIN: Final = Cost(read_both, _joined)
+_LINK: Final = Cost(estimate=lambda left, right: CallEstimate(1, left.size.plus(right.size)))
 
 
 def _same(identifier: str, operand: Type) -> Row:
     return identifier, (operand, operand), operand
 
 
-ARITHMETIC = Library(
-    functions=(
-        function(
-            "_+_",
-            Overload("add_bytes", (BYTES, BYTES), BYTES, cost=read_both, estimate=_joined),
-            _same("add_double", DOUBLE),
-            _same("add_duration_duration", DURATION),
-            ("add_duration_timestamp", (DURATION, TIMESTAMP), TIMESTAMP),
-            ("add_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP),
-            _same("add_int64", INT),
-            Overload("add_list", (_LIST, _LIST), _LIST, estimate=_linked),
-            Overload("add_string", (STRING, STRING), STRING, cost=read_both, estimate=_joined),
-            _same("add_uint64", UINT),
-            dispatch=add_values,
-        ),
-        function(
-            "_-_",
-            _same("subtract_double", DOUBLE),
-            _same("subtract_duration_duration", DURATION),
-            _same("subtract_int64", INT),
-            ("subtract_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP),
-            ("subtract_timestamp_timestamp", (TIMESTAMP, TIMESTAMP), DURATION),
-            _same("subtract_uint64", UINT),
-            dispatch=_subtract,
-        ),
-        function(
-            "_*_",
-            *(_same("multiply_double", DOUBLE), _same("multiply_int64", INT), _same("multiply_uint64", UINT)),
-            dispatch=_multiply,
-        ),
-        function(
-            "_/_",
-            *(_same("divide_double", DOUBLE), _same("divide_int64", INT), _same("divide_uint64", UINT)),
-            dispatch=_divide,
-        ),
-        function("_%_", _same("modulo_int64", INT), _same("modulo_uint64", UINT), dispatch=_modulo),
-        function("-_", ("negate_double", (DOUBLE,), DOUBLE), ("negate_int64", (INT,), INT), dispatch=_negate),
-    )
+OPERATORS = Library(
+    function("_==_", ("equals", (_A, _A), BOOL), cost=Cost(_equality_cost, _equality), dispatch=equal),
+    function("_!=_", ("not_equals", (_A, _A), BOOL), cost=_COMPARE, dispatch=_differ),
+    function("_<_", *_ordering("less"), dispatch=_less),
+    function("_<=_", *_ordering("less_equals"), dispatch=_less_equals),
+    function("_>_", *_ordering("greater"), dispatch=lambda left, right: _less(right, left)),
+    function("_>=_", *_ordering("greater_equals"), dispatch=lambda left, right: _less_equals(right, left)),
+    function("_?_:_", ("conditional", (BOOL, _A, _A), _A)),
+    function("_&&_", ("logical_and", (BOOL, BOOL), BOOL)),
+    function("_||_", ("logical_or", (BOOL, BOOL), BOOL)),
+    function("!_", ("logical_not", (BOOL,), BOOL), dispatch=_not),
+    function("@not_strictly_false", ("not_strictly_false", (BOOL,), BOOL)),
+    function(
+        "_+_",
+        Overload("add_bytes", (BYTES, BYTES), BYTES, cost=_JOIN),
+        _same("add_double", DOUBLE),
+        _same("add_duration_duration", DURATION),
+        ("add_duration_timestamp", (DURATION, TIMESTAMP), TIMESTAMP),
+        ("add_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP),
+        _same("add_int64", INT),
+        Overload("add_list", (_LIST, _LIST), _LIST, cost=_LINK),
+        Overload("add_string", (STRING, STRING), STRING, cost=_JOIN),
+        _same("add_uint64", UINT),
+        dispatch=add_values,
+    ),
+    function(
+        "_-_",
+        _same("subtract_double", DOUBLE),
+        _same("subtract_duration_duration", DURATION),
+        _same("subtract_int64", INT),
+        ("subtract_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP),
+        ("subtract_timestamp_timestamp", (TIMESTAMP, TIMESTAMP), DURATION),
+        _same("subtract_uint64", UINT),
+        dispatch=_subtract,
+    ),
+    function(
+        "_*_",
+        *(_same("multiply_double", DOUBLE), _same("multiply_int64", INT), _same("multiply_uint64", UINT)),
+        dispatch=_multiply,
+    ),
+    function(
+        "_/_",
+        *(_same("divide_double", DOUBLE), _same("divide_int64", INT), _same("divide_uint64", UINT)),
+        dispatch=_divide,
+    ),
+    function("_%_", _same("modulo_int64", INT), _same("modulo_uint64", UINT), dispatch=_modulo),
+    function("-_", ("negate_double", (DOUBLE,), DOUBLE), ("negate_int64", (INT,), INT), dispatch=_negate),
 )

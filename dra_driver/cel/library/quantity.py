@@ -324,28 +324,24 @@ def _of_int(amount: int) -> QuantityValue:
 
 
 QUANTITIES = Library(
-    functions=(
-        parser("quantity", "string_to_quantity", QUANTITY, _quantity),
-        parser("isQuantity", "is_quantity_string", BOOL, succeeds(_quantity)),
-        function("sign", ("quantity_sign", (QUANTITY,), INT, lambda quantity: quantity.sign)),
-        *comparisons("quantity", QUANTITY, QuantityValue.compare),
-        method(
-            "asApproximateFloat", ("quantity_get_float", (QUANTITY,), DOUBLE, lambda quantity: quantity.approximate)
-        ),
-        method("asInteger", ("quantity_get_int", (QUANTITY,), INT, _as_integer)),
-        method(
-            "isInteger",
-            ("quantity_is_integer", (QUANTITY,), BOOL, lambda quantity: quantity.as_integer is not None),
-        ),
-        method(
-            "add",
-            ("quantity_add", (QUANTITY, QUANTITY), QUANTITY, QuantityValue.plus),
-            ("quantity_add_int", (QUANTITY, INT), QUANTITY, lambda quantity, amount: quantity.plus(_of_int(amount))),
-        ),
-        method(
-            "sub",
-            ("quantity_sub", (QUANTITY, QUANTITY), QUANTITY, QuantityValue.minus),
-            ("quantity_sub_int", (QUANTITY, INT), QUANTITY, lambda quantity, amount: quantity.minus(_of_int(amount))),
-        ),
-    )
+    parser("quantity", "string_to_quantity", QUANTITY, _quantity),
+    parser("isQuantity", "is_quantity_string", BOOL, succeeds(_quantity)),
+    function("sign", ("quantity_sign", (QUANTITY,), INT, lambda quantity: quantity.sign)),
+    *comparisons("quantity", QUANTITY, QuantityValue.compare),
+    method("asApproximateFloat", ("quantity_get_float", (QUANTITY,), DOUBLE, lambda quantity: quantity.approximate)),
+    method("asInteger", ("quantity_get_int", (QUANTITY,), INT, _as_integer)),
+    method(
+        "isInteger",
+        ("quantity_is_integer", (QUANTITY,), BOOL, lambda quantity: quantity.as_integer is not None),
+    ),
+    method(
+        "add",
+        ("quantity_add", (QUANTITY, QUANTITY), QUANTITY, QuantityValue.plus),
+        ("quantity_add_int", (QUANTITY, INT), QUANTITY, lambda quantity, amount: quantity.plus(_of_int(amount))),
+    ),
+    method(
+        "sub",
+        ("quantity_sub", (QUANTITY, QUANTITY), QUANTITY, QuantityValue.minus),
+        ("quantity_sub_int", (QUANTITY, INT), QUANTITY, lambda quantity, amount: quantity.minus(_of_int(amount))),
+    ),
 )

@@ -13,14 +13,14 @@ searches for them in linear time. Patterns are rewritten because RE2 differs fro
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from ..check.declarations import Library, Overload, function, literal_argument, method
-from ..check.estimate import CallEstimate, Operand, Size, matching
+from ..check.declarations import Cost, Library, Overload, function, literal_argument, method
+from ..check.estimate import CallEstimate, Size, matching
 from ..errors import ErrorValue
 from ..types import BOOL, INT, STRING, list_of
-from .values import core_cost_size, cost_size, matching_cost, no_such_overload, spend, succeeds
+from .values import core_cost_size, cost_size, matching_cost, spend, succeeds
 
 _MEMORY: Final = 64 << 20
 
@@ -232,9 +232,7 @@ def _unassigned() -> str:
 _STRINGS = list_of(STRING)
 
 
-def _matches(text: object, pattern: object) -> bool:
-    if not isinstance(text, str) or not isinstance(pattern, str):
-        raise no_such_overload("matches", text, pattern)
+def _matches(text: str, pattern: str) -> bool:
     return compiled(pattern).search(encoded(text)) is not None
 
 
@@ -263,56 +261,27 @@ def _is_pattern(value: object) -> bool:
     return not isinstance(value, str) or succeeds(compiled)(value)
 
 
-def _match_cost(arguments: Sequence[object], result: object) -> int:
-    return matching_cost(core_cost_size(arguments[0]), core_cost_size(arguments[1]))
-
-
-def _search_cost(arguments: Sequence[object], result: object) -> int:
-    return matching_cost(cost_size(arguments[0]), cost_size(arguments[1]))
-
-
-def _match_estimate(text: Operand, pattern: Operand) -> CallEstimate:
-    return CallEstimate(matching(text, pattern))
-
-
-def _search_estimate(text: Operand, pattern: Operand, *limit: Operand) -> CallEstimate:
-    return CallEstimate(matching(text, pattern), Size(0, text.size.high))
-
-
-MATCHES = Library(
-    functions=(
-        function(
-            "matches",
-            Overload("matches", (STRING, STRING), BOOL, _matches, guarded=False),
-            Overload(
-                "matches_string",
-                (STRING, STRING),
-                BOOL,
-                _matches,
-                member=True,
-                guarded=False,
-                cost=_match_cost,
-                estimate=_match_estimate,
-            ),
-            constants=literal_argument(_is_pattern),
-        ),
-    )
+_MATCH: Final = Cost(
+    lambda arguments, _: matching_cost(core_cost_size(arguments[0]), core_cost_size(arguments[1])),
+    lambda text, pattern: CallEstimate(matching(text, pattern)),
+)
+_SEARCH: Final = Cost(
+    lambda arguments, _: matching_cost(cost_size(arguments[0]), cost_size(arguments[1])),
+    lambda text, pattern, *limit: CallEstimate(matching(text, pattern), Size(0, text.size.high)),
 )
 
 REGEX = Library(
-    functions=(
-        method(
-            "find",
-            ("string_find_string", (STRING, STRING), STRING, _find),
-            cost=_search_cost,
-            estimate=_search_estimate,
-        ),
-        method(
-            "findAll",
-            ("string_find_all_string", (STRING, STRING), _STRINGS, _find_all),
-            ("string_find_all_string_int", (STRING, STRING, INT), _STRINGS, _find_all),
-            cost=_search_cost,
-            estimate=_search_estimate,
-        ),
-    )
+    function(
+        "matches",
+        ("matches", (STRING, STRING), BOOL, _matches),
+        Overload("matches_string", (STRING, STRING), BOOL, _matches, member=True, cost=_MATCH),
+        constants=literal_argument(_is_pattern),
+    ),
+    method("find", ("string_find_string", (STRING, STRING), STRING, _find), cost=_SEARCH),
+    method(
+        "findAll",
+        ("string_find_all_string", (STRING, STRING), _STRINGS, _find_all),
+        ("string_find_all_string_int", (STRING, STRING, INT), _STRINGS, _find_all),
+        cost=_SEARCH,
+    ),
 )

@@ -11,7 +11,7 @@ from typing import Final
 from ..check.declarations import Library, Overload, function, method
 from ..errors import ErrorValue
 from ..types import BOOL, INT, INT_MAX, SEMVER, STRING, UINT_MAX
-from .values import Extension, comparisons, parse_estimate, read_first, succeeds
+from .values import PARSE, Extension, comparisons, succeeds
 
 _NUMBER: Final = re.compile(r"[0-9]+", re.ASCII)
 _IDENTIFIER: Final = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
@@ -109,24 +109,20 @@ def _semver(text: str, normalize: bool = False) -> Semver:
 
 
 SEMVERS = Library(
-    functions=(
-        function(
-            "semver",
-            ("string_to_semver", (STRING,), SEMVER, _semver),
-            Overload("string_bool_to_semver", (STRING, BOOL), SEMVER, _semver, since=_NORMALIZING),
-            cost=read_first,
-            estimate=parse_estimate,
-        ),
-        function(
-            "isSemver",
-            ("is_semver_string", (STRING,), BOOL, succeeds(_semver)),
-            Overload("is_semver_string_bool", (STRING, BOOL), BOOL, succeeds(_semver), since=_NORMALIZING),
-            cost=read_first,
-            estimate=parse_estimate,
-        ),
-        *comparisons("semver", SEMVER, Semver.compare),
-        method("major", ("semver_major", (SEMVER,), INT, lambda version: version.major)),
-        method("minor", ("semver_minor", (SEMVER,), INT, lambda version: version.minor)),
-        method("patch", ("semver_patch", (SEMVER,), INT, lambda version: version.patch)),
-    )
+    function(
+        "semver",
+        ("string_to_semver", (STRING,), SEMVER, _semver),
+        Overload("string_bool_to_semver", (STRING, BOOL), SEMVER, _semver, since=_NORMALIZING),
+        cost=PARSE,
+    ),
+    function(
+        "isSemver",
+        ("is_semver_string", (STRING,), BOOL, succeeds(_semver)),
+        Overload("is_semver_string_bool", (STRING, BOOL), BOOL, succeeds(_semver), since=_NORMALIZING),
+        cost=PARSE,
+    ),
+    *comparisons("semver", SEMVER, Semver.compare),
+    method("major", ("semver_major", (SEMVER,), INT, lambda version: version.major)),
+    method("minor", ("semver_minor", (SEMVER,), INT, lambda version: version.minor)),
+    method("patch", ("semver_patch", (SEMVER,), INT, lambda version: version.patch)),
 )

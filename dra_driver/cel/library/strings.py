@@ -2,44 +2,32 @@
 """Functions on strings: those of cel-go itself, and `ext/strings.go` (version 2) with the costs of k8s.io/apiserver."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+import operator
+from typing import Final
 
-from ..check.declarations import Library, function, method
-from ..check.estimate import TRAVERSAL, UNBOUNDED, CallEstimate, Operand, Size, searching, times, traversal
+from ..check.declarations import Cost, Library, function, method
+from ..check.estimate import TRAVERSAL, UNBOUNDED, CallEstimate, Operand, Size, times, traversal
 from ..errors import ErrorValue
 from ..syntax.tree import Literal
 from ..types import BOOL, DYN, INT, STRING, list_of
 from .formatting import check_format, escaped, format_values
 from .values import (
+    READ,
+    VISIT,
     construction_cost,
     core_cost_size,
     cost_size,
-    no_such_overload,
     read_core,
-    read_first,
     rebuild_first,
     spend,
     traversal_cost,
     type_name,
-    visit_first,
 )
 
 _TO_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _TO_UPPER: Final = {code + 32: code for code in _TO_LOWER}
 _SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _STRINGS: Final = list_of(STRING)
-
-
-def _tested(name: str, holds: Callable[[str, str], bool]) -> Callable[[object, object], bool]:
-    """The test of two strings, which is an error for other values."""
-
-    def test(value: object, argument: object) -> bool:
-        if isinstance(value, str) and isinstance(argument, str):
-            return holds(value, argument)
-        raise no_such_overload(name, value, argument)
-
-    return test
 
 
 def _out_of_range(index: int) -> ErrorValue:
@@ -124,28 +112,8 @@ def _join(items: list[object], separator: str = "") -> str:
     return separator.join(strings)
 
 
-def _contains_cost(arguments: Sequence[object], result: object) -> int:
-    return traversal_cost(core_cost_size(arguments[0])) * traversal_cost(core_cost_size(arguments[1]))
-
-
-def _joined_cost(arguments: Sequence[object], result: object) -> int:
-    return construction_cost(cost_size(result))
-
-
-def _contains_estimate(text: Operand, part: Operand) -> CallEstimate:
-    return CallEstimate(times(traversal(text), traversal(part)))
-
-
-def _affix_estimate(text: Operand, affix: Operand) -> CallEstimate:
-    return CallEstimate(traversal(affix))
-
-
 def _quote_estimate(text: Operand) -> CallEstimate:
     return CallEstimate(traversal(text), Size(text.size.low + 2, (text.size.high * 2 + 2) % (UNBOUNDED + 1)))
-
-
-def _same_size(text: Operand, *arguments: Operand) -> CallEstimate:
-    return CallEstimate(traversal(text), text.size)
 
 
 def _replaced(text: Operand, old: Operand, new: Operand, *count: Operand) -> CallEstimate:
@@ -188,93 +156,66 @@ def _joined(strings: Operand, separator: Operand | None = None) -> CallEstimate:
     return CallEstimate(size.scaled(TRAVERSAL), size)
 
 
-_VISITING: Final[dict[str, Any]] = {"cost": visit_first, "estimate": searching}
-_READING: Final[dict[str, Any]] = {"cost": read_first, "estimate": _same_size}
-
-STRING_TESTS = Library(
-    functions=(
-        method(
-            "contains",
-            ("contains_string", (STRING, STRING), BOOL, _tested("contains", lambda text, part: part in text)),
-            guarded=False,
-            cost=_contains_cost,
-            estimate=_contains_estimate,
-        ),
-        method(
-            "startsWith",
-            ("starts_with_string", (STRING, STRING), BOOL, _tested("startsWith", str.startswith)),
-            guarded=False,
-            cost=read_core,
-            estimate=_affix_estimate,
-        ),
-        method(
-            "endsWith",
-            ("ends_with_string", (STRING, STRING), BOOL, _tested("endsWith", str.endswith)),
-            guarded=False,
-            cost=read_core,
-            estimate=_affix_estimate,
-        ),
-    )
+_CONTAINS: Final = Cost(
+    lambda arguments, _: traversal_cost(core_cost_size(arguments[0])) * traversal_cost(core_cost_size(arguments[1])),
+    lambda text, part: CallEstimate(times(traversal(text), traversal(part))),
 )
+_AFFIX: Final = Cost(read_core, lambda text, affix: CallEstimate(traversal(affix)))
 
 STRINGS = Library(
-    functions=(
-        method("charAt", ("string_char_at_int", (STRING, INT), STRING, _char_at)),
-        method(
-            "indexOf",
-            ("string_index_of_string", (STRING, STRING), INT, _index_of),
-            ("string_index_of_string_int", (STRING, STRING, INT), INT, _index_of),
-            **_VISITING,
-        ),
-        method(
-            "lastIndexOf",
-            ("string_last_index_of_string", (STRING, STRING), INT, _last_index_of),
-            ("string_last_index_of_string_int", (STRING, STRING, INT), INT, _last_index_of),
-            **_VISITING,
-        ),
-        method("lowerAscii", ("string_lower_ascii", (STRING,), STRING, _lower), **_READING),
-        method("upperAscii", ("string_upper_ascii", (STRING,), STRING, _upper), **_READING),
-        method(
-            "replace",
-            ("string_replace_string_string", (STRING, STRING, STRING), STRING, _replace),
-            ("string_replace_string_string_int", (STRING, STRING, STRING, INT), STRING, _replace),
-            cost=rebuild_first,
-            estimate=_replaced,
-        ),
-        method(
-            "split",
-            ("string_split_string", (STRING, STRING), _STRINGS, _split),
-            ("string_split_string_int", (STRING, STRING, INT), _STRINGS, _split),
-            cost=rebuild_first,
-            estimate=_parts,
-        ),
-        method(
-            "substring",
-            ("string_substring_int", (STRING, INT), STRING, _substring),
-            ("string_substring_int_int", (STRING, INT, INT), STRING, _substring),
-            **_READING,
-        ),
-        method("trim", ("string_trim", (STRING,), STRING, lambda text: text.strip(_SPACE)), **_READING),
-        method(
-            "format",
-            ("string_format", (STRING, list_of(DYN)), STRING, format_values),
-            lazy=True,
-            cost=read_core,
-            estimate=lambda template, _: CallEstimate(traversal(template)),
-            constants=check_format,
-        ),
-        function(
-            "strings.quote",
-            ("strings_quote", (STRING,), STRING, escaped),
-            cost=read_core,
-            estimate=_quote_estimate,
-        ),
-        method(
-            "join",
-            ("list_join", (_STRINGS,), STRING, _join),
-            ("list_join_string", (_STRINGS, STRING), STRING, _join),
-            cost=_joined_cost,
-            estimate=_joined,
-        ),
-    )
+    method("contains", ("contains_string", (STRING, STRING), BOOL, operator.contains), cost=_CONTAINS),
+    method("startsWith", ("starts_with_string", (STRING, STRING), BOOL, str.startswith), cost=_AFFIX),
+    method("endsWith", ("ends_with_string", (STRING, STRING), BOOL, str.endswith), cost=_AFFIX),
+    method("charAt", ("string_char_at_int", (STRING, INT), STRING, _char_at)),
+    method(
+        "indexOf",
+        ("string_index_of_string", (STRING, STRING), INT, _index_of),
+        ("string_index_of_string_int", (STRING, STRING, INT), INT, _index_of),
+        cost=VISIT,
+    ),
+    method(
+        "lastIndexOf",
+        ("string_last_index_of_string", (STRING, STRING), INT, _last_index_of),
+        ("string_last_index_of_string_int", (STRING, STRING, INT), INT, _last_index_of),
+        cost=VISIT,
+    ),
+    method("lowerAscii", ("string_lower_ascii", (STRING,), STRING, _lower), cost=READ),
+    method("upperAscii", ("string_upper_ascii", (STRING,), STRING, _upper), cost=READ),
+    method(
+        "replace",
+        ("string_replace_string_string", (STRING, STRING, STRING), STRING, _replace),
+        ("string_replace_string_string_int", (STRING, STRING, STRING, INT), STRING, _replace),
+        cost=Cost(rebuild_first, _replaced),
+    ),
+    method(
+        "split",
+        ("string_split_string", (STRING, STRING), _STRINGS, _split),
+        ("string_split_string_int", (STRING, STRING, INT), _STRINGS, _split),
+        cost=Cost(rebuild_first, _parts),
+    ),
+    method(
+        "substring",
+        ("string_substring_int", (STRING, INT), STRING, _substring),
+        ("string_substring_int_int", (STRING, INT, INT), STRING, _substring),
+        cost=READ,
+    ),
+    method("trim", ("string_trim", (STRING,), STRING, lambda text: text.strip(_SPACE)), cost=READ),
+    method(
+        "format",
+        ("string_format", (STRING, list_of(DYN)), STRING, format_values),
+        lazy=True,
+        cost=Cost(read_core, lambda template, _: CallEstimate(traversal(template))),
+        constants=check_format,
+    ),
+    function(
+        "strings.quote",
+        ("strings_quote", (STRING,), STRING, escaped),
+        cost=Cost(read_core, _quote_estimate),
+    ),
+    method(
+        "join",
+        ("list_join", (_STRINGS,), STRING, _join),
+        ("list_join_string", (_STRINGS, STRING), STRING, _join),
+        cost=Cost(lambda _, result: construction_cost(cost_size(result)), _joined),
+    ),
 )

@@ -271,16 +271,14 @@ def _parts(name: str, suffix: str, part: Part, unit: int = 0) -> Function:
 
 
 TIME = Library(
-    functions=(
-        _parts("getFullYear", "year", lambda civil, _: civil.year),
-        _parts("getMonth", "month", lambda civil, _: civil.month - 1),
-        _parts("getDayOfYear", "day_of_year", lambda civil, _: civil.day_of_year - 1),
-        _parts("getDayOfMonth", "day_of_month", lambda civil, _: civil.day - 1),
-        _parts("getDate", "day_of_month_1_based", lambda civil, _: civil.day),
-        _parts("getDayOfWeek", "day_of_week", lambda civil, _: civil.weekday),
-        _parts("getHours", "hours", lambda civil, _: civil.hour, 3600 * SECOND),
-        _parts("getMinutes", "minutes", lambda civil, _: civil.minute, 60 * SECOND),
-        _parts("getSeconds", "seconds", lambda civil, _: civil.second, SECOND),
-        _parts("getMilliseconds", "milliseconds", lambda _, at: at.nanos // 10**6, 10**6),
-    )
+    _parts("getFullYear", "year", lambda civil, _: civil.year),
+    _parts("getMonth", "month", lambda civil, _: civil.month - 1),
+    _parts("getDayOfYear", "day_of_year", lambda civil, _: civil.day_of_year - 1),
+    _parts("getDayOfMonth", "day_of_month", lambda civil, _: civil.day - 1),
+    _parts("getDate", "day_of_month_1_based", lambda civil, _: civil.day),
+    _parts("getDayOfWeek", "day_of_week", lambda civil, _: civil.weekday),
+    _parts("getHours", "hours", lambda civil, _: civil.hour, 3600 * SECOND),
+    _parts("getMinutes", "minutes", lambda civil, _: civil.minute, 60 * SECOND),
+    _parts("getSeconds", "seconds", lambda civil, _: civil.second, SECOND),
+    _parts("getMilliseconds", "milliseconds", lambda _, at: at.nanos // 10**6, 10**6),
 )

@@ -19,8 +19,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from ..check.declarations import Function, Implementation, Overload, function, method
-from ..check.estimate import TRAVERSAL, CallEstimate, Operand
+from ..check.declarations import Cost, Function, Implementation, Overload, function, method
+from ..check.estimate import CallEstimate, Operand, searching, traversal
 from ..errors import Abort, ErrorValue
 from ..types import (
     BOOL,
@@ -367,13 +367,6 @@ def succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
 # Sizes and costs
 
 
-def size_of(value: object) -> int | None:
-    """The number of code points, bytes, elements or entries. None for other values."""
-    if isinstance(value, str | bytes | list | MapValue):
-        return len(value)
-    return None
-
-
 def cost_size(value: object) -> int:
     """The size of a value in the costs of Kubernetes' own functions. Errors and scalars have the size 1."""
     if isinstance(value, str | bytes | list | MapValue):
@@ -452,14 +445,21 @@ def _visits(value: object) -> int:
     return 1
 
 
-def parse_estimate(text: Operand, *options: Operand) -> CallEstimate:
-    """The estimate for parsing a text."""
-    return CallEstimate(text.size.scaled(TRAVERSAL))
+def _same_size(text: Operand, *options: Operand) -> CallEstimate:
+    return CallEstimate(traversal(text), text.size)
+
+
+PARSE: Final = Cost(read_first, lambda text, *options: CallEstimate(traversal(text)))
+"""The cost of parsing a text."""
+READ: Final = Cost(read_first, _same_size)
+"""The cost of reading a text. The result has at most the same size."""
+VISIT: Final = Cost(visit_first, searching)
+"""The cost of visiting a string, or the elements of a list."""
 
 
 def parser(name: str, identifier: str, result: Type, call: Implementation) -> Function:
     """A function that parses a text."""
-    return function(name, Overload(identifier, (STRING,), result, call, cost=read_first, estimate=parse_estimate))
+    return function(name, Overload(identifier, (STRING,), result, call, cost=PARSE))
 
 
 def comparisons(name: str, operand: Type, compare: Callable[..., int]) -> tuple[Function, ...]:
