@@ -15,7 +15,7 @@ from ..check.declarations import Cost, Function, Library, function, method
 from ..check.estimate import CallEstimate, Operand, scaled, traversal
 from ..types import NAMED_FORMAT, STRING, list_of, optional_of
 from .network import URLError, parse_request
-from .time import days_in_month
+from .time import day_of
 from .values import NONE, Extension, OptionalValue, cost_size, matching_cost
 
 Check = Callable[[str], list[str]]
@@ -161,7 +161,7 @@ def _is_date(text: str) -> bool:
     if match is None:
         return False
     year, month, day = (int(group) for group in match.groups())
-    return 1 <= month <= 12 and 1 <= day <= days_in_month(year, month)
+    return day_of(year, month, day) is not None
 
 
 def _is_datetime(text: str) -> bool:

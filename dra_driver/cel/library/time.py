@@ -25,6 +25,14 @@ MIN_SECONDS: Final = -62_135_596_800
 MAX_SECONDS: Final = 253_402_300_799
 """9999-12-31T23:59:59Z"""
 
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_CYCLE_START: Final = 2000
+_CYCLE_SECOND: Final = 946_684_800
+"""2000-01-01T00:00:00Z"""
+_CYCLE_YEARS: Final = 400
+_CYCLE_DAYS: Final = 146_097
+"""The calendar repeats after 400 years. So datetime can compute with the years before 1 and after 9999, too."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
@@ -85,20 +93,6 @@ def parse_duration(text: str) -> Duration | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Civil:
-    """A date and a time of day. Months and days count from 1, weekdays from 0 for Sunday."""
-
-    year: int
-    month: int
-    day: int
-    hour: int
-    minute: int
-    second: int
-    weekday: int
-    day_of_year: int
-
-
-@dataclass(frozen=True, slots=True)
 class Timestamp:
     """A point in time: seconds since 1970, and nanoseconds. `offset` (seconds east of UTC) only affects its text."""
 
@@ -140,54 +134,34 @@ class Timestamp:
         """The nanoseconds from `other` to this point in time."""
         return (self.seconds - other.seconds) * SECOND + self.nanos - other.nanos
 
-    def civil(self, offset: int) -> Civil:
-        """The date and the time of day at this offset from UTC, in seconds east."""
-        days, second = divmod(self.seconds + offset, _DAY)
-        year, month, day, day_of_year = _date(days)
-        return Civil(year, month, day, second // 3600, second // 60 % 60, second % 60, (days + 4) % 7, day_of_year)
+    def civil(self, offset: int) -> tuple[int, datetime.datetime]:
+        """The year, and the date and the time of day in the equivalent year from 2000 on, at an offset from UTC."""
+        cycles, seconds = divmod(self.seconds + offset - _CYCLE_SECOND, _CYCLE_DAYS * _DAY)
+        local = datetime.datetime(_CYCLE_START, 1, 1) + datetime.timedelta(seconds=seconds)
+        return local.year + cycles * _CYCLE_YEARS, local
 
     def __str__(self) -> str:
         """The text in RFC 3339, with as few digits of the fraction as possible."""
-        at = self.civil(self.offset)
+        year, at = self.civil(self.offset)
         fraction = f".{self.nanos:09d}".rstrip("0") if self.nanos else ""
         sign, minutes = ("-" if self.offset < 0 else "+"), abs(self.offset) // 60
         zone = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if self.offset else "Z"
-        return (
-            f"{at.year:04d}-{at.month:02d}-{at.day:02d}T{at.hour:02d}:{at.minute:02d}:{at.second:02d}{fraction}{zone}"
-        )
-
-
-def _date(days: int) -> tuple[int, int, int, int]:
-    """(year, month, day, day of the year from 1) in the Gregorian calendar. `days` counts from 1970-01-01."""
-    era, rest = divmod(days + 719_468, 146_097)  # eras of 400 years that start in March
-    year = (rest - rest // 1460 + rest // 36_524 - rest // 146_096) // 365
-    in_year = rest - (365 * year + year // 4 - year // 100)
-    shifted = (5 * in_year + 2) // 153
-    day = in_year - (153 * shifted + 2) // 5 + 1
-    month = shifted + 3 if shifted < 10 else shifted - 9
-    year += era * 400 + (month <= 2)
-    return year, month, day, days - _days(year, 1, 1) + 1
-
-
-def _days(year: int, month: int, day: int) -> int:
-    """The number of days from 1970-01-01 to a date."""
-    year -= month <= 2
-    era, of_era = divmod(year, 400)
-    in_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
-    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + in_year - 719_468
+        return f"{year:04d}-{at:%m-%dT%H:%M:%S}{fraction}{zone}"
 
 
 _RFC3339: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))",
     re.ASCII,
 )
-_MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
-def days_in_month(year: int, month: int) -> int:
-    """The number of days of a month."""
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    return 29 if month == 2 and leap else _MONTH_DAYS[month - 1]
+def day_of(year: int, month: int, day: int) -> int | None:
+    """The number of days from 1970-01-01 to a date, None if the month does not have this day."""
+    try:
+        date = datetime.date(_CYCLE_START + year % _CYCLE_YEARS, month, day)
+    except ValueError:
+        return None
+    return date.toordinal() - _EPOCH.toordinal() + (year - date.year) // _CYCLE_YEARS * _CYCLE_DAYS
 
 
 def parse_timestamp(text: str) -> Timestamp | None:
@@ -196,9 +170,8 @@ def parse_timestamp(text: str) -> Timestamp | None:
     if match is None:
         return None
     year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
-    if not 1 <= month <= 12 or not 1 <= day <= days_in_month(year, month):
-        return None
-    if hour > 23 or minute > 59 or second > 59:
+    days = day_of(year, month, day)
+    if days is None or hour > 23 or minute > 59 or second > 59:
         return None
     offset = 0
     if match[8]:
@@ -206,17 +179,16 @@ def parse_timestamp(text: str) -> Timestamp | None:
         if east_hours > 24 or east_minutes > 60:
             return None
         offset = (east_hours * 60 + east_minutes) * 60 * (-1 if match[8] == "-" else 1)
-    seconds = _days(year, month, day) * _DAY + hour * 3600 + minute * 60 + second - offset
+    seconds = days * _DAY + hour * 3600 + minute * 60 + second - offset
     nanos = int((match[7] or "")[:9].ljust(9, "0"))
     return Timestamp(seconds, nanos, offset)
 
 
 _OFFSET: Final = re.compile(r"([+-]?)([0-9]+):([+-]?[0-9]+)", re.ASCII)
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LONGEST: Final = 18
 
-Part = Callable[[Civil, Timestamp], int]
-"""Selects a number of a local date and time, or of the timestamp itself."""
+Part = Callable[[int, datetime.datetime, int], int]
+"""Selects a number of a timestamp: its year, its date and time of day as in `civil`, or its nanoseconds."""
 
 
 def _offset(zone: str, at: Timestamp) -> int:
@@ -254,10 +226,10 @@ def _parts(name: str, suffix: str, part: Part, unit: int = 0) -> Function:
     """
 
     def in_utc(at: Timestamp) -> int:
-        return part(at.civil(0), at)
+        return part(*at.civil(0), at.nanos)
 
     def in_zone(at: Timestamp, zone: str) -> int:
-        return part(at.civil(_offset(zone, at)), at)
+        return part(*at.civil(_offset(zone, at)), at.nanos)
 
     def count(duration: Duration) -> int:
         return int(duration.in_units(unit))  # Go also computes a double here, which is visible near whole units
@@ -271,14 +243,14 @@ def _parts(name: str, suffix: str, part: Part, unit: int = 0) -> Function:
 
 
 TIME = Library(
-    _parts("getFullYear", "year", lambda civil, _: civil.year),
-    _parts("getMonth", "month", lambda civil, _: civil.month - 1),
-    _parts("getDayOfYear", "day_of_year", lambda civil, _: civil.day_of_year - 1),
-    _parts("getDayOfMonth", "day_of_month", lambda civil, _: civil.day - 1),
-    _parts("getDate", "day_of_month_1_based", lambda civil, _: civil.day),
-    _parts("getDayOfWeek", "day_of_week", lambda civil, _: civil.weekday),
-    _parts("getHours", "hours", lambda civil, _: civil.hour, 3600 * SECOND),
-    _parts("getMinutes", "minutes", lambda civil, _: civil.minute, 60 * SECOND),
-    _parts("getSeconds", "seconds", lambda civil, _: civil.second, SECOND),
-    _parts("getMilliseconds", "milliseconds", lambda _, at: at.nanos // 10**6, 10**6),
+    _parts("getFullYear", "year", lambda year, at, nanos: year),
+    _parts("getMonth", "month", lambda year, at, nanos: at.month - 1),
+    _parts("getDayOfYear", "day_of_year", lambda year, at, nanos: at.timetuple().tm_yday - 1),
+    _parts("getDayOfMonth", "day_of_month", lambda year, at, nanos: at.day - 1),
+    _parts("getDate", "day_of_month_1_based", lambda year, at, nanos: at.day),
+    _parts("getDayOfWeek", "day_of_week", lambda year, at, nanos: at.isoweekday() % 7),
+    _parts("getHours", "hours", lambda year, at, nanos: at.hour, 3600 * SECOND),
+    _parts("getMinutes", "minutes", lambda year, at, nanos: at.minute, 60 * SECOND),
+    _parts("getSeconds", "seconds", lambda year, at, nanos: at.second, SECOND),
+    _parts("getMilliseconds", "milliseconds", lambda year, at, nanos: nanos // 10**6, 10**6),
 )
