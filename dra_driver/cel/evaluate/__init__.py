@@ -10,7 +10,7 @@ The initial value of the accumulator is evaluated when it is first read. Therefo
 nothing and cannot fail.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -161,7 +161,7 @@ class _Compiler:
         return self._function(node, plans)
 
     def _function(self, node: Call, plans: Sequence[Evaluable]) -> Evaluable:
-        arguments = tuple([plan.run for plan in plans])
+        function, arguments = self._functions[node.function], tuple([plan.run for plan in plans])
         if node.function in _SEARCHES and isinstance(plans[1], Constant) and isinstance(plans[1].value, str):
             try:
                 pattern = regex.compiled(plans[1].value)
@@ -169,10 +169,8 @@ class _Compiler:
                 raise PlanError(error.message, node.offset) from None
             if node.overloads == ("matches_string",):
                 return Evaluable(calls.matches(plans[0], plans[1].value, pattern, node.offset))
-            return Evaluable(
-                calls.call(self._functions[node.function], node.overloads, arguments, node.offset, lazy=True)
-            )
-        run = calls.call(self._functions[node.function], node.overloads, arguments, node.offset)
+            return Evaluable(calls.call(function, node.overloads, arguments, node.offset, lazy=True))
+        run = calls.call(function, node.overloads, arguments, node.offset)
         if node.function in _CONVERSIONS and len(plans) == 1 and isinstance(plans[0], Constant):
             value = _evaluated(run, node.offset)
             if isinstance(value, ErrorValue):
@@ -187,9 +185,8 @@ class _Compiler:
             if not is_key(index.value):
                 raise PlanError("only strings, numbers and bools can be keys or indices", node.offset)
             return path.extended(Key(index.value, node.offset, optional=optional))
-        if isinstance(index, Path):
-            return path.extended(Index(index.resolve, node.offset, optional=optional))
-        return path.extended(Index(index.run, node.offset, optional=optional))
+        run = index.resolve if isinstance(index, Path) else index.run
+        return path.extended(Index(run, node.offset, optional=optional))
 
     def _list(self, node: ListNode) -> Evaluable:
         elements = [self.plan(element) for element in node.elements]
@@ -219,9 +216,7 @@ class _Compiler:
         self._scopes.pop()
         result = self._run(node.result)
         self._scopes.pop()
-        second = first + 2 if node.second else None
-        loop = _Loop(node.offset, iterated, condition, step, result, first, first + 1, second)
-        return Evaluable(_loop_of(loop))
+        return Evaluable(_loop_of(iterated, condition, step, result, node.offset, first, pairs=bool(node.second)))
 
 
 def _evaluated(run: Run, offset: int) -> object:
@@ -357,20 +352,6 @@ def _twins(item: object) -> Sequence[object]:
 # Loops
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
-    """The parts of a loop, and the slots of its variables. `second` is None for loops with one variable."""
-
-    offset: int
-    range: Run
-    condition: Run
-    step: Run
-    result: Run
-    accumulator: int
-    variable: int
-    second: int | None
-
-
 def _accumulator(slot: int, initial: Run) -> Run:
     """Reads the accumulator. An empty list or map becomes one that grows in place."""
 
@@ -393,27 +374,32 @@ def _variable(slot: int) -> Run:
     return lambda frame: frame.slots[slot]
 
 
-def _loop_of(loop: _Loop) -> Run:
-    """Evaluates the loop."""
-    iterated, condition, step, result = loop.range, loop.condition, loop.step, loop.result
-    accumulated, first, second = loop.accumulator, loop.variable, loop.second
+def _loop_of(
+    iterated: Run, condition: Run, step: Run, result: Run, offset: int, accumulated: int, *, pairs: bool
+) -> Run:
+    """Evaluates a loop. `accumulated` is the slot of its accumulator, before those of its variables.
+
+    `pairs`: the loop has two variables.
+    """
+    first, second = accumulated + 1, accumulated + 2
 
     def evaluate(frame: Frame) -> object:
         source = iterated(frame)
         if source.__class__ is ErrorValue:
             return source
         if not isinstance(source, list | MapValue):
-            return located(_not_iterable(source), loop.offset)
+            message = f"macros cannot loop over a {type_name(source)}, only over lists and maps"
+            return ErrorValue("not_iterable", message, offset)
         slots = frame.slots
         slots[accumulated] = _UNSET
-        if second is None:
-            for item in _items(source):
-                slots[first] = item
+        items = list(source) if isinstance(source, MutableList) else source  # the loop may add to the list
+        if pairs:
+            for slots[first], slots[second] in items.items() if isinstance(items, MapValue) else enumerate(items):
                 if condition(frame) is False:
                     break
                 slots[accumulated] = step(frame)
         else:
-            for slots[first], slots[second] in _pairs(source):
+            for slots[first] in items.keys() if isinstance(items, MapValue) else items:
                 if condition(frame) is False:
                     break
                 slots[accumulated] = step(frame)
@@ -421,17 +407,3 @@ def _loop_of(loop: _Loop) -> Run:
         return list(value) if isinstance(value, MutableList) else value
 
     return evaluate
-
-
-def _items(source: list[object] | MapValue) -> Iterator[object]:
-    if isinstance(source, MapValue):
-        return source.keys()
-    return iter(list(source) if isinstance(source, MutableList) else source)  # the loop may add to the list
-
-
-def _pairs(source: list[object] | MapValue) -> Iterable[tuple[object, object]]:
-    return source.items() if isinstance(source, MapValue) else enumerate(_items(source))
-
-
-def _not_iterable(source: object) -> ErrorValue:
-    return ErrorValue("not_iterable", f"macros cannot loop over a {type_name(source)}, only over lists and maps")

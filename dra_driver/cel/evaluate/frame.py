@@ -6,7 +6,7 @@ for an expression that uses such a map as a value. The value of a quantity is cr
 comparisons and additions change it. Follows `DeviceMatches` of k8s.io/dynamic-resource-allocation `cel/compile.go`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
 from ...resource import AttributeList, Device, DeviceCapacity, MalformedAttribute, Version
@@ -124,11 +124,19 @@ class Frame:
             return [parse_semver(str(item)) for item in items]
         return list(items)
 
-    def capacity(self, domain: str, qualified: str, plain: str | None) -> QuantityValue | None:
-        """The quantity of a capacity, None if the device does not have it.
+    def attribute(self, domain: str, qualified: str, plain: str | None) -> object:
+        """The value of an attribute, None if the device does not have it.
 
         `qualified` is its name with the domain. `plain` is its name without the domain, None if it must have a domain.
         """
+        published = self.device.attributes
+        value = published.get(plain) if plain is not None and self.driver == domain else None
+        if value is None:
+            value = published.get(qualified)
+        return None if value is None else self.converted(value)
+
+    def capacity(self, domain: str, qualified: str, plain: str | None) -> QuantityValue | None:
+        """The quantity of a capacity, None if the device does not have it. The names are those of `attribute`."""
         published = self.device.capacity
         if plain is not None and self.driver == domain and plain in published:
             return self._quantity(plain, published[plain])
@@ -144,7 +152,6 @@ class Frame:
             value = known[name] = quantity_of(capacity.value)
         return value
 
-    @property
     def attributes(self) -> DomainMap:
         """device.attributes"""
         if self._attributes is None:
@@ -152,7 +159,6 @@ class Frame:
             self._attributes = self._by_domain(named)
         return self._attributes
 
-    @property
     def capacities(self) -> DomainMap:
         """device.capacity"""
         if self._capacity is None:
@@ -171,7 +177,11 @@ class Frame:
 
     def device_map(self, *, multiple_allocations: bool) -> TextMap:
         """The device as a value."""
-        fields: dict[str, object] = {"driver": self.driver, "attributes": self.attributes, "capacity": self.capacities}
+        fields: dict[str, object] = {
+            "driver": self.driver,
+            "attributes": self.attributes(),
+            "capacity": self.capacities(),
+        }
         if multiple_allocations:
             fields["allowMultipleAllocations"] = self.device.allow_multiple_allocations
         return TextMap(fields)
@@ -182,59 +192,26 @@ def no_such_key(key: object, offset: int | None = None) -> ErrorValue:
     return ErrorValue("no_such_key", f"no such key: {key}", offset)
 
 
-class _Domain(MapValue):
-    """The attributes or capacities of one domain, which are looked up in the device."""
+class Domain(MapValue):
+    """The attributes or capacities of one domain, looked up in the device. `maps` has those of all domains."""
 
-    __slots__ = ("_domain", "_frame")
+    __slots__ = ("_look_up", "_maps", "_name")
 
-    def __init__(self, frame: Frame, domain: str) -> None:
-        self._frame = frame
-        self._domain = domain
+    def __init__(
+        self, name: str, look_up: Callable[[str, str, str | None], object], maps: Callable[[], DomainMap]
+    ) -> None:
+        self._name = name
+        self._look_up = look_up
+        self._maps = maps
 
-    def _built(self) -> MapValue:
-        """The map with all entries."""
-        raise NotImplementedError
+    def find(self, key: object) -> Found:
+        if not isinstance(key, str):
+            return NOT_FOUND
+        value = self._look_up(self._name, f"{self._name}/{key}", None if "/" in key else key)
+        return NOT_FOUND if value is None else (True, value)
 
     def items(self) -> Iterator[tuple[object, object]]:
-        return self._built().items()
+        return self._maps().domain(self._name).items()
 
     def __len__(self) -> int:
-        return len(self._built())
-
-    def _names(self, key: str) -> tuple[str, str | None]:
-        """The arguments `qualified` and `plain` of `Frame.capacity`. Without the driver's domain, `plain` is None."""
-        return f"{self._domain}/{key}", None if "/" in key or self._domain != self._frame.driver else key
-
-
-class AttributeDomain(_Domain):
-    """device.attributes[domain]"""
-
-    __slots__ = ()
-
-    def find(self, key: object) -> Found:
-        if not isinstance(key, str):
-            return NOT_FOUND
-        qualified, plain = self._names(key)
-        attributes = self._frame.device.attributes
-        value = attributes.get(plain) if plain is not None else None
-        if value is None:
-            value = attributes.get(qualified)
-        return NOT_FOUND if value is None else (True, self._frame.converted(value))
-
-    def _built(self) -> MapValue:
-        return self._frame.attributes.domain(self._domain)
-
-
-class CapacityDomain(_Domain):
-    """device.capacity[domain]"""
-
-    __slots__ = ()
-
-    def find(self, key: object) -> Found:
-        if not isinstance(key, str):
-            return NOT_FOUND
-        quantity = self._frame.capacity(self._domain, *self._names(key))
-        return NOT_FOUND if quantity is None else (True, quantity)
-
-    def _built(self) -> MapValue:
-        return self._frame.capacities.domain(self._domain)
+        return len(self._maps().domain(self._name))

@@ -15,7 +15,7 @@ from typing import Final
 from ..errors import ErrorValue
 from ..library.values import NONE, MapValue, OptionalValue, list_index, no_such_overload, type_name, unwrapped
 from ..types import Uint
-from .frame import PLAIN, AttributeDomain, CapacityDomain, Frame, no_such_key
+from .frame import PLAIN, Domain, Frame, no_such_key
 
 Run = Callable[[Frame], object]
 """Evaluates a part of an expression. Returns a value, which may be an ErrorValue. Raises Abort."""
@@ -305,13 +305,13 @@ class DevicePath(Path):
             case ("capacity", domain, identifier):
                 return _counted(_capacity(domain, identifier, self._offset), cost)
             case ("attributes", domain):
-                return _counted(lambda frame: AttributeDomain(frame, domain), cost)
+                return _counted(lambda frame: Domain(domain, frame.attribute, frame.attributes), cost)
             case ("capacity", domain):
-                return _counted(lambda frame: CapacityDomain(frame, domain), cost)
+                return _counted(lambda frame: Domain(domain, frame.capacity, frame.capacities), cost)
             case ("attributes",):
-                return _counted(lambda frame: frame.attributes, cost)
+                return _counted(Frame.attributes, cost)
             case ("capacity",):
-                return _counted(lambda frame: frame.capacities, cost)
+                return _counted(Frame.capacities, cost)
             case ("allowMultipleAllocations",):
                 return _counted(lambda frame: frame.device.allow_multiple_allocations, cost)
         multiple = self._multiple_allocations
