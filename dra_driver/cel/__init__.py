@@ -85,12 +85,10 @@ def reads_of(root: Node) -> Reads:
     pending = [root]
     while pending:
         node = pending.pop()
-        path = path_of(node)
-        if path is None:
-            pending.extend(node.children())
-            continue
+        path, inner = path_of(node)
+        pending.extend(inner)
         match path:
-            case ("driver" | "allowMultipleAllocations", *_):
+            case None | ("driver" | "allowMultipleAllocations", *_):
                 pass
             case ("attributes", str(domain), str(identifier), *_) if "/" not in domain:
                 found |= Reads(attributes=frozenset(((domain, identifier),)))
@@ -98,36 +96,29 @@ def reads_of(root: Node) -> Reads:
                 found |= Reads(capacities=frozenset(((domain, identifier),)))
             case _:
                 return EVERYTHING
-        pending.extend(_computed_keys(node))
     return found
 
 
-def path_of(node: Node) -> tuple[object, ...] | None:
-    """The keys after `device`, where None is a computed key. None if the node is not a path into the device."""
+def path_of(root: Node) -> tuple[tuple[object, ...] | None, list[Node]]:
+    """The keys after `device`, where None is a computed key, and the expressions in its brackets.
+
+    The keys are None, and the expressions are the children, if the node is not a path into the device.
+    """
     keys: list[object] = []
+    computed: list[Node] = []
+    node = root
     while True:
         if isinstance(node, Select) and node.constant is None:
             keys.append(node.field)
             node = node.operand
         elif isinstance(node, Call) and node.function in _INDEXING:
-            key = node.arguments[1]
+            node, key = node.arguments
             keys.append(key.value if isinstance(key, Literal) else None)
-            node = node.arguments[0]
+            computed.append(key)
         elif isinstance(node, Ident) and node.constant is None and node.name == VARIABLE:
-            return tuple(reversed(keys))
+            return tuple(reversed(keys)), computed
         else:
-            return None
-
-
-def _computed_keys(node: Node) -> Iterator[Node]:
-    """The expressions in brackets of a path into the device."""
-    while not isinstance(node, Ident):
-        if isinstance(node, Call):
-            yield node.arguments[1]
-            node = node.arguments[0]
-        else:
-            assert isinstance(node, Select)
-            node = node.operand
+            return None, list(root.children())
 
 
 _SINGULAR: Final = {"attributes": "attribute", "capacity": "capacity"}
@@ -184,7 +175,7 @@ def suggestion(root: Node, offset: int, driver: str, device: Device) -> str:
 
 
 def _missing(node: Node, names: PublishedNames, who: str) -> Iterator[str]:
-    match path_of(node):
+    match path_of(node)[0]:
         case ("attributes" | "capacity" as field, str(domain), str(identifier)):
             published = names.attributes if field == "attributes" else names.capacity
             if domain not in published:

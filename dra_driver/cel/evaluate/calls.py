@@ -30,37 +30,16 @@ from ..library.values import (
     traversal_cost,
     type_name,
 )
-from ..types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    INT,
-    NULL,
-    QUANTITY,
-    SEMVER,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    Type,
-    TypeKind,
-    Uint,
-)
+from ..types import DURATION, LITERAL_TYPES, QUANTITY, SEMVER, TIMESTAMP, Type, TypeKind
 from .frame import Frame
 from .paths import Constant, Evaluable, Run
 
 _CLASSES: Final[dict[Type, type]] = {
-    BOOL: bool,
-    BYTES: bytes,
-    DOUBLE: float,
+    **{literal: kind for kind, literal in LITERAL_TYPES.items()},
     DURATION: Duration,
-    INT: int,
-    NULL: type(None),
+    TIMESTAMP: Timestamp,
     QUANTITY: QuantityValue,
     SEMVER: Semver,
-    STRING: str,
-    TIMESTAMP: Timestamp,
-    UINT: Uint,
 }
 
 

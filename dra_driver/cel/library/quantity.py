@@ -113,26 +113,22 @@ class QuantityValue(Extension):
 
     def plus(self, other: "QuantityValue") -> "QuantityValue":
         """The sum. If this quantity is a decimal, it changes in place, and the result shares the decimal."""
-        total = self._copy()
-        if total._decimal is None and other._decimal is None and total._add_integers(other._value, other._exponent):
-            return total
-        total._add_decimal(*other._parts())
-        return total
+        return self._sum(other, other._value, 1)
 
     def minus(self, other: "QuantityValue") -> "QuantityValue":
         """The difference. A decimal changes in place as in `plus`."""
-        total = self._copy()
         negated = other._value if other._value == INT_MIN else -other._value  # -INT_MIN does not fit into 64 bits
-        if total._decimal is None and other._decimal is None and total._add_integers(negated, other._exponent):
-            return total
-        digits, exponent = other._parts()
-        total._add_decimal(-digits, exponent)
-        return total
+        return self._sum(other, negated, -1)
 
-    def _copy(self) -> "QuantityValue":
-        twin = QuantityValue((self._value, self._exponent, False), computed=True)
-        twin._decimal = self._decimal
-        return twin
+    def _sum(self, other: "QuantityValue", value: int, sign: int) -> "QuantityValue":
+        """The sum with `value` if `other` is an integer, too, otherwise with the decimal `other` times `sign`."""
+        total = QuantityValue((self._value, self._exponent, False), computed=True)
+        total._decimal = self._decimal
+        both_integers = total._decimal is None and other._decimal is None
+        if not (both_integers and total._add_integers(value, other._exponent)):
+            digits, exponent = other._parts()
+            total._add_decimal(sign * digits, exponent)
+        return total
 
     def _parts(self) -> tuple[int, int]:
         if self._decimal is None:
@@ -214,6 +210,7 @@ def _power_of_ten(exponent: int) -> float:
     return float(f"1e-{32 * high}") / float(f"1e{low}")
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_quantity(text: str) -> Form:
     """The form in which Go stores the quantity `text`. Raises ErrorValue if it is invalid."""
     match = _TEXT.fullmatch(text) if text else None
@@ -275,7 +272,7 @@ def _nanos(digits: int, exponent: int) -> int:
 def quantity_of(quantity: Quantity) -> QuantityValue:
     """A new CEL value for a capacity."""
     if isinstance(quantity, WrittenQuantity):
-        return QuantityValue(parsed_quantity(quantity.text))
+        return QuantityValue(parse_quantity(quantity.text))
     nanos, style = quantity.nanos, quantity.format
     known = _FORMS.get(nanos)
     if known is None or known[0] is not style:
@@ -290,16 +287,10 @@ _FORMS: Final[dict[int, tuple[Format, Form]]] = {}
 """The form of an amount and the style of its text. (The style is not part of the key, because hashing it is slow.)"""
 
 
-@functools.lru_cache(maxsize=4096)
-def parsed_quantity(text: str) -> Form:
-    """`parse_quantity` with a cache."""
-    return parse_quantity(text)
-
-
 def is_decimal(quantity: Quantity) -> bool:
     """Whether Go stores the amount as a decimal. For example, it does so for `1Pi`, but not for `1536Mi`."""
     text = quantity.text if isinstance(quantity, WrittenQuantity) else str(quantity)
-    return parsed_quantity(text)[2]
+    return parse_quantity(text)[2]
 
 
 _USUAL: Final = 64
@@ -309,7 +300,7 @@ _USUAL: Final = 64
 def _quantity(text: str) -> QuantityValue:
     if len(text) > _USUAL:
         spend(len(text) ** 2 // 1000)  # the time of converting the digits
-    return QuantityValue(parsed_quantity(text))
+    return QuantityValue(parse_quantity(text))
 
 
 def _as_integer(quantity: QuantityValue) -> int:

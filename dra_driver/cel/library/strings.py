@@ -6,7 +6,7 @@ import operator
 from typing import Final
 
 from ..check.declarations import Cost, Library, function, method
-from ..check.estimate import TRAVERSAL, UNBOUNDED, CallEstimate, Operand, Size, times, traversal
+from ..check.estimate import TRAVERSAL, UNBOUNDED, CallEstimate, Operand, Size, add, times, traversal
 from ..errors import ErrorValue
 from ..syntax.tree import Literal
 from ..types import BOOL, DYN, INT, STRING, list_of
@@ -117,26 +117,19 @@ def _quote_estimate(text: Operand) -> CallEstimate:
 
 
 def _replaced(text: Operand, old: Operand, new: Operand, *count: Operand) -> CallEstimate:
-    sizes = text.size, old.size, new.size
-    return CallEstimate(text.size.scaled(2 * TRAVERSAL), Size(_fewest(*sizes), _most(*sizes)))
+    fewest, most = text.size.low, text.size.high
+    if old.size.high == 0 or old.size.high > new.size.low:
+        fewest = _replaced_all(fewest, old.size.high, new.size.low)
+    if old.size.low == 0 or old.size.low < new.size.high:
+        most = _replaced_all(most, old.size.low, new.size.high)
+    return CallEstimate(text.size.scaled(2 * TRAVERSAL), Size(fewest, most))
 
 
-def _most(size: Size, old: Size, new: Size) -> int:
-    """The largest size after replace()."""
-    if old.low == 0:  # an empty text is found before and after every character
-        return Size(0, min(size.high + 1, UNBOUNDED)).times(new).plus(size).high
-    if new.high <= old.low:
-        return size.high
-    return Size(0, math.ceil(float(size.high) / float(old.low))).times(new).high
-
-
-def _fewest(size: Size, old: Size, new: Size) -> int:
-    """The smallest size after replace()."""
-    if old.high == 0:
-        return Size(min(size.low + 1, UNBOUNDED), 0).times(new).plus(size).low
-    if old.high <= new.low:
-        return size.low
-    return Size(math.ceil(float(size.low) / float(old.high)), 0).times(new).low
+def _replaced_all(size: int, old: int, new: int) -> int:
+    """The size of a text in which all parts of the size `old` are replaced by parts of the size `new`."""
+    if old == 0:  # an empty text is found before and after every character
+        return add(times(add(size, 1), new), size)
+    return times(math.ceil(float(size) / float(old)), new)
 
 
 def _parts(text: Operand, separator: Operand, count: Operand | None = None) -> CallEstimate:
