@@ -31,8 +31,9 @@ from .check import VARIABLE, check, validate
 from .check.declarations import NEWEST, RELEASES, Environment
 from .check.estimate import estimate
 from .errors import Abort, CelError, CompileError, ErrorValue, EvaluationError, Issue
-from .evaluate import PlanError, Program, compile_tree
+from .evaluate import PlanError, compile_tree
 from .evaluate.frame import COST_LIMIT, Frame
+from .evaluate.paths import Run
 from .library import registry_of
 from .library.values import OptionalValue, refill, type_name
 from .syntax import parse, refusal
@@ -210,12 +211,12 @@ MAX_BYTES: Final = 10_240
 class Selector:
     """A compiled expression. Threads may share it."""
 
-    def __init__(self, expression: str, environment: Environment, tree: Node, program: Program) -> None:
+    def __init__(self, expression: str, environment: Environment, tree: Node, run: Run, slots: int) -> None:
         self.expression = expression
         self.environment = environment
         self._tree = tree
-        self._run = program.run
-        self._slots = program.slots
+        self._run = run
+        self._slots = slots
         self._lists = environment.reads_lists
 
     @property
@@ -290,10 +291,10 @@ def compile_selector(expression: str, environment: Environment | None = None) ->
         message = f"must evaluate to bool or the unknown type, not {tree.type}"
         raise CompileError("wrong_output_type", message, expression)
     try:
-        program = compile_tree(tree, registry_of(environment), environment)
+        run, slots = compile_tree(tree, registry_of(environment), environment)
     except PlanError as error:
         raise CompileError("program", error.message, expression, error.offset, internal=True) from None
-    return Selector(expression, environment, tree, program)
+    return Selector(expression, environment, tree, run, slots)
 
 
 def _checked(expression: str, environment: Environment) -> Node:

@@ -156,11 +156,6 @@ def parameter(name: str) -> Type:
     return Type(TypeKind.PARAMETER, name)
 
 
-def wrapper(wrapped: Type) -> Type:
-    """Protobuf's wrapper message of a primitive type."""
-    return Type(wrapped.kind, wrapped.name, nullable=True)
-
-
 LIST = list_of(DYN)
 MAP = map_of(DYN, DYN)
 OPTIONAL = Type(TypeKind.OPAQUE, _OPTIONAL)
@@ -177,18 +172,8 @@ class Message:
     fields: Mapping[str, Type]
 
 
-def _wrappers() -> Iterator[tuple[str, Message]]:
-    wrapped = {
-        BOOL: ("BoolValue",),
-        BYTES: ("BytesValue",),
-        DOUBLE: ("DoubleValue", "FloatValue"),
-        INT: ("Int32Value", "Int64Value"),
-        UINT: ("UInt32Value", "UInt64Value"),
-        STRING: ("StringValue",),
-    }
-    for inner, names in wrapped.items():
-        for name in names:
-            yield f"google.protobuf.{name}", Message(wrapper(inner), {"value": inner})
+def _wrapper(wrapped: Type) -> Message:
+    return Message(Type(wrapped.kind, wrapped.name, nullable=True), {"value": wrapped})
 
 
 LITERAL_TYPES: Final[Mapping[type, Type]] = {
@@ -203,7 +188,15 @@ LITERAL_TYPES: Final[Mapping[type, Type]] = {
 """The types of literals, by the Python class of their values."""
 
 MESSAGES: Final[Mapping[str, Message]] = {
-    **dict(_wrappers()),
+    "google.protobuf.BoolValue": _wrapper(BOOL),
+    "google.protobuf.BytesValue": _wrapper(BYTES),
+    "google.protobuf.DoubleValue": _wrapper(DOUBLE),
+    "google.protobuf.FloatValue": _wrapper(DOUBLE),
+    "google.protobuf.Int32Value": _wrapper(INT),
+    "google.protobuf.Int64Value": _wrapper(INT),
+    "google.protobuf.UInt32Value": _wrapper(UINT),
+    "google.protobuf.UInt64Value": _wrapper(UINT),
+    "google.protobuf.StringValue": _wrapper(STRING),
     "google.protobuf.Duration": Message(DURATION, {"seconds": INT, "nanos": INT}),
     "google.protobuf.Timestamp": Message(TIMESTAMP, {"seconds": INT, "nanos": INT}),
     "google.protobuf.Any": Message(ANY, {"type_url": STRING, "value": BYTES}),

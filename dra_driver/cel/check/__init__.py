@@ -390,18 +390,16 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 def validate(root: Node, registry: Registry) -> list[Issue]:
     """The errors that remain if the types are right, in source order."""
-    found = [issue for node in walk(root) if isinstance(node, Call) for issue in _in_arguments(node, registry)]
+    found: list[Issue] = []
+    for node in walk(root):
+        if isinstance(node, Call) and node.arguments and node.function in registry.functions:
+            constants = registry.functions[node.function].constants
+            found += constants(node) if constants else ()
     try:
         found += _mixed(root)
     except _PanicError as panic:  # Kubernetes reports nothing else then
         return [panic.issue]
     return sorted(found, key=lambda issue: issue.offset)
-
-
-def _in_arguments(call: Call, registry: Registry) -> Iterator[Issue]:
-    constants = registry.functions[call.function].constants if call.function in registry.functions else None
-    if constants is not None and call.arguments:
-        yield from constants(call)
 
 
 def _mixed(root: Node) -> Iterator[Issue]:

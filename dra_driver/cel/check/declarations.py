@@ -14,7 +14,7 @@ Follows cel-go's `common/decls`, k8s.io/apiserver `pkg/cel/environment`, and k8s
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
 from ..errors import Issue
@@ -137,6 +137,7 @@ class Overload:
     parameters: tuple[Type, ...]
     result: Type
     call: Implementation | None = None
+    _: KW_ONLY
     member: bool = False
     lazy: bool = False
     cost: Cost | None = None

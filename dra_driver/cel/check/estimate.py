@@ -400,7 +400,7 @@ class _Estimator:
         self._locals[node.accumulator].pop()
         count = self._size_or_unknown(node.range)
         if isinstance(node.initial, Literal):
-            self._copy_size(node, node.initial)
+            self._copy_sizes(node, node.initial)
         elif isinstance(node.initial, ListNode | MapNode):
             self._sizes[node] = count
             self._copy_entries(node, node.step)
@@ -454,18 +454,15 @@ class _Estimator:
         local = self._local(node)
         return self._entries.get(node) or (local.entries if local else None)
 
-    def _copy_size(self, node: Node, source: Node) -> None:
-        size = self._size(source)
-        if size is not None:
-            self._sizes[node] = size
-
     def _copy_entries(self, node: Node, source: Node) -> None:
         entries = self._entries_of(source)
         if entries is not None:
             self._entries[node] = entries
 
     def _copy_sizes(self, node: Node, source: Node) -> None:
-        self._copy_size(node, source)
+        size = self._size(source)
+        if size is not None:
+            self._sizes[node] = size
         self._copy_entries(node, source)
 
 

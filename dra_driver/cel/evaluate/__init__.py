@@ -58,19 +58,11 @@ class PlanError(Exception):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A compiled expression, and the number of its local variables."""
-
-    run: Run
-    slots: int
-
-
-def compile_tree(root: Node, registry: Registry, environment: Environment) -> Program:
-    """Compile a checked tree. Raises PlanError."""
+def compile_tree(root: Node, registry: Registry, environment: Environment) -> tuple[Run, int]:
+    """The closure of a checked tree, and the number of its local variables. Raises PlanError."""
     compiler = _Compiler(registry, environment)
     run = compiler.plan(root).run
-    return Program(run, compiler.slots)
+    return run, compiler.slots
 
 
 class _Compiler:

@@ -13,10 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ..check.declarations import (
-    CheckConstants,
     Cost,
-    Function,
-    Implementation,
     Library,
     Overload,
     function,
@@ -38,7 +35,6 @@ from ..types import (
     TIMESTAMP,
     UINT,
     UINT_MAX,
-    Type,
     Uint,
     parameter,
     type_of,
@@ -178,80 +174,62 @@ def _is_timestamp(value: object) -> bool:
     return not isinstance(value, int) or Timestamp(value).in_range
 
 
-def _conversion(
-    name: str,
-    result: Type,
-    *sources: tuple[str, Type, Implementation] | Overload,
-    constants: CheckConstants | None = None,
-) -> Function:
-    """A function that converts a value of several types. A source is an id, a type and an implementation."""
-    rows = [one if isinstance(one, Overload) else (one[0], (one[1],), result, one[2]) for one in sources]
-    return function(name, *rows, constants=constants)
-
-
 CONVERSIONS = Library(
     function("type", ("type", (_A,), type_of(_A)), dispatch=value_type),
     function("dyn", ("to_dyn", (_A,), DYN), dispatch=_same),
-    _conversion("bool", BOOL, ("bool_to_bool", BOOL, _same), ("string_to_bool", STRING, _string_to_bool)),
-    _conversion(
+    function("bool", ("bool_to_bool", (BOOL,), BOOL, _same), ("string_to_bool", (STRING,), BOOL, _string_to_bool)),
+    function(
         "bytes",
-        BYTES,
-        ("bytes_to_bytes", BYTES, _same),
+        ("bytes_to_bytes", (BYTES,), BYTES, _same),
         Overload("string_to_bytes", (STRING,), BYTES, _string_to_bytes, cost=Cost(read_core, _encoded)),
     ),
-    _conversion(
+    function(
         "double",
-        DOUBLE,
-        ("double_to_double", DOUBLE, _same),
-        ("int64_to_double", INT, float),
-        ("string_to_double", STRING, _string_to_double),
-        ("uint64_to_double", UINT, float),
+        ("double_to_double", (DOUBLE,), DOUBLE, _same),
+        ("int64_to_double", (INT,), DOUBLE, float),
+        ("string_to_double", (STRING,), DOUBLE, _string_to_double),
+        ("uint64_to_double", (UINT,), DOUBLE, float),
     ),
-    _conversion(
+    function(
         "duration",
-        DURATION,
-        ("duration_to_duration", DURATION, _same),
-        ("int64_to_duration", INT, _int_to_duration),
-        ("string_to_duration", STRING, _string_to_duration),
+        ("duration_to_duration", (DURATION,), DURATION, _same),
+        ("int64_to_duration", (INT,), DURATION, _int_to_duration),
+        ("string_to_duration", (STRING,), DURATION, _string_to_duration),
         constants=literal_argument(_is_duration),
     ),
-    _conversion(
+    function(
         "int",
-        INT,
-        ("int64_to_int64", INT, _same),
-        ("double_to_int64", DOUBLE, _double_to_int),
-        ("duration_to_int64", DURATION, lambda value: value.nanos),
-        ("string_to_int64", STRING, _string_to_int),
-        ("timestamp_to_int64", TIMESTAMP, lambda value: value.seconds),
-        ("uint64_to_int64", UINT, lambda value: checked_int(int(value))),
+        ("int64_to_int64", (INT,), INT, _same),
+        ("double_to_int64", (DOUBLE,), INT, _double_to_int),
+        ("duration_to_int64", (DURATION,), INT, lambda value: value.nanos),
+        ("string_to_int64", (STRING,), INT, _string_to_int),
+        ("timestamp_to_int64", (TIMESTAMP,), INT, lambda value: value.seconds),
+        ("uint64_to_int64", (UINT,), INT, lambda value: checked_int(int(value))),
     ),
-    _conversion(
+    function(
         "string",
-        STRING,
-        ("string_to_string", STRING, _same),
-        ("bool_to_string", BOOL, text),
+        ("string_to_string", (STRING,), STRING, _same),
+        ("bool_to_string", (BOOL,), STRING, text),
         Overload("bytes_to_string", (BYTES,), STRING, text, cost=Cost(read_core, _decoded)),
-        ("double_to_string", DOUBLE, text),
-        ("duration_to_string", DURATION, text),
-        ("int64_to_string", INT, text),
-        ("timestamp_to_string", TIMESTAMP, text),
-        ("uint64_to_string", UINT, text),
+        ("double_to_string", (DOUBLE,), STRING, text),
+        ("duration_to_string", (DURATION,), STRING, text),
+        ("int64_to_string", (INT,), STRING, text),
+        ("timestamp_to_string", (TIMESTAMP,), STRING, text),
+        ("uint64_to_string", (UINT,), STRING, text),
     ),
-    _conversion(
+    function(
         "timestamp",
-        TIMESTAMP,
-        ("timestamp_to_timestamp", TIMESTAMP, _same),
-        ("int64_to_timestamp", INT, _int_to_timestamp),
-        ("string_to_timestamp", STRING, _string_to_timestamp),
+        ("timestamp_to_timestamp", (TIMESTAMP,), TIMESTAMP, _same),
+        ("int64_to_timestamp", (INT,), TIMESTAMP, _int_to_timestamp),
+        ("string_to_timestamp", (STRING,), TIMESTAMP, _string_to_timestamp),
         constants=literal_argument(_is_timestamp),
     ),
-    _conversion(
+    function(
         "uint",
-        UINT,
-        ("uint64_to_uint64", UINT, _same),
-        ("double_to_uint64", DOUBLE, _double_to_uint),
-        ("int64_to_uint64", INT, checked_uint),
-        ("string_to_uint64", STRING, _string_to_uint),
+        ("uint64_to_uint64", (UINT,), UINT, _same),
+        ("double_to_uint64", (DOUBLE,), UINT, _double_to_uint),
+        ("int64_to_uint64", (INT,), UINT, checked_uint),
+        ("string_to_uint64", (STRING,), UINT, _string_to_uint),
     ),
 )
 

@@ -163,15 +163,11 @@ def _flatten(items: object, depth: object = 1) -> list[object]:
     return flat
 
 
-def _sort(items: object) -> object:
-    if not isinstance(items, list):
-        raise no_such_overload("sort", items)
-    return _sort_by(items, items)
-
-
-def _sort_by(items: object, keys: object) -> object:
+def _sort(*lists: object) -> object:
+    """Sorts the first list by the keys in the last one, which may be the same list."""
+    items, keys = lists[0], lists[-1]
     if not isinstance(items, list) or not isinstance(keys, list):
-        raise no_such_overload("sort", items, keys)
+        raise no_such_overload("sort", *lists)
     if len(items) != len(keys):
         raise ErrorValue("other", f"{len(items)} elements cannot be sorted by {len(keys)} keys")
     if not items:
@@ -288,7 +284,7 @@ LIST_TRANSFORMS = Library(
         dispatch=_flatten,
     ),
     function("sort", *_sorting("sort"), dispatch=_sort),
-    function("@sortByAssociatedKeys", *_sorting("sortByAssociatedKeys", _TS), dispatch=_sort_by),
+    function("@sortByAssociatedKeys", *_sorting("sortByAssociatedKeys", _TS), dispatch=_sort),
     function(
         "lists.range",
         ("lists_range", (INT,), list_of(INT), _range),

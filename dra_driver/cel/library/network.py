@@ -13,7 +13,7 @@ import functools
 import ipaddress
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -134,10 +134,6 @@ def _parse_ip(text: str, wanted: str) -> Address:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         raise ErrorValue("parse", f"{text!r} is an IPv4-mapped IPv6 address, which is not allowed")
     return address
-
-
-def _test(name: str, identifier: str, holds: Callable[[IPValue], bool]) -> Function:
-    return method(name, (identifier, (IP,), BOOL, holds))
 
 
 _ADDRESS_SIZE: Final = 16
@@ -419,14 +415,6 @@ def _is_well_escaped(text: str, allowed: frozenset[int]) -> bool:
     return all(byte in allowed or byte in _LEFT_AS_WRITTEN for byte in text.encode(errors="replace"))
 
 
-def _is_url(text: str) -> bool:
-    try:
-        parse_request(text)
-    except URLError:
-        return False
-    return True
-
-
 NETWORK = Library(
     parser("ip", "string_to_ip", IP, parse_address),
     parser("isIP", "is_ip", BOOL, succeeds(parse_address)),
@@ -437,11 +425,11 @@ NETWORK = Library(
     ),
     function("string", ("ip_to_string", (IP,), STRING, IPValue.__str__)),
     method("family", ("ip_family", (IP,), INT, lambda ip: ip.address.version)),
-    _test("isUnspecified", "ip_is_unspecified", lambda ip: ip.address.is_unspecified),
-    _test("isLoopback", "ip_is_loopback", lambda ip: ip.address.is_loopback),
-    _test("isLinkLocalMulticast", "ip_is_link_local_multicast", lambda ip: ip.is_link_local_multicast),
-    _test("isLinkLocalUnicast", "ip_is_link_local_unicast", lambda ip: ip.address.is_link_local),
-    _test("isGlobalUnicast", "ip_is_global_unicast", lambda ip: ip.is_global_unicast),
+    method("isUnspecified", ("ip_is_unspecified", (IP,), BOOL, lambda ip: ip.address.is_unspecified)),
+    method("isLoopback", ("ip_is_loopback", (IP,), BOOL, lambda ip: ip.address.is_loopback)),
+    method("isLinkLocalMulticast", ("ip_is_link_local_multicast", (IP,), BOOL, lambda ip: ip.is_link_local_multicast)),
+    method("isLinkLocalUnicast", ("ip_is_link_local_unicast", (IP,), BOOL, lambda ip: ip.address.is_link_local)),
+    method("isGlobalUnicast", ("ip_is_global_unicast", (IP,), BOOL, lambda ip: ip.is_global_unicast)),
     parser("cidr", "string_to_cidr", CIDR, parse_network),
     parser("isCIDR", "is_cidr", BOOL, succeeds(parse_network)),
     _contains(
@@ -468,7 +456,7 @@ NETWORK = Library(
     method("masked", ("cidr_masked", (CIDR,), CIDR, lambda network: network.masked)),
     method("prefixLength", ("cidr_prefix_length", (CIDR,), INT, lambda network: network.bits)),
     function("url", ("string_to_url", (STRING,), URL, parse_url), cost=READ),
-    function("isURL", ("is_url_string", (STRING,), BOOL, _is_url)),
+    function("isURL", ("is_url_string", (STRING,), BOOL, succeeds(parse_request, URLError))),
     method("getScheme", ("url_get_scheme", (URL,), STRING, lambda url: url.scheme)),
     method("getHost", ("url_get_host", (URL,), STRING, lambda url: url.host)),
     method("getHostname", ("url_get_hostname", (URL,), STRING, lambda url: url.hostname)),

@@ -351,13 +351,13 @@ def list_index(index: object) -> int:
     raise ErrorValue("unsupported_index", f"unsupported index type '{type_name(index)}' in list")
 
 
-def succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
-    """A function that returns whether `parse` succeeds, that is, does not raise ErrorValue."""
+def succeeds(parse: Callable[..., object], error: type[Exception] = ErrorValue) -> Callable[..., bool]:
+    """A function that returns whether `parse` succeeds, that is, does not raise `error`."""
 
     def test(*arguments: object) -> bool:
         try:
             parse(*arguments)
-        except ErrorValue:
+        except error:
             return False
         return True
 
