@@ -195,11 +195,16 @@ def no_such_key(key: object, offset: int | None = None) -> ErrorValue:
 class Domain(MapValue):
     """The attributes or capacities of one domain, looked up in the device. `maps` has those of all domains."""
 
-    __slots__ = ("_look_up", "_maps", "_name")
+    __slots__ = ("_frame", "_look_up", "_maps", "_name")
 
     def __init__(
-        self, name: str, look_up: Callable[[str, str, str | None], object], maps: Callable[[], DomainMap]
+        self,
+        frame: Frame,
+        name: str,
+        look_up: Callable[[Frame, str, str, str | None], object],
+        maps: Callable[[Frame], DomainMap],
     ) -> None:
+        self._frame = frame
         self._name = name
         self._look_up = look_up
         self._maps = maps
@@ -207,11 +212,12 @@ class Domain(MapValue):
     def find(self, key: object) -> Found:
         if not isinstance(key, str):
             return NOT_FOUND
-        value = self._look_up(self._name, f"{self._name}/{key}", None if "/" in key else key)
+        name = self._name
+        value = self._look_up(self._frame, name, f"{name}/{key}", None if "/" in key else key)
         return NOT_FOUND if value is None else (True, value)
 
     def items(self) -> Iterator[tuple[object, object]]:
-        return self._maps().domain(self._name).items()
+        return self._maps(self._frame).domain(self._name).items()
 
     def __len__(self) -> int:
-        return len(self._maps().domain(self._name))
+        return len(self._maps(self._frame).domain(self._name))

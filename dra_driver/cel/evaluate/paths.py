@@ -305,9 +305,9 @@ class DevicePath(Path):
             case ("capacity", domain, identifier):
                 return _counted(_capacity(domain, identifier, self._offset), cost)
             case ("attributes", domain):
-                return _counted(lambda frame: Domain(domain, frame.attribute, frame.attributes), cost)
+                return _counted(lambda frame: Domain(frame, domain, Frame.attribute, Frame.attributes), cost)
             case ("capacity", domain):
-                return _counted(lambda frame: Domain(domain, frame.capacity, frame.capacities), cost)
+                return _counted(lambda frame: Domain(frame, domain, Frame.capacity, Frame.capacities), cost)
             case ("attributes",):
                 return _counted(Frame.attributes, cost)
             case ("capacity",):
