@@ -179,7 +179,7 @@ class Stocktaker:
         overdrawn = sorted(f"{name}/{counter}" for (name, counter), amount in left.items() if amount < 0)
         sums: dict[DeviceKind, Amount] = {}
         gaps = []
-        for part in _parts(pool):
+        for part in _parts(pool, self._features):
             amounts = self._count_part(part, usage, left, bool(overdrawn))
             for kind, amount in amounts.items():
                 sums[kind] = sums.get(kind, Amount()) + amount
@@ -200,11 +200,14 @@ class Stocktaker:
         return self._counted[key]
 
 
-def _parts(pool: PoolView) -> Iterator[_Part]:
-    """The parts of the pool that share no counters."""
-    whole = any(len(device.consumes_counters) > 1 for device in pool.devices)
+def _parts(pool: PoolView, features: Features) -> Iterator[_Part]:
+    """The parts of the pool that share no counters. Devices that the scheduler never allocates are not among them:
+    those that consume counters while the feature gate is disabled, whatever counter sets there are.
+    """
+    offered = [device for device in pool.devices if features.partitionable_devices or not device.consumes_counters]
+    whole = any(len(device.consumes_counters) > 1 for device in offered)
     groups: dict[str, list[Device]] = defaultdict(list)
-    for device in pool.devices:
+    for device in offered:
         drawn = device.consumes_counters
         groups["" if not drawn else pool.name if whole else drawn[0].counter_set].append(device)
     for name, devices in groups.items():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kubernetes 1.33 and 1.34: their layout of slices, their feature gates, and a defect of 1.34 alone."""
 
+import json
 from typing import Any
 
 import pytest
@@ -41,6 +42,20 @@ def test_without_the_gate_partitions_are_not_given(dryrun: DryRun, write: Write)
     slices = write("slices.json", layout_of_1_34("a"))
     code, out, _ = dryrun(write("claim.yaml", claim()), "--slices", slices, "--kubernetes-version", "1.34")
     assert (code, "0 of 3 devices qualify" in out) == (1, True)
+
+
+@pytest.mark.parametrize("sets", [[], [{"name": "other", "counters": {"memory": {"value": "80Gi"}}}]])
+def test_without_the_gate_counters_make_no_pool_invalid_and_leave_nothing_of_a_partition(
+    sets: list[JSON], dryrun: DryRun, write: Write
+) -> None:
+    """Up to 1.35, kube-scheduler reads no counter set while the gate is disabled, so an unknown one does no harm."""
+    made = layout_of_1_34("a")
+    made["spec"]["sharedCounters"] = sets
+    made["spec"]["devices"] += [gpu("gpu-0"), gpu("gpu-1")]
+    flags = ("--slices", write("slices.json", made), "--kubernetes-version", "1.34", "--output", "json")
+    code, out, err = dryrun(write("claim.yaml", claim()), *flags)
+    assert (code, err) == (0, "")
+    assert [(one["freeBefore"], one["freeAfter"]) for one in json.loads(out)["leftover"]] == [(2, 1)]
 
 
 @pytest.mark.parametrize(("release", "said"), [("1.34", True), ("1.36", False)])
