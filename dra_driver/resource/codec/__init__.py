@@ -13,7 +13,7 @@ from ..device import ResourceSlice
 from ..meta import Node
 from .decode_claims import decode_claim, decode_claim_template, decode_class
 from .decode_slices import decode_slice
-from .encode import encode_allocation, encode_claim_spec, encode_meta, encode_slice, encode_taint
+from .encode import encode_allocation, encode_claim_spec, encode_meta, encode_slice
 from .fields import (
     BY_API_VERSION,
     DIALECTS,
@@ -49,7 +49,6 @@ __all__ = [
     "encode_claim_spec",
     "encode_meta",
     "encode_slice",
-    "encode_taint",
     "json_type",
 ]
 
