@@ -3,43 +3,39 @@
 
 In the order in which an allocation passes through the modules: `survey` collects what one node sees of the cluster
 (`pools`, `nodes`), `candidates` finds the devices that may serve each request (`selectors`, `capacity`), `search` picks
-devices (`counters`, `shares`, `constraints`, `pruning`), and `results` writes the allocation as the scheduler does.
-`likeness` finds nodes that pose the same problem, so that it is solved once. `observer` is the interface by which a
-caller learns which check removed which device. A `Cluster` keeps what was prepared; after claims are allocated or
-released, `Cluster.after` prepares only their pools again.
+devices (`counters`, `shares`, `constraints`), and `allocate` writes the allocation as the scheduler does. `likeness`
+finds nodes that pose the same problem, so that it is solved once. `observer` records for a caller which check removed
+which device. A `Cluster` keeps what was prepared; after claims are allocated or released, `Cluster.after` prepares only
+their pools again.
 
 Follows Kubernetes 1.36.2 (k8s.io/dynamic-resource-allocation/structured and the DynamicResources
 plugin), its defects included; tests/golden/allocation/README.md states the rules.
 """
 
-from .allocate import allocate, allocate_all, new_share_id
+from .allocate import allocate, allocate_all
 from .cluster import Cluster
-from .features import ISSUES, RELEASES, Features, Quirks, Variant
-from .observer import Check, Observer, Recorder, Refusal, Slot
+from .features import ISSUES, RELEASES, Features, Quirks
+from .observer import Check, Recorder, Refusal, Slot
 from .option import Growing
 from .outcome import ErrorKind, Group, NodeOutcome, Outcomes
-from .selectors import Compile, Predicate
+from .selectors import Predicate
 
 __all__ = [
     "ISSUES",
     "RELEASES",
     "Check",
     "Cluster",
-    "Compile",
     "ErrorKind",
     "Features",
     "Group",
     "Growing",
     "NodeOutcome",
-    "Observer",
     "Outcomes",
     "Predicate",
     "Quirks",
     "Recorder",
     "Refusal",
     "Slot",
-    "Variant",
     "allocate",
     "allocate_all",
-    "new_share_id",
 ]

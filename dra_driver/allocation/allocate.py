@@ -30,12 +30,12 @@ from .cluster import Cluster
 from .features import Features, Variant
 from .likeness import Concern
 from .nodes import NODE_NAME_FIELD
-from .observer import Observer
+from .observer import Recorder
 from .option import Option
 from .outcome import ALLOCATED, ERROR, UNAVAILABLE, AllocationError, ErrorKind, Group, NodeOutcome, Outcomes
 from .pools import PoolState
 from .search import Pick, Search, Solution
-from .selectors import Compile, Selectors, compile_cel
+from .selectors import Selectors
 from .survey import NodeView
 
 FROM_CLASS = "FromClass"
@@ -146,9 +146,8 @@ def allocate(
     node_name: str,
     features: Features | None = None,
     *,
-    compile_selector: Compile = compile_cel,
     share_ids: ShareIds = new_share_id,
-    observer: Observer | None = None,
+    observer: Recorder | None = None,
     limit: int | None = None,
 ) -> NodeOutcome:
     """Allocates `claims` together, as those of one pod, with devices that `node_name` can reach.
@@ -156,7 +155,7 @@ def allocate(
     `claims` need not be among the cluster's claims. The search on the node ends without a result after `limit` steps;
     the scheduler ends it after ten seconds. Raises KeyError if the cluster has no such node.
     """
-    attempt = _Attempt(cluster, claims, features or Features(), compile_selector, share_ids, limit)
+    attempt = _Attempt(cluster, claims, features or Features(), share_ids, limit)
     node = cluster.node_by_name[node_name]
     return attempt.outcome(node, attempt.decide(node, observer))
 
@@ -169,7 +168,7 @@ def allocate_all(
     share_ids: ShareIds = new_share_id,
 ) -> Outcomes:
     """`allocate` on every node of the cluster. Nodes that pose the same problem are decided once."""
-    return _Attempt(cluster, claims, features or Features(), compile_cel, share_ids, None).outcomes()
+    return _Attempt(cluster, claims, features or Features(), share_ids, None).outcomes()
 
 
 Decision = Solution | AllocationError | None
@@ -183,7 +182,6 @@ class _Attempt:
         cluster: Cluster,
         claims: Sequence[ResourceClaim],
         features: Features,
-        compile_selector: Compile,
         share_ids: ShareIds,
         limit: int | None,
     ) -> None:
@@ -191,19 +189,17 @@ class _Attempt:
         self._claims = claims
         self._features = features
         self._survey = cluster.survey(features)
-        self._rulings = cluster.rulings(features, compile_selector)
+        self._rulings = cluster.rulings(features)
         self._share_ids = share_ids
         self._limit = limit
 
-    def decide(self, node: Node, observer: Observer | None = None) -> Decision:
+    def decide(self, node: Node, observer: Recorder | None = None) -> Decision:
         """The solution, None if there is no solution, or the error that ended the search."""
         try:
             view = self._survey.view(node)
             if observer is not None:
-                observer.starts(view)
-                for pool in view.pools:
-                    if pool.state is not PoolState.COMPLETE:
-                        observer.skips(pool)
+                observer.view = view
+                observer.skipped += [pool for pool in view.pools if pool.state is not PoolState.COMPLETE]
             options = Options(view, self._survey, self._cluster.class_by_name, self._features, self._rulings, observer)
             problem = state_problem(view, self._survey, self._claims, options, self._features)
             return Search(problem, self._features, observer, self._limit).run()

@@ -30,7 +30,7 @@ from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fa
 from .counters import Charge, Counters
 from .features import Features, Variant
 from .nodes import NodeSelectorError, is_at
-from .observer import Check, Observer, Refusal, Slot
+from .observer import Check, Recorder, Refusal, Slot
 from .option import BoundConstraint, Growing, Option
 from .outcome import AllocationError, ErrorKind
 from .pools import PoolState, PoolUsage, PoolView
@@ -158,7 +158,7 @@ class Options:
         classes: Mapping[str, DeviceClass],
         features: Features,
         rulings: Rulings,
-        observer: Observer | None,
+        observer: Recorder | None,
     ) -> None:
         self._view = view
         self._survey = survey
@@ -226,7 +226,7 @@ class Options:
                 reason=f"{_asked(claim, slot)}: unsupported count mode {required.allocation_mode}",
             )
         if self._observer is not None:
-            self._observer.wants(slot, option.count, option.devices)
+            self._observer.wanted.append((slot, option.count, tuple(option.devices)))
         return option
 
     def _find_candidates(self, option: Option) -> None:
@@ -291,7 +291,7 @@ class Options:
 
     def _report(self, refusal: Refusal) -> None:
         if self._observer is not None:
-            self._observer.refuses(refusal)
+            self._observer.refusals.append(refusal)
 
     def _constrain(self, claim: ResourceClaim, requests: list[list[Option]]) -> None:
         for index, wanted in enumerate(claim.spec.constraints):

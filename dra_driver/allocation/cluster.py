@@ -9,7 +9,7 @@ from ..resource import DeviceClass, Node, ResourceClaim, ResourceSlice
 from .features import Features
 from .likeness import Likeness
 from .pools import pools_of
-from .selectors import Compile, Rulings
+from .selectors import Rulings
 from .survey import Survey
 
 
@@ -23,7 +23,7 @@ class Cluster:
     claims: tuple[ResourceClaim, ...] = ()
     _surveys: dict[Features, Survey] = field(default_factory=dict, init=False, repr=False)
     _likeness: dict[Features, Likeness] = field(default_factory=dict, init=False, repr=False)
-    _rulings: dict[tuple[Features, Compile], Rulings] = field(default_factory=dict, init=False, repr=False)
+    _rulings: dict[Features, Rulings] = field(default_factory=dict, init=False, repr=False)
 
     @staticmethod
     def of(objects: Iterable[object]) -> "Cluster":
@@ -82,12 +82,9 @@ class Cluster:
             self._likeness[features] = Likeness(self.survey(features), self.nodes, features)
         return self._likeness[features]
 
-    def rulings(self, features: Features, compile_selector: Compile) -> Rulings:
+    def rulings(self, features: Features) -> Rulings:
         """What expressions said of the devices so far."""
-        key = (features, compile_selector)
-        if key not in self._rulings:
-            self._rulings[key] = Rulings(lambda expression: compile_selector(expression, features))
-        return self._rulings[key]
+        return self._rulings.setdefault(features, Rulings(features))
 
     def prepare(self, features: Features) -> None:
         """Does now what the first `allocate_all` under these features would do."""

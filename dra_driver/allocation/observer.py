@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a search tells whoever wants to explain it: which check removed which device from which request.
 
-The allocator reports facts and keeps none. Without an observer nothing is reported and nothing costs.
+Without an observer, nothing is recorded, and nothing costs.
 """
 
 import enum
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ..resource import DeviceTaint, ResourceClaim
 from .capacity import CapacityRefusal
@@ -44,63 +42,26 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A device (index in the NodeView) that `check` removed. `keeps_counters`: a 1.36 defect, see Quirks."""
+    """A device (index in the NodeView) that `check` removed."""
 
     slot: Slot
     device: int
     check: Check
     detail: Detail = None
-    keeps_counters: bool = False
-
-
-class Observer(Protocol):
-    """Hears what happens, in order. Before the search each device that cannot serve a request is refused once;
-    during the search a device is refused whenever it is tried in vain."""
-
-    def starts(self, view: NodeView) -> None:
-        """The search on a node begins."""
-
-    def skips(self, pool: PoolView) -> None:
-        """A pool is incomplete or invalid and offers nothing."""
-
-    def wants(self, slot: Slot, count: int, candidates: Sequence[int]) -> None:
-        """A request needs `count` of the candidates."""
-
-    def refuses(self, refusal: Refusal) -> None:
-        """A check removes a device."""
-
-    def picks(self, slot: Slot, device: int) -> None:
-        """A device passed all checks and is taken for now."""
-
-    def undoes(self, slot: Slot, device: int) -> None:
-        """The last pick is undone because the rest of the search failed."""
 
 
 @dataclass(slots=True)
 class Recorder:
-    """An observer that records all events, in order."""
+    """Records what happens, in order. Before the search each device that cannot serve a request is refused once;
+    during the search a device is refused whenever it is tried in vain.
+    """
 
     view: NodeView | None = None
+    """The node of the search."""
     skipped: list[PoolView] = field(default_factory=list)
+    """Pools that are incomplete or invalid and offer nothing."""
     wanted: list[tuple[Slot, int, tuple[int, ...]]] = field(default_factory=list)
+    """For each request the number of devices that it needs, and the candidates."""
     refusals: list[Refusal] = field(default_factory=list)
     picked: list[tuple[Slot, int]] = field(default_factory=list)
-    undone: list[tuple[Slot, int]] = field(default_factory=list)
-
-    def starts(self, view: NodeView) -> None:
-        self.view = view
-
-    def skips(self, pool: PoolView) -> None:
-        self.skipped.append(pool)
-
-    def wants(self, slot: Slot, count: int, candidates: Sequence[int]) -> None:
-        self.wanted.append((slot, count, tuple(candidates)))
-
-    def refuses(self, refusal: Refusal) -> None:
-        self.refusals.append(refusal)
-
-    def picks(self, slot: Slot, device: int) -> None:
-        self.picked.append((slot, device))
-
-    def undoes(self, slot: Slot, device: int) -> None:
-        self.undone.append((slot, device))
+    """Devices that passed all checks and were taken for a time, also if the rest of the search failed."""

@@ -19,7 +19,7 @@ from .capacity import CapacityRefusal, Share
 from .constraints import MatchAttribute
 from .counters import Charge
 from .features import Features, Variant
-from .observer import Check, Detail, Observer, Refusal
+from .observer import Check, Detail, Recorder, Refusal
 from .option import BoundConstraint, Option
 from .outcome import AllocationError, ErrorKind
 from .shares import Shares
@@ -156,11 +156,11 @@ class Search:
     """One search for one problem: call `run` once."""
 
     def __init__(
-        self, problem: Problem, features: Features, observer: Observer | None = None, limit: int | None = None
+        self, problem: Problem, features: Features, observer: Recorder | None = None, limit: int | None = None
     ) -> None:
         """`limit` is the number of steps (a device placed, or a placement taken back) after which to give up.
 
-        An observer is shown every attempt; without one those that cannot change the answer are left out.
+        With an observer, every attempt is made and recorded; without one those that cannot change the answer are left out.
         """
         self._hopeless = observer is None and is_hopeless(problem)
         self._claims = problem.claims
@@ -293,7 +293,7 @@ class Search:
                 raise option.errors[device]
             if device in option.barred:
                 if self._observer is not None:
-                    self._observer.refuses(option.barred[device])
+                    self._observer.refusals.append(option.barred[device])
                 continue
             if needs_room and not self._has_room(option, device):
                 continue
@@ -316,7 +316,7 @@ class Search:
         keeps = charge is not None and self._quirks.refused_keep_counters
         needs_room = is_shared or option.growing is not None
         if (
-            not self._admits(option, device, keeps)
+            not self._admits(option, device)
             or (needs_room and not self._has_room_left(option, device))
             or (self._slices and not self._another_has_room(option, device, place.number))
         ):
@@ -329,14 +329,14 @@ class Search:
         self._picks[place.claim].append(Pick(option, device, share))
         self._charged.append(charge is not None)
         if self._observer is not None:
-            self._observer.picks(option.slot, device)
+            self._observer.picked.append((option.slot, device))
         return True
 
-    def _admits(self, option: Option, device: int, keeps: bool) -> bool:
+    def _admits(self, option: Option, device: int) -> bool:
         """Whether taints and constraints allow it; then the constraints have counted the device in."""
         if device in option.tainted:
             if self._observer is not None:
-                self._refuse(option, device, Check.TAINT, option.tainted[device].detail, keeps)
+                self._refuse(option, device, Check.TAINT, option.tainted[device].detail)
             return False
         for bound in option.constraints:
             fact = bound.facts[device]
@@ -345,7 +345,7 @@ class Search:
                     raise _unsatisfiable(option, bound, self._name(device))
                 self._leave(option, bound)
                 if self._observer is not None:
-                    self._refuse(option, device, Check.CONSTRAINT, bound.index, keeps)
+                    self._refuse(option, device, Check.CONSTRAINT, bound.index)
                 return False
         return True
 
@@ -359,8 +359,6 @@ class Search:
             self._shares.remove(pick.option, pick.device, pick.share, first=charge is not None)
         if charge is not None and not (pick.share is not None and self._quirks.undone_shares_keep_counters):
             charge.release()
-        if self._observer is not None:
-            self._observer.undoes(pick.option.slot, pick.device)
         return pick.device
 
     def _leave(self, option: Option, until: BoundConstraint | None) -> None:
@@ -396,9 +394,9 @@ class Search:
             self._refuse(option, device, Check.CAPACITY, lacking)
         return lacking is None
 
-    def _refuse(self, option: Option, device: int, check: Check, detail: Detail = None, keeps: bool = False) -> None:
+    def _refuse(self, option: Option, device: int, check: Check, detail: Detail = None) -> None:
         assert self._observer is not None
-        self._observer.refuses(Refusal(option.slot, device, check, detail, keeps))
+        self._observer.refusals.append(Refusal(option.slot, device, check, detail))
 
 
 def _unsatisfiable(option: Option, bound: BoundConstraint, device: str) -> AllocationError:

@@ -2,33 +2,50 @@
 """The devices that the CEL expressions of a class and a request select.
 
 An expression reads few attributes, and many devices are alike. So each expression is evaluated once for each
-combination of the values that it reads. The evaluator is passed in. `compile_cel` makes the one that answers as
-kube-scheduler does.
+combination of the values that it reads. `compile_cel` makes an evaluator that answers as kube-scheduler does.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import functools
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from ..cel import CelError, CompileError, Environment, EvaluationError, Reads, compile_selector
+from ..cel import CelError, CompileError, Environment, EvaluationError, Reads, Selector, compile_selector
 from ..resource import Device
 from .features import Features, Variant
 from .pools import PoolView, read_values
 
 
-class Predicate(Protocol):
-    """A compiled expression."""
+@dataclass(frozen=True, slots=True)
+class _Stable:
+    """A selector as Kubernetes' stable allocator evaluates it: `device.allowMultipleAllocations` is always false."""
+
+    selector: Selector
 
     @property
     def reads(self) -> Reads:
-        """What the value depends on."""
+        return self.selector.reads
 
     def matches(self, driver: str, device: Device) -> bool:
-        """Whether it selects the device. Raises EvaluationError."""
+        if device.allow_multiple_allocations:
+            device = replace(device, allow_multiple_allocations=False)
+        return self.selector.matches(driver, device)
 
 
-Compile = Callable[[str, Features], Predicate]
-"""Compiles an expression as the scheduler with these features does; raises CompileError."""
+Predicate = Selector | _Stable
+"""A compiled expression."""
+
+
+@functools.lru_cache(maxsize=1024)
+def compile_cel(expression: str, features: Features) -> Predicate:
+    """The compiled expression. Raises CompileError."""
+    environment = Environment(
+        kubernetes=features.release,
+        consumable_capacity=features.consumable_capacity,
+        list_type_attributes=features.list_attributes,
+        stored=True,
+    )
+    selector = compile_selector(expression, environment)
+    return _Stable(selector) if features.variant is Variant.STABLE else selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +112,10 @@ class Ruling:
 
 
 class Rulings:
-    """Rulings by selectors, each expression compiled once. A broken expression is an error for who comes to it."""
+    """Rulings by selectors. A broken expression is an error for who comes to it."""
 
-    def __init__(self, compile_one: Callable[[str], Predicate]) -> None:
-        self._compile_one = compile_one
-        self._compiled: dict[str, Predicate | CompileError] = {}
+    def __init__(self, features: Features) -> None:
+        self._features = features
         self._rulings: dict[Selectors, Ruling] = {}
 
     def of(self, selectors: Selectors) -> Ruling:
@@ -115,37 +131,7 @@ class Rulings:
         return self._rulings[selectors]
 
     def _compile(self, expression: str) -> Predicate | CompileError:
-        if expression not in self._compiled:
-            try:
-                self._compiled[expression] = self._compile_one(expression)
-            except CompileError as error:
-                self._compiled[expression] = error
-        return self._compiled[expression]
-
-
-def compile_cel(expression: str, features: Features) -> Predicate:
-    """The compiled expression. Raises CompileError."""
-    environment = Environment(
-        kubernetes=features.release,
-        consumable_capacity=features.consumable_capacity,
-        list_type_attributes=features.list_attributes,
-        stored=True,
-    )
-    selector = compile_selector(expression, environment)
-    return _Stable(selector) if features.variant is Variant.STABLE else selector
-
-
-@dataclass(frozen=True, slots=True)
-class _Stable:
-    """A selector as Kubernetes' stable allocator evaluates it: `device.allowMultipleAllocations` is always false."""
-
-    selector: Predicate
-
-    @property
-    def reads(self) -> Reads:
-        return self.selector.reads
-
-    def matches(self, driver: str, device: Device) -> bool:
-        if device.allow_multiple_allocations:
-            device = replace(device, allow_multiple_allocations=False)
-        return self.selector.matches(driver, device)
+        try:
+            return compile_cel(expression, self._features)
+        except CompileError as error:
+            return error

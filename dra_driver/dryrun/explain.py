@@ -13,8 +13,8 @@ from functools import cached_property
 
 from ..allocation import Check, Cluster, Features, NodeOutcome, Recorder, Refusal, Slot, allocate
 from ..allocation.capacity import CapacityRefusal
-from ..allocation.pools import PoolKey, PoolState
-from ..allocation.selectors import Unmet, compile_cel
+from ..allocation.pools import PoolKey
+from ..allocation.selectors import Unmet
 from ..computedomains import DOMAIN_ATTRIBUTE
 from ..computedomains.template import is_domain_selector
 from ..resource import DeviceTaint, ResourceClaim
@@ -84,7 +84,7 @@ class Explainer:
     def __init__(self, cluster: Cluster, features: Features) -> None:
         self._cluster = cluster
         self._features = features
-        self._blame = Blame(compile_cel, features)
+        self._blame = Blame(features)
 
     def explain(self, claims: Sequence[ResourceClaim], outcome: NodeOutcome) -> Explanation:
         """Why `outcome.node` cannot have `claims`. `outcome` is the refusal."""
@@ -99,11 +99,7 @@ class Explainer:
             self._report(claims[slot.claim], slot, count, candidates, by_slot[slot], seen)
             for slot, count, candidates in seen.wanted
         ]
-        pools = tuple(
-            f"pool {pool.driver}/{pool.name} is {pool.state.value}: {pool.reason}"
-            for pool in seen.skipped
-            if pool.state is not PoolState.COMPLETE
-        )
+        pools = tuple(f"pool {pool.driver}/{pool.name} is {pool.state.value}: {pool.reason}" for pool in seen.skipped)
         return Explanation(outcome.message, outcome.fatal, tuple(reports), pools)
 
     def _report(

@@ -5,7 +5,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from dra_driver.allocation import ISSUES, ErrorKind, Features, Quirks, Variant
+from dra_driver.allocation import ISSUES, ErrorKind, Features, Quirks
+from dra_driver.allocation.features import Variant
 
 from .build import Requests, ask, claim, gpu, picked, quantities, slice_of, wants
 

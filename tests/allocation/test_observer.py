@@ -61,7 +61,7 @@ HOLDER = holding(held("a"))
         pytest.param(
             counted(gpu("a", takes={"s": {"slots": 1}}, taints=(TAINT,))),
             wants(),
-            Refusal(X, 0, Check.TAINT, TAINT, keeps_counters=True),
+            Refusal(X, 0, Check.TAINT, TAINT),
             id="a taint that keeps counters",
         ),
     ],
@@ -107,7 +107,6 @@ def test_picks_and_what_is_taken_back_are_reported_in_order() -> None:
     assert outcome.kind == "allocated"
     y = Slot(0, "y")
     assert recorder.picked == [(X, 0), (X, 1), (y, 0)]
-    assert recorder.undone == [(X, 0)]
     assert Refusal(y, 0, Check.PICKED) in recorder.refusals
 
 

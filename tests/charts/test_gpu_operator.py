@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from dra_driver.allocation import Cluster, allocate
-from dra_driver.allocation.selectors import compile_cel
 from dra_driver.dryrun.inventory import CLASSES
 from dra_driver.gpu.layout import node_slices
 from dra_driver.resource import Node, ObjectMeta, ResourceClaim, ResourceClaimTemplate
@@ -116,7 +115,7 @@ def test_claims_of_the_operands_get_gpus_that_are_in_use(tmp_path: Path, mode: s
     claim = ResourceClaim(ObjectMeta(name="operand", namespace="gpu-operator"), template.spec)
     held = allocated_claim("held", ["gpu-0"])
     cluster = Cluster(tuple(slices), CLASSES, (Node(ObjectMeta(name="node-a")),), (held,))
-    (allocation,) = allocate(cluster, [claim], "node-a", compile_selector=compile_cel).allocations
+    (allocation,) = allocate(cluster, [claim], "node-a").allocations
     assert [(one.device, one.admin_access) for one in allocation.results] == [(name, True) for name in expected]
     operand = plugin.api.add(expected, adminAccess=True)
     plugin.lifecycle.prepare(operand)

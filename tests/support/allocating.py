@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims for one device each on one node, allocated as kube-scheduler does."""
 
-import functools
 from collections.abc import Iterable
 from dataclasses import replace
 
 from dra_driver.allocation import Cluster, allocate
-from dra_driver.allocation.selectors import compile_cel
 from dra_driver.resource import (
     AllocatedDevice,
     DeviceClaim,
@@ -20,7 +18,6 @@ from dra_driver.resource import (
 )
 
 _CLASS = DeviceClass(ObjectMeta(name="any"))
-_compile = functools.cache(compile_cel)  # the same few expressions, thousands of times
 
 
 class NodeClaims:
@@ -38,7 +35,7 @@ class NodeClaims:
         """A claim for one device that meets these CEL expressions gets the first that is free, or None."""
         request = DeviceRequest("one", exactly=DeviceRequirements(_CLASS.metadata.name, selectors))
         claim = ResourceClaim(ObjectMeta(name="claim", namespace="default"), DeviceClaim((request,)))
-        outcome = allocate(self._cluster, [claim], self._node.name, compile_selector=_compile)
+        outcome = allocate(self._cluster, [claim], self._node.name)
         if not outcome.allocations:
             assert not outcome.message, outcome.message
             return None
