@@ -7,9 +7,9 @@ A large cluster has thousands of objects of tens of kilobytes each, so only the 
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, Unpack
 
-from dra_driver.kubeapi import ApiClient, ApiError, Kind, Watcher, newest_dialect
+from dra_driver.kubeapi import ApiClient, ApiError, Kind, Selection, Watcher, newest_dialect
 from dra_driver.kubeapi.client import JSON
 from dra_driver.resource.codec import Dialect
 
@@ -48,10 +48,7 @@ class Collection(Generic[T]):
         *,
         keep: Callable[[JSON], JSON] = lambda value: value,
         keys: Callable[[T], Iterable[Key]] = _no_keys,
-        metadata_only: bool = False,
-        namespace: str = "",
-        field_selector: str = "",
-        label_selector: str = "",
+        **selection: Unpack[Selection],
     ) -> None:
         self.kind = kind
         self._facts = facts
@@ -64,17 +61,7 @@ class Collection(Generic[T]):
         self._deleted: dict[str, int] = {}
         self._index: defaultdict[Key, dict[str, T]] = defaultdict(dict)
         self.listed = False
-        self.watcher = Watcher(
-            client,
-            kind,
-            namespace=namespace,
-            field_selector=field_selector,
-            label_selector=label_selector,
-            metadata_only=metadata_only,
-            keep=keep,
-            on_list=self._replace,
-            on_event=self._event,
-        )
+        self.watcher = Watcher(client, kind, keep=keep, on_list=self._replace, on_event=self._event, **selection)
 
     def all(self) -> list[T]:
         """All known facts."""

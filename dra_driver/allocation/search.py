@@ -160,7 +160,7 @@ class Search:
     ) -> None:
         """`limit` is the number of steps (a device placed, or a placement taken back) after which to give up.
 
-        With an observer, every attempt is made and recorded; without one those that cannot change the answer are left out.
+        An observer records every attempt. Without one, those that cannot change the answer are left out.
         """
         self._hopeless = observer is None and is_hopeless(problem)
         self._claims = problem.claims

@@ -14,7 +14,7 @@ from functools import cached_property
 from ..allocation import Check, Cluster, Features, NodeOutcome, Recorder, Refusal, Slot, allocate
 from ..allocation.capacity import CapacityRefusal
 from ..allocation.pools import PoolKey
-from ..allocation.selectors import Unmet
+from ..allocation.selectors import Unmet, compile_cel
 from ..computedomains import DOMAIN_ATTRIBUTE
 from ..computedomains.template import is_domain_selector
 from ..resource import DeviceTaint, ResourceClaim
@@ -84,7 +84,7 @@ class Explainer:
     def __init__(self, cluster: Cluster, features: Features) -> None:
         self._cluster = cluster
         self._features = features
-        self._blame = Blame(features)
+        self._blame = Blame(compile_cel, features)
 
     def explain(self, claims: Sequence[ResourceClaim], outcome: NodeOutcome) -> Explanation:
         """Why `outcome.node` cannot have `claims`. `outcome` is the refusal."""

@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 
 from .. import DRIVER_NAME
 from ..allocation import Features, Predicate
-from ..allocation.selectors import compile_cel
 from ..cel import CompileError, EvaluationError
 from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..resource import AttributeList, AttributeValue, Device, Version
@@ -59,7 +58,8 @@ def parts(expression: str) -> list[str]:
 class Blame:
     """Finds false parts; each expression is taken apart and compiled once."""
 
-    def __init__(self, features: Features) -> None:
+    def __init__(self, compile_one: Callable[[str, Features], Predicate], features: Features) -> None:
+        self._compile = compile_one
         self._features = features
         self._parts: dict[str, list[tuple[str, Predicate]]] = {}
 
@@ -75,9 +75,9 @@ class Blame:
 
     def _take_apart(self, expression: str) -> list[tuple[str, Predicate]]:
         try:
-            return [(text, compile_cel(text, self._features)) for text in parts(expression)]
+            return [(text, self._compile(text, self._features)) for text in parts(expression)]
         except CompileError:
-            return [(expression, compile_cel(expression, self._features))]
+            return [(expression, self._compile(expression, self._features))]
 
 
 def _passes(ask: Callable[[], bool]) -> bool:

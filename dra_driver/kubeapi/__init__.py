@@ -7,7 +7,7 @@ It also reads kubeconfigs and runs their exec plugins. `leases` (leader election
 by the processes that need them.
 """
 
-from .client import NODES, ApiClient, Kind, Page, Transport, claims_of, newest_dialect, slices_of
+from .client import NODES, ApiClient, Kind, Page, Selection, Transport, claims_of, newest_dialect, slices_of
 from .connection import Connection
 from .errors import ApiError, ConfigError, ConflictError, GoneError, NotFoundError, StatusError, UnreachableError
 from .kubeconfig import Credentials, load_credentials
@@ -25,6 +25,7 @@ __all__ = [
     "Kind",
     "NotFoundError",
     "Page",
+    "Selection",
     "StatusError",
     "Transport",
     "UnreachableError",

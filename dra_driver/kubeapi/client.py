@@ -5,7 +5,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 from urllib.parse import quote, urlencode
 
 import urllib3
@@ -118,6 +118,17 @@ class Page:
     resource_version: str
 
 
+class Selection(TypedDict, total=False):
+    """Which objects of a kind to list or watch; by default all, in all namespaces. With `metadata_only`, as
+    PartialObjectMetadata.
+    """
+
+    namespace: str
+    field_selector: str
+    label_selector: str
+    metadata_only: bool
+
+
 class Transport(Protocol):
     """Sends requests to the server: a `Connection`, or another object with the same methods."""
 
@@ -156,22 +167,19 @@ class ApiClient:
         self,
         kind: Kind,
         *,
-        namespace: str = "",
-        field_selector: str = "",
-        label_selector: str = "",
-        metadata_only: bool = False,
         keep: Callable[[JSON], JSON] | None = None,
         page: int = _PAGE,
+        **selection: Unpack[Selection],
     ) -> Page:
-        """All objects of a collection, read in pages. If the server forgets the list before the last page, it is read
-        again as a whole.
+        """All selected objects, read in pages. If the server forgets the list before the last page, it is read again as
+        a whole.
 
-        For large collections, `metadata_only` requests PartialObjectMetadata, and `keep` reduces each object to what
-        the caller needs. So at most one `page` of complete objects is in memory.
+        For large collections, `keep` reduces each object to what the caller needs. So at most one `page` of complete
+        objects is in memory.
         """
-        selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
-        path = kind.path(namespace)
-        accept = _METADATA_LIST if metadata_only else None
+        selectors = _selectors(selection)
+        path = kind.path(selection.get("namespace", ""))
+        accept = _METADATA_LIST if selection.get("metadata_only") else None
         try:
             return self._pages(path, {**selectors, "limit": str(page)}, accept, keep)
         except GoneError:
@@ -238,32 +246,22 @@ class ApiClient:
             options["preconditions"] = preconditions
         self._json("DELETE", kind.path(namespace, name), options)
 
-    def watch(
-        self,
-        kind: Kind,
-        resource_version: str,
-        *,
-        namespace: str = "",
-        field_selector: str = "",
-        label_selector: str = "",
-        metadata_only: bool = False,
-    ) -> EventStream:
+    def watch(self, kind: Kind, resource_version: str, **selection: Unpack[Selection]) -> EventStream:
         """Watch changes after `resource_version`, for 5 to 10 minutes. Raises GoneError, here or from the stream, if
-        the version is too old. With `metadata_only`, the objects are PartialObjectMetadata.
+        the version is too old.
         """
         seconds = int(_WATCH_SECONDS * random.uniform(1.0, 2.0))  # noqa: S311 - not a secret
         query = _query(
             {
                 "watch": "1",
                 "resourceVersion": resource_version,
-                "fieldSelector": field_selector,
-                "labelSelector": label_selector,
+                **_selectors(selection),
                 "allowWatchBookmarks": "true",
                 "timeoutSeconds": str(seconds),
             }
         )
-        path = f"{kind.path(namespace)}?{query}"
-        accept = _METADATA if metadata_only else None
+        path = f"{kind.path(selection.get('namespace', ''))}?{query}"
+        accept = _METADATA if selection.get("metadata_only") else None
         response = self._connection.request("GET", path, stream_seconds=seconds + 10, accept=accept)
         if response.status != 200:
             try:
@@ -308,6 +306,13 @@ class ApiClient:
             hint = f"{who}: the token or certificate is wrong or has expired"
             return StatusError(request, error.status, error.reason, hint)
         return error
+
+
+def _selectors(selection: Selection) -> dict[str, str]:
+    return {
+        "fieldSelector": selection.get("field_selector", ""),
+        "labelSelector": selection.get("label_selector", ""),
+    }
 
 
 def _query(parameters: Mapping[str, str]) -> str:

@@ -6,10 +6,10 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from typing import Unpack
 
 from ..containment import Count, contained, nobody
-from .client import JSON, ApiClient, EventStream, Kind
+from .client import JSON, ApiClient, EventStream, Kind, Selection
 from .errors import ApiError, GoneError, NotFoundError, StatusError
 
 log = logging.getLogger(__name__)
@@ -23,8 +23,8 @@ class Watcher:
 
     Both are called on the watcher's thread. Only `stop` ends the watcher. If the server is unavailable, the watcher
     tries again, with growing pauses or after the time that the server requests. If the version is too old, or an
-    unexpected exception occurs (which `count` counts), it lists again. `metadata_only` and `keep` are for large
-    collections, see `ApiClient.list`. A reduced object needs no metadata.
+    unexpected exception occurs (which `count` counts), it lists again. `keep` is for large collections, see
+    `ApiClient.list`. A reduced object needs no metadata.
     """
 
     def __init__(
@@ -32,25 +32,17 @@ class Watcher:
         client: ApiClient,
         kind: Kind,
         *,
-        namespace: str = "",
-        field_selector: str = "",
-        label_selector: str = "",
-        metadata_only: bool = False,
         keep: Callable[[JSON], JSON] = lambda value: value,
         on_list: Callable[[list[JSON]], None],
         on_event: Callable[[str, JSON], None],
         first_pause: float = 0.5,
         longest_pause: float = 30.0,
         count: Count = nobody,
+        **selection: Unpack[Selection],
     ) -> None:
+        self._client = client
         self._kind = kind
-        self._list_all = partial(
-            client.list, kind, namespace=namespace, field_selector=field_selector, label_selector=label_selector
-        )
-        self._watch_from = partial(
-            client.watch, kind, namespace=namespace, field_selector=field_selector, label_selector=label_selector
-        )
-        self._metadata_only = metadata_only
+        self._selection = selection
         self._keep = keep
         self._on_list = on_list
         self._on_event = on_event
@@ -115,13 +107,13 @@ class Watcher:
         self._version, self._problem = "", repr(error)
 
     def _list(self) -> None:
-        page = self._list_all(metadata_only=self._metadata_only, keep=self._keep)
+        page = self._client.list(self._kind, keep=self._keep, **self._selection)
         if not self._stopped.is_set():
             self._on_list(page.items)
         self._version = page.resource_version
 
     def _watch(self) -> None:
-        self._stream = self._watch_from(self._version, metadata_only=self._metadata_only)
+        self._stream = self._client.watch(self._kind, self._version, **self._selection)
         self._problem = None
         self.forbidden = None
         if self._stopped.is_set():
