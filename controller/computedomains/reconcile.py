@@ -17,8 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, Final, ParamSpec
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from prometheus_client import Counter
 
@@ -64,6 +63,7 @@ _ATTEMPTS = 5
 
 
 P = ParamSpec("P")
+R = TypeVar("R")
 Place = tuple[str, str]
 """The kind and the name of an object of a domain."""
 
@@ -226,10 +226,10 @@ class Reconciler:
                 self._delete(collection, found)
                 self._create(collection, desired)
                 return
-            place, change = (desired.kind, desired.name), desired.change(found)
+            change = desired.change(found)
             try:
                 answer = self._write(
-                    "patch", desired.kind, partial(self._client.patch, *place, change, namespace=desired.namespace)
+                    "patch", self._client.patch, desired.kind, desired.name, change, namespace=desired.namespace
                 )
             except NotFoundError:
                 collection.forget(found.uid)  # which makes this domain be looked at again
@@ -247,9 +247,7 @@ class Reconciler:
 
     def _create(self, collection: Collection[StoredFacts], desired: Desired) -> None:
         try:
-            answer = self._write(
-                "create", desired.kind, lambda: self._client.create(desired.kind, desired.value, desired.namespace)
-            )
+            answer = self._write("create", self._client.create, desired.kind, desired.value, desired.namespace)
         except ConflictError:
             # The watch lags, or the object lost the label by which it is watched.
             collection.store(self._client.get(desired.kind, desired.name, desired.namespace))
@@ -272,7 +270,7 @@ class Reconciler:
         for facts in self._view.nodes.by("name", node):
             meta = {"resourceVersion": facts.resource_version, "labels": {DOMAIN_LABEL: uid or None}}
             try:
-                answer = self._write("patch", NODES, partial(self._client.patch, NODES, node, {"metadata": meta}))
+                answer = self._write("patch", self._client.patch, NODES, node, {"metadata": meta})
             except NotFoundError:
                 return None
             log.info("node %s: %s", node, f"label set to {uid}" if uid else "label removed")
@@ -309,15 +307,14 @@ class Reconciler:
 
     def _write_clique(self, clique: Clique, value: JSON, found: CliqueFacts | None) -> None:
         if found is None:
-            made = self._write("create", CLIQUES, lambda: self._client.create(CLIQUES, value, clique.namespace))
-            self._view.cliques.store(made)
+            self._view.cliques.store(self._write("create", self._client.create, CLIQUES, value, clique.namespace))
             return
         same = replace(found.clique, namespace=clique.namespace) == clique and not found.broken
         if found.stored.is_deleted or (same and has_metadata(found.stored.content, value)):
             return
         meta = {**value["metadata"], "uid": found.uid, "resourceVersion": found.stored.resource_version}
         written = {**value, "metadata": meta}
-        self._view.cliques.store(self._write("update", CLIQUES, lambda: self._client.update(CLIQUES, written)))
+        self._view.cliques.store(self._write("update", self._client.update, CLIQUES, written))
 
     # What users see
 
@@ -339,13 +336,8 @@ class Reconciler:
             return
         change = {"metadata": {"uid": domain.uid}, "status": wanted}
         try:
-            answer = self._write(
-                "patch",
-                COMPUTE_DOMAINS,
-                lambda: self._client.patch(
-                    COMPUTE_DOMAINS, domain.name, change, namespace=domain.namespace, subresource="status"
-                ),
-            )
+            place = {"namespace": domain.namespace, "subresource": "status"}
+            answer = self._write("patch", self._client.patch, COMPUTE_DOMAINS, domain.name, change, **place)
         except NotFoundError:
             return  # it was deleted
         memory.status, memory.stored_status = wanted, answer.get("status") or {}
@@ -428,8 +420,7 @@ class Reconciler:
         if found.is_deleted:
             return None
         with contextlib.suppress(NotFoundError):
-            delete = partial(self._client.delete, collection.kind, found.name, found.namespace, uid=found.uid)
-            self._write("delete", collection.kind, delete)
+            self._write("delete", self._client.delete, collection.kind, found.name, found.namespace, uid=found.uid)
         if not set(found.finalizers) - {FINALIZER}:
             collection.forget(found.uid)
         log.info("%s %s/%s: deleted", collection.kind.plural, found.namespace, found.name)
@@ -446,15 +437,18 @@ class Reconciler:
             {"op": "remove", "path": place},
         ]
         try:
-            self._write("patch", kind, lambda: self._client.json_patch(kind, name, operations, namespace=namespace))
+            self._write("patch", self._client.json_patch, kind, name, operations, namespace=namespace)
         except NotFoundError:
             log.debug("%s %s/%s is gone", kind.plural, namespace, name)
         return None
 
-    def _write(self, verb: str, kind: Kind, work: Callable[[], Any]) -> Any:
+    def _write(
+        self, verb: str, work: Callable[Concatenate[Kind, P], R], kind: Kind, /, *given: P.args, **more: P.kwargs
+    ) -> R:
+        """Do one write of the client, and count it. Raises StoppedError."""
         if self._stop.is_set():
             raise StoppedError
-        result = work()
+        result = work(kind, *given, **more)
         self._writes.labels(kind.plural, verb).inc()
         return result
 

@@ -10,7 +10,7 @@ that it stores.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..claim import ALL, AllocationResult, DeviceClaim, DeviceRequest, DeviceRequirements, OpaqueConfiguration
@@ -76,7 +76,7 @@ def _encode(value: Any) -> Any:
 
 def _fields(value: Any, **others: object) -> JSON:
     """The fields of a dataclass. `others` have a form of their own, or are left out (None)."""
-    kind: Hashable = type(value)
+    kind: Any = type(value)
     names = _names(kind)
     return _compact(**{name: _encode(getattr(value, field)) for field, name in names if name not in others}, **others)
 
