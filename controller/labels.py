@@ -19,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from dra_driver.backoff import Backoff
 from dra_driver.containment import Count, contained
@@ -183,21 +182,12 @@ def _text(file: Path) -> str | None:
         return None
 
 
-class Output(Protocol):
-    """Where labels are written. Both methods may raise DriverError or OSError."""
-
-    def write(self, labels: Labels) -> None:
-        """Make these the labels. Does nothing if they are already."""
-
-    def end(self) -> None:
-        """The process ends."""
-
-
 class NodeFeature:
     """Writes a NodeFeature object.
 
     Its owner is the Role that permits this. When the feature is disabled or the chart is uninstalled, Helm deletes the
-    Role, and Kubernetes deletes the objects. NFD deletes the objects of nodes that no longer exist.
+    Role, and Kubernetes deletes the objects. NFD deletes the objects of nodes that no longer exist. When this process
+    ends, the object stays for the next one.
     """
 
     def __init__(self, client: ApiClient, node: str, role: str) -> None:
@@ -226,9 +216,6 @@ class NodeFeature:
     def _patch(self, value: Mapping[str, object]) -> JSON:
         return self._client.patch(NODE_FEATURES, self._name, value, namespace=self._namespace)
 
-    def end(self) -> None:
-        """The next process continues with the object."""
-
 
 class FeatureFile:
     """Writes a file for NFD's worker on this node. The process that wrote it last removes it when it ends, so it stays
@@ -240,13 +227,18 @@ class FeatureFile:
         self._writer = f"# written by dra-controller {uuid.uuid4()}\n"
 
     def write(self, labels: Labels) -> None:
+        """Write the file, if its content differs."""
         text = self._writer + "".join(f"{name}={value}\n" for name, value in labels.items())
         if self._content() != text:
             write_file(self._file, text.encode(), self._file.with_name(f".{self._file.name}"), 0o644)
 
-    def end(self) -> None:
-        if self._content().startswith(self._writer):
-            remove_file(self._file)
+    def remove(self) -> None:
+        """Remove the file, if this process wrote it last."""
+        try:
+            if self._content().startswith(self._writer):
+                remove_file(self._file)
+        except OSError as error:
+            log.warning("the labels of the node stay: %s", error)
 
     def _content(self) -> str:
         try:
@@ -267,12 +259,13 @@ class LabelTiming:
 class Labeler:
     """Keeps the labels up to date between `start` and `stop`, on a thread of its own: the API server may be slow.
 
-    `labels` returns the current labels, or None while they are unknown. `unexpected` counts unexpected errors.
+    `output` writes labels, and may raise DriverError or OSError. `labels` returns the current labels, or None while
+    they are unknown. `unexpected` counts unexpected errors.
     """
 
     def __init__(
         self,
-        output: Output,
+        output: Callable[[Labels], None],
         labels: Callable[[], Labels | None],
         unexpected: Count,
         timing: LabelTiming | None = None,
@@ -295,14 +288,10 @@ class Labeler:
         self._changed.set()
 
     def stop(self) -> None:
-        """Stop the thread, wait for its current write, and end the output."""
+        """Stop the thread, and wait for its current write."""
         self._stopped = True
         self._changed.set()
         self._thread.join(_STOP_SECONDS)
-        try:
-            self._output.end()
-        except OSError as error:
-            log.warning("the labels of the node stay: %s", error)
 
     def _run(self) -> None:
         """Write when the labels change, and when a write is due."""
@@ -324,7 +313,7 @@ class Labeler:
         pause = self._backoff.pause()
         with contained("write labels", "of the node", self._unexpected):
             try:
-                self._output.write(labels)
+                self._output(labels)
             except (DriverError, OSError) as error:
                 log.warning(
                     "the labels of the node are not written: %s", error, extra={"retry_seconds": round(pause, 1)}

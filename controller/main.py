@@ -3,8 +3,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -21,8 +20,7 @@ from dra_driver.command import (
     version_option,
 )
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
-from dra_driver.containment import Count
-from dra_driver.endpoints import Endpoint, endpoint_options, serving
+from dra_driver.endpoints import Endpoint, endpoint_options, new_registry, serving
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
@@ -34,6 +32,7 @@ from dra_driver.resident import release_after_start
 
 from .channels import DOMAIN_FILE, ChannelDevices, DomainFile
 from .labels import FeatureFile, Labeler, NodeFeature, node_labels
+from .metrics import PublisherMetrics
 from .publisher import Publisher, Publishers, Report
 
 log = logging.getLogger(__name__)
@@ -119,16 +118,19 @@ def controller(
         view.start()  # first, because NVML takes long
         stack.callback(view.stop)
         drivers = (DRIVER_NAME, DOMAIN_DRIVER) if compute_domains else (DRIVER_NAME,)
-        told = stack.enter_context(_observed(endpoint, node_name, drivers, view, lambda: publishers.problem))
+        registry = new_registry()
+        metrics = PublisherMetrics(registry, node_name, view.hanging, drivers)
+        ready = {"hardware": view.unready, "slices": lambda: publishers.problem}
+        stack.enter_context(serving(endpoint, registry, ready=ready))
         client = ApiClient(connection)
         publishers = Publishers(
             Publisher(
                 client,
                 node_name,
                 view,
-                observe=lambda report: told.report(report, DRIVER_NAME),
+                observe=lambda report: metrics.observe(report, DRIVER_NAME),
                 wanted=lambda: wanted().optional_features,
-                unexpected=told.unexpected,
+                unexpected=metrics.unexpected,
                 startup_taint=startup_taint,
                 others_are_ready=lambda: publishers.are_others_ready,
             )
@@ -138,23 +140,29 @@ def controller(
             channels = ChannelDevices(view.last_inventory, hardware.proc_root, lambda: domain.uid)
 
             def published(report: Report) -> None:
-                told.report(report, DOMAIN_DRIVER)
+                metrics.observe(report, DOMAIN_DRIVER)
                 if startup_taint:
                     publishers.first.wake()  # which may remove it now
 
             second = Publisher(
-                client, node_name, channels, driver=DOMAIN_DRIVER, observe=published, unexpected=told.unexpected
+                client, node_name, channels, driver=DOMAIN_DRIVER, observe=published, unexpected=metrics.unexpected
             )
             publishers.add(second)
             domain.on_change = second.wake
             domain.start()
             stack.callback(domain.stop)
-        session.calls.unexpected = told.unexpected
+        session.calls.unexpected = metrics.unexpected
         view.on_change = health.on_change = publishers.wake
         if node_feature_file or node_feature_role:
-            file, role = node_feature_file, node_feature_role
-            output = FeatureFile(file) if file else NodeFeature(client, node_name, role)
-            labels = Labeler(output, lambda: node_labels(view.hardware, wanted(), hardware.sys_root), told.unexpected)
+            if node_feature_file:
+                file = FeatureFile(node_feature_file)
+                output = file.write
+                stack.callback(file.remove)
+            else:
+                output = NodeFeature(client, node_name, node_feature_role).write
+            labels = Labeler(
+                output, lambda: node_labels(view.hardware, wanted(), hardware.sys_root), metrics.unexpected
+            )
 
             def changed() -> None:
                 publishers.wake()
@@ -170,33 +178,6 @@ def controller(
         release_after_start(lambda: publishers.problem)
         publishers.run()
     log.info("stopped")
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """Functions that are called after every attempt to publish, and after unexpected errors."""
-
-    report: Callable[[Report, str], None] = lambda _report, _driver: None
-    unexpected: Count = lambda _work: None
-
-
-@contextlib.contextmanager
-def _observed(
-    endpoint: Endpoint, node_name: str, drivers: Sequence[str], view: NodeView, unpublished: Callable[[], str | None]
-) -> Iterator[_Told]:
-    """Serve metrics and probes, if an endpoint is set."""
-    if endpoint.port is None:
-        yield _Told()
-        return
-    from dra_driver.endpoints import new_registry
-
-    from .metrics import PublisherMetrics
-
-    registry = new_registry()
-    ready = {"hardware": view.unready, "slices": unpublished}
-    with serving(endpoint, registry, ready=ready):
-        metrics = PublisherMetrics(registry, node_name, view.hanging, drivers)
-        yield _Told(metrics.observe, metrics.unexpected)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -39,7 +39,7 @@ PROBES: Final = ("/healthz", "/readyz")
 REQUEST_SECONDS: Final = 10.0
 """The time limit for a client to send its request."""
 
-STOP_SECONDS: Final = 0.2
+_STOP_SECONDS: Final = 0.2
 """The interval in which a server checks whether it should stop."""
 
 
@@ -48,10 +48,10 @@ class Server(socketserver.ThreadingTCPServer):
 
     allow_reuse_address = True
 
-    def __init__(self, address: tuple[str, int], family: socket.AddressFamily, handler: type["Handler"]) -> None:
-        """Raises OSError if the address cannot be bound. ("::", port) also accepts IPv4."""
+    def __init__(self, host: str, port: int, handler: type["Handler"]) -> None:
+        """An empty host means all addresses, IPv4 and IPv6. Raises OSError if the address cannot be bound."""
         self.answered: dict[str, int] = {}
-        self.address_family = family
+        self.address_family, address = _resolve(host, port)
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
@@ -62,6 +62,23 @@ class Server(socketserver.ThreadingTCPServer):
     def handle_error(self, request: object, client_address: object) -> None:
         """Called if a connection fails, for example because the client has closed it. This is not an error."""
         log.debug("request of %s ended early", client_address, exc_info=True)
+
+    @contextmanager
+    def running(self, thread: str) -> Iterator[None]:
+        """A context in which the server answers requests."""
+        threading.Thread(target=self.serve_forever, args=(_STOP_SECONDS,), name=thread, daemon=True).start()
+        try:
+            yield
+        finally:
+            self.shutdown()
+
+
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """The first address of `host`. An empty host gives an address for IPv4 and IPv6 if the machine has both."""
+    if not host:
+        return (socket.AF_INET6, ("::", port)) if socket.has_dualstack_ipv6() else (socket.AF_INET, ("0.0.0.0", port))  # noqa: S104
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return family, (str(address[0]), port)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -83,6 +100,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         log.debug("%s " + format, self.address_string(), *args)
+
+    def send(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        """Send the whole answer."""
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -155,15 +181,10 @@ def serving(
         yield None
         return
     pages = _Pages(endpoint.metrics_path, registry, {"/healthz": live, "/readyz": ready})
-    with _Server(endpoint.host, endpoint.port, pages) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(STOP_SECONDS,), name="endpoints", daemon=True)
-        thread.start()
+    with _Server(endpoint.host, endpoint.port, pages) as server, server.running("endpoints"):
         host, port = server.server_address[:2]
         log.info("serving %s, %s", endpoint.metrics_path, ", ".join(PROBES), extra={"host": host, "port": port})
-        try:
-            yield str(host), int(port)
-        finally:
-            server.shutdown()
+        yield str(host), int(port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,21 +218,12 @@ class _Server(Server):
     def __init__(self, host: str, port: int, pages: _Pages) -> None:
         self.pages = pages
         try:
-            family, address = _resolve(host, port)
-            super().__init__(address, family, _Handler)
+            super().__init__(host, port, _Handler)
         except OSError as error:
             raise UserError(
                 f"--http-endpoint {host}:{port} cannot be served: {error.strerror or error};"
                 " use an address of this host and a free port, or leave the flag out to disable the endpoint"
             ) from None
-
-
-def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """The first address of `host`. An empty host gives an address for IPv4 and IPv6 if the machine has both."""
-    if not host:
-        return (socket.AF_INET6, ("::", port)) if socket.has_dualstack_ipv6() else (socket.AF_INET, ("0.0.0.0", port))  # noqa: S104
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    return family, (str(address[0]), port)
 
 
 class _Handler(Handler):
@@ -224,12 +236,7 @@ class _Handler(Handler):
         except Exception:
             log.exception("%s cannot be answered", self.path)
             status, content_type, body = HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, b"failed, see the log\n"
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.send(status, content_type, body)
 
     do_HEAD = do_GET  # noqa: N815
 

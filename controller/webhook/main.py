@@ -34,7 +34,7 @@ def webhook(tls_cert_file: Path, tls_private_key_file: Path, port: int) -> None:
     tls = TlsFiles(tls_cert_file, tls_private_key_file)
     stopped = threading.Event()
     on_termination(stopped.set)
-    with serving("", port, tls) as bound:
+    with serving(port, tls) as bound:
         log.info("started", extra={"version": __version__, "port": bound})
         stopped.wait()
     log.info("stopped")

@@ -7,7 +7,6 @@ does not delay others. The certificate and its key are two files, which may be r
 
 import json
 import logging
-import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_driver.command import UserError
-from dra_driver.endpoints import PROBES, REQUEST_SECONDS, STOP_SECONDS, Handler, Server
+from dra_driver.endpoints import PROBES, REQUEST_SECONDS, Handler, Server
 from dra_driver.errors import DriverError
 
 from .review import ReviewError, answer
@@ -94,30 +93,22 @@ _LONGEST_BODY: Final = 8 << 20  # bytes: an object before and after an update, o
 
 
 @contextmanager
-def serving(host: str, port: int, tls: TlsFiles) -> Iterator[int]:
-    """Serve during the context, then answer the remaining requests. Yields the port (for 0: a free one).
-
-    An empty host means all addresses. Raises UserError if the port cannot be used.
+def serving(port: int, tls: TlsFiles) -> Iterator[int]:
+    """Serve on all addresses during the context, then answer the remaining requests. Yields the port (for 0: a free
+    one). Raises UserError if the port cannot be used.
     """
-    with _Server(host, port, tls) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(STOP_SECONDS,), name="webhook", daemon=True)
-        thread.start()
-        try:
-            yield int(server.server_address[1])
-        finally:
-            server.shutdown()
+    with _Server(port, tls) as server, server.running("webhook"):
+        yield int(server.server_address[1])
 
 
 class _Server(Server):
     request_queue_size = 64
     daemon_threads = False  # so that closing waits for the remaining answers
 
-    def __init__(self, host: str, port: int, tls: TlsFiles) -> None:
+    def __init__(self, port: int, tls: TlsFiles) -> None:
         self.tls = tls
-        both = not host and socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
         try:
-            super().__init__((host, port), family, _Handler)
+            super().__init__("", port, _Handler)
         except OSError as error:
             raise UserError(
                 f"--port {port} cannot be served: {error.strerror or error}; give one that is free"
@@ -173,9 +164,4 @@ class _Handler(Handler):
         self._send(status, "text/plain", text)
 
     def _send(self, status: HTTPStatus, content_type: str, text: str) -> None:
-        body = f"{text}\n".encode()
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.send(status, content_type, f"{text}\n".encode())

@@ -11,14 +11,13 @@ from typing import Final
 
 from ..errors import DriverError
 from ..resource import Device, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ResourceSlice
-from ..resource.names import is_subdomain
+from ..resource.names import is_label_key, is_label_value
 
 Place = str | NodeSelector | bool | None
 """A node's name, a selector, True for all nodes, or None for nowhere."""
 
 NODE_NAME_FIELD: Final = "metadata.name"
 
-_LABEL_PART = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)", re.ASCII)
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -103,7 +102,7 @@ def _check_label_requirement(requirement: NodeSelectorRequirement) -> None:
     operator, values = requirement.operator, requirement.values
     if operator not in _OPERATORS:
         raise NodeSelectorError(f"{requirement.key}: operator {operator!r} is none of {', '.join(_OPERATORS)}")
-    if not _is_label_key(requirement.key):
+    if not is_label_key(requirement.key):
         raise NodeSelectorError(f"{requirement.key!r} is not a label key")
     if operator in ("In", "NotIn") and not values:
         raise NodeSelectorError(f"{requirement.key}: operator {operator} needs values")
@@ -112,13 +111,8 @@ def _check_label_requirement(requirement: NodeSelectorRequirement) -> None:
     if operator in ("Gt", "Lt") and (len(values) != 1 or _int64(values[0]) is None):
         raise NodeSelectorError(f"{requirement.key}: operator {operator} needs one integer")
     for value in values:
-        if value and (len(value) > 63 or _LABEL_PART.fullmatch(value) is None):
+        if not is_label_value(value):
             raise NodeSelectorError(f"{requirement.key}: {value!r} is not a label value")
-
-
-def _is_label_key(key: str) -> bool:
-    prefix, slash, name = key.rpartition("/")
-    return len(name) <= 63 and _LABEL_PART.fullmatch(name) is not None and (not slash or is_subdomain(prefix))
 
 
 def _check_field_requirement(requirement: NodeSelectorRequirement) -> None:

@@ -245,8 +245,6 @@ def test_the_object_is_written_only_if_it_differs_and_ends_with_its_role(nfd: tu
     assert stored() == [first]
     output.write({"nvidia.com/gpu.count": "7"})
     assert [one[2] for one in stored()] == [{"nvidia.com/gpu.count": "7"}]
-    output.end()
-    assert stored()
     admin.delete(ROLES, ROLE, SPACE)
     wait_for(lambda: not stored(), "the object to be deleted")
 
@@ -275,11 +273,11 @@ def test_the_file_has_a_line_for_each_label_and_ends_with_the_process_that_wrote
     first.write({"nvidia.com/gpu.count": "8", "nvidia.com/cuda.driver.rev": ""})
     assert file.stat().st_ino == inode
     second.write({"nvidia.com/gpu.count": "7"})
-    first.end()
+    first.remove()
     assert "gpu.count=7" in file.read_text(encoding="utf-8")
-    second.end()
+    second.remove()
     assert list(tmp_path.iterdir()) == []
-    second.end()
+    second.remove()
 
 
 # The thread
@@ -291,17 +289,12 @@ class Recorded:
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)
         self.written: list[Labels] = []
-        self.ended = False
 
     def write(self, labels: Labels) -> None:
         """Fail, or keep the labels."""
         if self.failures:
             raise self.failures.pop(0)
         self.written.append(labels)
-
-    def end(self) -> None:
-        """The process ends."""
-        self.ended = True
 
 
 def test_labels_are_written_when_they_change_and_again_after_a_failure() -> None:
@@ -315,7 +308,7 @@ def test_labels_are_written_when_they_change_and_again_after_a_failure() -> None
     unexpected: list[str] = []
     output = Recorded(ApiError("unavailable"), OSError("read-only"), KeyError("a defect"))
     timing = LabelTiming(first_retry=0.001, longest_retry=0.002)
-    labeler = Labeler(output, labels, unexpected.append, timing)
+    labeler = Labeler(output.write, labels, unexpected.append, timing)
     labeler.start()
     for value in ("1", "2"):
         current[0] = {"nvidia.com/gpu.count": value}
@@ -328,4 +321,3 @@ def test_labels_are_written_when_they_change_and_again_after_a_failure() -> None
     labeler.stop()
     assert output.written == [{"nvidia.com/gpu.count": "1"}, {"nvidia.com/gpu.count": "2"}]
     assert unexpected == ["write labels", "make labels"]
-    assert output.ended
