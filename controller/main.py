@@ -120,8 +120,6 @@ def controller(
         drivers = (DRIVER_NAME, DOMAIN_DRIVER) if compute_domains else (DRIVER_NAME,)
         registry = new_registry()
         metrics = PublisherMetrics(registry, node_name, view.hanging, drivers)
-        ready = {"hardware": view.unready, "slices": lambda: publishers.problem}
-        stack.enter_context(serving(endpoint, registry, ready=ready))
         client = ApiClient(connection)
         publishers = Publishers(
             Publisher(
@@ -135,6 +133,8 @@ def controller(
                 others_are_ready=lambda: publishers.are_others_ready,
             )
         )
+        ready = {"hardware": view.unready, "slices": lambda: publishers.problem}
+        stack.enter_context(serving(endpoint, registry, ready=ready))
         if compute_domains:
             domain = DomainFile(kubelet_plugins_directory_path / DOMAIN_FILE)
             channels = ChannelDevices(view.last_inventory, hardware.proc_root, lambda: domain.uid)

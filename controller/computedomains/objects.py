@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from dra_driver.computedomains.names import (
@@ -92,18 +93,21 @@ class Desired:
         """The name of the object."""
         return str(self.value["metadata"]["name"])
 
+    @property
+    def _metadata(self) -> JSON:
+        return {key: self.value["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
+
     def is_stored(self, content: Mapping[str, Any]) -> bool:
         """Whether an object with this content is as it should be. Fields that only the server or others set, such as
         defaults and further labels, do not count.
         """
-        meta = {key: self.value["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
-        return _covers(content, {"metadata": meta, "spec": self.value["spec"]})
+        return _covers(content, {"metadata": self._metadata, "spec": self.value["spec"]})
 
     def change(self, found: StoredFacts) -> JSON:
         """The merge patch that makes a stored object what it should be, if it still has its resource version."""
-        meta = {key: self.value["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
         others = [one for one in found.finalizers if one != FINALIZER]
-        meta |= {"uid": found.uid, "resourceVersion": found.resource_version, "finalizers": others or None}
+        place = {"uid": found.uid, "resourceVersion": found.resource_version, "finalizers": others or None}
+        meta = self._metadata | place
         return {"metadata": meta} if self.fixed == ("spec",) else {"metadata": meta, "spec": self.value["spec"]}
 
     def needs_replacement(self, content: Mapping[str, Any]) -> bool:
@@ -133,8 +137,8 @@ def workload_template(domain: ComputeDomain, dialect: Dialect, *, host_managed: 
     owner = _owner(COMPUTE_DOMAINS.api_version, "ComputeDomain", domain.name, domain.uid)
     spec = {"spec": encode_claim_spec(claim, dialect)}
     labels = {DOMAIN_LABEL: domain.uid, TARGET_LABEL: "Workload"}
-    kind = templates_of(dialect)
-    return _desired(kind, "ResourceClaimTemplate", domain.namespace, domain.template, labels, owner, spec, ("spec",))
+    place = (domain.namespace, domain.template)
+    return _desired(place, owner, templates_of(dialect), "ResourceClaimTemplate", labels, spec, ("spec",))
 
 
 def daemon_objects(
@@ -145,33 +149,16 @@ def daemon_objects(
     owner = _owner("v1", "ServiceAccount", account.name, account.uid)
     labels = {DOMAIN_LABEL: uid}
     template = {"spec": encode_claim_spec(daemon_claim(uid), dialect)}
+    of_daemon = {**labels, TARGET_LABEL: "Daemon"}
+    desired = partial(_desired, (namespace, name), owner)
     made = [
-        _desired(
-            templates_of(dialect),
-            "ResourceClaimTemplate",
-            namespace,
-            name,
-            {**labels, TARGET_LABEL: "Daemon"},
-            owner,
-            template,
-            ("spec",),
-        ),
-        _desired(
-            DAEMON_SETS,
-            "DaemonSet",
-            namespace,
-            name,
-            labels,
-            owner,
-            _daemon_set(uid, settings),
-            ("spec", "selector"),
-        ),
+        desired(templates_of(dialect), "ResourceClaimTemplate", of_daemon, template, ("spec",)),
+        desired(DAEMON_SETS, "DaemonSet", labels, _daemon_set(uid, settings), ("spec", "selector")),
     ]
     if settings.network_policy:
-        made.append(_desired(NETWORK_POLICIES, "NetworkPolicy", namespace, name, labels, owner, _policy(uid)))
+        made.append(desired(NETWORK_POLICIES, "NetworkPolicy", labels, _policy(uid)))
     if settings.issuer is not None:
-        spec = _certificate(uid, settings.issuer, slots)
-        made.append(_desired(CERTIFICATES, "Certificate", namespace, name, labels, owner, spec))
+        made.append(desired(CERTIFICATES, "Certificate", labels, _certificate(uid, settings.issuer, slots)))
     return made
 
 
@@ -204,16 +191,16 @@ def _owner(api_version: str, kind: str, name: str, uid: str) -> JSON:
 
 
 def _desired(
+    place: tuple[str, str],
+    owner: JSON,
     kind: Kind,
     kind_name: str,
-    namespace: str,
-    name: str,
     labels: Mapping[str, str],
-    owner: JSON,
     spec: JSON,
     fixed: tuple[str, ...] = (),
 ) -> Desired:
     revision = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+    namespace, name = place
     metadata = {
         "name": name,
         "namespace": namespace,

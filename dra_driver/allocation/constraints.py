@@ -6,7 +6,6 @@ Follows Kubernetes' structured allocator. Where that has a defect, the quirk is 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from ..resource import AttributeList, AttributeValue, Device, MalformedAttribute, Version, attribute_kind
 
@@ -26,18 +25,6 @@ class Fact:
 
     asks: frozenset[Pair]
     holds: frozenset[Pair]
-
-
-class Constraint(Protocol):
-    """A condition that the devices of a claim must meet together.
-
-    `request` is the name of the request, without the alternative. `add` counts the device in if that
-    leaves the demand met; every device counted in is removed again, in reverse order, when its pick is undone.
-    """
-
-    def add(self, request: str, fact: Fact) -> bool: ...
-
-    def remove(self, request: str) -> None: ...
 
 
 class MatchAttribute:
@@ -107,6 +94,14 @@ class DistinctAttribute:
             self._values.pop(request, None)
         else:
             self._values[request].pop()
+
+
+Constraint = MatchAttribute | DistinctAttribute
+"""A condition that the devices of a claim must meet together.
+
+`request` is the name of the request, without the alternative. `add` counts the device in if that leaves the demand met;
+every device counted in is removed again, in reverse order, when its pick is undone.
+"""
 
 
 def find_attribute(device: Device, driver: str, attribute: str) -> AttributeValue | None:

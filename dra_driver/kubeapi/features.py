@@ -86,14 +86,8 @@ def probe_features(
     gone = missing(replace(empty, shared_counters=(counters,))) | missing(replace(empty, devices=(device,)))
     if lists:
         gone |= missing(replace(empty, devices=(Device("probe", {"probe": AttributeList("ints", (0,))}),)))
-    return SliceFeatures(
-        partitionable_devices="partitionable_devices" not in gone,
-        device_taints="device_taints" not in gone,
-        consumable_capacity="consumable_capacity" not in gone,
-        list_attributes=lists and "list_attributes" not in gone,
-        binding_conditions="binding_conditions" not in gone,
-        counters_beside_devices=_minor_version(client) < COUNTERS_APART_SINCE,
-    )
+    beside = _minor_version(client) < COUNTERS_APART_SINCE
+    return without(SliceFeatures(list_attributes=lists, counters_beside_devices=beside), gone)
 
 
 def dropped(sent: ResourceSlice, stored: ResourceSlice) -> frozenset[str]:

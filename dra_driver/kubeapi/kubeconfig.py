@@ -260,16 +260,16 @@ class _Entry:
             raise ConfigError(f"{self}: {named} cannot be read: {reason(error)}") from None
 
 
-def read_kubeconfig(paths: str, context: str | None = None) -> Credentials:
-    """The credentials of a context, or of the current context. `paths` are separated by colons. Raises ConfigError."""
+def read_kubeconfig(paths: str) -> Credentials:
+    """The credentials of the current context. `paths` are separated by colons. Raises ConfigError."""
     files = [Path(one).expanduser() for one in paths.split(":") if one]
     documents = {file: parse_kubeconfig(file) for file in files if len(files) == 1 or file.exists()}
     if not documents:
         raise ConfigError(f"kubeconfig {paths}: none of these files exists")
     current = (document.get("current-context") for document in documents.values())
-    wanted = context or next(filter(None, current), None)
+    wanted = next(filter(None, current), None)
     if not wanted:
-        raise ConfigError(f"kubeconfig {paths} has no current-context: choose one with --context")
+        raise ConfigError(f"kubeconfig {paths} has no current-context: choose one with kubectl config use-context")
     chosen = _entry(documents, paths, "contexts", str(wanted))
     cluster = _entry(documents, paths, "clusters", chosen.text("cluster") or "")
     server = cluster.text("server")
@@ -386,7 +386,7 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Credentials:
     return Credentials(f"https://{address}:{port}", token, ca, identity=f"the service account in {folder}")
 
 
-def load_credentials(kubeconfig: str | None = None, context: str | None = None) -> Credentials:
+def load_credentials(kubeconfig: str | None = None) -> Credentials:
     """Credentials from `kubeconfig` (one path, or several separated by colons), else from $KUBECONFIG, else from the
     pod's service account, else from ~/.kube/config. Raises ConfigError.
     """
@@ -396,5 +396,4 @@ def load_credentials(kubeconfig: str | None = None, context: str | None = None) 
         return in_cluster()
     if not paths and not default.exists():
         raise ConfigError("no cluster given: set --kubeconfig or KUBECONFIG, or run in a pod with a service account")
-
-    return read_kubeconfig(paths or str(default), context)
+    return read_kubeconfig(paths or str(default))

@@ -81,7 +81,7 @@ def registered(client: ApiClient, tmp_path: Path) -> Iterator[int]:
     made = make_certificates(["127.0.0.1"])
     (tmp_path / "tls.crt").write_bytes(made.certificate)
     (tmp_path / "tls.key").write_bytes(made.key)
-    with serving("127.0.0.1", 0, TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")) as port:
+    with serving(0, TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")) as port:
         value = copy.deepcopy(find(OBJECTS, "ValidatingWebhookConfiguration"))
         for one in value["webhooks"]:
             authority = base64.b64encode(made.authority).decode()

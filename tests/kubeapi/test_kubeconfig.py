@@ -43,7 +43,8 @@ def write(folder: Path, document: Any, name: str = "kubeconfig") -> Path:
 
 
 def load(folder: Path, document: Any, context: str | None = None) -> Credentials:
-    return load_credentials(str(write(folder, document)), context)
+    document = document if context is None else {**document, "current-context": context}
+    return load_credentials(str(write(folder, document)))
 
 
 def refusal(folder: Path, document: Any, context: str | None = None) -> str:
@@ -163,7 +164,7 @@ def test_the_home_folder_is_the_last_place(tmp_path: Path, monkeypatch: pytest.M
         ("- a\n- b\n", None, "kubeconfig DIR/kubeconfig is empty or not a mapping"),
         ("a: [\n", None, "kubeconfig DIR/kubeconfig:2:1: is not YAML: while parsing"),
         ("\0", None, "kubeconfig DIR/kubeconfig:1:1: is not YAML: control characters are not"),
-        (config(**{"current-context": ""}), None, "has no current-context: choose one with --context"),
+        (config(**{"current-context": ""}), None, "has no current-context: choose one with kubectl config use-context"),
         (config(), "there", "no context 'there' (there is here)"),
         (config(clusters=[]), None, "no cluster 'one' (there is none)"),
         (config(users=[{"name": "you"}]), None, "no user 'me' (there is you)"),
