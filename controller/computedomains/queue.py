@@ -68,17 +68,15 @@ class Queue:
             self._failed.pop(key, None)
             self._changed.notify_all()
 
-    def failed(self, key: str) -> float:
-        """The work on a key failed. Returns the pause in seconds before it is tried again."""
+    def failed(self, key: str) -> None:
+        """The work on a key failed. It is tried again after a pause."""
         with self._changed:
             backoff = self._failed[key][0] if key in self._failed else Backoff(*self._retries)
-            pause = backoff.pause()
-            due = time.monotonic() + pause
+            due = time.monotonic() + backoff.pause()
             self._failed[key] = (backoff, due)
             self._due[key] = due
             self._busy.discard(key)
             self._changed.notify_all()
-        return pause
 
     def close(self) -> None:
         """Let all workers end."""

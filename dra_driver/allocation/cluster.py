@@ -85,7 +85,3 @@ class Cluster:
     def rulings(self, features: Features) -> Rulings:
         """What expressions said of the devices so far."""
         return self._rulings.setdefault(features, Rulings(features))
-
-    def prepare(self, features: Features) -> None:
-        """Does now what the first `allocate_all` under these features would do."""
-        self.likeness(features).prepare()

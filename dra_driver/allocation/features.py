@@ -129,18 +129,12 @@ class Features:
             raise ValueError(f"Kubernetes {self.release!r} cannot be imitated (use {', '.join(RELEASES)})")
 
     @staticmethod
-    def from_gates(
-        gates: Mapping[str, bool],
-        *,
-        release: str = DEFAULT_RELEASE,
-        list_constraints: bool = False,
-        ideal: bool = False,
-    ) -> "Features":
+    def from_gates(gates: Mapping[str, bool], *, release: str = DEFAULT_RELEASE, ideal: bool = False) -> "Features":
         """A release with some gates set, by their Kubernetes names. ValueError for other names."""
         unknown = sorted(gates.keys() - _GATES.keys())
         if unknown:
             raise ValueError(f"unknown feature gate {unknown[0]!r} (known: {', '.join(_GATES)})")
-        known = Features(release=release, list_constraints=list_constraints, ideal=ideal)
+        known = Features(release=release, ideal=ideal)
         numbers = RELEASES.index(release)
         on: dict[str, Any] = {
             field: gates.get(gate, bool(since) and numbers >= RELEASES.index(since))

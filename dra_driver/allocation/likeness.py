@@ -16,7 +16,6 @@ from typing import Final
 
 from ..cel import Reads
 from ..resource import AttributeValue, Device, Node, ResourceSlice
-from ..resource.names import split_qualified_name
 from .constraints import find_attribute
 from .features import Features
 from .nodes import NodeSelectorError, is_at
@@ -71,19 +70,6 @@ class Likeness:
         self._columns: dict[tuple[PoolView, str], int] = {}
         self._numbers: dict[Aspect, list[int]] = {}
         self._groups: dict[Concern, list[list[Node]]] = {}
-
-    def prepare(self) -> None:
-        """Prepares everything that does not depend on claims, so that the first decision is faster."""
-        names: set[tuple[str, str]] = set()
-        for view in self._views:
-            for pool in view.pools if view is not None else ():
-                self._basics(pool)  # pool by pool: going through all of them once an attribute takes half as long again
-                for key in pool.attribute_keys:
-                    self._column(pool, key)
-                    names.add(split_qualified_name(key, pool.driver))
-        self._numbers_in(_BASICS)
-        for name in names:
-            self._numbers_in(("attribute", *name))
 
     def after(self, survey: Survey, touched: Collection[PoolKey]) -> "Likeness":
         """The likeness under a survey that differs from this one's only in the use of the pools `touched`.

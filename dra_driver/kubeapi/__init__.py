@@ -7,9 +7,9 @@ It also reads kubeconfigs and runs their exec plugins. `leases` (leader election
 by the processes that need them.
 """
 
-from .client import NODES, ApiClient, Kind, Page, Selection, Transport, claims_of, newest_dialect, slices_of
+from .client import NODES, ApiClient, Kind, Selection, Transport, claims_of, newest_dialect, slices_of
 from .connection import Connection
-from .errors import ApiError, ConfigError, ConflictError, GoneError, NotFoundError, StatusError, UnreachableError
+from .errors import ApiError, ConfigError, ConflictError, NotFoundError, StatusError, UnreachableError
 from .kubeconfig import Credentials, load_credentials
 from .watch import Watcher
 
@@ -21,10 +21,8 @@ __all__ = [
     "ConflictError",
     "Connection",
     "Credentials",
-    "GoneError",
     "Kind",
     "NotFoundError",
-    "Page",
     "Selection",
     "StatusError",
     "Transport",

@@ -49,8 +49,7 @@ from .meta import (
     ObjectMeta,
     OwnerReference,
 )
-from .names import split_qualified_name
-from .quantity import Format, Quantity, QuantityError
+from .quantity import Format, Quantity
 
 __all__ = [
     "ALL",
@@ -84,7 +83,6 @@ __all__ = [
     "OpaqueConfiguration",
     "OwnerReference",
     "Quantity",
-    "QuantityError",
     "RequestPolicy",
     "RequestRange",
     "ResourceClaim",
@@ -94,5 +92,4 @@ __all__ = [
     "TaintEffect",
     "Version",
     "attribute_kind",
-    "split_qualified_name",
 ]

@@ -28,7 +28,7 @@ def test_the_least_new_allocator_that_knows_all_features_answers(gates: dict[str
 
 
 def test_constraints_on_lists_take_the_newest_allocator() -> None:
-    assert Features.from_gates({}, list_constraints=True).variant is Variant.EXPERIMENTAL
+    assert Features(list_constraints=True).variant is Variant.EXPERIMENTAL
 
 
 def test_unknown_gates_and_releases_are_refused() -> None:

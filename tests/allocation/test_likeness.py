@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.allocation import Cluster, Features, Group, allocate, allocate_all
+from dra_driver.allocation import Cluster, Group, allocate, allocate_all
 from dra_driver.resource import Device, DeviceTaint, Node, ObjectMeta, ResourceClaim, ResourceSlice
 
 from .build import DRIVER, claim, cluster, gpu, held, holding, match, slice_of, wants
@@ -91,9 +91,3 @@ def test_an_error_names_the_devices_of_its_own_node() -> None:
     outcomes = allocate_all(nodes(), [claim(x=wants(1, f"device.attributes['{DRIVER}'].missing == 1"))])
     assert len(outcomes.groups) == 1
     assert "node-4-gpu-0" in outcomes["node-4"].message
-
-
-def test_preparing_changes_no_answer() -> None:
-    where = nodes()
-    where.prepare(Features())
-    assert grouped(where, claim(x=wants(2, MODEL))) == [5]

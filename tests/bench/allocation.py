@@ -64,7 +64,7 @@ def _run(case: str, objects: Sequence[object], claims: Sequence[ResourceClaim]) 
     features = Features()
     times = [time.perf_counter()]
     cluster = Cluster.of(objects)
-    cluster.prepare(features)
+    allocate_all(cluster, [], features)
     times.append(time.perf_counter())
     outcomes = allocate_all(cluster, claims, features)
     times.append(time.perf_counter())

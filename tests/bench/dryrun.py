@@ -62,7 +62,7 @@ def _run(name: str, state: str) -> None:
     del documents
     gc.collect()
     cluster = Cluster.of(loaded)
-    cluster.prepare(Features())
+    allocate_all(cluster, [])
     _, decide = _timed(lambda: allocate_all(cluster, [claim]))
     _, verdict = _timed(lambda: evaluate([Demand("the claim", (claim,))], loaded, Features()))
     case = f"{name} {state}".strip()
@@ -79,7 +79,7 @@ def _scale() -> None:
     for count in (10, 100, 1000):
         names = {node.name for node in itertools.islice(nodes, count)}
         cluster = Cluster.of(one for one in objects if _belongs(one, names))
-        _, prepare = _timed(lambda cluster=cluster: cluster.prepare(Features()))  # type: ignore[misc]
+        _, prepare = _timed(lambda cluster=cluster: allocate_all(cluster, []))  # type: ignore[misc]
         _, decide = _timed(lambda cluster=cluster: allocate_all(cluster, [claim]))  # type: ignore[misc]
         base = base or decide
         print(f"{count:5} nodes: prepared once {prepare:6.1f} ms, decided {decide:5.2f} ms, {decide / base:.1f} x")

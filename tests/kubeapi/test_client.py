@@ -16,13 +16,13 @@ from dra_driver.kubeapi import (
     ConflictError,
     Connection,
     Credentials,
-    GoneError,
     Kind,
     NotFoundError,
     StatusError,
     UnreachableError,
 )
 from dra_driver.kubeapi.client import EventStream
+from dra_driver.kubeapi.errors import GoneError
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dra_driver.resource import Version, names, split_qualified_name
+from dra_driver.resource import Version, names
 from dra_driver.resource.device import from_dotted
+from dra_driver.resource.names import split_qualified_name
 
 NAMES: list[tuple[Callable[[str], bool], list[str], list[str]]] = [
     (

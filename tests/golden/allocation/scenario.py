@@ -85,7 +85,7 @@ def _features(text: str) -> Features:
             lists = _settings(line.removeprefix(_ALLOCATOR)).get("ListTypeAttributes", False)
         elif not line.startswith("#"):
             break
-    return Features.from_gates(gates, list_constraints=lists)
+    return replace(Features.from_gates(gates), list_constraints=lists)
 
 
 def _settings(text: str) -> dict[str, bool]:
