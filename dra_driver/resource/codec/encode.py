@@ -63,22 +63,29 @@ def encode_allocation(allocation: AllocationResult) -> JSON:
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, str | Quantity):
-        return str(value)  # also for members of an enumeration
-    if type(value) in _FORMS:
-        return _FORMS[type(value)](value)
-    if isinstance(value, tuple):
-        return [_encode(one) for one in value]
-    if isinstance(value, Mapping):
-        return {key: _encode(one) for key, one in value.items()}
-    return _fields(value) if dataclasses.is_dataclass(value) else value
+    kind: Any = type(value)
+    return _form(kind)(value)
+
+
+@functools.cache
+def _form(kind: Any) -> Callable[[Any], Any]:
+    """The encoding of the values of a type."""
+    if kind in _FORMS:
+        return _FORMS[kind]
+    if issubclass(kind, str | Quantity):
+        return str  # also for members of an enumeration
+    if issubclass(kind, tuple):
+        return lambda values: [_encode(one) for one in values]
+    if issubclass(kind, Mapping):
+        return lambda values: {key: _encode(one) for key, one in values.items()}
+    return _fields if dataclasses.is_dataclass(kind) else lambda value: value
 
 
 def _fields(value: Any, **others: object) -> JSON:
     """The fields of a dataclass. `others` have a form of their own, or are left out (None)."""
     kind: Any = type(value)
-    names = _names(kind)
-    return _compact(**{name: _encode(getattr(value, field)) for field, name in names if name not in others}, **others)
+    given = ((name, getattr(value, field)) for field, name in _names(kind) if name not in others)
+    return _compact(**{name: _encode(one) for name, one in given if one or one == 0}, **others)
 
 
 @functools.cache
