@@ -29,6 +29,7 @@ from dra_driver.dryrun.world import World
 from dra_driver.resource import DeviceClass, Node, ResourceClaim, ResourceSlice
 from dra_driver.resource.codec import Decoded, decode
 from dra_driver.scheduling import Reader
+from tests.bench.allocation import prepare_cluster
 from tests.dryrun.conftest import gpu, slice_of
 from tests.dryrun.test_whole_pod import claim, node, pod, policy, running
 
@@ -62,7 +63,7 @@ def _run(name: str, state: str) -> None:
     del documents
     gc.collect()
     cluster = Cluster.of(loaded)
-    allocate_all(cluster, [])
+    prepare_cluster(cluster)
     _, decide = _timed(lambda: allocate_all(cluster, [claim]))
     _, verdict = _timed(lambda: evaluate([Demand("the claim", (claim,))], loaded, Features()))
     case = f"{name} {state}".strip()
@@ -79,7 +80,7 @@ def _scale() -> None:
     for count in (10, 100, 1000):
         names = {node.name for node in itertools.islice(nodes, count)}
         cluster = Cluster.of(one for one in objects if _belongs(one, names))
-        _, prepare = _timed(lambda cluster=cluster: allocate_all(cluster, []))  # type: ignore[misc]
+        _, prepare = _timed(lambda cluster=cluster: prepare_cluster(cluster))  # type: ignore[misc]
         _, decide = _timed(lambda cluster=cluster: allocate_all(cluster, [claim]))  # type: ignore[misc]
         base = base or decide
         print(f"{count:5} nodes: prepared once {prepare:6.1f} ms, decided {decide:5.2f} ms, {decide / base:.1f} x")
