@@ -116,7 +116,7 @@ def test_daemons_find_each_other_and_one_that_returns_with_another_address(domai
 
 @simulated_only
 def test_changes_that_follow_each_other_at_once_are_all_signalled(domain: Domain, addresses: Network) -> None:
-    (first,) = started(domain, 1, DRA_SIMULATED_IMEX_WINDOW="2")  # a busy machine takes signals late
+    (first,) = started(domain, 1, DRA_SIMULATED_IMEX_WINDOW="0.2")  # a busy machine takes signals late
     others = [domain.daemon(index).start() for index in (1, 2, 3)]
     wrong = [replace(one.member, address=addresses.address()) for one in others]
     for members in ([wrong[0]], wrong[:2], wrong, [others[0], *wrong[1:]], [*others[:2], wrong[2]], others):
