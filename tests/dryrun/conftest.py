@@ -2,6 +2,7 @@
 """Running dra-dryrun inside of a test, and things to run it on."""
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ def dryrun(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    # A kubelet that a fixture of other tests keeps in this process logs when it likes.
+    monkeypatch.setattr(logging.getLogger("dra_driver.sandbox.kubelet"), "propagate", False)
 
     def run(*arguments: object) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
