@@ -227,8 +227,11 @@ def defect(trial: Trial) -> Change | None:
     return None if node is None else Change(_blamed(trial, lambda mended: mended.node is not None), node)
 
 
-def differing(trial: Trial, node: str) -> Change | None:
-    """The defect that gives claims, which fit on `node`, wrong devices or amounts, or that hides a node from them."""
+def differing(trial: Trial, outcomes: Outcomes, node: str) -> Change | None:
+    """The defect that gives claims, which fit on `node`, wrong devices or amounts, or that hides a node from them.
+
+    `outcomes` has the answers of all nodes, with every defect of the release.
+    """
     cluster, claims, features = trial.cluster, trial.claims, trial.features
     distinct = any(constraint.distinct_attribute for claim in claims for constraint in claim.spec.constraints)
     growing = any(Growing.concerns(one.capacity_requests) for claim in claims for _, one in claim.spec.requirements)
@@ -236,10 +239,10 @@ def differing(trial: Trial, node: str) -> Change | None:
     if features.ideal or not (distinct or growing or counted):
         return None
     lawful = _lawful(trial).outcomes
-    unlawful = _given(trial.outcomes[node])
+    unlawful = _given(outcomes[node])
     if lawful[node].kind != "allocated" or ((distinct or growing) and _given(lawful[node]) != unlawful):
         return Change(_blamed(trial, lambda mended: _given(mended.only_on(node)) != unlawful), node)
-    kept = _allocated(lawful) - _allocated(trial.outcomes)
+    kept = _allocated(lawful) - _allocated(outcomes)
     if not kept:
         return None
     first = next(one.name for one in cluster.nodes if one.name in kept)

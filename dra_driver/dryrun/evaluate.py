@@ -112,7 +112,7 @@ def _evaluate(
     ordered = tuple(node.name for node in trial.cluster.nodes if node.name in fitting)
     allocated = trial.allocated(trial.outcomes[ordered[0]])
     placed = tuple(placed_devices((*claims, *allocated), trial.cluster))
-    return Verdict(demand, ordered, placed, defect=differing(trial, ordered[0])), allocated
+    return Verdict(demand, ordered, placed, defect=differing(trial, trial.outcomes, ordered[0])), allocated
 
 
 def _refusals(trial: Trial, away: Mapping[str, str]) -> tuple[Refused, ...]:

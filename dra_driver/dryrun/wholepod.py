@@ -189,7 +189,8 @@ class WholePods:
         placed = tuple(placed_devices((*claims, *given_claims(attempt, node)), attempt.snapshot.cluster))
         decided = attempt.devices.decided(attempt.snapshot.sites[node])
         if fault is None and decided is not None and len(fitting) == len(nodes):
-            fault = differing(Trial(attempt.snapshot.cluster, decided[0], self._features), node)
+            pending, outcomes = decided
+            fault = differing(Trial(attempt.snapshot.cluster, pending, self._features), outcomes, node)
         return Verdict(demand, fitting, placed, defect=fault)
 
     def _cannot_bind(self, failing: Mapping[str, str]) -> Change | None:
