@@ -59,7 +59,7 @@ _BRANDS = (
     "GeForceRTX",
     "TitanRTX",
 )
-_ARCHITECTURES = {one: one.name.capitalize() for one in Architecture} | {Architecture.ADA: "Ada Lovelace"}
+_ARCHITECTURES = {int(one): one.name.capitalize() for one in Architecture} | {int(Architecture.ADA): "Ada Lovelace"}
 
 
 def mig_mode(nvml: Nvml, gpu: DeviceHandle) -> MigMode | None:
@@ -246,7 +246,7 @@ def brand_name(brand: int) -> str:
 
 def architecture_name(architecture: int) -> str:
     """The name of an nvmlDeviceArchitecture_t; `Unknown` for newer ones."""
-    return {int(one): name for one, name in _ARCHITECTURES.items()}.get(architecture, "Unknown")
+    return _ARCHITECTURES.get(architecture, "Unknown")
 
 
 __all__ = ["Failure", "Gpu", "Inventory", "MigInstance", "MigProfile", "PciGpu", "Threads", "read_inventory"]
