@@ -36,7 +36,7 @@ from ..records.files import RecordError, State
 from ..records.format import MARKED_SINCE, Record
 from ..records.ledger import Ledger
 from ..records.locks import Held, KeyedLocks, wait_on
-from ..steps import FabricStep, InstanceStep, MigModeStep, Step, StrayStep, Tools, VfioStep, VgpuStep
+from ..steps import FabricStep, InstanceStep, MigModeStep, Step, Tools, Undoable, VfioStep, VgpuStep
 from .boundary import ClaimBoundary
 
 
@@ -207,7 +207,7 @@ class Actions:
             self._on_gpu(steps, gpus, partial(self._undo, record, steps), held, check)
         self._close(record)
 
-    def undo_stray(self, step: StrayStep, gpus: Gpus, held: Held) -> None:
+    def undo_stray(self, step: Undoable, gpus: Gpus, held: Held) -> None:
         """Undo a step that no claim has."""
         log.warning("undoing a step that belongs to no claim on this node: %s", step, extra={"gpu": step.gpu_uuid})
         self._on_gpu([step], gpus, step.undo, held)
@@ -219,7 +219,7 @@ class Actions:
     # On a GPU's thread
 
     def _on_gpu(
-        self, steps: Sequence[StrayStep], gpus: Gpus, work: Callable[[Tools], T], held: Held, check: Check = wait_on
+        self, steps: Sequence[Undoable], gpus: Gpus, work: Callable[[Tools], T], held: Held, check: Check = wait_on
     ) -> T:
         """The result of `work` for `steps`, which are of one GPU."""
         gpu_uuid, uses_nvml = steps[0].gpu_uuid, _uses_nvml(steps[0])
@@ -295,7 +295,7 @@ def _by_gpu(steps: Iterable[Step]) -> list[list[Step]]:
     return [list(group) for _, group in groups]
 
 
-def _uses_nvml(step: StrayStep) -> bool:
+def _uses_nvml(step: Undoable) -> bool:
     return not isinstance(step, FabricStep | VfioStep | VgpuStep)
 
 

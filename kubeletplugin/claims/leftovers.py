@@ -24,8 +24,8 @@ from ..steps import (
     MigModeStep,
     MpsStep,
     StrayMpsStep,
-    StrayStep,
     TimeSliceStep,
+    Undoable,
     VfioStep,
     VgpuStep,
 )
@@ -125,7 +125,7 @@ class Leftovers:
             self.absent.forget(claim)
             self._boundary.on_event(claim, "LeftoverRemoved", GONE)
 
-    def _marked(self, gpus: Gpus) -> Iterator[StrayStep]:
+    def _marked(self, gpus: Gpus) -> Iterator[Undoable]:
         """A step for each mark on the node, in the order in which steps can be undone. GPUs of virtual machines come
         first, because the other changes need a GPU on NVIDIA's driver. NVSwitch partitions come last.
         """
@@ -159,7 +159,7 @@ class Leftovers:
                 self._actions.specs.remove(uid)
 
 
-def _mark(step: StrayStep) -> object:
+def _mark(step: Undoable) -> object:
     """What the steps for one mark have in common. A step that was made from a mark lacks other values."""
     match step:
         case VfioStep(target):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The changes that claims need on the node, one module for each kind. `base` defines what a step is."""
 
-from .base import BUSY_SECONDS, Step, StrayStep, Tools
+from .base import BUSY_SECONDS, Step, Tools, Undoable
 from .fabric import FabricStep
 from .instance import InstanceStep, LookStep
 from .mode import MigModeStep
@@ -21,9 +21,9 @@ __all__ = [
     "MpsStep",
     "Step",
     "StrayMpsStep",
-    "StrayStep",
     "TimeSliceStep",
     "Tools",
+    "Undoable",
     "VfioStep",
     "VgpuStep",
     "share_key",

@@ -40,8 +40,8 @@ class Tools:
     going_on: Callable[[], None] = lambda: None
 
 
-class StrayStep(Protocol):
-    """What is known of a step that no claim has."""
+class Undoable(Protocol):
+    """What can be undone. It is all that is known of a step that no claim has any more."""
 
     @property
     def gpu_uuid(self) -> str:
@@ -51,7 +51,7 @@ class StrayStep(Protocol):
         """Undo what `do` did, if anything. Repeating it changes nothing."""
 
 
-class Step(StrayStep, Protocol):
+class Step(Undoable, Protocol):
     """Equal steps are the same change. Claims that share a device have equal steps, and the last claim undoes the
     change.
 
