@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -258,11 +260,8 @@ def test_no_state_crashes_the_program(program: Path, given: bytes) -> None:
     assert done.returncode in (0, 1), done.stderr
 
 
-@pytest.mark.waits
-@settings(ANY, max_examples=20)  # the program tries again for a second after most of them
-@given(st.binary(max_size=100) | st.sampled_from([b"ok", b"ok \n", b"\n", b"later\n", b"error\n", b"x" * 9000]))
-def test_only_the_word_ok_starts_a_container(program: Path, answer: bytes) -> None:
-    own_cgroup()
+def answered(program: Path, answer: bytes) -> int:
+    """The exit code of the program if it gets this answer, and is refused when it tries again."""
     with tempfile.TemporaryDirectory(prefix="dra-") as name, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{name}/s")
         listener.listen()
@@ -275,8 +274,29 @@ def test_only_the_word_ok_starts_a_container(program: Path, answer: bytes) -> No
             listener.close()  # the next attempts are refused
 
         threading.Thread(target=serve, daemon=True).start()
-        done = run(program, Path(name) / "s", state(os.getpid()))
-    assert done.returncode == (0 if answer.startswith(b"ok\n") else 1), done.stderr
+        return run(program, Path(name) / "s", state(os.getpid())).returncode
+
+
+def test_only_the_word_ok_starts_a_container(program: Path) -> None:
+    own_cgroup()
+    others = [
+        b"",
+        b"ok",
+        b"ok \n",
+        b" ok\n",
+        b"OK\n",
+        b"okay\n",
+        b"o",
+        b"\n",
+        b"\0ok\n",
+        b"later\n",
+        b"error\n",
+        b"x" * 9000,
+    ]
+    answers = [b"ok\n", b"ok\nmore", *others, *(random.Random(number).randbytes(100) for number in range(6))]
+    with ThreadPoolExecutor(len(answers)) as threads:  # the program tries again for two seconds
+        codes = dict(zip(answers, threads.map(lambda answer: answered(program, answer), answers), strict=True))
+    assert codes == {answer: 0 if answer == b"ok\n" else 1 for answer in answers}
 
 
 def asked(place: Path, line: bytes) -> bytes:
