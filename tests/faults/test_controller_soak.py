@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
@@ -168,6 +170,7 @@ def live(life: Life, operations: int, *more: tuple[int, Callable[[Life], None]])
     life.mend()
 
 
+@pytest.mark.long
 def test_controller_soak(tmp_path: Path) -> None:
     with embedded(tmp_path) as (server, kubeconfig, client):
         life = Life(tmp_path, server, client, kubeconfig)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from dra_driver.kubeapi import ApiClient
 from kubeletplugin.protocol import dra_v1_pb2
@@ -24,6 +25,7 @@ EARLY, LATE = 100, 500
 MOST = 1.03
 
 
+@pytest.mark.long
 def test_five_hundred_claims_take_no_more_memory_than_a_hundred(kubeconfig: Path, client: ApiClient) -> None:
     with contextlib.ExitStack() as plugins:
         plugin = plugins.enter_context(plugin_on(kubeconfig)).start()

@@ -33,7 +33,7 @@ def says(log: str, path: str, text: str) -> bool:
     return text in page(log, path)[1]
 
 
-@pytest.mark.waits
+@pytest.mark.long
 @pytest.mark.parametrize("call", [UUID, "nvmlDeviceGetRemappedRows", "nvmlDeviceGetFieldValues"])
 def test_a_gpu_hangs_while_the_controller_runs(client: ApiClient, kubeconfig: Path, tmp_path: Path, call: str) -> None:
     name = node_with_slices(client)
@@ -72,7 +72,7 @@ def plugin(client: ApiClient, kubeconfig: Path) -> Iterator[Plugin]:
         yield one
 
 
-@pytest.mark.waits
+@pytest.mark.long
 def test_the_plugin_starts_beside_a_gpu_that_hangs(client: ApiClient, plugin: Plugin) -> None:
     plugin.node.inject(Fault(UUID, gpu=3, seconds=FOR_EVER))
     plugin.start()
@@ -89,7 +89,7 @@ def test_the_plugin_starts_beside_a_gpu_that_hangs(client: ApiClient, plugin: Pl
     assert plugin.unprepare(whole, hung) == {whole.uid: "", hung.uid: ""}
 
 
-@pytest.mark.waits
+@pytest.mark.long
 def test_the_plugin_starts_while_nvml_does_not_initialize(client: ApiClient, plugin: Plugin) -> None:
     plugin.node.inject(Fault(INITIALIZE, seconds=FOR_EVER))
     plugin.start("kubeletplugin.serve: started")
@@ -102,7 +102,7 @@ def test_the_plugin_starts_while_nvml_does_not_initialize(client: ApiClient, plu
     assert plugin.unprepare(claim) == {claim.uid: ""}
 
 
-@pytest.mark.waits
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "text"),
     [

@@ -26,6 +26,8 @@ from tests.support.faultyserver import RequestFault
 from tests.support.imex import CLIQUE, UP, Daemon, Domain, Network, network, serve_cliques, simulated_only
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 NewDomain = Callable[[], Domain]
 
 

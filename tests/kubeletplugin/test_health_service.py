@@ -241,6 +241,7 @@ class TestFindings:
         assert healths["gpu-1"].message == "xid 31: text; no daemon"
 
 
+@pytest.mark.long
 class TestPlugin:
     """The process and the stand-in kubelet."""
 

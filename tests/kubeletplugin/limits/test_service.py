@@ -93,7 +93,7 @@ def test_the_cleanup_removes_the_program(plugin: Plugin) -> None:
     assert not plugin.state.exists()
 
 
-@pytest.mark.waits
+@pytest.mark.long
 def test_an_old_plugin_beside_a_new_one_does_not_take_the_hooks_away(plugin: Plugin) -> None:
     files = LimitFiles(plugin.state / "memory-limits")
     files.socket.unlink()
