@@ -75,7 +75,7 @@ Calls.__init__ = _remembered  # type: ignore[method-assign, assignment]
 def pytest_collection() -> Generator[None, object, object]:
     """Modules and thousands of tests stay until the end: garbage collection need not look at them again and again.
 
-    For tests, it need not be frequent either: a tenth of the CPU time.
+    Frequent collections of what the tests themselves create would take a tenth of their CPU time.
     """
     gc.disable()
     try:
