@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import urllib3
 
 from ..resource.codec import DIALECTS, GROUP, Dialect
+from .answers import decode_answer
 from .errors import (
     ApiError,
     GoneError,
@@ -69,7 +70,7 @@ class EventStream(Iterator[tuple[str, JSON]]):
 
 def _event(line: bytes, path: str) -> tuple[str, JSON]:
     try:
-        event = json.loads(line)
+        event = decode_answer(line)
         kind, value = str(event["type"]), event["object"]
         if kind != "ERROR" and not value["metadata"]["resourceVersion"]:
             raise ValueError("an object without a resourceVersion")
@@ -292,7 +293,7 @@ class ApiClient:
         if not 200 <= response.status < 300:
             raise self._failure(f"{method} {path}", response, response.data)
         try:
-            value = json.loads(response.data)
+            value = decode_answer(response.data)
         except ValueError:
             value = None
         if not isinstance(value, dict):

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of requests to the API server."""
 
-import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..errors import DriverError
+from .answers import decode_answer
+
+_LONGEST: Final = 4000
+"""The number of characters of a message. The API server repeats invalid values, which can have megabytes."""
 
 
 class ConfigError(DriverError):
@@ -86,7 +89,7 @@ def status_error(request: str, status: int, body: bytes, retry_after: str = "") 
 
 def _status_error(request: str, status: int, body: bytes) -> StatusError:
     try:
-        value = json.loads(body)
+        value = decode_answer(body)
     except ValueError:
         value = None
     if isinstance(value, dict) and value.get("kind") == "Status":
@@ -99,4 +102,5 @@ def error_of_status(request: str, value: Mapping[str, Any], fallback: int = 500)
     """The error in a Status object."""
     code = int(value.get("code") or fallback)
     reason, message = str(value.get("reason") or ""), str(value.get("message") or "no message")
+    message = message if len(message) <= _LONGEST else f"{message[: _LONGEST - 1]}…"
     return _CLASSES.get(code, StatusError)(request, code, reason, message)

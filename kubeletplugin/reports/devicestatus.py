@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.policy import Enforcement
 from dra_driver.kubeapi import ApiError, Connection, claims_of
+from dra_driver.kubeapi.answers import decode_answer
 from dra_driver.kubeapi.errors import status_error
 
 from ..containers.specs import cdi_names
@@ -231,6 +232,6 @@ class ClaimStatusApi(ClaimReader):
         )
         if not 200 <= response.status < 300:
             raise status_error(f"PATCH {path}", response.status, response.data)
-        stored = (json.loads(response.data).get("status") or {}).get("devices") or ()
+        stored = (decode_answer(response.data).get("status") or {}).get("devices") or ()
         if entries and not any(one.get("driver") == DRIVER_NAME for one in stored):
             raise StatusIgnoredError("the API server drops it: feature gate DRAResourceClaimDeviceStatus is disabled")

@@ -336,3 +336,12 @@ def test_who_is_not_known_is_told_by_whom_and_why() -> None:
         f"GET /apis: 401 Unauthorized: {server.url} does not know kubeconfig /home/me/config: user 'me':"
         " the token or certificate is wrong or has expired"
     )
+
+
+def test_a_deep_value_of_a_user_does_not_hide_the_other_objects() -> None:
+    deep = "[" * 5_000 + "]" * 5_000
+    items = f'{{"metadata": {{"name": "a"}}, "deep": {deep}}}, {{"metadata": {{"name": "b"}}}}'
+    event = f'{{"type": "ADDED", "object": {{"metadata": {{"resourceVersion": "7"}}, "deep": {deep}}}}}\n'
+    with answering(Reply(f'{{"items": [{items}]}}'.encode()), Reply([event.encode()])) as (_, client):
+        assert [one["metadata"]["name"] for one in client.list(CONFIG_MAPS).items] == ["a", "b"]
+        assert [value["metadata"]["resourceVersion"] for _, value in client.watch(CONFIG_MAPS, "1")] == ["7"]
