@@ -5,7 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import click
@@ -18,6 +18,7 @@ from .evaluate import evaluate, evaluate_each
 from .replicas import MOST_COPIES, Copies, count_copies, count_pod_copies
 from .report import PlainTable, Report, plain_console, print_report, to_document, to_html, to_json, to_yaml
 from .sources import Source
+from .status import Note, Status
 from .stock import Leftover, leftovers
 from .verdict import Verdict
 from .whatif import without_claims
@@ -35,13 +36,16 @@ JSON = Mapping[str, Any]
 class Question:
     """The demands to place, and the rules. `replicas` is the number of copies to count (MOST_COPIES: all that fit).
 
-    `files` are the files of the demands, as on the command line.
+    `files` are the files of the demands, as on the command line. `unknown` and `errors` are those of the documents
+    (`workload.Input`).
     """
 
     demands: Sequence[Demand]
     features: Features
     replicas: int | None = None
     files: Sequence[str] = ()
+    unknown: tuple[Note, ...] = ()
+    errors: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,17 @@ class Answer:
     def fits(self) -> bool:
         """Whether everything fits."""
         return self.replicas.fit if self.replicas is not None else all(one.fits for one in self.verdicts)
+
+    @property
+    def unknown(self) -> tuple[Note, ...]:
+        """The notes about what was not evaluated, and about what may change verdicts."""
+        of_verdicts = (Note(one.demand.name, text) for one in self.verdicts for text in one.unknown)
+        return (*self.question.unknown, *self.source.unknown, *of_verdicts)
+
+    @property
+    def status(self) -> Status:
+        """The exit status."""
+        return Status.of(fits=self.fits, errors=bool(self.question.errors), unknown=bool(self.unknown))
 
     def says_the_same_as(self, other: "Answer") -> bool:
         """Whether the other answer has the same verdicts, whatever else has changed in the cluster."""
@@ -110,7 +125,8 @@ class Answer:
             "Command": shlex.join(["dra-dryrun", *sys.argv[1:]]),
             "Files": ", ".join(self.question.files),
         }
-        return Report.of(self.verdicts, source.objects, source.where, features, source.assumptions, notes, asked)
+        report = Report.of(self.verdicts, source.objects, source.where, features, source.assumptions, notes, asked)
+        return replace(report, unknown=self.unknown, errors=self.question.errors)
 
     def _print_table(self, *, wide: bool) -> None:
         print_report(self._report(), wide=wide)

@@ -20,11 +20,9 @@ from .places import with_places
 from .progress import bar, progress
 from .replicas import MOST_COPIES, only
 from .sources import Origin, Place, opened, origin_options
+from .status import Status
 from .whatif import WhatIf, what_if_options
 from .workload import Input, sort_documents
-
-NOTHING_FITS = 1
-"""The exit code if a demand fits nowhere."""
 
 _POD: Final = re.compile(r"(pod|pods|po)/[^/]+")
 
@@ -118,20 +116,24 @@ def fit(
     that is made for it. Several pods are placed one after the other. If nodes and pods are known, all default rules of
     the scheduler apply, else only devices are evaluated.
 
-    The exit status is 0 if everything fits, 1 if something does not, and 2 if the input cannot be used.
+    The exit status is 0 if everything was evaluated and fits, 1 if something does not fit, 2 if the input is wrong or
+    cannot be read, and 3 if something was not evaluated, or its verdict depends on something unknown.
     """
+    if all_pending and origin.is_built_in:
+        raise InputError("--all-pending: no cluster is configured: set --kubeconfig or KUBECONFIG, or use --slices")
     if replicas is not None and output == "html":
         raise InputError("--replicas is not printed as html (use table, wide, json or yaml)")
     if not (files or more_files or all_pending):
         raise click.UsageError("Missing argument: name a FILE, pod/NAME, or --all-pending.")
     with opened(origin) as place:
         pending = place.pods(namespace=None if all_namespaces else place.namespace) if all_pending else []
-        if all_pending and not pending and not (files or more_files):
+        nothing_pends = all_pending and not pending and not (files or more_files)
+        if nothing_pends and output in ("table", "wide"):
             click.echo(f"no pod is pending in {'any namespace' if all_namespaces else place.namespace}")
-            return 0
-        given = _read((*files, *more_files), place, origin.namespace, pending)
+            return Status.FITS
+        given = Input() if nothing_pends else _read((*files, *more_files), place, origin.namespace, pending)
         demands = given.demands if replicas is None else (only(given.demands),)
-        question = Question(demands, features, replicas, (*files, *more_files))
+        question = Question(demands, features, replicas, (*files, *more_files), given.unknown, given.errors)
         if watch or until_fits:
             with suppress(KeyboardInterrupt):
                 return ask_again(
@@ -151,7 +153,7 @@ def fit(
     answer.print(output)
     if answer.interrupted:
         return interrupted(answer.interrupted)
-    return 0 if answer.fits else NOTHING_FITS
+    return answer.status
 
 
 def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Document]) -> Input:

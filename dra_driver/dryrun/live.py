@@ -157,7 +157,8 @@ def ask_again(
     until_fits: bool,
     devices_only: bool,
 ) -> int:
-    """Print the answer now, and each answer that differs from the last. With `until_fits`, return 0 once all fits.
+    """Print the answer now, and each answer that differs from the last. With `until_fits`, return the exit status once
+    all fits.
 
     Raises InputError if the cluster cannot be watched.
     """
@@ -171,13 +172,20 @@ def ask_again(
     try:
         last: Answer | None = None
         for state in live.states():
-            source = Source(state.objects, place.where, world=state.world, notes=state.notes, release=release)
+            source = Source(
+                state.objects,
+                place.where,
+                world=state.world,
+                notes=state.notes,
+                release=release,
+                unknown=state.unknown,
+            )
             found = answer(completed(source, what_if, added, given))
             if last is None or not found.says_the_same_as(last):
                 _print(found, output, first=last is None)
             last = found
             if until_fits and found.fits:
-                return 0
+                return found.status
     finally:
         live.stop()
     raise AssertionError("a cluster never ends to change")

@@ -10,7 +10,11 @@ from click.shell_completion import CompletionItem
 from ..allocation import RELEASES, Features
 from ..allocation.features import DEFAULT_RELEASE
 from ..command import InputError, flags, logging_options, version_option
+from ..errors import DriverError
+from ..streams import OutputError
 from . import INTERRUPTED
+from .report import error_document, to_json
+from .status import Note
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,12 +76,33 @@ class Subcommand(HelpInShort):
             one.envvar = one.envvar or f"{PREFIX}{str(name).upper()}_{_word(one.opts)}"
             one.show_envvar = False
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parses the arguments. With `-o json`, the error about wrong arguments is a document, too."""
+        try:
+            return super().make_context(info_name, list(args), parent, **extra)
+        except click.UsageError as error:
+            lenient = {**extra, "resilient_parsing": True, "ignore_unknown_options": True, "allow_extra_args": True}
+            _print_error(super().make_context(info_name, list(args), parent, **lenient), error.format_message())
+            raise
+
     def invoke(self, ctx: click.Context) -> object:
-        """Runs the command. If Ctrl-C comes before there is an answer, a line tells it."""
+        """Runs the command. If Ctrl-C comes before there is an answer, a line tells it. With `-o json`, an error is a
+        document, too.
+        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             return interrupted("there is no answer yet")
+        except click.ClickException as error:
+            _print_error(ctx, error.format_message())
+            raise
+        except OutputError:
+            raise
+        except DriverError as error:
+            _print_error(ctx, str(error))
+            raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the examples and the environment variables."""
@@ -89,6 +114,12 @@ class Subcommand(HelpInShort):
 
     def _options(self) -> list[click.Option]:
         return [one for one in self.params if isinstance(one, click.Option) and one.name != "version"]
+
+
+def _print_error(context: click.Context, text: str) -> None:
+    """Prints the error as a JSON document if the output is JSON."""
+    if context.params.get("output") == "json":
+        click.echo(to_json(error_document([Note("", text)])))
 
 
 def _word(names: Sequence[str]) -> str:

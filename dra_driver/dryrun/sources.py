@@ -28,6 +28,7 @@ from .inventory import (
     with_nodes_of_slices,
 )
 from .options import option
+from .status import Note
 from .whatif import WhatIf, changed, new_nodes
 from .workload import Lookup, decode_document
 from .world import DEVICES_ONLY, KINDS, TEMPLATE, Found, World, is_of_world, read_around
@@ -40,7 +41,8 @@ class Source:
     """Slices, classes, nodes and claims, and in words where they are from and what was changed.
 
     `world` is None where only devices are considered; `notes` say why, or what else of pods is not considered.
-    `warnings` are about the devices. `release` is that of the cluster, where a cluster was asked.
+    `warnings` are about the devices. `release` is that of the cluster, where a cluster was asked. `unknown` are notes
+    about what may change verdicts and is not known (`status`).
     """
 
     objects: Sequence[Decoded]
@@ -50,6 +52,7 @@ class Source:
     notes: tuple[str, ...] = ()
     release: Release | None = None
     warnings: tuple[str, ...] = ()
+    unknown: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +270,8 @@ class Place:
             objects = tuple(with_defaults(built_in_nodes(machines=machines)))
             found = Found(objects, notes=(f"{DEVICES_ONLY}: built-in nodes have no pods, cpu or memory",))
         if devices_only:
-            found = Found(found.objects, None, (f"{DEVICES_ONLY}, as asked",))
-        return Source(found.objects, self.where, (), found.world, found.notes, release, warnings)
+            found = replace(found, world=None, notes=(f"{DEVICES_ONLY}, as asked",))
+        return Source(found.objects, self.where, (), found.world, found.notes, release, warnings, found.unknown)
 
     def around(self, reduce: Callable[[Mapping[str, Any]], dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
         """What decides besides devices, each object as `reduce` leaves it, and the plurals that may not be listed.

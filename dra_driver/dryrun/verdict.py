@@ -57,6 +57,7 @@ class Verdict:
     what all nodes lack in one line, `event` the text of the scheduler's Event, and `removal` the pods that it would
     preempt. `notes` tell which parts of the pod are not evaluated. `state` is set for a pod that is on a node of the
     cluster already: `running` or `ended`. `problems` tell why the pod would get its devices and then not start.
+    `unknown` has the facts that the verdict depends on and that are not known: the exit status is 3 then (`status`).
     """
 
     demand: Demand
@@ -72,6 +73,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     state: str = ""
     problems: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:

@@ -18,6 +18,7 @@ from ..scheduling.decode import extended_requests
 from ..scheduling.objects import ExtendedRequest, claim_for, served
 from ..scheduling.resources import is_extended, read_containers, resource_list, section
 from .documents import Document
+from .status import Note
 from .strict import Identity, identity_of, unknown_fields
 from .world import is_of_world
 
@@ -77,13 +78,16 @@ class Demand:
 class Input:
     """The documents, sorted: the demands to evaluate, and objects of the cluster. `ignored` are the other documents.
 
-    `around` are the objects that matter for the whole pod, such as nodes.
+    `around` are the objects that matter for the whole pod, such as nodes. `unknown` are notes about objects that were
+    not evaluated, or not as a whole, and `errors` about objects that cannot be used (`status`).
     """
 
-    demands: tuple[Demand, ...]
-    objects: tuple[Decoded, ...]
-    ignored: tuple[Document, ...]
+    demands: tuple[Demand, ...] = ()
+    objects: tuple[Decoded, ...] = ()
+    ignored: tuple[Document, ...] = ()
     around: tuple[Document, ...] = ()
+    unknown: tuple[Note, ...] = ()
+    errors: tuple[Note, ...] = ()
 
 
 class DocumentError(InputError):

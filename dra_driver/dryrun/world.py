@@ -13,6 +13,7 @@ from ..kubeapi import ApiClient, Kind, NotFoundError, StatusError
 from ..resource import Node, ResourceClaimTemplate
 from ..resource.codec import Decoded
 from ..scheduling import READ, ClusterNode, Policies, Reader, Snapshot
+from .status import Note
 
 T = TypeVar("T")
 
@@ -63,11 +64,15 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Objects that concern devices, the world around them, and what has to be said about how it was read."""
+    """Objects that concern devices, the world around them, and what has to be said about how it was read.
+
+    `unknown` are notes about what may change verdicts and was not read (`status`).
+    """
 
     objects: tuple[Decoded, ...]
     world: World | None = None
     notes: tuple[str, ...] = ()
+    unknown: tuple[Note, ...] = ()
 
 
 def is_of_world(version: object, kind: object) -> bool:

@@ -5,7 +5,7 @@
 `terminal` for terminals, `page` for HTML, `document` for programs.
 """
 
-from .document import to_document, to_json, to_yaml
+from .document import error_document, to_document, to_json, to_yaml
 from .model import Report
 from .page import to_html
 from .tables import print_report
@@ -15,6 +15,7 @@ __all__ = [
     "PlainTable",
     "Report",
     "counted",
+    "error_document",
     "listed",
     "plain_console",
     "print_report",

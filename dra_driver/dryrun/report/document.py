@@ -6,6 +6,7 @@ an unknown value is null, and a list may be empty.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final
 
 import yaml
@@ -14,12 +15,14 @@ from ...gpu.devices import ENFORCED_BY
 from ...streams import UNPRINTABLE
 from ..changes import Change
 from ..explain import Removal, RequestReport
+from ..status import Note, documents_of
 from ..verdict import Refused
 from .model import Answer, Item, Report
 from .picture import Cell, NodePicture, attribute, memory
 
 API_VERSION: Final = "dryrun.gpu.nvidia.com/v1alpha1"
 KIND: Final = "DryRunReport"
+ERROR_KIND: Final = "DryRunError"
 
 Json = dict[str, Any]
 
@@ -45,8 +48,15 @@ def to_document(report: Report) -> Json:
         "kind": KIND,
         "inputs": _inputs(report),
         "fits": report.fits,
+        "notes": documents_of(report.unknown),
+        "errors": documents_of(report.errors),
         "demands": [_answer(answer) for answer in report.answers],
     }
+
+
+def error_document(errors: Iterable[Note]) -> Json:
+    """The document of a command that has no answer, because its input is wrong or cannot be read."""
+    return {"apiVersion": API_VERSION, "kind": ERROR_KIND, "errors": documents_of(errors)}
 
 
 def _inputs(report: Report) -> Json:
@@ -79,6 +89,7 @@ def _answer(answer: Answer) -> Json:
         "event": verdict.event or None,
         "preemption": None if removal is None else {"node": removal.node, "pods": list(removal.pods)},
         "notes": list(verdict.notes),
+        "unknown": list(verdict.unknown),
         "schedulerDefect": None if verdict.defect is None else _change(verdict.defect),
         "picture": None if answer.picture is None else _picture(answer.picture),
     }

@@ -9,6 +9,7 @@ from ...allocation import Cluster, Features
 from ...allocation.outcome import AllocationError
 from ...resource import ResourceClaim
 from ...resource.codec import Decoded
+from ..status import Note
 from ..verdict import Placed, Verdict
 from .picture import Claims, DeviceKey, NodePicture, node_picture
 
@@ -43,7 +44,8 @@ class Report:
     the Kubernetes release.
 
     `claims` is the number of claims that hold devices. `assumptions` are the simulated changes, in words. `notes` tell
-    which parts of the pods are not evaluated. `asked` tells when, by which command and for which files.
+    which parts of the pods are not evaluated. `asked` tells when, by which command and for which files. `unknown` are
+    the notes about what was not evaluated, those on single demands included, and `errors` those about wrong objects.
     """
 
     answers: tuple[Answer, ...]
@@ -56,6 +58,8 @@ class Report:
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     asked: Mapping[str, str]
+    unknown: tuple[Note, ...] = ()
+    errors: tuple[Note, ...] = ()
 
     @property
     def fits(self) -> bool:

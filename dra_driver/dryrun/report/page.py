@@ -142,6 +142,8 @@ def _inputs(report: Report) -> Html:
         "Rules of": f"Kubernetes {report.release}",
         "Simulating": "; ".join(report.assumptions),
         "Note": "; ".join(report.notes),
+        "Not known": "; ".join(map(str, report.unknown)),
+        "Error": "; ".join(map(str, report.errors)),
     }
     return tag("dl", *(tag("div", tag("dt", key), tag("dd", value)) for key, value in rows.items() if value))
 

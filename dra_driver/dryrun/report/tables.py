@@ -37,6 +37,10 @@ def _lines(report: Report, wide: bool, columns: int) -> Iterator[Text | PlainTab
         yield Text(f"simulating {assumption}", style="yellow")
     for note in report.notes:
         yield Text(note, style="yellow")
+    demands = {answer.verdict.demand.name for answer in report.answers}
+    for one in report.unknown:
+        if one.subject not in demands:  # notes on demands are printed with them
+            yield Text.assemble(("not known", "bold yellow"), f"  {one}")
     for _, run in groupby(report.answers, lambda one: one.verdict.demand.workload or id(one)):
         group = list(run)
         if len(group) > _LISTED and not wide:
@@ -72,6 +76,7 @@ def _answer(answer: Answer, nodes: int, wide: bool, columns: int) -> Iterator[Te
     verdict = answer.verdict
     yield _headline(verdict, nodes)
     yield from (Text(f"{_INDENT}{problem}", style="bold red") for problem in verdict.problems)
+    yield from (Text(f"{_INDENT}not known: {text}", style="bold yellow") for text in verdict.unknown)
     yield from (Text(f"{_INDENT}{note}", style="yellow") for note in verdict.notes)
     if verdict.defect is not None:
         whose = "the claim is not at fault: " if verdict.node is None else ""

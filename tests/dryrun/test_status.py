@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exit statuses, and the document that each of them has with -o json."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dra_driver.allocation import Features
+from dra_driver.dryrun.answer import Question, answered
+from dra_driver.dryrun.report import to_document
+from dra_driver.dryrun.sources import Source
+from dra_driver.dryrun.status import Note, Status
+
+from .conftest import DryRun, Write, gpu, slice_of
+from .reports import claim as whole_gpu
+from .reports import report
+from .test_command import claim
+from .test_report_document import check
+
+NOTE = Note("RayCluster team-a/train", "its kind is not known", "ray.yaml", 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "status"),
+    [
+        ({"fits": True}, 0),
+        ({"fits": True, "unknown": True}, 3),
+        ({"fits": False, "unknown": True}, 1),
+        ({"fits": True, "errors": True, "unknown": True}, 2),
+        ({"fits": False, "errors": True}, 2),
+    ],
+)
+def test_status_of_errors_and_of_what_does_not_fit_wins_over_unknown(facts: dict[str, bool], status: int) -> None:
+    assert Status.of(**facts) == status
+
+
+def test_note_is_printed_with_its_place_and_object() -> None:
+    assert str(NOTE) == "ray.yaml:3:1: RayCluster team-a/train: its kind is not known"
+    assert str(Note("", "no node is known")) == "no node is known"
+
+
+def test_note_of_the_source_raises_the_status() -> None:
+    source = Source((), "nowhere", unknown=(NOTE,))
+    answer = answered(Question((), Features()), source)
+    assert answer.status == Status.UNKNOWN
+    assert answer.unknown == (NOTE,)
+
+
+def test_unknown_fact_of_a_verdict_is_a_note_about_its_demand() -> None:
+    (first,) = report(whole_gpu("whole", "true", device_class="gpu.nvidia.com")).answers
+    verdict = replace(first.verdict, unknown=("its node is not known",))
+    answer = answered(Question((), Features()), Source((), "nowhere"))
+    answer = replace(answer, verdicts=[verdict])
+    assert answer.unknown == (Note("ResourceClaim ns/whole", "its node is not known"),)
+
+
+def test_notes_and_errors_of_a_report_follow_the_schema() -> None:
+    document = to_document(replace(report(), unknown=(NOTE,), errors=(Note("", "cannot be read", "a.yaml"),)))
+    check(document)
+    assert document["notes"][0] == {
+        "object": "RayCluster team-a/train",
+        "text": "its kind is not known",
+        "file": "ray.yaml",
+        "line": 3,
+        "column": 1,
+    }
+    assert document["errors"][0]["line"] is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fit", "missing.yaml"),
+        ("missing.yaml",),
+        ("fit", "--with-node", "h100x8=0", "missing.yaml"),
+        ("--replicas", "many", "missing.yaml"),
+        ("fit", "--no-such-flag", "missing.yaml"),
+        ("lint", "--kubernetes-version", "0.1", "missing.yaml"),
+        ("migrate", "missing.yaml"),
+        ("capacity", "--slices", "missing.yaml"),
+        ("nodes", "none"),
+        ("cel", "true", "--slices", "missing.yaml"),
+    ],
+    ids=" ".join,
+)
+def test_error_is_a_document_too(arguments: tuple[str, ...], dryrun: DryRun) -> None:
+    code, out, err = dryrun(*arguments, "-o", "json")
+    document = json.loads(out)
+    check(document)
+    assert code == 2
+    assert document["kind"] == "DryRunError"
+    assert document["errors"][0]["text"].casefold().rstrip(".") in " ".join(err.split()).casefold()
+
+
+def test_error_is_no_document_for_people(dryrun: DryRun) -> None:
+    assert dryrun("missing.yaml")[:2] == (2, "")
+
+
+def test_pending_pods_need_a_cluster(dryrun: DryRun) -> None:
+    code, out, err = dryrun("--all-pending")
+    assert (code, out) == (2, "")
+    assert "--all-pending: no cluster is configured" in err
+
+
+def test_report_without_pending_pods_has_no_demands(dryrun: DryRun, write: Write) -> None:
+    slices = write("slices.json", {"apiVersion": "v1", "kind": "List", "items": [slice_of("a", gpu("gpu-0"))]})
+    code, out, _ = dryrun("--slices", slices, "--all-pending", "-o", "json")
+    document = json.loads(out)
+    check(document)
+    assert code == 0
+    assert document["demands"] == []
+
+
+@pytest.mark.parametrize(("count", "status"), [(1, 0), (3, 1)])
+def test_document_has_the_status(count: int, status: int, dryrun: DryRun, write: Write) -> None:
+    slices = write("slices.json", slice_of("node-a", gpu("gpu-0")))
+    code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim(count=count)), "-o", "json")
+    document = json.loads(out)
+    check(document)
+    assert code == status
+    assert document["fits"] == (status == 0)
+    assert document["notes"] == document["errors"] == []
