@@ -6,7 +6,7 @@ In the order in which an allocation passes through the modules: `survey` collect
 devices (`counters`, `shares`, `constraints`), and `allocate` writes the allocation as the scheduler does. `likeness`
 finds nodes that pose the same problem, so that it is solved once. `observer` records for a caller which check removed
 which device. A `Cluster` keeps what was prepared; after claims are allocated or released, `Cluster.after` prepares only
-their pools again.
+their pools again. `taintrules` adds the taints of DeviceTaintRules to the slices before.
 
 Follows Kubernetes 1.36.2 (k8s.io/dynamic-resource-allocation/structured and the DynamicResources
 plugin), its defects included; tests/golden/allocation/README.md states the rules.
@@ -19,6 +19,7 @@ from .observer import Check, Recorder, Refusal, Slot
 from .option import Growing
 from .outcome import ErrorKind, Group, NodeOutcome, Outcomes
 from .selectors import Predicate
+from .taintrules import with_taint_rules
 
 __all__ = [
     "ISSUES",
@@ -38,4 +39,5 @@ __all__ = [
     "Slot",
     "allocate",
     "allocate_all",
+    "with_taint_rules",
 ]

@@ -92,6 +92,8 @@ _GATES: Final[Mapping[str, tuple[str, str]]] = {
     "DRADeviceBindingConditions": ("binding_conditions", "1.36"),
     "DRAResourceClaimDeviceStatus": ("claim_device_status", "1.33"),
     "DRADeviceTaints": ("device_taints", "1.36"),
+    # Off by default up to 1.36, as the API of the rules is: where there are rules, both were switched on.
+    "DRADeviceTaintRules": ("device_taint_rules", "1.33"),
     "DRAPartitionableDevices": ("partitionable_devices", "1.36"),
     "DRAListTypeAttributes": ("list_attributes", ""),
     "DRAExtendedResource": ("extended_resources", "1.36"),
@@ -113,6 +115,7 @@ class Features:
     binding_conditions: bool = True
     claim_device_status: bool = True
     device_taints: bool = True
+    device_taint_rules: bool = True
     partitionable_devices: bool = True
     list_attributes: bool = False
     """Expressions may read list-valued attributes."""

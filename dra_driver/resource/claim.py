@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ResourceClaims and their templates, DeviceClasses, and allocations.
 
+`unread` of an object are paths of fields that a server has stored and that are not known here.
+
 `tolerates` follows k8s.io/dynamic-resource-allocation/resourceclaim.
 """
 
@@ -34,6 +36,7 @@ class DeviceClass:
     selectors: tuple[str, ...] = ()
     config: tuple[OpaqueConfiguration, ...] = ()
     extended_resource_name: str = ""
+    unread: tuple[str, ...] = ()
 
 
 EXACT_COUNT = "ExactCount"
@@ -180,6 +183,7 @@ class ResourceClaim:
     spec: DeviceClaim
     allocation: AllocationResult | None = None
     reserved_for: tuple[ConsumerReference, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,7 @@ class ResourceClaimTemplate:
     spec: DeviceClaim
     labels: Mapping[str, str] = field(default_factory=empty)
     annotations: Mapping[str, str] = field(default_factory=empty)
+    unread: tuple[str, ...] = ()
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:

@@ -202,7 +202,8 @@ class ResourceSlice:
     """A part of a pool.
 
     Exactly one of `node_name`, `node_selector`, `all_nodes` and `per_device_node_selection` is set. Since Kubernetes
-    1.35, a slice has either `devices` or `shared_counters`.
+    1.35, a slice has either `devices` or `shared_counters`. `unread` are paths of fields that a server has stored and
+    that are not known here, such as `spec.devices[].name`.
     """
 
     metadata: ObjectMeta
@@ -214,6 +215,26 @@ class ResourceSlice:
     per_device_node_selection: bool = False
     devices: tuple[Device, ...] = field(default=())
     shared_counters: tuple[CounterSet, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTaintSelector:
+    """The devices that a DeviceTaintRule selects: those for which all given names are equal."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTaintRule:
+    """An administrator's taint for devices of any driver. `selector` is None if the rule has none."""
+
+    metadata: ObjectMeta
+    taint: DeviceTaint
+    selector: DeviceTaintSelector | None = None
+    unread: tuple[str, ...] = ()
 
 
 COUNTERS_APART_SINCE: Final = 35

@@ -56,8 +56,8 @@ def test_reported_defects_are_defects() -> None:
 @pytest.mark.parametrize(
     ("release", "on"),
     [
-        ("1.34", {"admin_access", "prioritized_list", "claim_device_status"}),
-        ("1.35", {"admin_access", "prioritized_list", "claim_device_status"}),
+        ("1.34", {"admin_access", "prioritized_list", "claim_device_status", "device_taint_rules"}),
+        ("1.35", {"admin_access", "prioritized_list", "claim_device_status", "device_taint_rules"}),
         ("1.36", GATES - {"list_attributes"}),
         ("1.37", GATES - {"list_attributes"}),
     ],

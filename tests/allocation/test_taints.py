@@ -3,11 +3,11 @@
 
 import pytest
 
-from dra_driver.allocation import Features
+from dra_driver.allocation import Features, with_taint_rules
 from dra_driver.allocation.candidates import blocking_taint
-from dra_driver.resource import DeviceTaint, DeviceToleration
+from dra_driver.resource import DeviceTaint, DeviceTaintRule, DeviceTaintSelector, DeviceToleration, ObjectMeta
 
-from .build import ask, claim, gpu, picked, slice_of, wants, wants_all
+from .build import DRIVER, ask, claim, gpu, picked, slice_of, wants, wants_all
 
 SICK = DeviceTaint("sick", "NoSchedule", "very")
 
@@ -57,3 +57,37 @@ def test_tolerations_are_copied_to_the_results() -> None:
     tolerant = (DeviceToleration("sick", "Exists"),)
     outcome = ask(slice_of(gpu("a")), claim(x=[wants(tolerations=tolerant)]))
     assert outcome.allocations[0].results[0].tolerations == tolerant
+
+
+@pytest.mark.parametrize(
+    ("selector", "tainted"),
+    [
+        (DeviceTaintSelector(), ["gpu-0", "gpu-1"]),
+        (DeviceTaintSelector(device="gpu-1"), ["gpu-1"]),
+        (DeviceTaintSelector(DRIVER, "pool", "gpu-0"), ["gpu-0"]),
+        (DeviceTaintSelector("other.example.com"), []),
+        (DeviceTaintSelector(pool="node-b"), []),
+        (DeviceTaintSelector(driver=""), []),
+    ],
+)
+def test_a_taint_rule_selects_devices_of_equal_names(selector: DeviceTaintSelector, tainted: list[str]) -> None:
+    rule = DeviceTaintRule(ObjectMeta(name="rule"), SICK, selector)
+    (after,) = with_taint_rules([slice_of(gpu("gpu-0"), gpu("gpu-1"))], [rule], without_selector=True)
+    assert [device.name for device in after.devices if device.taints == (SICK,)] == tainted
+
+
+def test_taints_of_rules_come_after_those_of_the_driver() -> None:
+    own, second = DeviceTaint("own", "None"), DeviceTaint("second", "NoExecute")
+    rules = [
+        DeviceTaintRule(ObjectMeta(name=taint.key), taint, DeviceTaintSelector(device="gpu-0"))
+        for taint in (SICK, second)
+    ]
+    (after,) = with_taint_rules([slice_of(gpu("gpu-0", taints=(own,)))], rules, without_selector=True)
+    assert after.devices[0].taints == (own, SICK, second)
+
+
+@pytest.mark.parametrize("without_selector", [True, False])
+def test_a_taint_rule_without_a_selector_selects_every_device_or_none(without_selector: bool) -> None:
+    rule = DeviceTaintRule(ObjectMeta(name="rule"), SICK)
+    (after,) = with_taint_rules([slice_of(gpu("gpu-0"))], [rule], without_selector=without_selector)
+    assert bool(after.devices[0].taints) is without_selector

@@ -2,6 +2,8 @@
 """Reading objects: what a mistake is answered with, and what is taken although it is unusual."""
 
 import copy
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,14 +14,19 @@ from dra_driver.resource import (
     AttributeList,
     Device,
     DeviceRequirements,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintSelector,
     MalformedAttribute,
+    Node,
+    ObjectMeta,
     Quantity,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
     Version,
 )
-from dra_driver.resource.codec import DecodeError, decode
+from dra_driver.resource.codec import TAINT_RULE_VERSIONS, V1, DecodeError, decode, encode_taint_rule
 
 JSON = dict[str, Any]
 
@@ -58,6 +65,15 @@ status:
     devices:
       results: [{request: gpu, driver: gpu.nvidia.com, pool: node-a, device: gpu-0}]
   reservedFor: [{resource: pods, name: p, uid: u}]
+"""
+
+CLASS = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.nvidia.com}
+spec:
+  selectors: [{cel: {expression: "true"}}]
+  config: [{opaque: {driver: gpu.nvidia.com, parameters: {kind: GpuConfig}}}]
 """
 
 # which object, path to what is put there (a list index is a number), what, the whole error
@@ -256,6 +272,13 @@ def changed(text: str, path: str, value: Any) -> JSON:
     return document
 
 
+def in_words(path: str) -> str:
+    """The path as errors have it, without the indices: `spec.devices.0.capacity.memory` becomes
+    `spec.devices[].capacity[memory]`.
+    """
+    return re.sub(r"\.(attributes|capacity)\.(\w+)", r".\1[\2]", re.sub(r"\.\d+", "[]", path))
+
+
 def only_device(document: JSON) -> Device:
     """The device of a slice with one."""
     decoded = decode(document)
@@ -300,7 +323,55 @@ def test_objects_of_a_newer_server_are_read_leniently(text: str, path: str) -> N
     document = changed(text, path, ["new"])
     with pytest.raises(DecodeError, match="unknown field"):
         decode(document)
-    assert decode(document, strict=False) == decode(load(text))
+    found = decode(document, strict=False)
+    assert not isinstance(found, Node)
+    assert found.unread == (in_words(path),)
+    assert replace(found, unread=()) == decode(load(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value", "unread"),
+    [
+        (CLASS, "spec.selectors.0", {"rego": {"rule": "true"}}, "spec.selectors[].rego"),
+        (CLASS, "spec.config.0", {"structured": {"driver": "d"}}, "spec.config[].structured"),
+        (CLAIM, "spec.devices.config.0", {"structured": {"driver": "d"}}, "spec.devices.config[].structured"),
+        (CLAIM, "spec.devices.requests.0", {"name": "gpu", "either": []}, "spec.devices.requests[].either"),
+    ],
+)
+def test_a_form_that_only_a_newer_server_knows_is_unread(text: str, path: str, value: Any, unread: str) -> None:
+    document = changed(text, path, value)
+    with pytest.raises(DecodeError):
+        decode(document)
+    found = decode(document, strict=False)
+    assert not isinstance(found, Node)
+    assert found.unread == (unread,)
+
+
+def test_an_unread_field_of_many_devices_is_named_once() -> None:
+    document = load(SLICE)
+    document["spec"]["devices"] = [{"name": f"gpu-{number}", "zone": "a"} for number in range(3)]
+    found = decode(document, strict=False)
+    assert isinstance(found, ResourceSlice)
+    assert found.unread == ("spec.devices[].zone",)
+
+
+@pytest.mark.parametrize("version", TAINT_RULE_VERSIONS)
+def test_a_taint_rule_is_read_in_every_served_version(version: str) -> None:
+    spec = {"deviceSelector": {"pool": "node-a"}, "taint": {"key": "k", "effect": "NoExecute"}}
+    rule = decode({"apiVersion": version, "kind": "DeviceTaintRule", "metadata": {"name": "r"}, "spec": spec})
+    taint = DeviceTaint("k", "NoExecute")
+    assert rule == DeviceTaintRule(ObjectMeta(name="r"), taint, DeviceTaintSelector(pool="node-a"))
+
+
+@pytest.mark.parametrize("selector", [None, {}, {"driver": "", "device": "gpu-0"}])
+def test_an_encoded_taint_rule_selects_the_same_devices(selector: JSON | None) -> None:
+    spec: JSON = {"taint": {"key": "k", "value": "v", "effect": "NoSchedule", "timeAdded": "2026-11-01T00:00:00Z"}}
+    if selector is not None:
+        spec["deviceSelector"] = selector
+    document = {"apiVersion": V1.api_version, "kind": "DeviceTaintRule", "metadata": {"name": "r"}, "spec": spec}
+    rule = decode(document)
+    assert isinstance(rule, DeviceTaintRule)
+    assert encode_taint_rule(rule) == document
 
 
 def test_lenient_reading_still_checks_types() -> None:

@@ -9,11 +9,11 @@ object may violate rules that are newer than the object.
 from collections.abc import Callable, Mapping
 
 from ..claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from ..device import ResourceSlice
+from ..device import DeviceTaintRule, ResourceSlice
 from ..meta import Node
 from .decode_claims import decode_claim, decode_claim_template, decode_class
-from .decode_slices import decode_slice
-from .encode import encode_allocation, encode_claim_spec, encode_meta, encode_slice
+from .decode_slices import decode_slice, decode_taint_rule
+from .encode import encode_allocation, encode_claim_spec, encode_meta, encode_slice, encode_taint_rule
 from .fields import (
     BY_API_VERSION,
     DIALECTS,
@@ -32,6 +32,7 @@ __all__ = [
     "BY_API_VERSION",
     "DIALECTS",
     "GROUP",
+    "TAINT_RULE_VERSIONS",
     "V1",
     "V1BETA1",
     "V1BETA2",
@@ -45,21 +46,27 @@ __all__ = [
     "decode_class",
     "decode_node",
     "decode_slice",
+    "decode_taint_rule",
     "encode_allocation",
     "encode_claim_spec",
     "encode_meta",
     "encode_slice",
+    "encode_taint_rule",
     "json_type",
 ]
 
-Decoded = ResourceSlice | DeviceClass | ResourceClaim | ResourceClaimTemplate | Node
+Decoded = ResourceSlice | DeviceTaintRule | DeviceClass | ResourceClaim | ResourceClaimTemplate | Node
+
+TAINT_RULE_VERSIONS = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta2", "v1alpha3"))
+"""The versions that DeviceTaintRules are served in, the newest first."""
 
 
 def decode(value: object, *, strict: bool = True) -> Decoded:
-    """The object in `value` (parsed JSON or YAML). `strict` refuses unknown fields.
+    """The object in `value` (parsed JSON or YAML). `strict` refuses unknown fields, as is right for files of users.
+    Objects that a server has stored are not refused: their `unread` names the fields that are unknown.
 
-    Raises DecodeError, which names the field, if it is not a well-formed ResourceSlice, DeviceClass, ResourceClaim,
-    ResourceClaimTemplate or Node.
+    Raises DecodeError, which names the field, if it is not a well-formed ResourceSlice, DeviceTaintRule, DeviceClass,
+    ResourceClaim, ResourceClaimTemplate or Node.
     """
     if not isinstance(value, Mapping):
         raise DecodeError("", f"a Kubernetes object is a mapping, not {json_type(value)}")
@@ -68,6 +75,8 @@ def decode(value: object, *, strict: bool = True) -> Decoded:
         raise DecodeError("", "not a Kubernetes object: apiVersion and kind are missing")
     if (api_version, kind) == ("v1", "Node"):
         return decode_node(value, strict=strict)
+    if kind == "DeviceTaintRule" and api_version in TAINT_RULE_VERSIONS:
+        return decode_taint_rule(value, strict=strict)
     dialect = BY_API_VERSION.get(api_version)
     if dialect is None:
         hint = f" (use {', '.join(d.api_version for d in DIALECTS)})" if api_version.startswith(GROUP + "/") else ""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decoding of DeviceClasses, ResourceClaims and ResourceClaimTemplates."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from ..claim import (
     ALL,
@@ -22,7 +23,9 @@ from ..claim import (
 )
 from ..meta import EMPTY
 from ..quantity import Quantity
-from .fields import Dialect, Fields, node_selector, object_meta, opaque, selector, toleration
+from .fields import Dialect, Fields, node_selector, object_meta, opaque, selectors, toleration
+
+T = TypeVar("T")
 
 _REQUIREMENT_FIELDS = (
     "deviceClassName",
@@ -37,25 +40,25 @@ _REQUIREMENT_FIELDS = (
 
 def decode_class(value: object, dialect: Dialect, *, strict: bool = True) -> DeviceClass:
     """A DeviceClass."""
-    return Fields(value, strict=strict).decoded_by(_class)
+    return Fields(value, strict=strict).decode_whole(_class)
 
 
 def decode_claim(value: object, dialect: Dialect, *, strict: bool = True) -> ResourceClaim:
     """A ResourceClaim, with the allocation of its status."""
-    return Fields(value, strict=strict).decoded_by(lambda top: _claim(top, dialect))
+    return Fields(value, strict=strict).decode_whole(lambda top: _claim(top, dialect))
 
 
 def decode_claim_template(value: object, dialect: Dialect, *, strict: bool = True) -> ResourceClaimTemplate:
     """A ResourceClaimTemplate."""
-    return Fields(value, strict=strict).decoded_by(lambda top: _template(top, dialect))
+    return Fields(value, strict=strict).decode_whole(lambda top: _template(top, dialect))
 
 
 def _class(top: Fields) -> DeviceClass:
     metadata, spec = object_meta(top), top.required_object("spec")
     decoded = DeviceClass(
         metadata=metadata,
-        selectors=spec.decode_all("selectors", selector),
-        config=spec.decode_all("config", opaque),
+        selectors=selectors(spec),
+        config=_known(spec.decode_all("config", opaque)),
         extended_resource_name=spec.text("extendedResourceName"),
     )
     spec.finish()
@@ -87,12 +90,19 @@ def _template_metadata(fields: Fields) -> tuple[Mapping[str, str], Mapping[str, 
     return fields.text_map("labels"), fields.text_map("annotations")
 
 
-def _claim_configuration(fields: Fields) -> ClaimConfiguration:
-    return ClaimConfiguration(fields.texts("requests"), opaque(fields))
+def _claim_configuration(fields: Fields) -> ClaimConfiguration | None:
+    requests, parameters = fields.texts("requests"), opaque(fields)
+    return None if parameters is None else ClaimConfiguration(requests, parameters)
 
 
-def _allocated_configuration(fields: Fields) -> AllocatedConfiguration:
-    return AllocatedConfiguration(fields.required_text("source"), fields.texts("requests"), opaque(fields))
+def _allocated_configuration(fields: Fields) -> AllocatedConfiguration | None:
+    source, requests, parameters = fields.required_text("source"), fields.texts("requests"), opaque(fields)
+    return None if parameters is None else AllocatedConfiguration(source, requests, parameters)
+
+
+def _known(configurations: Iterable[T | None]) -> tuple[T, ...]:
+    """The configurations without those of kinds that are not known."""
+    return tuple(configuration for configuration in configurations if configuration is not None)
 
 
 def _claim_spec(spec: Fields, dialect: Dialect) -> DeviceClaim:
@@ -105,7 +115,7 @@ def _devices(devices: Fields, dialect: Dialect) -> DeviceClaim:
     return DeviceClaim(
         requests=devices.decode_all("requests", lambda fields: _request(fields, dialect)),
         constraints=devices.decode_all("constraints", _constraint),
-        config=devices.decode_all("config", _claim_configuration),
+        config=_known(devices.decode_all("config", _claim_configuration)),
     )
 
 
@@ -120,7 +130,7 @@ def _request(fields: Fields, dialect: Dialect) -> DeviceRequest:
                 f"is the form of resource.k8s.io/v1. In {dialect.api_version} move everything under 'exactly'"
                 " one level up, beside 'name', or set apiVersion: resource.k8s.io/v1",
             )
-        if not alternatives:
+        if not alternatives and not fields.is_newer(*_REQUIREMENT_FIELDS):
             exactly = _requirements(fields)
     else:
         misplaced = next((field for field in _REQUIREMENT_FIELDS if field in fields), None)
@@ -132,6 +142,8 @@ def _request(fields: Fields, dialect: Dialect) -> DeviceRequest:
             )
         exactly = fields.decode_one("exactly", _requirements)
     fields.finish()
+    if exactly is None and not alternatives and fields.is_newer():
+        return DeviceRequest(name)
     if (exactly is None) == (not alternatives):
         raise fields.error("", "exactly one of exactly and firstAvailable must be set")
     return DeviceRequest(name, exactly, alternatives)
@@ -146,7 +158,7 @@ def _requirements(fields: Fields, *, alternative: bool = False) -> DeviceRequire
     count = fields.integer("count")
     return DeviceRequirements(
         device_class_name=fields.required_text("deviceClassName"),
-        selectors=fields.decode_all("selectors", selector),
+        selectors=selectors(fields),
         allocation_mode=mode,
         count=(count or 0) if mode == ALL else (1 if count is None else count),
         tolerations=fields.decode_all("tolerations", toleration),
@@ -173,7 +185,8 @@ def _allocation(fields: Fields) -> AllocationResult:
 
 
 def _allocated_devices(fields: Fields) -> tuple[tuple[AllocatedDevice, ...], tuple[AllocatedConfiguration, ...]]:
-    return fields.decode_all("results", _allocated_device), fields.decode_all("config", _allocated_configuration)
+    config = _known(fields.decode_all("config", _allocated_configuration))
+    return fields.decode_all("results", _allocated_device), config
 
 
 def _allocated_device(fields: Fields) -> AllocatedDevice:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding of ResourceSlices."""
+"""Decoding of ResourceSlices and DeviceTaintRules."""
 
 from ..device import (
     AttributeList,
@@ -9,6 +9,8 @@ from ..device import (
     Device,
     DeviceCapacity,
     DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintSelector,
     MalformedAttribute,
     RequestPolicy,
     RequestRange,
@@ -26,7 +28,30 @@ _DEVICE_FIELDS = ("attributes", "capacity", "consumesCounters", "taints", "nodeN
 
 def decode_slice(value: object, dialect: Dialect, *, strict: bool = True) -> ResourceSlice:
     """A ResourceSlice."""
-    top = Fields(value, strict=strict)
+    return Fields(value, strict=strict).decode_whole(lambda top: _slice(top, dialect))
+
+
+def decode_taint_rule(value: object, *, strict: bool = True) -> DeviceTaintRule:
+    """A DeviceTaintRule, which has the same form in all versions."""
+    return Fields(value, strict=strict).decode_whole(_taint_rule)
+
+
+def _taint_rule(top: Fields) -> DeviceTaintRule:
+    metadata, spec = object_meta(top), top.required_object("spec")
+    top.ignore("status")
+    taint = spec.required_object("taint").decoded_by(_taint)
+    selector = spec.decode_one("deviceSelector", _device_selector)
+    spec.finish()
+    return DeviceTaintRule(metadata, taint, selector)
+
+
+def _device_selector(fields: Fields) -> DeviceTaintSelector:
+    return DeviceTaintSelector(
+        fields.optional_text("driver"), fields.optional_text("pool"), fields.optional_text("device")
+    )
+
+
+def _slice(top: Fields, dialect: Dialect) -> ResourceSlice:
     metadata = object_meta(top)
     spec = top.required_object("spec")
     pool = spec.required_object("pool")
@@ -45,7 +70,6 @@ def decode_slice(value: object, dialect: Dialect, *, strict: bool = True) -> Res
     )
     pool.finish()
     spec.finish()
-    top.finish()
     return decoded
 
 
@@ -159,6 +183,7 @@ def _attribute(fields: Fields, name: str, value: object) -> AttributeValue:
             known = ", ".join((*_SCALAR_TYPES, *_LIST_TYPES))
             raise fields.error(f"{path}.{kind}", f"unknown field (an attribute has one of {known})")
         else:
+            fields.skip(f"{path}.{kind}")
             del present[kind]
     if len(present) != 1:
         return MalformedAttribute(present)

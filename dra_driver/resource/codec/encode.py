@@ -20,6 +20,7 @@ from ..device import (
     CounterConsumption,
     CounterSet,
     Device,
+    DeviceTaintRule,
     MalformedAttribute,
     ResourceSlice,
     Version,
@@ -27,7 +28,7 @@ from ..device import (
 )
 from ..meta import NodeSelector, ObjectMeta
 from ..quantity import Quantity
-from .fields import Dialect
+from .fields import V1, Dialect
 
 JSON = dict[str, Any]
 
@@ -41,9 +42,22 @@ def encode_slice(resource_slice: ResourceSlice, dialect: Dialect) -> JSON:
         "kind": "ResourceSlice",
         "metadata": encode_meta(resource_slice.metadata),
         "spec": _fields(
-            resource_slice, metadata=None, devices=[_device(device, dialect) for device in resource_slice.devices]
+            resource_slice,
+            metadata=None,
+            unread=None,
+            devices=[_device(device, dialect) for device in resource_slice.devices],
         ),
     }
+
+
+def encode_taint_rule(rule: DeviceTaintRule) -> JSON:
+    """A DeviceTaintRule as JSON, in the newest version. An empty selector stays: it is not the same as none."""
+    spec: JSON = {"taint": _encode(rule.taint)}
+    if rule.selector is not None:
+        names = {name: getattr(rule.selector, name) for name in ("driver", "pool", "device")}
+        spec["deviceSelector"] = {field: name for field, name in names.items() if name is not None}
+    metadata = encode_meta(rule.metadata)
+    return {"apiVersion": V1.api_version, "kind": "DeviceTaintRule", "metadata": metadata, "spec": spec}
 
 
 def encode_meta(meta: ObjectMeta) -> JSON:

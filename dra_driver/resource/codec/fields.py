@@ -1,26 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading JSON objects field by field, with errors that name the field. Also the parts that several kinds have.
 
-`Fields` returns the value of each field once and checks its JSON type. `finish` reports fields that have not been read.
-As in the Kubernetes API, null means that the field is absent.
+`Fields` returns the value of each field once and checks its JSON type. As in the Kubernetes API, null means that the
+field is absent. `finish` reports fields that have not been read: to a user as an error, of an object that a server has
+stored as one of the fields that a newer Kubernetes has (`unread`).
 
 The served versions differ in few points (`Dialect`): v1 and v1beta2 have the same form. In v1beta1 the fields of a
 device are under `basic`, and the fields of an exact request are directly in the request.
 """
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
 
 from ...errors import DriverError
-from ..claim import OpaqueConfiguration
-from ..device import DeviceToleration
+from ..claim import DeviceClass, OpaqueConfiguration, ResourceClaim, ResourceClaimTemplate
+from ..device import DeviceTaintRule, DeviceToleration, ResourceSlice
 from ..meta import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, OwnerReference
 from ..quantity import Quantity, QuantityError
 
 T = TypeVar("T")
+Stored = TypeVar("Stored", ResourceSlice, DeviceTaintRule, DeviceClass, ResourceClaim, ResourceClaimTemplate)
 
 _INT64 = range(-(1 << 63), 1 << 63)
+_INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 
 class DecodeError(DriverError, ValueError):
@@ -35,12 +39,13 @@ class DecodeError(DriverError, ValueError):
 class Fields:
     """The fields of one JSON object that have not been read yet."""
 
-    __slots__ = ("_known", "_left", "_parent", "_step", "strict")
+    __slots__ = ("_known", "_left", "_parent", "_step", "_unread", "strict")
 
     def __init__(self, value: object, step: str = "", parent: "Fields | None" = None, strict: bool = True) -> None:
         self._parent = parent
         self._step = step
         self.strict: bool = strict if parent is None else parent.strict
+        self._unread: dict[str, None] = {} if parent is None else parent._unread
         if not isinstance(value, Mapping):
             raise DecodeError(self.path(), f"must be an object, not {json_type(value)}")
         self._left: dict[str, Any] = {key: item for key, item in value.items() if item is not None}
@@ -172,6 +177,11 @@ class Fields:
         self.finish()
         return decoded
 
+    def decode_whole(self, decode: "Callable[[Fields], Stored]") -> Stored:
+        """The object of a kind, converted by `decode`, with the fields that were not read."""
+        decoded = self.decoded_by(decode)
+        return replace(decoded, unread=self.unread) if self._unread else decoded
+
     def text_map(self, field: str) -> dict[str, str]:
         """An object whose values are strings, such as labels."""
         values: dict[str, Any] = self._typed(field, dict, "an object") or {}
@@ -185,12 +195,30 @@ class Fields:
         for field in fields:
             self.take(field)
 
-    def finish(self) -> None:
-        """Raise DecodeError if a field has not been read.
-
-        Without `strict`, unknown fields of newer versions are allowed.
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The paths of the fields of the whole object that `finish` found unread, each once: the indices of lists are
+        left out, as in `spec.devices[].name`. Empty if the object is read strictly.
         """
-        if not self._left or not self.strict:
+        return tuple(self._unread)
+
+    def is_newer(self, *fields: str) -> bool:
+        """Whether the object has none of these fields and others that are left: a server has stored a form of it that
+        only a newer Kubernetes knows. Never if it is read strictly.
+        """
+        return not self.strict and bool(self._left) and not any(field in self._left for field in fields)
+
+    def skip(self, field: str) -> None:
+        """Count a field that may not be read as one of the unread ones."""
+        self._unread[_INDEX.sub("[]", self.path(field))] = None
+
+    def finish(self) -> None:
+        """Raise DecodeError if a field has not been read. Without `strict`, add these fields to the unread ones."""
+        if not self._left:
+            return
+        if not self.strict:
+            for unknown in self._left:
+                self.skip(str(unknown))
             return
         field = next(iter(self._left))
         import difflib  # only needed for the error
@@ -311,13 +339,22 @@ def _node_requirement(fields: Fields) -> NodeSelectorRequirement:
     )
 
 
-def selector(fields: Fields) -> str:
-    """The expression of a CEL selector."""
+def selectors(fields: Fields) -> tuple[str, ...]:
+    """The expressions of the CEL selectors. Selectors of kinds that are not known are unread fields."""
+    found = fields.decode_all("selectors", _selector)
+    return tuple(expression for expression in found if expression is not None)
+
+
+def _selector(fields: Fields) -> str | None:
+    if fields.is_newer("cel"):
+        return None
     return fields.required_object("cel").decoded_by(lambda cel: cel.required_text("expression"))
 
 
-def opaque(fields: Fields) -> OpaqueConfiguration:
-    """The field `opaque` of a configuration."""
+def opaque(fields: Fields) -> OpaqueConfiguration | None:
+    """The field `opaque` of a configuration. None for a configuration of a kind that is not known."""
+    if fields.is_newer("opaque"):
+        return None
     return fields.required_object("opaque").decoded_by(_opaque)
 
 
