@@ -90,7 +90,6 @@ class PodDecoder:
             labels=self._texts(meta.text_map("labels")),
             node_name=self._keep(spec.text("nodeName")),
             nominated_node=status.text("nominatedNodeName"),
-            queued=_has_condition(value, "PodScheduled", "False"),
             phase=self._keep(phase),
             deleted=deleted,
             preempted=deleted and _has_condition(value, "DisruptionTarget", "True", "PreemptionByScheduler"),

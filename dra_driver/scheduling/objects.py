@@ -232,8 +232,6 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=empty)
     node_name: str = ""
     nominated_node: str = ""
-    queued: bool = False
-    """The scheduler has tried it in vain and keeps it in its queue (condition PodScheduled is False)."""
     phase: str = ""
     deleted: bool = False
     """It is being deleted."""

@@ -105,15 +105,11 @@ class Snapshot:
 
     @cached_property
     def nominated(self) -> Mapping[str, Sequence[Pod]]:
-        """Pending pods by the node that preemption has chosen for them.
-
-        Of those that are not in its queue the scheduler of 1.36 knows the name and nothing else (`nominatedPodToInfo`).
-        """
+        """Pending pods by the node that preemption has chosen for them."""
         by_node: dict[str, list[Pod]] = defaultdict(list)
         for pod in self.pods:
             if pod.nominated_node and not pod.node_name and not pod.ended:
-                known = pod if pod.queued else Pod(pod.namespace, pod.name, pod.uid)
-                by_node[pod.nominated_node].append(known)
+                by_node[pod.nominated_node].append(pod)
         return by_node
 
     @cached_property
