@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ..resource import Quantity
 from ..resource.codec import Fields
+from .outcome import aggregated
 from .policies import SYSTEM_CLASSES, LimitRange, PriorityClass, Quota, RuntimeClass, fill_in, violations
 from .resources import Container, defaulted_own, is_native, read_containers, resource_list
 
@@ -120,13 +121,20 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A pod (JSON) as it would be stored, and why the API server refuses it: `errors` by validation, `forbidden` by
-    admission, which is asked first.
+    """A pod (JSON) as it would be stored, or why the API server refuses it.
+
+    Plugins that change pods are asked first, then validation is, whose `errors` are given together, and then plugins
+    that only refuse. So a pod has errors or is `forbidden`, and never both.
     """
 
     pod: JSON
     errors: tuple[str, ...] = ()
     forbidden: str = ""
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Why the API server refuses the pod."""
+        return self.errors or ((self.forbidden,) if self.forbidden else ())
 
 
 class _ForbiddenError(Exception):
@@ -140,6 +148,7 @@ def admit_pod(pod: Mapping[str, Any], policies: Policies) -> Admitted:
     namespace = meta.setdefault("namespace", "default")
     _keep_limits(made)
     ranges = [one for one in policies.limit_ranges if one.namespace == namespace]
+    errors: tuple[str, ...] = ()
     try:
         for limit_range in ranges:
             fill_in(made, limit_range)
@@ -147,11 +156,12 @@ def admit_pod(pod: Mapping[str, Any], policies: Policies) -> Admitted:
         _tolerate_for_a_while(made)
         _apply_runtime_class(made, policies.runtime_classes)
         _merge_label_keys(made)
-        for limit_range in ranges:
+        errors = tuple(pod_errors(made))
+        for limit_range in () if errors else ranges:
             _check_limits(made, limit_range)
     except _ForbiddenError as problem:
-        return Admitted(made, tuple(pod_errors(made)), f'pods "{meta.get("name", "")}" is forbidden: {problem}')
-    return Admitted(made, tuple(pod_errors(made)))
+        return Admitted(made, forbidden=f'pods "{meta.get("name", "")}" is forbidden: {problem}')
+    return Admitted(made, errors)
 
 
 def _keep_limits(pod: JSON) -> None:
@@ -261,4 +271,4 @@ def _check_limits(pod: JSON, limit_range: LimitRange) -> None:
     own = Fields(pod["spec"].get("resources") or {}, "spec.resources", strict=False)
     found = list(violations(limit_range, containers, (resource_list(own, "requests"), resource_list(own, "limits"))))
     if found:
-        raise _ForbiddenError(found[0] if len(found) == 1 else f"[{', '.join(found)}]")
+        raise _ForbiddenError(aggregated(found))

@@ -6,6 +6,7 @@ Stored objects are read leniently: fields that are not known here are passed ove
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from ..resource import DeviceTaint, ObjectMeta
@@ -69,7 +70,7 @@ class PodDecoder:
         reported = _status_resources(value)
         requests, counted = self._resources(pod_requests(containers, own_requests, overhead, reported))
         affinity = section(spec, "affinity")
-        deleted = bool(timestamp(meta, "deletionTimestamp"))
+        deleted_at = timestamp(meta, "deletionTimestamp")
         phase = status.text("phase")
         facts = QuotaFacts(
             priority_class=spec.text("priorityClassName"),
@@ -77,6 +78,7 @@ class PodDecoder:
             best_effort=_is_best_effort(status, containers, own_requests, own_limits),
             crosses_namespaces=_crosses_namespaces(value),
             counts=phase not in ("Succeeded", "Failed"),
+            ends=_ends(meta, deleted_at),
             has_own_resources=any(is_of_pods(one) for one in (*own_requests, *own_limits)),
             containers=tuple(
                 (one.name, frozenset(one.requests), frozenset(one.limits))
@@ -91,8 +93,8 @@ class PodDecoder:
             node_name=self._keep(spec.text("nodeName")),
             nominated_node=status.text("nominatedNodeName"),
             phase=self._keep(phase),
-            deleted=deleted,
-            preempted=deleted and _has_condition(value, "DisruptionTarget", "True", "PreemptionByScheduler"),
+            deleted=bool(deleted_at),
+            preempted=bool(deleted_at) and _is_preempted(status),
             started=timestamp(status, "startTime"),
             priority=spec.integer("priority") or 0,
             preempts=spec.text("preemptionPolicy") != PREEMPT_NEVER,
@@ -178,6 +180,18 @@ def _is_best_effort(
     if not any(is_of_pods(name) for one in lists for name in one):
         lists = [one for container in containers for one in (container.requests, container.limits)]
     return not any(one[name].nanos for one in lists for name in ("cpu", "memory") if name in one)
+
+
+def _ends(meta: Fields, deleted_at: str) -> float | None:
+    """When a deleted pod should have ended: its grace period after the time of its deletion. Raises DecodeError."""
+    grace = meta.integer("deletionGracePeriodSeconds")
+    if not deleted_at or grace is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(deleted_at)
+    except ValueError:
+        raise meta.error("deletionTimestamp", f"{deleted_at!r} is not a time such as 2026-01-31T12:00:00Z") from None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() + grace
 
 
 def _taint(fields: Fields) -> DeviceTaint:
@@ -305,9 +319,9 @@ def _features(pod: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(features)
 
 
-def _has_condition(pod: Mapping[str, Any], kind: str, status: str, reason: str = "") -> bool:
-    """Whether the pod's status has that condition; with any reason when none is given."""
-    for condition in (pod.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == kind:
-            return bool(condition.get("status") == status and reason in ("", condition.get("reason")))
+def _is_preempted(status: Fields) -> bool:
+    """Whether the scheduler removes the pod to make room, as the first condition DisruptionTarget says."""
+    for condition in status.objects("conditions", lambda fields: fields):
+        if condition.text("type") == "DisruptionTarget":
+            return (condition.text("status"), condition.text("reason")) == ("True", "PreemptionByScheduler")
     return False

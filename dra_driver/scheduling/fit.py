@@ -46,9 +46,11 @@ class AfterFilters:
 
     @property
     def message(self) -> str:
-        """What both say together; empty when preemption goes ahead."""
+        """The combined message. Empty if preemption goes ahead."""
         if self.preemption is None:
             return self.devices
+        if self.preemption.failed:
+            return f"preemption: {self.preemption.message}"
         return f"{self.devices}, preemption: {self.preemption.message}" if self.preemption.message else ""
 
 

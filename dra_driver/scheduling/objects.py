@@ -217,6 +217,8 @@ class QuotaFacts:
     crosses_namespaces: bool = False
     counts: bool = True
     """Whether it has not ended: then it counts for more than `count/pods`."""
+    ends: float | None = None
+    """When a deleted pod should have ended, in seconds since 1970. After that it counts only for `count/pods`."""
     has_own_resources: bool = False
     containers: tuple[tuple[str, frozenset[str], frozenset[str]], ...] = ()
     """Name, requested and limited resources of each container, init containers last."""

@@ -66,6 +66,12 @@ def counted(reasons: Iterable[str]) -> str:
     return ", ".join(sorted(f"{times} {reason}" for reason, times in Counter(reasons).items()))
 
 
+def aggregated(errors: Iterable[str]) -> str:
+    """Several errors in one text, each once, as apimachinery's `util/errors.NewAggregate` writes them."""
+    distinct = list(dict.fromkeys(errors))
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
+
+
 def event_text(fit_error: str, after: str) -> str:
     """The message of the FailedScheduling event; `after` is what PostFilter says."""
     text = f"{fit_error} {after}" if after else fit_error

@@ -151,7 +151,8 @@ def _scope(fields: Fields) -> Scope:
     return Scope(fields.required_text("scopeName"), fields.required_text("operator"), frozenset(fields.texts("values")))
 
 
-_ZERO = Quantity(0)
+_ZERO: Final = Quantity(0)
+_MOST_IN_THOUSANDTHS: Final = ((1 << 63) - 1) // 1000
 
 
 def fill_in(pod: dict[str, Any], limit_range: LimitRange) -> None:
@@ -186,26 +187,40 @@ def violations(
 def _check(item: Limits, requested: Quantities, limits: Quantities) -> Iterator[str]:
     for name, least in sorted(item.minimum.items()):
         bound = f"minimum {name} usage per {item.type} is {least}"
+        request, limit, enforced = _comparable(name, requested, limits, least)
         if name not in requested:
-            yield f"{bound}.  No request is specified."
-        elif requested[name] < least:
-            yield f"{bound}, but request is {requested[name]}."
-        elif name in limits and limits[name] < least:
-            yield f"{bound}, but limit is {limits[name]}."
+            yield f"{bound}.  No request is specified"
+        elif request < enforced:
+            yield f"{bound}, but request is {requested[name]}"
+        elif name in limits and limit < enforced:
+            yield f"{bound}, but limit is {limits[name]}"
     for name, most in sorted(item.maximum.items()):
         bound = f"maximum {name} usage per {item.type} is {most}"
+        request, limit, enforced = _comparable(name, requested, limits, most)
         if name not in limits:
-            yield f"{bound}.  No limit is specified."
-        elif limits[name] > most:
-            yield f"{bound}, but limit is {limits[name]}."
-        elif name in requested and requested[name] > most:
-            yield f"{bound}, but request is {requested[name]}."
+            yield f"{bound}.  No limit is specified"
+        elif limit > enforced:
+            yield f"{bound}, but limit is {limits[name]}"
+        elif name in requested and request > enforced:
+            yield f"{bound}, but request is {requested[name]}"
     for name, ratio in sorted(item.ratio.items()):
         bound = f"{name} max limit to request ratio per {item.type} is {ratio}"
-        request, limit = requested.get(name, _ZERO), limits.get(name, _ZERO)
-        if not request.nanos:
-            yield f"{bound}, but no request is specified or request is 0."
-        elif not limit.nanos:
-            yield f"{bound}, but no limit is specified or limit is 0."
-        elif limit.nanos * 10**9 > ratio.nanos * request.nanos:
-            yield f"{bound}, but provided ratio is {limit.nanos / request.nanos:f}."
+        request, limit, _ = _comparable(name, requested, limits, ratio)
+        if not request:
+            yield f"{bound}, but no request is specified or request is 0"
+        elif not limit:
+            yield f"{bound}, but no limit is specified or limit is 0"
+        elif (provided := float(limit) / float(request)) * 1000 > _thousandths(ratio):
+            yield f"{bound}, but provided ratio is {provided:f}"
+
+
+def _comparable(name: str, requested: Quantities, limits: Quantities, bound: Quantity) -> tuple[int, int, int]:
+    """Request, limit and bound in thousandths; in whole units if thousandths of one of them do not fit 64 bits."""
+    values = (requested.get(name, _ZERO), limits.get(name, _ZERO), bound)
+    if all(one.value <= _MOST_IN_THOUSANDTHS for one in values):
+        return _thousandths(values[0]), _thousandths(values[1]), _thousandths(values[2])
+    return values[0].value, values[1].value, values[2].value
+
+
+def _thousandths(quantity: Quantity) -> int:
+    return -(-quantity.nanos // 10**6)

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..resource.meta import empty
 from .objects import DisruptionBudget, Pod
-from .outcome import Code, Filter, Refusal, counted, none_available
+from .outcome import Code, Filter, Refusal, aggregated, counted, none_available
 from .snapshot import Site, Snapshot
 
 _NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
@@ -33,9 +33,14 @@ class Victims:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """The result of preemption. `message`: why it does nothing. `nominated`: the best nodes, of which one is chosen."""
+    """The result of preemption. `message`: why it does nothing. `nominated`: the best nodes, of which one is chosen.
+
+    If it `failed`, a filter ended with an error on a node without its victims, and no node can be chosen. The scheduler
+    then reports the message alone, without what other plugins say.
+    """
 
     message: str = ""
+    failed: bool = False
     nominated: tuple[str, ...] = ()
     candidates: Mapping[str, Victims] = field(default_factory=empty)
 
@@ -47,6 +52,7 @@ def preempt(pod: Pod, snapshot: Snapshot, refusals: Mapping[str, Refusal | None]
         return Preemption(problem)
     candidates: dict[str, Victims] = {}
     remaining: list[str] = []
+    errors: list[str] = []
     for name, site in snapshot.sites.items():
         refusal = refusals.get(name)
         if refusal is None or refusal.code is not Code.UNSCHEDULABLE:
@@ -55,11 +61,15 @@ def preempt(pod: Pod, snapshot: Snapshot, refusals: Mapping[str, Refusal | None]
         found = _victims(pod, site, snapshot.budgets, refuses)
         if isinstance(found, Victims):
             candidates[name] = found
-        else:
-            remaining.extend(found.reasons)
-    if not candidates:
-        return Preemption(none_available(len(snapshot.sites), counted(remaining)))
-    return Preemption("", _best(candidates), candidates)
+            continue
+        remaining.extend(found.reasons)
+        if found.code is Code.ERROR:
+            errors.append(found.message)
+    if candidates:
+        return Preemption(nominated=_best(candidates), candidates=candidates)
+    if errors:
+        return Preemption(aggregated(errors), failed=True)
+    return Preemption(none_available(len(snapshot.sites), counted(remaining)))
 
 
 def _not_eligible(pod: Pod, snapshot: Snapshot, refusals: Mapping[str, Refusal | None]) -> str:
@@ -93,6 +103,9 @@ def _victims(pod: Pod, site: Site, budgets: Sequence[DisruptionBudget], refuses:
         else:
             left = spared.without([other])
             victims.append(other)
+    if not victims:
+        problem = f'expected at least one victim pod on node "{site.node.name}"'
+        return Refusal(_NO_VICTIMS.plugin, (problem,), Code.ERROR)
     violations = sum(id(one) in protected for one in victims)
     return Victims(tuple(sorted(victims, key=_importance)), violations)
 

@@ -5,6 +5,7 @@ Follows `pkg/quota/v1/evaluator/core` and the admission plugin ResourceQuota of 
 ResourceClaims and ResourceClaimTemplates are counted.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -37,7 +38,10 @@ Countable = Pod | ResourceClaim | ResourceClaimTemplate
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a new object is admitted. `messages` has one refusal for each quota that refuses; any may be given."""
+    """Whether a new object is admitted. `messages` has one refusal for each quota that refuses; any may be given.
+
+    Quotas that cannot decide, because something is not specified or not counted yet, refuse before others do.
+    """
 
     usage: Quantities
     """What the object counts for."""
@@ -49,30 +53,45 @@ class Decision:
 class Quotas:
     """What the quotas of a cluster count."""
 
-    def __init__(self, snapshot: Snapshot, templates: Sequence[ResourceClaimTemplate] = ()) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        templates: Sequence[ResourceClaimTemplate] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock` gives the time in seconds since 1970. It decides which deleted pods should have ended."""
         self._snapshot = snapshot
         self._templates = templates
+        self._clock = clock
         classes = snapshot.cluster.classes
         self._names = {one.metadata.name: one.extended_resource_name for one in classes}
 
     def usage(self, item: Countable) -> Quantities:
         """The resources that an object would be charged for, independent of the existing quotas."""
         if isinstance(item, Pod):
-            return _pod_usage(item)
+            return self._pod_usage(item)
         return self._claim_usage(item) if isinstance(item, ResourceClaim) else {_TEMPLATES: _ONE}
 
     def used(self, quota: Quota) -> Quantities:
         """The used part of a quota: as its status records, else summed over the existing objects."""
         if quota.used is not None:
             return quota.used
-        items: Iterable[Countable] = (*self._snapshot.pods, *self._snapshot.cluster.claims, *self._templates)
-        total = {name: _ZERO for name in quota.hard if any(one(name) for one in self._countable.values())}
-        for item in items:
-            if _namespace(item) != quota.namespace or not _in_scope(item, quota.scopes):
+        total: dict[str, Quantity] = {}
+        known = {name for name in quota.hard if any(one(name) for one in self._countable.values())}
+        for kind, counts in self._countable.items():
+            # an object is looked at for one of the resources, and then counts for all of them
+            if not any(map(counts, quota.hard)):
                 continue
-            counts = self._countable[type(item)]
-            add(total, {name: one for name, one in self.usage(item).items() if name in quota.hard and counts(name)})
+            add(total, {name: _ZERO for name in quota.hard if counts(name)})
+            for item in self._objects(kind):
+                if _namespace(item) == quota.namespace and _in_scope(item, quota.scopes):
+                    add(total, {name: amount for name, amount in self.usage(item).items() if name in known})
         return total
+
+    def _objects(self, kind: type) -> Iterable[Countable]:
+        if kind is Pod:
+            return self._snapshot.pods
+        return self._snapshot.cluster.claims if kind is ResourceClaim else self._templates
 
     @property
     def _countable(self) -> Mapping[type, Callable[[str], bool]]:
@@ -89,35 +108,42 @@ class Quotas:
         usage = self.usage(item)
         mine = [quota for quota in quotas if quota.namespace == _namespace(item)]
         counts = self._countable[type(item)]
-        messages = []
-        after: dict[str, Quantities] = {}
-        for quota in mine:
-            used = after[str(quota)] = self.used(quota)
-            concerned = [name for name in quota.hard if counts(name)]
-            if not concerned or not _in_scope(item, quota.scopes):
-                continue
-            problem = _unspecified(item, concerned)
-            if problem:
-                messages.append(self._forbidden(item, f"failed quota: {quota.name}: {problem}"))
-                continue
-            requested = {name: one for name, one in usage.items() if name in quota.hard}
-            new = dict(used)
-            add(new, requested)
-            exceeded = sorted(name for name in requested if new[name] > quota.hard[name])
-            if exceeded:
-                parts = (
-                    f"{word}: {','.join(f'{name}={amounts.get(name, _ZERO)}' for name in exceeded)}"
-                    for word, amounts in (("requested", requested), ("used", used), ("limited", quota.hard))
-                )
-                messages.append(self._forbidden(item, f"exceeded quota: {quota.name}, {', '.join(parts)}"))
-            after[str(quota)] = new
-        return Decision(usage, tuple(messages), None if messages else after)
+        after = {str(quota): self.used(quota) for quota in mine}
+        concerned = [quota for quota in mine if any(map(counts, quota.hard)) and _in_scope(item, quota.scopes)]
+        problems = [self._undecided(item, quota, after[str(quota)]) for quota in concerned]
+        if not any(problems):
+            problems = [_exceeded(quota, usage, after) for quota in concerned]
+        messages = tuple(self._forbidden(item, problem) for problem in problems if problem)
+        return Decision(usage, messages, None if messages else after)
+
+    def _undecided(self, item: Countable, quota: Quota, used: Quantities) -> str:
+        """Why a quota refuses an object without comparing amounts; empty if it compares."""
+        names = sorted(filter(self._countable[type(item)], quota.hard))
+        unspecified = _unspecified(item, names)
+        if unspecified:
+            return f"failed quota: {quota.name}: {unspecified}"
+        if not used.keys() >= set(names):
+            return f"status unknown for quota: {quota.name}, resources: {','.join(names)}"
+        return ""
 
     def _forbidden(self, item: Countable, why: str) -> str:
         if isinstance(item, Pod):
             return f'pods "{item.name}" is forbidden: {why}'
         kind = "resourceclaims" if isinstance(item, ResourceClaim) else "resourceclaimtemplates"
         return f'{kind}.resource.k8s.io "{item.metadata.name}" is forbidden: {why}'
+
+    def _pod_usage(self, pod: Pod) -> Quantities:
+        ends = pod.quota.ends
+        if not pod.quota.counts or (ends is not None and self._clock() > ends):
+            return {_PODS: _ONE}
+        usage = {_PODS: _ONE, "pods": _ONE}
+        for name, quantity in pod.requests.items():
+            if name in _LIMITED or name.startswith("hugepages-"):
+                usage[name] = usage[f"{_REQUESTS}{name}"] = quantity
+            elif is_extended(name):
+                usage[f"{_REQUESTS}{name}"] = quantity
+        usage.update((f"limits.{name}", quantity) for name, quantity in pod.limits.items() if name in _LIMITED)
+        return usage
 
     def _claim_usage(self, claim: ResourceClaim) -> Quantities:
         by_class: dict[str, int] = {}
@@ -150,7 +176,7 @@ class Quotas:
         for pod in self._snapshot.pods:
             if (pod.namespace, pod.name, pod.uid) == (_namespace(claim), owner.name, owner.uid):
                 own = pod.extended_claim or self._first_claim_of(pod, claim)
-                return _pod_usage(pod) if own == meta.name else {}
+                return self._pod_usage(pod) if own == meta.name else {}
         return {}
 
     def _first_claim_of(self, pod: Pod, claim: ResourceClaim) -> str:
@@ -173,17 +199,21 @@ def _namespace(item: Countable) -> str:
     return item.namespace if isinstance(item, Pod) else item.metadata.namespace or "default"
 
 
-def _pod_usage(pod: Pod) -> Quantities:
-    if not pod.quota.counts:
-        return {_PODS: _ONE}
-    usage = {_PODS: _ONE, "pods": _ONE}
-    for name, quantity in pod.requests.items():
-        if name in _LIMITED or name.startswith("hugepages-"):
-            usage[name] = usage[f"{_REQUESTS}{name}"] = quantity
-        elif is_extended(name):
-            usage[f"{_REQUESTS}{name}"] = quantity
-    usage.update((f"limits.{name}", quantity) for name, quantity in pod.limits.items() if name in _LIMITED)
-    return usage
+def _exceeded(quota: Quota, usage: Quantities, after: dict[str, Quantities]) -> str:
+    """Why a quota is too small for the usage of a new object; empty if it is not. Then `after` gets the new usage."""
+    requested = {name: amount for name, amount in usage.items() if name in quota.hard and amount.nanos}
+    used = after[str(quota)]
+    new = dict(used)
+    add(new, requested)
+    exceeded = sorted(name for name in requested if new[name] > quota.hard[name])
+    if not exceeded:
+        after[str(quota)] = new
+        return ""
+    parts = (
+        f"{word}: {','.join(f'{name}={amounts[name]}' for name in exceeded if name in amounts)}"
+        for word, amounts in (("requested", requested), ("used", used), ("limited", quota.hard))
+    )
+    return f"exceeded quota: {quota.name}, {', '.join(parts)}"
 
 
 def _is_of_pods(name: str) -> bool:

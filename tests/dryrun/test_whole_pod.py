@@ -229,7 +229,14 @@ def test_a_namespace_that_does_not_exist_takes_no_pod(ask: Ask) -> None:
 def test_limits_and_priorities_are_those_of_the_cluster(ask: Ask) -> None:
     limit = {"type": "Container", "max": {"cpu": "2"}}
     found = ask.verdict([pod("p", "4")], node("a"), policy("v1", "LimitRange", "small", spec={"limits": [limit]}))
-    assert found["rejects"][0].startswith('pods "p" is forbidden: ')
+    path = "spec.containers[0].resources"  # the limit range gives the container a limit of 2
+    assert found["rejects"] == [
+        f'Pod "p" is invalid: {path}.requests: Invalid value: "4": must be less than or equal to cpu limit of 2'
+    ]
+    limited = pod("p", "4")
+    limited["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "4"}
+    found = ask.verdict([limited], node("a"), policy("v1", "LimitRange", "small", spec={"limits": [limit]}))
+    assert found["rejects"] == ['pods "p" is forbidden: maximum cpu usage per Container is 2, but limit is 4']
     low = policy("scheduling.k8s.io/v1", "PriorityClass", "low", "", value=1)
     found = ask.verdict([pod("p", priorityClassName="high")], node("a"), low)
     assert found["rejects"] == ['pods "p" is forbidden: no PriorityClass with name high was found']

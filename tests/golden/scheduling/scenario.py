@@ -114,7 +114,7 @@ def _answer(scenario: Scenario) -> JSON:
     admitted = admit_pod(asked, reader.policies())
     pod = PodDecoder().decode(admitted.pod)
     attempt = Attempt(pod, reader.snapshot())
-    return _pod_answer(attempt, admitted.errors)
+    return _pod_answer(attempt, admitted.refusals)
 
 
 def _read(scenario: Scenario) -> tuple[Reader, JSON | None]:
