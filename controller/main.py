@@ -23,6 +23,7 @@ from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.endpoints import Endpoint, endpoint_options, new_registry, serving
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.health import HealthMonitor
+from dra_driver.gpu.marked import NodeMarks
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.passthrough import VfioMarks
@@ -104,11 +105,11 @@ def controller(
     folder = kubelet_plugins_directory_path / DRIVER_NAME
     taken = VfioMarks(folder / "vfio")
     session = hardware.session(taken)
-    health = HealthMonitor(session, booted_at=boot_time())
+    marks = NodeMarks(MigMarks(folder / "mig"), taken)
+    health = HealthMonitor(session, marks=marks, booted_at=boot_time())
     view = NodeView(
         session,
-        marks=MigMarks(folder / "mig"),
-        taken=taken,
+        marks=marks,
         partitions=FabricMarks(folder / "fabric"),
         policy=wanted,
         health=health,

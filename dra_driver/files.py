@@ -45,6 +45,16 @@ def names_in(folder: Path) -> list[str]:
         return []
 
 
+def folder_version(folder: Path) -> int:
+    """A number that changes when a name is added to a folder or removed from it: the time of its last change, in
+    nanoseconds of the epoch. 0 if the folder does not exist.
+    """
+    try:
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116 - called often
+    except OSError:
+        return 0
+
+
 def is_in_the_way(path: Path) -> bool:
     """Whether the path exists, but is not a regular file."""
     return os.path.lexists(path) and not path.is_file()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ..files import make_folder, names_in, remove_file
+from ..files import folder_version, make_folder, names_in, remove_file
 from .nvml import Placement
 from .vgpus import VgpuPlace
 
@@ -69,6 +69,10 @@ class _Marks(ABC, Generic[P]):
         """All marked places. Files with other names are ignored."""
         found = (self._place(name) for name in names_in(self._folder))
         return frozenset(place for place in found if place is not None)
+
+    def version(self) -> int:
+        """A number that changes when a mark is set or removed. Costs one system call."""
+        return folder_version(self._folder)
 
 
 class MigMarks(_Marks[MigPlace]):

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
+from ..files import NotAFileError, folder_version, make_folder, names_in, read_file, remove_file, write_file
 from .functions import PciFunction
 from .ownership import VgpuMarks
 
@@ -75,6 +75,10 @@ class VfioMarks:
         names = sorted(name for name in names_in(self._folder) if name.endswith(_SUFFIX))
         found = (self._read(self._folder / name) for name in names)
         return tuple(mark for mark in found if mark is not None)
+
+    def version(self) -> int:
+        """A number that changes when a mark of a GPU is written or removed. Costs one system call."""
+        return folder_version(self._folder)
 
     def stick(self, address: str, text: str) -> None:
         """Note that the kernel does not finish a change of the GPU. An empty text ends that."""

@@ -39,6 +39,7 @@ GpuQuestion = Callable[[Nvml, DeviceHandle], T]
 
 _PATIENCE = 5.0
 _WATCH_SECONDS = 0.5
+_TRIES = 3
 _OUT_OF_DATE = NO_DRIVER | {Return.LIB_RM_VERSION_MISMATCH, Return.UNKNOWN}
 """Codes that a call which concerns no GPU fails with after the driver was unloaded or reloaded."""
 
@@ -237,13 +238,24 @@ class Session:
 
     def inventory(self) -> Inventory:
         """Read all GPUs. A GPU that fails gets the UUID that was last read at its PCI address."""
-        inventory = replace(self._read(self._inventory), switches=self.fabric.read())
+        inventory = replace(self._undisturbed(), switches=self.fabric.read())
         with self._state:
             seen = {gpu.pci_address: gpu.uuid for gpu in inventory.gpus if gpu.pci_address is not None}
             there = {gpu.address for gpu in inventory.pci_gpus}
             self._uuids = {at: uuid for at, uuid in (self._uuids | seen).items() if at in there}
             failures = (self._named(failure) for failure in inventory.failures)
             return replace(inventory, failures=tuple(failures))
+
+    def _undisturbed(self) -> Inventory:
+        """An inventory during which no GPU was bound to NVIDIA's driver, or taken from it. Otherwise, NVML and sysfs
+        could contradict each other. After a few attempts, the last one counts, and the next pulse is different.
+        """
+        for _ in range(_TRIES - 1):
+            before = read_driver(self._sys_root)
+            inventory = self._read(self._inventory)
+            if read_driver(self._sys_root) == before:
+                return inventory
+        return self._read(self._inventory)
 
     def _inventory(self, current: _Initialization) -> Inventory:
         inventory = read_inventory(

@@ -19,9 +19,10 @@ from .devices import Description, GpuDevices, describe, without_tainted
 from .fabric_marks import FabricMarks, FabricTrouble
 from .health import Finding, HealthMonitor, LostGpus, activation_findings, taint
 from .inventory import Failure, Inventory
+from .marked import Marked, NodeMarks
 from .nvml import NvmlError, Return
-from .ownership import MigMarks, MigPlace, Owned
-from .passthrough import VfioMark, VfioMarks
+from .ownership import MigPlace, Owned
+from .passthrough import VfioMark
 from .policy import NodePolicy
 from .pulse import GpuPulse, Pulse
 from .session import LettingGoError, Session
@@ -45,17 +46,18 @@ class Looks:
 
 
 _NOTHING = Inventory(driver_version="", cuda_driver_version=None, gpus=())
+_NO_MARKS = Marked()
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """An inventory, the places of the MIG instances and vGPUs that were created for claims, the GPUs of virtual
-    machines, and the partitions that could not be activated.
+    """An inventory, the marks of the same moment, and the partitions that could not be activated. `pulled_out` are the
+    addresses of GPUs of virtual machines that are not on the PCI bus any more.
     """
 
     inventory: Inventory
-    owned: Set[Owned]
-    away: tuple[VfioMark, ...] = ()
+    marked: Marked = _NO_MARKS
+    pulled_out: frozenset[str] = frozenset()
     troubles: tuple[FabricTrouble, ...] = ()
 
 
@@ -74,8 +76,7 @@ class NodeView:
         self,
         session: Session,
         *,
-        marks: MigMarks,
-        taken: VfioMarks,
+        marks: NodeMarks,
         partitions: FabricMarks | None = None,
         policy: Callable[[], NodePolicy],
         health: HealthMonitor,
@@ -85,7 +86,6 @@ class NodeView:
     ) -> None:
         self._session = session
         self._marks = marks
-        self._taken = taken
         self._partitions = partitions
         self._policy = policy
         self._health = health
@@ -165,7 +165,7 @@ class NodeView:
     def hardware(self) -> tuple[Inventory, Set[object]] | None:
         """The inventory, and the places of what was created for claims; None while the hardware cannot be read."""
         seen = self._seen
-        return None if self._failing or seen is None else (seen.inventory, seen.owned)
+        return None if self._failing or seen is None else (seen.inventory, seen.marked.owned)
 
     def last_inventory(self) -> Inventory:
         """The latest inventory, also while the hardware cannot be read. Raises NvmlError until the driver has answered
@@ -182,7 +182,12 @@ class NodeView:
         return () if self._described is None else self._described[1].gpus
 
     def _found(self, features: SliceFeatures) -> tuple[Description, tuple[Finding, ...]] | None:
-        """The devices, including those of GPUs that have vanished, and all findings."""
+        """The devices, including those of GPUs that have vanished, and all findings.
+
+        Findings are newer than the inventory. So a GPU that was given to a virtual machine since the last look is away,
+        too.
+        """
+        now = self._marks.read()
         with self._lock:
             seen = self._seen
             if seen is None:
@@ -190,9 +195,9 @@ class NodeView:
             policy = self._policy()
             basis = (seen, policy, features)
             if self._described is None or self._described[0] != basis:
-                made = describe(seen.inventory, policy, seen.owned, features, self._session.calls.unexpected)
+                made = describe(seen.inventory, policy, seen.marked.owned, features, self._session.calls.unexpected)
                 self._described = basis, made
-            description, away = self._described[1], {mark.gpu_uuid: mark for mark in seen.away}
+            description, away = self._described[1], _away(seen, now)
             every = (*self._health.findings(), *activation_findings(seen.troubles, policy.health))
             findings = tuple(one for one in every if one.gpu_uuid not in away)
             withdraw_after = policy.health.withdraw_after
@@ -257,30 +262,25 @@ class NodeView:
     def _read(self) -> bool:
         """Read the hardware. Whether the result differs from the previous one."""
         now = time.monotonic()
-        marks = self._owned()
-        pulse = _without(self._session.pulse(), marks | self._owned())
+        taken, marked = self._marks.around(self._session.pulse)
+        pulse = _without(taken, marked.owned)
         self._answered_at = now
         since = self._clock() - self._policy().health.quiet_after
         troubles = () if self._partitions is None else self._partitions.troubles(since)
-        known = self._seen is not None and (self._seen.away, self._seen.troubles) == (self._taken.all(), troubles)
+        known = self._seen is not None and (self._seen.marked.away, self._seen.troubles) == (marked.away, troubles)
         if known and pulse == self._pulse and now - self._read_at < self._looks.everything:
             self._failing = False
             return False
-        inventory = self._session.inventory()
-        # Claims come and go meanwhile. Instances that were marked before or are marked now belong to the driver.
+        inventory, marked = self._marks.around(self._session.inventory)
         on_bus = {gpu.address for gpu in inventory.pci_gpus}
-        away = tuple(mark for mark in self._taken.all() if mark.address in on_bus)
-        seen = _Seen(inventory, marks | self._owned(), away, troubles)
+        pulled_out = frozenset(mark.address for mark in marked.away) - on_bus
+        seen = _Seen(inventory, marked, pulled_out, troubles)
         self._report(inventory)
         changed = seen != self._seen
         if changed:
             self._seen = seen
         self._pulse, self._read_at, self._failing = pulse, now, False
         return changed
-
-    def _owned(self) -> frozenset[Owned]:
-        """The places of what was created for claims."""
-        return self._marks.all() | self._taken.vgpus.all()
 
     def _failed(self, error: NvmlError) -> bool:
         """Handle a driver that does not answer: keep the last state for a while, then treat its GPUs as lost."""
@@ -297,7 +297,7 @@ class NodeView:
             return False
         failures = tuple(Failure(gpu.index, str(error), gpu.uuid, gpu.pci_address, hung=True) for gpu in known.gpus)
         gone = replace(known, gpus=(), failures=failures if hung else (), pci_gpus=())
-        self._seen = _Seen(gone, frozenset()) if self._seen is None else replace(self._seen, inventory=gone)
+        self._seen = _Seen(gone) if self._seen is None else replace(self._seen, inventory=gone)
         log.error("the NVIDIA driver does not answer: its GPUs are treated as lost")
         return True
 
@@ -311,6 +311,12 @@ class NodeView:
             if problem not in self._reported:
                 log.warning("%s", problem)
         self._reported = frozenset(problems)
+
+
+def _away(seen: _Seen, now: Marked) -> dict[str, VfioMark]:
+    """The GPUs of virtual machines by UUID, of the last look and of now. One that was pulled out is lost."""
+    marks = seen.marked.joined(now).away
+    return {mark.gpu_uuid: mark for mark in marks if mark.address not in seen.pulled_out}
 
 
 def _without(pulse: Pulse, owned: Set[Owned]) -> Pulse:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from dra_driver.files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
 from dra_driver.gpu.fabric_marks import FabricMarks
+from dra_driver.gpu.marked import NodeMarks
 from dra_driver.gpu.ownership import MigMarks, set_mark
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.mps.shares import ShareFiles
@@ -111,7 +112,7 @@ class SettingMarks:
 
 
 class Marks:
-    """All marks below `folder`."""
+    """All marks below `folder`. `node` reads those that say what the state of the hardware means."""
 
     def __init__(self, folder: Path) -> None:
         self.instances = MigMarks(folder / "mig")
@@ -121,6 +122,7 @@ class Marks:
         self.mps = ShareFiles(folder / "mps")
         self.vfio = VfioMarks(folder / "vfio")
         self.fabric = FabricMarks(folder / "fabric")
+        self.node = NodeMarks(self.instances, self.vfio)
         self._boot = folder / "boot-id"
 
     def are_of(self, boot_id: str) -> bool:

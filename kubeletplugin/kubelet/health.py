@@ -234,12 +234,11 @@ class HealthWatch:
         self._count = count
         self._sick = sick
         self._since = time.time()
-        self._monitor = HealthMonitor(session, booted_at=boot_time())
         marks = Marks(options.node.folder)
+        self._monitor = HealthMonitor(session, marks=marks.node, booted_at=boot_time())
         self._devices = NodeView(
             session,
-            marks=marks.instances,
-            taken=marks.vfio,
+            marks=marks.node,
             partitions=marks.fabric,
             policy=policy,
             health=self._monitor,

@@ -19,6 +19,7 @@ from dra_driver.gpu.devices import describe
 from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
+from dra_driver.gpu.marked import NodeMarks
 from dra_driver.gpu.nvml import EventType, NvmlError
 from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.passthrough import VfioMarks
@@ -129,9 +130,9 @@ def watching(root: Path, *faults: Fault, published: Sequence[ResourceSlice] = ()
     for fault in faults:
         node.node.inject(fault)
     session = Session(node.node.nvml, node.sys_root, patience=0.2, limits=SHORT)
-    health = HealthMonitor(session, timing=TIMING)
-    taken = VfioMarks(root / "vfio")
-    view = NodeView(session, marks=MigMarks(root / "marks"), taken=taken, policy=NodePolicy, health=health, looks=LOOKS)
+    marks = NodeMarks(MigMarks(root / "marks"), VfioMarks(root / "vfio"))
+    health = HealthMonitor(session, marks=marks, timing=TIMING)
+    view = NodeView(session, marks=marks, policy=NodePolicy, health=health, looks=LOOKS)
     view.adopt(published)
     view.start()
     health.start()

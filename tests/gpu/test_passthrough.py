@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPUs of virtual machines in the view of a node: they stay published as they were, without a taint."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from dra_driver.gpu.devices import Reason
 from dra_driver.gpu.functions import PciFunction
+from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.layout import node_slices
+from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.passthrough import VfioMark, VfioMarks
+from dra_driver.gpu.session import GpuQuestion, Session, T
 from tests.gpu.test_view import Node, looked_at, of_gpu
 from tests.support.waiting import wait_for
 
@@ -144,3 +148,137 @@ def test_a_gpu_that_an_administrator_gives_back_is_a_gpu_again(node: Node) -> No
         node.devices()
     assert set(node.devices()) == before
     wait_for(lambda: not node.taints(), "no taint")
+
+
+NEVER = 3600.0
+"""Seconds between the view's looks, so that it looks only when a test asks."""
+
+
+class Overtaken(Session):
+    """A session. `before` happens before the next read of this kind (`inventory` or `health`), and `after` after it."""
+
+    _kind = ""
+    _before: Callable[[], None]
+    _after: Callable[[], None]
+
+    def overtake(self, kind: str, before: Callable[[], None], after: Callable[[], None]) -> None:
+        """Let the next read be overtaken."""
+        self._kind, self._before, self._after = kind, before, after
+
+    @property
+    def was_overtaken(self) -> bool:
+        """Whether that has happened."""
+        return not self._kind
+
+    def inventory(self) -> Inventory:
+        return self._around("inventory", super().inventory)
+
+    def gpus(self, asks: Mapping[str, GpuQuestion[T]], generation: int) -> dict[str, T | NvmlError | None]:
+        read = super().gpus
+        return self._around("health", lambda: read(asks, generation))
+
+    def _around(self, kind: str, read: Callable[[], T]) -> T:
+        if kind != self._kind:
+            return read()
+        self._before()
+        found = read()
+        self._after()
+        self._kind = ""
+        return found
+
+
+def nothing() -> None:
+    """Nothing happens."""
+
+
+@pytest.fixture
+def overtaken(tmp_path: Path) -> Iterator[Node]:
+    """A node whose view looks only when a test asks, and then reads everything. Its session is Overtaken."""
+    with looked_at(tmp_path, "h100x8", POLICY, poll=NEVER, everything=0, session_type=Overtaken) as node:
+        yield node
+
+
+def session_of(node: Node) -> Overtaken:
+    """The session of the node."""
+    assert isinstance(node.session, Overtaken)
+    return node.session
+
+
+def require_nothing_seen(node: Node, before: set[str]) -> None:
+    """Everything is published once, and without a taint."""
+    names = Counter(device.name for gpu in node.describe().gpus for device in gpu.devices)
+    assert names == Counter(before)
+    assert node.taints() == {}
+    assert node.health.findings() == ()
+
+
+def test_a_gpu_that_was_taken_since_the_last_look_is_not_lost(
+    overtaken: Node, marks: VfioMarks, caplog: pytest.LogCaptureFixture
+) -> None:
+    node, mark, before = overtaken, mark_of(overtaken), set(overtaken.devices())
+    marks.set(mark)
+    node.simulated.bind_driver(0, "vfio-pci")
+    node.wait_for_health()
+    require_nothing_seen(node, before)
+    node.simulated.bind_driver(0, "nvidia")
+    marks.clear(mark.address)
+    node.wait_for_health()
+    require_nothing_seen(node, before)
+    assert "fell off the bus" not in caplog.text
+
+
+def test_a_gpu_that_was_given_back_since_the_last_look_is_not_lost(overtaken: Node, marks: VfioMarks) -> None:
+    node, mark, before = overtaken, mark_of(overtaken), set(overtaken.devices())
+    marks.set(mark)
+    node.simulated.bind_driver(0, "vfio-pci")
+    assert node.discovery.look_now(30)
+    node.simulated.bind_driver(0, "nvidia")
+    marks.clear(mark.address)
+    node.wait_for_health()
+    require_nothing_seen(node, before)
+    assert node.discovery.look_now(30)
+    require_nothing_seen(node, before)
+
+
+@pytest.mark.parametrize("driver", [None, "vfio-pci"])
+def test_a_gpu_that_is_given_back_while_the_inventory_is_read_is_published_once(
+    overtaken: Node, marks: VfioMarks, driver: str | None
+) -> None:
+    node, mark, before = overtaken, mark_of(overtaken), set(overtaken.devices())
+    session = session_of(node)
+    marks.set(mark)
+    node.simulated.bind_driver(0, driver)
+
+    def give_back() -> None:
+        node.simulated.bind_driver(0, "nvidia")
+        marks.clear(mark.address)
+
+    session.overtake("inventory", nothing, give_back)
+    assert node.discovery.look_now(30)
+    assert session.was_overtaken
+    require_nothing_seen(node, before)
+
+
+@pytest.mark.parametrize("kind", ["inventory", "health"])
+@pytest.mark.parametrize("is_given_back", [True, False], ids=["and given back", "and kept"])
+def test_a_gpu_that_is_taken_while_the_node_is_read_is_published_once(
+    overtaken: Node, marks: VfioMarks, kind: str, is_given_back: bool
+) -> None:
+    """One that is given back during the same read has no mark before and after it."""
+    node, mark, before = overtaken, mark_of(overtaken), set(overtaken.devices())
+    session = session_of(node)
+
+    def take() -> None:
+        marks.set(mark)
+        node.simulated.bind_driver(0, None)
+
+    def give_back() -> None:
+        node.simulated.bind_driver(0, "nvidia")
+        marks.clear(mark.address)
+
+    session.overtake(kind, take, give_back if is_given_back else nothing)
+    assert node.discovery.look_now(30)
+    wait_for(lambda: session.was_overtaken, "the read")
+    require_nothing_seen(node, before)
+    node.wait_for_health()
+    require_nothing_seen(node, before)

@@ -12,6 +12,7 @@ from dra_driver.gpu.nvml import EventType, FabricState, MigMode, Nvml, NvmlError
 from dra_driver.gpu.pulse import GpuPulse
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulation.nvml import SimulatedNvml
 from tests.gpu.calls import destroy_instance, make_instance, refusal
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import TestNode, make_node
@@ -196,6 +197,39 @@ def test_letting_go_after_the_driver_went_is_no_error(node: TestNode) -> None:
     node.node.unload_driver()
     assert refusal(held.pulse) is Return.DRIVER_NOT_LOADED
     assert refusal(nvml.device_count) is Return.UNINITIALIZED
+
+
+class Overtaken(SimulatedNvml):
+    """Calls `meanwhile` while the inventory is read, after NVML was initialized."""
+
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
+
+    def cuda_driver_version(self) -> int:
+        self.meanwhile()
+        return super().cuda_driver_version()
+
+
+@pytest.mark.parametrize("driver", ["nvidia", "vfio-pci"])
+def test_a_gpu_that_is_bound_by_hand_meanwhile_is_the_same_for_nvml_and_on_the_bus(node: TestNode, driver: str) -> None:
+    reads: list[int] = []
+
+    def bind() -> None:
+        reads.append(len(reads))
+        if len(reads) == 1:
+            node.node.bind_driver(1, driver)
+
+    def made() -> Nvml:
+        nvml = Overtaken(node.node.driver_root.parent)
+        nvml.meanwhile = bind
+        return nvml
+
+    node.node.bind_driver(1, "vfio-pci" if driver == "nvidia" else "nvidia")
+    inventory = Session(made, node.sys_root).inventory()
+    on_bus = {one.address for one in inventory.pci_gpus if one.driver == "nvidia"}
+    assert on_bus == {one.pci_address for one in inventory.gpus}
+    assert not inventory.failures
+    assert len(on_bus) == 3 + (driver == "nvidia")
+    assert reads == [0, 1]
 
 
 def test_threads_share_one_initialization_through_every_change(node: TestNode) -> None:

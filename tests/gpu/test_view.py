@@ -3,6 +3,7 @@
 
 import contextlib
 import itertools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from dra_driver.gpu.devices import Description, LeftOut, Reason
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.inventory import Gpu
+from dra_driver.gpu.marked import NodeMarks
 from dra_driver.gpu.nvml import EventType, NvmlError, Placement, Return
 from dra_driver.gpu.ownership import MigMarks, MigPlace
 from dra_driver.gpu.passthrough import VfioMarks
@@ -41,6 +43,7 @@ class Node:
     policy: Path
     discovery: NodeView
     session: Session
+    health: HealthMonitor
     changes: int = 0
 
     def describe(self, features: SliceFeatures = EVERYTHING) -> Description:
@@ -62,6 +65,14 @@ class Node:
         """(key, value) of the taints of each tainted device."""
         devices = self.devices(features).values()
         return {one.name: [(taint.key, taint.value) for taint in one.taints] for one in devices if one.taints}
+
+    def wait_for_health(self) -> None:
+        """Wait until the health monitor has read all GPUs, beginning after this call: for the second look that ends."""
+        for _ in range(2):
+            self._wait_for_health_since(time.monotonic())
+
+    def _wait_for_health_since(self, moment: float) -> None:
+        wait_for(lambda: time.monotonic() - self.health.seconds_since_look > moment, "a look at the health")
 
     def left_out(self) -> list[Reason]:
         return sorted({one.reason for one in self.describe().left_out})
@@ -96,23 +107,32 @@ class Node:
 
 
 @contextlib.contextmanager
-def looked_at(folder: Path, name: str, policy: str = "", patience: float = 0.1) -> Iterator[Node]:
+def looked_at(
+    folder: Path,
+    name: str,
+    policy: str = "",
+    patience: float = 0.1,
+    *,
+    poll: float = 0.02,
+    everything: float = 3600.0,
+    session_type: type[Session] = Session,
+) -> Iterator[Node]:
     simulated = make_node(folder / "node", name).node
     manager = simulated.fabric if simulated.fabric.exists else None
-    session = Session(simulated.nvml, simulated.driver_root / "sys", fabric_manager=manager)
+    session = session_type(simulated.nvml, simulated.driver_root / "sys", fabric_manager=manager)
     marks, file = MigMarks(folder / "marks"), folder / "policy.yaml"
     file.write_text(policy, encoding="utf-8")
-    health = HealthMonitor(session, timing=MonitorTiming(wait=0.05, look=0.1))
+    both = NodeMarks(marks, VfioMarks(folder / "vfio"))
+    health = HealthMonitor(session, marks=both, timing=MonitorTiming(wait=0.05, look=0.1))
     discovery = NodeView(
         session,
-        marks=marks,
-        taken=VfioMarks(folder / "vfio"),
+        marks=both,
         partitions=FabricMarks(folder / "fabric"),
         policy=PolicyFile(file, "node-a").current,
         health=health,
-        looks=Looks(first=0.02, poll=0.02, everything=3600, patience=patience),
+        looks=Looks(first=0.02, poll=poll, everything=everything, patience=patience),
     )
-    node = Node(simulated, marks, file, discovery, session)
+    node = Node(simulated, marks, file, discovery, session, health)
 
     def changed() -> None:
         node.changes += 1
@@ -150,12 +170,12 @@ def test_nothing_is_known_before_the_first_look(tmp_path: Path) -> None:
     simulated = make_node(tmp_path / "node", "h100x8").node
     simulated.unload_driver()
     session = Session(simulated.nvml, simulated.driver_root / "sys")
+    marks = NodeMarks(MigMarks(tmp_path / "marks"), VfioMarks(tmp_path / "vfio"))
     discovery = NodeView(
         session,
-        marks=MigMarks(tmp_path / "marks"),
-        taken=VfioMarks(tmp_path / "vfio"),
+        marks=marks,
         policy=PolicyFile(_empty(tmp_path / "policy"), "node-a").current,
-        health=HealthMonitor(session),
+        health=HealthMonitor(session, marks=marks),
     )
     discovery.look()
     assert "DRIVER_NOT_LOADED" in str(discovery.problem)

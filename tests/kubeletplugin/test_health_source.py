@@ -67,13 +67,11 @@ def looked_at(folder: Path, policy: str = "", looks: Looks | None = None) -> Ite
     file = folder / "policy.yaml"
     file.write_text(policy, encoding="utf-8")
     session = Session(plugin.node.nvml, plugin.sys_root)
-    monitor = HealthMonitor(session, timing=MonitorTiming(wait=0.05, look=0.1))
     marks = Marks(folder)
+    monitor = HealthMonitor(session, marks=marks.node, timing=MonitorTiming(wait=0.05, look=0.1))
     looks = looks or Looks(poll=0.02, everything=3600, patience=0.1)
     policy_file = PolicyFile(file, "node-a")
-    devices = NodeView(
-        session, marks=marks.instances, taken=marks.vfio, policy=policy_file.current, health=monitor, looks=looks
-    )
+    devices = NodeView(session, marks=marks.node, policy=policy_file.current, health=monitor, looks=looks)
     node = Node(plugin, file, devices)
     devices.on_change = lambda: node.changes.append(None)
     devices.start()
@@ -166,12 +164,11 @@ def test_a_gpu_that_vanished_before_the_process_began_is_told_of_too(node: Node)
 def looked_at_again(node: Node) -> Iterator[Node]:
     """As the next process would, beginning with the first look."""
     session = Session(node.plugin.node.nvml, node.plugin.sys_root)
-    monitor = HealthMonitor(session)
     marks = Marks(node.plugin.root)
+    monitor = HealthMonitor(session, marks=marks.node)
     devices = NodeView(
         session,
-        marks=marks.instances,
-        taken=marks.vfio,
+        marks=marks.node,
         policy=PolicyFile(node.policy, "node-a").current,
         health=monitor,
     )

@@ -16,6 +16,7 @@ from functools import partial
 from ...resource import ResourceSlice
 from ..calls import LIBRARY, HungError
 from ..inventory import Inventory
+from ..marked import NodeMarks
 from ..nvml import NO_INSTANCE, DeviceHandle, Event, Nvml, NvmlError, Placement, Return
 from ..policy import NodePolicy
 from ..session import LettingGoError, Session
@@ -49,13 +50,15 @@ class HealthMonitor:
     """Watches the GPUs of a node between `start` and `stop`.
 
     `on_change` is called whenever the result of `findings` has changed, on a thread of the monitor or of a caller. It
-    should return quickly. Findings from before `booted_at` (seconds of the epoch) are not restored.
+    should return quickly. Findings from before `booted_at` (seconds of the epoch) are not restored. A GPU that is given
+    to a virtual machine, according to `marks`, is not watched.
     """
 
     def __init__(
         self,
         session: Session,
         *,
+        marks: NodeMarks,
         on_change: Callable[[], None] = lambda: None,
         timing: MonitorTiming | None = None,
         clock: Callable[[], float] = time.time,
@@ -63,6 +66,7 @@ class HealthMonitor:
     ) -> None:
         self.on_change = on_change
         self._session = session
+        self._marks = marks
         self._timing = timing or MonitorTiming()
         self._clock = clock
         self._lock = threading.Lock()
@@ -173,7 +177,7 @@ class HealthMonitor:
         self._unwatch()
 
     def _look(self) -> None:
-        """Read every GPU, each on its own thread."""
+        """Read every GPU, each on its own thread. NVML does not see GPUs of virtual machines, which are not lost."""
         watched = self._watch is not None and self._session.is_current(self._watch.generation)
         if self._driver.since is not None or not watched:
             self._session.pulse()  # finds out whether NVML answers, and the index of each GPU
@@ -181,15 +185,19 @@ class HealthMonitor:
         with self._lock:
             gpus = self._ledger.gpus()
         asks = {uuid: partial(read_gpu, instances=confined) for uuid, confined in gpus.items()}
-        answers = self._session.gpus(asks, watch.generation)
+        answers, marked = self._marks.around(lambda: self._session.gpus(asks, watch.generation))
+        away = {mark.gpu_uuid for mark in marked.away}
         readings = {
             uuid: failed_reading(answer) if isinstance(answer, NvmlError) else answer
             for uuid, answer in answers.items()
-            if answer is not None
+            if answer is not None and uuid not in away
         }
         hung = {uuid for uuid, one in readings.items() if one.hung}
         lost = {uuid for uuid, one in readings.items() if one.lost}
-        readings |= dict.fromkeys(watch.cover(gpus.keys() - hung - lost, hung), Reading(hung=True))
+        if lost and not self._session.is_current(watch.generation):  # an older initialization lacks GPUs that came back
+            readings = {uuid: one for uuid, one in readings.items() if uuid not in lost}
+            self._look_in(self._timing.first_retry)
+        readings |= dict.fromkeys(watch.cover(gpus.keys() - hung - lost - away, hung), Reading(hung=True))
         self._rewatched.set()
         self._record(readings, watch)
         self._covered = frozenset(gpus)

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from dra_driver.gpu.health import Finding, HealthMonitor, MonitorTiming
+from dra_driver.gpu.marked import NodeMarks
+from dra_driver.gpu.ownership import MigMarks
+from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
 from tests.support.nodes import TestNode
@@ -65,7 +68,9 @@ def watched(
 ) -> Iterator[Watched]:
     """A monitor that watches the GPUs of the node, and has looked at them once."""
     session = Session(node.node.nvml, node.sys_root)
-    monitor = HealthMonitor(session, timing=timing, clock=clock, booted_at=1000.0)
+    folder = node.node.driver_root.parent
+    marks = NodeMarks(MigMarks(folder / "mig"), VfioMarks(folder / "vfio"))
+    monitor = HealthMonitor(session, marks=marks, timing=timing, clock=clock, booted_at=1000.0)
     one = Watched(node, session, monitor)
     monitor.on_change = lambda: one.changes.append(monitor.findings())
     monitor.watch(session.inventory(), policy or NodePolicy())
