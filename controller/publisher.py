@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from dra_driver import DRIVER_NAME
@@ -27,6 +28,7 @@ from dra_driver.resource.codec import Dialect
 from dra_driver.resource.device import SliceFeatures
 
 from .reconcile import Writes, describe_difference, plan_writes
+from .rules import slices_within_rules
 from .writer import Attempts, Problem, SliceWriter, StoredSlices, Why, Written
 
 log = logging.getLogger(__name__)
@@ -255,12 +257,14 @@ class Publisher:
             self._adopted = True
         features = self._features(target)
         description = self._devices.describe(features)
-        writes = self._plan(target, description, features, stored)
+        lay_out = partial(self._lay_out, target=target, features=features)
+        slices, description = slices_within_rules(description, lay_out, features)
+        writes = self._plan(slices, stored)
         self.comparisons += 1
         if writes.creates and time.monotonic() - target.node_read_at > self._timing.settle:
             # Slices may be missing because the Node was deleted and created again. Then it has another UID.
             target.node_uid, target.node_read_at = self._node_uid(), time.monotonic()
-            writes = self._plan(target, description, features, stored)
+            writes = self._plan(lay_out(description.gpus), stored)
         written = Written()
         if writes and not self._stopped.is_set():
             written = self._write(writes, features, target)
@@ -310,11 +314,13 @@ class Publisher:
             self._client, target.dialect, self._driver, self._node_name, lists=lists, suspected=suspected
         )
 
-    def _plan(
-        self, target: _Target, description: Description, features: SliceFeatures, stored: dict[str, ResourceSlice]
-    ) -> Writes:
-        desired = node_slices(self._node_name, target.node_uid, description.gpus, features, driver=self._driver)
-        desired = keep_times(desired, stored.values())
+    def _lay_out(
+        self, gpus: Sequence[GpuDevices], target: _Target, features: SliceFeatures
+    ) -> tuple[ResourceSlice, ...]:
+        return node_slices(self._node_name, target.node_uid, gpus, features, driver=self._driver)
+
+    def _plan(self, slices: Sequence[ResourceSlice], stored: dict[str, ResourceSlice]) -> Writes:
+        desired = keep_times(slices, stored.values())
         return plan_writes(desired, stored, self._attempts.in_vain(desired, stored))
 
     def _write(self, writes: Writes, features: SliceFeatures, target: _Target) -> Written:

@@ -129,6 +129,7 @@ class Why(enum.StrEnum):
     CHANGED = "changed"  # the server stored something else, or somebody edits the slice again and again
     REFUSED = "refused"  # the server answered with an error
     FAILED = "failed"  # this program failed
+    INVALID = "invalid"  # it breaks a rule of the API, so it was not sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +289,11 @@ class SliceWriter:
             return Problem(Why.REFUSED, str(error))
 
     def _send(self, one: ResourceSlice, features: SliceFeatures, written: Written) -> Problem | None:
-        for broken in slice_problems(one, features):
-            log.error("slice %s breaks a rule of the API: %s", one.metadata.name, broken)
+        broken = slice_problems(one, features)
+        for problem in broken:
+            log.error("slice %s breaks a rule of the API: %s", one.metadata.name, problem)
+        if broken:
+            return Problem(Why.INVALID, f"it is not sent, because it breaks a rule of the API: {broken[0]}")
         value = encode_slice(one, self._dialect)
         if not one.metadata.resource_version:
             answer = self._client.create(self._kind, value)

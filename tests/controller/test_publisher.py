@@ -12,13 +12,17 @@ from typing import Any
 import pytest
 
 from controller.publisher import Report
+from controller.reconcile import Writes
+from controller.writer import Attempts, SliceWriter, StoredSlices, Why
 from dra_driver import DRIVER_NAME
-from dra_driver.gpu.devices import Description, describe
+from dra_driver.gpu.devices import Description, Reason, describe
 from dra_driver.gpu.inventory import Inventory, read_inventory
+from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError, Return
-from dra_driver.kubeapi import NODES, ApiClient, Connection, load_credentials
+from dra_driver.kubeapi import NODES, ApiClient, Connection, load_credentials, slices_of
 from dra_driver.kubeapi.features import GATES
 from dra_driver.resource import ResourceSlice
+from dra_driver.resource.codec import V1
 from dra_driver.resource.device import SliceFeatures
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import SLICES, connect
@@ -173,6 +177,53 @@ def test_a_whole_gpu_has_the_attributes_that_users_select_by(client: ApiClient, 
     assert gpu["attributes"]["architecture"] == {"string": "Hopper"}
     assert gpu["attributes"]["cudaComputeCapability"] == {"version": "9.0.0"}
     assert gpu["capacity"]["memory"] == {"value": "81559Mi"}
+
+
+def test_a_device_that_the_api_server_would_refuse_is_left_out_and_no_write_is_refused(
+    client: ApiClient, node: str, hardware: Hardware
+) -> None:
+    class Faulty(Hardware):
+        """The first GPU is described twice, and the second one has an attribute that is too long."""
+
+        def describe(self, features: SliceFeatures) -> Description:
+            found = super().describe(features)
+            first, second, *others = found.gpus
+            (device,) = second.devices
+            long = replace(second, devices=(replace(device, attributes={**device.attributes, "model": "x" * 65}),))
+            return replace(found, gpus=(first, long, *others, replace(first, key="0000:1b:00.0")))
+
+    reports: list[Report] = []
+    everything = len(published_names(hardware))
+    with publishing(client, node, Faulty(hardware.inventory), reports.append) as publisher:
+        slices = published(client, node)
+        assert publisher.problem is None
+    assert len(device_names(slices)) == everything - 1
+    assert "gpu-1" not in device_names(slices)
+    assert {(one.subject, one.reason) for one in reports[-1].left_out} == {
+        (hardware.inventory.gpus[1].uuid, Reason.INVALID),
+        ("0000:1b:00.0", Reason.INVALID),
+    }
+    assert [report.failures for report in reports] == [0] * len(reports)
+
+
+def published_names(hardware: Hardware) -> set[str]:
+    """The names of the devices of healthy hardware."""
+    return {device.name for gpu in hardware.describe(SliceFeatures()).gpus for device in gpu.devices}
+
+
+def test_a_slice_that_breaks_a_rule_is_not_sent(client: ApiClient, hardware: Hardware) -> None:
+    """The name of a node that no Node can have."""
+    kind, dialect = slices_of(V1), V1
+    (first, *_) = node_slices("node-a", "uid", hardware.describe(SliceFeatures()).gpus)
+    broken = replace(first, pool=replace(first.pool, name="Not A Pool"))
+    attempts, stored = Attempts(1.0, 2.0), StoredSlices(dialect, threading.Event())
+    writer = SliceWriter(client, (kind, dialect), stored, attempts, lambda _work: None)
+    written = writer.write(Writes(creates=(broken,)), SliceFeatures())
+    assert written.failures == 1
+    problem = attempts.problem(first.metadata.name)
+    assert problem is not None
+    assert (problem.why, "is not a pool name" in problem.text) == (Why.INVALID, True)
+    assert first.metadata.name not in {one["metadata"]["name"] for one in client.list(SLICES).items}
 
 
 def test_a_restart_writes_nothing(client: ApiClient, node: str, hardware: Hardware) -> None:

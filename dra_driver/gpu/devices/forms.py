@@ -65,6 +65,8 @@ class Reason(enum.StrEnum):
     """An administrator has created vGPUs on the GPU."""
     TAINTED = "tainted"
     """The device should have a taint, and the API server does not store taints."""
+    INVALID = "invalid"
+    """The device breaks a rule of the API. That is a defect of this driver."""
     NO_PARTITIONABLE_DEVICES = "no-partitionable-devices"
     NO_CONSUMABLE_CAPACITY = "no-consumable-capacity"
     NOT_ENFORCEABLE = "not-enforceable"
