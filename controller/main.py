@@ -23,6 +23,7 @@ from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.endpoints import Endpoint, endpoint_options, new_registry, serving
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.health import HealthMonitor
+from dra_driver.gpu.labels import node_labels
 from dra_driver.gpu.marked import NodeMarks
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 from dra_driver.gpu.ownership import MigMarks
@@ -32,7 +33,7 @@ from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.resident import release_after_start
 
 from .channels import DOMAIN_FILE, ChannelDevices, DomainFile
-from .labels import FeatureFile, Labeler, NodeFeature, node_labels
+from .labels import FeatureFile, Labeler, NodeFeature
 from .metrics import PublisherMetrics
 from .publisher import Publisher, Publishers, Report
 
