@@ -3,8 +3,6 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -12,9 +10,8 @@ from rich.text import Text
 
 from ..allocation import Cluster, Features
 from ..command import InputError, output_option
-from ..gpu.policy import NodePolicy, PolicyError, load_policy
 from ..resource import Node, ResourceSlice
-from .inventory import is_node_type, like, simulated_nodes
+from .nodetypes import is_node_type, like, simulated_nodes
 from .options import Subcommand, general_options, release_options
 from .progress import progress
 from .report import PlainTable, counted, listed, plain_console, to_json
@@ -41,29 +38,21 @@ Row = dict[str, Any]
 @click.argument("name", default="")
 @origin_options
 @what_if_options
-@click.option(
-    "--policy",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The driver's policy on nodes of a built-in type, for -o resourceslices.",
-)
 @output_option(
     (*_FORMATS, "resourceslices"),
     None,
     "How the nodes are printed: resourceslices has the template slices of node NAME for an autoscaler.",
 )
 @general_options
-def nodes(name: str, origin: Origin, what_if: WhatIf, policy: Path | None, output: str) -> None:
+def nodes(name: str, origin: Origin, what_if: WhatIf, output: str) -> None:
     """List the nodes, with the number of their devices and of devices in use. NAME selects one.
 
     With -o resourceslices, print what a new node like NAME will publish: a node of the cluster, or a built-in type such
     as h100x8 or a file that describes one, which needs no cluster.
     """
     if output == "resourceslices":
-        click.echo(written(list(encoded(_template(name, origin, what_if, policy))), "yaml"), nl=False)
+        click.echo(written(list(encoded(_template(name, origin, what_if))), "yaml"), nl=False)
         return
-    if policy is not None:
-        raise InputError("--policy: it is only for -o resourceslices")
     source = _read(origin, what_if)
     by_node = {one.name: [0, 0] for one in source.objects if isinstance(one, Node) and name in ("", one.name)}
     if name and not by_node:
@@ -89,18 +78,13 @@ def devices(origin: Origin, what_if: WhatIf, output: str) -> None:
     _print(source, _devices(source), output)
 
 
-def _template(name: str, origin: Origin, what_if: WhatIf, policy: Path | None) -> list[ResourceSlice]:
+def _template(name: str, origin: Origin, what_if: WhatIf) -> list[ResourceSlice]:
     """The slices of a new node. Raises InputError."""
     if not name:
         raise InputError("-o resourceslices needs NAME: a node, or a type of nodes such as h100x8")
-    try:
-        if is_node_type(name):
-            # The policy's way to enforce shares is assumed to work on the new node.
-            rules = replace(load_policy(policy) if policy else NodePolicy(), mps=True, memory_limits=True)
-            return [one for one in simulated_nodes(name, 1, rules) if isinstance(one, ResourceSlice)]
-    except PolicyError as error:
-        raise InputError(str(error)) from None
-    if policy is not None:
+    if is_node_type(name):
+        return [one for one in simulated_nodes(name, 1, what_if.policy) if isinstance(one, ResourceSlice)]
+    if what_if.policy is not None:
         raise InputError(f"--policy: {name} is not a built-in type of nodes, whose slices follow from a policy")
     source = _read(origin, what_if)
     found = [one for one in source.objects if isinstance(one, ResourceSlice) and one.node_name == name]

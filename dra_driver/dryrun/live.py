@@ -166,7 +166,7 @@ def ask_again(
     if connection is None:
         flag = "--until-fits" if until_fits else "--watch"
         raise InputError(f"{flag} needs a cluster to watch, and the devices are from {place.where}")
-    added = new_nodes(what_if.more)
+    added = new_nodes(what_if)
     release = release_of(ApiClient(connection))
     live = LiveCluster(ApiClient(connection), place.where, devices_only=devices_only)
     try:

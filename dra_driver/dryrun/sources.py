@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from ..command import Duration, InputError, flags
+from ..gpu.policy import NodePolicy
 from ..kubeapi import ApiClient, ApiError, ConfigError, Kind, NotFoundError, StatusError, newest_dialect
 from ..resource import DeviceClass, Node
 from ..resource.codec import Decoded, DecodeError
@@ -18,15 +19,13 @@ from .documents import Document, read_documents, within
 from .domains import with_templates
 from .emptiness import Release, release_notes, release_of
 from .inventory import (
-    CLASSES,
     PODS,
-    built_in_nodes,
     from_cluster,
     from_documents,
     get_object,
-    with_defaults,
     with_nodes_of_slices,
 )
+from .nodetypes import built_in_nodes, classes_with_resources
 from .options import option
 from .status import Note
 from .whatif import WhatIf, changed, new_nodes
@@ -246,13 +245,16 @@ class Place:
         *,
         devices_only: bool = False,
         exactly: bool = False,
+        policy: NodePolicy | None = None,
         machines: bool = False,
     ) -> Source:
         """The objects there, and unless `devices_only` the world, to which those `around` are added.
 
         Files without any DeviceClass get those of the driver's chart, and nodes that slices name, unless `exactly`
-        what is there is wanted. With `machines`, built-in nodes also have devices for virtual machines. Raises
-        InputError, ApiError and DecodeError.
+        what is there is wanted. `policy` is the driver's on built-in nodes. With
+        `machines`, more of them have devices for virtual machines.
+
+        Raises InputError, ApiError and DecodeError.
         """
         release: Release | None = None
         warnings: tuple[str, ...] = ()
@@ -262,12 +264,12 @@ class Place:
         elif self._origin.slices:
             found = from_documents(self._documents, self.where, around, devices_only=devices_only)
             if not exactly:
-                assumed = () if any(isinstance(one, DeviceClass) for one in found.objects) else CLASSES
+                assumed = () if any(isinstance(one, DeviceClass) for one in found.objects) else classes_with_resources()
                 if assumed:
                     warnings = (f"no DeviceClass is in {self.where}: those of the driver's chart are assumed",)
                 found = replace(found, objects=tuple(with_nodes_of_slices([*found.objects, *assumed])))
         else:
-            objects = tuple(with_defaults(built_in_nodes(machines=machines)))
+            objects = (*built_in_nodes(policy, machines=machines), *classes_with_resources())
             found = Found(objects, notes=(f"{DEVICES_ONLY}: built-in nodes have no pods, cpu or memory",))
         if devices_only:
             found = replace(found, world=None, notes=(f"{DEVICES_ONLY}, as asked",))
@@ -299,15 +301,17 @@ class Place:
         devices_only: bool = True,
     ) -> Source:
         """The objects to ask: what is there, what is `given` besides, and the changes to all. Raises InputError."""
-        added = new_nodes(what_if.more)
+        added = new_nodes(what_if)
+        if what_if.policy is not None and not added and not self._origin.is_built_in:
+            raise InputError("--policy is for built-in nodes and for those of --with-node, and there are none")
         if added and self._origin.is_built_in and not self._origin.asked:
             source = Source(
-                CLASSES,
+                classes_with_resources(),
                 "built-in node types (no cluster was used)",
                 notes=(f"{DEVICES_ONLY}: simulated nodes have no pods, cpu or memory",),
             )
         else:
-            source = self.read(around, devices_only=devices_only)
+            source = self.read(around, devices_only=devices_only, policy=what_if.policy)
         return completed(source, what_if, added, given)
 
 

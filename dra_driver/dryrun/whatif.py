@@ -7,13 +7,17 @@ Each change is a function from objects to objects, so that every subcommand can 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
+
+import click
 
 from ..allocation.nodes import NODE_NAME_FIELD
 from ..command import InputError, flags
+from ..gpu.policy import NodePolicy, PolicyError, load_policy
 from ..resource import Node, ResourceClaim, ResourceSlice
 from ..resource.codec import Decoded
-from .inventory import simulated_nodes
+from .nodetypes import simulated_nodes
 from .options import option
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,11 +29,14 @@ _NAMED: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The changes that the user asks for. `more` has the types and numbers of additional nodes."""
+    """The changes that the user asks for. `more` has the types and numbers of additional nodes, and `policy` is the
+    driver's on built-in and additional nodes.
+    """
 
     more: tuple[tuple[str, int], ...] = ()
     without_claims: bool = False
     drained: tuple[str, ...] = ()
+    policy: NodePolicy | None = None
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -41,7 +48,7 @@ class WhatIf:
 
 
 def what_if_options(command: F) -> F:
-    """Adds --with-node, --without-claims and --drain, given to the command as `what_if`."""
+    """Adds --with-node, --without-claims, --drain and --policy, given to the command as `what_if`."""
     options = (
         option(
             "--with-node",
@@ -61,12 +68,24 @@ def what_if_options(command: F) -> F:
             metavar="NODE",
             help="Simulate that this node, and the claims that hold its devices, are gone. May be repeated.",
         ),
+        option(
+            "--policy",
+            "policy_file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="The driver's policy (the chart's value `policy`) on built-in nodes and on those of --with-node. Other"
+            " nodes publish what they publish.",
+        ),
     )
     return flags("what_if", _parse, *options)(command)
 
 
-def _parse(with_node: Sequence[str], without_claims: bool, drain: Sequence[str]) -> WhatIf:
-    return WhatIf(tuple(parse_node(text) for text in with_node), without_claims, tuple(dict.fromkeys(drain)))
+def _parse(with_node: Sequence[str], without_claims: bool, drain: Sequence[str], policy_file: Path | None) -> WhatIf:
+    try:
+        policy = None if policy_file is None else load_policy(policy_file)
+    except PolicyError as error:
+        raise InputError(f"--policy: {error}") from None
+    return WhatIf(tuple(parse_node(text) for text in with_node), without_claims, tuple(dict.fromkeys(drain)), policy)
 
 
 def parse_node(text: str) -> tuple[str, int]:
@@ -79,12 +98,12 @@ def parse_node(text: str) -> tuple[str, int]:
     return kind, int(number)
 
 
-def new_nodes(more: Iterable[tuple[str, int]]) -> list[Decoded]:
+def new_nodes(what_if: WhatIf) -> list[Decoded]:
     """Nodes `new-h100x8-1`, … with their slices, all idle. Raises InputError for a kind that there is not."""
     counts: dict[str, int] = {}
-    for kind, count in more:
+    for kind, count in what_if.more:
         counts[kind] = counts.get(kind, 0) + count
-    return [one for kind, count in counts.items() for one in simulated_nodes(kind, count)]
+    return [one for kind, count in counts.items() for one in simulated_nodes(kind, count, what_if.policy)]
 
 
 def changed(objects: Sequence[Decoded], what_if: WhatIf, added: Sequence[Decoded]) -> list[Decoded]:

@@ -13,6 +13,7 @@ feature discovery (NFD) does, from a NodeFeature object or from a file on the no
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ from .policy import Enforcement, NodePolicy
 Labels = Mapping[str, str]
 
 PREFIX: Final = "nvidia.com/"
+MACHINE_LABEL: Final = f"{PREFIX}gpu.machine"
 _FAMILIES = (
     ((13, 0), "rubin"),
     ((10, 0), "blackwell"),  # 10 and 12
@@ -40,24 +42,42 @@ _FAMILIES = (
 _MODES = {"0x030200": "compute", "0x030000": "graphics"}
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What labels tell of a node besides its GPUs: its product name, and its GPUs' PCI classes. None is unknown."""
+
+    product: str | None
+    gpu_classes: frozenset[str | None]
+
+
+def read_machine(gpus: Sequence[Gpu], sys_root: Path) -> Machine:
+    """The machine with these GPUs, read below `sys_root`."""
+    classes = frozenset(_text(sys_root / f"bus/pci/devices/{gpu.pci_address}/class") for gpu in gpus)
+    return Machine(_text(sys_root / "class/dmi/id/product_name"), classes)
+
+
 def node_labels(hardware: tuple[Inventory, Set[object]] | None, policy: NodePolicy, sys_root: Path) -> Labels | None:
     """The labels of a node: empty if it has no GPU, None if its GPUs cannot be read. `hardware` is that of a NodeView.
-    The machine's product name and the PCI classes are read below `sys_root`.
+    The machine is read below `sys_root`.
     """
     if hardware is None:
         return None
     inventory, owned = hardware
-    gpus = inventory.gpus
-    if not gpus:
+    if not inventory.gpus:
         return None if inventory.failures else {}
+    return gpu_labels(inventory, owned, policy, read_machine(inventory.gpus, sys_root))
+
+
+def gpu_labels(inventory: Inventory, owned: Set[object], policy: NodePolicy, machine: Machine) -> Labels:
+    """The labels of a node with GPUs. `owned` are the places of MIG instances that were created for claims."""
+    gpus, classes = inventory.gpus, machine.gpu_classes
     one = next((gpu for gpu in gpus if not gpu.in_mig_mode), gpus[0])
     replicas, strategy = (0, "none") if one.in_mig_mode else _sharing(one, False, policy)
-    modes = {_text(sys_root / f"bus/pci/devices/{gpu.pci_address}/class") for gpu in gpus}
     capability = one.compute_capability
     values: dict[str, object | None] = {
         **_versions(inventory),
-        "gpu.machine": _word(_text(sys_root / "class/dmi/id/product_name") or "unknown"),
-        "gpu.mode": _MODES.get(str(modes.pop()), "unknown") if len(modes) == 1 else "unknown",
+        "gpu.machine": _word(machine.product or "unknown"),
+        "gpu.mode": _MODES.get(str(next(iter(classes))), "unknown") if len(classes) == 1 else "unknown",
         "gpu.product": _product(replicas, one.product_name or ""),
         "gpu.count": sum(gpu.product_name == one.product_name for gpu in gpus),
         "gpu.replicas": replicas,

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.dryrun.inventory import simulated_nodes
+from dra_driver.dryrun.nodetypes import simulated_nodes
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices

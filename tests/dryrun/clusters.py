@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dra_driver.allocation import Cluster
-from dra_driver.dryrun.inventory import simulated_nodes, with_defaults
+from dra_driver.dryrun.inventory import with_defaults
+from dra_driver.dryrun.nodetypes import simulated_nodes
 from dra_driver.resource import (
     AllocatedDevice,
     AllocationResult,

@@ -5,7 +5,8 @@ from typing import Any
 
 from dra_driver.allocation import Features
 from dra_driver.dryrun.evaluate import evaluate
-from dra_driver.dryrun.inventory import built_in_nodes, with_defaults
+from dra_driver.dryrun.inventory import with_defaults
+from dra_driver.dryrun.nodetypes import built_in_nodes
 from dra_driver.dryrun.report import Report
 from dra_driver.dryrun.workload import Demand
 from dra_driver.resource import ResourceClaim, ResourceSlice

@@ -46,7 +46,7 @@ def test_claims_of_a_domain_on_one_node(
 def test_a_claim_is_allocated_on_the_built_in_nodes_with_channels(dryrun: DryRun, write: Write) -> None:
     code, out, _ = dryrun("--built-in", write("claim.yaml", claims(CHANNEL, 1)))
     assert code == 0
-    assert "on node gb200x4, and on 1 other node" in out
+    assert "on node gb200x4, and on 3 other nodes" in out
 
 
 def test_the_template_of_a_node_has_both_drivers(dryrun: DryRun) -> None:

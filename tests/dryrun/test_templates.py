@@ -78,14 +78,13 @@ def test_a_name_selects_one_of_the_nodes(dryrun: DryRun, write: Write) -> None:
     [
         (["-o", "resourceslices"], "-o resourceslices needs NAME"),
         (["none", "-o", "resourceslices"], "there is no node 'none' with slices in"),
-        (["h100x8", "--policy", "POLICY"], "--policy: it is only for -o resourceslices"),
         (["none"], "there is no node 'none' in built-in example nodes"),
         (["none", "-o", "resourceslices", "--policy", "POLICY"], "--policy: none is not a built-in type"),
-        (["h100x8", "-o", "resourceslices", "--policy", "POLICY"], "gpus[0].mig: must be auto"),
+        (["h100x8", "-o", "resourceslices", "--policy", "WRONG"], "gpus[0].mig: must be auto"),
     ],
 )
 def test_mistakes_are_named(arguments: list[str], says: str, dryrun: DryRun, write: Write) -> None:
-    policy = str(write("policy.yaml", "gpus: [{mig: never}]"))
-    code, _, err = dryrun("nodes", *(policy if one == "POLICY" else one for one in arguments))
+    policy, wrong = (str(write(name, f"gpus: [{{mig: {mig}}}]")) for name, mig in (("a", "auto"), ("b", "never")))
+    code, _, err = dryrun("nodes", *({"POLICY": policy, "WRONG": wrong}.get(one, one) for one in arguments))
     assert code == 2
     assert says in err

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from dra_driver.command import InputError
+from dra_driver.dryrun.nodetypes import built_in_nodes
 from dra_driver.dryrun.whatif import WhatIf, changed, new_nodes, parse_node, without_claims, without_nodes
-from dra_driver.gpu.simulation import shipped_nodes
 from dra_driver.resource import Node, ObjectMeta, ResourceClaim, ResourceSlice
 from dra_driver.resource.codec import Decoded
 
@@ -69,7 +69,7 @@ def test_a_count_of_nodes_that_is_none_is_refused(text: str) -> None:
 
 
 def test_new_nodes_are_numbered_and_their_gpus_are_their_own() -> None:
-    made = new_nodes([("a30x4", 1), ("h100x8-mig", 1), ("a30x4", 1)])
+    made = new_nodes(WhatIf((("a30x4", 1), ("h100x8-mig", 1), ("a30x4", 1))))
     assert names(made) == ["new-a30x4-1", "new-a30x4-2", "new-h100x8-mig-1"]
     assert pools(made) == set(names(made))
     assert len({one.metadata.name for one in made if isinstance(one, ResourceSlice)}) == 11
@@ -84,8 +84,8 @@ def test_new_nodes_are_numbered_and_their_gpus_are_their_own() -> None:
 
 
 def test_a_kind_of_node_that_there_is_not_is_refused() -> None:
-    with pytest.raises(InputError, match="node type h1000x8: no simulated node"):
-        new_nodes([("h1000x8", 1)])
+    with pytest.raises(InputError, match="node type h1000x8: there is no such file, and the built-in types"):
+        new_nodes(WhatIf((("h1000x8", 1),)))
 
 
 def test_a_new_node_does_not_take_the_place_of_one_that_is_there() -> None:
@@ -139,7 +139,8 @@ def test_new_nodes_are_all_there_is_unless_a_cluster_is_named(dryrun: DryRun, wr
     assert "devices of 2 nodes" in out
     code, out, _ = dryrun(write("claim.yaml", claim()), "--built-in", "--with-node", "a30x4=2")
     assert code == 0
-    assert f"devices of {2 * len(shipped_nodes()) + 2} nodes" in out
+    there = sum(isinstance(one, Node) for one in built_in_nodes())
+    assert f"devices of {there + 2} nodes" in out
 
 
 def test_the_flags_can_be_set_in_the_environment(dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

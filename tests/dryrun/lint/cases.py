@@ -437,7 +437,7 @@ CASES = [
         "capacity-never-met",
         stream(claim([request(capacity={"requests": {"memroy": "1Gi"}})])),
         f"{EXACTLY}.capacity.requests[memroy]",
-        "(there is memory)",
+        "(there is memory, shares)",
         GOOD,
     ),
     Case(
@@ -499,7 +499,7 @@ CASES = [
         "selector-never-true",
         stream(device_class("device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'tpu'")),
         "spec.selectors[0].cel.expression",
-        "type is gpu, vfio, mig, vgpu",
+        "type is gpu, mig, vfio, vgpu",
         stream(device_class(GPU_CLASS)),
     ),
     Case(

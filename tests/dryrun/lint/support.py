@@ -7,10 +7,11 @@ import textwrap
 from typing import Any
 
 from dra_driver.cel import NEWEST
-from dra_driver.dryrun.inventory import built_in_nodes, with_defaults
+from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.lint.check import check
 from dra_driver.dryrun.lint.finding import LintFinding
 from dra_driver.dryrun.lint.source import Reading, Source, parse
+from dra_driver.dryrun.nodetypes import built_in_nodes
 from dra_driver.resource.codec import Decoded
 
 FILE = "claims.yaml"
