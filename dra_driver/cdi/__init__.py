@@ -37,7 +37,7 @@ from .fingerprint import Fingerprint, fingerprint
 from .libraries import LIBRARY_FOLDERS, HookTool, find_hook_tool
 from .root import DriverFilesError, DriverRoot, Root
 from .spec import ContainerEdits, Mount, SpecError
-from .vfio import egm_edits, vfio_edits
+from .vfio import egm_edits, interface_nodes, require_nodes, vfio_edits, vfio_nodes
 
 __all__ = [
     "ADDITIONAL_DEVICES",
@@ -67,6 +67,9 @@ __all__ = [
     "find_program",
     "fingerprint",
     "gpu_edits",
+    "interface_nodes",
     "mig_edits",
+    "require_nodes",
     "vfio_edits",
+    "vfio_nodes",
 ]

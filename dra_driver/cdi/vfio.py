@@ -13,7 +13,7 @@ On Grace boards, a device `/dev/egm<N>` has memory of the host that belongs to s
 with all of these GPUs, as in NVIDIA/kubevirt-gpu-device-plugin.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -35,13 +35,38 @@ def vfio_edits(
     With `prefer_iommufd`, also the nodes of iommufd, if the kernel has it. With `api_device`, also the nodes of the
     interfaces themselves. `dev` contains the host's /dev. Raises DriverFilesError if a node is missing.
     """
+    paths = vfio_nodes(device, dev, group, prefer_iommufd=prefer_iommufd, api_device=api_device)
+    return ContainerEdits(device_nodes=tuple(_node(dev, path) for path in paths))
+
+
+def vfio_nodes(
+    device: Path, dev: Root, group: int, *, prefer_iommufd: bool = False, api_device: bool = False
+) -> list[str]:
+    """The nodes that a container needs for a device that is bound to a vfio driver, see `vfio_edits`."""
     functions = _function_nodes(device) if prefer_iommufd and dev.here(IOMMUFD_API).exists() else []
     legacy = [f"/dev/vfio/{group}", *([VFIO_API] if api_device else [])]
     if functions:
         # A kernel may have iommufd only, or have it in the place of /dev/vfio/vfio.
         legacy = [path for path in legacy if dev.here(path).exists()]
         functions += [IOMMUFD_API] if api_device else []
-    return ContainerEdits(device_nodes=tuple(_node(dev, path) for path in [*legacy, *functions]))
+    return [*legacy, *functions]
+
+
+def interface_nodes(dev: Root, *, prefer_iommufd: bool = False, api_device: bool = False) -> list[str]:
+    """Those of the nodes that must be there before a device is bound: that of the older interface, if the container
+    needs it. A kernel with iommufd may not need it, which only a bound device tells.
+    """
+    may_be_iommufd = prefer_iommufd and dev.here(IOMMUFD_API).exists()
+    return [VFIO_API] if api_device and not may_be_iommufd else []
+
+
+def require_nodes(dev: Root, paths: Iterable[str]) -> None:
+    """Raises DriverFilesError if a node is missing."""
+    for path in paths:
+        if not dev.here(path).exists():
+            raise DriverFilesError(
+                f"{dev.here(path)} is missing: udev has not made it, or its kernel module is not loaded"
+            )
 
 
 def egm_edits(sys: Path, dev: Root, gpus: Collection[str], allocated: Collection[str]) -> ContainerEdits:
@@ -57,8 +82,7 @@ def egm_edits(sys: Path, dev: Root, gpus: Collection[str], allocated: Collection
 
 
 def _node(dev: Root, path: str) -> DeviceNode:
-    if not dev.here(path).exists():
-        raise DriverFilesError(f"{dev.here(path)} is missing: udev has not made it, or its kernel module is not loaded")
+    require_nodes(dev, [path])
     host_path = dev.on_host(path)
     return DeviceNode(path, host_path if host_path != path else "", permissions=_PERMISSIONS)
 

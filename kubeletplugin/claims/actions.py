@@ -212,6 +212,11 @@ class Actions:
         log.warning("undoing a step that belongs to no claim on this node: %s", step, extra={"gpu": step.gpu_uuid})
         self._on_gpu([step], gpus, step.undo, held)
 
+    def has_taken_a_gpu(self, record: Record, gpus: Gpus) -> bool:
+        """Whether a GPU is not at the driver from which the claim takes it."""
+        tools = self.tools(gpus, wait_on)
+        return any(isinstance(step, VfioStep) and step.has_changed(tools) for step in record.plan.steps)
+
     def leaves_something(self, record: Record) -> bool:
         """Whether undoing the claim needs a driver."""
         return any(step.left_something(self.marks) for step in record.plan.steps)

@@ -51,6 +51,7 @@ from .actions import (
 )
 from .boundary import UNHEARD, ClaimBoundary, unheard
 from .leftovers import Leftovers
+from .pauses import Pauses
 from .recovery import Recovery
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,8 @@ _FABRIC_SECONDS = 5.0
 class Settings:
     """Times in seconds. `step`: the time limit of one step on a GPU. `busy`: how long a step waits for a process to
     leave a MIG device. `grace`: how long a claim must be gone before its devices are removed. `sweep`: the interval of
-    looking for such claims. `retry`: the pause before failed work is tried again.
+    looking for such claims. `retry`: the pause before failed work is tried again. `retake`: the first pause before a
+    GPU is taken again for a claim that failed afterwards.
     """
 
     step: float = STEP_SECONDS
@@ -72,6 +74,7 @@ class Settings:
     grace: float = 300.0
     sweep: float = 600.0
     retry: float = 10.0
+    retake: float = 15.0
 
 
 class Lifecycle:
@@ -142,6 +145,7 @@ class Lifecycle:
             on_step=on_step,
         )
         self._recovery = Recovery(self._actions, settings.retry)
+        self._pauses = Pauses(settings.retake)
         self._leftovers = Leftovers(self._actions, self.unprepare, settings.grace)
         self._boundary = boundary
         self._ending: Counter[str] = Counter()
@@ -168,6 +172,7 @@ class Lifecycle:
             record = self._recovery.current_record(ref.uid)
             if record is not None and record.state is State.PREPARED:
                 return self._prepared(record)
+            self._pauses.check(ref.uid)
             gpus = self._access.current()
             with self._reporting():
                 check()
@@ -189,6 +194,7 @@ class Lifecycle:
                 self._specs.remove(ref.uid)
                 record = self._rebuilt(ref)
                 if record is None:
+                    self._pauses.end(ref.uid)
                     return
             self._specs.remove(ref.uid)
             if self._actions.leaves_something(record):
@@ -197,6 +203,7 @@ class Lifecycle:
                 self._actions.undo(record, self._access.current, check)
                 self._recovery.settled(ref.uid)
             self._ledger.settle_damaged(ref.uid)
+            self._pauses.end(ref.uid)
 
     # After a start of the plugin or of the driver, and from then on
 
@@ -278,6 +285,7 @@ class Lifecycle:
                 raise
         self._ledger.settle_damaged(plan.claim.uid)
         self._recovery.settled(plan.claim.uid)
+        self._pauses.end(plan.claim.uid)
         log.info("prepared", extra={**fields_of(record), "seconds": round(time.monotonic() - began, 4)})
         return plan
 
@@ -285,6 +293,8 @@ class Lifecycle:
         """Undo a failed prepare. If that fails too, the record stays, and it is tried again."""
         claim = record.plan.claim
         log.warning("prepare failed, undoing it: %s", cause, extra=fields_of(record))
+        if self._actions.has_taken_a_gpu(record, gpus):
+            self._pauses.begin(claim.uid, cause)
         with self._boundary.around("undo claim", claim, lambda error: self._look_after(claim, error)):
             try:
                 self._actions.undo_held(record, gpus, held)

@@ -26,6 +26,7 @@ from dra_driver.gpu.policy import Enforcement, MigPolicy, NodePolicy
 from dra_driver.resource import AllocatedDevice, ResourceClaim
 
 from ..hardware.targets import ClaimRef, ContainerTarget, Found, MigSlot, PrepareError, Target, VfioGpu, Vgpu, WholeGpu
+from ..hardware.vfio import VfioAccess
 from ..steps import InstanceStep, LookStep, MigModeStep, MpsStep, Step, VfioStep, VgpuStep
 from .fabric import MemberGpu, fabric_steps
 from .passthrough import NOTHING_EXTRA, Passthrough, SeenGpu, passthrough_of, vfio_target, vgpu_target
@@ -194,15 +195,18 @@ def _machine_steps(devices: Iterable[PlannedDevice]) -> tuple[Step, ...]:
     """The steps that create vGPUs, and those that take GPUs from NVIDIA's driver. The latter come last, because NVML
     must be initialized anew after each of them.
     """
-    targets = [one.target for one in devices]
-    vgpus = dict.fromkeys(VgpuStep(one) for one in targets if isinstance(one, Vgpu))
-    return (*vgpus, *dict.fromkeys(vfio_step(one, targets) for one in targets if isinstance(one, VfioGpu)))
+    devices = tuple(devices)
+    vgpus = dict.fromkeys(VgpuStep(one.target) for one in devices if isinstance(one.target, Vgpu))
+    return (*vgpus, *dict.fromkeys(vfio_step(one, devices) for one in devices if isinstance(one.target, VfioGpu)))
 
 
-def vfio_step(gpu: VfioGpu, targets: Iterable[Target]) -> VfioStep:
-    """The step for a GPU of a claim with these targets."""
-    group = dict.fromkeys(one for one in targets if isinstance(one, VfioGpu) and one.group == gpu.group)
-    return VfioStep(gpu, tuple(one for one in group if one != gpu))
+def vfio_step(device: PlannedDevice, devices: Iterable[PlannedDevice]) -> VfioStep:
+    """The step for a GPU of a claim with these devices."""
+    gpu, access = device.target, device.passthrough
+    assert isinstance(gpu, VfioGpu)
+    targets = dict.fromkeys(one.target for one in devices)
+    others = (one for one in targets if isinstance(one, VfioGpu) and one.group == gpu.group and one != gpu)
+    return VfioStep(gpu, tuple(others), VfioAccess(access.prefer_iommufd, access.api_device))
 
 
 def _order(step: Step, devices: tuple[PlannedDevice, ...]) -> int:

@@ -9,7 +9,7 @@ it is the most important part of a file that was truncated.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -104,11 +104,10 @@ def decode(data: bytes) -> Record:
     pool, devices = fields.required_text("pool"), fields.objects("devices", _decode_device)
     if version < _SHARES_NAMED_SINCE:
         devices = tuple(replace(one, has_plain_name=one.share_id is not None) for one in devices)
-    targets = {one.name: one.target for one in devices}
     if version < 2:
         steps = steps_for(devices, set(), set())
     else:
-        steps = fields.objects("steps", lambda step: _decode_step(step, targets))
+        steps = fields.objects("steps", lambda step: _decode_step(step, devices))
     record = Record(
         state,
         boot_id,
@@ -285,7 +284,8 @@ def _encode_step(step: Step, plan: Plan) -> dict[str, Any]:
     raise TypeError(f"{step!r} cannot be recorded")
 
 
-def _decode_step(fields: Fields, targets: Mapping[str, Target]) -> Step:
+def _decode_step(fields: Fields, devices: Sequence[PlannedDevice]) -> Step:
+    targets = {one.name: one.target for one in devices}
     kind = fields.required_text("kind")
     match kind:
         case "migMode":
@@ -299,7 +299,7 @@ def _decode_step(fields: Fields, targets: Mapping[str, Target]) -> Step:
         case "look":
             step = LookStep(*_device_slot(fields, targets))
         case "vfio":
-            step = _vfio(fields, targets)
+            step = _vfio(fields, devices)
         case "fabric":
             step = _fabric(fields)
         case "mps":
@@ -325,12 +325,15 @@ def _device_slot(fields: Fields, targets: Mapping[str, Target]) -> tuple[str, Mi
     return device, target
 
 
-def _vfio(fields: Fields, targets: Mapping[str, Target]) -> Step:
-    device = fields.required_text("device")
-    target = targets.get(device)
-    if not isinstance(target, MachineTarget):
-        raise DecodeError(fields.path("device"), f"{device!r} is not a GPU for a virtual machine of this record")
-    return vfio_step(target, targets.values()) if isinstance(target, VfioGpu) else VgpuStep(target)
+def _vfio(fields: Fields, devices: Sequence[PlannedDevice]) -> Step:
+    name = fields.required_text("device")
+    device = next((one for one in devices if one.name == name), None)
+    match device:
+        case PlannedDevice(target=VfioGpu()):
+            return vfio_step(device, devices)
+        case PlannedDevice(target=Vgpu() as vgpu):
+            return VgpuStep(vgpu)
+    raise DecodeError(fields.path("device"), f"{name!r} is not a GPU for a virtual machine of this record")
 
 
 def _fabric(fields: Fields) -> Step:

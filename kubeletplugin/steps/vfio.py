@@ -6,14 +6,15 @@ change, and the first mark stays until the GPU is back. A GPU that is already on
 its group, was bound by an administrator: it gets no mark, and is left as it is.
 
 GPUs that share an IOMMU group have a step each, and the claim has the steps of all of them. The first of these steps
-begins only if all of the GPUs can be taken.
+begins only if all of the GPUs can be taken. NVML cannot be used while a GPU is taken, so everything that can be checked
+before is checked before.
 
 This step needs no NVML. It runs while no process of this driver uses NVML, because the kernel does not take a GPU from
 NVIDIA's driver while NVML has it open.
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dra_driver.gpu.functions import bound_driver
 from dra_driver.gpu.passthrough import VfioMark
@@ -22,7 +23,7 @@ from dra_driver.programs import ProgramError
 
 from ..hardware.marks import Marks
 from ..hardware.targets import PrepareError, VfioGpu
-from ..hardware.vfio import StuckError
+from ..hardware.vfio import StuckError, VfioAccess
 from .base import Tools
 
 log = logging.getLogger(__name__)
@@ -30,12 +31,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class VfioStep:
-    """The GPU and all functions of its slot are bound to vfio drivers. The claim also has the `others` of its IOMMU
-    group.
+    """The GPU and all functions of its slot are bound to vfio drivers, and the nodes for `access` exist. The claim also
+    has the `others` of its IOMMU group.
     """
 
     target: VfioGpu
     others: tuple[VfioGpu, ...] = ()
+    access: VfioAccess = field(default=VfioAccess(), compare=False)
 
     def __str__(self) -> str:
         return f"vfio driver of {self.target}"
@@ -50,16 +52,21 @@ class VfioStep:
         return tools.vfio.is_taken(self.target)
 
     def do(self, tools: Tools) -> None:
-        """Take the GPU from its driver."""
-        gpu, vfio, marks = self.target, tools.vfio, tools.marks.vfio
+        """Take the GPU from its driver, and wait for its nodes."""
+        gpu, vfio = self.target, tools.vfio
         vfio.writes.require_none(gpu.address)
-        if self.is_done(tools):
-            return
+        if not self.is_done(tools):
+            self._take(tools)
+        vfio.await_nodes(gpu, self.access)
+
+    def _take(self, tools: Tools) -> None:
+        gpu, vfio, marks = self.target, tools.vfio, tools.marks.vfio
         group = (gpu, *(one for one in self.others if not vfio.is_taken(one)))
         for one in group:
             vfio.check(one, (gpu, *self.others))
         tools.going_on()
         wanted = vfio.wanted(vfio.functions(gpu))
+        vfio.await_interface(self.access)
         for one in group:
             self._begin(one, tools)
         try:
@@ -84,6 +91,12 @@ class VfioStep:
                 vfio.persistence.set(gpu.address, False)
         except ProgramError as error:
             raise PrepareError(f"the persistence mode of {gpu} cannot be disabled: {error}") from None
+
+    def has_changed(self, tools: Tools) -> bool:
+        """Whether a function of the GPU has another driver than before the claim."""
+        mark = tools.marks.vfio.get(self.target.address)
+        before = () if mark is None else mark.functions
+        return any(bound_driver(tools.vfio.sys_root, one.address) != one.driver for one in before)
 
     def left_something(self, marks: Marks) -> bool:
         """Whether the GPU was taken."""

@@ -29,6 +29,7 @@ from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
 from kubeletplugin.hardware.settings import PROGRAM_SECONDS, TimeSlices
 from kubeletplugin.hardware.targets import ClaimGoneError, ClaimRef
 from kubeletplugin.hardware.vfio import HostPrograms, PersistenceModes, SysfsWrites, VfioBinder, VfioModules
+from kubeletplugin.hardware.vfio.binder import NODE_SECONDS
 from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
 from kubeletplugin.records.format import Record, Records
 from tests.support.claims import allocated_claim
@@ -113,6 +114,7 @@ class Plugin:
         program_seconds: float = PROGRAM_SECONDS,
         mps_shared_memory: bool = True,
         write_seconds: float = WRITE_SECONDS,
+        node_seconds: float = NODE_SECONDS,
         partition_seconds: float = 20.0,
     ) -> None:
         self.root = root
@@ -126,14 +128,14 @@ class Plugin:
         self.steps: list[str] = []
         limits = Limits(look=min(10.0, max(1.0, settings.step)), partition=partition_seconds)
         taken = VfioMarks(root / "vfio")
-        self._session = Session(
+        self.session = Session(
             lambda: gateway(self.node.nvml()),
             self.sys_root,
             limits=limits,
             taken=taken if self.sys_root.is_mount() else None,  # else no GPU can be taken
             fabric_manager=fabric(self.node.fabric) if self.node.fabric.exists else None,
         )
-        self.access = GpuAccess(self._session, self._on_ready, self.node.driver_root / "proc")
+        self.access = GpuAccess(self.session, self._on_ready, self.node.driver_root / "proc")
         self.time_slices = TimeSlices(Root(self.node.driver_root), seconds=program_seconds)
         folders = MpsFolders(root / "mps", root / "shm")
         host = HostPrograms(self.node.driver_root, enter=False)
@@ -144,6 +146,7 @@ class Plugin:
             VfioModules(self.sys_root, host),
             PersistenceModes(host),
             SysfsWrites(root / "vfio", write_seconds),
+            node_seconds=node_seconds,
         )
         self.lifecycle = Lifecycle(
             pool="node-a",
@@ -184,7 +187,7 @@ class Plugin:
     def stop(self) -> None:
         """Look after the node no more. The threads for its GPUs begin anew if this plugin is asked again."""
         self.access.stop()
-        self._session.calls.end()
+        self.session.calls.end()
         RUNNING.discard(self)
 
     def has_driver(self) -> bool:

@@ -38,16 +38,23 @@ def allocated_claim(
     pool: str = "node-a",
     uid: str = "",
     sharing: Any = None,
+    machine: Any = None,
     **result: Any,
 ) -> ResourceClaim:
-    """A claim that was given `devices` of `pool`, one a request named after its position. See `config_of`."""
+    """A claim that was given `devices` of `pool`, one a request named after its position. See `config_of`. `machine`
+    has fields of a VfioDeviceConfig.
+    """
     results = [
         {"request": f"r{index}", "driver": DRIVER_NAME, "pool": pool, "device": device, **result}
         for index, device in enumerate(devices)
     ]
+    configs = config_of(sharing, devices)
+    if machine is not None:
+        parameters = {"apiVersion": API_VERSION, "kind": "VfioDeviceConfig", **machine}
+        configs.append({"source": "FromClaim", "opaque": {"driver": DRIVER_NAME, "parameters": parameters}})
     value = {
         "metadata": {"name": name, "namespace": "team", "uid": uid or str(uuid.uuid4())},
         "spec": {},
-        "status": {"allocation": {"devices": {"results": results, "config": config_of(sharing, devices)}}},
+        "status": {"allocation": {"devices": {"results": results, "config": configs}}},
     }
     return decode_claim(value, V1)

@@ -70,6 +70,8 @@ class Kernel:
         self.node = ControlledNode(root, self.sys)
         self.strike: Strike = lambda *_: None
         self.node_delay = NODE_DELAY
+        self.makes_function_nodes = False
+        """Whether udev also makes the nodes of iommufd, later than those of the groups."""
         self.refusing: dict[str, int] = {}
         """By address, the errno with which every driver refuses the device."""
         self.writes: list[str] = []
@@ -277,6 +279,17 @@ class Kernel:
         with self._lock:
             if "vfio" in str(self.driver(address)):
                 (self.dev / f"vfio/{self.group(address)}").touch()
+        if self.makes_function_nodes:
+            time.sleep(self.node_delay)
+            self.make_function_nodes(address)
+
+    def make_function_nodes(self, address: str) -> None:
+        """udev makes the nodes of a function that is bound to a vfio driver."""
+        with self._lock:
+            cdevs = self._device(address) / "vfio-dev"
+            (self.dev / "vfio/devices").mkdir(exist_ok=True)
+            for one in cdevs.iterdir() if cdevs.is_dir() else ():
+                (self.dev / "vfio/devices" / one.name).touch()
 
     def _device(self, address: str) -> Path:
         return self.sys / "bus/pci/devices" / address

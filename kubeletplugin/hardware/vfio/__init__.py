@@ -5,9 +5,9 @@
 processes that use a GPU), `writes` (writes to sysfs with a time limit) and `programs` (the persistence mode).
 """
 
-from .binder import VfioBinder
+from .binder import VfioAccess, VfioBinder
 from .modules import VfioModules
 from .programs import HostPrograms, PersistenceModes
 from .writes import StuckError, SysfsWrites
 
-__all__ = ["HostPrograms", "PersistenceModes", "StuckError", "SysfsWrites", "VfioBinder", "VfioModules"]
+__all__ = ["HostPrograms", "PersistenceModes", "StuckError", "SysfsWrites", "VfioAccess", "VfioBinder", "VfioModules"]

@@ -2,9 +2,9 @@
 """Changes of the driver of a GPU, with all functions of its slot.
 
 `take` binds them to vfio drivers, `give_back` to the drivers that each of them had. Both look at sysfs only, and do
-what is missing, so they can be repeated after an interruption anywhere. The order inside of `take`: first everything is
-checked, then NVIDIA's driver releases the GPU, and only then the other functions are changed. So if the GPU cannot be
-taken, nothing else has changed except `driver_override`.
+what is missing, so they can be repeated after an interruption anywhere. `await_nodes` follows `take`, when NVML may be
+used again. The order inside of `take`: first everything is checked, then NVIDIA's driver releases the GPU, and only
+then the other functions are changed. So if the GPU cannot be taken, nothing else has changed except `driver_override`.
 
 `driver_override` makes the kernel bind a function to one driver only, also if it is probed anew meanwhile. It is set
 before a function is unbound, and put back before the function is bound to its own driver again.
@@ -12,11 +12,12 @@ before a function is unbound, and put back before the function is bound to its o
 
 import logging
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from dra_driver import cdi
 from dra_driver.gpu.calls import Beat
 from dra_driver.gpu.functions import (
     PciFunction,
@@ -43,7 +44,7 @@ from .writes import SysfsWrites
 log = logging.getLogger(__name__)
 
 NODE_SECONDS: Final = 3.0
-"""How long udev may take to create the node of a group."""
+"""How long udev may take to create a node."""
 RELEASE_SECONDS: Final = 5.0
 """How long this driver's own processes may take to release a GPU."""
 
@@ -51,9 +52,20 @@ _LOOK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
+class VfioAccess:
+    """How a container gets a GPU: whether through iommufd, if the kernel has it, and whether with the node of the
+    interface itself.
+    """
+
+    prefer_iommufd: bool = False
+    api_device: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class VfioBinder:
     """The GPUs of the node. `sys_root` is where sysfs is mounted. `root` is the root folder of the node, whose `dev`
-    has the nodes of VFIO. The `dev` in `dev_root` has the nodes of NVIDIA's driver.
+    has the nodes of VFIO, for each of which udev may take `node_seconds`. The `dev` in `dev_root` has the nodes of
+    NVIDIA's driver.
     """
 
     sys_root: Path
@@ -63,6 +75,7 @@ class VfioBinder:
     persistence: PersistenceModes
     writes: SysfsWrites
     release_seconds: float = RELEASE_SECONDS
+    node_seconds: float = NODE_SECONDS
 
     def is_taken(self, gpu: VfioGpu) -> bool:
         """Whether a virtual machine can get the GPU now."""
@@ -136,7 +149,31 @@ class VfioBinder:
                 self._unbind(gpu, function.address, beat)
         for function in wanted:
             self._bind(gpu, function, beat)
-        self._await_node(gpu)
+
+    def await_interface(self, access: VfioAccess) -> None:
+        """Wait for the node of the interface, if a container needs it. It belongs to no GPU, so without it no GPU need
+        be taken. Raises PrepareError.
+        """
+        dev = cdi.Root(self.root)
+        nodes = cdi.interface_nodes(dev, prefer_iommufd=access.prefer_iommufd, api_device=access.api_device)
+        self._await(lambda: cdi.require_nodes(dev, nodes))
+
+    def await_nodes(self, gpu: VfioGpu, access: VfioAccess) -> None:
+        """Wait for the nodes of a GPU that was taken. Raises PrepareError."""
+        node, dev = self.group_node(gpu), cdi.Root(self.root)
+        folder = device_folder(self.sys_root, gpu.address)
+
+        def there() -> None:
+            if not node.exists():
+                raise PrepareError(f"{gpu} is bound to a vfio driver, but there is no {node}: is udev running?")
+            cdi.require_nodes(
+                dev,
+                cdi.vfio_nodes(
+                    folder, dev, gpu.group, prefer_iommufd=access.prefer_iommufd, api_device=access.api_device
+                ),
+            )
+
+        self._await(there)
 
     def give_back(self, gpu: VfioGpu, before: tuple[PciFunction, ...], beat: Beat = lambda: None) -> None:
         """Bind all functions as they were `before`. A function that is not on the bus any more is left out. So is one
@@ -215,9 +252,15 @@ class VfioBinder:
     def _driver_folder(self, driver: str) -> Path:
         return self.sys_root / "bus/pci/drivers" / driver
 
-    def _await_node(self, gpu: VfioGpu) -> None:
-        deadline, node = time.monotonic() + NODE_SECONDS, self.group_node(gpu)
-        while not node.exists():
-            if time.monotonic() >= deadline:
-                raise PrepareError(f"{gpu} is bound to a vfio driver, but there is no {node}: is udev running?")
+    def _await(self, check: Callable[[], None]) -> None:
+        """Wait until `check` raises no error. Raises PrepareError with its last error."""
+        deadline = time.monotonic() + self.node_seconds
+        while True:
+            try:
+                check()
+            except (PrepareError, cdi.DriverFilesError) as error:
+                if time.monotonic() >= deadline:
+                    raise PrepareError(str(error)) from None
+            else:
+                return
             time.sleep(_LOOK_SECONDS)
