@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.programs import ProgramError, run_program
+from dra_driver.programs import MOST_OUTPUT, Ended, ProgramError, TimeLimitError, run_program
 from tests.support.waiting import wait_for
 
 
@@ -22,7 +22,7 @@ def test_it_reads_nothing() -> None:
 
 def test_after_its_time_it_is_killed_with_its_children(tmp_path: Path) -> None:
     script = f"sleep 1000 & echo $! > {tmp_path}/child; wait"
-    with pytest.raises(ProgramError, match=r"^/bin/sh did not end within 0\.5 s and was killed$"):
+    with pytest.raises(TimeLimitError, match=r"^/bin/sh did not end within 0\.5 s and was killed$"):
         run_program(["/bin/sh", "-c", script], 0.5)
     child = int((tmp_path / "child").read_text())
     wait_for(lambda: not _runs(child), "the end of the child")
@@ -33,6 +33,35 @@ def test_a_child_that_stays_behind_ends_too(tmp_path: Path) -> None:
     assert done.code == 0
     child = int((tmp_path / "child").read_text())
     wait_for(lambda: not _runs(child), "the end of the child")
+
+
+def test_a_program_that_prints_without_end_is_killed() -> None:
+    with pytest.raises(ProgramError, match=rf"^/bin/sh printed more than {MOST_OUTPUT} bytes and was killed$"):
+        run_program(["/bin/sh", "-c", "exec yes"], 60)
+
+
+def test_input_that_a_program_does_not_read_is_dropped() -> None:
+    assert run_program(["/bin/sh", "-c", "echo done"], 60, text="x" * (1 << 20)).output == "done\n"
+
+
+def test_input_that_is_larger_than_a_pipe_is_written_while_output_is_read() -> None:
+    text = "x" * (1 << 19)
+    assert run_program(["/bin/cat"], 60, text=text).output == text
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        ("", "without any output"),
+        ("two\n lines\n", "two lines"),
+        ("\x1b[31mred\x00\u202e", r"\x1b[31mred\x00\u202e"),
+        ("x" * 501, "x" * 500 + "…"),
+        ("\n" * (1 << 19) + "late", "…"),
+    ],
+    ids=["nothing", "lines", "control characters", "long", "empty lines"],
+)
+def test_output_is_shown_escaped_and_shortened(output: str, shown: str) -> None:
+    assert str(Ended(3, output)) == f"ended with code 3: {shown}"
 
 
 def test_one_that_cannot_be_run(tmp_path: Path) -> None:
