@@ -14,6 +14,7 @@ SHARED = {
     "command",
     "containment",
     "errors",
+    "exposed",
     "files",
     "parsing",
     "programs",
@@ -65,7 +66,7 @@ FOLDERS = (
 """The packages of kubeletplugin, the lowest layer first. Modules outside of these packages may import all of them."""
 
 SANDBOX = (
-    *("kubelet", "apiserver", "child", "processes", "loop", "programs"),
+    *("kubelet", "apiserver", "child", "processes", "loop", "marked", "programs"),
     *(
         "claimcontroller",
         "scheduler",
