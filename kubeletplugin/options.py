@@ -11,7 +11,7 @@ from dra_driver.command import flag, flags, kubeconfig_option
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.endpoints import Endpoint, endpoint_options
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
-from dra_driver.mps.options import shared_memory_option
+from dra_driver.mps.options import shared_memory_in, shared_memory_option
 
 from .containers.limits import LimitFiles
 from .containers.mps import MpsFolders
@@ -22,13 +22,14 @@ from .kubelet.instance import SocketPaths, is_instance_uid, socket_paths
 DRIVER_MANAGED, HOST_MANAGED = "driverManaged", "hostManaged"
 DEFAULT_HOST_SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
 
+_MPS = "mps"
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """The folders of this driver on the node, as absolute paths. `folder` is its own, `registry` is kubelet's, and
-    `shared_memory` is the node's /dev/shm.
+    `shared_memory` has the /dev/shm of each MPS daemon.
     """
 
     registry: Path
@@ -55,7 +56,7 @@ class Node:
     @property
     def mps(self) -> MpsFolders:
         """The folders that this driver and dra-mps share."""
-        return MpsFolders(self.folder / "mps", self.shared_memory)
+        return MpsFolders(self.folder / _MPS, self.shared_memory)
 
     @property
     def limits(self) -> LimitFiles:
@@ -139,11 +140,12 @@ def _node(
     kubelet_registrar_directory_path: Path,
     kubelet_plugins_directory_path: Path,
     cdi_root: Path,
-    shared_memory_directory_path: Path,
+    shared_memory_directory_path: Path | None,
     hardware: Hardware,
 ) -> Node:
     folder = kubelet_plugins_directory_path.absolute() / DRIVER_NAME
-    registry, memory = kubelet_registrar_directory_path.absolute(), shared_memory_directory_path.absolute()
+    registry = kubelet_registrar_directory_path.absolute()
+    memory = shared_memory_in(folder / _MPS, shared_memory_directory_path)
     return Node(registry, folder, cdi_root.absolute(), memory, hardware)
 
 

@@ -2,32 +2,39 @@
 """Starts one control daemon, sends it commands, and ends it.
 
 A daemon runs in the foreground as a child of this process, so that this process notices its end at once. A daemon is
-ready when it answers a command on its control socket; a running process or an existing socket is not enough. The
-folders of a daemon are kept when it is restarted, because containers have mounted the pipe directory and would not see
-a new one.
+ready when it answers a command on its control socket; a running process or an existing socket is not enough.
+
+A daemon has two pipe directories. It works in a new one, to which only root has access (`program.DAEMON_PIPE`). When it
+is ready and has its limits, its sockets are published in the one that containers have (`shares.PIPE`). That one is kept
+when the daemon is restarted, because containers have mounted it and would not see a new one. What containers write in
+it is neither read nor removed by anybody.
 """
 
 import contextlib
 import logging
+import os
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
-from ..files import make_folder, names_in
-from ..programs import Ended, ProgramError, run_program
+from ..exposed import folder_at, publish
+from ..files import make_folder
+from ..programs import Ended, ProgramError, TimeLimitError, excerpt, run_program
 from .errors import MpsError
-from .processes import VARIABLE, end_processes
-from .program import NAME, Program
+from .processes import LOG, OUTPUT, end_processes
+from .program import DAEMON_PIPE, NAME, Program
 from .selinux import let_containers_use
+from .shares import PIPE
 
 log = logging.getLogger(__name__)
 
 _PAUSE: Final = 0.002
 _MOST_OUTPUT: Final = 500
+_MOST_READ: Final = 1 << 16
 _PIPE_MODE: Final = 0o755  # containers of any user must reach the sockets, whose modes CUDA sets
-_SHARED_MODE: Final = 0o1777
 
 
 class Limits:
@@ -52,80 +59,83 @@ class Command(NamedTuple):
 
 
 class Daemon:
-    """The daemon in `folder`, which is started with `arguments` and `environment`. `shared_memory` is the folder that
-    is mounted as its /dev/shm, if any.
+    """The daemon in `folder`, which is started with `arguments` and `environment`. `name` tells people which one it is.
+    `shared_memory` is the folder that is mounted as its /dev/shm, if any.
     """
 
     def __init__(
         self,
         program: Program,
         folder: Path,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
+        name: str,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
         shared_memory: Path | None = None,
     ) -> None:
         self.folder = folder
         self._program = program
+        self._name = name
         self._arguments = tuple(arguments)
-        self._environment = {**environment, VARIABLE: str(folder)}
+        self._environment = dict(environment or {})
         self._shared_memory = shared_memory
         self._process: subprocess.Popen[bytes] | None = None
 
+    def __str__(self) -> str:
+        return self._name
+
     @property
     def pipe_directory(self) -> Path:
-        """The path of its pipe directory for this process."""
-        return self.folder / "pipe"
+        """The path of the pipe directory that containers have, for this process."""
+        return self.folder / PIPE
+
+    @property
+    def pid(self) -> int | None:
+        """The ID of its process, if it runs."""
+        return self._process.pid if self._process is not None and self.is_running() else None
 
     def is_running(self) -> bool:
         """Whether the process runs. It may hang."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, first: Command, probe: Command) -> str:
-        """Start the daemon, wait until it is ready, and let it execute `first`. Returns the output of `first`. Raises
-        MpsError, ProgramError or OSError, after which no process of it runs.
+        """Start the daemon, wait until it is ready, let it execute `first`, and publish its sockets. Returns the output
+        of `first`. Raises MpsError, ProgramError or OSError, after which no process of it runs.
 
         Each run of the program takes time. So `first` is sent as soon as the control socket exists. If it fails, the
         daemon may not be ready yet: `first` is repeated once when the daemon has answered `probe`, which changes
         nothing.
         """
-        if self._process is not None:
-            self.kill()  # its servers may run; those of an earlier dra-mps were ended at the start (Supervisor.begin)
+        self.kill()  # its servers may run, and so may a daemon of an earlier dra-mps
         self._prepare_folders()
-        output = self.folder / "log/output"
-        command, environment = self._program.command(
-            self.folder, self._shared_memory, self._arguments, self._environment
-        )
-        try:
-            with output.open("wb") as file:
-                self._process = subprocess.Popen(  # noqa: S603
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=file,
-                    env=environment,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise MpsError(f"{command[0]} cannot be run: {error.strerror}") from error
-        try:
-            deadline = time.monotonic() + Limits.START
-            self._wait_for_socket(output, deadline)
-            done = self._try(first, Limits.COMMAND)
-            if done.code == 0:
-                return done.output
-            self._wait_ready(output, probe, deadline)
-            return self.ask(first)
-        except BaseException:
-            self.kill()
-            raise
+        with (self.folder / LOG / OUTPUT).open("wb+") as output:
+            self._process = self._spawn(output)
+            try:
+                deadline = time.monotonic() + Limits.START
+                self._wait_for_socket(output, deadline)
+                done = self._try(first, Limits.COMMAND)
+                if done.code:
+                    self._wait_ready(output, probe, deadline)
+                    said = self.ask(first)
+                else:
+                    said = done.output
+                self.publish(files=True)
+            except BaseException:
+                self.kill()
+                raise
+        return said
 
-    def ask(self, command: Command) -> str:
-        """Execute a command and return its output. Raises MpsError if it fails, and ProgramError if it does not end in
-        time.
+    def publish(self, *, files: bool = False) -> None:
+        """Show containers the sockets of the daemon, with `files` also its small files. Raises OSError."""
+        with folder_at(self.folder / DAEMON_PIPE) as source, folder_at(self.pipe_directory) as target:
+            publish(source, target, files=files)
+
+    def ask(self, command: Command, seconds: float = Limits.COMMAND) -> str:
+        """Execute a command and return its output. Raises MpsError if it fails or is not answered within `seconds`, and
+        ProgramError if the program cannot be run.
         """
-        done = self._run(command, Limits.COMMAND)
+        done = self._run(command, seconds)
         if done.code:
-            raise MpsError(f"{command} {done}")
+            raise MpsError(f"{self._name}: {command} {done}")
         return done.output
 
     def stop(self, goodbye: Command) -> None:
@@ -137,7 +147,7 @@ class Daemon:
                 done = self._run(goodbye, Limits.QUIT)
                 if done.code:
                     log.warning("an MPS daemon refuses to quit: %s", done, extra={"folder": str(self.folder)})
-            except ProgramError as error:
+            except (MpsError, ProgramError) as error:
                 log.warning("an MPS daemon does not quit and is killed: %s", error, extra={"folder": str(self.folder)})
         self.kill()
 
@@ -150,55 +160,70 @@ class Daemon:
             self._process = None
 
     def _prepare_folders(self) -> None:
-        """Create the folders, or empty them, because the sockets of a killed daemon remain."""
-        for name in ("pipe", "log"):
-            make_folder(self.folder / name, _PIPE_MODE)
-            (self.folder / name).chmod(_PIPE_MODE)
-        let_containers_use(self.pipe_directory)
-        _remove_files(self.pipe_directory)
-        if self._shared_memory is not None:
-            make_folder(self._shared_memory, _SHARED_MODE)
-            self._shared_memory.chmod(_SHARED_MODE)
-            let_containers_use(self._shared_memory)
+        """Create the folders. The pipe directory of the daemon is a new one, because the sockets of a killed daemon
+        remain.
+        """
+        for name in (DAEMON_PIPE, PIPE, LOG):
+            folder = self.folder / name
+            if name == DAEMON_PIPE and folder.exists():
+                shutil.rmtree(folder)
+            make_folder(folder, _PIPE_MODE)
+            folder.chmod(_PIPE_MODE)
+        for name in (DAEMON_PIPE, PIPE):  # a socket that is published keeps the label that it got in the first
+            let_containers_use(self.folder / name)
 
-    def _wait_for_socket(self, output: Path, deadline: float) -> None:
-        while not (self.pipe_directory / "control").exists():
+    def _spawn(self, output: IO[bytes]) -> "subprocess.Popen[bytes]":
+        """Run the program. By the file `output`, its processes are found (see `processes`)."""
+        command, environment = self._program.command(
+            self.folder, self._shared_memory, self._arguments, self._environment
+        )
+        try:
+            return subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise MpsError(f"{command[0]} cannot be run: {error.strerror}") from error
+
+    def _wait_for_socket(self, output: IO[bytes], deadline: float) -> None:
+        while not (self.folder / DAEMON_PIPE / "control").is_socket():
             self._wait_on(output, deadline, "it made no control socket")
 
-    def _wait_ready(self, output: Path, probe: Command, deadline: float) -> None:
-        while (done := self._try(probe, max(0.1, deadline - time.monotonic()))).code:
+    def _wait_ready(self, output: IO[bytes], probe: Command, deadline: float) -> None:
+        while (done := self._try(probe, max(Limits.COMMAND, deadline - time.monotonic()))).code:
             self._wait_on(output, deadline, str(done))
 
-    def _wait_on(self, output: Path, deadline: float, problem: str) -> None:
+    def _wait_on(self, output: IO[bytes], deadline: float, problem: str) -> None:
         """Pause, unless the daemon has ended or the time is over. Raises MpsError."""
         if not self.is_running():
-            raise MpsError(f"{NAME} ended while it started: {_said(output)}")
+            raise MpsError(f"{self._name} ended while it started: {_said(output)}")
         if time.monotonic() > deadline:
-            raise MpsError(f"{NAME} did not answer within {Limits.START:g} s: {problem}")
+            raise MpsError(f"{self._name} did not answer within {Limits.START:g} s: {problem}")
         time.sleep(_PAUSE)
 
     def _try(self, command: Command, seconds: float) -> Ended:
-        """Execute a command. A command that does not end in time has failed."""
+        """Execute a command. A command that is not answered in time has failed."""
         try:
             return self._run(command, seconds)
-        except ProgramError as error:
+        except (MpsError, ProgramError) as error:
             return Ended(1, str(error))
 
     def _run(self, asked: Command, seconds: float) -> Ended:
         command, environment = self._program.command(self.folder, self._shared_memory, asked.arguments, {})
-        return run_program(command, seconds, environment, text=asked.text, inherit=False)
+        try:
+            return run_program(command, seconds, environment, text=asked.text, inherit=False)
+        except TimeLimitError:  # its text would name the program in which mounts are made
+            raise MpsError(f"{self._name} did not answer within {seconds:g} s: {asked}") from None
 
 
-def _remove_files(folder: Path) -> None:
-    """Remove all files below a folder, but no folders, because some of them are mounted in containers."""
-    for name in names_in(folder):
-        path = folder / name
-        if path.is_dir() and not path.is_symlink():
-            _remove_files(path)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _said(output: Path) -> str:
-    text = " ".join(output.read_text(encoding="utf-8", errors="replace").split())
-    return text[-_MOST_OUTPUT:] or "it did not say why"
+def _said(output: IO[bytes]) -> str:
+    """The end of what a daemon has printed, without reading all of it."""
+    descriptor = output.fileno()
+    text = os.pread(descriptor, _MOST_READ, max(0, os.fstat(descriptor).st_size - _MOST_READ)).decode(
+        "utf-8", "replace"
+    )
+    return excerpt(" ".join(text.split())[-_MOST_OUTPUT:]) or "it did not say why"

@@ -10,3 +10,7 @@ class MpsError(DriverError):
 
 class SupervisorAwayError(MpsError):
     """No dra-mps process answers on this node."""
+
+
+class ServerGoneError(MpsError):
+    """The control daemon answers, and has no server of the group any more."""

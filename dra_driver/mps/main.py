@@ -22,7 +22,7 @@ from ..command import (
 )
 from ..files import make_folder, open_lock, try_lock
 from .errors import MpsError
-from .options import shared_memory_option
+from .options import shared_memory_in, shared_memory_option
 from .program import Program
 from .protocol2 import Protocol2
 from .protocol3 import Protocol3
@@ -55,15 +55,15 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 @flag(
     "--private-mounts/--no-private-mounts",
     default=True,
-    help="Run each daemon with mounts of its own, so that it sees its folders where containers see them."
-    " Needs CAP_SYS_ADMIN.",
+    help="Run each daemon with mounts of its own, so that it sees its folders where containers see them, and mount a"
+    " tmpfs for shared memory. Needs CAP_SYS_ADMIN.",
 )
 @logging_options
 @version_option
 def mps(
     kubelet_plugins_directory_path: Path,
     container_driver_root: Path | None,
-    shared_memory_directory_path: Path,
+    shared_memory_directory_path: Path | None,
     private_mounts: bool,
 ) -> None:
     """Start, restart and end the MPS control daemons that claims on this node need.
@@ -74,9 +74,8 @@ def mps(
     root = container_driver_root or (_DRIVER_ROOT if _DRIVER_ROOT.is_dir() else Path("/"))
     program = Program(Root(root.absolute()), private_mounts)
     files = ShareFiles(folder)
-    supervisor = Supervisor(
-        files, {2: Protocol2(program, folder, shared_memory_directory_path), 3: Protocol3(program, folder)}
-    )
+    memory = shared_memory_in(folder, shared_memory_directory_path)
+    supervisor = Supervisor(files, {2: Protocol2(program, folder, memory), 3: Protocol3(program, folder)})
     try:
         supervise(folder, supervisor)
     except (MpsError, OSError) as error:

@@ -6,12 +6,19 @@ from typing import Final
 
 import click
 
+from .. import DRIVER_NAME
 from ..command import flag
+from .shares import MEMORY
 
 shared_memory_option: Final = flag(
     "--shared-memory-directory-path",
     type=click.Path(file_okay=False, path_type=Path),
-    default="/dev/shm",  # noqa: S108 - the node's own
-    help="The node's /dev/shm, in which each MPS daemon has a folder that it shares with its clients.",
+    help="The folder in which each MPS daemon has a folder that it shares with its clients as /dev/shm. Only root may"
+    f" create names in it. By default {DRIVER_NAME}/mps/{MEMORY} below kubelet's folder for plugins.",
 )
-"""Passes the folder as `shared_memory_directory_path`."""
+"""Passes the folder as `shared_memory_directory_path`, or None (see `shared_memory_in`)."""
+
+
+def shared_memory_in(mps: Path, configured: Path | None) -> Path:
+    """The folder for shared memory, where `mps` is the driver's folder for MPS."""
+    return configured.absolute() if configured is not None else mps / MEMORY

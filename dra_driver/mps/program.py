@@ -4,6 +4,10 @@
 If the driver root is a complete system (it has a shell), the program runs in it with chroot, to find the libraries and
 device nodes of that system. Otherwise, the program gets the libraries of the root with LD_LIBRARY_PATH.
 
+The daemon and its commands have the pipe directory DAEMON_PIPE, to which only root has access. In the one that
+containers have (`shares.PIPE`), a container could exchange a name for a link, and a program of root follows links: it
+would change the mode of another file, or send its commands to the daemon of other claims.
+
 With `private`, the program also gets its own mount namespace. In it, the pipe directory has the same path as in
 containers, because MPS is only known to work if daemon and clients use the same path, and /dev/shm is the same folder
 as in its clients. These mounts end with the process and are not visible on the node. They need util-linux and
@@ -19,15 +23,19 @@ from typing import Final
 from ..cdi import LIBRARY_FOLDERS, Root
 from ..cdi.files import find_program
 from .errors import MpsError
-from .shares import INSIDE
+from .processes import LOG
+from .shares import INSIDE, PIPE
 
 NAME: Final = "nvidia-cuda-mps-control"
 
-_ENTER: Final = """
+DAEMON_PIPE: Final = "daemon"
+"""The pipe directory of a daemon, in its folder."""
+
+_ENTER: Final = f"""
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
-mkdir -p "$root$1/pipe" "$root$1/log"
-mount --bind "$2/pipe" "$root$1/pipe"
-mount --bind "$2/log" "$root$1/log"
+mkdir -p "$root$1/{PIPE}" "$root$1/{LOG}"
+mount --bind "$2/{DAEMON_PIPE}" "$root$1/{PIPE}"
+mount --bind "$2/{LOG}" "$root$1/{LOG}"
 [ -z "$3" ] || mount --bind "$3" "$root/dev/shm"
 shift 3
 [ -z "$root" ] || exec chroot "$root" "$@"
@@ -51,12 +59,12 @@ class Program:
         found = find_program(self.root, NAME)
         if found is None:
             raise MpsError(f"there is no {NAME} below {self.root.path}: install it with the driver")
-        place, whole = self._place(folder), self._is_whole_system
+        whole, place = self._is_whole_system, f"{INSIDE}/{folder.name}"
         variables = {
             "PATH": os.environ.get("PATH", os.defpath),
             **environment,
-            "CUDA_MPS_PIPE_DIRECTORY": f"{place}/pipe",
-            "CUDA_MPS_LOG_DIRECTORY": f"{place}/log",
+            "CUDA_MPS_PIPE_DIRECTORY": f"{place}/{PIPE}" if self.private else str(folder / DAEMON_PIPE),
+            "CUDA_MPS_LOG_DIRECTORY": f"{place}/{LOG}" if self.private else str(folder / LOG),
         }
         if not whole:
             variables |= self._libraries()
@@ -72,9 +80,6 @@ class Program:
     @property
     def _is_whole_system(self) -> bool:
         return self.root.resolve("/bin/sh") is not None
-
-    def _place(self, folder: Path) -> str:
-        return f"{INSIDE}/{folder.name}" if self.private else str(folder)
 
     def _libraries(self) -> dict[str, str]:
         here = [str(path) for name in LIBRARY_FOLDERS if (path := self.root.here(name)).is_dir()]

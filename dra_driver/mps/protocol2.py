@@ -7,19 +7,22 @@ daemon sees only this device), because drivers accept the UUID of a MIG device b
 container also gets a variable with the limit (`kubeletplugin.containers.mps`).
 """
 
-import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from ..programs import excerpt
 from .daemon import Command, Daemon
 from .errors import MpsError
+from .memory import SharedMemory
 from .program import Program
-from .shares import Share
+from .selinux import let_containers_use
+from .shares import Share, trash_in
 
 _PROBE: Final = Command((), "get_default_active_thread_percentage\n")
 _QUIT: Final = Command((), "quit\n")
 _MIG: Final = "MIG-"
+_MOST_SHOWN: Final = 100
 
 
 class Protocol2:
@@ -30,7 +33,7 @@ class Protocol2:
     def __init__(self, program: Program, folder: Path, shared_memory: Path) -> None:
         self._program = program
         self._folder = folder
-        self._shared_memory = shared_memory
+        self._memory = SharedMemory(shared_memory, program.private, trash_in(folder))
         self._daemons: dict[str, tuple[Share, Daemon]] = {}
 
     def serves(self, server: str, shares: Mapping[str, Share]) -> bool:
@@ -42,9 +45,17 @@ class Protocol2:
         """Whether a daemon runs, with any limits."""
         return server in self._daemons and self._daemons[server][1].is_running()
 
-    def answers(self, server: str) -> None:
-        """Check that the daemon answers a command. Raises MpsError or ProgramError if it does not."""
-        self._daemons[server][1].ask(_PROBE)
+    def pid(self, server: str) -> int | None:
+        """The process of the daemon, if it runs."""
+        return self._daemons[server][1].pid if server in self._daemons else None
+
+    def answers(self, server: str, seconds: float) -> None:
+        """Check that the daemon answers a command in time. Raises MpsError or ProgramError if it does not."""
+        self._daemons[server][1].ask(_PROBE, seconds)
+
+    def publish(self, server: str) -> None:
+        """Show containers the sockets of the daemon again, if they are gone. Raises OSError."""
+        self._daemons[server][1].publish()
 
     def serve(self, server: str, shares: Mapping[str, Share]) -> None:
         """Serve the shares. Raises MpsError, ProgramError or OSError, after which none of them is served."""
@@ -60,7 +71,10 @@ class Protocol2:
         said = daemon.start(_limits(share), _PROBE).strip().rpartition("\n")[2]
         if share.percentage is not None and _number(said) != share.percentage:
             self.end(server)
-            raise MpsError(f"the active thread percentage is {said!r} after it was set to {share.percentage}")
+            raise MpsError(
+                f"{daemon}: the active thread percentage is '{excerpt(said, _MOST_SHOWN)}' after it was set to"
+                f" {share.percentage}"
+            )
 
     def end(self, server: str) -> None:
         """End the daemon of a group, even one that an earlier process has started. Keeps its folder. Raises MpsError or
@@ -68,24 +82,26 @@ class Protocol2:
         """
         _, daemon = self._daemons.get(server, (None, None))
         if daemon is None:
-            daemon = Daemon(self._program, self._folder / server, (), {})
+            daemon = Daemon(self._program, self._folder / server, _name(()))
         daemon.stop(_QUIT)
         self._daemons.pop(server, None)
 
     def discard(self, server: str) -> None:
-        """Remove the shared memory of a group whose daemon has ended. Raises OSError."""
-        shutil.rmtree(shared_memory_folder(self._shared_memory, server), ignore_errors=True)
+        """Remove the shared memory of a group whose daemon has ended. Raises MpsError, ProgramError or OSError."""
+        self._memory.discard(server)
 
     def _daemon(self, server: str, share: Share) -> Daemon:
         arguments = ["-f", *(["-multiuser-server"] if share.multi_user else [])]
-        memory = shared_memory_folder(self._shared_memory, server) if share.shared_memory else None
+        memory = None
+        if share.shared_memory:
+            memory = self._memory.provide(server)
+            let_containers_use(memory)
         environment = {"CUDA_VISIBLE_DEVICES": ",".join(share.devices)}
-        return Daemon(self._program, self._folder / server, arguments, environment, memory)
+        return Daemon(self._program, self._folder / server, _name(share.devices), arguments, environment, memory)
 
 
-def shared_memory_folder(root: Path, server: str) -> Path:
-    """The folder that is mounted as /dev/shm for the clients and the daemon of a group."""
-    return root / f"dra-mps-{server}"
+def _name(devices: Sequence[str]) -> str:
+    return f"the MPS control daemon of {', '.join(devices) or 'an earlier dra-mps'}"
 
 
 def _limits(share: Share) -> Command:

@@ -9,20 +9,20 @@ each creation that the server exists.
 """
 
 import logging
-import shutil
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from ..programs import ProgramError
-from .daemon import Command, Daemon
-from .errors import MpsError
+from .daemon import Command, Daemon, Limits
+from .errors import MpsError, ServerGoneError
 from .program import Program
-from .shares import NODE_DAEMON, Share
+from .shares import NODE_DAEMON, PIPE, Share, trash_in
 
 log = logging.getLogger(__name__)
 
+_NAME: Final = "the MPS control daemon of this node"
 _PROBE: Final = Command(("server", "list", "--format=csv,noheader"))
 _QUIT: Final = Command(("-q",))
 
@@ -31,7 +31,8 @@ class Protocol3:
     """The daemon of the node, in a folder below `folder`. A group must be used by one thread at a time."""
 
     def __init__(self, program: Program, folder: Path) -> None:
-        self._daemon = Daemon(program, folder / NODE_DAEMON, ("-f", "-p", "3", "-m"), {})
+        self._daemon = Daemon(program, folder / NODE_DAEMON, _NAME, ("-f", "-p", "3", "-m"))
+        self._trash = trash_in(folder)
         self._lock = threading.Lock()
         self._served: dict[str, dict[str, Share]] = {}
 
@@ -43,9 +44,17 @@ class Protocol3:
         """Whether a server of the group was created and the daemon runs."""
         return self._daemon.is_running() and server in self._served
 
-    def answers(self, server: str) -> None:
-        """Check that the daemon answers and has this server. Raises MpsError or ProgramError."""
-        self._require_listed(server)
+    def pid(self, server: str) -> int | None:
+        """The process of the daemon, if it runs and has a server of the group."""
+        return self._daemon.pid if server in self._served else None
+
+    def answers(self, server: str, seconds: float) -> None:
+        """Check that the daemon answers in time and has this server. Raises MpsError or ProgramError."""
+        self._require_listed(server, seconds)
+
+    def publish(self, server: str) -> None:
+        """Show containers the sockets of the daemon again, if they are gone. Raises OSError."""
+        self._daemon.publish()
 
     def serve(self, server: str, shares: Mapping[str, Share]) -> None:
         """Serve exactly these shares of the group. Raises MpsError, ProgramError or OSError."""
@@ -65,7 +74,8 @@ class Protocol3:
                 if key not in served:
                     self._daemon.ask(Command(("namespace", "create", key, f"--server={server}", *_limits(share))))
                     served[key] = share
-            self._require_listed(server)
+            self._require_listed(server, Limits.COMMAND)
+            self._daemon.publish()
 
     def end(self, server: str) -> None:
         """End the server of a group, and also the daemon if there is no other server. Raises MpsError or OSError."""
@@ -82,14 +92,16 @@ class Protocol3:
                 self._daemon.stop(_QUIT)
 
     def discard(self, server: str) -> None:
-        """Remove the pipe directories of a group whose server has ended. Raises OSError."""
-        shutil.rmtree(self._daemon.pipe_directory / server, ignore_errors=True)
+        """Remove the pipe directories of a group whose server has ended. A container may have filled them, so their
+        content is removed later. Raises OSError.
+        """
+        self._trash.take(self._daemon.pipe_directory / server)
 
-    def _require_listed(self, server: str) -> None:
-        listed = [line.partition(",")[0].strip() for line in self._daemon.ask(_PROBE).splitlines()]
+    def _require_listed(self, server: str, seconds: float) -> None:
+        listed = [line.partition(",")[0].strip() for line in self._daemon.ask(_PROBE, seconds).splitlines()]
         if server not in listed:
             self._served.pop(server, None)
-            raise MpsError(f"MPS server {server} has ended: its devices are not there, or cannot be used")
+            raise ServerGoneError(f"MPS server {server} has ended: its devices are not there, or cannot be used")
 
 
 def _limits(share: Share) -> list[str]:
@@ -101,4 +113,4 @@ def _limits(share: Share) -> list[str]:
 
 def namespace_folder(folder: Path, server: str, key: str) -> Path:
     """The path of the pipe directory of a share for this process."""
-    return folder / NODE_DAEMON / "pipe" / server / key
+    return folder / NODE_DAEMON / PIPE / server / key

@@ -2,8 +2,12 @@
 """The share files, in which the plugin requests MPS for claims from dra-mps.
 
     FOLDER/SERVER/shares/GPU_KEY.json   the limits and devices of one claim in the group SERVER
-    FOLDER/SERVER/pipe, log             the sockets and logs of the control daemon (protocol 2)
-    FOLDER/protocol3/pipe, log          the sockets and logs of the node's daemon (protocol 3)
+    FOLDER/SERVER/pipe                  the sockets that containers use (protocol 2); containers can write in it
+    FOLDER/SERVER/daemon, log           the pipe directory and the logs of the control daemon, only for root
+    FOLDER/protocol3/pipe, daemon, log  the same for the node's daemon (protocol 3); containers can write in folders of
+                                        pipe
+    FOLDER/memory/dra-mps-SERVER        the /dev/shm of the group (protocol 2); containers can write in it
+    FOLDER/removed                      folders of these that are being removed
     FOLDER/groups.lock                  locked while the folder of a group is created or removed
 
 SERVER is the name of a group of devices, and KEY is the name of a claim's share of the group. GPU is the UUID of a
@@ -15,7 +19,6 @@ no daemon survives a reboot.
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,11 +27,22 @@ from pathlib import Path
 from typing import Final
 
 from ..boot import boot_id
+from ..exposed import Trash
 from ..files import make_folder, names_in, open_lock, read_file, remove_file, try_lock, write_file
 from .errors import MpsError
 
 NODE_DAEMON: Final = "protocol3"
 """The folder of the daemon that serves all groups of devices with protocol 3."""
+
+PIPE: Final = "pipe"
+"""The folder of a daemon that containers have."""
+
+MEMORY: Final = "memory"
+"""The folder of the groups' shared memory, unless another one is configured."""
+
+_REMOVED: Final = "removed"
+EXPOSED: Final = frozenset((PIPE, MEMORY, _REMOVED))
+"""The folders below FOLDER in which containers can write."""
 
 INSIDE: Final = "/run/nvidia-mps"
 """The folder of the pipe directories in containers and in the mount namespaces of daemons."""
@@ -68,6 +82,7 @@ class ShareFiles:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.trash = trash_in(folder)
 
     def put(self, name: ShareName, share: Share) -> None:
         """Write a share, or replace it. Raises OSError or MpsError."""
@@ -117,14 +132,16 @@ class ShareFiles:
         return self.has(name) or ((self.folder / name.server).is_dir() and not self.names(name.server))
 
     def discard(self, server: str) -> None:
-        """Remove the folder of a group whose daemon has ended. Raises OSError, or MpsError if the group has shares."""
+        """Remove the folder of a group whose daemon has ended. A container may have filled it, so its content is
+        removed later (`trash`). Raises OSError, or MpsError if the group has shares.
+        """
         folder = self.folder / server
         if not folder.is_dir():
             return
         with self._alone():
             if self.names(server):
                 raise MpsError(f"{folder} is still wanted")
-            shutil.rmtree(folder)
+            self.trash.take(folder)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -145,3 +162,8 @@ class ShareFiles:
 
     def _file(self, name: ShareName) -> Path:
         return self.folder / name.server / "shares" / f"{name.gpu}_{name.key}.json"
+
+
+def trash_in(folder: Path) -> Trash:
+    """What is being removed of MPS, whose folder is `folder`."""
+    return Trash(folder / _REMOVED)

@@ -20,19 +20,17 @@ import yaml
 
 from ..computedomains.names import IMEX_FOLDER
 from ..kubeapi import ApiError, ConfigError, Kind
-from ..mps.processes import processes_of
 from . import child
 from .apiserver.server import write_kubeconfig
 from .kubelet import Launch
 from .kubelet.model import Container, Pod
 from .loop import connected
+from .marked import MARK, marked_processes
 
 MODULES: Final = {"dra-imex-daemon": "dra_driver.imex.main"}
 """The programs, and the modules that have them."""
 _SIMULATED: Final = "DRA_SIMULATED_"
 """Programs of the simulated NVIDIA driver have variables with this prefix, which they also get from this process."""
-MARK: Final = "DRA_SANDBOX_CONTAINER"
-"""Set in all processes of a container to the folder of its files."""
 _ENDPOINT: Final = "HTTP_ENDPOINT"
 _ACCOUNTS: Final = Kind("v1", "serviceaccounts", namespaced=True)
 _TOKEN_SECONDS: Final = 86400
@@ -139,7 +137,7 @@ class _Process:
     def kill(self) -> None:
         """See `Program.kill`."""
         self._signal(signal.SIGKILL)
-        while left := processes_of(self._mark, variable=MARK):
+        while left := marked_processes(self._mark):
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -7,7 +7,6 @@ files are removed. Files of others stay. The command can be repeated, and report
 
 import contextlib
 import errno
-import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,13 +19,15 @@ from dra_driver import cdi
 from dra_driver.boot import boot_id
 from dra_driver.command import UserError, flag, logging_options, version_option
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
+from dra_driver.exposed import remove_tree
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kubeapi import UnreachableError
 from dra_driver.mps.daemon import Limits
 from dra_driver.mps.errors import MpsError
+from dra_driver.mps.memory import remove_shared_memory, shared_memory_folder
 from dra_driver.mps.processes import end_processes, processes_of
-from dra_driver.mps.protocol2 import shared_memory_folder
 from dra_driver.mps.shares import ShareFiles
+from dra_driver.programs import ProgramError
 from dra_driver.resource import ResourceClaim
 
 from ..claims.actions import EXPECTED_ERRORS
@@ -114,7 +115,6 @@ def find(node: Node) -> Found:
     base, claims, of_domains = (
         cdi.SpecDirectory(node.cdi_root, kind) for kind in (cdi.BASE_KIND, cdi.CLAIM_KIND, cdi.DOMAIN_CLAIM_KIND)
     )
-    shared = (shared_memory_folder(node.shared_memory, server) for server in ShareFiles(node.mps.files).servers())
     domains = read_domains(node)
     return Found(
         claims=tuple(record.plan.claim for record in records),
@@ -141,7 +141,7 @@ def find(node: Node) -> Found:
                 *map(claims.file, claims.identifiers()),
                 base.file(),
                 *sockets_of_all(node.folder, node.registry),
-                *shared,
+                *_shared_memory(node),
                 node.folder,
                 *map(of_domains.file, of_domains.identifiers()),
                 *sockets_of_all(node.domain_folder, node.registry, DOMAIN_DRIVER),
@@ -163,6 +163,7 @@ def remove(node: Node, found: Found, force: bool) -> None:
             (node.records / name).unlink(missing_ok=True)
     problems = [*_undo(node, found), *_end_mps(node)]
     left = find(node)
+    shared = _shared_memory(node)
     unreadable = (f"record {name}" for name in (*left.unreadable, *left.domains.unreadable))
     problems += [f"{what} stays" for what in (*left.made, *unreadable)]
     if problems and not force:
@@ -172,7 +173,9 @@ def remove(node: Node, found: Found, force: bool) -> None:
     for problem in problems:
         click.echo(f"left unchanged: {problem}")
     for path in left.files:
-        if path.is_dir():
+        if path in shared:
+            click.echo(_remove_shared_memory(path, node))
+        elif path.is_dir():
             click.echo(_remove_folder(path))
         else:
             path.unlink(missing_ok=True)
@@ -182,7 +185,7 @@ def remove(node: Node, found: Found, force: bool) -> None:
 def _remove_folder(folder: Path) -> str:
     """Remove the content of the folder, and the folder itself if possible. Returns a text about it."""
     for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        remove_tree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     try:
         folder.rmdir()
     except OSError as error:
@@ -190,6 +193,18 @@ def _remove_folder(folder: Path) -> str:
             raise
         return f"emptied {folder}, and kept the folder, because it is a mount point here ({error.strerror})"
     return f"removed {folder}"
+
+
+def _shared_memory(node: Node) -> list[Path]:
+    return [shared_memory_folder(node.shared_memory, server) for server in ShareFiles(node.mps.files).servers()]
+
+
+def _remove_shared_memory(path: Path, node: Node) -> str:
+    try:
+        remove_shared_memory(path, ShareFiles(node.mps.files).trash)
+    except (MpsError, ProgramError) as error:
+        return f"left {path}: {error}"
+    return f"removed {path}"
 
 
 def _undo(node: Node, found: Found) -> list[str]:

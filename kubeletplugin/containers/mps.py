@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver import cdi
-from dra_driver.mps.protocol2 import shared_memory_folder
+from dra_driver.mps.memory import shared_memory_folder
 from dra_driver.mps.protocol3 import namespace_folder
-from dra_driver.mps.shares import INSIDE, NODE_DAEMON
+from dra_driver.mps.shares import INSIDE, NODE_DAEMON, PIPE
 
-from ..hardware.targets import ContainerTarget, MachineTarget, MigSlot
+from ..hardware.targets import ContainerTarget, MachineTarget, MigSlot, PrepareError
 from ..plans.plan import PlannedDevice
 from ..records.format import Record
 from ..steps import MpsStep
@@ -44,13 +44,18 @@ def mps_edits(folders: MpsFolders, record: Record, device: PlannedDevice) -> cdi
 def _edits(folders: MpsFolders, record: Record, step: MpsStep) -> cdi.ContainerEdits:
     name, folder = step.name, folders.files
     if step.protocol == 3:
-        host, inside = namespace_folder(folder, name.server, name.key), f"{INSIDE}/{NODE_DAEMON}/pipe"
+        host, inside = namespace_folder(folder, name.server, name.key), f"{INSIDE}/{NODE_DAEMON}/{PIPE}"
         inside = f"{inside}/{name.server}/{name.key}"
     else:
-        host, inside = folder / name.server / "pipe", f"{INSIDE}/{name.server}/pipe"
+        host, inside = folder / name.server / PIPE, f"{INSIDE}/{name.server}/{PIPE}"
     mounts = [cdi.Mount(str(host), inside, _OPTIONS)]
     if step.shared_memory and step.protocol == 2:
         memory = shared_memory_folder(folders.shared_memory, name.server)
+        if not memory.is_dir():
+            raise PrepareError(
+                f"dra-mps of this node made no shared memory in {memory}, as its earlier versions: delete its pod when"
+                " nothing on the node uses MPS"
+            )
         mounts.append(cdi.Mount(str(memory), "/dev/shm", _OPTIONS))  # noqa: S108
     return cdi.ContainerEdits(
         env=(f"CUDA_MPS_PIPE_DIRECTORY={inside}", *_limit_variables(record, step)), mounts=tuple(mounts)

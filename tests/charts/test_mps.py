@@ -4,6 +4,7 @@
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -17,20 +18,18 @@ import pytest
 from dra_driver import DRIVER_NAME
 from dra_driver.mps.client import SupervisorClient
 from dra_driver.mps.errors import MpsError
-from dra_driver.mps.main import mps
+from dra_driver.mps.memory import shared_memory_folder
+from dra_driver.mps.options import shared_memory_in
 from dra_driver.mps.processes import processes_of
 from dra_driver.mps.shares import Share, ShareFiles, ShareName
-from kubeletplugin.main import kubeletplugin
 from tests.cdi.test_runtime import podman, run
 from tests.support.mps import connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 
 from .rendering import JSON, VALUES, find, merged, render
-from .test_pods import flags
 from .workloads import paths
 
-SHARED_MEMORY = "/dev/shm"
 PYTHON = (sys.executable, "-m", "dra_driver.mps.main")
 CHECKOUT = Path(__file__).parents[2]
 REAL: JSON = {"mps": {"enabled": True}}
@@ -66,16 +65,36 @@ def test_folders_for_containers_have_the_path_that_they_have_on_the_node(values:
     hosts = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"]}
     environment = told(container)
     assert "SHARED_MEMORY_DIRECTORY_PATH" not in environment  # the default is the same in all commands
-    folder = f"{environment['KUBELET_PLUGINS_DIRECTORY_PATH']}/{DRIVER_NAME}/mps"
-    for path in (folder, SHARED_MEMORY):
-        mount = mount_of(container, path)
-        assert hosts[mount["name"]] == mount["mountPath"]
-        assert not mount.get("readOnly")
+    mount = mount_of(container, f"{environment['KUBELET_PLUGINS_DIRECTORY_PATH']}/{DRIVER_NAME}/mps")
+    assert hosts[mount["name"]] == mount["mountPath"]
+    assert not mount.get("readOnly")
 
 
-def test_all_commands_mean_the_same_shared_memory() -> None:
-    commands = (mps, kubeletplugin, kubeletplugin.commands["cleanup"])
-    assert [flags(one)["SHARED_MEMORY_DIRECTORY_PATH"].default for one in commands] == [SHARED_MEMORY] * 3
+def test_shared_memory_is_by_default_where_only_root_can_create_names() -> None:
+    folder = Path("/var/lib/kubelet/plugins/gpu.nvidia.com/mps")
+    assert shared_memory_in(folder, None) == folder / "memory"
+
+
+@pytest.mark.parametrize(
+    ("values", "propagation"),
+    [
+        ({}, "Bidirectional"),
+        ({"simulatedNode": "a30x4"}, None),
+        ({"mps": {"securityContext": {"privileged": True}}}, "Bidirectional"),
+        ({"mps": {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}}, None),
+    ],
+    ids=["by default", "a simulated node", "a privileged context", "another context"],
+)
+def test_mounts_of_shared_memory_are_visible_on_the_node(values: JSON, propagation: str | None) -> None:
+    _, container = pod_of(merged({"mps": {"enabled": True}}, values), "mps")
+    (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "data")
+    assert mount.get("mountPropagation") == propagation
+
+
+@pytest.mark.parametrize("kind", ["mps", "cleanup"])
+def test_no_pod_has_the_shared_memory_of_the_node(kind: str) -> None:
+    pod, _ = pod_of({"mps": {"enabled": True}, "cleanup": {"enabled": kind == "cleanup"}}, kind)
+    assert not [volume for volume in pod["volumes"] if volume["hostPath"]["path"].startswith("/dev")]
 
 
 def test_the_driver_is_read_only_and_follows_the_node() -> None:
@@ -120,22 +139,23 @@ class Node:
         for mount in self.container["volumeMounts"]:
             hosts[mount["name"]].mkdir(parents=True, exist_ok=True)
             kind = "ro" if mount.get("readOnly") else "rw"
-            kind += ",rslave" if mount.get("mountPropagation") == "HostToContainer" else ""
+            kind += {"HostToContainer": ",rslave", "Bidirectional": ",rshared"}.get(mount.get("mountPropagation"), "")
             found.append(f"--volume={hosts[mount['name']]}:{mount['mountPath']}:{kind}")
         return [*found, *(f"--env={name}={value}" for name, value in told(self.container).items()), *self._more]
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Run the container, and end it as kubelet does."""
+    def running(self) -> Iterator[Path]:
+        """Run the container, and end it as kubelet does. Gives the root of the files of the node, with its mounts."""
         # The test's folder is hidden in the container's root, which is this machine's, unless a volume has it.
         hidden = ["--mount=type=tmpfs,destination=/var/tmp,notmpcopyup", f"--env=PYTHONPATH={CHECKOUT}"]
-        command = [*podman(self.log.parent / "no-specs"), *hidden, *self.options(), "--rootfs", "/:O", *PYTHON]
+        unshare, *rest = podman(self.log.parent / "no-specs")
+        command = [unshare, "--propagation=shared", *rest, *hidden, *self.options(), "--rootfs", "/:O", *PYTHON]
         with self.log.open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             wait_for(lambda: process.poll() is not None or self._answers(), "dra-mps")
             assert process.poll() is None, self.log.read_text()
-            yield
+            yield Path(f"/proc/{process.pid}/root")
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
         finally:
@@ -158,23 +178,26 @@ def test_the_pod_serves_a_claim_and_leaves_nothing(values: JSON) -> None:
         node = Node(Path(name), values)
         gpu = node.hardware.nvml.uuid(node.hardware.nvml.device_by_index(0))
         share = ShareName(f"s{uuid.uuid4().hex[:10]}", gpu, "a")
-        memory = Path(SHARED_MEMORY) / f"dra-mps-{share.server}"
+        memory = shared_memory_folder(shared_memory_in(node.files.folder, None), share.server)
         pipe = node.files.folder / share.server / "pipe"
         probe = run(node.log.parent / "no-specs", [], "true")
         if probe.returncode != 0:
             pytest.skip(f"podman cannot run a container on this machine: {probe.stderr.strip()}")
-        with node.running():
+        with node.running() as root_of_node:
+            shown = root_of_node / memory.relative_to("/")
             node.files.put(share, Share(2, (gpu,), 50))
             node.client.settle(share.server)
-            assert (connect(pipe)["percentage"], memory.is_dir()) == (50.0, True)
+            assert connect(pipe)["percentage"] == 50.0
+            assert os.path.ismount(shown) == ("simulatedNode" not in values)
+            assert stat.S_IMODE(shown.stat().st_mode) == 0o1777
             for pid in processes_of(node.files.folder):
                 if "simulatedNode" not in values:  # with mounts of its own, a daemon sees what its clients see
                     root = Path(f"/proc/{pid}/root")
                     assert (root / f"run/nvidia-mps/{share.server}/pipe").samefile(pipe)
-                    assert (root / "dev/shm").samefile(memory)
+                    assert (root / "dev/shm").samefile(shown)
             node.files.remove(share)
             node.client.settle(share.server)
-            assert [one for one in (memory, pipe) if one.exists()] == []
+            assert [path for path in (memory, shown, pipe) if path.exists()] == []
             node.files.put(share, Share(2, (gpu,), 50, shared_memory=False))
             node.client.settle(share.server)
         assert processes_of(node.files.folder) == []

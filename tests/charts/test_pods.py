@@ -137,8 +137,8 @@ def test_only_containers_that_open_gpus_are_privileged(name: str) -> None:
                 assert context["capabilities"]["drop"] == ["ALL"]
 
 
-ALSO_WRITABLE = {"mps": ["shared-memory"], "kubeletplugin": ["cgroup"]}
-"""By container: MPS daemons have shared memory on the host, and the plugin limits the GPU memory of cgroups."""
+ALSO_WRITABLE = {"kubeletplugin": ["cgroup"]}
+"""By container: the plugin limits the GPU memory of cgroups."""
 
 
 def test_the_hosts_files_are_read_only_but_for_a_few_folders() -> None:

@@ -32,9 +32,9 @@ def _may_mount() -> None:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="dra-", dir="/var/tmp") as name:  # /dev/shm is another one inside
-        for inner in ("pipe", "log"):
+        for inner in ("pipe", "daemon", "log"):
             (Path(name) / "s0123456789" / inner).mkdir(parents=True)
-        (Path(name) / "s0123456789/pipe/is-the-pipe").touch()
+        (Path(name) / "s0123456789/daemon/is-the-daemons").touch()
         (Path(name) / "memory").mkdir()
         (Path(name) / "memory/is-the-memory").touch()
         yield Path(name)
@@ -61,7 +61,7 @@ def test_a_root_that_is_no_whole_system_lends_its_libraries(folder: Path) -> Non
     (root / "usr/bin" / NAME).write_text(LOOK)
     first, second = look(root, folder)
     assert first == "/run/nvidia-mps/s0123456789/pipe /run/nvidia-mps/s0123456789/log"
-    assert second == f"{root}/usr/lib/x86_64-linux-gnu is-the-pipe is-the-memory"
+    assert second == f"{root}/usr/lib/x86_64-linux-gnu is-the-daemons is-the-memory"
 
 
 def test_in_a_root_that_is_a_whole_system_the_program_runs_there(folder: Path) -> None:
@@ -80,7 +80,7 @@ def test_in_a_root_that_is_a_whole_system_the_program_runs_there(folder: Path) -
     (root / "usr/bin" / NAME).chmod(0o755)
     assert look(root, folder) == [
         "/run/nvidia-mps/s0123456789/pipe /run/nvidia-mps/s0123456789/log",
-        "none is-the-pipe is-the-memory",
+        "none is-the-daemons is-the-memory",
         "/inside-of-the-root",
     ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.mps.processes import VARIABLE, end_processes
+from dra_driver.mps.processes import LOG, OUTPUT, end_processes
 from tests.support.mps import RefusedClientError, connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
@@ -24,6 +24,8 @@ class Node:
         self.pipe = folder / "pipe"
         self.uuid = self.node.nvml.uuid(self.node.nvml.device_by_index(0))
         self._daemons: list[subprocess.Popen[bytes]] = []
+        self._output = folder / LOG / OUTPUT
+        self._output.parent.mkdir()
 
     def run(self, *arguments: str, text: str = "", **environment: str) -> tuple[int, str]:
         """How a run ends, and what it prints."""
@@ -45,24 +47,26 @@ class Node:
 
     def daemon(self, *arguments: str, **environment: str) -> "subprocess.Popen[bytes]":
         """A daemon in the foreground, when it listens."""
-        process = subprocess.Popen(
-            [self.program, "-f", *arguments],
-            start_new_session=True,
-            env=self._environment(environment),
-        )
+        with self._output.open("ab") as output:  # by which its servers are found
+            process = subprocess.Popen(
+                [self.program, "-f", *arguments],
+                start_new_session=True,
+                env=self._environment(environment),
+                stdout=output,
+            )
         self._daemons.append(process)
         wait_for((self.pipe / "nvidia-cuda-mps-control.pid").exists, "the daemon")
         return process
 
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
-        return {**os.environ, VARIABLE: str(self.pipe), "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), **more}
+        return {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), **more}
 
     def end(self) -> None:
         """End what runs: the daemons, and the servers that they started."""
         for process in self._daemons:
             process.kill()
             process.wait()
-        end_processes(self.pipe, 2.0)
+        end_processes(self.pipe.parent, 2.0)
 
 
 @pytest.fixture

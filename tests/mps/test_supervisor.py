@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from dra_driver import DRIVER_NAME
 from dra_driver.cdi import Root
 from dra_driver.mps.client import SupervisorClient
 from dra_driver.mps.errors import MpsError, SupervisorAwayError
+from dra_driver.mps.patience import Patience
 from dra_driver.mps.processes import processes_of
 from dra_driver.mps.program import Program
 from dra_driver.mps.protocol2 import Protocol2
@@ -71,6 +73,22 @@ def served() -> Iterator[Served]:
         made.process.end()
 
 
+IMPATIENT = Patience(interval=0.0, retry=0.0, first_limit=0.2, longest_limit=0.4, failures=3, idle=0.0, working=0.0)
+"""A supervisor that checks a daemon each time it looks."""
+
+
+def supervisor_of(served: Served, patience: Patience) -> Supervisor:
+    """A supervisor in this process."""
+    folder, program = served.files.folder, Program(Root(served.node.node.driver_root), False)
+    protocols: dict[int, Server] = {2: Protocol2(program, folder, folder / "memory"), 3: Protocol3(program, folder)}
+    return Supervisor(served.files, protocols, patience)
+
+
+def look(supervisor: Supervisor) -> bool:
+    """Let a supervisor look once, and wait until its work is done."""
+    return not wait(supervisor.look(), 60).not_done
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_what_is_wanted_is_started_and_ended_without_being_asked(served: Served, protocol: int) -> None:
     name = served.want(protocol=protocol)
@@ -120,21 +138,15 @@ def test_a_killed_supervisor_leaves_daemons_that_the_next_one_starts_anew(served
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_daemon_that_hangs_is_ended_and_started_again(
-    served: Served, protocol: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dra_driver.mps.supervisor._ANSWER_SECONDS", 0.0)
-    folder, program = served.files.folder, Program(Root(served.node.node.driver_root), False)
-    protocols: dict[int, Server] = {2: Protocol2(program, folder, folder / "shm"), 3: Protocol3(program, folder)}
-    supervisor = Supervisor(served.files, protocols)
+def test_a_daemon_that_hangs_is_ended_and_started_again(served: Served, protocol: int) -> None:
+    supervisor = supervisor_of(served, IMPATIENT)
     served.want(protocol=protocol)
     supervisor.settle(SERVER)
     before = served.daemon()
-    supervisor.look()
+    look(supervisor)
     assert served.daemon() == before
     os.kill(before, signal.SIGSTOP)
-    supervisor.look()
-    assert served.daemon() != before
+    wait_for(lambda: look(supervisor) and served.daemon() != before, "another daemon")
     assert supervisor.statuses()[SERVER].restarts == 1
     supervisor.end()
     assert served.processes() == []
@@ -179,7 +191,7 @@ class Slow(Protocol2):
     def runs(self, server: str) -> bool:
         return server in self.served
 
-    def answers(self, server: str) -> None:
+    def answers(self, server: str, seconds: float) -> None:
         """It does."""
 
     def serve(self, server: str, shares: Mapping[str, Share]) -> None:

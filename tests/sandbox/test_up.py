@@ -22,7 +22,7 @@ from dra_driver.sandbox.demo import examples_folder
 from dra_driver.sandbox.environment import Sandbox, held
 from dra_driver.sandbox.loop import CLASSES, DAEMON_SETS, NAMESPACES, PODS, SLICES, TEMPLATES
 from dra_driver.sandbox.main import sandbox
-from dra_driver.sandbox.programs import MARK
+from dra_driver.sandbox.marked import marked_processes
 from tests.support import preloaded
 from tests.support.apiserver import connect
 from tests.support.mps import connect as connect_to_mps
@@ -123,9 +123,9 @@ def test_a_sandbox_that_is_killed_leaves_no_imex_daemon(short_path: Path) -> Non
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "worker"}, "spec": spec}
             client.create(PODS, pod, "default")
             wait_for(lambda: _is_running(client.get(PODS, "worker", "default")), "the worker")
-        assert processes_of(folder, variable=MARK)
+        assert marked_processes(folder)
         process.kill()
-    wait_for(lambda: not processes_of(folder, variable=MARK), "nvidia-imex to end")
+    wait_for(lambda: not marked_processes(folder), "nvidia-imex to end")
     with held(folder):  # waits for all processes that have inherited the lock
         assert processes_of(folder) == []
 

@@ -15,13 +15,12 @@ from dra_driver.computedomains import DRIVER
 from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL
 from dra_driver.computedomains.objects import Clique, decode_clique
 from dra_driver.kubeapi import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
-from dra_driver.mps.processes import processes_of
 from dra_driver.sandbox.computedomains import NAMESPACE
 from dra_driver.sandbox.controlplane import PROGRAMS
 from dra_driver.sandbox.environment import Kubernetes, Sandbox
 from dra_driver.sandbox.loop import CLAIMS, DAEMON_SETS, PODS, TEMPLATES
+from dra_driver.sandbox.marked import marked_processes
 from dra_driver.sandbox.nodes import SandboxNode
-from dra_driver.sandbox.programs import MARK
 
 from .apiserver import ASSETS
 from .waiting import wait_for
@@ -184,7 +183,7 @@ class Domains:
 
     def processes(self) -> list[int]:
         """The processes that daemons' containers have started."""
-        return processes_of(self.sandbox.folder, variable=MARK)
+        return marked_processes(self.sandbox.folder)
 
     def labels(self) -> dict[str, str]:
         """The domain in the label of each node that has one."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding the processes of daemons, in a /proc that has what a real one has only for a moment."""
+"""Finding the processes of containers, in a /proc that has what a real one has only for a moment."""
 
 import os
 import threading
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.mps.processes import VARIABLE, processes_of
+from dra_driver.sandbox.marked import MARK, marked_processes
 
-FOLDER = Path("/var/lib/x/mps")
-OURS = f"PATH=/bin\0{VARIABLE}={FOLDER}/s0123456789\0".encode()
+FOLDER = Path("/var/lib/x/pods")
+OURS = f"PATH=/bin\0{MARK}={FOLDER}/s0123456789\0".encode()
 
 
 def process(proc: Path, pid: int, *, environment: bytes, state: str = "S", flags: int = 0x400000) -> Path:
@@ -26,9 +26,9 @@ def process(proc: Path, pid: int, *, environment: bytes, state: str = "S", flags
     ("environment", "found"),
     [
         (OURS, [7]),
-        (f"{VARIABLE}={FOLDER}\0".encode(), [7]),
-        (f"{VARIABLE}={FOLDER}-other/s0123456789\0".encode(), []),
-        (f"OTHER={VARIABLE}={FOLDER}\0".encode(), []),
+        (f"{MARK}={FOLDER}\0".encode(), [7]),
+        (f"{MARK}={FOLDER}-other/s0123456789\0".encode(), []),
+        (f"OTHER={MARK}={FOLDER}\0".encode(), []),
         (b"", []),
     ],
     ids=["below", "exactly", "another folder", "another variable", "no environment at all"],
@@ -36,13 +36,13 @@ def process(proc: Path, pid: int, *, environment: bytes, state: str = "S", flags
 def test_a_process_is_found_by_its_environment(tmp_path: Path, environment: bytes, found: list[int]) -> None:
     process(tmp_path, 7, environment=environment)
     (tmp_path / "sys").mkdir()
-    assert processes_of(FOLDER, tmp_path) == found
+    assert marked_processes(FOLDER, tmp_path) == found
 
 
 def test_dead_processes_and_threads_of_the_kernel_are_none(tmp_path: Path) -> None:
     process(tmp_path, 7, environment=OURS, state="Z")
     process(tmp_path, 8, environment=b"", flags=0x208040)
-    assert processes_of(FOLDER, tmp_path) == []
+    assert marked_processes(FOLDER, tmp_path) == []
 
 
 def test_a_process_that_just_begins_to_execute_its_program_is_found(tmp_path: Path) -> None:
@@ -58,5 +58,5 @@ def test_a_process_that_just_begins_to_execute_its_program_is_found(tmp_path: Pa
 
     appearing = threading.Thread(target=appear, daemon=True)
     appearing.start()
-    assert processes_of(FOLDER, tmp_path) == [7]
+    assert marked_processes(FOLDER, tmp_path) == [7]
     appearing.join(60)
