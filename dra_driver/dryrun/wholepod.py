@@ -58,7 +58,7 @@ class Admission:
         submitted, notes = _without_unknown(demand.submitted, self._world.unknown)
         try:
             admitted = admit_pod(submitted, self._policies)
-            pod = self._decoder.decode(admitted.pod)
+            pod = _named(admitted.pod) if admitted.refusals else self._decoder.decode(admitted.pod)
         except DecodeError as error:
             raise InputError(f"{demand.name}: {error}") from None
         if "PersistentVolumeClaim" in self._world.unknown and pod.volumes:
@@ -115,6 +115,11 @@ class Admission:
                     f".exactly.adminAccess: Forbidden: admin access to devices requires the `{_ADMIN}: true` label on"
                     " the containing namespace"
                 )
+
+
+def _named(pod: Mapping[str, Any]) -> Pod:
+    """A pod that the API server refuses: whatever else it says cannot be relied on."""
+    return Pod(pod["metadata"]["namespace"], pod["metadata"].get("name", ""), "")
 
 
 def _without_unknown(submitted: Mapping[str, Any], unknown: frozenset[str]) -> tuple[Mapping[str, Any], list[str]]:

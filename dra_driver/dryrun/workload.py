@@ -14,12 +14,13 @@ from ..command import InputError
 from ..resource import EXACT_COUNT, DeviceClass, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..resource.claim import CLASS_RESOURCE_PREFIX
 from ..resource.codec import Decoded, DecodeError, Fields, decode
+from ..scheduling import form_errors
 from ..scheduling.decode import extended_requests
 from ..scheduling.objects import ExtendedRequest, claim_for, served
 from ..scheduling.resources import is_extended, read_containers, resource_list, section
 from .documents import Document
 from .status import Note
-from .strict import Identity, identity_of, unknown_fields
+from .strict import Identity, identity_of
 from .world import is_of_world
 
 _GROUP = "resource.k8s.io/"
@@ -136,8 +137,8 @@ def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else)
 
 
 def _check_form(documents: Sequence[Document]) -> None:
-    """Refuse unknown fields, and two objects of one name, as the API server does."""
-    problems = [(one, problem) for one in documents if not one.stored for problem in unknown_fields(one.value)]
+    """Refuse unknown fields, wrong types, and two objects of one name, as the API server does."""
+    problems = [(one, problem) for one in documents if not one.stored for problem in form_errors(one.value)]
     seen: dict[Identity, Document] = {}
     for one in documents:
         identity = identity_of(one.value)

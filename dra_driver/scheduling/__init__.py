@@ -15,6 +15,7 @@ from .admission import Policies, admit_pod
 from .decode import PodDecoder
 from .devices import Given
 from .fit import Attempt
+from .form import form_errors
 from .load import READ, Reader
 from .node_filters import Shortage
 from .objects import ClusterNode, Pod
@@ -39,4 +40,5 @@ __all__ = [
     "Snapshot",
     "Victims",
     "admit_pod",
+    "form_errors",
 ]

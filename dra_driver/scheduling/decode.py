@@ -4,7 +4,7 @@
 Stored objects are read leniently: fields that are not known here are passed over.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -27,6 +27,7 @@ from .objects import (
     Volume,
     decode_label_selector,
 )
+from .placement import PREFERRED, REQUIRED
 from .resources import (
     Container,
     Quantities,
@@ -57,26 +58,31 @@ class PodDecoder:
 
     def decode(self, value: Mapping[str, Any]) -> Pod:
         """The pod of a JSON object. Raises DecodeError."""
+        meta, spec, status = sections(value)
         if value.get("spec") is None:
             raise DecodeError("spec", "is required")
-        meta, spec, status = sections(value)
         name, namespace = meta.text("name"), meta.text("namespace") or "default"
         containers = read_containers(spec)
         volumes = spec.objects("volumes", lambda one: one)
+        has_own = "resources" in spec
         own = section(spec, "resources")
-        own_limits = resource_list(own, "limits")
-        own_requests = defaulted_own(resource_list(own, "requests"), own_limits, containers)
+        own_requests, own_limits = defaulted_own(
+            resource_list(own, "requests"), resource_list(own, "limits"), containers
+        )
         overhead = resource_list(spec, "overhead")
-        reported = _status_resources(value)
+        conditions = status.objects("conditions", _condition)
+        reported = _status_resources(status, conditions)
         requests, counted = self._resources(pod_requests(containers, own_requests, overhead, reported))
         affinity = section(spec, "affinity")
+        near, apart = (_PodTerms(section(affinity, kind), namespace) for kind in ("podAffinity", "podAntiAffinity"))
+        shares_network = spec.flag("hostNetwork")
         deleted_at = timestamp(meta, "deletionTimestamp")
         phase = status.text("phase")
         facts = QuotaFacts(
             priority_class=spec.text("priorityClassName"),
             terminating=spec.integer("activeDeadlineSeconds") is not None,
-            best_effort=_is_best_effort(status, containers, own_requests, own_limits),
-            crosses_namespaces=_crosses_namespaces(value),
+            best_effort=_is_best_effort(status, [own_requests, own_limits] if has_own else _amounts_of(containers)),
+            crosses_namespaces=near.crosses or apart.crosses,
             counts=phase not in ("Succeeded", "Failed"),
             ends=_ends(meta, deleted_at),
             has_own_resources=any(is_of_pods(one) for one in (*own_requests, *own_limits)),
@@ -94,7 +100,7 @@ class PodDecoder:
             nominated_node=status.text("nominatedNodeName"),
             phase=self._keep(phase),
             deleted=bool(deleted_at),
-            preempted=bool(deleted_at) and _is_preempted(status),
+            preempted=bool(deleted_at) and _is_preempted(conditions),
             started=timestamp(status, "startTime"),
             priority=spec.integer("priority") or 0,
             preempts=spec.text("preemptionPolicy") != PREEMPT_NEVER,
@@ -103,18 +109,18 @@ class PodDecoder:
             amounts=counted,
             tolerations=self._keep(spec.objects("tolerations", toleration)),
             node_selector=self._texts(spec.text_map("nodeSelector")),
-            node_affinity=self._keep(node_selector(section(affinity, "nodeAffinity").object(_REQUIRED))),
-            affinity=self._keep(_affinity_terms(section(affinity, "podAffinity"), namespace)),
-            anti_affinity=self._keep(_affinity_terms(section(affinity, "podAntiAffinity"), namespace)),
+            node_affinity=self._keep(node_selector(section(affinity, "nodeAffinity").object(REQUIRED))),
+            affinity=self._keep(near.required),
+            anti_affinity=self._keep(apart.required),
             spread=self._keep(tuple(_spread(spec))),
-            host_ports=self._keep(tuple(_host_ports(spec, containers))),
+            host_ports=self._keep(tuple(_host_ports(containers, shared=shares_network))),
             volumes=self._keep(tuple(_volumes(volumes, name))),
             disks=self._keep(tuple(_disks(volumes))),
             claims=tuple(_claims(spec, status)),
             extended_claim=section(status, "extendedResourceClaimStatus").text("resourceClaimName"),
             extended=self._keep(tuple(extended_requests(containers))),
             gates=self._keep(spec.objects("schedulingGates", lambda one: one.required_text("name"))),
-            features=self._keep(_features(value)),
+            features=self._keep(_features(spec, containers, shares_network=shares_network)),
             quota=self._keep(facts),
         )
 
@@ -132,10 +138,6 @@ class PodDecoder:
         if kept is None:
             kept = self._kept[key] = (quantities, amounts(quantities))
         return kept
-
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def decode_cluster_node(value: Mapping[str, Any]) -> ClusterNode:
@@ -163,23 +165,35 @@ def decode_disruption_budget(value: Mapping[str, Any]) -> DisruptionBudget:
     )
 
 
-def _status_resources(value: Mapping[str, Any]) -> StatusResources | None:
-    status = value.get("status") or {}
-    reported = any(status.get(key) for key in ("containerStatuses", "initContainerStatuses", "resources"))
-    return StatusResources(status) if reported else None
+_Condition = tuple[str, str, str]
+"""Type, status and reason of a condition."""
 
 
-def _is_best_effort(
-    status: Fields, containers: list[Container], own_requests: Quantities, own_limits: Quantities
-) -> bool:
-    """Whether the quality of service class is BestEffort. Follows component-helpers' `qos.ComputePodQOS`."""
+def _condition(fields: Fields) -> _Condition:
+    return fields.text("type"), fields.text("status"), fields.text("reason")
+
+
+def _status_resources(status: Fields, conditions: Iterable[_Condition]) -> StatusResources | None:
+    if not any(key in status for key in ("containerStatuses", "initContainerStatuses", "resources")):
+        return None
+    infeasible = any(kind == "PodResizePending" and why == "Infeasible" for kind, _, why in conditions)
+    return StatusResources(status, infeasible=infeasible)
+
+
+def _is_best_effort(status: Fields, amounts: Iterable[Quantities]) -> bool:
+    """Whether the quality of service class is BestEffort. Follows component-helpers' `qos.ComputePodQOS`.
+
+    `amounts` are those of the pod as a whole, if it has any such field, else those of its containers.
+    """
     recorded = status.text("qosClass")
     if recorded:
         return recorded == "BestEffort"
-    lists = [own_requests, own_limits]
-    if not any(is_of_pods(name) for one in lists for name in one):
-        lists = [one for container in containers for one in (container.requests, container.limits)]
-    return not any(one[name].nanos for one in lists for name in ("cpu", "memory") if name in one)
+    return not any(one[name].nanos for one in amounts for name in ("cpu", "memory") if name in one)
+
+
+def _amounts_of(containers: Iterable[Container]) -> Iterator[Quantities]:
+    for container in containers:
+        yield from (container.requests, container.limits)
 
 
 def _ends(meta: Fields, deleted_at: str) -> float | None:
@@ -198,30 +212,31 @@ def _taint(fields: Fields) -> DeviceTaint:
     return DeviceTaint(fields.required_text("key"), fields.required_text("effect"), fields.text("value"))
 
 
-def _affinity_terms(fields: Fields, namespace: str) -> tuple[AffinityTerm, ...]:
-    return fields.objects(_REQUIRED, lambda one: _affinity_term(one, namespace))
+class _PodTerms:
+    """The required terms of pod affinity or anti-affinity. `crosses`: some term is about other namespaces."""
+
+    def __init__(self, fields: Fields, namespace: str) -> None:
+        decoded = fields.objects(REQUIRED, lambda term: _affinity_term(term, namespace))
+        self.required = tuple(term for term, _ in decoded)
+        self.crosses = any(crosses for _, crosses in decoded) or any(fields.objects(PREFERRED, _prefers_others))
 
 
-def _affinity_term(fields: Fields, namespace: str) -> AffinityTerm:
+def _affinity_term(fields: Fields, namespace: str) -> tuple[AffinityTerm, bool]:
+    """The term, and whether it is about other namespaces."""
     names = fields.texts("namespaces")
     namespaces = fields.object("namespaceSelector")
-    return AffinityTerm(
+    term = AffinityTerm(
         fields.required_text("topologyKey"),
         decode_label_selector(fields.object("labelSelector")),
         frozenset(names or (() if namespaces is not None else (namespace,))),
         decode_label_selector(namespaces),
     )
+    return term, bool(names) or namespaces is not None
 
 
-def _crosses_namespaces(pod: Mapping[str, Any]) -> bool:
-    affinity = pod["spec"].get("affinity") or {}
-    for kind in ("podAffinity", "podAntiAffinity"):
-        terms = affinity.get(kind) or {}
-        weighted = [one.get("podAffinityTerm") or {} for one in terms.get(_PREFERRED) or ()]
-        for term in [*(terms.get(_REQUIRED) or ()), *weighted]:
-            if term.get("namespaces") or term.get("namespaceSelector") is not None:
-                return True
-    return False
+def _prefers_others(weighted: Fields) -> bool:
+    term = section(weighted, "podAffinityTerm")
+    return bool(term.texts("namespaces")) or term.object("namespaceSelector") is not None
 
 
 def _spread(spec: Fields) -> Iterator[SpreadConstraint]:
@@ -237,9 +252,8 @@ def _spread(spec: Fields) -> Iterator[SpreadConstraint]:
             )
 
 
-def _host_ports(spec: Fields, containers: list[Container]) -> Iterator[HostPort]:
-    """The ports of containers and sidecars. With the network of the host, every port is one of the host."""
-    shared = spec.flag("hostNetwork")
+def _host_ports(containers: list[Container], *, shared: bool) -> Iterator[HostPort]:
+    """The ports of containers and sidecars. With the network of the host (`shared`), every port is one of the host."""
     for container in containers:
         if container.init and not container.sidecar:
             continue
@@ -307,21 +321,17 @@ def extended_requests(containers: list[Container]) -> Iterator[ExtendedRequest]:
                 )
 
 
-def _features(pod: Mapping[str, Any]) -> frozenset[str]:
+def _features(spec: Fields, containers: Iterable[Container], *, shares_network: bool) -> frozenset[str]:
     """Features of the kubelet that the pod needs, as component-helpers' nodedeclaredfeatures of 1.36 infers them."""
-    spec = pod["spec"]
     features = set()
-    if spec.get("hostNetwork") and spec.get("hostUsers") is False:
+    if shares_network and "hostUsers" in spec and not spec.flag("hostUsers"):
         features.add("UserNamespacesHostNetworkSupport")
-    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
-        if any(rule.get("action") == "RestartAllContainers" for rule in container.get("restartPolicyRules") or ()):
-            features.add("RestartAllContainersOnContainerExits")
+    if any("RestartAllContainers" in container.restart_actions for container in containers):
+        features.add("RestartAllContainersOnContainerExits")
     return frozenset(features)
 
 
-def _is_preempted(status: Fields) -> bool:
+def _is_preempted(conditions: Iterable[_Condition]) -> bool:
     """Whether the scheduler removes the pod to make room, as the first condition DisruptionTarget says."""
-    for condition in status.objects("conditions", lambda fields: fields):
-        if condition.text("type") == "DisruptionTarget":
-            return (condition.text("status"), condition.text("reason")) == ("True", "PreemptionByScheduler")
-    return False
+    found = next((one for one in conditions if one[0] == "DisruptionTarget"), None)
+    return found is not None and found[1:] == ("True", "PreemptionByScheduler")

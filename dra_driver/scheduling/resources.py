@@ -5,13 +5,13 @@ Follows k8s.io/component-helpers/resource (init containers, sidecars, overhead, 
 resizes in place), `pkg/scheduler/framework.Resource` and `pkg/apis/core/v1/helper` of Kubernetes 1.36.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from ..resource import Quantity
 from ..resource.claim import CLASS_RESOURCE_PREFIX
-from ..resource.codec import Fields
+from ..resource.codec import Fields, json_type
 from .objects import Amounts
 
 _HUGE_PAGES: Final = "hugepages-"
@@ -59,6 +59,9 @@ def sections(value: Mapping[str, Any]) -> tuple[Fields, Fields, Fields]:
 def resource_list(fields: Fields, name: str) -> dict[str, Quantity]:
     """The map of quantities `name` of an object, each rounded up to thousandths as the API does. Raises DecodeError."""
     raw = fields.raw_object(name) or {}
+    for key in raw:
+        if type(key) is not str:
+            raise fields.error(f"{name}[{key}]", f"must be named by a string, not {json_type(key)}")
     return {key: _in_thousandths(fields.as_quantity(f"{name}[{key}]", value)) for key, value in raw.items()}
 
 
@@ -91,7 +94,7 @@ def largest(*lists: Quantities) -> dict[str, Quantity]:
 class Container:
     """What a container requests. `sidecar`: an init container that keeps running."""
 
-    __slots__ = ("init", "limits", "name", "ports", "requests", "sidecar")
+    __slots__ = ("init", "limits", "name", "ports", "requests", "restart_actions", "sidecar")
 
     def __init__(self, fields: Fields, *, init: bool) -> None:
         resources = section(fields, "resources")
@@ -102,6 +105,7 @@ class Container:
         self.init = init
         self.sidecar = init and fields.text("restartPolicy") == "Always"
         self.ports = fields.objects("ports", lambda one: one)
+        self.restart_actions = fields.objects("restartPolicyRules", lambda rule: rule.text("action"))
 
 
 def read_containers(spec: Fields) -> list[Container]:
@@ -152,36 +156,41 @@ def pod_limits(containers: Iterable[Container], own: Quantities, overhead: Quant
     return limits
 
 
-def defaulted_own(requests: Quantities, limits: Quantities, containers: Iterable[Container]) -> Quantities:
-    """`spec.resources.requests` of a pod with what the API server adds: limits count where no container requests."""
+def defaulted_own(
+    requests: Quantities, limits: Quantities, containers: Collection[Container]
+) -> tuple[Quantities, Quantities]:
+    """The requests and limits of a pod as a whole with what the API server adds.
+
+    Huge pages are limited as containers are. Limits count as requests where no container requests.
+    """
+    if limits or requests:
+        pages = aggregate(containers, lambda container: container.limits).items()
+        missing = {name: one for name, one in pages if name.startswith(_HUGE_PAGES) and name not in requests}
+        limits = {**missing, **limits}
     if not limits:
-        return requests
-    summed = aggregate(containers, lambda one: one.requests)
+        return requests, limits
+    summed = aggregate(containers, lambda container: container.requests)
     taken = {name: one for name, one in summed.items() if name in ("cpu", "memory")}
-    return {**{name: one for name, one in limits.items() if is_of_pods(name)}, **taken, **requests}
+    return {**{name: one for name, one in limits.items() if is_of_pods(name)}, **taken, **requests}, limits
 
 
 class StatusResources:
     """What the kubelet reports of the resources of a running pod: a resize may not have happened yet."""
 
-    def __init__(self, status: Mapping[str, Any]) -> None:
-        whole = Fields(status, "status", strict=False)
-        own = whole.object("resources")
-        self._own = None
-        if own is not None:
-            self._own = largest(resource_list(own, "requests"), resource_list(whole, "allocatedResources"))
-        self._infeasible = any(
-            one.get("type") == "PodResizePending" and one.get("reason") == "Infeasible"
-            for one in status.get("conditions") or ()
-        )
+    def __init__(self, status: Fields, *, infeasible: bool) -> None:
+        """`infeasible`: the kubelet reports that the resize cannot happen. Raises DecodeError."""
+        own = status.object("resources")
+        allocated = resource_list(status, "allocatedResources")
+        self._own = None if own is None else largest(resource_list(own, "requests"), allocated)
+        self._infeasible = infeasible
         self._reported: dict[tuple[bool, str], dict[str, Quantity]] = {}
         for init, key in ((False, "containerStatuses"), (True, "initContainerStatuses")):
-            for one in status.get(key) or ():
-                if not one.get("resources"):
-                    continue
-                fields = Fields(one, key, strict=False)
-                actual = resource_list(section(fields, "resources"), "requests")
-                self._reported[init, one.get("name", "")] = largest(actual, resource_list(fields, "allocatedResources"))
+            for fields in status.objects(key, lambda fields: fields):
+                resources = fields.raw_object("resources")
+                if resources:
+                    actual = resource_list(Fields(resources, "resources", fields), "requests")
+                    allocated = resource_list(fields, "allocatedResources")
+                    self._reported[init, fields.text("name")] = largest(actual, allocated)
 
     def requests(self, container: Container) -> Quantities:
         """The larger of the requested and the actual resources; the actual ones if the kubelet reports the resize as

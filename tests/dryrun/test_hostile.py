@@ -85,7 +85,7 @@ def test_more_than_can_be_placed_one_by_one_is_refused_at_once(dryrun: DryRun, w
     assert code == 2
     assert f"more than {MOST_DEMANDS}" in err
     workload = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
-    workload["spec"] = {"replicas": 10**18, "template": {"spec": {}}}
+    workload["spec"] = {"replicas": 2**31 - 1, "template": {"spec": {}}}
     code, _, err = dryrun("fit", write("deployment.json", workload))
     assert code == 2
     assert "spec.replicas: more than" in err

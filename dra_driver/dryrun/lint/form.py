@@ -14,7 +14,7 @@ from ...resource import ResourceSlice
 from ...resource.codec import GROUP
 from ...resource.device import COUNTERS_APART_SINCE, SliceFeatures
 from ...resource.validation import slice_problems
-from ..strict import unknown_fields
+from ...scheduling import form_errors
 from .finding import Issue, Rule
 from .source import DECODED_KINDS
 from .subject import Context, Subject, is_device_api, is_unknown_field
@@ -30,9 +30,10 @@ def check_form(subject: Subject, context: Context) -> Iterator[Issue]:
             yield Issue(Rule.SCHEMA, problem.path, problem.problem)
         elif not is_gated(problem.path):
             yield Issue(Rule.UNKNOWN_FIELD, problem.path, problem.problem)
-    for problem in unknown_fields(subject.source.value):
+    for problem in form_errors(subject.source.value):
         if not _CLAIM_OF_POD.search(problem.path):
-            yield Issue(Rule.UNKNOWN_FIELD, problem.path, problem.problem)
+            rule = Rule.UNKNOWN_FIELD if is_unknown_field(problem) else Rule.SCHEMA
+            yield Issue(rule, problem.path, problem.problem)
 
 
 def check_identity(subject: Subject, context: Context) -> Iterator[Issue]:

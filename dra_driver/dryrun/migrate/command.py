@@ -17,7 +17,7 @@ from ...command import InputError, output_option
 from ...computedomains import DRIVER as DOMAIN_DRIVER
 from ...kubeapi import ApiClient, Kind
 from ...resource.codec import DecodeError, Fields
-from ...scheduling import PodDecoder
+from ...scheduling import PodDecoder, form_errors
 from ...scheduling.decode import decode_cluster_node
 from ..answer import Answer
 from ..documents import Document, each, in_namespace, read_documents, within
@@ -31,7 +31,6 @@ from ..reduction import reduced_object
 from ..report import PlainTable, counted, listed, plain_console, to_json, to_yaml
 from ..snapshot import written
 from ..sources import Origin, Place, cluster_options, lookup_among, opened
-from ..strict import unknown_fields
 from ..workload import DocumentError
 from ..world import read_around
 from .configs import GPU, is_configuration
@@ -217,7 +216,7 @@ def _read(files: Sequence[str], namespace: str) -> list[Document]:
 
 def _problems(document: Document) -> Iterator[DecodeError]:
     """What the API server would refuse of a node or a workload."""
-    yield from unknown_fields(document.value)
+    yield from form_errors(document.value)
     path = PATHS.get(document.kind, ())[:-1]
     try:
         if document.kind == "Node":

@@ -186,6 +186,8 @@ class Fields:
         """An object whose values are strings, such as labels."""
         values: dict[str, Any] = self._typed(field, dict, "an object") or {}
         for key, value in values.items():
+            if type(key) is not str:
+                raise self.error(f"{field}[{key}]", f"must be named by a string, not {json_type(key)}")
             if type(value) is not str:
                 raise self.error(f"{field}[{key}]", f"must be a string, not {json_type(value)}")
         return values
