@@ -139,7 +139,7 @@ class Loader(yaml.CSafeLoader):
         mapping: dict[Hashable, Any] = {}
         for key_node, one in node.value:
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, list | dict):
+            if key is None or isinstance(key, list | dict):  # kubectl refuses these, and makes text of others
                 context, problem = "while constructing a mapping", "found a key that is not text"
                 raise yaml.constructor.ConstructorError(context, node.start_mark, problem, key_node.start_mark)
             mapping[key if isinstance(key, str) else json.dumps(key)] = self.construct_object(one, deep)

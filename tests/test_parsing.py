@@ -54,6 +54,7 @@ def test_a_stream_has_a_value_for_each_document() -> None:
         ("a:\n  b: !!int foo", "2:6: 'foo' is not a whole number"),
         ("ä: ö\nb: \x01", "2:1: is not YAML: control characters are not allowed"),
         ("a: !secret b", "1:4: the tag '!secret' has no meaning in Kubernetes: remove it"),
+        ("{~: 1}", "1:2: is not YAML: while constructing a mapping, found a key that is not text"),
         ('{"a": NaN}', "1:1: NaN is not a number in JSON"),
     ],
 )

@@ -87,3 +87,33 @@ def test_lint_checks_v1alpha3_as_every_other_version(dryrun: DryRun, write: Writ
     value["spec"] = {"anything": "goes"}
     code, out, _ = dryrun("lint", write("claim.json", value), "--kubernetes-version", "1.33")
     assert (code, "[unknown-field]" in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("field", "problem"),
+    [
+        ("tolerations: x", "spec.tolerations: must be a list, not a string"),
+        ("affinity: 3", "spec.affinity: must be an object, not a number"),
+        ("priorityClassName: {a: b}", "spec.priorityClassName: must be a string, not an object"),
+        ("priority: 1.5", "spec.priority: must be an integer, not a number"),
+        ("hostNetwork: 1", "spec.hostNetwork: must be true or false, not a number"),
+        ("nodeSelector: {zone: 1}", "spec.nodeSelector[zone]: must be a string, not a number"),
+        ("overhead: {cpu: much}", "spec.overhead[cpu]: 'much' is not a quantity"),
+        ("activeDeadlineSeconds: 99999999999999999999", "spec.activeDeadlineSeconds: does not fit a 64-bit integer"),
+    ],
+)
+def test_value_of_a_wrong_type_is_an_error_with_line_and_column(
+    field: str, problem: str, dryrun: DryRun, write: Write
+) -> None:
+    path = write("pod.yaml", POD.replace("resourceClaim:\n  - {name: gpu, resourceClaimName: wanted}", field))
+    code, out, err = dryrun(path)
+    assert (code, out) == (2, "")
+    assert f"{path}:6:" in err
+    assert f": Pod p: {problem}" in err
+
+
+def test_key_that_is_null_is_an_error(dryrun: DryRun, write: Write) -> None:
+    path = write("pod.yaml", POD.replace("resource: {}", "resources: {requests: {null: 1}}"))
+    code, _, err = dryrun(path)
+    assert code == 2
+    assert f"{path}:11:28: is not YAML: while constructing a mapping, found a key that is not text" in err
