@@ -170,6 +170,11 @@ class _Plugin:
         metrics.mps_daemons(self._mps.served)
         metrics.shares(lambda: [share for record in self._prepared() for share in shares_of(record.plan)])
         metrics.hanging_calls(lambda: len(session.calls.hangs()))
+        metrics.gauge(
+            "unrestored_changes",
+            "Changes of GPUs that no claim needs any more, and that could not be undone yet.",
+            self._lifecycle.unrestored,
+        )
         metrics.gauge("health_streams", "Health streams that kubelet has open.", self.health.service.streams)
         metrics.gauge(
             "claim_reports_waiting", "Claims whose device status is still to be written.", self._reports.waiting

@@ -14,6 +14,7 @@ from typing import TypeVar
 import click
 
 from dra_driver import __version__
+from dra_driver.boot import boot_id
 from dra_driver.cdi import DriverRoot, Root
 from dra_driver.command import UserError, flag, kubeconfig_option, logging_options, output_option, version_option
 from dra_driver.containment import contained
@@ -32,7 +33,7 @@ from .host import DropIn, FixError, Host, write
 from .kubelet import kubelet_findings, read_kubelet
 from .passthrough import passthrough_findings
 from .runtime import drop_in, read_runtime, runtime_findings
-from .sharing import share_findings, sharing_findings
+from .sharing import setting_findings, share_findings, sharing_findings
 
 T = TypeVar("T")
 
@@ -96,6 +97,7 @@ def look_at_hardware(place: Place) -> tuple[CheckResult, ...]:
     checks.add("GPUs", lambda: gpu_findings(hardware, _device_root(place)))
     checks.add("sharing", lambda: sharing_findings(place.node))
     checks.add("shares", lambda: share_findings(hardware, place.policy))
+    checks.add("GPU settings", lambda: setting_findings(place.node, boot_id()))
     return tuple(checks.findings)
 
 

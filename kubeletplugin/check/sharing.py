@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what shared GPUs need: nvidia-smi for time-slice intervals, for MPS its programs and dra-mps, and what
-enforces shares if the policy wants that.
+enforces shares if the policy wants that. Also reports settings of GPUs that could not be restored after their last
+claim.
 """
 
 from collections.abc import Iterator
@@ -13,12 +14,14 @@ from dra_driver.mps.client import SupervisorClient
 from dra_driver.mps.errors import MpsError
 from dra_driver.mps.program import NAME
 
+from ..hardware.marks import Marks
 from ..options import Node
 from ..records.format import read_records
-from ..steps import MpsStep, TimeSliceStep
+from ..steps import MpsStep, TimeSliceStep, changed_settings
 from .finding import CheckResult, NodeCheck
 
 TIME_SLICING, MPS, SHARES = NodeCheck("time-slicing"), NodeCheck("mps"), NodeCheck("shares")
+SETTINGS = NodeCheck("GPU settings")
 
 
 def sharing_findings(node: Node) -> Iterator[CheckResult]:
@@ -39,6 +42,28 @@ def sharing_findings(node: Node) -> Iterator[CheckResult]:
     elif not served:
         return
     yield mps_finding(control, served, problem, root.host_path)
+
+
+def setting_findings(node: Node, boot_id: str) -> Iterator[CheckResult]:
+    """The settings of GPUs that were changed for claims in this boot of the node, and that no claim needs any more. A
+    mark counts that is there before and after the records are read, because claims come and go meanwhile.
+    """
+    marks = Marks(node.folder)
+    if not marks.are_of(boot_id):
+        return
+    before = set(changed_settings(marks))
+    records, unreadable = read_records(node.records)
+    needed = {step for record in records for step in record.plan.steps}
+    if unreadable:  # one of these claims may need them
+        return
+    for step in changed_settings(marks):
+        if step in before and step not in needed:
+            yield SETTINGS.warned(
+                f"GPU {step.gpu_uuid} still has the {step} of an earlier claim, and no claim that expects another one"
+                " gets the GPU",
+                "the plugin tries to restore it again and again: the log of dra-kubeletplugin has the reason why it"
+                " cannot",
+            )
 
 
 def time_slicing_finding(smi: tuple[str, str] | None, claims: int, root: str) -> CheckResult:

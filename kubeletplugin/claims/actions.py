@@ -38,6 +38,7 @@ from ..records.ledger import Ledger
 from ..records.locks import Held, KeyedLocks, wait_on
 from ..steps import FabricStep, InstanceStep, MigModeStep, Step, Tools, Undoable, VfioStep, VgpuStep
 from .boundary import ClaimBoundary
+from .unrestored import Unrestored
 
 
 class StoppedError(DriverError):
@@ -107,8 +108,9 @@ def still_wanted(ref: ClaimRef, wanted: Callable[[], bool], obstacle: Callable[[
 @dataclass(frozen=True)
 class Actions:
     """Changes of the node for claims, and what all work for claims needs. Callers hold the claim's lock, one of
-    `claims`. `boot_id` is that of the current boot. `boundary` contains unexpected errors with one claim. `tools` are
-    the objects that steps use; its second argument raises an exception if no caller waits any more.
+    `claims`. `boot_id` is that of the current boot. `boundary` contains unexpected errors with one claim. `unrestored`
+    has the changes that could not be undone. `tools` are the objects that steps use; its second argument raises an
+    exception if no caller waits any more.
     """
 
     boot_id: str
@@ -121,6 +123,7 @@ class Actions:
     boundary: ClaimBoundary
     calls: Calls
     fabric: FabricPartitions
+    unrestored: Unrestored
     tools: Callable[[Gpus, Callable[[], None]], Tools]
     current: Callable[[], Gpus]
     step_seconds: float
@@ -204,13 +207,15 @@ class Actions:
         needed = self.ledger.needed_by_others(record.plan.claim.uid)
         ours = [step for step in record.plan.steps if step not in needed and step.left_something(self.marks)]
         for steps in _by_gpu(ours[::-1]):
-            self._on_gpu(steps, gpus, partial(self._undo, record, steps), held, check)
+            problems = self._on_gpu(steps, gpus, partial(self._undo, record, steps), held, check)
+            for step, problem in problems.items():
+                self._tell_unrestored(record.plan.claim, step, problem)
         self._close(record)
 
-    def undo_stray(self, step: Undoable, gpus: Gpus, held: Held) -> None:
-        """Undo a step that no claim has."""
+    def undo_stray(self, step: Undoable, gpus: Gpus, held: Held) -> str | None:
+        """Undo a step that no claim has. See Undoable.undo."""
         log.warning("undoing a step that belongs to no claim on this node: %s", step, extra={"gpu": step.gpu_uuid})
-        self._on_gpu([step], gpus, step.undo, held)
+        return self._on_gpu([step], gpus, step.undo, held)
 
     def has_taken_a_gpu(self, record: Record, gpus: Gpus) -> bool:
         """Whether a GPU is not at the driver from which the claim takes it."""
@@ -258,13 +263,22 @@ class Actions:
                 instances |= step.do(tools) or {}
         return instances
 
-    def _undo(self, record: Record, steps: Sequence[Step], tools: Tools) -> None:
+    def _undo(self, record: Record, steps: Sequence[Step], tools: Tools) -> dict[Step, str]:
+        """Undo the steps. Returns why something of them stays."""
+        problems: dict[Step, str] = {}
         for step in steps:
             tools.going_on()
             with self._told("undo", record, step):
-                step.undo(tools)
+                if problem := step.undo(tools):
+                    problems[step] = problem
+        return problems
 
     # Parts
+
+    def _tell_unrestored(self, claim: ClaimRef, step: Step, problem: str) -> None:
+        self.unrestored.add(step.gpu_uuid, str(step), problem)
+        text = f"{step} of GPU {step.gpu_uuid} could not be undone after the claim: {problem}; the plugin tries again"
+        self.boundary.on_event(claim, "NotRestored", text)
 
     def _close(self, record: Record) -> None:
         self.ledger.close(record.plan.claim.uid)

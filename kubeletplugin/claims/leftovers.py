@@ -16,18 +16,19 @@ from dra_driver.containment import contained
 from dra_driver.gpu.ownership import MigPlace
 
 from ..hardware.gpus import Gpus
-from ..hardware.targets import ClaimRef, MigSlot, VfioGpu, Vgpu
+from ..hardware.targets import ClaimRef, ContainerTarget, MigSlot, PrepareError, VfioGpu, Vgpu
+from ..plans.plan import Plan
+from ..records.locks import Held
 from ..steps import (
-    ComputeModeStep,
     FabricStep,
     InstanceStep,
     MigModeStep,
     MpsStep,
     StrayMpsStep,
-    TimeSliceStep,
     Undoable,
     VfioStep,
     VgpuStep,
+    changed_settings,
 )
 from .actions import EXPECTED_ERRORS, Actions
 from .boundary import ClaimBoundary
@@ -99,11 +100,37 @@ class Leftovers:
                     self._actions.ledger.settle_damaged(claim.uid, gone=True)
         self.sweep_node(gpus)
 
+    def retry(self, gpus: Gpus) -> None:
+        """Try again to undo what is left on GPUs, where that is due."""
+        for gpu_uuid in self._actions.unrestored.due():
+            self._sweep_contained(gpu_uuid, gpus)
+
+    def restore_for(self, plan: Plan, gpus: Gpus, held: Held) -> None:
+        """Restore the settings that earlier claims have left on GPUs of this plan, unless the plan sets them itself.
+        The caller holds the locks of the GPUs. Raises PrepareError if a setting cannot be restored, and errors of NVML.
+        """
+        if self._actions.ledger.unreadable():  # one of these claims may need the setting
+            return
+        needed = self._actions.ledger.needed_by_others(plan.claim.uid)
+        own = {(type(step), step.gpu_uuid) for step in plan.steps}
+        devices = [one for one in plan.devices if isinstance(one.target, ContainerTarget) and not one.admin]
+        expecting = {one.target.gpu_uuid for one in devices}
+        for step in list(changed_settings(self._actions.marks)):
+            if step.gpu_uuid not in expecting or step in needed or (type(step), step.gpu_uuid) in own:
+                continue
+            problem = self._actions.undo_stray(step, gpus, held)
+            if problem:
+                self._actions.unrestored.add(step.gpu_uuid, str(step), problem)
+                raise PrepareError(
+                    f"GPU {step.gpu_uuid} still has the {step} of an earlier claim, which cannot be restored:"
+                    f" {problem}; kubelet tries again"
+                )
+            self._actions.unrestored.remove(step.gpu_uuid, str(step))
+
     def sweep_node(self, gpus: Gpus) -> None:
         """Remove what has no record, without asking the API server."""
         for gpu_uuid in {step.gpu_uuid for step in self._marked(gpus)}:
-            with contained("sweep GPU", gpu_uuid, self._boundary.count, gpu=gpu_uuid):
-                self._sweep_gpu(gpu_uuid, gpus)
+            self._sweep_contained(gpu_uuid, gpus)
         known = self._known()
         for uid in self._actions.specs.claims():
             if uid not in known:
@@ -133,22 +160,29 @@ class Leftovers:
         yield from (VfioStep(VfioGpu(one.gpu_uuid, one.address, -1)) for one in marks.vfio.all())
         yield from (VgpuStep(Vgpu(one, f"of type {one.type_id}")) for one in marks.vfio.vgpus.all())
         yield from map(StrayMpsStep, marks.mps.all())
-        yield from (TimeSliceStep(uuid, change.wanted) for uuid, change in marks.time_slices.all().items())
-        yield from (ComputeModeStep(uuid, change.wanted) for uuid, change in marks.compute_modes.all().items())
+        yield from changed_settings(marks)
         yield from (InstanceStep("", _slot(place, gpus)) for place in marks.instances.all())
         yield from (MigModeStep(uuid, not original) for uuid, original in marks.modes.all().items())
         yield from (FabricStep(one.partition, one.modules, one.gpus) for one in marks.fabric.all())
 
+    def _sweep_contained(self, gpu_uuid: str, gpus: Gpus) -> None:
+        self._actions.unrestored.failed(gpu_uuid)  # until it is known that it succeeds
+        with contained("sweep GPU", gpu_uuid, self._boundary.count, gpu=gpu_uuid):
+            self._sweep_gpu(gpu_uuid, gpus)
+
     def _sweep_gpu(self, gpu_uuid: str, gpus: Gpus) -> None:
         """Undo everything on a GPU that no record needs."""
+        problems: dict[str, str] = {}
         try:
             with self._actions.hold([gpu_uuid], not_long()) as held:
                 needed = {_mark(step) for record in self._actions.ledger.all() for step in record.plan.steps}
                 if self._actions.ledger.unreadable():  # some of it may belong to these claims
                     return
-                for step in list(self._marked(gpus)):
-                    if step.gpu_uuid == gpu_uuid and _mark(step) not in needed:
-                        self._actions.undo_stray(step, gpus, held)
+                strays = [one for one in self._marked(gpus) if one.gpu_uuid == gpu_uuid and _mark(one) not in needed]
+                for step in strays:
+                    if problem := self._actions.undo_stray(step, gpus, held):
+                        problems[str(step)] = problem
+                self._actions.unrestored.tried(gpu_uuid, problems)
         except EXPECTED_ERRORS as error:
             log.warning("leftovers cannot be removed yet: %s", error, extra={"gpu": gpu_uuid})
 

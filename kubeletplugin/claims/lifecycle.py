@@ -53,6 +53,7 @@ from .boundary import UNHEARD, ClaimBoundary, unheard
 from .leftovers import Leftovers
 from .pauses import Pauses
 from .recovery import Recovery
+from .unrestored import Unrestored
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,8 @@ class Settings:
     """Times in seconds. `step`: the time limit of one step on a GPU. `busy`: how long a step waits for a process to
     leave a MIG device. `grace`: how long a claim must be gone before its devices are removed. `sweep`: the interval of
     looking for such claims. `retry`: the pause before failed work is tried again. `retake`: the first pause before a
-    GPU is taken again for a claim that failed afterwards.
+    GPU is taken again for a claim that failed afterwards. `restore`: the first pause before it is tried again to undo a
+    change of a GPU that no claim needs any more.
     """
 
     step: float = STEP_SECONDS
@@ -75,6 +77,7 @@ class Settings:
     sweep: float = 600.0
     retry: float = 10.0
     retake: float = 15.0
+    restore: float = 5.0
 
 
 class Lifecycle:
@@ -137,6 +140,7 @@ class Lifecycle:
             boundary=boundary,
             calls=access.calls,
             fabric=fabric,
+            unrestored=Unrestored(access.wake, settings.restore),
             tools=lambda gpus, going_on: Tools(
                 gpus.mig, gpus.compute_modes, time_slices, mps, vfio, fabric, marks, settings.busy, going_on
             ),
@@ -219,6 +223,10 @@ class Lifecycle:
         self._leftovers.sweep_node(gpus)
         self._next_sweep = 0.0
 
+    def unrestored(self) -> int:
+        """The number of changes of GPUs that no claim needs any more, and that could not be undone yet."""
+        return self._actions.unrestored.count()
+
     def _attend(self, gpus: Gpus) -> float:
         """Try failed work again, and look for leftovers regularly. Returns the seconds until the next call."""
         with contained("look after node", self._pool, self._boundary.count):
@@ -228,6 +236,7 @@ class Lifecycle:
     def _attended(self, gpus: Gpus) -> float:
         try:
             self._recovery.retry(gpus)
+            self._leftovers.retry(gpus)
             if time.monotonic() >= self._next_sweep:
                 self._leftovers.sweep(gpus)
                 pause = self._settings.grace if self._leftovers.absent.suspicious else self._settings.sweep
@@ -238,8 +247,12 @@ class Lifecycle:
             log.error("the claims of this node cannot be checked: %s", error)
             return self._settings.retry
         now, due = time.monotonic(), self._recovery.next_due()
-        pause = self._next_sweep - now
-        return max(0.0, pause if due is None else min(pause, max(self._settings.retry, due - now)))
+        pauses = [self._next_sweep - now]
+        if due is not None:
+            pauses.append(max(self._settings.retry, due - now))
+        if (due := self._actions.unrestored.next_due()) is not None:
+            pauses.append(due - now)
+        return max(0.0, min(pauses))
 
     def _attend_fabric(self, gpus: Gpus) -> float:
         """Restore the partitions of claims after a restart of Fabric Manager."""
@@ -272,6 +285,7 @@ class Lifecycle:
                 self._actions.undo_held(earlier, gpus, held, check)
                 _require_same_gpus(earlier)
                 earlier = None
+            self._leftovers.restore_for(plan, gpus, held)
             record = earlier or self._actions.begin(plan, gpus, held)
             try:
                 record = self._actions.finish(record, gpus, held, check)

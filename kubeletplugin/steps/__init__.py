@@ -6,7 +6,7 @@ from .fabric import FabricStep
 from .instance import InstanceStep, LookStep
 from .mode import MigModeStep
 from .mps import MpsLimits, MpsStep, StrayMpsStep, share_key
-from .setting import ComputeModeStep, TimeSliceStep
+from .setting import ComputeModeStep, TimeSliceStep, changed_settings
 from .vfio import VfioStep
 from .vgpu import VgpuStep
 
@@ -26,5 +26,6 @@ __all__ = [
     "Undoable",
     "VfioStep",
     "VgpuStep",
+    "changed_settings",
     "share_key",
 ]

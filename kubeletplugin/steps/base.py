@@ -47,8 +47,10 @@ class Undoable(Protocol):
     def gpu_uuid(self) -> str:
         """The GPU that the step changes. No other step changes it at the same time."""
 
-    def undo(self, tools: Tools) -> None:
-        """Undo what `do` did, if anything. Repeating it changes nothing."""
+    def undo(self, tools: Tools) -> str | None:
+        """Undo what `do` did, if anything. Repeating it changes nothing. Returns why something stays as it is, and its
+        mark with it, if no pod should wait for that. It is tried again later.
+        """
 
 
 class Step(Undoable, Protocol):

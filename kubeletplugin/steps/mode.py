@@ -59,19 +59,18 @@ class MigModeStep:
         """Whether the mode was switched to what this step wants."""
         return marks.modes.get(self.gpu_uuid) is (not self.on)
 
-    def undo(self, tools: Tools) -> None:
-        """Switch back, unless somebody uses the GPU in this mode. Then the mark stays, and it is tried again later. No
-        pod waits for that.
-        """
+    def undo(self, tools: Tools) -> str | None:
+        """Switch back, unless somebody uses the GPU in this mode. Then the mark stays."""
         if not self.left_something(tools.marks):
-            return
+            return None
         try:
             if self.is_done(tools):
                 tools.mig.set_mode(self.gpu_uuid, not self.on)
         except (PrepareError, NvmlError) as error:
             log.warning("the MIG mode of the GPU cannot be switched back: %s", error, extra={"gpu": self.gpu_uuid})
-            return
+            return str(error)
         tools.marks.modes.clear(self.gpu_uuid)
+        return None
 
     def _forget_if_found(self, current: bool, marks: ModeMarks) -> None:
         """Remove the mark if the mode is what it originally was."""

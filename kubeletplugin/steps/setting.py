@@ -73,21 +73,22 @@ class _SettingStep(ABC):
         change = self.marks(marks).get(self.gpu_uuid)
         return change is not None and change.wanted == self.wanted
 
-    def undo(self, tools: Tools) -> None:
-        """Restore the previous value. If that fails, the mark stays, and it is tried again later. No pod waits for
-        that.
+    def undo(self, tools: Tools) -> str | None:
+        """Restore the previous value. If that fails, the mark stays, and the GPU is for no claim that expects the
+        previous value.
         """
         marks = self.marks(tools.marks)
         change = marks.get(self.gpu_uuid)
         if change is None or change.wanted != self.wanted:
-            return
+            return None
         try:
             if self.read(tools) in (self.wanted, None):
                 self.write(tools, change.found)
         except (ProgramError, NvmlError) as error:
             log.warning("%s stays after its last claim: %s", self, error, extra={"gpu": self.gpu_uuid})
-            return
+            return str(error)
         marks.clear(self.gpu_uuid)
+        return None
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -140,3 +141,9 @@ class TimeSliceStep(_SettingStep):
     def write(self, tools: Tools, value: int) -> None:
         """Set the level with nvidia-smi."""
         tools.time_slices.set(self.gpu_uuid, value)
+
+
+def changed_settings(marks: Marks) -> Iterator[TimeSliceStep | ComputeModeStep]:
+    """A step for each setting of a GPU that was changed for claims, whether a claim still needs it or not."""
+    yield from (TimeSliceStep(uuid, change.wanted) for uuid, change in marks.time_slices.all().items())
+    yield from (ComputeModeStep(uuid, change.wanted) for uuid, change in marks.compute_modes.all().items())

@@ -102,15 +102,13 @@ class VfioStep:
         """Whether the GPU was taken."""
         return marks.vfio.has(self.target.address)
 
-    def undo(self, tools: Tools) -> None:
-        """Bring all functions back, and then the persistence mode. If only the latter fails, the mark stays, and it is
-        tried again later. No pod waits for that.
-        """
+    def undo(self, tools: Tools) -> str | None:
+        """Bring all functions back, and then the persistence mode. If only the latter fails, the mark stays."""
         gpu, vfio, marks = self.target, tools.vfio, tools.marks.vfio
         mark = marks.get(gpu.address)
         if mark is None:
             marks.clear(gpu.address)
-            return
+            return None
         try:
             vfio.give_back(gpu, mark.functions, tools.going_on)
         except StuckError as error:
@@ -121,8 +119,9 @@ class VfioStep:
             self._restore_persistence(mark.persistence, tools)
         except ProgramError as error:
             log.warning("the persistence mode of %s is not as it was: %s", gpu, error, extra={"gpu": gpu.gpu_uuid})
-            return
+            return str(error)
         marks.clear(gpu.address)
+        return None
 
     def _restore_persistence(self, found: bool | None, tools: Tools) -> None:
         address, modes = self.target.address, tools.vfio.persistence

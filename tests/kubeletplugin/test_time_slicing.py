@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from dra_driver.cdi import Root
-from dra_driver.gpu.nvml import ComputeMode
+from dra_driver.gpu.nvml import ComputeMode, Return
+from dra_driver.gpu.simulation.faults import Fault
+from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.claims.unrestored import LONGEST_PAUSE, Unrestored
 from kubeletplugin.hardware.settings import PROGRAM_SECONDS, TimeSlices
 from kubeletplugin.hardware.targets import PrepareError
 from kubeletplugin.records.files import State
@@ -188,6 +191,144 @@ def test_what_cannot_be_put_back_is_put_back_later_and_keeps_no_pod(tmp_path: Pa
     later = Plugin(tmp_path, api, hardware="l40sx4")
     wait_for(lambda: later.left() == NOTHING, "what is left over")
     assert level(later) == 0
+
+
+class Obstacle:
+    """Because of it, a setting of the first GPU cannot be changed: `interval` or `compute mode`."""
+
+    def __init__(self, plugin: Plugin, kind: str) -> None:
+        self._plugin = plugin
+        self._kind = kind
+
+    def appear(self) -> None:
+        """From now on, the setting cannot be changed."""
+        if self._kind == "interval":
+            self._plugin.node.nvidia_smi.fail(255, "Unknown Error")
+        else:
+            self._plugin.node.inject(Fault("nvmlDeviceSetComputeMode", code=Return.NO_PERMISSION))
+
+    def vanish(self) -> None:
+        """The setting can be changed again."""
+        if self._kind == "interval":
+            self._plugin.node.nvidia_smi.mend()
+        else:
+            self._plugin.node.clear_faults()
+
+
+SETTINGS = pytest.mark.parametrize(
+    ("kind", "left"), [("interval", "time-slice interval Long"), ("compute mode", "compute mode 0")]
+)
+"""What cannot be restored."""
+SELDOM = Settings(restore=3600)
+"""Nothing is tried again by itself during a test."""
+
+
+def leave_setting(plugin: Plugin, api: ApiServer, kind: str) -> Obstacle:
+    """Prepare and unprepare a claim with settings of the first GPU, one of which cannot be restored."""
+    set_compute_mode(plugin, ComputeMode.PROHIBITED)
+    claim, obstacle = api.add(["gpu-0"], sharing=time_slicing("Long")), Obstacle(plugin, kind)
+    plugin.lifecycle.prepare(claim)
+    obstacle.appear()
+    plugin.lifecycle.unprepare(claim)
+    assert plugin.left()["records"] == []
+    return obstacle
+
+
+@SETTINGS
+def test_a_setting_that_cannot_be_restored_is_reported_and_restored_soon(
+    tmp_path: Path, api: ApiServer, kind: str, left: str
+) -> None:
+    """Long before the next sweep."""
+    plugin = Plugin(tmp_path, api, hardware="l40sx4", settings=Settings(restore=0.05))
+    obstacle = leave_setting(plugin, api, kind)
+    assert plugin.lifecycle.unrestored() == 1
+    ((_, reason, text),) = plugin.events
+    assert (reason, text.startswith(f"{left} of GPU {plugin.gpu(0).uuid} could not be undone after the claim: ")) == (
+        "NotRestored",
+        True,
+    )
+    obstacle.vanish()
+    wait_for(lambda: plugin.left() == NOTHING, "the restored setting")
+    assert (level(plugin), compute_mode(plugin)) == (0, ComputeMode.PROHIBITED)
+    wait_for(lambda: plugin.lifecycle.unrestored() == 0, "nothing left")
+
+
+@SETTINGS
+def test_a_claim_that_expects_the_default_waits_for_a_setting_that_is_not_restored(
+    tmp_path: Path, api: ApiServer, kind: str, left: str
+) -> None:
+    plugin = Plugin(tmp_path, api, hardware="l40sx4", settings=SELDOM)
+    obstacle = leave_setting(plugin, api, kind)
+    claim = api.add(["gpu-0"])
+    text = rf"^GPU {plugin.gpu(0).uuid} still has the {left} of an earlier claim, which cannot be restored: .*; kubelet"
+    for _ in range(2):
+        with pytest.raises(PrepareError, match=text):
+            plugin.lifecycle.prepare(claim)
+        assert plugin.left()["records"] == []
+    plugin.lifecycle.prepare(api.add(["gpu-1"]))
+    obstacle.vanish()
+    plugin.lifecycle.prepare(claim)
+    assert (level(plugin), compute_mode(plugin)) == (0, ComputeMode.PROHIBITED)
+    assert plugin.lifecycle.unrestored() == 0
+
+
+def test_a_claim_with_settings_of_its_own_does_not_wait(tmp_path: Path, api: ApiServer) -> None:
+    plugin = Plugin(tmp_path, api, hardware="l40sx4", settings=SELDOM)
+    leave_setting(plugin, api, "compute mode")
+    claim = api.add(["gpu-0"], sharing=time_slicing("Short"))
+    plugin.lifecycle.prepare(claim)
+    assert level(plugin) == 1
+
+
+def test_a_setting_that_another_claim_needs_is_not_left(tmp_path: Path, api: ApiServer) -> None:
+    plugin = Plugin(tmp_path, api, hardware="l40sx4", settings=SELDOM)
+    first, second = (api.add(["gpu-0"], sharing=time_slicing("Long"), shareID=share) for share in SHARES[:2])
+    for claim in (first, second):
+        plugin.lifecycle.prepare(claim)
+    plugin.node.nvidia_smi.fail(255, "Unknown Error")
+    plugin.lifecycle.unprepare(first)
+    assert plugin.lifecycle.unrestored() == 0
+    plugin.lifecycle.prepare(api.add(["gpu-0"], shareID=SHARES[2]))
+
+
+def test_the_next_process_reports_a_setting_that_was_not_restored(tmp_path: Path, api: ApiServer) -> None:
+    plugin = Plugin(tmp_path, api, hardware="l40sx4", settings=SELDOM)
+    obstacle = leave_setting(plugin, api, "interval")
+    plugin.stop()
+    later = Plugin(tmp_path, api, hardware="l40sx4", settings=Settings(restore=0.05))
+    assert later.lifecycle.unrestored() == 1
+    obstacle.vanish()
+    wait_for(lambda: later.left() == NOTHING, "the restored setting")
+    later.stop()
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_pauses_between_attempts_to_restore_grow_to_minutes() -> None:
+    clock, woken = Clock(), list[None]()
+    unrestored = Unrestored(lambda: woken.append(None), 5.0, clock)
+    unrestored.add("GPU-1", "interval", "the program fails")
+    assert len(woken) == 1
+    pauses: list[float] = []
+    for _ in range(12):
+        due = unrestored.next_due()
+        assert due is not None
+        pauses.append(due - clock.now)
+        clock.now = due
+        assert unrestored.due() == ["GPU-1"]
+        unrestored.tried("GPU-1", {"interval": "the program fails"})
+        assert unrestored.due() == []
+    assert 2.5 <= pauses[0] <= 5.0
+    assert all(LONGEST_PAUSE / 2 <= pause <= LONGEST_PAUSE for pause in pauses[7:])
+    unrestored.tried("GPU-1", {})
+    assert (unrestored.count(), unrestored.next_due()) == (0, None)
 
 
 def test_a_level_that_cannot_be_read_is_set_and_taken_to_have_been_the_default(plugin: Plugin, api: ApiServer) -> None:

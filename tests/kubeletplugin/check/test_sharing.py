@@ -10,7 +10,13 @@ import pytest
 
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy
-from kubeletplugin.check.sharing import mps_finding, share_findings, sharing_findings, time_slicing_finding
+from kubeletplugin.check.sharing import (
+    mps_finding,
+    setting_findings,
+    share_findings,
+    sharing_findings,
+    time_slicing_finding,
+)
 from kubeletplugin.options import Node
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.claims import mps, time_slicing
@@ -75,6 +81,23 @@ def test_shares_that_cannot_be_enforced_are_named_with_the_reason(plugin: Plugin
         " mps.enabled); so each device belongs to one claim"
     )
     assert "(memory-limits: this installation has no hook program" in finding.remedy
+
+
+def test_a_setting_that_could_not_be_restored_is_reported(plugin: Plugin) -> None:
+    node, claim = node_of(plugin), plugin.api.add(["gpu-0"], sharing=time_slicing("Long"))
+    plugin.lifecycle.prepare(claim)
+    assert list(setting_findings(node, "boot-1")) == []
+    plugin.node.nvidia_smi.fail(255, "Unknown Error")
+    plugin.lifecycle.unprepare(claim)
+    (finding,) = setting_findings(node, "boot-1")
+    assert finding.text.startswith(
+        f"GPU {plugin.gpu(0).uuid} still has the time-slice interval Long of an earlier claim"
+    )
+    assert (finding.check, str(finding.level)) == ("GPU settings", "warn")
+    assert list(setting_findings(node, "boot-2")) == [], "a boot has undone it"
+    plugin.node.nvidia_smi.mend()
+    plugin.lifecycle.prepare(plugin.api.add(["gpu-0"]))
+    assert list(setting_findings(node, "boot-1")) == []
 
 
 def test_a_node_is_read(plugin: Plugin) -> None:

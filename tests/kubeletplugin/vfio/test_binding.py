@@ -76,6 +76,22 @@ def test_persistence_mode_is_off_meanwhile_and_then_as_it_was(kernel: Kernel, pl
     assert (kernel.node.nvidia_smi.persistence(on), kernel.node.nvidia_smi.persistence(off)) == (True, False)
 
 
+def test_persistence_mode_that_cannot_be_restored_is_restored_soon(
+    kernel: Kernel, plugin: Plugin, api: ApiServer
+) -> None:
+    uuid, before = plugin.gpu(0).uuid, kernel.picture()
+    kernel.node.nvidia_smi.set_persistence(uuid, True)
+    claim = api.add(["gpu-vfio-0"])
+    plugin.lifecycle.prepare(claim)
+    kernel.node.nvidia_smi.fail(255, "Unknown Error")
+    plugin.lifecycle.unprepare(claim)
+    assert kernel.picture() == before
+    assert plugin.lifecycle.unrestored() == 1
+    kernel.node.nvidia_smi.mend()
+    wait_for(lambda: not marks(plugin), "the restored mode")
+    assert kernel.node.nvidia_smi.persistence(uuid)
+
+
 def test_a_gpu_that_an_administrator_bound_is_left_as_it_was(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
     address = kernel.gpus[2]
     kernel.force(address, VFIO)
