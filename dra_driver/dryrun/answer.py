@@ -86,9 +86,14 @@ class Answer:
         return (*self.question.unknown, *self.source.unknown, *of_verdicts)
 
     @property
+    def errors(self) -> tuple[Note, ...]:
+        """The notes about objects that cannot be used."""
+        return (*self.question.errors, *self.source.errors)
+
+    @property
     def status(self) -> Status:
         """The exit status."""
-        return Status.of(fits=self.fits, errors=bool(self.question.errors), unknown=bool(self.unknown))
+        return Status.of(fits=self.fits, errors=bool(self.errors), unknown=bool(self.unknown))
 
     def says_the_same_as(self, other: "Answer") -> bool:
         """Whether the other answer has the same verdicts, whatever else has changed in the cluster."""
@@ -126,7 +131,7 @@ class Answer:
             "Files": ", ".join(self.question.files),
         }
         report = Report.of(self.verdicts, source.objects, source.where, features, source.assumptions, notes, asked)
-        return replace(report, unknown=self.unknown, errors=self.question.errors)
+        return replace(report, unknown=self.unknown, errors=self.errors)
 
     def _print_table(self, *, wide: bool) -> None:
         print_report(self._report(), wide=wide)

@@ -10,6 +10,7 @@ import click
 
 from ..allocation import Features
 from ..command import InputError, output_option
+from ..streams import printable
 from . import INTERRUPTED
 from .answer import FORMATS, Question, answered
 from .documents import Document, in_namespace, read_documents
@@ -151,6 +152,8 @@ def fit(
             say("placing")
             answer = answered(question, source, lambda done, total: say(f"placing {bar(done, total)}"))
     answer.print(output)
+    for error in answer.errors:
+        click.echo(printable(f"error: {error}"), err=True)
     if answer.interrupted:
         return interrupted(answer.interrupted)
     return answer.status

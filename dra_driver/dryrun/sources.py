@@ -41,7 +41,7 @@ class Source:
 
     `world` is None where only devices are considered; `notes` say why, or what else of pods is not considered.
     `warnings` are about the devices. `release` is that of the cluster, where a cluster was asked. `unknown` are notes
-    about what may change verdicts and is not known (`status`).
+    about what may change verdicts and is not known (`status`), and `errors` about pods that cannot be used.
     """
 
     objects: Sequence[Decoded]
@@ -52,6 +52,7 @@ class Source:
     release: Release | None = None
     warnings: tuple[str, ...] = ()
     unknown: tuple[Note, ...] = ()
+    errors: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,8 @@ class Place:
             found = Found(objects, notes=(f"{DEVICES_ONLY}: built-in nodes have no pods, cpu or memory",))
         if devices_only:
             found = replace(found, world=None, notes=(f"{DEVICES_ONLY}, as asked",))
-        return Source(found.objects, self.where, (), found.world, found.notes, release, warnings, found.unknown)
+        notes = (found.unknown, found.errors)
+        return Source(found.objects, self.where, (), found.world, found.notes, release, warnings, *notes)
 
     def around(self, reduce: Callable[[Mapping[str, Any]], dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
         """What decides besides devices, each object as `reduce` leaves it, and the plurals that may not be listed.

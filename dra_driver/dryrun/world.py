@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from ..allocation import Cluster, Features
 from ..kubeapi import ApiClient, Kind, NotFoundError, StatusError
 from ..resource import Node, ResourceClaimTemplate
-from ..resource.codec import Decoded
+from ..resource.codec import Decoded, DecodeError
 from ..scheduling import READ, ClusterNode, Policies, Reader, Snapshot
 from .status import Note
 
@@ -66,13 +66,24 @@ class World:
 class Found:
     """Objects that concern devices, the world around them, and what has to be said about how it was read.
 
-    `unknown` are notes about what may change verdicts and was not read (`status`).
+    `unknown` are notes about what may change verdicts and was not read (`status`), and `errors` about pods that cannot
+    be used.
     """
 
     objects: tuple[Decoded, ...]
     world: World | None = None
     notes: tuple[str, ...] = ()
     unknown: tuple[Note, ...] = ()
+    errors: tuple[Note, ...] = ()
+
+
+LeaveOut = Callable[[Mapping[str, Any], DecodeError], None]
+"""Is told of an object that cannot be read, and why."""
+
+
+def raise_error(_: Mapping[str, Any], error: DecodeError) -> None:
+    """Leaves out nothing."""
+    raise error
 
 
 def is_of_world(version: object, kind: object) -> bool:
@@ -80,10 +91,13 @@ def is_of_world(version: object, kind: object) -> bool:
     return (version, kind) in READ
 
 
-def world_of(values: Iterable[Mapping[str, Any]], where: str) -> tuple[World | None, tuple[str, ...]]:
+def world_of(
+    values: Iterable[Mapping[str, Any]], where: str, leave_out: LeaveOut = raise_error
+) -> tuple[World | None, tuple[str, ...]]:
     """The world that objects (JSON) make up, and what to say about it. Raises DecodeError.
 
-    None when no node says what it can allocate: no pod would fit on it.
+    None when no node says what it can allocate: no pod would fit on it. `leave_out` is called for a pod that cannot be
+    read.
     """
     reader = Reader()
     kinds: set[str] = set()
@@ -91,8 +105,15 @@ def world_of(values: Iterable[Mapping[str, Any]], where: str) -> tuple[World | N
         kind = value["kind"]
         if value.get("items") == []:  # a list that says that there are none
             kinds.add(kind.removesuffix("List"))
-        elif (is_of_world(value.get("apiVersion"), kind) or kind == TEMPLATE) and reader.add(value):
-            kinds.add(kind)
+        elif is_of_world(value.get("apiVersion"), kind) or kind == TEMPLATE:
+            try:
+                read = reader.add(value)
+            except DecodeError as error:
+                if kind != "Pod":
+                    raise
+                leave_out(value, error)
+                read = True
+            kinds.update([kind] if read else ())
     unknown = frozenset(kind for _, kind in READ if kind not in kinds)
     notes = (f"no pods are in {where}: its nodes are taken to be idle",) if "Pod" in unknown else ()
     return _world(reader, unknown, notes, where)
