@@ -58,14 +58,18 @@ class EventStream(Iterator[tuple[str, JSON]]):
             self._response.close()
 
     def _lines(self) -> Iterator[bytes]:
-        """The lines of the body as they arrive."""
-        rest = b""
-        try:
-            for chunk in self._response.stream(_CHUNK):
-                *lines, rest = (rest + chunk).split(b"\n")
-                yield from filter(None, lines)
-        except (urllib3.exceptions.HTTPError, ValueError) as error:  # ValueError: the file was closed by `end`
-            raise UnreachableError(f"watch {self._path}: {text_of(error)}") from None
+        return _lines(self._response, f"watch {self._path}")
+
+
+def _lines(response: urllib3.BaseHTTPResponse, request: str) -> Iterator[bytes]:
+    """The complete lines of a body as they arrive, without empty ones. Raises UnreachableError."""
+    rest = b""
+    try:
+        for chunk in response.stream(_CHUNK):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from filter(None, lines)
+    except (urllib3.exceptions.HTTPError, ValueError) as error:  # ValueError: `EventStream.end` has closed the file
+        raise UnreachableError(f"{request}: {text_of(error)}") from None
 
 
 def _event(line: bytes, path: str) -> tuple[str, JSON]:
@@ -163,6 +167,19 @@ class ApiClient:
     def get_path(self, path: str) -> JSON:
         """Get any JSON document, such as a discovery document."""
         return self._json("GET", path)
+
+    def lines(self, path: str, *, seconds: float) -> Iterator[bytes]:
+        """The lines of a text document, such as `/metrics`, as they arrive with pauses of at most this time. The caller
+        may stop at any line.
+        """
+        request = f"GET {path}"
+        response = self._connection.request("GET", path, stream_seconds=seconds, accept="text/plain")
+        try:
+            if response.status != 200:
+                raise self._failure(request, response, response.read())
+            yield from _lines(response, request)
+        finally:
+            response.close()
 
     def list(
         self,

@@ -56,9 +56,12 @@ class PagedServer:
 
 
 @contextmanager
-def paged(collections: Mapping[str, Collection]) -> Iterator[PagedServer]:
-    """Serves collections by their paths; all others are empty."""
+def paged(
+    collections: Mapping[str, Collection], documents: Mapping[str, JSON | str] | None = None
+) -> Iterator[PagedServer]:
+    """Serves collections by their paths; all others are empty. `documents` are served besides, as JSON or text."""
     server = PagedServer("")
+    fixed: Mapping[str, JSON | str] = {**_DOCUMENTS, **(documents or {})}
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -67,10 +70,12 @@ def paged(collections: Mapping[str, Collection]) -> Iterator[PagedServer]:
             url = urlsplit(self.path)
             query = {name: values[0] for name, values in parse_qs(url.query).items()}
             server.asked.setdefault(url.path, []).append(query)
-            value = _DOCUMENTS.get(url.path) or _page(query, collections.get(url.path, _NOTHING))
-            body = json.dumps(value).encode()
+            value = fixed.get(url.path)
+            if value is None:
+                value = _page(query, collections.get(url.path, _NOTHING))
+            body = (value if isinstance(value, str) else json.dumps(value)).encode()
             server.sent += len(body)
-            self.send_response(int(value.get("code", 200)))
+            self.send_response(200 if isinstance(value, str) else int(value.get("code", 200)))
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

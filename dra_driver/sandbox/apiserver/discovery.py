@@ -16,6 +16,7 @@ from .catalog import Catalog
 from .kinds import Served, ServedKind
 from .names import version_order
 from .objects import Object
+from .release import Release
 from .schema.published import PublishedSchemas
 from .verbs.subresources import HANDLERS
 
@@ -81,6 +82,14 @@ def _subresources(kind: ServedKind) -> Iterator[Object]:
         resource["kind"] = foreign or kind.name
         resource["verbs"] = [verb for other, verb in HANDLERS if other == name] or ["get", "patch", "update"]
         yield resource
+
+
+def metrics(release: Release) -> str:
+    """Return the document `/metrics`: of the metrics of kube-apiserver, the feature gates that are known here."""
+    name = "kubernetes_feature_enabled"
+    gates = (f'{name}{{name="{gate}",stage=""}} {int(enabled)}' for gate, enabled in sorted(release.gates.items()))
+    head = f"# HELP {name} This metric records the data about the stage and enablement of a k8s feature."
+    return "\n".join((head, f"# TYPE {name} gauge", *gates, ""))
 
 
 def version_info(minor: int) -> Object:

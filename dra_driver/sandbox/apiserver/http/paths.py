@@ -31,6 +31,8 @@ class Paths:
         path = path.rstrip("/")
         if path.startswith(_HEALTH):
             return Reply(200, b"ok", "text/plain; charset=utf-8")
+        if path == "/metrics":
+            return Reply(200, discovery.metrics(self._catalog.release).encode(), "text/plain; version=0.0.4")
         if path == "/openapi/v2":
             return Reply(200, discovery.V2_PROTOBUF, discovery.V2_PROTOBUF_TYPE)
         if self._generation != self._catalog.generation:
