@@ -20,6 +20,7 @@ from .report import PlainTable, Report, plain_console, print_report, to_document
 from .sources import Source
 from .status import Note, Status
 from .stock import Leftover, leftovers
+from .unread import UnreadFields
 from .verdict import Verdict
 from .whatif import without_claims
 from .workload import Demand
@@ -83,17 +84,14 @@ class Answer:
     def unknown(self) -> tuple[Note, ...]:
         """The notes about what was not evaluated, and about what may change verdicts."""
         of_verdicts = (Note(one.demand.name, text) for one in self.verdicts for text in one.unknown)
-        return (*self.question.unknown, *self.source.unknown, *of_verdicts)
-
-    @property
-    def errors(self) -> tuple[Note, ...]:
-        """The notes about objects that cannot be used."""
-        return (*self.question.errors, *self.source.errors)
+        whole_pods = any(one.demand.submitted is not None for one in self.verdicts)
+        of_pods = self.source.unknown_of_pods if whole_pods else ()
+        return (*self.question.unknown, *self.source.unknown, *of_pods, *of_verdicts)
 
     @property
     def status(self) -> Status:
         """The exit status."""
-        return Status.of(fits=self.fits, errors=bool(self.errors), unknown=bool(self.unknown))
+        return Status.of(fits=self.fits, errors=bool(self.question.errors), unknown=bool(self.unknown))
 
     def says_the_same_as(self, other: "Answer") -> bool:
         """Whether the other answer has the same verdicts, whatever else has changed in the cluster."""
@@ -121,7 +119,7 @@ class Answer:
         source, features = self.source, self.question.features
         notes = source.notes if any(one.demand.submitted is not None for one in self.verdicts) else ()
         claims = (claim for one in self.verdicts for claim in one.demand.claims)
-        notes = (*source.warnings, *missing_devices(claims, source.objects, source.release), *notes)
+        notes = (*source.warnings, *missing_devices(claims, source.objects, source.server), *notes)
         if features.counters_beside_devices and any(one.placed for one in self.verdicts):
             order = f"kube-scheduler {features.release} does not sort ResourceSlices by name"
             notes += (f"{order}: which of several equal devices is taken is open",)
@@ -131,7 +129,7 @@ class Answer:
             "Files": ", ".join(self.question.files),
         }
         report = Report.of(self.verdicts, source.objects, source.where, features, source.assumptions, notes, asked)
-        return replace(report, unknown=self.unknown, errors=self.errors)
+        return replace(report, unknown=self.unknown, errors=self.question.errors)
 
     def _print_table(self, *, wide: bool) -> None:
         print_report(self._report(), wide=wide)
@@ -155,11 +153,12 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
     features, objects = question.features, source.objects
     if question.replicas is not None:
         return _copies(question, question.replicas, source)
+    unread = UnreadFields(objects, features, source.gates)
     demands = [*spread_over_nodes(question.demands, objects, source.world)]
     verdicts: list[Verdict] = []
     try:
         for verdict in evaluate_each(demands, objects, features, source.world):
-            verdicts.append(verdict)
+            verdicts.append(replace(verdict, unknown=(*verdict.unknown, *unread.about(verdict))))
             tell(len(verdicts), len(demands))
     except KeyboardInterrupt:
         return Answer(question, source, verdicts, interrupted=f"{len(verdicts)} of {len(demands)} are answered")
@@ -170,7 +169,9 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
 def _copies(question: Question, wanted: int, source: Source) -> Answer:
     demand, features = question.demands[0], question.features
     objects, world = source.objects, source.world
-    verdicts = evaluate([demand], objects, features, world)
+    (verdict,) = evaluate([demand], objects, features, world)
+    of_fields = UnreadFields(objects, features, source.gates).about(verdict, all_candidates=True)
+    verdicts = [replace(verdict, unknown=(*verdict.unknown, *of_fields))]
     unused = without_claims(objects)
     try:
         if world is not None and demand.submitted is not None:

@@ -27,6 +27,7 @@ from urllib3.util import Retry, Timeout
 from .. import __version__
 from ..kubeapi import ConfigError, UnreachableError
 from ..kubeapi.kubeconfig import parse_kubeconfig
+from .unreachable import unreachable
 
 _SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
 _BUSY: Final = Retry(
@@ -78,7 +79,7 @@ class ClusterConnection:
     """The transport of a `kubeapi.ApiClient` to one API server.
 
     `server` is its URL. `identity` names the user in errors, and `where` the cluster in reports. Objects without a
-    namespace are in `namespace`. Raises ConfigError.
+    namespace are in `namespace`, and `seconds` is the time limit for one answer (0: none). Raises ConfigError.
     """
 
     def __init__(self, choice: ClusterChoice) -> None:
@@ -93,7 +94,7 @@ class ClusterConnection:
         with _as_config_error(f"kubeconfig {files}" if files else "service account"), _no_login_fails() as problems:
             if files:
                 documents = [parse_kubeconfig(Path(one)) for one in files.split(":")]
-                chosen = choice.context or _current_context(documents)
+                chosen = _existing(documents, choice.context or _current_context(documents))
                 config.load_kube_config(files, chosen, configuration, persist_config=False)
                 context = _entry(documents, "contexts", "context", chosen)
                 user = _entry(documents, "users", "user", context.get("user"))
@@ -113,8 +114,11 @@ class ClusterConnection:
         self.server = str(configuration.host).rstrip("/")
         self.namespace = str(choice.namespace or namespace or "default").strip()
         self._configuration: Any = configuration
-        self._headers = _impersonation({"as": choice.impersonated} if choice.impersonated else user)
-        self._seconds = choice.seconds or None
+        acting = {"as": choice.impersonated} if choice.impersonated else user
+        if acting.get("as"):
+            self.identity = f"as user {acting['as']!r}, by {self.identity}"
+        self._headers = _impersonation(acting)
+        self.seconds = choice.seconds
 
     def request(
         self,
@@ -143,17 +147,14 @@ class ClusterConnection:
                 headers=headers,
                 retries=_BUSY if repeatable else False,
                 redirect=False,
-                timeout=Timeout(connect=self._seconds, read=stream_seconds if streamed else self._seconds),
+                timeout=Timeout(
+                    connect=self.seconds or None, read=stream_seconds if streamed else self.seconds or None
+                ),
                 preload_content=not streamed,
             )
         except urllib3.exceptions.HTTPError as error:
-            reason = getattr(error, "reason", None) or error
-            if isinstance(reason, urllib3.exceptions.TimeoutError):
-                limit = self._seconds or stream_seconds
-                text = f"{self.server} does not answer within {limit:g} s (see --request-timeout)"
-            else:
-                text = f"{method} {self.server}{path} fails: {reason}"
-            raise UnreachableError(text) from None
+            limit = self.seconds or stream_seconds or 0
+            raise UnreachableError(unreachable(error, self.server, limit)) from None
         return answer
 
     def close(self) -> None:
@@ -165,8 +166,19 @@ def _current_context(documents: Sequence[Mapping[str, Any]]) -> str:
     for document in documents:
         if document.get("current-context"):
             return str(document["current-context"])
-    names = [str(one.get("name")) for document in documents for one in document.get("contexts") or []]
-    raise ConfigError(f"has no current-context: choose one with --context (there is {', '.join(names) or 'none'})")
+    raise ConfigError(f"has no current-context: choose one with --context (there is {_contexts(documents)})")
+
+
+def _existing(documents: Sequence[Mapping[str, Any]], context: str) -> str:
+    """The name of a context. Raises ConfigError, in kubectl's words, if there is none of this name."""
+    if any(str(one.get("name")) == context for document in documents for one in document.get("contexts") or []):
+        return context
+    raise ConfigError(f'context "{context}" does not exist (there is {_contexts(documents)})')
+
+
+def _contexts(documents: Sequence[Mapping[str, Any]]) -> str:
+    names = (str(one.get("name")) for document in documents for one in document.get("contexts") or [])
+    return ", ".join(dict.fromkeys(names)) or "none"
 
 
 def _entry(documents: Sequence[Mapping[str, Any]], section: str, field: str, name: object) -> Mapping[str, Any]:

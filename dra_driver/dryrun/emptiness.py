@@ -3,15 +3,14 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from .. import DRIVER_NAME
-from ..allocation import RELEASES, Features
 from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..computedomains.names import CHANNEL_CLASS
-from ..kubeapi import ApiClient, ApiError
 from ..resource import DeviceClass, ResourceClaim, ResourceSlice
 from ..resource.codec import Decoded
+from .release import Rules, Server
 
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*(["'])([^"']+)\1""")
 _MIG: Final = re.compile(r"""\.type\s*==\s*(["'])mig\1""")
@@ -19,28 +18,14 @@ _PARTITIONS: Final = "DRAPartitionableDevices"
 _VALUE: Final = "resources.computeDomains.enabled"
 
 
-Release = str
-"""The minor release of an API server, such as `1.34`; empty if the server does not name it."""
-
-
-def release_of(client: ApiClient) -> Release:
-    """The release of the API server."""
-    try:
-        version = client.get_path("/version")
-    except ApiError:
-        return ""
-    digits: list[Any] = re.findall("[0-9]+", f"{version.get('major', '')} {version.get('minor', '')}")
-    return f"{digits[0]}.{digits[1]}" if len(digits) > 1 else ""
-
-
-def release_notes(objects: Sequence[Decoded], release: Release | None) -> Iterator[str]:
-    """A note if the cluster has no devices at all. `release` is None if no cluster was asked."""
-    if release is not None and not any(isinstance(one, ResourceSlice) for one in objects):
+def release_notes(objects: Sequence[Decoded], server: Server | None) -> Iterator[str]:
+    """A note if the cluster has no devices at all. `server` is None if no cluster was asked."""
+    if server is not None and not any(isinstance(one, ResourceSlice) for one in objects):
         yield "the cluster has no ResourceSlice of any driver: no DRA driver publishes devices there"
 
 
 def missing_devices(
-    claims: Iterable[ResourceClaim], objects: Sequence[Decoded], release: Release | None
+    claims: Iterable[ResourceClaim], objects: Sequence[Decoded], server: Server | None
 ) -> Iterator[str]:
     """A note for each driver, and kind of device, that the claims' DeviceClasses select and nobody publishes."""
     classes = {one.metadata.name: one for one in objects if isinstance(one, DeviceClass)}
@@ -63,7 +48,7 @@ def missing_devices(
         elif driver == DOMAIN_DRIVER and not any(one.devices for one in slices if one.driver == driver):
             yield f"the slices of driver {driver} have no devices: no node has IMEX channels"
         elif driver == DRIVER_NAME and _MIG.search(text) and not _has_mig(slices):
-            yield f"no MIG device is published{_why(release)}"
+            yield f"no MIG device is published{_why(server)}"
 
 
 def _has_mig(slices: Iterable[ResourceSlice]) -> bool:
@@ -72,17 +57,9 @@ def _has_mig(slices: Iterable[ResourceSlice]) -> bool:
     )
 
 
-def _why(release: Release | None) -> str:
-    if not release:
+def _why(server: Server | None) -> str:
+    if server is None or not server.release:
         return f": that takes MIG mode and, up to Kubernetes 1.35, the feature gate {_PARTITIONS}"
-    if release in RELEASES:
-        partitions = Features.from_gates({}, release=release).partitionable_devices
-    else:
-        partitions = _number(release) > _number(RELEASES[-1])
-    if partitions:
+    if Rules().features(server).partitionable_devices:
         return ": no GPU of the cluster is in MIG mode"
-    return f": Kubernetes {release} without {_PARTITIONS}: MIG placements are not published"
-
-
-def _number(name: str) -> tuple[int, ...]:
-    return tuple(map(int, name.split(".")))
+    return f": Kubernetes {server.release} without {_PARTITIONS}: MIG placements are not published"

@@ -13,7 +13,6 @@ from ..allocation import Features
 from ..cel import (
     COST_LIMIT,
     MAX_BYTES,
-    NEWEST,
     RELEASES,
     CompileError,
     Environment,
@@ -25,8 +24,9 @@ from ..cel import (
 from ..command import InputError, output_option
 from ..streams import printable
 from .lint.catalog import Known, known_devices
-from .options import Subcommand, general_options, interrupted, option
+from .options import Subcommand, general_options, interrupted, version_options
 from .progress import progress
+from .release import Rules
 from .report import PlainTable, counted, listed, plain_console, to_json
 from .selectors import Blame, parts, usual_mistakes, values_read, version_names
 from .sources import Origin, opened, origin_options
@@ -71,21 +71,14 @@ class Answer:
 @click.argument("expression")
 @origin_options
 @what_if_options
-@option(
-    "--kubernetes-version",
-    "release",
-    type=click.Choice(RELEASES),
-    default=NEWEST,
-    show_default=True,
-    help="The Kubernetes release whose CEL functions and fields are available.",
-)
+@version_options(RELEASES, "The Kubernetes release whose CEL functions and fields are available.")
 @output_option(("table", "json"), None, "How the answer is printed.")
 @general_options
 def cel(
     expression: str,
     origin: Origin,
     what_if: WhatIf,
-    release: str,
+    rules: Rules,
     output: str,
 ) -> int:
     """Evaluate the CEL EXPRESSION as a selector on each device, and print the values that it found.
@@ -94,10 +87,12 @@ def cel(
     """
     if not _is_text(expression):
         raise InputError("EXPRESSION is not UTF-8 text: type it in a terminal that is set to UTF-8")
-    with progress("reading the devices"), opened(origin) as place:
+    with progress("reading the devices"), opened(origin, rules) as place:
         source = place.gather(what_if)
-    environment = Environment(release)
-    refusal = _refusal(expression, Environment(release, stored=False))
+        release = place.release_among(RELEASES)
+    lists = place.features.list_attributes
+    environment = Environment(release, list_type_attributes=lists)
+    refusal = _refusal(expression, Environment(release, list_type_attributes=lists, stored=False))
     every = known_devices(source.objects)
     candidates = _of_named_drivers(expression, every)
     mistakes = usual_mistakes(expression, version_names(one.device for one in candidates))

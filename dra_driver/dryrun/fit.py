@@ -8,9 +8,7 @@ from typing import Final
 
 import click
 
-from ..allocation import Features
 from ..command import InputError, output_option
-from ..streams import printable
 from . import INTERRUPTED
 from .answer import FORMATS, Question, answered
 from .documents import Document, in_namespace, read_documents
@@ -19,7 +17,9 @@ from .live import ask_again
 from .options import Subcommand, complete_files, general_options, interrupted, release_options
 from .places import with_places
 from .progress import bar, progress
+from .release import Rules
 from .replicas import MOST_COPIES, only
+from .rights import Needs
 from .sources import Origin, Place, opened, origin_options
 from .status import Status
 from .whatif import WhatIf, what_if_options
@@ -102,7 +102,7 @@ def fit(
     all_namespaces: bool,
     origin: Origin,
     what_if: WhatIf,
-    features: Features,
+    rules: Rules,
     replicas: int | None,
     devices_only: bool,
     watch: bool,
@@ -126,7 +126,8 @@ def fit(
         raise InputError("--replicas is not printed as html (use table, wide, json or yaml)")
     if not (files or more_files or all_pending):
         raise click.UsageError("Missing argument: name a FILE, pod/NAME, or --all-pending.")
-    with opened(origin) as place:
+    needs = Needs(whole_pods=not devices_only, references=True, watches=watch or until_fits)
+    with opened(origin, rules, needs) as place:
         pending = place.pods(namespace=None if all_namespaces else place.namespace) if all_pending else []
         nothing_pends = all_pending and not pending and not (files or more_files)
         if nothing_pends and output in ("table", "wide"):
@@ -134,7 +135,7 @@ def fit(
             return Status.FITS
         given = Input() if nothing_pends else _read((*files, *more_files), place, origin.namespace, pending)
         demands = given.demands if replicas is None else (only(given.demands),)
-        question = Question(demands, features, replicas, (*files, *more_files), given.unknown, given.errors)
+        question = Question(demands, place.features, replicas, (*files, *more_files), given.unknown, given.errors)
         if watch or until_fits:
             with suppress(KeyboardInterrupt):
                 return ask_again(
@@ -152,8 +153,6 @@ def fit(
             say("placing")
             answer = answered(question, source, lambda done, total: say(f"placing {bar(done, total)}"))
     answer.print(output)
-    for error in answer.errors:
-        click.echo(printable(f"error: {error}"), err=True)
     if answer.interrupted:
         return interrupted(answer.interrupted)
     return answer.status

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices to allocate from: slices in files, a live cluster, or built-in example nodes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .. import DRIVER_NAME
@@ -11,12 +11,12 @@ from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..computedomains.names import CHANNEL_CLASS, DAEMON_CLASS
 from ..kubeapi import NODES, ApiClient, Kind, NotFoundError, Transport, newest_dialect
 from ..resource import DeviceClass, Node, ObjectMeta, ResourceSlice
-from ..resource.codec import Decoded, DecodeError, decode
+from ..resource.codec import TAINT_RULE_VERSIONS, Decoded, DecodeError, decode
 from ..scheduling import READ, Reader
 from .documents import Document
 from .status import Note
-from .workload import decode_document
-from .world import Found, World, is_of_world, reduced, world_of, world_of_cluster
+from .unread import decode_kept
+from .world import Found, World, is_of_world, named_error, read_around, reduced, with_world_of_cluster, world_of
 
 _CHANNEL: Final = f"device.attributes['{DOMAIN_DRIVER}']"
 CLASSES = tuple(
@@ -41,7 +41,9 @@ _PLURALS: Final = {
     "DeviceClass": "deviceclasses",
     "ResourceClaim": "resourceclaims",
 }
-_SLICES_WITH: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "Node")
+_TAINT_RULE: Final = "DeviceTaintRule"
+_TAINT_RULES: Final = "devicetaintrules"
+_SLICES_WITH: Final = ("ResourceSlice", _TAINT_RULE, "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "Node")
 """Kinds that concern devices, which files for --slices may have."""
 
 
@@ -57,47 +59,67 @@ def from_documents(
         if one.kind not in _SLICES_WITH and not is_of_world(one.value.get("apiVersion"), one.kind):
             known = ", ".join(dict.fromkeys([*_SLICES_WITH, *(kind for _, kind in READ)]))
             raise InputError(f"--slices: {one}: objects of this kind decide nothing: leave it out (known are {known})")
-    decoded = tuple(decode_document(document) for document in objects if document.kind in _SLICES_WITH)
-    world, notes, errors = (None, (), ()) if devices_only else _world_of([*around, *documents], where)
+    decoded = tuple(decode_kept(document) for document in objects if document.kind in _SLICES_WITH)
+    world, notes = (None, ()) if devices_only else _world_of([*around, *documents], where)
     if world is None and not any(isinstance(one, ResourceSlice) for one in decoded):
         raise InputError(f"--slices {where}: there is no ResourceSlice in it")
-    return Found(decoded, world, notes, errors=errors)
+    return Found(decoded, world, notes)
 
 
-def _world_of(documents: Sequence[Document], where: str) -> tuple[World | None, tuple[str, ...], tuple[Note, ...]]:
-    """The world, what to say about it, and errors about pods that cannot be read. Raises InputError."""
-    read = {id(document.value): document for document in documents if document.kind != "ResourceSlice"}
-    errors: list[Note] = []
-
-    def leave_out(value: Mapping[str, Any], error: DecodeError) -> None:
-        from .places import note_of  # it imports the commands, which import this
-
-        errors.append(note_of(read[id(value)], error))
-
+def _world_of(documents: Sequence[Document], where: str) -> tuple[World | None, tuple[str, ...]]:
     try:
-        world, notes = world_of((document.value for document in read.values()), where, leave_out)
+        return world_of((document.value for document in documents if document.kind != "ResourceSlice"), where)
     except DecodeError as error:
         raise InputError(f"{where}: {error}") from None
-    return world, notes, tuple(errors)
 
 
 def kinds(client: ApiClient) -> dict[str, Kind]:
-    """What is read of a cluster, by the name of the kind. Raises ApiError."""
+    """What is read of a cluster about devices, by the name of the kind. Raises ApiError."""
     version = newest_dialect(client).api_version
-    return {**{name: Kind(version, plural) for name, plural in _PLURALS.items()}, "Node": NODES}
+    found = {**{name: Kind(version, plural) for name, plural in _PLURALS.items()}, "Node": NODES}
+    rules = _taint_rules(client)
+    return found if rules is None else {**found, _TAINT_RULE: rules}
+
+
+def _taint_rules(client: ApiClient) -> Kind | None:
+    """The newest version in which the server has DeviceTaintRules. None if it has none. Raises ApiError."""
+    for version in TAINT_RULE_VERSIONS:
+        try:
+            resources = client.get_path(f"/apis/{version}").get("resources") or []
+        except NotFoundError:
+            continue
+        if any(resource.get("name") == _TAINT_RULES for resource in resources):
+            return Kind(version, _TAINT_RULES)
+    return None
+
+
+def templates_of(known: Mapping[str, Kind]) -> Kind:
+    """The kind of ResourceClaimTemplates, in the version of the other `kinds`."""
+    return Kind(known["ResourceClaim"].api_version, "resourceclaimtemplates", namespaced=True)
 
 
 def get_object(client: ApiClient, kind: str, namespace: str, name: str) -> Decoded | None:
     """A ResourceClaim or template of a cluster; None where there is none. Raises ApiError and DecodeError."""
     where = Kind(newest_dialect(client).api_version, f"{kind.lower()}s", namespaced=True)
     try:
-        return decode({"apiVersion": where.api_version, "kind": kind, **client.get(where, name, namespace)})
+        value = {"apiVersion": where.api_version, "kind": kind, **client.get(where, name, namespace)}
+        return stored(value)
     except NotFoundError:
         return None
+    except DecodeError as error:
+        raise named_error(error, kind, value) from None
+
+
+def stored(value: Mapping[str, Any]) -> Decoded:
+    """The object that a server has stored: it may be of a newer Kubernetes, with fields that are unknown here. Raises
+    DecodeError.
+    """
+    return decode(value, strict=False)
 
 
 def from_cluster(connection: Transport, *, devices_only: bool, around: Sequence[Document] = ()) -> Found:
-    """The slices, classes, claims and nodes of a live cluster, and the world around them unless `devices_only`.
+    """The slices, classes, claims, taint rules and nodes of a live cluster, and the world around them unless
+    `devices_only`.
 
     Only reads. Raises ApiError and DecodeError.
     """
@@ -107,18 +129,40 @@ def from_cluster(connection: Transport, *, devices_only: bool, around: Sequence[
         reader.add(document.value)
     objects: list[Decoded] = []
     known = kinds(client)
+    forbidden: list[str] = []
     for name, kind in known.items():
         if name == "Node" and not devices_only:
-            for node, placed_on in reduced(client, kind, name, lambda one: (decode(one), reader.decode(one))):
+            for node, placed_on in reduced(client, kind, name, lambda one: (stored(one), reader.decode(one))):
                 objects.append(node)
                 reader.keep(name, placed_on)
+        elif name in may_lack(devices_only=devices_only):
+            read, refused = read_around(client, {name: kind}, stored)
+            objects += (decoded for _, decoded in read)
+            forbidden += refused
         else:
-            objects += reduced(client, kind, name, decode)
-    if devices_only:
-        return Found(tuple(objects))
-    templates = Kind(known["ResourceClaim"].api_version, "resourceclaimtemplates")
-    world, notes = world_of_cluster(client, reader, templates, connection.server)
-    return Found(tuple(objects), world, notes)
+            objects += reduced(client, kind, name, stored)
+    found = found_without(forbidden, objects)
+    return (
+        found if devices_only else with_world_of_cluster(found, client, reader, templates_of(known), connection.server)
+    )
+
+
+def may_lack(*, devices_only: bool) -> Collection[str]:
+    """The `kinds` without which there are answers, too."""
+    return (_TAINT_RULE, "Node") if devices_only else (_TAINT_RULE,)
+
+
+def found_without(forbidden: Collection[str], objects: Iterable[Decoded]) -> Found:
+    """What is known about devices if objects of the kinds `forbidden` may not be listed."""
+    unknown, warnings = [], []
+    if _TAINT_RULE in forbidden:
+        unknown.append(Note("", f"not considered, as listing them is not allowed: {_TAINT_RULES}"))
+    if "Node" in forbidden:
+        objects = with_nodes_of_slices(objects)
+        warnings.append(
+            "listing nodes is not allowed: nodes that slices name are assumed, and their labels are not known"
+        )
+    return Found(tuple(objects), unknown=tuple(unknown), warnings=tuple(warnings))
 
 
 def with_defaults(objects: Iterable[Decoded]) -> list[Decoded]:

@@ -8,12 +8,13 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from ..allocation import Cluster, Features
+from ..allocation import Cluster
 from ..command import InputError, output_option
 from ..resource import Node, ResourceSlice
 from .nodetypes import is_node_type, like, simulated_nodes
 from .options import Subcommand, general_options, release_options
 from .progress import progress
+from .release import Rules
 from .report import PlainTable, counted, listed, plain_console, to_json
 from .report.picture import attribute, memory
 from .snapshot import encoded, written
@@ -170,17 +171,17 @@ JSON = Mapping[str, Any]
 @release_options
 @output_option(("table", "wide", "json"), None, "How the amounts are printed: wide has every node.")
 @general_options
-def capacity(origin: Origin, what_if: WhatIf, features: Features, output: str) -> None:
+def capacity(origin: Origin, what_if: WhatIf, rules: Rules, output: str) -> None:
     """Count the devices of each model and profile: in total, in use, free and stranded.
 
     TOTAL is the number on an idle cluster. The rows of one GPU model exclude each other. FREE is the number of claims
     for one device each that would get their device now. STRANDED devices are not free, but would be free if the devices
     in use were placed elsewhere on the same GPU, or if taints were removed.
     """
-    with progress("reading the devices") as say, opened(origin) as place:
+    with progress("reading the devices") as say, opened(origin, rules) as place:
         source = place.gather(what_if)
         say("counting")
-        pools = Stocktaker(features).count(Cluster.of(source.objects))
+        pools = Stocktaker(place.features).count(Cluster.of(source.objects))
     if output == "json":
         click.echo(json.dumps(_document(source, pools), indent=2))
     else:

@@ -13,14 +13,13 @@ import click
 from ..command import InputError
 from ..kubeapi import ApiClient, Kind, Watcher
 from ..resource import Node, ObjectMeta
-from ..resource.codec import Decoded, DecodeError, decode
+from ..resource.codec import Decoded, DecodeError
 from ..scheduling import Reader
 from .answer import Answer
-from .emptiness import release_of
-from .inventory import kinds
+from .inventory import found_without, kinds, may_lack, stored
 from .sources import Place, Source, completed
 from .whatif import WhatIf, new_nodes
-from .world import DEVICES_ONLY, KINDS, Found, known_world, may_list
+from .world import DEVICES_ONLY, KINDS, Found, may_list, named_error, with_known_world
 
 _QUIET_SECONDS: Final = 0.3
 """After a pause of this length between changes, the answer is computed."""
@@ -49,7 +48,13 @@ class LiveCluster:
         self._lock = threading.Lock()
         self._values: dict[_Collection, dict[str, JSON]] = {}
         self._changed = threading.Event()
-        watched: dict[_Collection, Kind] = {(False, name): kind for name, kind in kinds(client).items()}
+        known = kinds(client)
+        self._lacking = [
+            name for name in may_lack(devices_only=devices_only) if name in known and not may_list(client, known[name])
+        ]
+        watched: dict[_Collection, Kind] = {
+            (False, name): kind for name, kind in known.items() if name not in self._lacking
+        }
         watched |= {(True, name): KINDS[name] for name, may in allowed.items() if may}
         for kind in watched.values():
             # A watcher asks for ever what this says at once: that it is not allowed.
@@ -103,9 +108,10 @@ class LiveCluster:
                 reader.keep(name, one)
             else:
                 objects.append(one)
+        found = found_without(self._lacking, objects)
         if not any(around for around, _ in self._watchers):
-            return Found(tuple(objects), notes=(f"{DEVICES_ONLY}, as asked",))
-        return Found(tuple(objects), *known_world(reader, self._forbidden, self._where))
+            return replace(found, notes=(f"{DEVICES_ONLY}, as asked",))
+        return with_known_world(found, reader, self._forbidden, self._where)
 
     def _watch(self, client: ApiClient, collection: _Collection, kind: Kind) -> Watcher:
         around, name = collection
@@ -116,7 +122,7 @@ class LiveCluster:
             try:
                 kept = decode_one({"apiVersion": kind.api_version, "kind": name, **value})
             except DecodeError as error:
-                kept = error
+                kept = named_error(error, name, value)
             return {"metadata": value["metadata"], _KEPT: kept}
 
         def on_list(items: Iterable[JSON]) -> None:
@@ -141,7 +147,7 @@ def _key(value: JSON) -> str:
 
 def _decoded(value: JSON) -> Decoded:
     """The object without the fields that change and decide nothing, such as the resourceVersion."""
-    one = decode(value)
+    one = stored(value)
     if isinstance(one, Node):
         return replace(one, metadata=ObjectMeta(name=one.name, labels=one.metadata.labels))
     return replace(one, metadata=replace(one.metadata, resource_version="", annotations={}))
@@ -167,20 +173,11 @@ def ask_again(
         flag = "--until-fits" if until_fits else "--watch"
         raise InputError(f"{flag} needs a cluster to watch, and the devices are from {place.where}")
     added = new_nodes(what_if)
-    release = release_of(ApiClient(connection))
     live = LiveCluster(ApiClient(connection), place.where, devices_only=devices_only)
     try:
         last: Answer | None = None
         for state in live.states():
-            source = Source(
-                state.objects,
-                place.where,
-                world=state.world,
-                notes=state.notes,
-                release=release,
-                unknown=state.unknown,
-            )
-            found = answer(completed(source, what_if, added, given))
+            found = answer(completed(place.source_of(state), what_if, place.features, added, given))
             if last is None or not found.says_the_same_as(last):
                 _print(found, output, first=last is None)
             last = found

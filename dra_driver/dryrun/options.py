@@ -7,12 +7,13 @@ from typing import Any, Final, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
-from ..allocation import RELEASES, Features
+from ..allocation import RELEASES
 from ..allocation.features import DEFAULT_RELEASE
 from ..command import InputError, flags, logging_options, version_option
 from ..errors import DriverError
 from ..streams import OutputError
 from . import INTERRUPTED
+from .release import Rules
 from .report import error_document, to_json
 from .status import Note
 
@@ -138,30 +139,38 @@ def parse_gates(text: str) -> dict[str, bool]:
     return gates
 
 
-def _features(kubernetes_version: str, feature_gates: str, ideal: bool) -> Features:
-    gates = parse_gates(feature_gates)
-    try:
-        return Features.from_gates(gates, release=kubernetes_version, ideal=ideal)
-    except ValueError as error:
-        raise InputError(f"--feature-gates: {error}") from None
+def _rules(kubernetes_version: str | None, feature_gates: str, ideal: bool) -> Rules:
+    rules = Rules(kubernetes_version or "", parse_gates(feature_gates), ideal)
+    rules.features()  # gates that are not known are an error before anything is read
+    return rules
+
+
+def _version_option(releases: Sequence[str], meaning: str) -> Callable[[Any], Any]:
+    default = f"The default is the release of the cluster, and without a cluster {DEFAULT_RELEASE}."
+    return option("--kubernetes-version", type=click.Choice(releases), help=f"{meaning} {default}")
+
+
+def version_options(releases: Sequence[str], meaning: str) -> Callable[[F], F]:
+    """Adds --kubernetes-version alone, given to the command as `rules`. `meaning` is the help for it."""
+    return flags(
+        "rules", lambda kubernetes_version: Rules(kubernetes_version or ""), _version_option(releases, meaning)
+    )
 
 
 release_options = flags(
-    "features",
-    _features,
-    option(
-        "--kubernetes-version",
-        type=click.Choice(RELEASES),
-        default=DEFAULT_RELEASE,
-        show_default=True,
-        help="The Kubernetes release whose scheduler decides. Releases other than 1.36 are computed as 1.36 with their"
-        " own feature gates.",
+    "rules",
+    _rules,
+    _version_option(
+        RELEASES,
+        "The Kubernetes release whose scheduler decides. Releases other than 1.36 are computed as 1.36 with their own"
+        " feature gates.",
     ),
     option(
         "--feature-gates",
         metavar="GATE=true,...",
         default="",
-        help="DRA feature gates of the scheduler that differ from the defaults of the release.",
+        help="DRA feature gates of the scheduler. Others are as the cluster has them, if the user may read its metrics,"
+        " and else as by default.",
     ),
     option(
         "--ideal",
@@ -169,4 +178,4 @@ release_options = flags(
         help="Decide by the rules of the API, without the known defects of the release.",
     ),
 )
-"""Adds --kubernetes-version, --feature-gates and --ideal, given to the command as `features`."""
+"""Adds --kubernetes-version, --feature-gates and --ideal, given to the command as `rules`."""

@@ -8,7 +8,6 @@ from ..command import InputError
 from ..resource.codec import DecodeError
 from .documents import JSON, Document
 from .lint.source import Source, parse, resolve
-from .status import Note
 from .workload import DocumentError
 
 
@@ -23,17 +22,11 @@ def with_places() -> Iterator[None]:
 
 def located(document: Document, problem: DecodeError) -> str:
     """The problem with file, line and column where these can be told."""
-    return str(note_of(document, problem))
-
-
-def note_of(document: Document, problem: DecodeError) -> Note:
-    """The problem as a note, with line and column where these can be told."""
-    subject = f"{document.kind} {document.name}"
     for one in parse(document.text, document.file) if document.text else ():
         if isinstance(one, Source) and one.kind == document.kind and _names(one.value) == _names(document.value):
             place = one.positions.of(resolve(one.value, problem.path)[0])
-            return Note(subject, str(problem), document.file, place.line, place.column)
-    return Note(subject, str(problem), document.source)
+            return f"{document.file}:{place.line}:{place.column}: {document.kind} {document.name}: {problem}"
+    return f"{document}: {problem}"
 
 
 def _names(value: JSON) -> tuple[object, object]:

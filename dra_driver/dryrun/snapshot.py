@@ -7,7 +7,7 @@ otherwise one could not tell that there are none.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +15,34 @@ import click
 import yaml
 
 from ..command import InputError, output_option
-from ..resource import DeviceClass, Node, ObjectMeta, ResourceClaim, ResourceSlice
+from ..resource import (
+    DeviceClass,
+    DeviceTaintRule,
+    Node,
+    ObjectMeta,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from ..resource.claim import EXTENDED_CLAIM_ANNOTATION
-from ..resource.codec import V1, Decoded, encode_allocation, encode_claim_spec, encode_meta, encode_slice
+from ..resource.codec import (
+    V1,
+    Decoded,
+    encode_allocation,
+    encode_claim_spec,
+    encode_meta,
+    encode_slice,
+    encode_taint_rule,
+)
+from .inventory import stored
 from .options import Subcommand, general_options
 from .progress import progress
 from .pseudonyms import anonymise
 from .reduction import reduced_object
+from .rights import Needs
 from .sources import Origin, opened, origin_options
+from .unread import UNREAD_ANNOTATION
+from .world import TEMPLATE
 
 JSON = dict[str, Any]
 
@@ -54,10 +74,11 @@ def snapshot(origin: Origin, anonymous: bool, devices_only: bool, output: str) -
     """
     if origin.is_built_in and not origin.asked:
         raise InputError("no cluster is configured: set --kubeconfig or KUBECONFIG, or give --built-in")
-    with progress("reading the cluster") as say, opened(origin) as place:
+    needs = Needs(whole_pods=not devices_only)
+    with progress("reading the cluster") as say, opened(origin, needs=needs) as place:
         objects = list(encoded(place.read(devices_only=True, exactly=True).objects))
         if not devices_only:
-            around, forbidden = place.around(reduced_object)
+            around, forbidden = place.around(_reduced)
             objects = [*(one for one in objects if one["kind"] != "Node"), *around] if around else objects
             if forbidden:
                 click.echo(
@@ -83,13 +104,35 @@ def encoded(objects: Iterable[Decoded]) -> Iterator[JSON]:
     for one in objects:
         match one:
             case ResourceSlice():
-                yield {**encode_slice(one, V1), "metadata": {"name": one.metadata.name}}
+                yield _with_unread({**encode_slice(one, V1), "metadata": {"name": one.metadata.name}}, one.unread)
+            case DeviceTaintRule():
+                yield _with_unread({**encode_taint_rule(one), "metadata": {"name": one.metadata.name}}, one.unread)
             case DeviceClass():
-                yield encode_class(one)
+                yield _with_unread(encode_class(one), one.unread)
             case ResourceClaim():
-                yield _claim(one)
+                yield _with_unread(_claim(one), one.unread)
             case Node():
                 yield _node(one)
+
+
+def _with_unread(written: JSON, unread: Sequence[str]) -> JSON:
+    """The object, with an annotation that names the fields that are not in the snapshot."""
+    if not unread:
+        return written
+    metadata = written["metadata"]
+    annotations = {**metadata.get("annotations", {}), UNREAD_ANNOTATION: " ".join(unread)}
+    return {**written, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _reduced(value: Mapping[str, Any]) -> JSON:
+    """An object around devices. Templates are written anew, as all objects of resource.k8s.io."""
+    if value["kind"] != TEMPLATE:
+        return reduced_object(value)
+    template = stored(value)
+    assert isinstance(template, ResourceClaimTemplate)
+    metadata = {"name": template.metadata.name, "namespace": template.metadata.namespace or "default"}
+    identity = {"apiVersion": V1.api_version, "kind": TEMPLATE, "metadata": metadata}
+    return _with_unread({**identity, "spec": {"spec": encode_claim_spec(template.spec, V1)}}, template.unread)
 
 
 class _Dumper(yaml.CSafeDumper):

@@ -3,36 +3,46 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from ..allocation import Features, with_taint_rules
 from ..command import Duration, InputError, flags
 from ..gpu.policy import NodePolicy
 from ..kubeapi import ApiClient, ApiError, ConfigError, Kind, NotFoundError, StatusError, newest_dialect
-from ..resource import DeviceClass, Node
+from ..resource import DeviceClass, DeviceTaintRule, Node, ResourceSlice
 from ..resource.codec import Decoded, DecodeError
+from ..resource.meta import empty
 from .connection import ClusterChoice, ClusterConnection
 from .documents import Document, read_documents, within
 from .domains import with_templates
-from .emptiness import Release, release_notes, release_of
+from .emptiness import release_notes
 from .inventory import (
     PODS,
     from_cluster,
     from_documents,
     get_object,
+    kinds,
+    templates_of,
     with_nodes_of_slices,
 )
 from .nodetypes import built_in_nodes, classes_with_resources
 from .options import option
+from .release import NAMES_NONE, Rules, Server, release_number, server_of
+from .rights import DEVICES, FORBIDDEN, Needs, advice, missing, rights
 from .status import Note
+from .unread import DEVICE_SELECTOR, decode_kept
 from .whatif import WhatIf, changed, new_nodes
-from .workload import Lookup, decode_document
+from .workload import Lookup
 from .world import DEVICES_ONLY, KINDS, TEMPLATE, Found, World, is_of_world, read_around
 
-_FORBIDDEN = 403
+_UNAUTHORIZED = 401
+_SELECTS_NOTHING_FROM = (1, 38)
+"""The release from which a DeviceTaintRule without a selector selects no device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +50,9 @@ class Source:
     """Slices, classes, nodes and claims, and in words where they are from and what was changed.
 
     `world` is None where only devices are considered; `notes` say why, or what else of pods is not considered.
-    `warnings` are about the devices. `release` is that of the cluster, where a cluster was asked. `unknown` are notes
-    about what may change verdicts and is not known (`status`), and `errors` about pods that cannot be used.
+    `warnings` are about the devices. `server` is set where a cluster was asked. `unknown` are notes about what may
+    change verdicts and is not known (`status`), and `unknown_of_pods` those that matter only for whole pods. `gates`
+    are the feature gates that the user or the cluster names.
     """
 
     objects: Sequence[Decoded]
@@ -49,10 +60,11 @@ class Source:
     assumptions: tuple[str, ...] = ()
     world: World | None = None
     notes: tuple[str, ...] = ()
-    release: Release | None = None
+    server: Server | None = None
     warnings: tuple[str, ...] = ()
     unknown: tuple[Note, ...] = ()
-    errors: tuple[Note, ...] = ()
+    unknown_of_pods: tuple[Note, ...] = ()
+    gates: Mapping[str, bool] = field(default_factory=empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +199,13 @@ cluster_options = flags("origin", _origin_of_cluster, *_OPTIONS[1:-1])
 class Place:
     """A cluster with a connection to it, files, or the built-in example nodes.
 
-    `namespace` is that of objects that name none.
+    `namespace` is that of objects that name none. `rules` are the release and the feature gates that the user names.
     """
 
-    def __init__(self, origin: Origin, connection: ClusterConnection | None) -> None:
+    def __init__(self, origin: Origin, connection: ClusterConnection | None, rules: Rules) -> None:
         self._origin = origin
         self.connection = connection
+        self.rules = rules
         self.namespace = connection.namespace if connection is not None else origin.namespace or "default"
         self._documents = with_templates(read_documents(origin.slices, empty_lists=True)) if origin.slices else []
 
@@ -204,6 +217,22 @@ class Place:
         if self._origin.slices:
             return ", ".join(self._origin.slices)
         return f"built-in example nodes (no cluster {'was asked' if self._origin.asked else 'is configured'})"
+
+    @cached_property
+    def server(self) -> Server | None:
+        """What the API server of the cluster says of itself. None without a cluster."""
+        if self.connection is None:
+            return None
+        return server_of(ApiClient(self.connection), self.connection.seconds)
+
+    @cached_property
+    def features(self) -> Features:
+        """The release and the feature gates that decide. Raises InputError."""
+        return self.rules.features(self.server or Server())
+
+    def release_among(self, known: Sequence[str]) -> str:
+        """The one of the known releases that decides."""
+        return self.rules.release_among(known, self.server or Server())
 
     def lookup(self, kind: str, namespace: str, name: str) -> Decoded | None:
         """A ResourceClaim or ResourceClaimTemplate that is there. Raises ApiError and DecodeError."""
@@ -257,25 +286,37 @@ class Place:
 
         Raises InputError, ApiError and DecodeError.
         """
-        release: Release | None = None
-        warnings: tuple[str, ...] = ()
         if self.connection is not None:
-            release = release_of(ApiClient(self.connection))
             found = from_cluster(self.connection, devices_only=devices_only, around=around)
         elif self._origin.slices:
             found = from_documents(self._documents, self.where, around, devices_only=devices_only)
             if not exactly:
                 assumed = () if any(isinstance(one, DeviceClass) for one in found.objects) else classes_with_resources()
                 if assumed:
-                    warnings = (f"no DeviceClass is in {self.where}: those of the driver's chart are assumed",)
+                    said = f"no DeviceClass is in {self.where}: those of the driver's chart are assumed"
+                    found = replace(found, warnings=(*found.warnings, said))
                 found = replace(found, objects=tuple(with_nodes_of_slices([*found.objects, *assumed])))
         else:
             objects = (*built_in_nodes(policy, machines=machines), *classes_with_resources())
             found = Found(objects, notes=(f"{DEVICES_ONLY}: built-in nodes have no pods, cpu or memory",))
         if devices_only:
             found = replace(found, world=None, notes=(f"{DEVICES_ONLY}, as asked",))
-        notes = (found.unknown, found.errors)
-        return Source(found.objects, self.where, (), found.world, found.notes, release, warnings, *notes)
+        return self.source_of(found)
+
+    def source_of(self, found: Found) -> Source:
+        """What was found, with what is known about the place."""
+        server = self.server
+        return Source(
+            found.objects,
+            self.where,
+            world=found.world,
+            notes=found.notes,
+            server=server,
+            warnings=(*found.warnings, *(self.rules.notes(server) if server is not None else ())),
+            unknown=found.unknown,
+            unknown_of_pods=found.unknown_of_pods,
+            gates=self.rules.all_gates(server or Server()),
+        )
 
     def around(self, reduce: Callable[[Mapping[str, Any]], dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
         """What decides besides devices, each object as `reduce` leaves it, and the plurals that may not be listed.
@@ -314,7 +355,7 @@ class Place:
             )
         else:
             source = self.read(around, devices_only=devices_only, policy=what_if.policy)
-        return completed(source, what_if, added, given)
+        return completed(source, what_if, self.features, added, given)
 
 
 def lookup_among(documents: Sequence[Document]) -> Lookup:
@@ -323,7 +364,7 @@ def lookup_among(documents: Sequence[Document]) -> Lookup:
     def lookup(kind: str, namespace: str, name: str) -> Decoded | None:
         for one in documents:
             if (one.kind, one.namespace, within(one.value, "metadata").get("name")) == (kind, namespace, name):
-                return decode_document(one)
+                return decode_kept(one)
         return None
 
     return lookup
@@ -341,32 +382,74 @@ def _queue_order(pod: dict[str, Any]) -> tuple[int, str]:
 
 
 @contextmanager
-def opened(origin: Origin) -> Iterator[Place]:
-    """The place that the options name. In it, what an API server refuses becomes an InputError of one line."""
+def opened(origin: Origin, rules: Rules = NAMES_NONE, needs: Needs = DEVICES) -> Iterator[Place]:
+    """The place that the options name. In it, what an API server refuses becomes an InputError of one line.
+
+    `needs` tells which rights are named if one is missing.
+    """
     try:
         if origin.cluster is None:
-            yield Place(origin, None)
+            yield Place(origin, None, rules)
             return
         with closing(ClusterConnection(origin.cluster)) as connection:
-            yield Place(origin, connection)
-    except StatusError as error:
-        who = f" ({connection.identity})" if origin.cluster is not None else ""
-        said = f"not allowed to {error.action}{who}: {error.message}" if error.status == _FORBIDDEN else str(error)
-        raise InputError(said) from None
+            try:
+                yield Place(origin, connection, rules)
+            except StatusError as error:
+                raise InputError(_refused(error, connection, needs)) from None
     except (ApiError, ConfigError, DecodeError) as error:
         raise InputError(str(error)) from None
 
 
-def completed(source: Source, what_if: WhatIf, added: Sequence[Decoded], given: Sequence[Decoded] = ()) -> Source:
+def _refused(error: StatusError, connection: ClusterConnection, needs: Needs) -> str:
+    """Why the server refused a request; if a right is missing, all that are missing."""
+    if error.status == _UNAUTHORIZED:
+        return f"You must be logged in to the server (Unauthorized): {error.message}"
+    if error.status != FORBIDDEN:
+        return str(error)
+    client = ApiClient(connection)
+    actions = [error.action]
+    with suppress(ApiError):
+        known = kinds(client)
+        devices = [kind for name, kind in known.items() if needs.whole_pods or name != "Node"]
+        others = [kind for name, kind in KINDS.items() if name != "Node"] if needs.whole_pods else []
+        templates = templates_of(known)
+        claims = replace(known["ResourceClaim"], namespaced=True)
+        actions += missing(client, rights([*devices, *others], (claims, templates), needs))
+        if needs.whole_pods:
+            actions += missing(client, rights((templates,), (), DEVICES))  # they are never watched
+    actions = list(dict.fromkeys(actions))
+    return f"not allowed to {', '.join(actions)} ({connection.identity}): {error.message}; {advice(actions, needs)}"
+
+
+def completed(
+    source: Source, what_if: WhatIf, features: Features, added: Sequence[Decoded], given: Sequence[Decoded] = ()
+) -> Source:
     """The same, of a source that was read before; `added` are the nodes to add. Raises InputError."""
     own = {(type(one), one.metadata.namespace, one.metadata.name) for one in given}
     there = [one for one in source.objects if (type(one), one.metadata.namespace, one.metadata.name) not in own]
-    objects = changed([*given, *there], what_if, added)
+    objects = tainted(changed([*given, *there], what_if, added), features, source.server)
     world, assumptions = source.world, what_if.assumptions
     if world is not None:
         nodes = [one for one in added if isinstance(one, Node)]
         world = world.with_nodes(nodes)
         assumptions += ("additional nodes with enough cpu, memory and other resources for every pod",) if nodes else ()
         world = world.idle() if what_if.without_claims else world
-    warnings = (*source.warnings, *release_notes(objects, source.release))
+    warnings = (*source.warnings, *release_notes(objects, source.server))
     return replace(source, objects=objects, assumptions=assumptions, world=world, warnings=warnings)
+
+
+def tainted(objects: Sequence[Decoded], features: Features, server: Server | None) -> Sequence[Decoded]:
+    """The objects, with the taints of the DeviceTaintRules among them on the devices that these select."""
+    rules = [one for one in objects if isinstance(one, DeviceTaintRule) and not _selects_otherwise(one)]
+    if not rules or not features.device_taint_rules:
+        return objects
+    release = server.release if server is not None and server.release else features.release
+    slices = [one for one in objects if isinstance(one, ResourceSlice)]
+    others = [one for one in objects if not isinstance(one, ResourceSlice)]
+    every = release_number(release) < _SELECTS_NOTHING_FROM
+    return [*with_taint_rules(slices, rules, without_selector=every), *others]
+
+
+def _selects_otherwise(rule: DeviceTaintRule) -> bool:
+    """Whether the rule selects devices by fields that are not evaluated, as up to Kubernetes 1.34 by their class."""
+    return any(path.startswith(DEVICE_SELECTOR) for path in rule.unread)

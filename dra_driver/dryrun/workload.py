@@ -343,4 +343,5 @@ def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim]) -> Non
 
 def _instantiate(template: ResourceClaimTemplate, name: str, namespace: str) -> ResourceClaim:
     metadata = replace(template.metadata, name=name, namespace=namespace or template.metadata.namespace)
-    return ResourceClaim(metadata, template.spec)
+    unread = (path.removeprefix("spec.") for path in template.unread if path.startswith("spec.spec."))
+    return ResourceClaim(metadata, template.spec, unread=tuple(unread))

@@ -13,11 +13,11 @@ from ..kubeapi import ApiClient, Kind, NotFoundError, StatusError
 from ..resource import Node, ResourceClaimTemplate
 from ..resource.codec import Decoded, DecodeError
 from ..scheduling import READ, ClusterNode, Policies, Reader, Snapshot
+from .rights import FORBIDDEN
 from .status import Note
 
 T = TypeVar("T")
 
-_FORBIDDEN: Final = 403
 _KEPT: Final = "kept"
 _ROOM: Final = 1 << 50
 """Of each resource on a node that is made up: more than any pod asks for."""
@@ -66,24 +66,16 @@ class World:
 class Found:
     """Objects that concern devices, the world around them, and what has to be said about how it was read.
 
-    `unknown` are notes about what may change verdicts and was not read (`status`), and `errors` about pods that cannot
-    be used.
+    `warnings` are about the devices. `unknown` are notes about what may change verdicts and was not read (`status`),
+    and `unknown_of_pods` those that matter only for whole pods.
     """
 
     objects: tuple[Decoded, ...]
     world: World | None = None
     notes: tuple[str, ...] = ()
     unknown: tuple[Note, ...] = ()
-    errors: tuple[Note, ...] = ()
-
-
-LeaveOut = Callable[[Mapping[str, Any], DecodeError], None]
-"""Is told of an object that cannot be read, and why."""
-
-
-def raise_error(_: Mapping[str, Any], error: DecodeError) -> None:
-    """Leaves out nothing."""
-    raise error
+    unknown_of_pods: tuple[Note, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def is_of_world(version: object, kind: object) -> bool:
@@ -91,13 +83,10 @@ def is_of_world(version: object, kind: object) -> bool:
     return (version, kind) in READ
 
 
-def world_of(
-    values: Iterable[Mapping[str, Any]], where: str, leave_out: LeaveOut = raise_error
-) -> tuple[World | None, tuple[str, ...]]:
+def world_of(values: Iterable[Mapping[str, Any]], where: str) -> tuple[World | None, tuple[str, ...]]:
     """The world that objects (JSON) make up, and what to say about it. Raises DecodeError.
 
-    None when no node says what it can allocate: no pod would fit on it. `leave_out` is called for a pod that cannot be
-    read.
+    None when no node says what it can allocate: no pod would fit on it.
     """
     reader = Reader()
     kinds: set[str] = set()
@@ -105,29 +94,20 @@ def world_of(
         kind = value["kind"]
         if value.get("items") == []:  # a list that says that there are none
             kinds.add(kind.removesuffix("List"))
-        elif is_of_world(value.get("apiVersion"), kind) or kind == TEMPLATE:
-            try:
-                read = reader.add(value)
-            except DecodeError as error:
-                if kind != "Pod":
-                    raise
-                leave_out(value, error)
-                read = True
-            kinds.update([kind] if read else ())
+        elif (is_of_world(value.get("apiVersion"), kind) or kind == TEMPLATE) and reader.add(value):
+            kinds.add(kind)
     unknown = frozenset(kind for _, kind in READ if kind not in kinds)
     notes = (f"no pods are in {where}: its nodes are taken to be idle",) if "Pod" in unknown else ()
     return _world(reader, unknown, notes, where)
 
 
-def world_of_cluster(
-    client: ApiClient, reader: Reader, templates: Kind, where: str
-) -> tuple[World | None, tuple[str, ...]]:
-    """The world of a cluster, of which `reader` has the nodes. Raises ApiError and DecodeError."""
+def with_world_of_cluster(found: Found, client: ApiClient, reader: Reader, templates: Kind, where: str) -> Found:
+    """What was found, with the world of a cluster, of which `reader` has the nodes. Raises ApiError and DecodeError."""
     wanted = {name: kind for name, kind in {**KINDS, TEMPLATE: templates}.items() if name != "Node"}
-    found, forbidden = read_around(client, wanted, reader.decode)
-    for name, kept in found:
+    around, forbidden = read_around(client, wanted, reader.decode)
+    for name, kept in around:
         reader.keep(name, kept)
-    return known_world(reader, forbidden, where)
+    return with_known_world(found, reader, forbidden, where)
 
 
 def read_around(
@@ -145,7 +125,7 @@ def read_around(
         except NotFoundError:
             continue
         except StatusError as error:
-            if error.status != _FORBIDDEN:
+            if error.status != FORBIDDEN:
                 raise
             forbidden.append(name)
     return found, forbidden
@@ -155,10 +135,24 @@ def reduced(client: ApiClient, kind: Kind, name: str, reduce: Callable[[Mapping[
     """What `reduce` makes of each object of a collection: never more than a page of whole objects is in memory.
 
     Objects in lists lack their version and kind, which `reduce` is given. A list that expires is begun anew, so that
-    nothing may be done with an object before all are there. Raises ApiError and what `reduce` raises.
+    nothing may be done with an object before all are there. Raises ApiError and what `reduce` raises: a DecodeError
+    names the object.
     """
-    page = client.list(kind, keep=lambda one: {_KEPT: reduce({"apiVersion": kind.api_version, "kind": name, **one})})
-    return (one[_KEPT] for one in page.items)
+
+    def kept(value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {_KEPT: reduce({"apiVersion": kind.api_version, "kind": name, **value})}
+        except DecodeError as error:
+            raise named_error(error, name, value) from None
+
+    return (one[_KEPT] for one in client.list(kind, keep=kept).items)
+
+
+def named_error(error: DecodeError, kind: str, value: Mapping[str, Any]) -> DecodeError:
+    """The error with the kind, the namespace and the name of the object that a server has stored."""
+    metadata = value.get("metadata") or {}
+    name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
+    return DecodeError(f"{kind} {name}: {error.path}" if error.path else f"{kind} {name}", error.problem)
 
 
 def may_list(client: ApiClient, kind: Kind) -> bool | None:
@@ -168,19 +162,20 @@ def may_list(client: ApiClient, kind: Kind) -> bool | None:
     except NotFoundError:
         return None
     except StatusError as error:
-        if error.status != _FORBIDDEN:
+        if error.status != FORBIDDEN:
             raise
         return False
     return True
 
 
-def known_world(reader: Reader, forbidden: Sequence[str], where: str) -> tuple[World | None, tuple[str, ...]]:
-    """The world that was read of a cluster, but for kinds that may not be listed, and what to say about it."""
+def with_known_world(found: Found, reader: Reader, forbidden: Sequence[str], where: str) -> Found:
+    """What was found, with the world that was read of a cluster, but for kinds that may not be listed."""
     if "Pod" in forbidden:
-        return None, (f"{DEVICES_ONLY}: listing pods is not allowed",)
+        return replace(found, unknown_of_pods=(Note("", f"{DEVICES_ONLY}: listing pods is not allowed"),))
     names = ", ".join(KINDS[name].plural if name in KINDS else "resourceclaimtemplates" for name in forbidden)
-    notes = (f"not considered, as listing them is not allowed: {names}",) if names else ()
-    return _world(reader, forbidden, notes, where)
+    unknown = (Note("", f"not considered, as listing them is not allowed: {names}"),) if names else ()
+    world, notes = _world(reader, forbidden, (), where)
+    return replace(found, world=world, notes=notes, unknown_of_pods=unknown)
 
 
 def _world(

@@ -328,7 +328,7 @@ def test_the_whole_pod_in_a_live_cluster(dryrun: DryRun, write: Write, client: A
             "not considered, as listing them is not allowed: resourcequotas, poddisruptionbudgets,",
             1,
         ),
-        (["nodes"], "only devices are evaluated: listing pods is not allowed", 0),
+        (["nodes"], "only devices are evaluated: listing pods is not allowed", 3),
     ],
 )
 def test_rights_that_are_missing_are_named(

@@ -7,11 +7,12 @@ from typing import Final
 
 import click
 
-from ...cel import NEWEST, RELEASES
+from ...cel import RELEASES
 from ...command import USAGE, output_option
 from ...streams import printable
-from ..options import Subcommand, complete_files, general_options, interrupted, option
+from ..options import Subcommand, complete_files, general_options, interrupted, version_options
 from ..progress import bar, progress
+from ..release import Rules
 from ..report import counted
 from ..sources import Origin, opened, origin_options
 from .check import Result, check
@@ -76,13 +77,9 @@ FOUND = 1
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files)
 @origin_options
-@option(
-    "--kubernetes-version",
-    "release",
-    type=click.Choice(RELEASES),
-    default=NEWEST,
-    show_default=True,
-    help="The Kubernetes release that the files are for: its API versions, fields, feature gates and CEL functions.",
+@version_options(
+    RELEASES,
+    "The Kubernetes release that the files are for: its API versions, fields, feature gates and CEL functions.",
 )
 @click.option(
     "--strict",
@@ -94,7 +91,7 @@ FOUND = 1
 def lint(
     files: tuple[str, ...],
     origin: Origin,
-    release: str,
+    rules: Rules,
     strict: bool,
     output: str,
 ) -> int:
@@ -110,12 +107,12 @@ def lint(
     if a file cannot be read.
     """
     reading = read(files)
-    with progress("reading the devices") as say, opened(origin) as place:
+    with progress("reading the devices") as say, opened(origin, rules) as place:
         source = place.read(devices_only=True, machines=True)
         result = check(
             reading,
             source.objects,
-            release,
+            place.release_among(RELEASES),
             source.where,
             lambda done, total: say(f"checking {bar(done, total)}"),
             models=origin.is_built_in,

@@ -9,10 +9,9 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 import click
-from click.core import ParameterSource
 from rich.text import Text
 
-from ...allocation import RELEASES, Features
+from ...allocation import Features
 from ...command import InputError, output_option
 from ...computedomains import DRIVER as DOMAIN_DRIVER
 from ...kubeapi import ApiClient, Kind
@@ -22,13 +21,14 @@ from ...scheduling.decode import decode_cluster_node
 from ..answer import Answer
 from ..documents import Document, each, in_namespace, read_documents, within
 from ..domains import with_templates
-from ..emptiness import release_of
 from ..inventory import kinds
 from ..options import Subcommand, complete_files, general_options, release_options
 from ..places import with_places
 from ..progress import progress
 from ..reduction import reduced_object
+from ..release import Rules
 from ..report import PlainTable, counted, listed, plain_console, to_json, to_yaml
+from ..rights import Needs
 from ..snapshot import written
 from ..sources import Origin, Place, cluster_options, lookup_among, opened
 from ..workload import DocumentError
@@ -127,7 +127,7 @@ class Migration:
 @click.option("--write", "folder", metavar="DIR", default="", help="Write the values and manifests to this folder.")
 @output_option(("table", "json", "yaml"), None, "How the plan is printed.")
 @general_options
-def migrate(files: tuple[str, ...], origin: Origin, features: Features, verify: bool, folder: str, output: str) -> int:
+def migrate(files: tuple[str, ...], origin: Origin, rules: Rules, verify: bool, folder: str, output: str) -> int:
     """Plan the change from NVIDIA's device plugin (also that for KubeVirt) to this driver.
 
     FILE contains Nodes, DaemonSets and ConfigMaps of the device plugin and of mig-parted, workloads, and KubeVirt's
@@ -141,11 +141,11 @@ def migrate(files: tuple[str, ...], origin: Origin, features: Features, verify: 
         origin = Origin(asked=True, namespace=origin.namespace)
     elif origin.is_built_in:
         raise InputError("no cluster is configured: name FILEs, or set --kubeconfig or KUBECONFIG")
-    with progress("reading") as say, opened(origin) as place:
+    with progress("reading") as say, opened(origin, rules, Needs(whole_pods=True)) as place:
         where = ", ".join(files) or place.where
         documents = _read(files, place.namespace) if files else _read_cluster(place)
         say("planning")
-        found = _migration(place, where, documents, _of_cluster(place, features), verify=verify)
+        found = _migration(place, where, documents, place.features, verify=verify)
     if folder:
         _write(folder, found.files())
     if output == "table":
@@ -193,16 +193,6 @@ def _channels(documents: Sequence[Document]) -> Iterator[str]:
             " with the value resources.computeDomains.enabled=false of this chart, or end its ComputeDomains and remove"
             " it first: a node can have one of them"
         )
-
-
-def _of_cluster(place: Place, asked: Features) -> Features:
-    """The features of the cluster's release, unless the user has named a release or feature gates."""
-    context = click.get_current_context()
-    given = (context.get_parameter_source(name) for name in ("kubernetes_version", "feature_gates"))
-    release = "" if place.connection is None else release_of(ApiClient(place.connection))
-    if release not in RELEASES or any(one is not ParameterSource.DEFAULT for one in given):
-        return asked
-    return Features.from_gates({}, release=release, ideal=asked.ideal)
 
 
 def _read(files: Sequence[str], namespace: str) -> list[Document]:

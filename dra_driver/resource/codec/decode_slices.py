@@ -153,7 +153,8 @@ def _device(fields: Fields, dialect: Dialect) -> Device:
         binding_failure_conditions=body.texts("bindingFailureConditions"),
         allow_multiple_allocations=body.flag("allowMultipleAllocations"),
     )
-    body.ignore("nodeAllocatableResourceMappings")
+    if body.take("nodeAllocatableResourceMappings") is not None:
+        body.skip("nodeAllocatableResourceMappings")
     body.finish()
     return device
 

@@ -42,7 +42,7 @@ def test_the_examples_for_ci_run_the_command_as_it_is(path: Path) -> None:
     parsed = lint.make_context("lint", arguments).params
     assert parsed["files"] == ("manifests",)
     assert parsed["built_in"]
-    assert parsed["release"] in RELEASES
+    assert parsed["kubernetes_version"] in RELEASES
 
 
 def test_the_hook_runs_for_manifests_alone() -> None:

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Kubernetes release and the feature gates that decide: those that the user names, else those of the cluster.
+
+The API server names its release in `/version`, and its gates in the metric `kubernetes_feature_enabled` of `/metrics`,
+which needs a right of its own. kube-scheduler does not name its gates; it is taken to have those of the API server.
+Without a cluster, the release is 1.36 with its default gates.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..allocation import RELEASES, Features
+from ..allocation.features import DEFAULT_RELEASE, GATES
+from ..command import InputError
+from ..kubeapi import ApiClient, ApiError, StatusError
+from ..resource.meta import empty
+
+log = logging.getLogger(__name__)
+
+_METRIC: Final = b"kubernetes_feature_enabled{"
+_GATE: Final = re.compile(rb'\{(?:[^}]*,)?name="([A-Za-z0-9_]+)"[^}]*\} ([01])(?:\.0*)?(?: |$)')
+_UNAUTHORIZED: Final = 401
+_MOST_BYTES: Final = 256 << 20
+"""Of the metrics. An API server of a large cluster has tens of MiB of them."""
+
+UNEVALUATED: Final = frozenset(
+    ("DRADeviceCompatibilityGroups", "DRADerivedAttributes", "DRANodeAllocatableResources", "DRAOptionalNodeOperations")
+)
+"""Gates of features that are not evaluated. They decide whether a field that is not evaluated matters (`unread`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What an API server says of itself: its minor release, such as `1.34` (empty if unknown), and those of its feature
+    gates that it names.
+    """
+
+    release: str = ""
+    gates: Mapping[str, bool] = field(default_factory=empty)
+
+
+def server_of(client: ApiClient, seconds: float) -> Server:
+    """The release and the gates of the API server, which is asked for its metrics for at most `seconds` (0: without a
+    limit). What it does not tell stays unknown. Raises ApiError if it does not answer at all.
+    """
+    return Server(_release_of(client), _gates_of(client, seconds))
+
+
+def _release_of(client: ApiClient) -> str:
+    try:
+        version = client.get_path("/version")
+    except StatusError as error:
+        if error.status == _UNAUTHORIZED:
+            raise
+        log.debug("the release of the cluster is not known: %s", error)
+        return ""
+    digits: list[Any] = re.findall("[0-9]+", f"{version.get('major', '')} {version.get('minor', '')}")
+    return f"{digits[0]}.{digits[1]}" if len(digits) > 1 else ""
+
+
+def _gates_of(client: ApiClient, seconds: float) -> dict[str, bool]:
+    try:
+        return dict(_read_gates(client, seconds))
+    except ApiError as error:
+        log.debug("the feature gates of the cluster are not known: the defaults of its release count: %s", error)
+        return {}
+
+
+def _read_gates(client: ApiClient, seconds: float) -> Iterator[tuple[str, bool]]:
+    """The gates. All lines of a metric follow each other, so what comes after them is not read. Raises ApiError."""
+    end = time.monotonic() + (seconds or float("inf"))
+    read, found = 0, False
+    for line in client.lines("/metrics", seconds=seconds or 60):
+        read += len(line)
+        if not line.startswith(_METRIC):
+            if found:
+                return
+            if read > _MOST_BYTES or time.monotonic() > end:
+                raise ApiError(f"GET /metrics: no {_METRIC[:-1].decode()} in the first {read} bytes")
+            continue
+        found = True
+        gate = _GATE.search(line)
+        if gate is not None:
+            yield gate[1].decode(), gate[2] == b"1"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The release and the gates that the user names. `release` is empty if the user names none."""
+
+    release: str = ""
+    gates: Mapping[str, bool] = field(default_factory=empty)
+    ideal: bool = False
+
+    def features(self, server: Server = Server()) -> Features:
+        """The release and the gates that decide on this cluster. Gates of the cluster count for its own release only.
+
+        Raises InputError for gates that are not known.
+        """
+        gates = {name: enabled for name, enabled in self.all_gates(server).items() if name not in UNEVALUATED}
+        release = self.release_among(RELEASES, server)
+        try:
+            return Features.from_gates(gates, release=release, ideal=self.ideal)
+        except ValueError as error:
+            raise InputError(f"--feature-gates: {error}") from None
+
+    def release_among(self, known: Sequence[str], server: Server = Server()) -> str:
+        """The one of the known releases that decides on this cluster."""
+        return nearest(self.release or server.release, known)
+
+    def all_gates(self, server: Server = Server()) -> Mapping[str, bool]:
+        """The gates that are known here and whose value the user or the cluster names."""
+        known = GATES | UNEVALUATED
+        of_server = server.gates if self.release in ("", server.release) else {}
+        return {**{name: enabled for name, enabled in of_server.items() if name in known}, **self.gates}
+
+    def notes(self, server: Server) -> Iterator[str]:
+        """A note if the release of the cluster is not one whose rules are known."""
+        used = nearest(server.release, RELEASES)
+        if not self.release and server.release and used != server.release:
+            yield f"the cluster has Kubernetes {server.release}, whose rules are not known: those of {used} count"
+
+
+NAMES_NONE: Final = Rules()
+"""The user names neither a release nor gates."""
+
+
+def nearest(release: str, known: Sequence[str]) -> str:
+    """The known release that is nearest to one of a cluster; the default for an empty text."""
+    if not release:
+        return DEFAULT_RELEASE
+    number = release_number(release)
+    return min(known, key=lambda name: abs(_distance(release_number(name), number)))
+
+
+def release_number(release: str) -> tuple[int, ...]:
+    """`1.34` as numbers, which can be compared."""
+    return tuple(map(int, release.split(".")))
+
+
+def _distance(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    return (one[0] - other[0]) * 1000 + one[1] - other[1]

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields that a server has stored and that are not evaluated here: which verdicts may depend on them.
+
+The fields are those of a newer Kubernetes, or of alpha features (`unread` of the objects). A field of a slice concerns
+the whole pool, because devices share counters, and a pool without one of its slices is not complete. A verdict does not
+depend on pools of which it uses no device: the devices that it found stay a solution.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Final
+
+from ..allocation import Features
+from ..allocation.selectors import compile_cel
+from ..allocation.taintrules import selects
+from ..cel import CelError
+from ..resource import (
+    DeviceClass,
+    DeviceRequirements,
+    DeviceTaintRule,
+    DeviceTaintSelector,
+    Node,
+    ResourceClaim,
+    ResourceSlice,
+)
+from ..resource.claim import CLASS_RESOURCE_PREFIX
+from ..resource.codec import Decoded
+from .documents import Document, within
+from .verdict import Verdict
+from .workload import Demand, decode_document
+
+UNREAD_ANNOTATION: Final = "dra-dryrun.gpu.nvidia.com/unread"
+"""In a snapshot, the unread fields of an object, which are not in the snapshot. Blanks separate them."""
+DEVICE_SELECTOR: Final = "spec.deviceSelector"
+
+_Pool = tuple[str, str]
+"""(driver, name of the pool)."""
+
+_WITHOUT_EFFECT: Final = re.compile(
+    r"metadata\b.*|spec\.partitionTypeAttribute|status\.allocation\.devices\.results\[\]\.skipNodeOperations"
+    r"|status\.(?!allocation\b).*"
+)
+"""Fields that decide nothing: a name for reports (KEP 5677), and in results what kubelets do (KEP 5945)."""
+_GATES: Final[Mapping[str, re.Pattern[str]]] = {
+    "DRANodeAllocatableResources": re.compile(r"spec\.devices\[\](\.basic)?\.nodeAllocatableResource(s|Mappings)"),
+    "DRAOptionalNodeOperations": re.compile(r"spec\.skipNodeOperations"),
+}
+"""Fields that the scheduler ignores while a gate is off, by the gate."""
+
+
+def decode_kept(document: Document) -> Decoded:
+    """The object of a file with a cluster, with the unread fields that an annotation names. Raises InputError."""
+    one = decode_document(document)
+    written = within(document.value, "metadata", "annotations").get(UNREAD_ANNOTATION)
+    if not isinstance(written, str) or isinstance(one, Node):
+        return one
+    return replace(one, unread=(*one.unread, *written.split()))
+
+
+class UnreadFields:
+    """The fields of `objects` that are not evaluated. `gates` are the feature gates whose value is known."""
+
+    def __init__(self, objects: Sequence[Decoded], features: Features, gates: Mapping[str, bool]) -> None:
+        self._features = features
+        self._gates = gates
+        self._slices = [one for one in objects if isinstance(one, ResourceSlice)]
+        self._classes = {one.metadata.name: one for one in objects if isinstance(one, DeviceClass)}
+        self._pools: dict[_Pool, dict[str, None]] = defaultdict(dict)
+        for one in objects:
+            if isinstance(one, ResourceSlice | ResourceClaim | DeviceTaintRule) and one.unread:
+                for text, pool in self._of_pools(one):
+                    self._pools[pool][text] = None
+
+    def about(self, verdict: Verdict, *, all_candidates: bool = False) -> tuple[str, ...]:
+        """Why the verdict may be another one; empty if no field can change it. With `all_candidates`, each device that
+        the demand selects counts, else those that it gets.
+        """
+        demand = verdict.demand
+        if verdict.state or verdict.rejects:
+            return ()
+        texts = [*self._of_claims(demand.claims), *self._of_classes(demand)]
+        if self._pools:
+            every = all_candidates or not verdict.fitting
+            pools = self._candidates(demand) if every else self._used(verdict)
+            texts += (text for pool in pools for text in self._pools.get(pool, ()))
+        return tuple(dict.fromkeys(texts))
+
+    def _matters(self, path: str) -> bool:
+        ignored = (self._gates.get(gate) is False and pattern.fullmatch(path) for gate, pattern in _GATES.items())
+        return not _WITHOUT_EFFECT.fullmatch(path) and not any(ignored)
+
+    def _of_pools(self, one: ResourceSlice | ResourceClaim | DeviceTaintRule) -> Iterator[tuple[str, _Pool]]:
+        """The texts about a field, each with a pool that it concerns."""
+        for path in filter(self._matters, one.unread):
+            text = f"the field {path} of {type(one).__name__} {one.metadata} is not evaluated"
+            match one:
+                case ResourceSlice():
+                    yield (
+                        f"{text}: it may decide about the devices of pool {one.pool.name}",
+                        (one.driver, one.pool.name),
+                    )
+                case ResourceClaim() if one.allocation is not None and path.startswith("status."):
+                    for result in one.allocation.results:
+                        yield f"{text}: it may change what is left for others", (result.driver, result.pool)
+                case DeviceTaintRule():
+                    for each in self._slices:
+                        if selects(one.selector or DeviceTaintSelector(), each):
+                            yield f"{text}: the rule may taint the device", (each.driver, each.pool.name)
+
+    def _of_claims(self, claims: Iterable[ResourceClaim]) -> Iterator[str]:
+        for claim in claims:
+            for path in claim.unread if claim.allocation is None else ():
+                if self._matters(path):
+                    yield f"the field {path} of claim {claim.metadata} is not evaluated"
+
+    def _of_classes(self, demand: Demand) -> Iterator[str]:
+        names = {required.device_class_name for claim in demand.claims for _, required in claim.spec.requirements}
+        resources = {one.resource for one in demand.extended}
+        for name, one in self._classes.items():
+            served = {one.extended_resource_name, f"{CLASS_RESOURCE_PREFIX}{name}"} & resources
+            for path in one.unread if name in names or served else ():
+                if self._matters(path):
+                    yield f"the field {path} of DeviceClass {name} is not evaluated"
+
+    def _used(self, verdict: Verdict) -> Iterator[_Pool]:
+        """The pools of which the demand gets devices."""
+        for placed in verdict.placed:
+            pool = self._pool_of_device.get(id(placed.device))
+            if pool is not None:
+                yield pool
+
+    @cached_property
+    def _pool_of_device(self) -> Mapping[int, _Pool]:
+        return {id(device): (one.driver, one.pool.name) for one in self._slices for device in one.devices}
+
+    def _candidates(self, demand: Demand) -> Iterator[_Pool]:
+        """The pools with unread fields of which the demand selects a device. Extended resources may select any."""
+        wanted = [required for claim in demand.claims for _, required in claim.spec.requirements]
+        for one in self._slices:
+            pool = one.driver, one.pool.name
+            if pool in self._pools and (demand.extended or any(self._selects(each, one) for each in wanted)):
+                yield pool
+
+    def _selects(self, required: DeviceRequirements, one: ResourceSlice) -> bool:
+        device_class = self._classes.get(required.device_class_name)
+        expressions = (*(device_class.selectors if device_class is not None else ()), *required.selectors)
+        try:
+            predicates = [compile_cel(expression, self._features) for expression in expressions]
+            return any(all(each.matches(one.driver, device) for each in predicates) for device in one.devices)
+        except CelError:
+            return True

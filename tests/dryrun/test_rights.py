@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rights in the cluster: all that are missing are named at once, and the chart's ClusterRole has all of them."""
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dra_driver.kubeapi import NODES, ApiClient, Kind
+from dra_driver.sandbox.apiserver.users import AUTHENTICATED, User
+from tests.charts.rendering import find, render
+from tests.support.apiserver import SLICES, embedded
+
+from .conftest import DryRun, Write, gpu, install_classes, slice_of
+from .test_cluster import TEMPLATES, referring
+from .test_command import claim
+from .test_whole_pod import PODS, node
+
+JSON = dict[str, Any]
+PAGE = Path(__file__).parents[2] / "docs/dry-run.md"
+RBAC = "rbac.authorization.k8s.io"
+ROLES = Kind(f"{RBAC}/v1", "clusterroles")
+ROLE: JSON = find(render({"dryRun": {"clusterRole": True}}), "ClusterRole", "dry-run")
+RIGHTS = [
+    (number, verb, resource)
+    for number, rule in enumerate(ROLE["rules"])
+    for verb in rule["verbs"]
+    for resource in rule.get("resources", ())
+]
+SPEC: JSON = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
+
+
+class Cluster:
+    """A cluster with a GPU, a template, a pending pod, and a user who has a role."""
+
+    def __init__(self, client: ApiClient, config: Path) -> None:
+        self._client = client
+        self.config = config
+
+    def grant(self, rules: list[JSON]) -> None:
+        """Give the user these rules, and no other rights."""
+        self._client.update(ROLES, {**self._client.get(ROLES, "some"), "rules": rules})
+
+    def has(self, group: str, resource: str) -> bool:
+        """Whether the server has these objects."""
+        version = self._client.get_path(f"/apis/{group}/v1" if group else "/api/v1")
+        return any(one["name"] == resource for one in version["resources"])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("rights")
+    # The release has the gate of DeviceTaintRules; the other gate shows whether the metrics are read.
+    with embedded(folder, rbac=True, minor=37, gates={"DRAConsumableCapacity": False}) as (server, _, client):
+        install_classes(client)
+        made = node("a")
+        client.create(NODES, made)
+        client.update(NODES, {**client.get(NODES, "a"), "status": made["status"]}, subresource="status")
+        client.create(SLICES, slice_of("a", gpu("gpu-0")))
+        client.create(TEMPLATES, {"metadata": {"name": "shape"}, "spec": {"spec": SPEC}}, "default")
+        client.create(PODS, referring("waiting", resourceClaimTemplateName="shape"), "default")
+        client.create(ROLES, {"metadata": {"name": "some"}, "rules": []})
+        binding = {
+            "metadata": {"name": "some"},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "some"},
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "someone"}],
+        }
+        client.create(Kind(f"{RBAC}/v1", "clusterrolebindings"), binding)
+        token = server.add_user(User("someone", (AUTHENTICATED,)))
+        yield Cluster(client, server.write_kubeconfig(folder / "someone", token=token))
+
+
+@pytest.fixture
+def wanted(write: Write) -> Path:
+    return write("pod.json", referring("p", resourceClaimTemplateName="shape"))
+
+
+def without(number: int, verb: str, resource: str) -> list[JSON]:
+    """The rules of the chart's role without one right."""
+    rules: list[JSON] = copy.deepcopy(ROLE["rules"])
+    rule = rules.pop(number)
+    others = [one for one in rule["verbs"] if one != verb]
+    kept = [one for one in rule["resources"] if one != resource]
+    rules += [{**rule, "verbs": others}] if others else []
+    return rules + ([{**rule, "resources": kept, "verbs": [verb]}] if kept else [])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["fit"], ["fit", "--until-fits"], ["lint"], ["capacity"], ["nodes"], ["devices"], ["cel", "true"], ["snapshot"]],
+    ids=" ".join,
+)
+def test_with_the_role_of_the_chart_nothing_is_unknown(
+    command: list[str], cluster: Cluster, dryrun: DryRun, wanted: Path
+) -> None:
+    cluster.grant(ROLE["rules"])
+    files = [wanted] if command[0] in ("fit", "lint") else []
+    code, out, err = dryrun(*command, *files, "--kubeconfig", cluster.config)
+    assert code == 0, out + err
+    assert "allowed" not in out + err
+    assert "not known" not in out + err
+
+
+def test_with_the_role_of_the_chart_a_pod_of_the_cluster_can_be_explained(cluster: Cluster, dryrun: DryRun) -> None:
+    cluster.grant(ROLE["rules"])
+    code, out, err = dryrun("pod/waiting", "--kubeconfig", cluster.config)
+    assert (code, "allowed" in out) == (0, False), out + err
+
+
+@pytest.mark.parametrize(("number", "verb", "resource"), RIGHTS)
+def test_without_any_one_of_the_rights_something_is_unknown(
+    number: int, verb: str, resource: str, cluster: Cluster, dryrun: DryRun, wanted: Path
+) -> None:
+    if verb == "watch" and not cluster.has(ROLE["rules"][number]["apiGroups"][0], resource):
+        pytest.skip(f"this API server has no {resource}, so they are not watched")
+    cluster.grant(without(number, verb, resource))
+    flags = ["--until-fits"] if verb == "watch" else []
+    asked = "pod/waiting" if (verb, resource) == ("get", "pods") else wanted
+    if (verb, resource) == ("get", "resourceclaims"):
+        asked = wanted.with_name("direct.json")
+        asked.write_text(json.dumps(referring("p", resourceClaimName="mine")), encoding="utf-8")
+    code, out, err = dryrun(asked, "--kubeconfig", cluster.config, *flags)
+    assert code in (2, 3), out + err
+    assert "allowed" in out + err
+    assert resource in out + err
+
+
+def test_without_the_right_to_read_metrics_the_gates_are_those_of_the_release(
+    cluster: Cluster, dryrun: DryRun, write: Write
+) -> None:
+    """The cluster has switched consumable capacity off, which is on by default."""
+    shared = claim().replace("count: 1", "count: 1\n        capacity: {requests: {memory: 10Gi}}")
+    path = write("shared.yaml", shared)
+    document = []
+    for rules in (ROLE["rules"], [rule for rule in ROLE["rules"] if "resources" in rule]):
+        cluster.grant(rules)
+        document.append(dryrun(path, "--kubeconfig", cluster.config, "-o", "json"))
+    assert [found[0] for found in document] == [1, 0], document
+
+
+def test_the_role_of_the_page_is_that_of_the_chart() -> None:
+    (text,) = re.findall(r"```yaml\n# dry-run-role.yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert yaml.safe_load(text)["rules"] == ROLE["rules"]
+
+
+@pytest.mark.parametrize("flags", [[], ["--until-fits"]])
+def test_all_missing_rights_are_named_in_one_run(
+    flags: list[str], cluster: Cluster, dryrun: DryRun, wanted: Path
+) -> None:
+    cluster.grant([])
+    code, out, err = dryrun(wanted, "--kubeconfig", cluster.config, *flags)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    for number, verb, resource in RIGHTS:
+        if (verb != "watch" or flags) and (verb, resource) != ("get", "pods"):
+            group = ROLE["rules"][number]["apiGroups"][0]
+            assert f"{verb} {resource}{'.' * bool(group)}{group}" in err
+    assert "dryRun.clusterRole=true" in err
+    assert "someone" in err
+
+
+def test_only_the_rights_that_a_command_needs_are_named(cluster: Cluster, dryrun: DryRun) -> None:
+    cluster.grant([])
+    code, out, err = dryrun("capacity", "--kubeconfig", cluster.config)
+    assert (code, out) == (2, "")
+    plurals = ("resourceslices", "deviceclasses", "resourceclaims", "devicetaintrules")
+    assert f"not allowed to {', '.join(f'list {plural}.resource.k8s.io' for plural in plurals)} (" in err
+
+
+def test_without_the_right_to_list_nodes_only_devices_can_be_evaluated(
+    cluster: Cluster, dryrun: DryRun, wanted: Path
+) -> None:
+    rules = copy.deepcopy(ROLE["rules"])
+    cluster.grant([rule for rule in rules if rule.get("resources") != ["nodes"]])
+    code, out, err = dryrun(wanted, "--kubeconfig", cluster.config)
+    assert (code, out) == (2, "")
+    assert "not allowed to list nodes (" in err
+    assert "with --devices-only, nodes are not read" in err
+    for flags in ([], ["--until-fits"]):
+        code, out, err = dryrun(wanted, "--kubeconfig", cluster.config, "--devices-only", *flags)
+        assert code == 0, out + err
+        assert "listing nodes is not allowed: nodes that slices name are assumed" in out
+        assert "on node a" in out
+
+
+def test_the_user_to_act_as_is_named(cluster: Cluster, dryrun: DryRun, tmp_path: Path) -> None:
+    with embedded(tmp_path, rbac=True) as (_, path, _client):
+        code, _, err = dryrun("capacity", "--kubeconfig", path, "--as", "nobody")
+    assert code == 2
+    assert "as user 'nobody', by kubeconfig" in err
