@@ -66,7 +66,7 @@ FOLDERS = (
 """The packages of kubeletplugin, the lowest layer first. Modules outside of these packages may import all of them."""
 
 SANDBOX = (
-    *("kubelet", "apiserver", "child", "processes", "loop", "marked", "programs"),
+    *("kubelet", "apiserver", "child", "processes", "loop", "claimwrites", "marked", "programs"),
     *(
         "claimcontroller",
         "scheduler",
@@ -81,7 +81,7 @@ SANDBOX = (
 )
 """The packages and modules of dra_driver/sandbox, the lowest layer first."""
 API_SERVER = (
-    *("objects", "field_errors", "names", "status", "release", "users", "schema", "kinds"),
+    *("objects", "opaque", "field_errors", "names", "status", "release", "users", "schema", "kinds"),
     *("patches", "apply", "groups", "store", "listing", "catalog", "rbac", "verbs", "controllers"),
     *("discovery", "http", "server"),
 )

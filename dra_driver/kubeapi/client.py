@@ -288,6 +288,17 @@ class ApiClient:
                 response.close()
         return EventStream(response, path)
 
+    def send(
+        self, method: str, path: str, body: bytes | None = None, *, content_type: str = "", accept: str = ""
+    ) -> bytes:
+        """Send a request whose body or answer is not JSON, and return the body of the answer."""
+        response = self._connection.request(
+            method, path, body=body, content_type=content_type or None, accept=accept or None
+        )
+        if not 200 <= response.status < 300:
+            raise self._failure(f"{method} {path}", response, response.data)
+        return response.data
+
     def _json(
         self,
         method: str,

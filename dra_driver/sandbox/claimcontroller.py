@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ..kubeapi import ApiClient, NotFoundError
 from ..kubeapi.events import EventRecorder
 from ..resource.codec import V1
+from .claimwrites import update_claim
 from .loop import (
     CLAIMS,
     FINALIZER,
@@ -117,9 +118,9 @@ class ClaimController:
             if len(kept) != len(reserved):
                 status = {key: value for key, value in status.items() if kept or key not in ("allocation", "devices")}
                 status["reservedFor"] = kept
-                claim = self._client.update(CLAIMS, {**claim, "status": status}, subresource="status")
+                claim = update_claim(self._client, {**claim, "status": status}, "status")
             meta = claim["metadata"]
             if FINALIZER in (meta.get("finalizers") or []) and "allocation" not in claim.get("status", {}):
-                self._client.update(CLAIMS, without_protection(claim))
+                update_claim(self._client, without_protection(claim))
             if controlled_by(claim) in finished and not meta.get("deletionTimestamp"):
                 self._client.delete(CLAIMS, meta["name"], meta["namespace"], uid=meta["uid"])

@@ -20,6 +20,7 @@ from ..resource.codec import V1, encode_allocation, encode_claim_spec, encode_me
 from ..scheduling import Attempt, ClusterNode, Given, Pod, PodDecoder, Snapshot
 from ..scheduling.load import Reader
 from ..scheduling.objects import ExtendedRequest
+from .claimwrites import update_claim
 from .kubelet.podstatus import timestamp
 from .loop import (
     CLAIMS,
@@ -150,7 +151,7 @@ class Scheduler:
         meta = claim["metadata"]
         if FINALIZER not in (meta.get("finalizers") or []):
             protected = {**meta, "finalizers": [*(meta.get("finalizers") or []), FINALIZER]}
-            claim = self._client.update(CLAIMS, {**claim, "metadata": protected})
+            claim = update_claim(self._client, {**claim, "metadata": protected})
         status = dict(claim.get("status") or {})
         if allocation is not None:
             status["allocation"] = encode_allocation(allocation)
@@ -159,12 +160,12 @@ class Scheduler:
         consumer = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
         others = [one for one in status.get("reservedFor") or [] if one["uid"] != consumer["uid"]]
         status["reservedFor"] = [*others, consumer]
-        self._client.update(CLAIMS, {**claim, "status": status}, subresource="status")
+        update_claim(self._client, {**claim, "status": status}, "status")
 
     def _discard(self, claim: JSON) -> None:
         """Delete a claim that an earlier attempt made for the pod. The pod was not bound, so nothing uses the claim."""
         meta = claim["metadata"]
-        self._client.update(CLAIMS, without_protection(claim))
+        update_claim(self._client, without_protection(claim))
         self._client.delete(CLAIMS, meta["name"], meta["namespace"], uid=meta["uid"])
 
     def _refuse(self, pod: JSON, attempt: Attempt) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pods get from the sandbox's scheduler: the same as from kube-scheduler 1.36, asked where there is one."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -381,6 +382,30 @@ def test_a_claim_of_an_attempt_that_broke_off_is_replaced(client: ApiClient) -> 
     assert [one["metadata"]["name"] for one in claims_of(client, pod)] == [
         pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
     ]
+
+
+def test_the_text_of_opaque_parameters_stays_when_pods_come_and_go(client: ApiClient) -> None:
+    text = '{"b": 1.0, "a": "\\u00e9<"}'
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]
+    config = [{"opaque": {"driver": "gpu.nvidia.com", "parameters": {"TEXT": 0}}}]
+    spec = {"devices": {"requests": requests, "config": config}}
+    value = {"apiVersion": V1.api_version, "kind": "ResourceClaim", "metadata": {"name": "shared"}, "spec": spec}
+    body = json.dumps(value).replace('{"TEXT": 0}', text).encode()
+    client.send("POST", CLAIMS.path("default"), body, content_type="application/json")
+
+    def copies() -> int:
+        """Of the text, in the form in which the server stores the claim."""
+        path = CLAIMS.path("default", "shared")
+        return client.send("GET", path, accept="application/vnd.kubernetes.protobuf").count(text.encode())
+
+    for name in ("first", "second"):
+        create_pod(client, name, container("a"), **uses("shared"))
+        bound(client, name)
+    assert copies() == 2
+    for name in ("first", "second"):
+        client.delete(PODS, name, "default")
+    wait_for(lambda: not client.get(CLAIMS, "shared", "default").get("status"), "the end of the allocation", PATIENCE)
+    assert copies() == 1
 
 
 def test_attempts_are_counted_in_one_event(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_driver.kubeapi import ApiClient, Connection, Kind, load_credentials
-from dra_driver.resource.codec import V1
+from dra_driver.resource.codec import DIALECTS, V1
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.controlplane import real_api_server
 from tests.support.faultyserver import FaultyServer
@@ -22,15 +22,22 @@ CLAIMS: Final = Kind(V1.api_version, "resourceclaims", namespaced=True)
 
 
 @contextlib.contextmanager
-def api_server(folder: Path, *, rbac: bool = False) -> Iterator[Path]:
-    """A server that runs inside of the context; gives its administrator's kubeconfig. A real one always has RBAC."""
+def api_server(folder: Path, *, rbac: bool = False, resource_version: str = "") -> Iterator[Path]:
+    """A server that runs inside of the context; gives its administrator's kubeconfig. A real one always has RBAC.
+
+    With `resource_version`, it serves only this version of resource.k8s.io.
+    """
     path = folder / "kubeconfig"
+    served = (resource_version,) if resource_version else None
     if not ASSETS:
-        with FaultyServer(ApiServerOptions(rbac=rbac)) as server:
+        with FaultyServer(ApiServerOptions(rbac=rbac, resource_versions=served)) as server:
             yield server.write_kubeconfig(path)
         return
     # Without a controller manager, no namespace gets a service account, and no node loses its first taint.
     flags = ["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"]
+    if served:
+        versions = (f"{dialect.api_version}={str(dialect.version in served).lower()}" for dialect in DIALECTS)
+        flags.append(f"--runtime-config={','.join(versions)}")
     with real_api_server(Path(ASSETS), folder / "control-plane", path, flags):
         yield path
 

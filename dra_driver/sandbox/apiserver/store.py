@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from dra_driver.resource.codec import GROUP
+
 from .kinds import Served
 from .objects import Object, encode
+from .opaque import encode_with_texts
 
 HISTORY: Final = 10_000
 """The number of events that a collection keeps. A watch that needs older events gets 410 Gone."""
@@ -45,7 +48,8 @@ class Record:
         found = self._bodies.get(served.prefix)
         if found is None:
             converted = served.kind.from_stored(self.object, served.version)
-            found = self._bodies[served.prefix] = encode(converted)[1:]
+            whole = encode_with_texts(converted) if served.kind.group == GROUP else encode(converted)
+            found = self._bodies[served.prefix] = whole[1:]
         return found
 
     def encoded(self, served: Served) -> bytes:

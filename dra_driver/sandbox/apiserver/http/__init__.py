@@ -5,6 +5,7 @@ The order is that of k8s.io/apiserver: authentication, authorization, then the r
 document of the path. Errors become Status objects in one place.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -14,10 +15,12 @@ from .. import rbac, status
 from ..catalog import Cluster
 from ..listing import Page
 from ..rbac import authenticate
+from ..schema.protobuf import WireError
+from ..schema.protobuf_answer import encode_object
 from ..store import Record
 from ..users import User
 from ..verbs import check_shape, run
-from ..verbs.request import Call, read_body, typed
+from ..verbs.request import PROTOBUF, Call, read_body, typed, versioned
 from . import watching
 from .paths import Paths, Target, target_of
 from .rendering import (
@@ -26,6 +29,7 @@ from .rendering import (
     failure,
     form_of,
     headers,
+    prefers_protobuf,
     render_page,
     render_record,
     render_value,
@@ -101,7 +105,7 @@ class Handler:
         form = form_of(request.headers.get("Accept", ""))
         if target.verb == "watch":
             return await self._watch(request, call, form)
-        return self._carry_out(call, form)
+        return self._carry_out(call, form, protobuf=prefers_protobuf(request.headers.get("Accept", "")))
 
     def _review(self, target: Target, user: User, sent: bytes, content_type: str) -> Reply:
         review = rbac.REVIEWS.get((target.group, target.version, target.resource))
@@ -114,13 +118,16 @@ class Handler:
         body = {**typed(self._cluster, value, api_version, kind), "kind": kind, "apiVersion": api_version}
         return Reply(201, render_value(rbac.answer(self._cluster, user, body, review)))
 
-    def _carry_out(self, call: Call, form: str) -> Reply:
+    def _carry_out(self, call: Call, form: str, *, protobuf: bool) -> Reply:
         try:
             result, code = run(self._cluster, call)
         finally:
             if call.verb not in ("get", "list"):
                 self._settle()
         whole = call.option("includeObject") == "Object"
+        if isinstance(result, Record) and protobuf and not call.kind.custom:
+            with contextlib.suppress(WireError):  # a kind of which no field numbers are known
+                return Reply(code, encode_object(versioned(result.object, call.served), call.served.type), PROTOBUF)
         if isinstance(result, Record):
             body = render_record(result, call.served, form, whole)
         elif isinstance(result, Page):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers in the representation that the client accepts: objects, lists, Tables, or metadata only.
 
-kubectl requests Tables. The server does not offer protobuf and YAML; clients that prefer these also accept JSON.
+kubectl requests Tables. The server offers protobuf for single objects of built-in kinds only, and no YAML. Clients that
+prefer these also accept JSON.
 """
 
 import json
@@ -18,7 +19,7 @@ from ..kinds import Served
 from ..listing import Page
 from ..objects import Object, encode, now
 from ..store import Record
-from ..verbs.request import versioned
+from ..verbs.request import PROTOBUF, versioned
 
 JSON: Final = "application/json"
 _META_API: Final = "meta.k8s.io/v1"
@@ -31,6 +32,11 @@ def form_of(header: str) -> str:
     """
     preferred = header.partition(",")[0]
     return next((form for form in ("Table", "PartialObjectMetadata") if f"as={form}" in preferred), "")
+
+
+def prefers_protobuf(header: str) -> bool:
+    """Return whether an Accept header prefers protobuf."""
+    return header.partition(",")[0].strip() == PROTOBUF
 
 
 def render_record(record: Record, served: Served, form: str, whole: bool) -> bytes:

@@ -24,6 +24,7 @@ from dra_driver.resource.quantity import Quantity, QuantityError
 from .. import field_errors as errors
 from ..field_errors import FieldError
 from ..objects import Object, parse_timestamp, timestamp
+from ..opaque import DEFINITION, Opaque, opaque, plain
 from . import Shape, Type
 
 _MICRO_TIME = re.compile(r"[^.]*\.\d{6}(?!\d).*")
@@ -126,7 +127,9 @@ class _Walk:
         return text
 
     def any(self, value: Any, node: Type) -> Any:
-        return value
+        if node.definition == DEFINITION:
+            return opaque(value)
+        return plain(value) if type(value) is Opaque else value
 
 
 _READERS: Final[dict[Shape, Callable[[_Walk, Any, Type], Any]]] = {
@@ -145,8 +148,8 @@ _READERS: Final[dict[Shape, Callable[[_Walk, Any, Type], Any]]] = {
     Shape.ANY: _Walk.any,
 }
 _JSON_TYPES: Final[dict[Shape, tuple[type, ...]]] = {
-    Shape.STRUCT: (dict,),
-    Shape.MAP: (dict,),
+    Shape.STRUCT: (dict, Opaque),
+    Shape.MAP: (dict, Opaque),
     Shape.LIST: (list,),
     Shape.INTEGER: (int,),
     Shape.NUMBER: (int, float),
@@ -172,7 +175,7 @@ def _moment(value: Any, node: Type) -> datetime:
 
 def _unknown_fields(value: Any, node: Type, path: str) -> Iterator[str]:
     """Yield the paths of fields that `node` does not declare, such as `spec.requests[0].name`."""
-    if node.shape is Shape.STRUCT and type(value) is dict:
+    if node.shape is Shape.STRUCT and isinstance(value, dict):
         for key, item in value.items():
             here = f"{path}.{key}" if path else key
             field = node.fields.get(key)
@@ -180,7 +183,7 @@ def _unknown_fields(value: Any, node: Type, path: str) -> Iterator[str]:
                 yield from _unknown_fields(item, field, here)
             elif not node.open:
                 yield here
-    elif node.shape is Shape.MAP and type(value) is dict:
+    elif node.shape is Shape.MAP and isinstance(value, dict):
         for key, item in value.items():
             yield from _unknown_fields(item, node.item, f"{path}.{key}")
     elif node.shape is Shape.LIST and type(value) is list:

@@ -2,8 +2,8 @@
 """Decoding of protobuf request bodies: from Kubernetes' wire format to JSON objects.
 
 Typed Go clients (`kubectl create`, `kubectl auth`, the scheduler) send protobuf by default. The published schemas
-define the fields, and `wire.json` their numbers (tests/sandbox/apiserver/wire_table.py generates it). Answers are JSON,
-which these clients accept.
+define the fields, and `wire.json` their numbers (tests/sandbox/apiserver/wire_table.py generates it). Single objects
+are also answered in protobuf (`protobuf_answer`). All other answers are JSON, which these clients accept.
 """
 
 import base64
@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from ..objects import Object, timestamp
+from ..opaque import Opaque
 from . import Shape, Type
 
 WIRE_FILE: Final = Path(__file__).with_name("wire.json")
@@ -33,7 +34,9 @@ class WireError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class WireField:
+    """A field of a message."""
+
     name: str
     pointer: bool
     inlined: str
@@ -47,7 +50,8 @@ def _table() -> dict[str, str]:
 
 
 @lru_cache(maxsize=1024)
-def _fields(definition: str) -> dict[int, _Field]:
+def wire_fields(definition: str) -> dict[int, WireField]:
+    """Return the fields of a message by their numbers. Raises WireError."""
     text = _table().get(definition)
     if text is None:
         raise WireError(f"{definition} is not read from protobuf here; send JSON")
@@ -55,7 +59,7 @@ def _fields(definition: str) -> dict[int, _Field]:
     for entry in text.split():
         name, _, rest = entry.partition("=")
         number, _, inlined = rest.partition("@")
-        found[int(number.rstrip("*"))] = _Field(name, number.endswith("*"), inlined)
+        found[int(number.rstrip("*"))] = WireField(name, number.endswith("*"), inlined)
     return found
 
 
@@ -82,7 +86,7 @@ def decode_message(data: bytes, node: Type) -> Object:
 
 def _message(data: bytes, node: Type, definition: str) -> Object:
     result: Object = {}
-    fields = _fields(definition)
+    fields = wire_fields(definition)
     for number, value in _entries(data):
         field = fields.get(number)
         if field is None:
@@ -97,7 +101,7 @@ def _message(data: bytes, node: Type, definition: str) -> Object:
     return result
 
 
-def _put(result: Object, field: _Field, node: Type, value: "int | bytes", *, required: bool) -> None:
+def _put(result: Object, field: WireField, node: Type, value: "int | bytes", *, required: bool) -> None:
     name = field.name
     if node.shape is Shape.LIST:
         result.setdefault(name, []).append(_value(value, node.item))
@@ -154,7 +158,8 @@ def _raw(value: "int | bytes") -> Any:
     """Return the JSON inside a RawExtension or FieldsV1."""
     text = _text(value)
     try:
-        return json.loads(text) if text else None
+        found = json.loads(text) if text else None
+        return Opaque(found, text) if isinstance(found, dict) else found
     except ValueError as error:
         raise WireError(f"raw JSON in the message cannot be read: {error}") from error
 

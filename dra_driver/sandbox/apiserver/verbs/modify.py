@@ -11,12 +11,13 @@ from ..apply import apply_configuration
 from ..apply.typed import TypedError
 from ..catalog import Cluster
 from ..objects import Object, pick
+from ..opaque import compact, encoded_anew, recoded
 from ..patches import MalformedPatchError, PatchError, apply_json_patch, apply_merge_patch, apply_strategic_patch
 from ..schema import Type
 from ..schema.decode import DecodeError, decode
 from ..store import Record
-from .request import Call, DecodingError, defaulted, media_type, read_object, shown, stored_form
-from .write import as_versioned, create, replace, writer
+from .request import Call, DecodingError, defaulted, media_type, read_object, shown, stored_form, versioned
+from .write import create, replace, writer
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -62,9 +63,10 @@ def patch_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
     existing = cluster.store.get(call.kind.stored_in, call.key)
     if existing is None:
         raise call.missing()
-    changed = patched(call, as_versioned(call, existing), call.served.type)
+    form = encoded_anew if kind == STRATEGIC_PATCH else compact
+    changed = patched(call, recoded(versioned(existing.object, call.served), form), call.served.type)
     try:
-        obj = stored_form(cluster, call, changed)
+        obj = recoded(stored_form(cluster, call, changed), form)
     except DecodingError as problem:
         cause = errors.FieldError("FieldValueInvalid", "patch", f"Invalid value: {shown(shown(changed))}: {problem}")
         raise status.invalid("", "", "", [cause]) from problem
@@ -110,13 +112,13 @@ def _apply(cluster: Cluster, call: Call) -> tuple[Record, int]:
     existing = cluster.store.get(call.kind.stored_in, call.key)
     if existing is None and call.subresource:
         raise call.missing()
-    live = existing.object if existing else None
+    live = recoded(existing.object, encoded_anew) if existing else None
     config["metadata"].setdefault("name", call.name)
     try:
         merged = apply_configuration(live, config, writer(cluster, call), force=call.flag("force"))
     except TypedError as problem:
         raise status.internal(f"failed to create typed patch object: {problem}", plain=True) from problem
-    obj = defaulted(cluster, call, decode(merged, call.served.type).value)
+    obj = recoded(defaulted(cluster, call, decode(merged, call.served.type).value), encoded_anew)
     _check_name(call, obj)
     if existing is None:
         return create(cluster, call, obj, track=False), 201

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from multidict import MultiDict, MultiMapping
 
+from dra_driver.resource.codec import GROUP
+
 from .. import field_errors as errors
 from .. import status
 from ..catalog import Cluster
@@ -16,6 +18,7 @@ from ..field_errors import FieldError
 from ..kinds import FieldSelectors, Served, ServedKind, text_at
 from ..listing import ListQuery, Page, SelectorError, Test, field_test, label_test, list_page
 from ..objects import Object
+from ..opaque import parse
 from ..schema.decode import DecodeError, decode
 from ..schema.protobuf import WireError, decode_message, read_envelope
 from ..store import Record
@@ -168,10 +171,11 @@ def read_body(cluster: Cluster, body: bytes, content_type: str, kind: str, api_v
     `kind` and `api_version` are those of the URL. Raises 400 or 415.
     """
     form = media_type(content_type) or JSON
+    read_json = parse if api_version.startswith(f"{GROUP}/") else json.loads
     if form not in (JSON, PROTOBUF):
         raise status.unsupported_media_type((JSON, PROTOBUF))
     try:
-        value: Any = json.loads(body) if form == JSON else _read_protobuf(cluster, body, kind, api_version)
+        value: Any = read_json(body) if form == JSON else _read_protobuf(cluster, body, kind, api_version)
         if not isinstance(value, dict):
             raise ValueError("the body is not a JSON object")
     except (ValueError, WireError) as problem:

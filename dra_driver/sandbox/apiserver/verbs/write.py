@@ -21,10 +21,11 @@ from ..field_errors import FieldError
 from ..groups import meta as meta_rules
 from ..kinds import Context, Strategy
 from ..objects import Object, clone, generated_name, new_uid, now, timestamp
+from ..opaque import identical
 from ..rbac import authorizer
 from ..schema.decode import missing_fields
 from ..store import Record
-from .request import Call, versioned
+from .request import Call
 
 IMMORTAL: Final = ("default", "kube-system", "kube-public")
 
@@ -177,7 +178,7 @@ def _commit(cluster: Cluster, call: Call, existing: Record, obj: Object) -> Reco
     collection, old = call.kind.stored_in, existing.object["metadata"]
     held = obj["metadata"].get("finalizers") or old.get("deletionGracePeriodSeconds")
     gone = old.get("deletionTimestamp") and not held
-    if obj == existing.object and not gone:
+    if identical(obj, existing.object) and not gone:
         return existing
     if not call.dry_run:
         if not gone:
@@ -253,9 +254,3 @@ def _timeless(obj: Object) -> Object:
     """Return the object without its revision and without the times of managed fields."""
     entries = [{**entry, "time": ""} for entry in obj["metadata"].get("managedFields", ())]
     return {**obj, "metadata": {**obj["metadata"], "managedFields": entries, "resourceVersion": ""}}
-
-
-def as_versioned(call: Call, record: Record) -> Object:
-    """Return a copy of a stored object in the request's version, for patching."""
-    result: Object = clone(versioned(record.object, call.served))
-    return result

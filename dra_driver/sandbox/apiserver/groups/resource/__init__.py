@@ -15,6 +15,7 @@ from dra_driver.resource.names import is_label_key
 from ... import field_errors as errors
 from ...kinds import Context, ServedKind, Strategy, text_at
 from ...objects import Object, pick
+from ...opaque import without_texts
 from ...release import RESOURCE_GROUP, Release
 from .. import columns
 from ..columns import AGE, NAME
@@ -87,7 +88,7 @@ def prepare_class(new: Object, old: Object | None, context: Context) -> None:
 def validate_class(new: Object, old: Object | None, context: Context) -> Problems:
     """Yield the problems of a DeviceClass."""
     try:
-        found = decode_class(new, V1, strict=False)
+        found = decode_class(without_texts(new), V1, strict=False)
     except DecodeError as error:
         yield rules.form_problem(error)
         return

@@ -23,6 +23,7 @@ from ... import field_errors as errors
 from ... import names
 from ...kinds import Context, Strategy
 from ...objects import Object, encode, fill, pick
+from ...opaque import identical, without_texts
 from .. import meta
 from . import rules, versions
 from .rules import Problems
@@ -82,7 +83,7 @@ def validate_claim(new: Object, old: Object | None, context: Context) -> Problem
         yield from _change_problems(new, old)
         return
     try:
-        devices = decode_claim(new, V1, strict=False).spec
+        devices = decode_claim(without_texts(new), V1, strict=False).spec
     except DecodeError as error:
         yield rules.form_problem(error)
         return
@@ -96,7 +97,7 @@ def validate_template(new: Object, old: Object | None, context: Context) -> Prob
         yield from _change_problems(new, old)
         return
     try:
-        template = decode_claim_template(new, V1, strict=False)
+        template = decode_claim_template(without_texts(new), V1, strict=False)
     except DecodeError as error:
         yield rules.form_problem(error)
         return
@@ -107,7 +108,7 @@ def validate_template(new: Object, old: Object | None, context: Context) -> Prob
 
 
 def _change_problems(new: Object, old: Object) -> Problems:
-    if _spec(new) != _spec(old):
+    if not identical(_spec(new), _spec(old)):
         yield errors.invalid("spec", _spec(new), "field is immutable")
 
 
@@ -262,7 +263,9 @@ def _authorization_problems(new: Object, old: Object, context: Context) -> Probl
     if context.authorize is None or not context.release.enabled("DRAResourceClaimGranularStatusAuthorization"):
         return
     before, after = _status(old), _status(new)
-    if any((before.get(field) or None) != (after.get(field) or None) for field in ("allocation", "reservedFor")):
+    if not all(
+        identical(before.get(field) or None, after.get(field) or None) for field in ("allocation", "reservedFor")
+    ):
         refusal = context.authorize("", "binding", "", "")
         if refusal is not None:
             fields = "status.allocation or status.reservedFor"
@@ -282,7 +285,7 @@ def _authorization_problems(new: Object, old: Object, context: Context) -> Probl
 
 def _changed_drivers(before: Object, after: Object) -> set[str]:
     old, new = ({_device_id(device): device for device in status.get("devices") or ()} for status in (before, after))
-    return {key[0] for key in (*old, *new) if old.get(key) != new.get(key)}
+    return {key[0] for key in (*old, *new) if not identical(old.get(key), new.get(key))}
 
 
 def _only_node(allocation: Object) -> str | None:
@@ -303,7 +306,7 @@ def _status_problems(new: Object, old: Object) -> Problems:
     yield from rules.length_problems(reserved, _CONSUMERS, "status.reservedFor")
     if reserved and not allocation:
         yield errors.forbidden("status.reservedFor", "may not be specified when `allocated` is not set")
-    if allocation and previous and allocation != previous:
+    if allocation and previous and not identical(allocation, previous):
         yield errors.invalid("status.allocation", allocation, "field is immutable")
     allocated = {_device_id(result) for result in _results(new)}
     for index, device in enumerate(status.get("devices") or ()):

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single objects in protobuf: written back as they were read, they change nothing."""
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dra_driver.kubeapi import ApiClient, Connection, Kind, load_credentials
+from tests.support.apiserver import api_server
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+POD: Any = {
+    "metadata": {"labels": {"a": "b"}, "annotations": {"c": "<d> é"}},
+    "spec": {
+        "containers": [
+            {
+                "name": "c",
+                "image": "i",
+                "ports": [{"containerPort": 80, "name": "http"}],
+                "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "1", "memory": "1Gi"}},
+                "readinessProbe": {"httpGet": {"port": "http"}, "periodSeconds": 3},
+                "livenessProbe": {"tcpSocket": {"port": 80}},
+                "securityContext": {"privileged": False, "runAsUser": 0},
+            }
+        ],
+        "tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": -1, "effect": "NoExecute"}],
+    },
+}
+SLICE: Any = {
+    "spec": {
+        "driver": "gpu.nvidia.com",
+        "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d", "attributes": {"big": {"int": -5}}, "capacity": {"memory": {"value": "80Gi"}}}],
+    }
+}
+REQUEST: Any = {"name": "r", "exactly": {"deviceClassName": "c", "adminAccess": False}}
+OPAQUE: Any = {"opaque": {"driver": "gpu.nvidia.com", "parameters": {"b": 1.5, "a": "é<"}}}
+CLAIM: Any = {"spec": {"devices": {"requests": [REQUEST], "config": [OPAQUE]}}}
+CASES = {
+    "Pod": (Kind("v1", "pods", namespaced=True), POD),
+    "Secret": (Kind("v1", "secrets", namespaced=True), {"data": {"k": "AAEC"}, "immutable": False}),
+    "ResourceSlice": (Kind("resource.k8s.io/v1", "resourceslices"), SLICE),
+    "ResourceClaim": (Kind("resource.k8s.io/v1", "resourceclaims", namespaced=True), CLAIM),
+}
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    with (
+        api_server(tmp_path_factory.mktemp("server")) as path,
+        Connection(load_credentials(str(path)), "tests") as found,
+    ):
+        yield found
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_an_object_that_is_read_and_written_back_does_not_change(connection: Connection, kind: str) -> None:
+    served, value = CASES[kind]
+    client = ApiClient(connection)
+    name = f"o-{uuid.uuid4().hex[:8]}"
+    whole = {"apiVersion": served.api_version, "kind": kind, **value}
+    whole["metadata"] = {**value.get("metadata", {}), "name": name}
+    created = client.create(served, whole, "default" if served.namespaced else "")
+    path = served.path("default" if served.namespaced else "", name)
+    answer = connection.request("GET", path, accept=PROTOBUF)
+    assert answer.headers["Content-Type"] == PROTOBUF
+    assert answer.data.startswith(b"k8s\x00")
+    written = connection.request("PUT", path, body=answer.data, content_type=PROTOBUF)
+    assert written.status == 200, written.data
+    assert client.get_path(path) == created
