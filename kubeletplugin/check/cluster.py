@@ -126,9 +126,9 @@ PERMITTED = (
 
 WANTED = (
     Permission("", "events", ("create", "patch")),
-    Permission(GROUP, "resourceclaims/status", ("patch",)),
-    Permission(GROUP, "resourceclaims/driver", ("associated-node:patch",), DRIVER_NAME),
-    Permission(GROUP, "resourceclaims/driver", ("associated-node:patch",), DOMAIN_DRIVER),
+    Permission(GROUP, "resourceclaims/status", ("update",)),
+    Permission(GROUP, "resourceclaims/driver", ("associated-node:update",), DRIVER_NAME),
+    Permission(GROUP, "resourceclaims/driver", ("associated-node:update",), DOMAIN_DRIVER),
     Permission(COMPUTE_DOMAINS.api_version.partition("/")[0], COMPUTE_DOMAINS.plural, ("list",)),
 )
 """Permissions without which only status, Events or claims of ComputeDomains are missing. The chart grants them if they

@@ -10,6 +10,7 @@ device, a GPU and its MIG devices, MIG devices that share memory slices.
 import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TypeVar
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import MigPlacement, VgpuDevice
@@ -19,7 +20,7 @@ from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.vgpus import VgpuHost
-from dra_driver.kubeapi import ApiClient, ApiError, Connection, NotFoundError, claims_of, newest_dialect
+from dra_driver.kubeapi import ApiClient, ApiError, Connection, Kind, NotFoundError, claims_of, newest_dialect
 from dra_driver.kubeapi.client import JSON
 from dra_driver.resource import ResourceClaim
 from dra_driver.resource.codec import DecodeError, Dialect, decode_claim
@@ -32,6 +33,8 @@ from .passthrough import SeenGpu
 from .plan import Plan, PlannedDevice, make_plan, may_switch
 from .resources import ResourceOfClass, no_resource, resource_variables
 from .sharing import MpsSupport
+
+T = TypeVar("T")
 
 FetchClaim = Callable[[ClaimRef], ResourceClaim]
 """Reads a claim from the API server. May raise ApiError, PrepareError, or ClaimGoneError if there is no such claim."""
@@ -169,14 +172,18 @@ class ClaimReader:
 
     def get(self, ref: ClaimRef) -> JSON:
         """The claim as JSON. Raises ApiError, for example NotFoundError."""
+        return self.in_newest_version(lambda kind: self._client.get(kind, ref.name, ref.namespace))
+
+    def in_newest_version(self, request: Callable[[Kind], T]) -> T:
+        """The answer to a request for a claim. Raises ApiError."""
         dialect = self.dialect()
         try:
-            return self._client.get(claims_of(dialect), ref.name, ref.namespace)
+            return request(claims_of(dialect))
         except NotFoundError:
             self._dialect = newest_dialect(self._client)
             if self._dialect == dialect:
                 raise
-            return self._client.get(claims_of(self._dialect), ref.name, ref.namespace)
+            return request(claims_of(self._dialect))
 
     def dialect(self) -> Dialect:
         """The API version. Raises ApiError."""

@@ -25,12 +25,12 @@ from dra_driver.resource import DeviceToleration
 
 from ..claims.boundary import ClaimBoundary
 from ..hardware.targets import ClaimRef
-from .devicestatus import JSON, ClaimStatusApi, condition, entries, entry, results
+from .devicestatus import JSON, ClaimStatusApi, Part, condition, entries, entry, results
 
 log = logging.getLogger(__name__)
 
-MANAGER: Final = "dra-kubeletplugin-binding"
-"""Different from the manager of device statuses, because all entries of a manager are replaced together."""
+PART: Final = Part("dra-kubeletplugin-binding", frozenset({AVAILABLE, UNAVAILABLE}), data=False)
+"""The two conditions, beside the status of the device."""
 
 _RETRY_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 300.0
@@ -209,11 +209,13 @@ class BindingWatch:
     def _say(self, claim: JSON) -> bool:
         """Set the conditions. True if that is done or pointless."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        fields = {"claim_uid": claim["metadata"]["uid"]}
+        ref = _ref(claim)
+        fields = {"claim_uid": ref.uid}
         try:
-            found = binding_entries(claim, self._pool, self._fitness, now)
+            stored = self._api.read(ref)
+            found = binding_entries(stored.view(), self._pool, self._fitness, now) if stored.uid == ref.uid else None
             if found is not None:
-                self._api.apply(claim, found, MANAGER)
+                self._api.write(stored, ref, self._pool, found, PART)
                 log.info("binding conditions are set", extra={**fields, "entries": len(found)})
         except NotFoundError:
             return True

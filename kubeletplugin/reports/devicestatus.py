@@ -5,12 +5,11 @@ An entry has one condition of ours, `Ready`, and data that users look for: the U
 a MIG device its profile and GPU, and the CDI devices. This part is the same in all served versions of
 resource.k8s.io.
 
-Entries are written with server-side apply. It writes and removes exactly what its field manager wrote before, whoever
-else writes to the claim, and needs no resource version. The claim's UID is sent with it, so that a new claim with the
-same name is refused.
+A write replaces the status that was read before, in which only conditions and data of the plugin are changed. If the
+claim has changed meanwhile, the API server refuses the write. So nothing that others wrote is lost, and no entry that
+was removed comes back. `storedclaim` tells why the status is not patched.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -19,15 +18,16 @@ from urllib.parse import urlencode
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.policy import Enforcement
-from dra_driver.kubeapi import ApiError, Connection, claims_of
+from dra_driver.kubeapi import ApiError, Connection, Kind, claims_of
 from dra_driver.kubeapi.answers import decode_answer
-from dra_driver.kubeapi.errors import status_error
+from dra_driver.kubeapi.errors import StatusError, status_error
 
 from ..containers.specs import cdi_names
-from ..hardware.targets import MigSlot, VfioGpu, Vgpu
+from ..hardware.targets import ClaimRef, MigSlot, VfioGpu, Vgpu
 from ..plans.plan import Plan, PlannedDevice
 from ..plans.planning import ClaimReader
 from ..records.format import Record
+from .storedclaim import PROTOBUF, StoredClaim, failure
 
 JSON = dict[str, Any]
 
@@ -205,33 +205,51 @@ class StatusIgnoredError(ApiError):
     """The server accepted the request but dropped `status.devices`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of an entry that one field manager writes: the conditions of these types, and the data."""
+
+    manager: str
+    types: frozenset[str]
+    data: bool
+
+
 class ClaimStatusApi(ClaimReader):
-    """Reads claims and applies their device statuses, in the newest API version of the server."""
+    """Reads claims and writes their device statuses, in the newest API version of the server."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._connection = connection
 
-    def apply(self, claim: JSON, entries: Sequence[JSON], manager: str) -> None:
-        """Replace all entries of `manager` for this driver's devices by `entries`. Raises ApiError."""
-        meta = claim["metadata"]
-        kind = claims_of(self.dialect())
-        body: JSON = {
-            "apiVersion": kind.api_version,
-            "kind": "ResourceClaim",
-            "metadata": {"name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]},
-            "status": {"devices": list(entries)},
-        }
-        query = urlencode({"fieldManager": manager, "force": "true"})
-        path = kind.path(meta["namespace"], meta["name"], "status")
+    def read(self, ref: ClaimRef) -> StoredClaim:
+        """The claim as the server stores it. Raises ApiError, for example NotFoundError."""
+
+        def request(kind: Kind) -> StoredClaim:
+            path = kind.path(ref.namespace, ref.name)
+            response = self._connection.request("GET", path, accept=PROTOBUF)
+            if not 200 <= response.status < 300:
+                raise failure(f"GET {path}", response.status, response.data)
+            try:
+                return StoredClaim(response.data)
+            except ValueError as error:
+                raise StatusError(f"GET {path}", response.status, "", str(error)) from None
+
+        return self.in_newest_version(request)
+
+    def write(self, claim: StoredClaim, ref: ClaimRef, pool: str, entries: Sequence[JSON], part: Part) -> None:
+        """Replace `part` of all entries of this driver's devices in `pool` by `entries`. Raises ApiError, for example
+        ConflictError if the claim has changed since it was read.
+        """
+        claim.set_entries(DRIVER_NAME, pool, {key_of(one): one for one in entries}, part.types, data=part.data)
+        path = claims_of(self.dialect()).path(ref.namespace, ref.name, "status")
         response = self._connection.request(
-            "PATCH",
-            f"{path}?{query}",
-            body=json.dumps(body, separators=(",", ":")).encode(),
-            content_type="application/apply-patch+yaml",  # JSON is YAML
+            "PUT",
+            f"{path}?{urlencode({'fieldManager': part.manager})}",
+            body=claim.encoded(),
+            content_type=PROTOBUF,
         )
         if not 200 <= response.status < 300:
-            raise status_error(f"PATCH {path}", response.status, response.data)
+            raise status_error(f"PUT {path}", response.status, response.data)
         stored = (decode_answer(response.data).get("status") or {}).get("devices") or ()
         if entries and not any(one.get("driver") == DRIVER_NAME for one in stored):
             raise StatusIgnoredError("the API server drops it: feature gate DRAResourceClaimDeviceStatus is disabled")

@@ -7,6 +7,7 @@ without it. If the API server does not accept device statuses (a disabled featur
 writing stops for some time, which is logged once.
 """
 
+import contextlib
 import enum
 import logging
 import threading
@@ -27,19 +28,24 @@ from ..hardware.targets import ClaimRef
 from .devicestatus import (
     JSON,
     PREPARE_FAILED,
+    READY,
     ClaimStatusApi,
     DeviceKey,
     Outcome,
+    Part,
     StatusIgnoredError,
     Trouble,
     wanted_entries,
 )
+from .storedclaim import StoredClaim
 
 log = logging.getLogger(__name__)
 
-MANAGER: Final = "dra-kubeletplugin"
-"""The field manager of device statuses."""
+PART: Final = Part("dra-kubeletplugin", frozenset({READY}), data=True)
+"""Device statuses are the condition `Ready` and the data."""
 
+_READS: Final = 4
+"""How often a claim is read for one write, because several drivers may write to it at the same time."""
 _DELAY: Final = 0.25
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
@@ -167,7 +173,7 @@ class ClaimReports:
         while (task := self._take()) is not None:
             with self._boundary.around("report claim", task.ref, partial(self._failed, task)):
                 try:
-                    self._tell(task)
+                    self._tell_in_turn(task)
                 except ApiError as error:
                     self._failed(task, error)
             self._ended(task)
@@ -219,29 +225,37 @@ class ClaimReports:
 
     # Sending
 
+    def _tell_in_turn(self, task: _Task) -> None:
+        """Read and write the claim, and do so again if it was changed in between."""
+        for _ in range(_READS - 1):
+            with contextlib.suppress(ConflictError):
+                return self._tell(task)
+        return self._tell(task)
+
     def _tell(self, task: _Task) -> None:
         wanted = self._status and time.monotonic() >= self._off_until
         if not (wanted or task.tell_users):
             return
-        claim = self._api.get(task.ref)
-        if claim["metadata"]["uid"] != task.ref.uid:
+        stored = self._api.read(task.ref)
+        if stored.uid != task.ref.uid:
             self._forget(task.ref.uid)
             return
         if task.tell_users:
-            self._warn_users(claim, task.ref, task.error)
+            self._warn_users(stored.view(), task.ref, task.error)
             task.tell_users = False  # even if the status must be tried again
         if wanted:
-            self._write(claim, task)
+            self._write(stored, task)
 
-    def _write(self, claim: JSON, task: _Task) -> None:
+    def _write(self, stored: StoredClaim, task: _Task) -> None:
         outcome = self._outcome(task)
         if outcome is not None:
             self._remember(task.ref.uid)
-        found = wanted_entries(claim, self._pool, outcome, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        found = wanted_entries(stored.view(), self._pool, outcome, now)
         if found is None:
             self._wrote("unchanged")
             return
-        self._api.apply(claim, found, MANAGER)
+        self._api.write(stored, task.ref, self._pool, found, PART)
         self._wrote("written")
         log.debug("device status is written", extra={**_fields(task.ref), "entries": len(found)})
 

@@ -24,7 +24,7 @@ from .rendering import JSON, NAMESPACE, find, merged
 
 # Rights
 
-VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "associated-node:patch")
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "associated-node:update")
 READ = "get list watch"
 OURS, CLAIMS = "resource.nvidia.com", "resource.k8s.io"
 NAMESPACED = (
@@ -51,7 +51,7 @@ MAY: Mapping[str, Mapping[tuple[tuple[str, ...], str], str]] = {
     "driver": {
         (EVERYWHERE, "computedomains"): "list",
         (EVERYWHERE, "resourceclaims"): "get",
-        (EVERYWHERE, "resourceclaims/status"): "patch",
+        (EVERYWHERE, "resourceclaims/status"): "update",
         (EVERYWHERE, "events"): "create patch",
         (("",), "nodes"): "get",
         (("",), "resourceslices"): "list watch create update delete",
@@ -75,8 +75,8 @@ MAY: Mapping[str, Mapping[tuple[tuple[str, ...], str], str]] = {
 NAMED = (
     ("controller", OWN, "serviceaccounts", DAEMONS, "get"),
     ("controller", OWN, "leases", "release-dra-driver-gpu-controller", "get update"),
-    ("driver", EVERYWHERE, "resourceclaims/driver", DRIVER_NAME, "associated-node:patch"),
-    ("driver", EVERYWHERE, "resourceclaims/driver", DOMAIN_DRIVER, "associated-node:patch"),
+    ("driver", EVERYWHERE, "resourceclaims/driver", DRIVER_NAME, "associated-node:update"),
+    ("driver", EVERYWHERE, "resourceclaims/driver", DOMAIN_DRIVER, "associated-node:update"),
 )
 _REVIEWS = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews")
 

@@ -13,7 +13,7 @@ from dra_driver import DRIVER_NAME
 from dra_driver.kubeapi import ApiClient, Connection, Kind, load_credentials
 from dra_driver.kubeapi.events import EventRecorder
 from kubeletplugin.hardware.targets import ClaimRef
-from kubeletplugin.reports.devicestatus import JSON, ClaimStatusApi, DeviceKey, Outcome, condition, wanted_entries
+from kubeletplugin.reports.devicestatus import JSON, ClaimStatusApi, DeviceKey, Outcome, Part, condition, wanted_entries
 from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.apiserver import CLAIMS, embedded
 from tests.support.faultyserver import FaultyServer, RequestFault
@@ -205,7 +205,8 @@ class TestReports:
         cabled = condition("Cabled", True, "Seen", "", EARLIER)
         key = {"driver": DRIVER_NAME, "pool": POOL, "device": "gpu-0"}
         api = ClaimStatusApi(told.connection)
-        api.apply(api.get(ref), [{**key, "conditions": [cabled]}], "somebody-else")
+        theirs = Part("somebody-else", frozenset({"Cabled"}), data=False)
+        api.write(api.read(ref), ref, POOL, [{**key, "conditions": [cabled]}], theirs)
         told.reports.unprepared(ref)
         told.wait_results("written", "written")
         assert client.get(CLAIMS, ref.name, "default")["status"]["devices"] == [{**key, "conditions": [cabled]}]
@@ -264,18 +265,19 @@ class TestServers:
     """That refuse, fail, or know no such thing."""
 
     def refused(self, server: FaultyServer) -> RequestFault:
-        return server.faults.add(RequestFault(verb="patch", resource="resourceclaims/status", error=403))
+        return server.faults.add(RequestFault(verb="update", resource="resourceclaims/status", error=403))
 
     def test_without_permission_it_is_said_once_and_then_quiet(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         with embedded(tmp_path) as (server, kubeconfig, client):
+            first, *later = (stored(client, "gpu-0") for _ in range(4))
             fault = self.refused(server)
             with telling(kubeconfig, client) as told:
-                told.reports.prepared(stored(client, "gpu-0"))
+                told.reports.prepared(first)
                 told.wait_results("failed")
-                for _ in range(3):
-                    told.reports.prepared(stored(client, "gpu-0"))
+                for ref in later:
+                    told.reports.prepared(ref)
                 wait_for(lambda: told.reports.waiting() == 0, "the queue to be empty")
             assert fault.hits == 1
         assert caplog.text.count("device statuses of claims are not written for now") == 1
@@ -294,8 +296,8 @@ class TestServers:
     @pytest.mark.parametrize(
         "fault",
         [
-            RequestFault(verb="patch", resource="resourceclaims/status", error=500, times=1),
-            RequestFault(verb="patch", resource="resourceclaims/status", error=409, times=1),
+            RequestFault(verb="update", resource="resourceclaims/status", error=500, times=1),
+            RequestFault(verb="update", resource="resourceclaims/status", error=409, times=1),
             RequestFault(verb="get", resource="resourceclaims", error=500, times=1),
         ],
         ids=lambda fault: f"{fault.verb} {fault.error}",
@@ -367,12 +369,12 @@ class TestEvents:
 
 RULES = [
     {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
-    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["patch"]},
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["update"]},
     {
         "apiGroups": ["resource.k8s.io"],
         "resources": ["resourceclaims/driver"],
         "resourceNames": [DRIVER_NAME],
-        "verbs": ["associated-node:patch"],
+        "verbs": ["associated-node:update"],
     },
 ]
 """What a service account on the node has to be granted."""
