@@ -39,6 +39,8 @@ def names_in(folder: Path) -> list[str]:
     """The names in a folder, none if the folder does not exist. Raises OSError if the folder cannot be read."""
     try:
         return os.listdir(folder)  # noqa: PTH208 - only names are needed
+    except FileNotFoundError:  # even if somebody makes the folder at this moment
+        return []
     except OSError:
         if folder.is_dir():
             raise

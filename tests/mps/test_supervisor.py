@@ -2,6 +2,7 @@
 """dra-mps: what it does at its start, when files change behind its back, and when it or a daemon is killed."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -177,13 +178,14 @@ def test_a_new_share_of_a_group_of_protocol_3_does_not_disturb_the_others(served
     assert (connect(served.pipe(3)), served.client.statuses()[SERVER]) == (before, status)
 
 
-class Slow(Protocol2):
-    """Serves one group only when `goes_on` is set."""
+class Scripted(Protocol2):
+    """Serves the group SERVER only when `goes_on` is set. Daemons run until a test removes them from `served`."""
 
     def __init__(self) -> None:
         self.goes_on = threading.Event()
         self.began = threading.Event()
         self.served: list[str] = []
+        self.starts: list[str] = []
 
     def serves(self, server: str, shares: Mapping[str, Share]) -> bool:
         return server in self.served
@@ -194,11 +196,15 @@ class Slow(Protocol2):
     def answers(self, server: str, seconds: float) -> None:
         """It does."""
 
+    def publish(self, server: str) -> None:
+        """It has no sockets."""
+
     def serve(self, server: str, shares: Mapping[str, Share]) -> None:
         if server == SERVER:
             self.began.set()
             assert self.goes_on.wait(60)
         self.served.append(server)
+        self.starts.append(server)
 
     def end(self, server: str) -> None:
         """Nothing runs."""
@@ -208,7 +214,7 @@ class Slow(Protocol2):
 
 
 def test_a_group_whose_daemon_is_slow_does_not_keep_others_waiting(served: Served) -> None:
-    slow = Slow()
+    slow = Scripted()
     supervisor = Supervisor(served.files, {2: slow})
     served.want()
     other = served.want(server="sabcdef0123")
@@ -220,6 +226,50 @@ def test_a_group_whose_daemon_is_slow_does_not_keep_others_waiting(served: Serve
     slow.goes_on.set()
     waiting.join()
     assert slow.served == [other.server, SERVER]
+
+
+def test_a_daemon_that_starts_slowly_does_not_delay_the_restarts_of_others(served: Served) -> None:
+    slow, other = Scripted(), "sabcdef0123"
+    supervisor = Supervisor(served.files, {2: slow})
+    served.want(server=other)
+    look(supervisor)
+    served.want()
+    begun = supervisor.look()
+    assert slow.began.wait(60)
+    slow.served.remove(other)
+    wait_for(lambda: supervisor.look() and slow.starts.count(other) == 2, "the restart")
+    assert slow.starts == [other, other]
+    slow.goes_on.set()
+    assert not wait(begun, 60).not_done
+    assert slow.starts == [other, other, SERVER]
+
+
+def test_only_the_first_restart_is_without_a_pause(served: Served) -> None:
+    slow, server = Scripted(), "sabcdef0123"
+    supervisor = Supervisor(served.files, {2: slow}, Patience(first_pause=1000.0, longest_pause=1000.0))
+    served.want(server=server)
+    for starts in (1, 2):
+        look(supervisor)
+        assert slow.starts == [server] * starts
+        slow.served.clear()
+    for _ in range(3):
+        look(supervisor)
+    assert slow.starts == [server] * 2
+    assert re.search(r"has ended, and is started again in \d+\.\d s", supervisor.statuses()[server].problem)
+    supervisor.settle(server)  # a claim does not wait
+    assert slow.starts == [server] * 3
+    assert supervisor.statuses()[server].problem == ""
+
+
+def test_pauses_begin_anew_after_a_daemon_has_run_for_a_while(served: Served) -> None:
+    slow, server = Scripted(), "sabcdef0123"
+    patience = Patience(first_pause=1000.0, longest_pause=1000.0, healthy=0.0)
+    supervisor = Supervisor(served.files, {2: slow}, patience)
+    served.want(server=server)
+    for starts in (1, 2, 3, 4):
+        look(supervisor)
+        assert slow.starts == [server] * starts
+        slow.served.clear()
 
 
 def test_shares_that_disagree_are_refused_by_protocol_2(served: Served) -> None:
