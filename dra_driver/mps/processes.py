@@ -111,7 +111,7 @@ class _Marks:
         mount = next(one for one in mounts_of() if one.number == number)
         self._number = f"mnt_id:\t{number}\n"
         inner = os.path.relpath(self._folder, mount.path)
-        self._mounted = mount.device, os.path.normpath(f"{mount.root}/{inner}")
+        self._mounted = mount.device, os.path.normpath(os.path.join(mount.root, inner))  # noqa: PTH118 - no path here
         self._namespaces: dict[str, bool] = {_link("self", "ns/mnt"): False}  # this is never the namespace of a daemon
         self._users = _link("self", "ns/user")
 

@@ -190,10 +190,12 @@ def test_the_pod_serves_a_claim_and_leaves_nothing(values: JSON) -> None:
             assert connect(pipe)["percentage"] == 50.0
             assert os.path.ismount(shown) == ("simulatedNode" not in values)
             assert stat.S_IMODE(shown.stat().st_mode) == 0o1777
-            for pid in processes_of(node.files.folder):
-                if "simulatedNode" not in values:  # with mounts of its own, a daemon sees what its clients see
-                    root = Path(f"/proc/{pid}/root")
-                    assert (root / f"run/nvidia-mps/{share.server}/pipe").samefile(pipe)
+            if "simulatedNode" not in values:  # with mounts of its own, a daemon sees what its clients see
+                daemon, server = (Path(f"/proc/{pid}/root") for pid in processes_of(node.files.folder))
+                for root in (daemon, server):
+                    inside = root / f"run/nvidia-mps/{share.server}/pipe/control"
+                    assert inside.samefile(pipe / "control")  # a second name of the same socket
+                    assert not inside.parent.samefile(pipe)
                     assert (root / "dev/shm").samefile(shown)
             node.files.remove(share)
             node.client.settle(share.server)
