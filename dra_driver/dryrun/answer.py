@@ -17,6 +17,7 @@ from .emptiness import missing_devices
 from .evaluate import evaluate, evaluate_each
 from .replicas import MOST_COPIES, Copies, count_copies, count_pod_copies
 from .report import PlainTable, Report, plain_console, print_report, to_document, to_html, to_json, to_yaml
+from .selection import OpenLabels
 from .sources import Source
 from .status import Note, Status
 from .stock import Leftover, leftovers
@@ -118,6 +119,8 @@ class Answer:
     def _report(self) -> Report:
         source, features = self.source, self.question.features
         notes = source.notes if any(one.demand.submitted is not None for one in self.verdicts) else ()
+        if source.served and any(one.demand.extended for one in self.verdicts):
+            notes = (source.served, *notes)
         claims = (claim for one in self.verdicts for claim in one.demand.claims)
         notes = (*source.warnings, *missing_devices(claims, source.objects, source.server), *notes)
         if features.counters_beside_devices and any(one.placed for one in self.verdicts):
@@ -150,14 +153,14 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
 
     After Ctrl-C, the answer has the verdicts that are known until then. Raises InputError.
     """
-    features, objects = question.features, source.objects
+    features, objects, labels = question.features, source.objects, OpenLabels(source.open_nodes)
     if question.replicas is not None:
         return _copies(question, question.replicas, source)
     unread = UnreadFields(objects, features, source.gates)
-    demands = [*spread_over_nodes(question.demands, objects, source.world)]
+    demands = [*spread_over_nodes(question.demands, objects, source.world, labels)]
     verdicts: list[Verdict] = []
     try:
-        for verdict in evaluate_each(demands, objects, features, source.world):
+        for verdict in evaluate_each(demands, objects, features, source.world, labels):
             verdicts.append(replace(verdict, unknown=(*verdict.unknown, *unread.about(verdict))))
             tell(len(verdicts), len(demands))
     except KeyboardInterrupt:
@@ -168,18 +171,18 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
 
 def _copies(question: Question, wanted: int, source: Source) -> Answer:
     demand, features = question.demands[0], question.features
-    objects, world = source.objects, source.world
-    (verdict,) = evaluate([demand], objects, features, world)
+    objects, world, labels = source.objects, source.world, OpenLabels(source.open_nodes)
+    (verdict,) = evaluate([demand], objects, features, world, labels)
     of_fields = UnreadFields(objects, features, source.gates).about(verdict, all_candidates=True)
     verdicts = [replace(verdict, unknown=(*verdict.unknown, *of_fields))]
     unused = without_claims(objects)
     try:
         if world is not None and demand.submitted is not None:
-            now = count_pod_copies(demand, world, Cluster.of(objects), features, wanted)
-            empty = count_pod_copies(demand, world.idle(), Cluster.of(unused), features, wanted)
+            now = count_pod_copies(demand, world, Cluster.of(objects), features, wanted, labels)
+            empty = count_pod_copies(demand, world.idle(), Cluster.of(unused), features, wanted, labels)
         else:
-            now = count_copies(demand, objects, features, wanted)
-            empty = count_copies(demand, unused, features, wanted)
+            now = count_copies(demand, objects, features, wanted, labels)
+            empty = count_copies(demand, unused, features, wanted, labels)
     except KeyboardInterrupt:
         return Answer(question, source, verdicts, interrupted="the copies are not counted")
     return Answer(question, source, verdicts, replicas=Replicas(wanted, now, empty))

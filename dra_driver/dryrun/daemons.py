@@ -9,8 +9,9 @@ from ..command import InputError
 from ..resource import Node, ResourceClaim
 from ..resource.codec import Decoded
 from ..scheduling import PodDecoder
-from ..scheduling.node_filters import RequiredAffinity, untolerated
+from ..scheduling.node_filters import untolerated
 from ..scheduling.objects import ClusterNode
+from .selection import ALL_KNOWN, OpenLabels
 from .workload import Demand
 from .world import World
 
@@ -26,8 +27,11 @@ _TOLERATED: Final = (
 _NO_NETWORK: Final = ("node.kubernetes.io/network-unavailable", "NoSchedule")
 
 
-def spread_over_nodes(demands: Sequence[Demand], objects: Sequence[Decoded], world: World | None) -> Iterator[Demand]:
-    """The demands, with each DaemonSet replaced by its pods: one for each node that matches.
+def spread_over_nodes(
+    demands: Sequence[Demand], objects: Sequence[Decoded], world: World | None, labels: OpenLabels = ALL_KNOWN
+) -> Iterator[Demand]:
+    """The demands, with each DaemonSet replaced by its pods: one for each node that matches, or that would match
+    with labels that are not known.
 
     Raises InputError and DecodeError.
     """
@@ -41,11 +45,10 @@ def spread_over_nodes(demands: Sequence[Demand], objects: Sequence[Decoded], wor
             continue
         spec = tolerating(demand.daemon_template)
         pod = PodDecoder().decode({"metadata": {"name": "daemon", "namespace": "default"}, "spec": spec})
-        wanted = RequiredAffinity(pod)
         matching = 0
         for node in nodes:
             named = pod.node_name in ("", node.name)
-            if named and wanted.matches(node) and untolerated(node.taints, pod.tolerations) is None:
+            if named and labels.needs(pod, node.node) is not None and untolerated(node.taints, pod.tolerations) is None:
                 matching += 1
                 yield _on(demand, spec, node.name)
         if not matching:

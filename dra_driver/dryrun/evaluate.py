@@ -4,7 +4,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .. import DRIVER_NAME
@@ -26,28 +26,41 @@ from ..config import (
 )
 from ..resource import AllocatedDevice, Node, ResourceClaim
 from ..resource.codec import Decoded
+from ..scheduling import Pod
 from .changes import Trial, defect, differing, helpful_changes
 from .explain import MOST_EXPLAINED, Explainer, Explanation
+from .extended import extended_claims, is_of_driver, not_judged, remedy, unserved
+from .selection import ALL_KNOWN, OpenLabels, Requirements, assumption_texts, sorted_by_needs
 from .verdict import Refused, Verdict, placed_devices
-from .wholepod import WholePods, held_claims, of_others, running
-from .workload import Demand, extended_claims
+from .wholepod import WholePods, held_claims, of_others, running, valid_pod
+from .workload import Demand
 from .world import World
 
 
 def evaluate(
-    demands: Iterable[Demand], objects: Sequence[Decoded], features: Features, world: World | None = None
+    demands: Iterable[Demand],
+    objects: Sequence[Decoded],
+    features: Features,
+    world: World | None = None,
+    labels: OpenLabels = ALL_KNOWN,
 ) -> list[Verdict]:
-    """The verdict on each demand, in order. With a `world`, it is about the whole pod, else about its devices only."""
-    return list(evaluate_each(demands, objects, features, world))
+    """The verdict on each demand, in order. With a `world`, it is about the whole pod, else about its devices only.
+    `labels` tells of which nodes some labels are unknown.
+    """
+    return list(evaluate_each(demands, objects, features, world, labels))
 
 
 def evaluate_each(
-    demands: Iterable[Demand], objects: Sequence[Decoded], features: Features, world: World | None = None
+    demands: Iterable[Demand],
+    objects: Sequence[Decoded],
+    features: Features,
+    world: World | None = None,
+    labels: OpenLabels = ALL_KNOWN,
 ) -> Iterator[Verdict]:
     """The same as `evaluate`, but each verdict is given as soon as it is known."""
     cluster = Cluster.of(objects)
     holders = cluster.allocated
-    pods = WholePods(world, cluster, features) if world is not None else None
+    pods = WholePods(world, cluster, features, labels) if world is not None else None
     last: Verdict | None = None
     allocated: list[ResourceClaim]
     for demand in demands:
@@ -63,10 +76,10 @@ def evaluate_each(
         elif pods is not None and (rejects := pods.rejects(demand)):
             verdict, allocated = Verdict(demand, rejects=rejects), []
         else:
-            verdict, allocated = _evaluate(demand, cluster, features, holders)
+            verdict, allocated, labels = _evaluate(demand, cluster, features, holders, labels)
             if pods is not None:
                 pods.hold(allocated)
-        if not demand.claims and not demand.extended:
+        if not (demand.claims or demand.extended or verdict.rejects):
             verdict = replace(verdict, notes=(*verdict.notes, "the pod asks for no devices"))
         last = replace(verdict, problems=refused_configs(allocated, cluster))
         yield last
@@ -79,37 +92,82 @@ def _may_differ(verdict: Verdict) -> bool:
     return verdict.node is not None or bool(verdict.demand.daemon_node)
 
 
-def device_trial(
-    demand: Demand, claims: Sequence[ResourceClaim], cluster: Cluster, features: Features
-) -> tuple[Trial, Mapping[str, str]]:
+@dataclass(frozen=True, eq=False)
+class DeviceTrial:
     """What the nodes answer to the claims of a demand without an allocation, and to its extended resources.
 
-    Also the nodes where the pod cannot go, with the reasons. They are no part of the trial: neither an answer nor a
-    change that would help may come from such a node. Raises InputError.
+    Nodes where the pod cannot go are `away`, with the reasons. They are no part of the trial: neither an answer nor a
+    change that would help may come from such a node. `needs` is what has to be assumed of the labels of a node.
     """
+
+    trial: Trial
+    away: Mapping[str, str]
+    needs: Mapping[str, Requirements]
+
+
+def device_trial(
+    demand: Demand,
+    pod: Pod | None,
+    claims: Sequence[ResourceClaim],
+    cluster: Cluster,
+    features: Features,
+    labels: OpenLabels,
+) -> DeviceTrial:
+    """The trial of a demand with these claims. `pod` is its pod, if it is not a claim by itself."""
     pending = [claim for claim in claims if claim.allocation is None]
     pending += extended_claims(demand, cluster.classes, features)
-    away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand, claims))}
+    missing = unserved(demand, cluster.classes, features)
+    away: dict[str, str] = {}
+    needs: dict[str, Requirements] = {}
+    for node in cluster.nodes:
+        wanted = () if pod is None else labels.needs(pod, node)
+        offered = [one for one in missing if is_of_driver(one) or node.name not in labels.nodes]
+        reason = _kept_away(node, demand, claims)
+        if pod is not None and wanted is None:
+            reason = reason or _not_selected(pod, node, labels)
+        if reason := reason or _not_offered(node, offered):
+            away[node.name] = reason
+        elif wanted:
+            needs[node.name] = wanted
     if away:
         nodes = tuple(node for node in cluster.nodes if node.name not in away)
         cluster = replace(cluster, nodes=nodes)
-    return Trial(cluster, pending, features), away
+    return DeviceTrial(Trial(cluster, pending, features), away, needs)
 
 
 def _evaluate(
-    demand: Demand, cluster: Cluster, features: Features, holders: Sequence[ResourceClaim]
-) -> tuple[Verdict, list[ResourceClaim]]:
+    demand: Demand, cluster: Cluster, features: Features, holders: Sequence[ResourceClaim], labels: OpenLabels
+) -> tuple[Verdict, list[ResourceClaim], OpenLabels]:
+    """The verdict on the devices of a demand, the claims that would hold them, and what is known of labels then."""
+    pod, rejects = (None, ()) if demand.submitted is None else valid_pod(demand)
+    if rejects:
+        return Verdict(demand, rejects=rejects), [], labels
     claims = held_claims(demand, cluster)
-    trial, away = device_trial(demand, claims, cluster, features)
+    tried = device_trial(demand, pod, claims, cluster, features, labels)
+    verdict, allocated = _decided(demand, tried, claims, holders)
+    missing = unserved(demand, cluster.classes, features)
+    if verdict.node is None:
+        notes = tuple(remedy(one, features) for one in missing if is_of_driver(one))
+        return replace(verdict, notes=notes), allocated, labels
+    needs = tried.needs.get(verdict.node, ())
+    unknown = not_judged(one for one in missing if verdict.node in labels.nodes)
+    after = labels.after(verdict.node, needs)
+    return replace(verdict, assumptions=assumption_texts(needs), unknown=unknown), allocated, after
+
+
+def _decided(
+    demand: Demand, tried: DeviceTrial, claims: Sequence[ResourceClaim], holders: Sequence[ResourceClaim]
+) -> tuple[Verdict, list[ResourceClaim]]:
+    trial = tried.trial
     fitting = {name for group in trial.fitting for name in group.nodes}
     if not fitting:
-        refused = _refusals(trial, away)
+        refused = _refusals(trial, tried.away)
         broken = any(group.outcome.error_kind is ErrorKind.CEL_COMPILE for group in trial.outcomes.groups)
         if broken or not trial.claims:
             return Verdict(demand, refused=refused), []
         changes = tuple(helpful_changes(trial, of_others(demand, holders)))
         return Verdict(demand, refused=refused, changes=changes, defect=defect(trial)), []
-    ordered = tuple(node.name for node in trial.cluster.nodes if node.name in fitting)
+    ordered = sorted_by_needs((node.name for node in trial.cluster.nodes if node.name in fitting), tried.needs)
     allocated = trial.allocated(trial.outcomes[ordered[0]])
     placed = tuple(placed_devices((*claims, *allocated), trial.cluster))
     return Verdict(demand, ordered, placed, defect=differing(trial, trial.outcomes, ordered[0])), allocated
@@ -133,7 +191,7 @@ def _refusals(trial: Trial, away: Mapping[str, str]) -> tuple[Refused, ...]:
 
 
 def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> str:
-    """Why the pod cannot go to the node: its node name or selector, or a claim with devices elsewhere. Else empty."""
+    """Why the pod cannot go to the node: its node name, or a claim with devices elsewhere. Else empty."""
     for claim in claims:
         selector = claim.allocation.node_selector if claim.allocation is not None else None
         try:
@@ -143,13 +201,30 @@ def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> s
             return f"claim {claim.metadata} is allocated with a node selector that cannot be used: {error}"
     if demand.node_name and demand.node_name != node.name:
         return f"the pod is bound to node {demand.node_name}"
-    for key, value in (demand.node_selector or {}).items():
-        if node.metadata.labels.get(key) != value:
-            return f"the pod's nodeSelector wants {key}={value}"
     for one in demand.extended:
         if one.resource in node.plugin_resources:
             return f"a device plugin offers {one.resource} there, which is not evaluated"
     return ""
+
+
+def _not_selected(pod: Pod, node: Node, labels: OpenLabels) -> str:
+    """Why the pod's node selector and node affinity do not match the node."""
+    if pod.node_affinity is not None and labels.needs(replace(pod, node_affinity=None), node) is not None:
+        return "the pod's node affinity does not match it"
+    wrong = {key: value for key, value in pod.node_selector.items() if node.metadata.labels.get(key) != value}
+    for key, value in wrong.items():
+        if key in node.metadata.labels:
+            return f"the pod's nodeSelector wants {key}={value}"
+    if labels.assumed.get(node.name):
+        selector = " and ".join(f"{key}={value}" for key, value in wrong.items())
+        return f"the pod's nodeSelector wants {selector}, and pods that are placed there need other labels"
+    return "".join(f"the pod's nodeSelector wants {key}={value}" for key, value in list(wrong.items())[:1])
+
+
+def _not_offered(node: Node, resources: Iterable[str]) -> str:
+    """Why the node does not offer all of these extended resources, which no DeviceClass serves. Empty if it does."""
+    missing = [one for one in resources if one not in node.plugin_resources]
+    return f"no DeviceClass and no device plugin offers {' and '.join(missing)}" if missing else ""
 
 
 _KINDS: Final[dict[object, type[DeviceConfig]]] = {form: kind for kind, forms in DEVICE_TYPES.items() for form in forms}

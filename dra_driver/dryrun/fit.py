@@ -2,7 +2,9 @@
 """`dra-dryrun fit`: whether pods and claims would be scheduled, on which node, and with which devices."""
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +24,7 @@ from .replicas import MOST_COPIES, only
 from .rights import Needs
 from .sources import Origin, Place, opened, origin_options
 from .status import Status
-from .whatif import WhatIf, what_if_options
+from .whatif import WhatIf, label_options, what_if_options
 from .workload import Input, sort_documents
 
 _POD: Final = re.compile(r"(pod|pods|po)/[^/]+")
@@ -70,6 +72,7 @@ class _Replicas(click.ParamType[int]):
 @click.option("-A", "--all-namespaces", is_flag=True, help="With --all-pending: the pods of all namespaces.")
 @origin_options
 @what_if_options
+@label_options
 @release_options
 @click.option(
     "--replicas",
@@ -103,6 +106,8 @@ def fit(
     origin: Origin,
     what_if: WhatIf,
     rules: Rules,
+    labels: Mapping[str, str],
+    strict_labels: bool,
     replicas: int | None,
     devices_only: bool,
     watch: bool,
@@ -120,6 +125,7 @@ def fit(
     The exit status is 0 if everything was evaluated and fits, 1 if something does not fit, 2 if the input is wrong or
     cannot be read, and 3 if something was not evaluated, or its verdict depends on something unknown.
     """
+    what_if = replace(what_if, labels=labels, strict_labels=strict_labels)
     if all_pending and origin.is_built_in:
         raise InputError("--all-pending: no cluster is configured: set --kubeconfig or KUBECONFIG, or use --slices")
     if replicas is not None and output == "html":

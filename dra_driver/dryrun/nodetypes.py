@@ -33,6 +33,7 @@ from ..gpu.simulation.board import boards
 from ..resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..resource.codec import Decoded
 from ..resource.device import SliceFeatures
+from .extended import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from .inventory import CLASSES, HOSTNAME
 
 _FOR_MACHINES: Final = "h100x8"
@@ -42,7 +43,6 @@ _GRACE: Final = re.compile(r"NVIDIA G[BH]\d")
 """Products whose CPU is an Arm one."""
 _MEMORY: Final = "/dev/shm"  # noqa: S108 - what is made in it has a name of its own
 _UUIDS: Final = {"uuid", "parentUUID"}
-GPU_RESOURCE: Final = "nvidia.com/gpu"
 
 
 @functools.cache
@@ -58,7 +58,7 @@ def classes_with_resources() -> tuple[DeviceClass, ...]:
         word = profile.replace("+", ".")
         selectors = (*mig.selectors, f"device.attributes['{DRIVER_NAME}'].profile == '{profile}'")
         name = ObjectMeta(name=f"mig-{word}.nvidia.com")
-        found.append(DeviceClass(name, selectors, extended_resource_name=f"nvidia.com/mig-{word}"))
+        found.append(DeviceClass(name, selectors, extended_resource_name=f"{MIG_RESOURCE_PREFIX}{word}"))
     return tuple(found)
 
 

@@ -20,7 +20,8 @@ from ..resource.codec import Decoded
 from ..scheduling import Attempt, Pod, Snapshot
 from .changes import Trial
 from .evaluate import device_trial
-from .wholepod import Admission, given_claims, held_claims
+from .selection import ALL_KNOWN, OpenLabels, opened
+from .wholepod import Admission, given_claims, held_claims, valid_pod
 from .workload import Demand
 from .world import World
 
@@ -51,10 +52,19 @@ def only(demands: Sequence[Demand]) -> Demand:
     return first
 
 
-def count_copies(demand: Demand, objects: Sequence[Decoded], features: Features, most: int = MOST_COPIES) -> Copies:
-    """Up to `most` copies of the claims of `demand`. Raises InputError."""
-    trial, _ = device_trial(demand, demand.claims, Cluster.of(objects), features)
-    return _counted(_places_of_claims(trial), most)
+def count_copies(
+    demand: Demand,
+    objects: Sequence[Decoded],
+    features: Features,
+    most: int = MOST_COPIES,
+    labels: OpenLabels = ALL_KNOWN,
+) -> Copies:
+    """Up to `most` copies of the claims of `demand`. All copies assume the same of labels. Raises InputError."""
+    pod, rejects = (None, ()) if demand.submitted is None else valid_pod(demand)
+    if rejects:
+        return Copies()
+    tried = device_trial(demand, pod, demand.claims, Cluster.of(objects), features, labels)
+    return _counted(_places_of_claims(tried.trial), most)
 
 
 def _counted(places: Iterator[str], most: int) -> Copies:
@@ -130,8 +140,13 @@ def parts(cluster: Cluster, names: Iterable[str]) -> dict[str, Cluster]:
     }
 
 
-def count_pod_copies(demand: Demand, world: World, cluster: Cluster, features: Features, most: int) -> Copies:
-    """Up to `most` copies of the pod of a demand, each with claims of its own. Raises InputError."""
+def count_pod_copies(
+    demand: Demand, world: World, cluster: Cluster, features: Features, most: int, labels: OpenLabels = ALL_KNOWN
+) -> Copies:
+    """Up to `most` copies of the pod of a demand, each with claims of its own. All copies assume the same of labels.
+
+    Raises InputError.
+    """
     snapshot = world.at(cluster, features)
     admission = Admission(world)
     stored = admission.pod(demand, snapshot)
@@ -142,6 +157,7 @@ def count_pod_copies(demand: Demand, world: World, cluster: Cluster, features: F
     own = admission.known(stored.pod.namespace, stored.pod.name)
     if own is not None:
         snapshot = snapshot.without(own, claims)
+    snapshot = opened(stored.pod, snapshot, labels).snapshot
     each: tuple[Pod | ResourceClaim, ...] = (stored.pod, *new)
 
     def admitted() -> Iterator[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the devices come from: the options that all subcommands share, and the place that they name."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -36,11 +36,15 @@ from .release import NAMES_NONE, Rules, Server, release_number, server_of
 from .rights import DEVICES, FORBIDDEN, Needs, advice, missing, rights
 from .status import Note
 from .unread import DEVICE_SELECTOR, decode_kept
-from .whatif import WhatIf, changed, new_nodes
+from .whatif import WhatIf, changed, new_nodes, with_labels
 from .workload import Lookup
 from .world import DEVICES_ONLY, KINDS, TEMPLATE, Found, World, is_of_world, read_around
 
 _UNAUTHORIZED = 401
+_SERVED = (
+    "the DeviceClasses are those of the driver's chart with deviceClasses.gpu.extendedResourceName=nvidia.com/gpu and"
+    " all MIG profiles in deviceClasses.migProfiles"
+)
 _SELECTS_NOTHING_FROM = (1, 38)
 """The release from which a DeviceTaintRule without a selector selects no device."""
 
@@ -52,7 +56,8 @@ class Source:
     `world` is None where only devices are considered; `notes` say why, or what else of pods is not considered.
     `warnings` are about the devices. `server` is set where a cluster was asked. `unknown` are notes about what may
     change verdicts and is not known (`status`), and `unknown_of_pods` those that matter only for whole pods. `gates`
-    are the feature gates that the user or the cluster names.
+    are the feature gates that the user or the cluster names. `open_nodes` are nodes of which some labels are not
+    known (`selection`). `served` says which extended resources DeviceClasses serve that no cluster and no file has.
     """
 
     objects: Sequence[Decoded]
@@ -65,6 +70,8 @@ class Source:
     unknown: tuple[Note, ...] = ()
     unknown_of_pods: tuple[Note, ...] = ()
     gates: Mapping[str, bool] = field(default_factory=empty)
+    open_nodes: frozenset[str] = frozenset()
+    served: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,11 +288,13 @@ class Place:
         """The objects there, and unless `devices_only` the world, to which those `around` are added.
 
         Files without any DeviceClass get those of the driver's chart, and nodes that slices name, unless `exactly`
-        what is there is wanted. `policy` is the driver's on built-in nodes. With
-        `machines`, more of them have devices for virtual machines.
+        what is there is wanted. `policy` is the driver's on built-in nodes. With `machines`, more of
+        them have devices for virtual machines.
 
         Raises InputError, ApiError and DecodeError.
         """
+        served = ""
+        open_nodes: frozenset[str] = frozenset()
         if self.connection is not None:
             found = from_cluster(self.connection, devices_only=devices_only, around=around)
         elif self._origin.slices:
@@ -295,13 +304,17 @@ class Place:
                 if assumed:
                     said = f"no DeviceClass is in {self.where}: those of the driver's chart are assumed"
                     found = replace(found, warnings=(*found.warnings, said))
+                    served = _SERVED
+                open_nodes = _nodes_without_objects(found.objects)
                 found = replace(found, objects=tuple(with_nodes_of_slices([*found.objects, *assumed])))
         else:
+            served = _SERVED
             objects = (*built_in_nodes(policy, machines=machines), *classes_with_resources())
             found = Found(objects, notes=(f"{DEVICES_ONLY}: built-in nodes have no pods, cpu or memory",))
+            open_nodes = _names(objects)
         if devices_only:
             found = replace(found, world=None, notes=(f"{DEVICES_ONLY}, as asked",))
-        return self.source_of(found)
+        return replace(self.source_of(found), open_nodes=open_nodes, served=served)
 
     def source_of(self, found: Found) -> Source:
         """What was found, with what is known about the place."""
@@ -352,6 +365,7 @@ class Place:
                 classes_with_resources(),
                 "built-in node types (no cluster was used)",
                 notes=(f"{DEVICES_ONLY}: simulated nodes have no pods, cpu or memory",),
+                served=_SERVED,
             )
         else:
             source = self.read(around, devices_only=devices_only, policy=what_if.policy)
@@ -400,6 +414,18 @@ def opened(origin: Origin, rules: Rules = NAMES_NONE, needs: Needs = DEVICES) ->
         raise InputError(str(error)) from None
 
 
+def _names(objects: Iterable[Decoded]) -> frozenset[str]:
+    """The names of the nodes."""
+    return frozenset(one.name for one in objects if isinstance(one, Node))
+
+
+def _nodes_without_objects(objects: Sequence[Decoded]) -> frozenset[str]:
+    """The nodes that slices name and of which there is no Node object."""
+    return frozenset(one.node_name for one in objects if isinstance(one, ResourceSlice) and one.node_name) - _names(
+        objects
+    )
+
+
 def _refused(error: StatusError, connection: ClusterConnection, needs: Needs) -> str:
     """Why the server refused a request; if a right is missing, all that are missing."""
     if error.status == _UNAUTHORIZED:
@@ -425,8 +451,13 @@ def completed(
     source: Source, what_if: WhatIf, features: Features, added: Sequence[Decoded], given: Sequence[Decoded] = ()
 ) -> Source:
     """The same, of a source that was read before; `added` are the nodes to add. Raises InputError."""
+    open_nodes = (source.open_nodes | _names(added)) - _names(given)
+    if what_if.labels and not open_nodes:
+        raise InputError("--node-labels is for built-in nodes and for those of --with-node, and there are none")
+    added = with_labels(added, open_nodes, what_if.labels)
     own = {(type(one), one.metadata.namespace, one.metadata.name) for one in given}
     there = [one for one in source.objects if (type(one), one.metadata.namespace, one.metadata.name) not in own]
+    there = with_labels(there, open_nodes, what_if.labels)
     objects = tainted(changed([*given, *there], what_if, added), features, source.server)
     world, assumptions = source.world, what_if.assumptions
     if world is not None:
@@ -434,8 +465,14 @@ def completed(
         world = world.with_nodes(nodes)
         assumptions += ("additional nodes with enough cpu, memory and other resources for every pod",) if nodes else ()
         world = world.idle() if what_if.without_claims else world
-    warnings = (*source.warnings, *release_notes(objects, source.server))
-    return replace(source, objects=objects, assumptions=assumptions, world=world, warnings=warnings)
+    return replace(
+        source,
+        objects=objects,
+        assumptions=assumptions,
+        world=world,
+        warnings=(*source.warnings, *release_notes(objects, source.server)),
+        open_nodes=frozenset() if what_if.strict_labels else open_nodes,
+    )
 
 
 def tainted(objects: Sequence[Decoded], features: Features, server: Server | None) -> Sequence[Decoded]:

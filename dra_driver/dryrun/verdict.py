@@ -58,6 +58,7 @@ class Verdict:
     preempt. `notes` tell which parts of the pod are not evaluated. `state` is set for a pod that is on a node of the
     cluster already: `running` or `ended`. `problems` tell why the pod would get its devices and then not start.
     `unknown` has the facts that the verdict depends on and that are not known: the exit status is 3 then (`status`).
+    `assumptions` tell what the node is taken to have, in words that go with "assuming" (`selection`).
     """
 
     demand: Demand
@@ -74,6 +75,7 @@ class Verdict:
     state: str = ""
     problems: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:

@@ -5,8 +5,8 @@ Each change is a function from objects to objects, so that every subcommand can 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,6 +17,8 @@ from ..command import InputError, flags
 from ..gpu.policy import NodePolicy, PolicyError, load_policy
 from ..resource import Node, ResourceClaim, ResourceSlice
 from ..resource.codec import Decoded
+from ..resource.meta import empty
+from ..resource.names import is_label_key, is_label_value
 from .nodetypes import simulated_nodes
 from .options import option
 
@@ -30,13 +32,16 @@ _NAMED: Final = 6
 @dataclass(frozen=True, slots=True)
 class WhatIf:
     """The changes that the user asks for. `more` has the types and numbers of additional nodes, and `policy` is the
-    driver's on built-in and additional nodes.
+    driver's on built-in and additional nodes. These nodes get the `labels`. With `strict_labels`, they have no other
+    labels than those that are known.
     """
 
     more: tuple[tuple[str, int], ...] = ()
     without_claims: bool = False
     drained: tuple[str, ...] = ()
     policy: NodePolicy | None = None
+    labels: Mapping[str, str] = field(default_factory=empty)
+    strict_labels: bool = False
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -44,6 +49,7 @@ class WhatIf:
         words = [f"{count} additional node{'s' * (count != 1)} of type {kind}" for kind, count in self.more]
         words += ["no claim in use"] if self.without_claims else []
         words += [f"node {name} drained" for name in self.drained]
+        words += [f"the label {key}={value} on simulated nodes" for key, value in self.labels.items()]
         return tuple(words)
 
 
@@ -88,6 +94,40 @@ def _parse(with_node: Sequence[str], without_claims: bool, drain: Sequence[str],
     return WhatIf(tuple(parse_node(text) for text in with_node), without_claims, tuple(dict.fromkeys(drain)), policy)
 
 
+def label_options(command: F) -> F:
+    """Adds --node-labels and --strict-labels, given to the command as `labels` and `strict_labels`."""
+    options = (
+        option(
+            "--node-labels",
+            "labels",
+            multiple=True,
+            metavar="KEY=VALUE,...",
+            callback=lambda _context, _parameter, texts: parse_labels(texts),
+            help="Labels of built-in nodes, of nodes of --with-node, and of nodes of which only slices are known."
+            " May be repeated.",
+        ),
+        option(
+            "--strict-labels",
+            is_flag=True,
+            help="Do not assume that these nodes have labels that pods select and that are not known.",
+        ),
+    )
+    for one in reversed(options):
+        command = one(command)
+    return command
+
+
+def parse_labels(texts: Iterable[str]) -> dict[str, str]:
+    """The labels of `a=b,c=d` and of more such texts. Raises InputError."""
+    labels: dict[str, str] = {}
+    for part in (part.strip() for text in texts for part in text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not is_label_key(key) or not is_label_value(value):
+            raise InputError(f"--node-labels: {part!r} is not a label of the form KEY=VALUE")
+        labels[key] = value
+    return labels
+
+
 def parse_node(text: str) -> tuple[str, int]:
     """`h100x8=3` as ("h100x8", 3). Raises InputError."""
     kind, equals, number = text.rpartition("=")
@@ -114,6 +154,16 @@ def changed(objects: Sequence[Decoded], what_if: WhatIf, added: Sequence[Decoded
         raise InputError(f"--with-node: there is a node {twice[0]} already, and new ones are named so")
     kept = without_claims(objects) if what_if.without_claims else list(objects)
     return without_nodes([*kept, *added], what_if.drained)
+
+
+def with_labels(objects: Iterable[Decoded], nodes: Collection[str], labels: Mapping[str, str]) -> list[Decoded]:
+    """The objects, with these labels on these nodes."""
+    return [
+        replace(one, metadata=replace(one.metadata, labels={**one.metadata.labels, **labels}))
+        if labels and isinstance(one, Node) and one.name in nodes
+        else one
+        for one in objects
+    ]
 
 
 def without_claims(objects: Iterable[Decoded]) -> list[Decoded]:

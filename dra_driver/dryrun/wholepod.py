@@ -7,17 +7,20 @@ already, under the same name, is not counted twice.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 from ..allocation import Cluster, Features
 from ..command import InputError
 from ..resource import ResourceClaim
 from ..resource.codec import DecodeError
-from ..scheduling import Attempt, Pod, PodDecoder, Quotas, Snapshot, admit_pod
+from ..scheduling import Admitted, Attempt, Pod, PodDecoder, Policies, Quotas, Snapshot, admit_pod
 from .changes import Change, Trial, defect, differing
 from .explain import Explanation
+from .extended import is_of_driver, not_judged, remedy
 from .podchanges import helpful_pod_changes, without_devices
 from .refusals import groups, summary
+from .selection import ALL_KNOWN, OpenLabels, Requirements, assumption_texts, opened, possible_domains, sorted_by_needs
 from .verdict import PodRemoval, Refused, Verdict, placed_devices
 from .workload import Demand
 from .world import World
@@ -28,6 +31,9 @@ _UNKNOWN: Final = (
     ("RuntimeClass", "runtimeClassName", "its RuntimeClass is not considered: none is known"),
 )
 """Kinds that give a field of a pod its meaning, and the note for a snapshot without them."""
+
+_OF_CLASSES: Final = frozenset({"priority", "preemptionPolicy", "priorityClassName", "overhead"})
+"""Fields of pods that follow from classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +62,7 @@ class Admission:
         """Admits the pod of a demand. Raises InputError."""
         assert demand.submitted is not None
         submitted, notes = _without_unknown(demand.submitted, self._world.unknown)
-        try:
-            admitted = admit_pod(submitted, self._policies)
-            pod = _named(admitted.pod) if admitted.refusals else self._decoder.decode(admitted.pod)
-        except DecodeError as error:
-            raise InputError(f"{demand.name}: {error}") from None
+        pod, admitted = _admitted(demand, submitted, self._policies, self._decoder)
         if "PersistentVolumeClaim" in self._world.unknown and pod.volumes:
             pod = replace(pod, volumes=())
             notes.append("its volumes are not considered: no PersistentVolumeClaim is known")
@@ -69,9 +71,7 @@ class Admission:
             notes.append("volumes that are made for it are not considered")
         rejects = [*self._missing_namespace(pod.namespace, snapshot)]
         rejects += [admitted.forbidden] if admitted.forbidden and not rejects else []
-        if admitted.errors and not rejects:
-            errors = admitted.errors[0] if len(admitted.errors) == 1 else f"[{', '.join(admitted.errors)}]"
-            rejects.append(f'Pod "{pod.name}" is invalid: {errors}')
+        rejects += _invalid(pod, admitted) if not rejects else ()
         if not rejects and self.known(pod.namespace, pod.name) is None:
             rejects += self.count(pod, snapshot)
         return Stored(pod, tuple(rejects), tuple(notes))
@@ -122,6 +122,35 @@ def _named(pod: Mapping[str, Any]) -> Pod:
     return Pod(pod["metadata"]["namespace"], pod["metadata"].get("name", ""), "")
 
 
+def valid_pod(demand: Demand) -> tuple[Pod, tuple[str, ...]]:
+    """The pod of a demand with the API server's defaults, and why its validation refuses the pod. Only the pod is
+    looked at: no classes, limits or quotas. Raises InputError.
+    """
+    assert demand.submitted is not None
+    submitted, _ = _without_unknown(demand.submitted, frozenset(kind for kind, _, _ in _UNKNOWN))
+    spec = {name: value for name, value in submitted["spec"].items() if name not in _OF_CLASSES}
+    pod, admitted = _admitted(demand, {**submitted, "spec": spec}, Policies(), PodDecoder())
+    return pod, _invalid(pod, admitted)
+
+
+def _admitted(
+    demand: Demand, submitted: Mapping[str, Any], policies: Policies, decoder: PodDecoder
+) -> tuple[Pod, Admitted]:
+    try:
+        admitted = admit_pod(submitted, policies)
+        return _named(admitted.pod) if admitted.refusals else decoder.decode(admitted.pod), admitted
+    except DecodeError as error:
+        raise InputError(f"{demand.name}: {error}") from None
+
+
+def _invalid(pod: Pod, admitted: Admitted) -> tuple[str, ...]:
+    """The text with which the API server's validation refuses a pod. Empty if it does not."""
+    if not admitted.errors:
+        return ()
+    errors = admitted.errors[0] if len(admitted.errors) == 1 else f"[{', '.join(admitted.errors)}]"
+    return (f'Pod "{pod.name}" is invalid: {errors}',)
+
+
 def _without_unknown(submitted: Mapping[str, Any], unknown: frozenset[str]) -> tuple[Mapping[str, Any], list[str]]:
     """The pod without its references to unknown kinds, and a note for each of them."""
     spec, notes = dict(submitted["spec"]), []
@@ -135,8 +164,10 @@ def _without_unknown(submitted: Mapping[str, Any], unknown: frozenset[str]) -> t
 class WholePods:
     """Places pods in a world, one after the other."""
 
-    def __init__(self, world: World, cluster: Cluster, features: Features) -> None:
+    def __init__(self, world: World, cluster: Cluster, features: Features, labels: OpenLabels = ALL_KNOWN) -> None:
+        """`labels` tells of which nodes some labels are unknown."""
         self._features = features
+        self._labels = labels
         self._snapshot = world.at(cluster, features)
         self._admission = Admission(world)
         self._known = {key_of(claim) for claim in cluster.claims}
@@ -165,22 +196,47 @@ class WholePods:
         claims = held_claims(demand, self._snapshot.cluster)
         own = self._admission.known(stored.pod.namespace, stored.pod.name)
         snapshot = self._snapshot if own is None else self._snapshot.without(own, claims)
-        attempt = Attempt(stored.pod, snapshot, self._features, claims)
-        verdict = replace(self._decide(demand, attempt, claims), notes=stored.notes)
+        verdict, attempt, needs = self._attempted(demand, stored.pod, snapshot, claims)
+        verdict = replace(verdict, notes=(*stored.notes, *verdict.notes))
         if verdict.node is None:
             return verdict, []
+        self._labels = self._labels.after(verdict.node, needs)
         allocated = given_claims(attempt, verdict.node)
         self._snapshot = snapshot.placed(stored.pod, verdict.node, snapshot.cluster.after(allocated))
         return verdict, allocated
 
-    def _decide(self, demand: Demand, attempt: Attempt, claims: Sequence[ResourceClaim]) -> Verdict:
+    def _attempted(
+        self, demand: Demand, pod: Pod, snapshot: Snapshot, claims: Sequence[ResourceClaim]
+    ) -> tuple[Verdict, Attempt, Requirements]:
+        """The verdict on a pod, the attempt that leads to it, and what is assumed of the node's labels.
+
+        If no node takes the pod, values of unknown topology keys are tried.
+        """
+        first: tuple[Verdict, Attempt, Requirements] | None = None
+        for domains in chain(((),), possible_domains(pod, snapshot, self._labels)):
+            there = opened(pod, snapshot, self._labels, domains)
+            attempt = Attempt(pod, there.snapshot, self._features, claims)
+            verdict = self._decide(demand, attempt, claims, there.needs)
+            needs = there.needs.get(verdict.node or "", ())
+            verdict = replace(verdict, assumptions=assumption_texts(needs))
+            if verdict.node in self._labels.nodes:
+                verdict = replace(verdict, unknown=not_judged(there.not_judged))
+            first = first or (verdict, attempt, needs)
+            if verdict.node is not None:
+                return verdict, attempt, needs
+        assert first is not None
+        return replace(first[0], notes=tuple(_remedies(first[1]))), first[1], ()
+
+    def _decide(
+        self, demand: Demand, attempt: Attempt, claims: Sequence[ResourceClaim], needs: Mapping[str, Requirements]
+    ) -> Verdict:
         nodes = tuple(attempt.snapshot.sites)
         waiting = attempt.gates or ((attempt.refusal,) if attempt.refusal is not None else ())
         if waiting or not nodes:
             said = "; ".join(one.message for one in waiting) or attempt.fit_error
             refused = (Refused(nodes, Explanation(said, True)),) if nodes else ()
             return Verdict(demand, refused=refused, summary=said, event="" if attempt.gates else attempt.event)
-        fitting = tuple(name for name, refusal in attempt.refusals.items() if refusal is None)
+        fitting = sorted_by_needs((name for name, refusal in attempt.refusals.items() if refusal is None), needs)
         if not fitting or attempt.errors:
             return self._nowhere(demand, attempt)
         failing = {name: problem for name in fitting if (problem := attempt.binding_error(name))}
@@ -226,6 +282,15 @@ class WholePods:
             event=attempt.event,
             removal=_removal(attempt),
         )
+
+
+def _remedies(attempt: Attempt) -> Iterator[str]:
+    """What to do about the driver's extended resources that neither a DeviceClass nor a device plugin serves."""
+    snapshot = attempt.snapshot
+    offered = {name for node in snapshot.nodes for name, amount in node.allocatable.items() if amount}
+    for name in attempt.pod.amounts:
+        if is_of_driver(name) and name not in snapshot.served and name not in offered:
+            yield remedy(name, attempt.features)
 
 
 def running(demand: Demand, cluster: Cluster, node: str, state: str) -> Verdict:

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ..allocation import Features
 from ..command import InputError
-from ..resource import EXACT_COUNT, DeviceClass, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
-from ..resource.claim import CLASS_RESOURCE_PREFIX
+from ..resource import EXACT_COUNT, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..resource.codec import Decoded, DecodeError, Fields, decode
 from ..scheduling import form_errors
 from ..scheduling.decode import extended_requests
-from ..scheduling.objects import ExtendedRequest, claim_for, served
-from ..scheduling.resources import is_extended, read_containers, resource_list, section
+from ..scheduling.objects import ExtendedRequest
+from ..scheduling.resources import read_containers, section
 from .documents import Document
 from .status import Note
 from .strict import Identity, identity_of
@@ -170,28 +168,6 @@ def _as_stored(one: Decoded) -> Decoded:
     return replace(one, spec=one.spec.with_requirements(stored))
 
 
-def extended_claims(demand: Demand, classes: Iterable[DeviceClass], features: Features) -> list[ResourceClaim]:
-    """The claim that the scheduler makes for the demand's extended resources, if DeviceClasses serve any of them.
-
-    Raises InputError if no class serves one and the demand asks for no other devices: then a class is missing.
-    """
-    serving = served(classes) if features.extended_resources else {}
-    wanted = [one for one in demand.extended if one.resource in serving]
-    if wanted:
-        name = f"{demand.pod.name}-extended-resources"
-        return [claim_for(wanted, ObjectMeta(name=name, namespace=demand.pod.namespace), serving)]
-    if demand.extended and not demand.claims:
-        known = ", ".join(sorted(name for name in serving if not name.startswith(CLASS_RESOURCE_PREFIX))) or "none"
-        if not features.extended_resources:
-            off = "the feature gate DRAExtendedResource is off"
-            raise InputError(f"{demand.name}: {demand.extended[0].resource} is served by no DeviceClass, as {off}")
-        raise InputError(
-            f"{demand.name}: no DeviceClass serves the extended resource {demand.extended[0].resource} (served are:"
-            f" {known}); pass a class with that extendedResourceName, or write the pod with a ResourceClaim"
-        )
-    return []
-
-
 _Key = tuple[str, str, str]
 """The kind, namespace and name of a ResourceClaim or ResourceClaimTemplate."""
 
@@ -327,7 +303,7 @@ def _claim(
 
 
 def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim]) -> None:
-    """Check the container's references to claims of the pod, and its extended resources."""
+    """Check the container's references to claims of the pod."""
     resources = section(fields, "resources")
     for claim in resources.objects("claims", lambda one: one):
         name, request = claim.required_text("name"), claim.text("request")
@@ -336,9 +312,6 @@ def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim]) -> Non
         names = [one.name for one in claims[name].spec.requests]
         if request and request not in names:
             raise claim.error("request", f"{request!r} is no request of the claim (it has {', '.join(names)})")
-    for name, amount in {**resource_list(resources, "limits"), **resource_list(resources, "requests")}.items():
-        if is_extended(name) and not amount.is_whole:
-            raise resources.error(f"requests[{name}]", "extended resources come in whole numbers")
 
 
 def _instantiate(template: ResourceClaimTemplate, name: str, namespace: str) -> ResourceClaim:

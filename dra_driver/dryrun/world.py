@@ -19,7 +19,7 @@ from .status import Note
 T = TypeVar("T")
 
 _KEPT: Final = "kept"
-_ROOM: Final = 1 << 50
+ROOM: Final = 1 << 50
 """Of each resource on a node that is made up: more than any pod asks for."""
 KINDS: Final = {
     kind: Kind(
@@ -51,7 +51,7 @@ class World:
 
     def with_nodes(self, nodes: Iterable[Node]) -> "World":
         """The world with these nodes besides, which have room for every pod."""
-        room = dict.fromkeys(("cpu", "memory", "ephemeral-storage", "pods"), _ROOM)
+        room = dict.fromkeys(("cpu", "memory", "ephemeral-storage", "pods"), ROOM)
         more = tuple(ClusterNode(node, room) for node in nodes)
         return replace(self, around=replace(self.around, nodes=(*self.around.nodes, *more)))
 

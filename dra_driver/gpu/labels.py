@@ -27,6 +27,11 @@ Labels = Mapping[str, str]
 
 PREFIX: Final = "nvidia.com/"
 MACHINE_LABEL: Final = f"{PREFIX}gpu.machine"
+PRODUCT_LABEL: Final = f"{PREFIX}gpu.product"
+_OF_HARDWARE: Final = re.compile(
+    r"nvidia\.com/(cuda\..+|gpu\.(product|count|replicas|sharing-strategy|memory|clique|mode|family|compute\.(major|minor))"
+    r"|mig\.(capable|strategy)|mig-.+\..+|mps\.capable|vgpu\.present)"
+)
 _FAMILIES = (
     ((13, 0), "rubin"),
     ((10, 0), "blackwell"),  # 10 and 12
@@ -54,6 +59,11 @@ def read_machine(gpus: Sequence[Gpu], sys_root: Path) -> Machine:
     """The machine with these GPUs, read below `sys_root`."""
     classes = frozenset(_text(sys_root / f"bus/pci/devices/{gpu.pci_address}/class") for gpu in gpus)
     return Machine(_text(sys_root / "class/dmi/id/product_name"), classes)
+
+
+def tells_of_hardware(label: str) -> bool:
+    """Whether the label follows from the GPUs and the driver alone, so that its absence tells something, too."""
+    return _OF_HARDWARE.fullmatch(label) is not None
 
 
 def node_labels(hardware: tuple[Inventory, Set[object]] | None, policy: NodePolicy, sys_root: Path) -> Labels | None:

@@ -11,7 +11,7 @@ Follows kube-scheduler and kube-apiserver 1.36 with default plugins and feature 
 tests/golden/scheduling/README.md states the rules.
 """
 
-from .admission import Policies, admit_pod
+from .admission import Admitted, Policies, admit_pod
 from .decode import PodDecoder
 from .devices import Given
 from .fit import Attempt
@@ -26,6 +26,7 @@ from .snapshot import Site, Snapshot
 
 __all__ = [
     "READ",
+    "Admitted",
     "Attempt",
     "ClusterNode",
     "Given",

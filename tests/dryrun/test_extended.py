@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods that ask for `nvidia.com/gpu: 2` where a DeviceClass serves that."""
 
+import json
 from typing import Any
 
 import pytest
 
 from dra_driver.allocation import Features
-from dra_driver.command import InputError
 from dra_driver.dryrun.documents import Document
 from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.inventory import with_defaults
@@ -14,14 +14,14 @@ from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import sort_documents
 from dra_driver.resource.codec import decode
 
-from .conftest import gpu, slice_of
+from .conftest import DryRun, Write, gpu, slice_of
 
 JSON = dict[str, Any]
 GPU = "nvidia.com/gpu"
 
 
-def container(name: str, count: int, where: str = "limits", **more: Any) -> JSON:
-    return {"name": name, "image": "i", "resources": {where: {GPU: count, "cpu": 1}}, **more}
+def container(name: str, count: object, resource: str = GPU, **more: Any) -> JSON:
+    return {"name": name, "image": "i", "resources": {"limits": {resource: count, "cpu": 1}}, **more}
 
 
 def pod(*containers: JSON, **spec: Any) -> JSON:
@@ -57,7 +57,7 @@ SLICE = slice_of("node-a", *(gpu(f"gpu-{index}") for index in range(4)))
     [
         (pod(container("a", 2)), {"container-0-request-1": 2}),
         (
-            pod(container("a", 1, "requests"), container("b", 2)),
+            pod(container("a", 1), container("b", 2)),
             {"container-0-request-1": 1, "container-1-request-1": 2},
         ),
         (pod(container("a", 1), initContainers=[container("i", 1)]), {"container-1-request-1": 1}),
@@ -117,9 +117,98 @@ def test_a_class_can_be_asked_for_by_its_implicit_name() -> None:
     assert verdict(asked, SLICE).node == "node-a"
 
 
-def test_a_resource_that_no_class_serves_is_an_error() -> None:
-    with pytest.raises(InputError, match=r"no DeviceClass serves the extended resource nvidia\.com/gpu"):
-        verdict(pod(container("a", 1)), SLICE)
+def test_a_pod_fits_nowhere_if_nothing_serves_its_resource_and_the_chart_value_is_named() -> None:
+    found = verdict(pod(container("a", 1)), SLICE)
+    assert found.node is None
+    assert found.refused[0].explanation.error == f"no DeviceClass and no device plugin offers {GPU}"
+    assert found.notes == (
+        f"no DeviceClass serves {GPU}: set the chart's value deviceClasses.gpu.extendedResourceName={GPU}, or give the"
+        " pod a claim (dra-dryrun migrate writes it)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("resource", "gates", "said"),
+    [
+        ("nvidia.com/mig-1g.10gb", {}, "set the chart's value deviceClasses.migProfiles={1g.10gb}"),
+        ("deviceclass.resource.kubernetes.io/none", {}, "there is no DeviceClass none"),
+        (GPU, {"DRAExtendedResource": False}, "the feature gate DRAExtendedResource is off in Kubernetes 1.36"),
+    ],
+)
+def test_the_reason_why_nothing_serves_a_resource_is_told(resource: str, gates: dict[str, bool], said: str) -> None:
+    demands = sort_documents([Document(pod(container("a", 1, resource)), "pod.yaml")]).demands
+    (found,) = evaluate(demands, with_defaults([decode(SLICE)]), Features.from_gates(gates))
+    assert found.node is None
+    assert said in found.notes[0]
+
+
+def test_the_pod_of_a_whole_cluster_gets_the_same_advice(dryrun: DryRun, write: Write) -> None:
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "node-a"},
+        "status": {"allocatable": {"cpu": "4", "pods": "10"}},
+    }
+    slices = write(
+        "cluster.json", {"apiVersion": "v1", "kind": "List", "items": [SLICE, node, device_class("gpu", "")]}
+    )
+    code, out, _ = dryrun("--slices", slices, write("pod.json", pod(container("a", 1))))
+    assert code == 1
+    assert "1 node: 1 lacks nvidia.com/gpu" in out
+    assert f"set the chart's value deviceClasses.gpu.extendedResourceName={GPU}" in out
+
+
+@pytest.mark.parametrize("place", [["--built-in"], ["--with-node", "h100x8-mig"]])
+@pytest.mark.parametrize("resource", [GPU, "nvidia.com/mig-1g.10gb", "nvidia.com/mig-1g.10gb.me"])
+def test_simulated_nodes_come_with_classes_that_serve_resources(
+    place: list[str], resource: str, dryrun: DryRun, write: Write
+) -> None:
+    code, out, _ = dryrun(*place, write("pod.json", pod(container("a", 1, resource))))
+    assert (code == 0) == (resource != GPU or place == ["--built-in"]), out
+    assert out.count("deviceClasses.gpu.extendedResourceName=nvidia.com/gpu") == 1
+
+
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [
+        ({"requests": {GPU: 1}}, "limits: Required value: Limit must be set for non overcommitable resources"),
+        ({"requests": {GPU: 2}, "limits": {GPU: 1}}, 'Invalid value: "2": must be equal to nvidia.com/gpu limit of 1'),
+        ({"limits": {GPU: -1}}, 'limits[nvidia.com/gpu]: Invalid value: "-1": must be greater than or equal to 0'),
+        ({"limits": {GPU: 0.5}}, 'limits[nvidia.com/gpu]: Invalid value: "500m": must be an integer'),
+    ],
+)
+def test_the_api_server_refuses_amounts_that_are_no_count(
+    resources: JSON, said: str, dryrun: DryRun, write: Write
+) -> None:
+    asked = write("pod.json", pod({"name": "a", "image": "i", "resources": resources}))
+    code, out, _ = dryrun("--built-in", asked)
+    assert code == 1
+    assert 'not admitted  Pod p: Pod "p" is invalid: ' in out
+    assert said in out
+    assert (
+        json.loads(dryrun("--built-in", "--replicas", "max", "-o", "json", asked)[1])["replicas"]["now"]["copies"] == 0
+    )
+
+
+@pytest.mark.parametrize("place", [["--built-in"], ["--slices", "CLUSTER", "--with-node", "a30x4"]])
+def test_resources_of_other_device_plugins_are_not_known_on_simulated_nodes(
+    place: list[str], dryrun: DryRun, write: Write
+) -> None:
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "node-a"},
+        "status": {"allocatable": {"cpu": "4", "pods": "10"}},
+    }
+    cluster = write(
+        "cluster.json", {"apiVersion": "v1", "kind": "List", "items": [node, device_class("gpu.nvidia.com")]}
+    )
+    asked = container("a", 1)
+    asked["resources"]["limits"]["rdma/ib"] = 1
+    given = [str(cluster) if one == "CLUSTER" else one for one in place]
+    code, out, _ = dryrun(*given, write("pod.json", pod(asked)))
+    assert code == 3, out
+    assert "not known: whether the node has rdma/ib: no device plugin is known of simulated nodes" in out
 
 
 def test_a_node_whose_device_plugin_offers_the_resource_is_not_evaluated() -> None:

@@ -100,10 +100,6 @@ def test_pods_can_share_a_claim() -> None:
             (TEMPLATE, pod(containers=[{"name": "c", "resources": {"claims": [{"name": "gpu", "request": "g"}]}}])),
             r"'g' is no request of the claim \(it has gpu\)",
         ),
-        (
-            (TEMPLATE, pod(containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "500m"}}}])),
-            "extended resources come in whole numbers",
-        ),
         ((workload("Deployment", {"replicas": 1}),), "spec.template.spec is missing"),
         ((CLAIM.replace("exactly", "exactli"),), "exactli"),
         ((CLAIM.replace("resource.k8s.io/v1", "resource.k8s.io/v2"),), "resource.k8s.io/v2"),

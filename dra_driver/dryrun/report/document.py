@@ -90,6 +90,7 @@ def _answer(answer: Answer) -> Json:
         "preemption": None if removal is None else {"node": removal.node, "pods": list(removal.pods)},
         "notes": list(verdict.notes),
         "unknown": list(verdict.unknown),
+        "assumptions": list(verdict.assumptions),
         "schedulerDefect": None if verdict.defect is None else _change(verdict.defect),
         "picture": None if answer.picture is None else _picture(answer.picture),
     }

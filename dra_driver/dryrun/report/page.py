@@ -165,7 +165,10 @@ def _badge(answer: Answer) -> Html:
 def _answer(answer: Answer, number: int) -> Html:
     verdict = answer.verdict
     parts = [tag("h2", _badge(answer), " ", verdict.demand.name, id_=f"heading-{number}")]
-    parts += [tag("p", text, class_="note") for text in (*verdict.rejects, *verdict.problems, *verdict.notes)]
+    unknown = (f"not known: {text}" for text in verdict.unknown)
+    assumed = (f"assuming {text}" for text in verdict.assumptions)
+    texts = (*verdict.rejects, *verdict.problems, *unknown, *assumed, *verdict.notes)
+    parts += [tag("p", text, class_="note") for text in texts]
     parts += [tag("p", verdict.summary)] if verdict.summary else []
     parts += _asked(verdict.demand)
     parts += _fitting(answer) if verdict.node is not None else []

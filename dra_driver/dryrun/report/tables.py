@@ -60,6 +60,7 @@ def _summarised(group: Sequence[Answer], nodes: int, columns: int) -> Iterator[T
     places = Counter(one.node or "" for one in fitting)
     if places and not verdicts[0].demand.daemon_node:
         yield Text(f"{_INDENT}on {listed([f'{node} ({count})' for node, count in places.items()])}")
+    yield from _assumed(verdicts)
     others = [answer for answer in group if not answer.verdict.fits]
     if not others:
         return
@@ -76,7 +77,7 @@ def _answer(answer: Answer, nodes: int, wide: bool, columns: int) -> Iterator[Te
     verdict = answer.verdict
     yield _headline(verdict, nodes)
     yield from (Text(f"{_INDENT}{problem}", style="bold red") for problem in verdict.problems)
-    yield from (Text(f"{_INDENT}not known: {text}", style="bold yellow") for text in verdict.unknown)
+    yield from _assumed([verdict])
     yield from (Text(f"{_INDENT}{note}", style="yellow") for note in verdict.notes)
     if verdict.defect is not None:
         whose = "the claim is not at fault: " if verdict.node is None else ""
@@ -87,6 +88,14 @@ def _answer(answer: Answer, nodes: int, wide: bool, columns: int) -> Iterator[Te
         yield _devices(answer.items, wide)
     if wide or answer.shows_slices:
         yield from _picture(answer, columns)
+
+
+def _assumed(verdicts: Sequence[Verdict]) -> Iterator[Text]:
+    """What the verdicts depend on and is not known, and what they assume of their nodes: each text once."""
+    for text in dict.fromkeys(text for one in verdicts for text in one.unknown):
+        yield Text(f"{_INDENT}not known: {text}", style="bold yellow")
+    for text in dict.fromkeys(text for one in verdicts for text in one.assumptions):
+        yield Text(f"{_INDENT}assuming {text}", style="yellow")
 
 
 def _headline(verdict: Verdict, nodes: int) -> Text:
