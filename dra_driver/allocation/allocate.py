@@ -80,21 +80,21 @@ def _result(pick: Pick, view: NodeView, features: Features, share_ids: ShareIds)
 def _configuration(
     claim: ResourceClaim, used: Sequence[Option], features: Features
 ) -> Iterator[AllocatedConfiguration]:
+    """The entries of classes and of the claim. One that covers all requests of the claim names none."""
+    quirks = features.quirks
     by_class: dict[str, list[str]] = {}
     for option in used:
         by_class.setdefault(option.device_class.metadata.name, []).append(option.slot.request)
     classes = {option.device_class.metadata.name: option.device_class for option in used}
     for name, requests in by_class.items():
-        for opaque in classes[name].config:
-            yield AllocatedConfiguration(FROM_CLASS, tuple(requests), opaque)
+        named = () if len(requests) == len(used) and not quirks.config_names_all_requests else tuple(requests)
+        yield from (AllocatedConfiguration(FROM_CLASS, named, opaque) for opaque in classes[name].config)
     for config in claim.spec.config:
-        entry = AllocatedConfiguration(FROM_CLAIM, config.requests, config.opaque)
-        if not config.requests:
-            yield entry
-            continue
-        times = sum(not {option.request, option.slot.request}.isdisjoint(config.requests) for option in used)
-        for _ in range(times if features.quirks.config_repeats else min(times, 1)):
-            yield entry
+        covered = sum(not {option.request, option.slot.request}.isdisjoint(config.requests) for option in used)
+        covers_all = not config.requests or (covered == len(used) and not quirks.config_names_all_requests)
+        entry = AllocatedConfiguration(FROM_CLAIM, () if covers_all else config.requests, config.opaque)
+        times = covered if quirks.config_repeats and config.requests else min(covered, 1)
+        yield from [entry] * (times if config.requests else 1)
 
 
 def _node_selector(

@@ -49,6 +49,8 @@ class Quirks:
     """For the n-th device of a request, the room of the n-th device of the tried device's slice is looked at, too."""
     config_repeats: bool = False
     """A configuration entry of the claim appears once for each of its requests."""
+    config_names_all_requests: bool = False
+    """A configuration entry names its requests even if these are all requests of the claim."""
 
 
 _AS_IN_1_36: Final = Quirks(
@@ -62,6 +64,7 @@ _AS_IN_1_36: Final = Quirks(
     common_values_stay_narrow=True,
     counter_slices_everywhere=True,
     config_repeats=True,
+    config_names_all_requests=True,
 )
 _AS_IN_1_34: Final = replace(_AS_IN_1_36, capacity_of_another_device=True)
 _QUIRKS: Final[Mapping[str, Quirks]] = {
@@ -122,7 +125,9 @@ class Features:
     extended_resources: bool = True
     """DeviceClasses serve extended resources of pods."""
     list_constraints: bool = False
-    """Constraints compare list-valued attributes. No gate: the 1.36 scheduler never asks for it."""
+    """Constraints compare list-valued attributes. The scheduler of 1.36 never asks for it; from 1.37 the gate
+    DRAListTypeAttributes does.
+    """
     release: str = DEFAULT_RELEASE
     ideal: bool = False
     mended: frozenset[str] = frozenset()
@@ -143,6 +148,7 @@ class Features:
             field: gates.get(gate, bool(since) and numbers >= RELEASES.index(since))
             for gate, (field, since) in _GATES.items()
         }
+        on["list_constraints"] = on["list_attributes"] and numbers >= RELEASES.index("1.37")
         return replace(known, **on)
 
     @property

@@ -98,3 +98,9 @@ def test_selectors_of_the_oldest_allocator_see_no_device_as_shared() -> None:
     assert picked(ask(offered, asked, features=Features(consumable_capacity=False))) == "x=a"
     stable = Features(consumable_capacity=False, binding_conditions=False)
     assert picked(ask(offered, asked, features=stable)) == "unavailable"
+
+
+@pytest.mark.parametrize(("release", "compares"), [("1.36", False), ("1.37", True)])
+def test_gate_of_list_attributes_lets_constraints_compare_lists_since_1_37(release: str, compares: bool) -> None:
+    assert Features.from_gates({"DRAListTypeAttributes": True}, release=release).list_constraints is compares
+    assert not Features.from_gates({}, release=release).list_constraints

@@ -12,11 +12,17 @@ from tests.golden.allocation.scenario import judge
 
 EMPTY = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: any}\nspec: {}\n"
 FOLDER = Path(tests.golden.allocation.__file__).parent
+NEWER = FOLDER.with_name("allocation-1.37")
+"""Scenarios of 1.37: those of its categories in which all answers agree."""
 
 
-@pytest.mark.parametrize("category", sorted(path.name for path in FOLDER.iterdir() if any(path.glob("*.yaml"))))
-def test_every_scenario_has_kubernetes_answer(category: str) -> None:
-    found = {path.stem: judge(path) for path in sorted((FOLDER / category).glob("*.yaml"))}
+@pytest.mark.parametrize(
+    "category",
+    sorted(path for folder in (FOLDER, NEWER) for path in folder.iterdir() if any(path.glob("*.yaml"))),
+    ids=lambda path: path.name,
+)
+def test_every_scenario_has_kubernetes_answer(category: Path) -> None:
+    found = {path.stem: judge(path) for path in sorted(category.glob("*.yaml"))}
     assert found
     assert not {name: differences for name, differences in found.items() if differences}
 

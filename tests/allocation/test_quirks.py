@@ -162,10 +162,17 @@ def test_a_full_shared_device_stays_in_the_constraint() -> None:
     assert picked(ask(where, asked, features=Features(ideal=True))) == "r=a s/b=b"
 
 
-@pytest.mark.parametrize(("ideal", "times"), [(False, 2), (True, 1)])
-def test_configuration_for_two_requests_appears_twice(ideal: bool, times: int) -> None:
-    config = [ClaimConfiguration(("x", "y"), opaque("both"))]
-    outcome = ask(
-        slice_of(gpu("a"), gpu("b")), claim(x=wants(), y=wants(), config=config), features=Features(ideal=ideal)
-    )
-    assert [entry.requests for entry in outcome.allocations[0].config] == [("x", "y")] * times
+BOTH = ClaimConfiguration(("x", "y"), opaque("both"))
+
+
+@pytest.mark.parametrize(("release", "entries"), [("1.36", [("x", "y"), ("x", "y")]), ("1.37", [()])])
+def test_configuration_for_all_requests_names_none_since_1_37(release: str, entries: list[tuple[str, ...]]) -> None:
+    asked = claim(x=wants(), y=wants(), config=[BOTH])
+    outcome = ask(slice_of(gpu("a"), gpu("b")), asked, features=Features(release=release))
+    assert [entry.requests for entry in outcome.allocations[0].config] == entries
+
+
+def test_configuration_for_some_requests_names_them() -> None:
+    asked = claim(x=wants(), y=wants(), z=wants(), config=[BOTH])
+    outcome = ask(slice_of(gpu("a"), gpu("b"), gpu("c")), asked, features=Features(release="1.37"))
+    assert [entry.requests for entry in outcome.allocations[0].config] == [("x", "y")]

@@ -2,6 +2,7 @@
 """Reading a scenario and comparing an answer with what Kubernetes gave, as README.md says."""
 
 import json
+import re
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,10 +11,12 @@ from typing import Any
 
 import yaml
 
-from dra_driver.allocation import Cluster, Features, NodeOutcome, allocate, allocate_all
+from dra_driver.allocation import Cluster, Features, NodeOutcome, allocate, allocate_all, with_taint_rules
+from dra_driver.allocation.features import DEFAULT_RELEASE
 from dra_driver.cel.library.quantity import WrittenQuantity
-from dra_driver.resource import DeviceRequirements, ResourceClaim, codec
+from dra_driver.resource import DeviceRequirements, DeviceTaintRule, ResourceClaim, ResourceSlice, codec
 
+_COMPUTED_BY = re.compile(r"Kubernetes (\d+\.\d+)")
 _GATES = "# feature-gates:"
 _ALLOCATOR = "# allocator-features:"
 
@@ -50,9 +53,26 @@ def load(path: Path) -> Scenario:
     """The scenario of a YAML file and the JSON beside it."""
     text = path.read_text()
     documents = yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    cluster = Cluster.of(_decode(document) for document in documents if document is not None)
+    decoded = [_decode(document) for document in documents if document is not None]
     expected = json.loads(path.with_suffix(".expect.json").read_text())
-    return Scenario(path.parent.name, path.stem, cluster, _features(text), expected["nodes"])
+    features = _features(text, _release(expected.get("computedBy", "")))
+    cluster = Cluster.of(_with_rules(decoded, features))
+    return Scenario(path.parent.name, path.stem, cluster, features, expected["nodes"])
+
+
+def _with_rules(objects: list[object], features: Features) -> Iterator[object]:
+    """The objects, with the taints of DeviceTaintRules if the feature gates for them are on."""
+    rules = [one for one in objects if isinstance(one, DeviceTaintRule)]
+    effective = rules if features.device_taints and features.device_taint_rules else []
+    yield from (one for one in objects if not isinstance(one, DeviceTaintRule | ResourceSlice))
+    slices = (one for one in objects if isinstance(one, ResourceSlice))
+    yield from with_taint_rules(slices, effective, without_selector=features.release != "1.38")
+
+
+def _release(computed_by: str) -> str:
+    """The release whose allocator gave the answers, such as `1.37`."""
+    found = _COMPUTED_BY.match(computed_by)
+    return found[1] if found is not None else DEFAULT_RELEASE
 
 
 def _decode(document: dict[str, Any]) -> object:
@@ -75,7 +95,7 @@ def _decode(document: dict[str, Any]) -> object:
     return replace(decoded, spec=decoded.spec.with_requirements(as_written))
 
 
-def _features(text: str) -> Features:
+def _features(text: str, release: str) -> Features:
     gates: dict[str, bool] = {}
     lists = False
     for line in text.splitlines():
@@ -85,7 +105,8 @@ def _features(text: str) -> Features:
             lists = _settings(line.removeprefix(_ALLOCATOR)).get("ListTypeAttributes", False)
         elif not line.startswith("#"):
             break
-    return replace(Features.from_gates(gates), list_constraints=lists)
+    features = Features.from_gates(gates, release=release)
+    return replace(features, list_constraints=True) if lists else features
 
 
 def _settings(text: str) -> dict[str, bool]:

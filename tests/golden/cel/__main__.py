@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.golden.cel [DIR]`: how often our CEL agrees with Kubernetes.
+"""`python -m tests.golden.cel [DIR] [--release 1.36]`: how often our CEL agrees with Kubernetes.
 
-DIR is a folder with devices.json and vectors.jsonl, by default this one. Prints the agreement per category
+DIR is a folder with devices.json and vectors.jsonl, by default this one, and the release is the one that gave the
+answers. Prints the agreement per category
 and every disagreement; exits with 1 unless all vectors agree.
 """
 
@@ -11,13 +12,15 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from .vectors import differences, vectors
+from .vectors import RELEASE, differences, vectors
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.golden.cel", description="Agreement with Kubernetes.")
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent, metavar="DIR")
-    folder: Path = parser.parse_args().folder
+    parser.add_argument("--release", default=RELEASE, help="the release that gave the answers (%(default)s)")
+    asked = parser.parse_args()
+    folder: Path = asked.folder
     missing = [name for name in ("devices.json", "vectors.jsonl") if not (folder / name).is_file()]
     if missing:
         parser.error(f"{folder} has no {' and no '.join(missing)}")
@@ -26,7 +29,7 @@ def main() -> int:
     total: Counter[str] = Counter()
     agreeing: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
-    for vector in vectors(folder):
+    for vector in vectors(folder, asked.release):
         total[vector.category] += 1
         found = differences(vector)
         agreeing[vector.category] += not found
