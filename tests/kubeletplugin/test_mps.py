@@ -138,6 +138,16 @@ def test_shared_memory_can_be_left_to_the_pod(root: Path, api: ApiServer) -> Non
     plugin.stop()
 
 
+def test_dra_mps_that_shares_memory_elsewhere_is_refused(plugin: Plugin, api: ApiServer, root: Path) -> None:
+    with mps_of(root, plugin.node, root / "mps.log", root / "elsewhere") as supervisor:
+        claim = api.add(["gpu-0"], sharing=mps())
+        text = f"dra-mps of this node made no shared memory in {root}/shm/dra-mps-s[0-9a-f]*, .*: delete its pod"
+        with pytest.raises(PrepareError, match=text):
+            plugin.lifecycle.prepare(claim)
+        plugin.lifecycle.unprepare(claim)
+        assert (plugin.left(), supervisor.left()) == (NOTHING, [])
+
+
 def test_limits_by_uuid_and_by_index_of_a_group(plugin: Plugin, api: ApiServer, supervisor: MpsProcess) -> None:
     uuids = sorted(plugin.gpu(index).uuid for index in range(3))
     limits = {"0": "1Gi", uuids[1]: "1500Ki", "1": "7Gi"}

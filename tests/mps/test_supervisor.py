@@ -153,6 +153,18 @@ def test_a_daemon_that_hangs_is_ended_and_started_again(served: Served, protocol
     assert served.processes() == []
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_socket_that_a_container_removes_is_published_again(served: Served, protocol: int) -> None:
+    served.want(protocol=protocol)
+    served.process.start()
+    served.client.settle(SERVER)
+    control = served.pipe(protocol) / "control"
+    control.unlink()
+    wait_for(control.is_socket, "the socket")
+    assert connect(served.pipe(protocol))["percentage"] == 50.0
+    assert served.client.statuses()[SERVER].restarts == 0
+
+
 def test_all_groups_of_protocol_3_come_back_with_their_daemon(served: Served) -> None:
     other = "sabcdef0123"
     served.want(protocol=3)
