@@ -12,6 +12,7 @@ import click
 from rich.text import Text
 
 from ..allocation import Cluster, Features
+from ..command import InputError
 from .daemons import spread_over_nodes
 from .emptiness import missing_devices
 from .evaluate import evaluate, evaluate_each
@@ -19,7 +20,7 @@ from .replicas import MOST_COPIES, Copies, count_copies, count_pod_copies
 from .report import PlainTable, Report, plain_console, print_report, to_document, to_html, to_json, to_yaml
 from .selection import OpenLabels
 from .sources import Source
-from .status import Note, Status
+from .status import Note, NotesError, Status
 from .stock import Leftover, leftovers
 from .unread import UnreadFields
 from .verdict import Verdict
@@ -38,14 +39,15 @@ JSON = Mapping[str, Any]
 class Question:
     """The demands to place, and the rules. `replicas` is the number of copies to count (MOST_COPIES: all that fit).
 
-    `files` are the files of the demands, as on the command line. `unknown` and `errors` are those of the documents
-    (`workload.Input`).
+    `files` are the files of the demands, as on the command line. `idle`, `unknown` and `errors` are those of the
+    documents (`workload.Input`).
     """
 
     demands: Sequence[Demand]
     features: Features
     replicas: int | None = None
     files: Sequence[str] = ()
+    idle: tuple[str, ...] = ()
     unknown: tuple[Note, ...] = ()
     errors: tuple[Note, ...] = ()
 
@@ -90,9 +92,15 @@ class Answer:
         return (*self.question.unknown, *self.source.unknown, *of_pods, *of_verdicts)
 
     @property
+    def errors(self) -> tuple[Note, ...]:
+        """The errors about objects that were not evaluated."""
+        of_verdicts = (Note(one.demand.name, one.error) for one in self.verdicts if one.error)
+        return (*self.question.errors, *self.source.errors, *of_verdicts)
+
+    @property
     def status(self) -> Status:
         """The exit status."""
-        return Status.of(fits=self.fits, errors=bool(self.question.errors), unknown=bool(self.unknown))
+        return Status.of(fits=self.fits, errors=bool(self.errors), unknown=bool(self.unknown))
 
     def says_the_same_as(self, other: "Answer") -> bool:
         """Whether the other answer has the same verdicts, whatever else has changed in the cluster."""
@@ -123,6 +131,7 @@ class Answer:
             notes = (source.served, *notes)
         claims = (claim for one in self.verdicts for claim in one.demand.claims)
         notes = (*source.warnings, *missing_devices(claims, source.objects, source.server), *notes)
+        notes += tuple(f"{name} makes no pods: nothing is requested now" for name in self.question.idle)
         if features.counters_beside_devices and any(one.placed for one in self.verdicts):
             order = f"kube-scheduler {features.release} does not sort ResourceSlices by name"
             notes += (f"{order}: which of several equal devices is taken is open",)
@@ -132,7 +141,7 @@ class Answer:
             "Files": ", ".join(self.question.files),
         }
         report = Report.of(self.verdicts, source.objects, source.where, features, source.assumptions, notes, asked)
-        return replace(report, unknown=self.unknown, errors=self.question.errors)
+        return replace(report, unknown=self.unknown, errors=self.errors)
 
     def _print_table(self, *, wide: bool) -> None:
         print_report(self._report(), wide=wide)
@@ -157,7 +166,8 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
     if question.replicas is not None:
         return _copies(question, question.replicas, source)
     unread = UnreadFields(objects, features, source.gates)
-    demands = [*spread_over_nodes(question.demands, objects, source.world, labels)]
+    demands, errors = spread_over_nodes(question.demands, objects, source.world, labels)
+    source = replace(source, errors=errors)
     verdicts: list[Verdict] = []
     try:
         for verdict in evaluate_each(demands, objects, features, source.world, labels):
@@ -165,7 +175,9 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
             tell(len(verdicts), len(demands))
     except KeyboardInterrupt:
         return Answer(question, source, verdicts, interrupted=f"{len(verdicts)} of {len(demands)} are answered")
-    fitting = [one for one in verdicts if not one.state]
+    if (verdicts and all(one.error for one in verdicts)) or (errors and not verdicts):
+        raise NotesError(*Answer(question, source, verdicts).errors)
+    fitting = [one for one in verdicts if not one.state and not one.demand.stage]
     return Answer(question, source, verdicts, leftovers(fitting, Cluster.of(objects), features))
 
 
@@ -173,8 +185,12 @@ def _copies(question: Question, wanted: int, source: Source) -> Answer:
     demand, features = question.demands[0], question.features
     objects, world, labels = source.objects, source.world, OpenLabels(source.open_nodes)
     (verdict,) = evaluate([demand], objects, features, world, labels)
+    if verdict.error:
+        raise InputError(f"{demand.name}: {verdict.error}")
     of_fields = UnreadFields(objects, features, source.gates).about(verdict, all_candidates=True)
     verdicts = [replace(verdict, unknown=(*verdict.unknown, *of_fields))]
+    if demand.missing:
+        return Answer(question, source, verdicts, replicas=Replicas(wanted, Copies(), Copies()))
     unused = without_claims(objects)
     try:
         if world is not None and demand.submitted is not None:

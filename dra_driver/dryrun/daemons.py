@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ..command import InputError
 from ..resource import Node, ResourceClaim
-from ..resource.codec import Decoded
+from ..resource.codec import Decoded, DecodeError
 from ..scheduling import PodDecoder
 from ..scheduling.node_filters import untolerated
 from ..scheduling.objects import ClusterNode
 from .selection import ALL_KNOWN, OpenLabels
+from .status import Note
 from .workload import Demand
 from .world import World
 
@@ -29,30 +29,41 @@ _NO_NETWORK: Final = ("node.kubernetes.io/network-unavailable", "NoSchedule")
 
 def spread_over_nodes(
     demands: Sequence[Demand], objects: Sequence[Decoded], world: World | None, labels: OpenLabels = ALL_KNOWN
-) -> Iterator[Demand]:
+) -> tuple[list[Demand], tuple[Note, ...]]:
     """The demands, with each DaemonSet replaced by its pods: one for each node that matches, or that would match
-    with labels that are not known.
-
-    Raises InputError and DecodeError.
+    with labels that are not known. Also errors about DaemonSets that match no node, or cannot be read.
     """
+    found: list[Demand] = []
+    errors: list[Note] = []
     nodes = [ClusterNode(one, {}) for one in objects if isinstance(one, Node)]
     if world is not None:
         known = {node.name: node for node in world.around.nodes}
         nodes = [known.get(node.name, node) for node in nodes]
     for demand in demands:
         if demand.daemon_template is None:
-            yield demand
+            found.append(demand)
             continue
-        spec = tolerating(demand.daemon_template)
-        pod = PodDecoder().decode({"metadata": {"name": "daemon", "namespace": "default"}, "spec": spec})
-        matching = 0
-        for node in nodes:
-            named = pod.node_name in ("", node.name)
-            if named and labels.needs(pod, node.node) is not None and untolerated(node.taints, pod.tolerations) is None:
-                matching += 1
-                yield _on(demand, spec, node.name)
-        if not matching:
-            raise InputError(f"{demand.name}: no node matches its node selector, affinity and tolerations")
+        try:
+            pods = list(_pods(demand, demand.daemon_template, nodes, labels))
+        except DecodeError as error:
+            errors.append(Note(demand.name, str(error)))
+            continue
+        found += pods
+        if not pods:
+            errors.append(Note(demand.name, "no node matches its node selector, affinity and tolerations"))
+    return found, tuple(errors)
+
+
+def _pods(
+    demand: Demand, template: dict[str, Any], nodes: Sequence[ClusterNode], labels: OpenLabels
+) -> Iterator[Demand]:
+    """The pods of a DaemonSet. Raises DecodeError."""
+    spec = tolerating(template)
+    pod = PodDecoder().decode({"metadata": {"name": "daemon", "namespace": "default"}, "spec": spec})
+    for node in nodes:
+        named = pod.node_name in ("", node.name)
+        if named and labels.needs(pod, node.node) is not None and untolerated(node.taints, pod.tolerations) is None:
+            yield _on(demand, spec, node.name)
 
 
 def tolerating(spec: dict[str, Any]) -> dict[str, Any]:

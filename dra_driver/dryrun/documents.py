@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML and JSON documents from files, folders and standard input, strictly read."""
+"""YAML and JSON documents from files, folders and standard input: the one reader of files, for every subcommand.
+
+Each object knows its lines and columns. What cannot be used is a Problem, and hides nothing else.
+"""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+import enum
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+import yaml
 
-from ..command import InputError
-from ..parsing import ParseError, decode_text, load_all
-from ..resource.codec import json_type
+from ..parsing import Loader, ParseError, decode_text, load_all, nodes, placed
+from ..resource.codec import DecodeError, json_type
 from ..streams import printable, read_standard_input
+from .positions import Position, Positions, resolve
+from .status import Note, NotesError
 
 JSON = dict[str, Any]
 
@@ -37,14 +46,15 @@ def each(value: object, *path: str) -> list[dict[str, Any]]:
 class Document:
     """One object and where it was: `pods.yaml, document 2`. `stored`: the cluster has it.
 
-    `text` is all that `file` holds.
+    `origin` is the text that has it: `number` is its YAML document there (from 0), `items` its places in Lists.
     """
 
     value: JSON
     source: str
     stored: bool = False
-    file: str = ""
-    text: str = dataclasses.field(default="", repr=False, compare=False)
+    origin: "Text | None" = dataclasses.field(default=None, repr=False, compare=False)
+    number: int = 0
+    items: tuple[int, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -67,29 +77,251 @@ class Document:
         namespace, name = meta.get("namespace"), str(meta.get("name") or meta.get("generateName") or "(no name)")
         return f"{namespace}/{name}" if namespace else name
 
+    @property
+    def file(self) -> str:
+        """The name of the file, empty for an object of a cluster."""
+        return self.origin.file if self.origin is not None else ""
+
+    @property
+    def positions(self) -> Positions:
+        """The places of the fields in the file. Only for an object of a file."""
+        assert self.origin is not None
+        return self.origin.positions(self.number, self.items)
+
+    def position(self, path: str) -> Position | None:
+        """The place of a field, or of the nearest field around it. None for an object of a cluster."""
+        if self.origin is None:
+            return None
+        return self.positions.of(resolve(self.value, path)[0])
+
+    def note(self, text: str, path: str = "") -> Note:
+        """A note about the object, with the place of a field."""
+        place = self.position(path)
+        if place is None:
+            return Note(f"{self.kind} {self.name}", text, self.source)
+        return Note(f"{self.kind} {self.name}", text, self.file, place.line, place.column)
+
     def __str__(self) -> str:
         return f"{self.source}: {self.kind} {self.name}"
+
+
+_FIRST: Final = Position(1, 1)
+
+
+class DocumentError(NotesError):
+    """Objects that the API server would refuse, with the reasons and their places."""
+
+    def __init__(self, *problems: tuple[Document, DecodeError]) -> None:
+        super().__init__(*(document.note(str(problem), problem.path) for document, problem in problems))
+
+
+class Flaw(enum.Enum):
+    """What is wrong with a file or with a document."""
+
+    UNREADABLE = "is not YAML or JSON"
+    NO_FILE = "cannot be read"
+    EMPTY_FOLDER = "is a folder without files"
+    NO_MAPPING = "is no mapping"
+    LIST = "is a list of mappings, as other programs have"
+    NO_IDENTITY = "lacks apiVersion or kind"
+    NO_ITEMS = "is a List whose items are no objects"
+    NO_NAME = "cannot be named"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a file or a document cannot be used. `kind` is that of the object if it is known, and `path` the field."""
+
+    flaw: Flaw
+    text: str
+    file: str
+    position: Position = _FIRST
+    path: str = ""
+    kind: str = ""
+
+    @property
+    def note(self) -> Note:
+        """The problem as an error of a report. A file that cannot be read has no lines."""
+        if self.flaw in (Flaw.NO_FILE, Flaw.EMPTY_FOLDER):
+            return Note("", self.text, self.file)
+        return Note("", self.text, self.file, self.position.line, self.position.column)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The objects of files, what cannot be used of them, and the number of files."""
+
+    documents: tuple[Document, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    files: int = 0
+
+    def __add__(self, other: "Read") -> "Read":
+        return Read(self.documents + other.documents, self.problems + other.problems, self.files + other.files)
 
 
 Convert = Callable[[object, str], object]
 """(value, source) -> the value, or the object that it stands for."""
 
 
-def read_documents(
-    paths: Iterable[str], *, empty_lists: bool = False, convert: Convert | None = None
-) -> list[Document]:
-    """All objects in files, in folders (their .yaml, .yml and .json files) and on standard input (`-`).
+class Text:
+    """The text of a file. Its YAML nodes, which know lines and columns, are made when they are needed."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file = file
+        self.text = text
+
+    def values(self) -> Iterator[tuple[int, object | ParseError]]:
+        """The number and the value of each document, strictly read, or the error in its place."""
+        try:
+            yield from enumerate(load_all(self.text))
+        except ParseError:
+            yield from ((number, value) for number, _, value in _stream(self.text, Loader))
+
+    @cached_property
+    def documents(self) -> list[tuple[yaml.Node | None, object | ParseError]]:
+        """The node and the value of each document, read leniently: keys may occur twice, and tags are ignored."""
+        text = self.text
+        if "\t" in text and _is_json(text):
+            text = text.replace("\t", " ")  # JSON may be indented so, YAML may not; strings have none in them
+        return [(node, value) for _, node, value in _stream(text, LenientLoader)]
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the text."""
+        return self.text.splitlines()
+
+    def positions(self, number: int, items: Sequence[int]) -> Positions:
+        """The places of the fields of an object."""
+        node = self.documents[number][0] if number < len(self.documents) else None
+        found = Positions(node if node is not None else yaml.MappingNode("", [], _START, _START), self.lines)
+        for index in items:
+            found = found.item("items", index)
+        return found
+
+
+_START: Final = yaml.Mark("", 0, 0, 0, "", 0)
+_NEXT: Final = re.compile(r"---(\s|$)")
+
+
+class LenientLoader(Loader):
+    """A loader for YAML with duplicate keys and with tags. Their values are kept as far as possible."""
+
+    keeps_last = True
+
+    def construct_foreign(self, node: yaml.Node) -> None:
+        """Ignores tags of other programs: Kubernetes objects have none."""
+
+
+def _stream(text: str, make: Callable[[str], Loader]) -> Iterator[tuple[int, yaml.Node | None, object | ParseError]]:
+    """Number, node and value of each document of a YAML stream. An error ends its document only."""
+    lines = text.split("\n")
+    number, begin, last = 0, 0, -1
+    while True:
+        rest = "\n" * begin + "\n".join(lines[begin:])
+        try:
+            with placed(rest):
+                loader = make(rest)
+                for node in nodes(loader, rest):
+                    yield number, node, _constructed(loader, node)
+                    number += 1
+            return
+        except ParseError as error:
+            if error.line != last:
+                yield number, None, error
+                number += 1
+            last = error.line
+            after = range(max(error.line - 1, begin + 1), len(lines))
+            begin = next((index for index in after if _NEXT.match(lines[index])), 0)
+            if not begin:
+                return
+
+
+def _constructed(loader: Loader, node: yaml.Node) -> object | ParseError:
+    try:
+        with placed(""):
+            value: object = loader.construct_document(node)
+            return value
+    except ParseError as error:
+        return error
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def read_all(
+    paths: Iterable[str], *, empty_lists: bool = False, convert: Convert | None = None, lenient: bool = False
+) -> Read:
+    """All objects in files, in folders (their .yaml, .yml and .json files) and on standard input (`-`). A problem of
+    one file or document hides no others.
 
     Lists are taken apart. With `empty_lists`, a list of one kind that has no items is a document, too: it says that
-    there are no objects of this kind. Raises InputError.
+    there are no objects of this kind. `lenient`: keys may occur twice, and tags are ignored.
     """
-    return [
-        document
-        for path in paths
-        for data, source in _texts(path)
-        for document in parse(data, source, named=source in (path, name_of(path)), convert=convert)
-        if empty_lists or not document.is_empty_list
-    ]
+    named: dict[str, bool] = {}
+    for path in paths:
+        try:
+            found = files_of(path) or [path]
+        except OSError:
+            found = [path]  # what is wrong with it is said when it is read
+        for file in found:
+            named[file] = named.get(file, False) or file == path
+    read = Read()
+    for file, is_named in named.items():
+        read += _read_file(file, named=is_named, convert=convert, lenient=lenient)
+    kept = tuple(one for one in read.documents if empty_lists or not one.is_empty_list)
+    return replace(read, documents=kept)
+
+
+def _read_file(file: str, *, named: bool, convert: Convert | None, lenient: bool) -> Read:
+    name = name_of(file)
+    try:
+        text = decode_text(read_bytes(file))
+    except IsADirectoryError:
+        problem = "no .yaml, .yml or .json file in this folder"
+        return Read((), (Problem(Flaw.EMPTY_FOLDER, problem, name),), 1)
+    except OSError as error:
+        return Read((), (Problem(Flaw.NO_FILE, str(error.strerror), name),), 1)
+    except ParseError as error:
+        return Read((), (_unreadable(error, name),), 1)
+    return read_text(text, name, named=named, convert=convert, lenient=lenient)
+
+
+def read_text(
+    text: str, file: str, *, named: bool = True, convert: Convert | None = None, lenient: bool = False
+) -> Read:
+    """The objects in a YAML stream, or in one JSON document, which is read much faster.
+
+    What is no Kubernetes object is a problem in a file that was `named`, and skipped with a note in others.
+    """
+    origin = Text(file, text)
+    values = enumerate(value for _, value in origin.documents) if lenient else origin.values()
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    for number, read in values:
+        where = file if number == 0 else f"{file}, document {number + 1}"
+        if isinstance(read, ParseError):
+            problems.append(_unreadable(read, file))
+            continue
+        value = convert(read, where) if convert is not None else read
+        is_other = value is not None and not _is_object(value)
+        if is_other and not named and not lenient:
+            click.echo(printable(f"note: {where} is no Kubernetes object: skipped"), err=True)
+            continue
+        for one in _objects(value, Document({}, where, False, origin, number)):
+            if isinstance(one, Document):
+                documents.append(one)
+            elif named or one.flaw is not Flaw.NO_MAPPING:
+                problems.append(one)
+    return Read(tuple(documents), tuple(problems), 1)
+
+
+def _unreadable(error: ParseError, file: str) -> Problem:
+    return Problem(Flaw.UNREADABLE, error.problem, file, Position(error.line, error.column))
 
 
 _CLUSTERED = frozenset(
@@ -110,42 +342,45 @@ _CLUSTERED = frozenset(
 """Kinds whose objects are in no namespace."""
 
 
-def in_namespace(documents: Iterable[Document], namespace: str, *, asked: str = "") -> list[Document]:
+def in_namespace(
+    documents: Iterable[Document], namespace: str, *, asked: str = ""
+) -> tuple[list[Document], tuple[Note, ...]]:
     """The documents, in `namespace` where they name none; `default` goes without saying.
 
-    Raises InputError, as kubectl does, for one that names another namespace than the one that was `asked` for.
+    Like kubectl, it refuses objects that name another namespace than the one that was `asked` for: these are errors.
     """
-    found = []
+    found: list[Document] = []
+    errors: list[Note] = []
     for one in documents:
         metadata = within(one.value, "metadata")
         own = metadata.get("namespace")
         if one.kind not in _CLUSTERED and own and asked and own != asked:
-            raise InputError(f"{one}: its namespace is not {asked!r}, which -n asks for")
+            errors.append(
+                Note(f"{one.kind} {one.name}", f"its namespace is not {asked!r}, which -n asks for", one.source)
+            )
+            continue
         if one.kind not in _CLUSTERED and not own and namespace != "default":
             one = replace(one, value={**one.value, "metadata": {**metadata, "namespace": namespace}})
         found.append(one)
-    return found
+    return found, tuple(errors)
 
 
-def parse(text: str | bytes, source: str, *, named: bool = True, convert: Convert | None = None) -> list[Document]:
-    """The objects in a YAML stream, or in one JSON document, which is read much faster. Raises InputError.
+def read_documents(
+    paths: Iterable[str], *, empty_lists: bool = False, convert: Convert | None = None
+) -> list[Document]:
+    """The documents of `read_all`. Raises NotesError for all problems."""
+    return _without_problems(read_all(paths, empty_lists=empty_lists, convert=convert))
 
-    What is no Kubernetes object is an error in a file that was `named`, and skipped with a note in others.
-    """
-    try:
-        text = decode_text(text) if isinstance(text, bytes) else text
-        values = load_all(text)
-    except ParseError as error:
-        raise InputError(f"{source}:{error}") from None
-    documents: list[Document] = []
-    for number, read in enumerate(values, start=1):
-        where = source if number == 1 else f"{source}, document {number}"
-        value = convert(read, where) if convert is not None else read
-        if not named and value is not None and not _is_object(value):
-            click.echo(printable(f"note: {where} is no Kubernetes object: skipped"), err=True)
-            continue
-        documents += _objects(value, where)
-    return [replace(one, file=source, text=text) for one in documents]
+
+def parse(text: str, source: str) -> list[Document]:
+    """The objects of a text. Raises NotesError for all problems."""
+    return _without_problems(read_text(text, source))
+
+
+def _without_problems(read: Read) -> list[Document]:
+    if read.problems:
+        raise NotesError(*(one.note for one in read.problems))
+    return list(read.documents)
 
 
 def files_of(path: str) -> list[str]:
@@ -168,18 +403,6 @@ def name_of(file: str) -> str:
     return "standard input" if file == STDIN else file
 
 
-def _texts(path: str) -> Iterator[tuple[bytes, str]]:
-    file = path
-    try:
-        files = files_of(path)
-        for file in files:
-            yield read_bytes(file), name_of(file)
-    except OSError as error:
-        raise InputError(f"{name_of(file)}: {error.strerror}") from None
-    if not files:
-        raise InputError(f"{path}: no .yaml, .yml or .json file in this folder")
-
-
 def _is_file(path: Path) -> bool:
     return path.is_file() or (path.is_symlink() and not path.exists())
 
@@ -188,31 +411,53 @@ def _is_object(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("apiVersion"), str) and isinstance(value.get("kind"), str)
 
 
-def _objects(value: object, source: str) -> Iterator[Document]:
+def _objects(value: object, place: Document) -> Iterator[Document | Problem]:
+    """The objects that a value consists of. `place` has the file and the place of the value."""
     if value is None:
         return
     if not isinstance(value, dict):
-        raise InputError(f"{source}: a Kubernetes object is a mapping, not {json_type(value)}")
-    if not isinstance(value.get("apiVersion"), str) or not isinstance(value.get("kind"), str):
-        raise InputError(f"{source}: not a Kubernetes object: it lacks apiVersion or kind")
-    if value["kind"].endswith("List") and isinstance(value.get("items"), list):
-        if not value["items"] and value["kind"] != "List":
-            yield Document(value, source)
-        for index, item in enumerate(value["items"]):
-            inherited = {"apiVersion": value["apiVersion"], "kind": value["kind"].removesuffix("List")}
-            whole = {**inherited, **item} if isinstance(item, dict) and inherited["kind"] else item
-            yield from _objects(whole, f"{source}, item {index + 1}")
+        of_mappings = isinstance(value, list) and all(type(one) is dict for one in value) and not place.items
+        flaw = Flaw.LIST if of_mappings else Flaw.NO_MAPPING if not place.items else Flaw.NO_ITEMS
+        if flaw is Flaw.NO_ITEMS:
+            yield _problem(flaw, place, f"an item of a list must be an object, not {json_type(value)}")
+        else:
+            yield _problem(flaw, place, f"a Kubernetes object is a mapping, not {json_type(value)}")
         return
-    _check_metadata(value, source)
-    yield Document(value, source)
+    kind, items = value.get("kind"), value.get("items")
+    if not isinstance(value.get("apiVersion"), str) or not isinstance(kind, str):
+        text = "not a Kubernetes object: it lacks apiVersion or kind"
+        yield replace(_problem(Flaw.NO_IDENTITY, place, text), kind=str(kind))
+    elif kind.endswith("List") and isinstance(items, list):
+        if not items and kind != "List":
+            yield replace(place, value=value)
+        inherited = {"apiVersion": value["apiVersion"], "kind": kind.removesuffix("List")}
+        for index, item in enumerate(items):
+            whole = {**inherited, **item} if isinstance(item, dict) and inherited["kind"] else item
+            source = f"{place.source}, item {index + 1}"
+            yield from _objects(whole, replace(place, source=source, items=(*place.items, index)))
+    elif kind in _LISTS and items is not None:
+        text = f"{kind}: items must be a list, not {json_type(items)}"
+        yield replace(_problem(Flaw.NO_ITEMS, place, text), path="items")
+    else:
+        if (problem := _wrong_metadata(value)) is not None:
+            yield _problem(Flaw.NO_NAME, place, f"{kind}: {problem}")
+        yield replace(place, value=value)
 
 
-def _check_metadata(value: JSON, source: str) -> None:
-    """Refuse what cannot be named."""
+_LISTS: Final = ("List", "ResourceClaimList", "ResourceClaimTemplateList", "DeviceClassList", "ResourceSliceList")
+
+
+def _problem(flaw: Flaw, place: Document, text: str) -> Problem:
+    return Problem(flaw, text, place.file, place.positions.of(()))
+
+
+def _wrong_metadata(value: JSON) -> DecodeError | None:
+    """Why the object cannot be named."""
     metadata = value.get("metadata")
     if not isinstance(metadata, dict | None):
-        raise InputError(f"{source}: {value['kind']}: metadata must be an object, not {json_type(metadata)}")
+        return DecodeError("metadata", f"must be an object, not {json_type(metadata)}")
     for field in ("name", "generateName", "namespace"):
         found = (metadata or {}).get(field)
         if found is not None and not isinstance(found, str):
-            raise InputError(f"{source}: {value['kind']}: metadata.{field} must be a string, not {json_type(found)}")
+            return DecodeError(f"metadata.{field}", f"must be a string, not {json_type(found)}")
+    return None

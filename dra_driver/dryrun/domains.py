@@ -5,7 +5,7 @@ The claims of the template contain the UID of the ComputeDomain, which a manifes
 no node can be in this domain yet.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
@@ -15,8 +15,9 @@ from ..computedomains.objects import ComputeDomain, decode_domain
 from ..computedomains.template import channel_claim
 from ..resource import ResourceClaimTemplate
 from ..resource.codec import V1, DecodeError, encode_claim_spec
-from .documents import JSON, Document
-from .workload import DocumentError, Lookup, decode_document, nothing_else
+from .documents import JSON, Document, DocumentError
+from .status import Note
+from .workload import Lookup, decode_document, nothing_else
 from .world import TEMPLATE
 
 KIND: Final = "ComputeDomain"
@@ -28,32 +29,45 @@ def is_domain(value: JSON) -> bool:
     return (value.get("apiVersion"), value.get("kind")) == (COMPUTE_DOMAINS.api_version, KIND)
 
 
-def with_templates(documents: Sequence[Document], lookup: Lookup = nothing_else) -> list[Document]:
+def with_templates(
+    documents: Sequence[Document], lookup: Lookup = nothing_else
+) -> tuple[list[Document], tuple[Note, ...]]:
     """The documents, with a ResourceClaimTemplate in place of each ComputeDomain. A template that exists, among the
     documents or elsewhere (`lookup`), stays as it is.
 
-    Raises DocumentError for a ComputeDomain that the API server refuses, or whose template the controller cannot make
-    because another object has its name, and the exceptions of `lookup`.
+    Also errors about ComputeDomains that the API server refuses, or whose template the controller cannot make because
+    another object has its name. Raises the exceptions of `lookup`.
     """
     given = {_key(one): one for one in documents if one.kind == TEMPLATE}
     named: dict[tuple[str, str], Document] = {}
-    found = []
+    found: list[Document] = []
+    errors: list[Note] = []
     for document in documents:
-        if not is_domain(document.value):
-            found.append(document)
-            continue
-        domain = _decoded(document)
-        key = domain.namespace or "default", domain.template
-        other = named.setdefault(key, document)
-        if other is not document:
-            raise _taken(document, f"is also the template of {other}: each ComputeDomain needs its own")
-        template = decode_document(given[key]) if key in given else lookup(TEMPLATE, *key)
-        if not isinstance(template, ResourceClaimTemplate):
-            found.append(replace(document, value=template_of(domain)))
-        elif all(one.device_class_name != CHANNEL_CLASS for _, one in template.spec.requirements):
-            problem = "is the name of a template that is not a ComputeDomain's, which the controller does not replace"
-            raise _taken(document, f"{problem}: choose another name")
-    return found
+        try:
+            found += _as_template(document, given, named, lookup) if is_domain(document.value) else [document]
+        except DocumentError as error:
+            errors += error.notes
+    return found, tuple(errors)
+
+
+def _as_template(
+    document: Document,
+    given: Mapping[tuple[str, str], Document],
+    named: dict[tuple[str, str], Document],
+    lookup: Lookup,
+) -> Iterator[Document]:
+    """The template of a ComputeDomain, unless it exists. Raises DocumentError."""
+    domain = _decoded(document)
+    key = domain.namespace or "default", domain.template
+    other = named.setdefault(key, document)
+    if other is not document:
+        raise _taken(document, f"is also the template of {other}: each ComputeDomain needs its own")
+    template = decode_document(given[key]) if key in given else lookup(TEMPLATE, *key)
+    if not isinstance(template, ResourceClaimTemplate):
+        yield replace(document, value=template_of(domain))
+    elif all(one.device_class_name != CHANNEL_CLASS for _, one in template.spec.requirements):
+        problem = "is the name of a template that is not a ComputeDomain's, which the controller does not replace"
+        raise _taken(document, f"{problem}: choose another name")
 
 
 def template_of(domain: ComputeDomain) -> JSON:

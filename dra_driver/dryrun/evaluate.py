@@ -5,11 +5,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 from .. import DRIVER_NAME
 from ..allocation import Cluster, ErrorKind, Features
 from ..allocation.nodes import NodeSelectorError, is_at
+from ..command import InputError
 from ..computedomains import DAEMON_DEVICE
 from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..computedomains.names import DAEMON_CLASS
@@ -59,32 +61,66 @@ def evaluate_each(
 ) -> Iterator[Verdict]:
     """The same as `evaluate`, but each verdict is given as soon as it is known."""
     cluster = Cluster.of(objects)
-    holders = cluster.allocated
     pods = WholePods(world, cluster, features, labels) if world is not None else None
-    last: Verdict | None = None
-    allocated: list[ResourceClaim]
-    for demand in demands:
+    one_by_one = _OneByOne(cluster, pods, features, labels)
+    for stage, group in groupby(demands, lambda demand: demand.stage):
+        # The pods of a stage end before those of the next one begin.
+        placing = one_by_one.apart() if stage else one_by_one
+        yield from map(placing.verdict, group)
+
+
+class _OneByOne:
+    """Demands, each of which gets what the earlier ones have left."""
+
+    def __init__(self, cluster: Cluster, pods: WholePods | None, features: Features, labels: OpenLabels) -> None:
+        self._cluster, self._pods, self._features, self._labels = cluster, pods, features, labels
+        self._holders = cluster.allocated
+        self._last: Verdict | None = None
+
+    def apart(self) -> "_OneByOne":
+        """The same state, which further demands do not change here."""
+        pods = self._pods.apart() if self._pods is not None else None
+        return _OneByOne(self._cluster, pods, self._features, self._labels)
+
+    def verdict(self, demand: Demand) -> Verdict:
+        """The verdict on the next demand. If it cannot be evaluated, the verdict says why."""
+        last = self._last
         if last is not None and demand.workload and demand.workload == last.demand.workload and not _may_differ(last):
             # the next of several equal pods finds what the last one found
-            last = replace(last, demand=demand)
-            yield last
-            continue
-        if pods is None and demand.state:
-            verdict, allocated = running(demand, cluster, demand.node_name, demand.state), []
-        elif pods is not None and demand.submitted is not None:
-            verdict, allocated = pods.evaluate(demand)
-        elif pods is not None and (rejects := pods.rejects(demand)):
-            verdict, allocated = Verdict(demand, rejects=rejects), []
-        else:
-            verdict, allocated, labels = _evaluate(demand, cluster, features, holders, labels)
-            if pods is not None:
-                pods.hold(allocated)
-        if not (demand.claims or demand.extended or verdict.rejects):
+            self._last = replace(last, demand=demand)
+            return self._last
+        try:
+            verdict, allocated = self._decide(demand)
+        except InputError as error:
+            text = error.message.removeprefix(f"{demand.name}: ")
+            verdict, allocated = Verdict(demand, error=text), []
+        if not (demand.claims or demand.extended or verdict.rejects or verdict.error):
             verdict = replace(verdict, notes=(*verdict.notes, "the pod asks for no devices"))
-        last = replace(verdict, problems=refused_configs(allocated, cluster))
-        yield last
+        self._last = replace(
+            verdict,
+            problems=refused_configs(allocated, self._cluster),
+            notes=(*verdict.notes, *demand.notes),
+            unknown=(*verdict.unknown, *demand.unknown),
+        )
         if allocated:
-            cluster = cluster.after(allocated)
+            self._cluster = self._cluster.after(allocated)
+        return self._last
+
+    def _decide(self, demand: Demand) -> tuple[Verdict, list[ResourceClaim]]:
+        """The verdict, and the claims that hold its devices from now on. Raises InputError."""
+        pods = self._pods
+        if demand.missing:
+            return Verdict(demand, rejects=demand.missing), []
+        if pods is None and demand.state:
+            return running(demand, self._cluster, demand.node_name, demand.state), []
+        if pods is not None and demand.submitted is not None:
+            return pods.evaluate(demand)
+        if pods is not None and (rejects := pods.rejects(demand)):
+            return Verdict(demand, rejects=rejects), []
+        verdict, allocated, self._labels = _evaluate(demand, self._cluster, self._features, self._holders, self._labels)
+        if pods is not None:
+            pods.hold(allocated)
+        return verdict, allocated
 
 
 def _may_differ(verdict: Verdict) -> bool:

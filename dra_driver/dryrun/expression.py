@@ -30,10 +30,9 @@ from .release import Rules
 from .report import PlainTable, counted, listed, plain_console, to_json
 from .selectors import Blame, parts, usual_mistakes, values_read, version_names
 from .sources import Origin, opened, origin_options
+from .status import Status
 from .whatif import WhatIf, what_if_options
 
-REFUSED = 1
-"""The exit code for an expression that the API server refuses."""
 _MOST_GROUPS: Final = 20
 """The number of lines in the table. Values such as UUIDs differ on each device."""
 
@@ -83,7 +82,8 @@ def cel(
 ) -> int:
     """Evaluate the CEL EXPRESSION as a selector on each device, and print the values that it found.
 
-    The exit status is 0 if the API server accepts the expression, 1 if it does not, and 2 if the input cannot be used.
+    The exit status is 0 if the API server accepts the expression, and 1 if it does not, or if the expression fails on
+    every device: the scheduler gives up pods with such a selector. It is 2 if the input cannot be used.
     """
     if not _is_text(expression):
         raise InputError("EXPRESSION is not UTF-8 text: type it in a terminal that is set to UTF-8")
@@ -113,7 +113,8 @@ def cel(
         _print(selector, refusal, hints, answers, source.where, drivers_only=left_out)
     if len(answers) < len(candidates):
         return interrupted(f"{len(answers)} of {counted(len(candidates), 'device')} are answered")
-    return REFUSED if refusal else 0
+    fails = bool(answers) and all(answer.value is None for answer in answers)
+    return Status.of(fits=not (refusal or fails))
 
 
 def _is_text(argument: str) -> bool:
@@ -161,7 +162,7 @@ def _print_refused(error: CompileError, output: str, hints: Sequence[str]) -> in
         click.echo(printable(f"does not compile: {error}"))
         for hint in hints:
             click.echo(printable(f"hint: {hint}"))
-    return REFUSED
+    return Status.DOES_NOT_FIT
 
 
 def _print(
@@ -180,6 +181,8 @@ def _print(
     drivers = ", ".join(sorted({answer.candidate.driver for answer in answers})) if drivers_only else ""
     whose = f" of {drivers}" if drivers else ""
     console.print(Text(f"selects {selected} of {len(answers)} devices{whose}"))
+    if answers and all(answer.value is None for answer in answers):
+        console.print(Text("it fails on every device: the scheduler gives up pods with this selector", style="red"))
     groups = _groups(answers)
     table = PlainTable("COUNT", "ANSWER", "FOUND", "DEVICES")
     for (text, part, values), devices in groups[:_MOST_GROUPS]:

@@ -11,19 +11,19 @@ from typing import Final
 import click
 
 from ..command import InputError, output_option
+from ..streams import printable
 from . import INTERRUPTED
 from .answer import FORMATS, Question, answered
-from .documents import Document, in_namespace, read_documents
+from .documents import Document, in_namespace, read_all
 from .domains import with_templates
 from .live import ask_again
 from .options import Subcommand, complete_files, general_options, interrupted, release_options
-from .places import with_places
 from .progress import bar, progress
 from .release import Rules
 from .replicas import MOST_COPIES, only
 from .rights import Needs
 from .sources import Origin, Place, opened, origin_options
-from .status import Status
+from .status import NotesError, Status
 from .whatif import WhatIf, label_options, what_if_options
 from .workload import Input, sort_documents
 
@@ -141,7 +141,9 @@ def fit(
             return Status.FITS
         given = Input() if nothing_pends else _read((*files, *more_files), place, origin.namespace, pending)
         demands = given.demands if replicas is None else (only(given.demands),)
-        question = Question(demands, place.features, replicas, (*files, *more_files), given.unknown, given.errors)
+        question = Question(
+            demands, place.features, replicas, (*files, *more_files), given.idle, given.unknown, given.errors
+        )
         if watch or until_fits:
             with suppress(KeyboardInterrupt):
                 return ask_again(
@@ -159,22 +161,28 @@ def fit(
             say("placing")
             answer = answered(question, source, lambda done, total: say(f"placing {bar(done, total)}"))
     answer.print(output)
+    for error in answer.errors:
+        click.echo(printable(f"error: {error}"), err=True)
     if answer.interrupted:
         return interrupted(answer.interrupted)
     return answer.status
 
 
 def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Document]) -> Input:
+    """What the files and the pending pods ask for. Raises InputError if there is nothing to answer."""
     named = {one: one.partition("/")[2] for one in files if _POD.fullmatch(one) and not Path(one).exists()}
-    read = read_documents([one for one in files if one not in named])
-    documents = in_namespace(read, place.namespace, asked=namespace)
+    read = read_all([one for one in files if one not in named])
+    documents, errors = in_namespace(read.documents, place.namespace, asked=namespace)
     documents += [one for name in named.values() for one in place.pods(name, namespace=place.namespace)]
     documents += pending
-    with with_places():
-        given = sort_documents(with_templates(documents, place.lookup), place.lookup)
+    documents, more = with_templates(documents, place.lookup)
+    given = sort_documents(documents, place.lookup, place.names)
+    given = replace(given, errors=(*(one.note for one in read.problems), *errors, *more, *given.errors))
+    if given.demands or (given.unknown and not given.errors) or (given.idle and not given.errors):
+        return given
+    if given.errors:
+        raise NotesError(*given.errors)
     if not documents:
         raise InputError(f"{' '.join(files)}: there is no object in it")
-    if not given.demands:
-        kinds = ", ".join(sorted({document.kind for document in given.ignored})) or "nothing else"
-        raise InputError(f"{' '.join(files)}: no pending claim, template or pod to evaluate (there is {kinds})")
-    return given
+    kinds = ", ".join(sorted({document.kind for document in given.ignored})) or "nothing else"
+    raise InputError(f"{' '.join(files)}: no pending claim, template or pod to evaluate (there is {kinds})")

@@ -15,7 +15,7 @@ from ..streams import OutputError
 from . import INTERRUPTED
 from .release import Rules
 from .report import error_document, to_json
-from .status import Note
+from .status import Note, NotesError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -85,7 +85,7 @@ class Subcommand(HelpInShort):
             return super().make_context(info_name, list(args), parent, **extra)
         except click.UsageError as error:
             lenient = {**extra, "resilient_parsing": True, "ignore_unknown_options": True, "allow_extra_args": True}
-            _print_error(super().make_context(info_name, list(args), parent, **lenient), error.format_message())
+            _print_error(super().make_context(info_name, list(args), parent, **lenient), error)
             raise
 
     def invoke(self, ctx: click.Context) -> object:
@@ -96,13 +96,10 @@ class Subcommand(HelpInShort):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             return interrupted("there is no answer yet")
-        except click.ClickException as error:
-            _print_error(ctx, error.format_message())
-            raise
         except OutputError:
             raise
-        except DriverError as error:
-            _print_error(ctx, str(error))
+        except (click.ClickException, DriverError) as error:
+            _print_error(ctx, error)
             raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -117,10 +114,12 @@ class Subcommand(HelpInShort):
         return [one for one in self.params if isinstance(one, click.Option) and one.name != "version"]
 
 
-def _print_error(context: click.Context, text: str) -> None:
+def _print_error(context: click.Context, error: click.ClickException | DriverError) -> None:
     """Prints the error as a JSON document if the output is JSON."""
     if context.params.get("output") == "json":
-        click.echo(to_json(error_document([Note("", text)])))
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        notes = error.notes if isinstance(error, NotesError) else (Note("", text),)
+        click.echo(to_json(error_document(notes)))
 
 
 def _word(names: Sequence[str]) -> str:

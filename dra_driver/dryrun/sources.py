@@ -34,7 +34,7 @@ from .nodetypes import built_in_nodes, classes_with_resources
 from .options import option
 from .release import NAMES_NONE, Rules, Server, release_number, server_of
 from .rights import DEVICES, FORBIDDEN, Needs, advice, missing, rights
-from .status import Note
+from .status import Note, NotesError
 from .unread import DEVICE_SELECTOR, decode_kept
 from .whatif import WhatIf, changed, new_nodes, with_labels
 from .workload import Lookup
@@ -58,6 +58,7 @@ class Source:
     change verdicts and is not known (`status`), and `unknown_of_pods` those that matter only for whole pods. `gates`
     are the feature gates that the user or the cluster names. `open_nodes` are nodes of which some labels are not
     known (`selection`). `served` says which extended resources DeviceClasses serve that no cluster and no file has.
+    `errors` are about demands that cannot be placed there.
     """
 
     objects: Sequence[Decoded]
@@ -72,6 +73,7 @@ class Source:
     gates: Mapping[str, bool] = field(default_factory=empty)
     open_nodes: frozenset[str] = frozenset()
     served: str = ""
+    errors: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,11 @@ class Place:
         self.connection = connection
         self.rules = rules
         self.namespace = connection.namespace if connection is not None else origin.namespace or "default"
-        self._documents = with_templates(read_documents(origin.slices, empty_lists=True)) if origin.slices else []
+        self._documents: list[Document] = []
+        if origin.slices:
+            self._documents, errors = with_templates(read_documents(origin.slices, empty_lists=True))
+            if errors:
+                raise NotesError(*errors)
 
     @property
     def where(self) -> str:
@@ -246,6 +252,22 @@ class Place:
         if self.connection is not None:
             return get_object(ApiClient(self.connection), kind, namespace, name)
         return lookup_among(self._documents)(kind, namespace, name)
+
+    def names(self, kind: str) -> list[str]:
+        """NAMESPACE/NAME of the ResourceClaims or ResourceClaimTemplates that are there, as far as they may be listed.
+
+        They are only suggestions.
+        """
+        if self.connection is None:
+            found = (one for one in self._documents if one.kind == kind)
+            return [f"{one.namespace}/{one.value['metadata'].get('name')}" for one in found]
+        client = ApiClient(self.connection)
+        try:
+            where = Kind(newest_dialect(client).api_version, f"{kind.lower()}s")
+            items = client.list(where, keep=lambda one: {"metadata": one["metadata"]}).items
+        except ApiError:
+            return []
+        return [f"{one['metadata'].get('namespace', 'default')}/{one['metadata']['name']}" for one in items]
 
     def pods(self, name: str = "", *, namespace: str | None) -> list[Document]:
         """The pod of a name, or the pending pods, of a namespace (None: of all). Raises InputError and ApiError."""

@@ -22,6 +22,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ..command import InputError
+
 
 class Status(enum.IntEnum):
     """The exit status of a command that answers a question."""
@@ -71,3 +73,11 @@ class Note:
 def documents_of(notes: Iterable[Note]) -> list[dict[str, Any]]:
     """The notes as in JSON."""
     return [one.document() for one in notes]
+
+
+class NotesError(InputError):
+    """Input that cannot be used, with a note about each of its mistakes."""
+
+    def __init__(self, *notes: Note) -> None:
+        self.notes = notes
+        super().__init__("\n".join(map(str, notes)))

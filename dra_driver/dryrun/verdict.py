@@ -59,6 +59,7 @@ class Verdict:
     cluster already: `running` or `ended`. `problems` tell why the pod would get its devices and then not start.
     `unknown` has the facts that the verdict depends on and that are not known: the exit status is 3 then (`status`).
     `assumptions` tell what the node is taken to have, in words that go with "assuming" (`selection`).
+    `error` says why the demand cannot be evaluated.
     """
 
     demand: Demand
@@ -76,6 +77,7 @@ class Verdict:
     problems: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+    error: str = ""
 
     @property
     def fits(self) -> bool:

@@ -6,6 +6,7 @@ already, under the same name, is not counted twice.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -172,6 +173,13 @@ class WholePods:
         self._admission = Admission(world)
         self._known = {key_of(claim) for claim in cluster.claims}
         self._holders = cluster.allocated
+
+    def apart(self) -> "WholePods":
+        """The same state, which pods that are placed in one of the two do not change in the other."""
+        found = copy(self)
+        found._admission = copy(self._admission)
+        found._known = set(self._known)
+        return found
 
     def hold(self, allocated: Sequence[ResourceClaim]) -> None:
         """Adds claims that hold devices from now on."""

@@ -1,51 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods and workloads, turned into demands: the claims and extended resources that the scheduler has to allocate.
+"""Documents, sorted, and workloads turned into demands: the claims and extended resources that are to be allocated.
 
-Only the fields about devices are read. A reference to a claim or template that does not exist is an error, because the
-needs of the pod are then unknown.
+`groups` tells which pods an object makes. Of these, only the fields about devices are read here. An object that cannot
+be used is an error of its own, and hides no other object.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ..command import InputError
 from ..resource import EXACT_COUNT, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..resource.codec import Decoded, DecodeError, Fields, decode
-from ..scheduling import form_errors
+from ..scheduling import form_errors, has_form, pod_spec_errors
 from ..scheduling.decode import extended_requests
 from ..scheduling.objects import ExtendedRequest
 from ..scheduling.resources import read_containers, section
-from .documents import Document
+from .documents import JSON, Document, DocumentError
+from .groups import Library, PodGroup, key_of, pods_of
+from .kinds import KINDS
+from .podforms import FORMS
 from .status import Note
 from .strict import Identity, identity_of
 from .world import is_of_world
 
 _GROUP = "resource.k8s.io/"
 _DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
-POD_PATHS: dict[str, tuple[str, ...]] = {
-    "Pod": ("spec",),
-    "Deployment": ("spec", "template", "spec"),
-    "ReplicaSet": ("spec", "template", "spec"),
-    "StatefulSet": ("spec", "template", "spec"),
-    "DaemonSet": ("spec", "template", "spec"),
-    "Job": ("spec", "template", "spec"),
-    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
-}
-_REPLICAS: dict[str, tuple[str, ...]] = {
-    "Deployment": ("spec", "replicas"),
-    "ReplicaSet": ("spec", "replicas"),
-    "StatefulSet": ("spec", "replicas"),
-    "Job": ("spec", "parallelism"),
-    "CronJob": ("spec", "jobTemplate", "spec", "parallelism"),
-}
-_COMPLETIONS: Final = "completions"
-"""Beside `parallelism`: a Job never has more pods at once than are to complete."""
+_NO_LABEL: Final = re.compile("[^a-z0-9-]+")
 
 Lookup = Callable[[str, str, str], Decoded | None]
 """(kind, namespace, name) -> a ResourceClaim or ResourceClaimTemplate from elsewhere, None where there is none."""
+Names = Callable[[str], Iterable[str]]
+"""(kind) -> the NAMESPACE/NAME of ResourceClaims or ResourceClaimTemplates from elsewhere, for suggestions."""
 
-MOST_DEMANDS: Final = 1000
+MOST_DEMANDS: Final = 5000
 """The number of pods that are placed one by one. For more copies, there is --replicas."""
 
 
@@ -57,6 +47,9 @@ class Demand:
     `submitted` is the pod (JSON) as the API server is given it. `workload` names what makes several equal pods; of a
     DaemonSet `daemon_template` is the pods' spec, `own_claims` are the names of claims that each pod gets for itself,
     and a pod of it is for `daemon_node`. `state` is set where the cluster has the pod on a node: `running` or `ended`.
+
+    `missing` says which claims and templates there are not. Demands of one `stage` are placed together, and give back
+    their devices after the last of them. `notes` and `unknown` are added to the verdict.
     """
 
     name: str
@@ -71,6 +64,10 @@ class Demand:
     daemon_node: str = ""
     own_claims: frozenset[str] = frozenset()
     state: str = ""
+    missing: tuple[str, ...] = ()
+    stage: str = ""
+    notes: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,8 @@ class Input:
     """The documents, sorted: the demands to evaluate, and objects of the cluster. `ignored` are the other documents.
 
     `around` are the objects that matter for the whole pod, such as nodes. `unknown` are notes about objects that were
-    not evaluated, or not as a whole, and `errors` about objects that cannot be used (`status`).
+    not evaluated, or not as a whole, and `errors` about objects that cannot be used (`status`). `idle` are the names of
+    workloads that make no pods now.
     """
 
     demands: tuple[Demand, ...] = ()
@@ -87,41 +85,47 @@ class Input:
     around: tuple[Document, ...] = ()
     unknown: tuple[Note, ...] = ()
     errors: tuple[Note, ...] = ()
-
-
-class DocumentError(InputError):
-    """Objects that the API server would refuse, with the reasons."""
-
-    def __init__(self, *problems: tuple[Document, DecodeError]) -> None:
-        super().__init__("\n".join(f"{document}: {problem}" for document, problem in problems))
-        self.problems = problems
+    idle: tuple[str, ...] = ()
 
 
 def nothing_else(_kind: str, _namespace: str, _name: str) -> None:
     """The Lookup if there are only the documents."""
 
 
-def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else) -> Input:
+def no_names(_kind: str) -> tuple[str, ...]:
+    """The Names if there are only the documents."""
+    return ()
+
+
+def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else, names: Names = no_names) -> Input:
     """The demands and objects of the documents. Claims and templates that are not among them are looked up.
 
-    Raises InputError for a document that cannot be used, and the exceptions of `lookup`.
+    Objects that cannot be used are in `errors`. Raises the exceptions of `lookup`, and InputError if there are too many
+    demands.
     """
+    errors: list[Note] = []
+    usable = [one for one in documents if _is_usable(one, errors)]
+    usable = list(_without_twins(usable, errors))
     objects: list[Decoded] = []
-    workloads: list[Document] = []
-    ignored: list[Document] = []
-    for document in documents:
-        if document.kind in _DEVICE_KINDS or document.value["apiVersion"].startswith(_GROUP) or document.kind == "Node":
-            objects.append(_as_stored(decode_document(document)))
-        elif document.kind in POD_PATHS:
+    workloads, ignored = [], []
+    for document in usable:
+        if _is_decoded(document):
+            try:
+                objects.append(_as_stored(decode_document(document)))
+            except DocumentError as error:
+                errors += error.notes
+        elif is_workload(document):
             workloads.append(document)
         else:
             ignored.append(document)
-    _check_form(documents)
     claims = [one for one in objects if isinstance(one, ResourceClaim)]
     templates = [one for one in objects if isinstance(one, ResourceClaimTemplate)]
     alone: list[ResourceClaim | ResourceClaimTemplate] = [*(one for one in claims if not one.allocation), *templates]
-    found = _Found((*claims, *templates), lookup)
-    demands = [demand for workload in workloads for demand in _demands(workload, found)]
+    found = _Found((*claims, *templates), lookup, names)
+    made = _Made(found, Library(one.value for one in usable), errors)
+    for workload in workloads:
+        made.add(workload)
+    demands = made.demands()
     demands += [_alone(one) for one in alone if _key(one) not in found.used]
     if len(demands) > MOST_DEMANDS:
         raise InputError(
@@ -130,22 +134,52 @@ def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else)
         )
     kept = [one for one in objects if not isinstance(one, ResourceClaimTemplate)]
     allocated = [one for one in kept if not isinstance(one, ResourceClaim) or one.allocation is not None]
-    around = [one for one in documents if one.kind != "Pod" and is_of_world(one.value.get("apiVersion"), one.kind)]
-    return Input(tuple(demands), tuple(allocated), tuple(ignored), tuple(around))
+    around = [one for one in usable if one.kind != "Pod" and is_of_world(one.value.get("apiVersion"), one.kind)]
+    return Input(
+        tuple(demands),
+        tuple(allocated),
+        tuple(ignored),
+        tuple(around),
+        tuple(made.unknown),
+        tuple(errors),
+        tuple(made.idle),
+    )
 
 
-def _check_form(documents: Sequence[Document]) -> None:
-    """Refuse unknown fields, wrong types, and two objects of one name, as the API server does."""
-    problems = [(one, problem) for one in documents if not one.stored for problem in form_errors(one.value)]
+def is_workload(document: Document) -> bool:
+    """Whether the object may make pods: its kind is known for it, or is not known at all."""
+    if key_of(document.value) in KINDS:
+        return True
+    reading = pods_of(document.value, Library(), FORMS)
+    return bool(reading.groups or reading.unknown)
+
+
+def _is_decoded(document: Document) -> bool:
+    version = document.value["apiVersion"]
+    if document.kind in _DEVICE_KINDS or version.startswith(_GROUP):
+        return True
+    return document.kind == "Node" and version == "v1"
+
+
+def _is_usable(document: Document, errors: list[Note]) -> bool:
+    """Whether the object has only fields that its kind has, of their types. The others are errors."""
+    wrong = [] if document.stored else list(form_errors(document.value))
+    errors += (document.note(str(one), one.path) for one in wrong)
+    return not wrong
+
+
+def _without_twins(documents: Iterable[Document], errors: list[Note]) -> Iterator[Document]:
+    """The objects without those whose name another one of their kind has. Names of kinds that are not read are free."""
     seen: dict[Identity, Document] = {}
     for one in documents:
         identity = identity_of(one.value)
         other = seen.setdefault(identity, one) if identity is not None else one
-        if other is not one:
-            said = f"there is another {one.kind} of this name in {other.source}"
-            problems.append((one, DecodeError("metadata.name", said)))
-    if problems:
-        raise DocumentError(*problems)
+        is_read = _is_decoded(one) or key_of(one.value) in KINDS
+        if other is not one and (is_read or is_of_world(one.value.get("apiVersion"), one.kind)):
+            said = f"metadata.name: there is another {one.kind} of this name in {other.source}"
+            errors.append(one.note(said, "metadata.name"))
+        else:
+            yield one
 
 
 def decode_document(document: Document) -> Decoded:
@@ -179,8 +213,11 @@ def _key(one: ResourceClaim | ResourceClaimTemplate) -> _Key:
 class _Found:
     """Claims and templates of the documents, and those that are looked up elsewhere."""
 
-    def __init__(self, given: Iterable[ResourceClaim | ResourceClaimTemplate], lookup: Lookup) -> None:
+    def __init__(
+        self, given: Iterable[ResourceClaim | ResourceClaimTemplate], lookup: Lookup, names: Names = no_names
+    ) -> None:
         self._lookup = lookup
+        self._names = names
         self._known: dict[_Key, Decoded | None] = {_key(one): one for one in given}
         self.used: set[_Key] = set()
 
@@ -192,6 +229,21 @@ class _Found:
             self._known[key] = self._lookup(*key)
         return self._known[key]
 
+    def missing(self, kind: str, namespace: str, name: str) -> str:
+        """What to say about a claim or template that there is not, with names that may be meant."""
+        given = (f"{place}/{other}" for of_kind, place, other in self._known if of_kind == kind)
+        known = dict.fromkeys([one for one in given if self._known[_split(kind, one)]] + [*self._names(kind)])
+        wanted = f"{namespace}/{name}"
+        close = [one for one in known if one.partition("/")[2] == name]
+        close += difflib.get_close_matches(wanted, known, n=3)
+        similar = f"; similar: {', '.join(dict.fromkeys(close))}" if close else ""
+        return f"there is no {kind} {wanted}{similar}"
+
+
+def _split(kind: str, name: str) -> _Key:
+    namespace, _, last = name.partition("/")
+    return kind, namespace, last
+
 
 def _alone(one: ResourceClaim | ResourceClaimTemplate) -> Demand:
     """A claim that no pod uses, or the claim of a template that no pod uses."""
@@ -199,69 +251,127 @@ def _alone(one: ResourceClaim | ResourceClaimTemplate) -> Demand:
     return Demand(f"{type(one).__name__} {one.metadata}", (claim,))
 
 
-def _demands(document: Document, found: _Found) -> list[Demand]:
-    """One demand for each pod that the document creates."""
-    path = ".".join(POD_PATHS[document.kind])
-    if not isinstance(_at(document.value, POD_PATHS[document.kind]), dict):
-        raise InputError(f"{document}: {path} is missing")
-    template = _at(document.value, POD_PATHS[document.kind][:-1])
-    try:
-        count = _replicas(document)
-        return [_demand(document, template, found, index, count) for index in range(count)]
-    except DecodeError as error:
-        raise DocumentError((document, DecodeError(f"{path}.{error.path}", error.problem))) from None
+class _Made:
+    """The demands of workloads, while these are read one after the other."""
+
+    def __init__(self, found: _Found, library: Library, errors: list[Note]) -> None:
+        self._found, self._library, self._errors = found, library, errors
+        self._demands: list[tuple[Document, list[Demand]]] = []
+        self.unknown: list[Note] = []
+        self.idle: list[str] = []
+
+    def add(self, document: Document) -> None:
+        """Reads the pods of a workload."""
+        demands: list[Demand] = []
+        try:
+            reading = pods_of(document.value, self._library, FORMS)
+            named: set[str] = set()
+            for group in reading.groups:
+                demands += self._of_group(document, group, _pod_name(document, group, named))
+        except DocumentError as error:
+            self._errors += error.notes
+            return
+        except DecodeError as error:
+            self._errors.append(document.note(str(error), error.path))
+            return
+        without_pods = [text for group in reading.groups if not group.count for text in group.unknown]
+        self.unknown += (document.note(text) for text in (*reading.unknown, *without_pods))
+        if not demands and not reading.unknown and not without_pods:
+            self.idle.append(f"{document.kind} {document.name}")
+        self._demands.append((document, demands))
+
+    def demands(self) -> list[Demand]:
+        """All of them, without those of objects that only others use and that others have used."""
+        found = []
+        for document, demands in self._demands:
+            known = KINDS.get(key_of(document.value))
+            if known is None or not known.reusable or id(document.value) not in self._library.used:
+                found += demands
+        return found
+
+    def _of_group(self, document: Document, group: PodGroup, name: str) -> list[Demand]:
+        if not group.count:
+            return []
+        if not has_form(document.value):
+            wrong = list(pod_spec_errors(group.spec))
+            if wrong:
+                places = [(DecodeError(group.place(one.path), one.problem)) for one in wrong]
+                raise DocumentError(*((document, one) for one in places))
+        if group.count > MOST_DEMANDS:
+            said = f"more than {MOST_DEMANDS} pods: ask for one with --replicas instead"
+            raise DocumentError((document, DecodeError(group.counted or group.path, said)))
+        try:
+            return [self._demand(document, group, index, name) for index in range(group.count)]
+        except DecodeError as error:
+            raise DecodeError(group.place(error.path), error.problem) from None
+
+    def _demand(self, document: Document, group: PodGroup, index: int, base: str) -> Demand:
+        spec, count = group.spec, group.count
+        namespace = (document.value.get("metadata") or {}).get("namespace") or "default"
+        pod = base if document.kind == "Pod" and count == 1 else f"{base}-{index}"
+        claims, missing = self._claims(document, group, pod, namespace)
+        for key in ("initContainers", "containers"):
+            Fields(spec, strict=False).objects(key, lambda one: _check_container(one, claims))
+        name = f"{document.kind} {document.name}" + (f", {group.role}" if group.role else "")
+        label = name + (f", pod {index + 1} of {count}" if count > 1 else "")
+        fields = Fields(spec, strict=False)
+        kept = tuple(one for one in claims.values() if one is not None)
+        return Demand(
+            label,
+            kept,
+            fields.text("nodeName"),
+            fields.text_map("nodeSelector") or None,
+            tuple(extended_requests(read_containers(Fields(spec, strict=False)))),
+            ObjectMeta(name=pod, namespace=namespace),
+            {"metadata": {**_labels(group.metadata), "name": pod, "namespace": namespace}, "spec": spec},
+            name if count > 1 or group.each_node else "",
+            spec if group.each_node else None,
+            own_claims=frozenset(f"{pod}-{claim}" for claim in claims),
+            state=_state(document),
+            missing=missing,
+            stage=f"{document} {group.stage}" if group.stage else "",
+            notes=group.notes,
+            unknown=group.unknown,
+        )
+
+    def _claims(
+        self, document: Document, group: PodGroup, pod: str, namespace: str
+    ) -> tuple[dict[str, ResourceClaim | None], tuple[str, ...]]:
+        """The claims of a pod by their names in it, None for those that there are not, and what to say about these."""
+        made = _made_claims(document.value) if document.stored else {}
+        own: dict[str, Decoded] = {one["metadata"]["name"]: decode(one) for one in group.templates}
+        missing: list[str] = []
+
+        def claim(fields: Fields) -> tuple[str, ResourceClaim | None]:
+            name = fields.required_text("name")
+            direct, template = fields.text("resourceClaimName"), fields.text("resourceClaimTemplateName")
+            if bool(direct) == bool(template):
+                raise fields.error("", "exactly one of resourceClaimName and resourceClaimTemplateName must be set")
+            direct = direct or made.get(name, "")
+            kind, wanted = ("ResourceClaim", direct) if direct else ("ResourceClaimTemplate", template)
+            is_own = bool(template) and not direct and template in own
+            match own[template] if is_own else self._found.find(kind, namespace, wanted):
+                case ResourceClaim() as found:
+                    return name, found
+                case ResourceClaimTemplate() as source:
+                    return name, _instantiate(source, f"{pod}-{name}", namespace)
+            missing.append(self._found.missing(kind, namespace, wanted))
+            return name, None
+
+        found = dict(Fields(group.spec, strict=False).objects("resourceClaims", claim))
+        return found, tuple(missing)
 
 
-def _at(value: Any, path: Sequence[str]) -> Any:
-    """The value at a path of JSON; None if there is none."""
-    for step in path:
-        value = value.get(step) if isinstance(value, dict) else None
-    return value
-
-
-def _replicas(document: Document) -> int:
-    """How many pods the document makes at once."""
-    if document.kind not in _REPLICAS:
-        return 1
-    path = _REPLICAS[document.kind]
-    wanted, completions = _count(_at(document.value, path)), _count(_at(document.value, (*path[:-1], _COMPLETIONS)))
-    count = 1 if wanted is None else wanted
-    if completions is not None:
-        count = min(count, completions)
-    if count > MOST_DEMANDS:
-        where = f"{document}: {'.'.join(path)}"
-        raise InputError(f"{where}: more than {MOST_DEMANDS} pods: ask for one with --replicas instead")
-    return count
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _demand(document: Document, template: Mapping[str, Any], found: _Found, index: int, count: int) -> Demand:
-    spec = template["spec"]
-    namespace = (document.value.get("metadata") or {}).get("namespace") or "default"
+def _pod_name(document: Document, group: PodGroup, named: set[str]) -> str:
+    """The name of the pods of a group without their numbers. It is added to the names of the object's other groups."""
     owner = document.name.rpartition("/")[2]
-    pod = owner if document.kind == "Pod" and count == 1 else f"{owner}-{index}"
-    fields = Fields(spec, strict=False)
-    made = _made_claims(document.value) if document.stored else {}
-    claims = dict(fields.objects("resourceClaims", lambda one: _claim(one, namespace, pod, found, made)))
-    for key in ("initContainers", "containers"):
-        fields.objects(key, lambda one: _check_container(one, claims))
-    label = f"{document.kind} {document.name}" + (f", pod {index + 1} of {count}" if count > 1 else "")
-    return Demand(
-        label,
-        tuple(claims.values()),
-        fields.text("nodeName"),
-        fields.text_map("nodeSelector") or None,
-        tuple(extended_requests(read_containers(Fields(spec, strict=False)))),
-        ObjectMeta(name=pod, namespace=namespace),
-        {"metadata": {**_labels(template), "name": pod, "namespace": namespace}, "spec": spec},
-        f"{document.kind} {document.name}" if count > 1 or document.kind == "DaemonSet" else "",
-        spec if document.kind == "DaemonSet" else None,
-        own_claims=frozenset(f"{pod}-{name}" for name in claims),
-        state=_state(document),
+    role = _NO_LABEL.sub("-", group.role.lower()).strip("-")
+    base = f"{owner}-{role}" if role else owner
+    name = next(
+        one for one in (base, *(f"{base}-g{number}" for number in range(2, len(named) + 3))) if one not in named
     )
+    named.add(name)
+    return name
 
 
 def _state(document: Document) -> str:
@@ -278,38 +388,20 @@ def _made_claims(pod: Mapping[str, Any]) -> dict[str, str]:
     return {one["name"]: one["resourceClaimName"] for one in made if one.get("resourceClaimName")}
 
 
-def _labels(template: Mapping[str, Any]) -> Mapping[str, Any]:
+def _labels(metadata: JSON) -> Mapping[str, Any]:
     """The metadata of a pod that a workload creates."""
-    metadata = template.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
     return {name: metadata[name] for name in ("labels", "annotations") if isinstance(metadata.get(name), dict)}
 
 
-def _claim(
-    fields: Fields, namespace: str, pod: str, found: _Found, made: Mapping[str, str]
-) -> tuple[str, ResourceClaim]:
-    name = fields.required_text("name")
-    direct, template = fields.text("resourceClaimName"), fields.text("resourceClaimTemplateName")
-    if bool(direct) == bool(template):
-        raise fields.error("", "exactly one of resourceClaimName and resourceClaimTemplateName must be set")
-    direct = direct or made.get(name, "")
-    kind, wanted = ("ResourceClaim", direct) if direct else ("ResourceClaimTemplate", template)
-    match found.find(kind, namespace, wanted):
-        case ResourceClaim() as claim:
-            return name, claim
-        case ResourceClaimTemplate() as source:
-            return name, _instantiate(source, f"{pod}-{name}", namespace)
-    raise fields.error("", f"there is no {kind} {namespace}/{wanted} among the documents or where the devices are from")
-
-
-def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim]) -> None:
+def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim | None]) -> None:
     """Check the container's references to claims of the pod."""
     resources = section(fields, "resources")
     for claim in resources.objects("claims", lambda one: one):
         name, request = claim.required_text("name"), claim.text("request")
         if name not in claims:
             raise claim.error("name", f"{name!r} is not in resourceClaims (there is {', '.join(claims) or 'none'})")
-        names = [one.name for one in claims[name].spec.requests]
+        found = claims[name]
+        names = [one.name for one in found.spec.requests] if found is not None else [request]
         if request and request not in names:
             raise claim.error("request", f"{request!r} is no request of the claim (it has {', '.join(names)})")
 

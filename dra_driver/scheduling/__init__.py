@@ -15,7 +15,7 @@ from .admission import Admitted, Policies, admit_pod
 from .decode import PodDecoder
 from .devices import Given
 from .fit import Attempt
-from .form import form_errors
+from .form import POD_FIELDS, form_errors, has_form, pod_spec_errors
 from .load import READ, Reader
 from .node_filters import Shortage
 from .objects import ClusterNode, Pod
@@ -25,6 +25,7 @@ from .quota import Quotas
 from .snapshot import Site, Snapshot
 
 __all__ = [
+    "POD_FIELDS",
     "READ",
     "Admitted",
     "Attempt",
@@ -42,4 +43,6 @@ __all__ = [
     "Victims",
     "admit_pod",
     "form_errors",
+    "has_form",
+    "pod_spec_errors",
 ]

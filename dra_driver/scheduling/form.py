@@ -35,11 +35,22 @@ _NOTHING: Final[Mapping[str, Any]] = {"string": "", "boolean": False, "int32": 0
 
 def form_errors(value: Mapping[str, Any]) -> Iterator[DecodeError]:
     """Unknown fields and values of wrong types in a Pod, Deployment, Job or similar object. In other kinds, none."""
-    root = _table()["roots"].get(value.get("kind"))
-    if root is not None:
+    if has_form(value):
         walk = _Walk()
-        walk.read(value, root, "")
+        walk.read(value, _table()["roots"][value["kind"]], "")
         yield from (error for error in walk.errors if id(error) not in walk.unknown or not _is_of_status(error))
+
+
+def has_form(value: Mapping[str, Any]) -> bool:
+    """Whether `form_errors` knows the kind of an object. Kinds of other API groups have the same names."""
+    return value.get("kind") in _table()["roots"] and value.get("apiVersion") in _VERSIONS
+
+
+def pod_spec_errors(spec: Mapping[str, Any]) -> Iterator[DecodeError]:
+    """Unknown fields and values of wrong types in the spec of a pod. The paths begin in the spec."""
+    walk = _Walk()
+    walk.read(spec, _POD_SPEC, "")
+    yield from walk.errors
 
 
 def checked_pod(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,6 +75,12 @@ def _table() -> dict[str, Any]:
     text = files(__package__).joinpath("workload-types.json").read_text(encoding="utf-8")
     table: dict[str, Any] = json.loads(text)
     return table
+
+
+_VERSIONS: Final = ("v1", "apps/v1", "batch/v1")
+_POD_SPEC: Final = "PodSpec"
+POD_FIELDS: Final = frozenset(_table()["types"][_POD_SPEC])
+"""The names of the fields of the spec of a pod."""
 
 
 class _Walk:

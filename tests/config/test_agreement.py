@@ -17,8 +17,9 @@ from dra_driver.dryrun.evaluate import refused_configs
 from dra_driver.dryrun.lint.catalog import Catalog
 from dra_driver.dryrun.lint.configs import check_claim
 from dra_driver.dryrun.lint.finding import Rule
-from dra_driver.dryrun.lint.source import Positions, Source
+from dra_driver.dryrun.lint.source import Source
 from dra_driver.dryrun.lint.subject import Context, subject_of
+from dra_driver.dryrun.positions import Positions
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.simulation.board import boards
 from dra_driver.resource import Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice

@@ -237,8 +237,11 @@ def test_what_a_pod_refers_to_is_read_from_the_cluster_in_its_namespace(
     assert (code, "fits  Pod team/p: on node team-node" in out) == (0, True), out + err
     of_context = write("context", config(server, "of-team", namespace=in_team))
     assert dryrun(path, "--kubeconfig", of_context)[0] == 0
-    code, _, err = dryrun(path, "--kubeconfig", kubeconfig)
-    assert (code, "default/" in err) == (2, True)
+    code, out, _ = dryrun(path, "--kubeconfig", kubeconfig)
+    kind, name = next(iter(reference.items()))
+    assert code == 1
+    assert f"there is no {kind.removesuffix('Name')[0].upper()}{kind.removesuffix('Name')[1:]} default/{name}" in out
+    assert f"similar: {in_team}/{name}" in out
     named = referring("p", **reference)
     named["metadata"]["namespace"] = in_team
     assert dryrun(write("named.json", named), "--kubeconfig", kubeconfig)[0] == 0

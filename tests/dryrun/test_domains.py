@@ -166,8 +166,8 @@ def test_why_no_node_takes_a_pod_of_a_domain(cluster: list[JSON], says: str, dry
 def test_a_domain_that_cannot_have_its_template_is_refused(
     documents: list[JSON], says: str, dryrun: DryRun, write: Write
 ) -> None:
-    code, out, err = dryrun("--built-in", write("pods.yaml", stream(*documents, workers())))
-    assert (code, out) == (2, "")
+    code, _, err = dryrun("--built-in", write("pods.yaml", stream(*documents, workers())))
+    assert code == 2
     assert says in err
 
 

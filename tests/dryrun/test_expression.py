@@ -60,9 +60,10 @@ def test_values_that_differ_on_each_device_do_not_fill_the_terminal(dryrun: DryR
 
 def test_a_name_that_no_device_has_is_pointed_at(dryrun: DryRun, slices: object) -> None:
     code, out, _ = dryrun("cel", "device.attributes['gpu.nvidia.com'].productNam == 'x'", "--slices", slices)
-    assert code == 0
+    assert code == 1
     assert "did you mean 'productName'?" in out
     assert "selects 0 of 2 devices" in out
+    assert "it fails on every device: the scheduler gives up pods with this selector" in out
     assert "error: no such key" in out
 
 

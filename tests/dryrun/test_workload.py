@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pods, and what makes pods, bring to the scheduler."""
 
+import re
 import textwrap
 from typing import Any
 
 import pytest
 import yaml
 
-from dra_driver.command import InputError
 from dra_driver.dryrun.documents import parse
 from dra_driver.dryrun.workload import Input, sort_documents
 
@@ -90,7 +90,6 @@ def test_pods_can_share_a_claim() -> None:
 @pytest.mark.parametrize(
     ("texts", "complaint"),
     [
-        ((pod(),), r"there is no ResourceClaimTemplate default/one-gpu among the documents"),
         ((TEMPLATE, pod(resourceClaims=[{"name": "gpu"}])), "exactly one of resourceClaimName and"),
         (
             (TEMPLATE, pod(containers=[{"name": "c", "resources": {"claims": [{"name": "gpus"}]}}])),
@@ -100,14 +99,20 @@ def test_pods_can_share_a_claim() -> None:
             (TEMPLATE, pod(containers=[{"name": "c", "resources": {"claims": [{"name": "gpu", "request": "g"}]}}])),
             r"'g' is no request of the claim \(it has gpu\)",
         ),
-        ((workload("Deployment", {"replicas": 1}),), "spec.template.spec is missing"),
+        ((workload("Deployment", {"replicas": 1}),), "spec.template.spec: is missing"),
         ((CLAIM.replace("exactly", "exactli"),), "exactli"),
         ((CLAIM.replace("resource.k8s.io/v1", "resource.k8s.io/v2"),), "resource.k8s.io/v2"),
     ],
 )
 def test_what_is_not_understood_is_an_error(texts: tuple[str, ...], complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint):
-        read(*texts)
+    (error, *_) = read(*texts).errors
+    assert re.search(complaint, str(error))
+
+
+def test_missing_template_is_a_verdict_of_its_pod() -> None:
+    given = read(pod(), TEMPLATE.replace("one-gpu", "one-gpus"))
+    assert given.errors == ()
+    assert given.demands[0].missing == ("there is no ResourceClaimTemplate default/one-gpu; similar: default/one-gpus",)
 
 
 def test_what_has_no_devices_is_ignored() -> None:

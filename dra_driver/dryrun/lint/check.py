@@ -8,11 +8,13 @@ from typing import Final, TypeVar
 
 from ...resource import DeviceClass
 from ...resource.codec import Decoded
+from ..groups import Library
+from ..status import Note
 from . import claims, configs, domains, form, pods, selectors
 from .catalog import Catalog
 from .domains import is_domain, made_templates
 from .finding import Issue, LintFinding
-from .pods import is_workload
+from .pods import is_workload, notes_of
 from .source import Reading
 from .subject import ClaimSpec, Context, Requirement, Subject, is_device_api, subject_of
 
@@ -41,7 +43,8 @@ _OF_REQUEST: Final[tuple[Check[Requirement], ...]] = (claims.check_request, sele
 class Result:
     """The findings, in the order of files and lines, and the number of checked objects.
 
-    `left` is the number of objects that were not checked because of Ctrl-C.
+    `left` is the number of objects that were not checked because of Ctrl-C. `unknown` are notes about objects that are
+    not checked, or not as a whole.
     """
 
     findings: tuple[LintFinding, ...]
@@ -49,6 +52,7 @@ class Result:
     checked: int
     passed_over: int
     left: int = 0
+    unknown: tuple[Note, ...] = ()
 
 
 def check(
@@ -69,7 +73,8 @@ def check(
     given = [one.decoded for one in subjects if isinstance(one.decoded, DeviceClass)]
     # Classes among the files replace those of the same name that are known from elsewhere.
     everything = (*subjects, *made_templates(subjects))
-    context = Context(release, Catalog([*known, *given], release, where, models=models), everything)
+    library = Library(one.value for one in reading.sources)
+    context = Context(release, Catalog([*known, *given], release, where, models=models), everything, library)
     concerned = [one for one in subjects if _is_checked(one)]
     findings = [*reading.findings]
     checked = 0
@@ -82,7 +87,8 @@ def check(
     order = {file: number for number, file in enumerate(dict.fromkeys(files))}
     findings.sort(key=lambda one: (order[one.file], one.line, one.column))
     others = len(subjects) - len(concerned)
-    return Result(tuple(findings), reading.files, checked, others, len(concerned) - checked)
+    unknown = tuple(note for one in reading.sources for note in notes_of(one, library))
+    return Result(tuple(findings), reading.files, checked, others, len(concerned) - checked, unknown)
 
 
 def _findings(subject: Subject, context: Context) -> Iterator[LintFinding]:

@@ -8,13 +8,14 @@ from typing import Final
 import click
 
 from ...cel import RELEASES
-from ...command import USAGE, output_option
+from ...command import output_option
 from ...streams import printable
 from ..options import Subcommand, complete_files, general_options, interrupted, version_options
 from ..progress import bar, progress
 from ..release import Rules
 from ..report import counted
 from ..sources import Origin, opened, origin_options
+from ..status import Status, documents_of
 from .check import Result, check
 from .finding import LintFinding, Severity
 from .source import read
@@ -28,7 +29,7 @@ def render(result: Result, output: str) -> str:
     if output == "json":
         findings = [asdict(one) for one in result.findings]
         counts = {"files": result.files, "objects": result.checked, "passedOver": result.passed_over}
-        return json.dumps({"findings": findings, **counts}, indent=2)
+        return json.dumps({"findings": findings, "notes": documents_of(result.unknown), **counts}, indent=2)
     line = _annotation if output == "github" else _line
     return printable("\n".join(line(one) for one in result.findings))
 
@@ -65,10 +66,6 @@ def _escaped(text: str, more: str) -> str:
     return text
 
 
-FOUND = 1
-"""The exit code if there are findings."""
-
-
 @click.command(
     "lint",
     cls=Subcommand,
@@ -103,8 +100,8 @@ def lint(
     cluster or of --slices. With --built-in, or if no cluster is configured, they are tried on the built-in example
     nodes.
 
-    The exit status is 0 without findings, 1 if there are errors (with --strict, also if there are only warnings), and 2
-    if a file cannot be read.
+    The exit status is 0 without findings, 1 if there are errors (with --strict, also if there are only warnings), 2 if
+    a file cannot be read, and 3 if there are no findings, but objects that were not checked.
     """
     reading = read(files)
     with progress("reading the devices") as say, opened(origin, rules) as place:
@@ -121,10 +118,10 @@ def lint(
         click.echo(click.style(printable(f"checked with the devices of {source.where}"), bold=True), err=True)
     if text := render(result, output):
         click.echo(text)
+    for note in result.unknown:
+        click.echo(printable(f"not known  {note}"), err=True)
     click.echo(summary(result), err=True)
     if result.left:
         return interrupted(f"{counted(result.left, 'object')} not checked")
-    if reading.unreadable:
-        return USAGE
     decisive = [one for one in result.findings if strict or one.severity is Severity.ERROR]
-    return FOUND if decisive else 0
+    return Status.of(fits=not decisive, errors=reading.unreadable, unknown=bool(result.unknown))

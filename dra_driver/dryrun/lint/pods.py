@@ -2,29 +2,26 @@
 """Pods and the workloads that contain a pod template: the claims that they name and that their containers use."""
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from ...resource.codec import Fields
-from ..documents import JSON, within
+from ...resource.codec import DecodeError, Fields
+from ...scheduling import has_form, pod_spec_errors
+from ..documents import JSON
+from ..groups import Library, PodGroup, Reading, joined, key_of, pods_of
+from ..kinds import KINDS
+from ..podforms import FORMS
+from ..status import Note
 from .finding import Issue, Rule
 from .source import Source
-from .subject import STAND_IN, ClaimSpec, Context, Subject, decode_all
+from .subject import STAND_IN, ClaimSpec, Context, Subject, decode_all, is_unknown_field, subject_of
 
-_POD_SPECS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    ("v1", "Pod"): ("spec",),
-    ("v1", "PodTemplate"): ("template", "spec"),
-    ("v1", "ReplicationController"): ("spec", "template", "spec"),
-    ("apps/v1", "Deployment"): ("spec", "template", "spec"),
-    ("apps/v1", "ReplicaSet"): ("spec", "template", "spec"),
-    ("apps/v1", "StatefulSet"): ("spec", "template", "spec"),
-    ("apps/v1", "DaemonSet"): ("spec", "template", "spec"),
-    ("batch/v1", "Job"): ("spec", "template", "spec"),
-    ("batch/v1", "CronJob"): ("spec", "jobTemplate", "spec", "template", "spec"),
-}
 _OLD_FORM: Final = "source"
+_CLAIM_OF_POD: Final = re.compile(r"\b(resourceClaims|resources\.claims)\[")
+"""Places in pods whose form is checked with their meaning."""
 
 T = TypeVar("T")
 
@@ -65,7 +62,27 @@ class Use:
 
 def is_workload(source: Source) -> bool:
     """Whether the object is a pod or a workload that creates pods."""
-    return (source.api_version, source.kind) in _POD_SPECS
+    return key_of(source.value) in KINDS or bool(_read(source, Library()).groups)
+
+
+def notes_of(source: Source, library: Library) -> Iterator[Note]:
+    """What of the pods of an object is not checked."""
+    reading = _read(source, library)
+    texts = [*reading.unknown]
+    for group in reading.groups:
+        if not group.spec or key_of(source.value) not in KINDS:
+            texts += group.unknown
+    place = source.positions.of(())
+    subject = f"{source.kind} {f'{source.namespace}/' if source.namespace else ''}{source.name}"
+    yield from (Note(subject, text, source.file, place.line, place.column) for text in dict.fromkeys(texts))
+
+
+def _read(source: Source, library: Library) -> Reading:
+    """The pods of an object. Fields that are missing are no mistakes: the object may be a patch."""
+    try:
+        return pods_of(source.value, library, FORMS)
+    except DecodeError:
+        return Reading()
 
 
 def _decode_claim(fields: Fields, path: str) -> PodClaim:
@@ -103,16 +120,41 @@ def _items(value: Any, field: str, path: str) -> Iterator[tuple[str, Any]]:
     """The items of a list, with their paths. Empty if there is no list."""
     found = value.get(field) if isinstance(value, dict) else None
     for index, item in enumerate(found if isinstance(found, list) else []):
-        yield f"{path}.{field}[{index}]", item
+        yield f"{joined(path, field)}[{index}]", item
 
 
 def check_pods(subject: Subject, context: Context) -> Iterator[Issue]:
-    """Check the claims of a pod or of a pod template."""
-    steps = _POD_SPECS.get((subject.source.api_version, subject.source.kind), ())
-    spec = within(subject.source.value, *steps) if steps else {}
+    """Check the claims of pods and of pod templates."""
+    source = subject.source
+    try:
+        groups = pods_of(source.value, context.library, FORMS).groups
+    except DecodeError as error:
+        if not error.problem.endswith("missing"):  # the object may be a patch
+            yield Issue(Rule.SCHEMA, error.path, error.problem)
+        return
+    issues: dict[Issue, None] = {}
+    for group in groups:
+        found = [*_check_spec(group, subject, context)]
+        if not has_form(source.value):
+            found += _form_issues(group.spec)
+        issues |= dict.fromkeys(replace(one, path=group.place(one.path)) for one in found)
+    yield from issues
+
+
+def _form_issues(spec: JSON) -> Iterator[Issue]:
+    """Unknown fields and wrong types of a pod of a kind whose other fields are not checked."""
+    for error in pod_spec_errors(spec):
+        if not _CLAIM_OF_POD.search(error.path):
+            rule = Rule.UNKNOWN_FIELD if is_unknown_field(error) else Rule.SCHEMA
+            yield Issue(rule, error.path, error.problem)
+
+
+def _check_spec(group: PodGroup, subject: Subject, context: Context) -> Iterator[Issue]:
+    """Check the spec of pods. The paths are those in the spec."""
+    spec = group.spec
     problems: list[Issue] = []
-    claims = list(_decoded(spec, "resourceClaims", ".".join(steps), _decode_claim, problems))
-    containers = (one for field in ("initContainers", "containers") for one in _items(spec, field, ".".join(steps)))
+    claims = list(_decoded(spec, "resourceClaims", "", _decode_claim, problems))
+    containers = (one for field in ("initContainers", "containers") for one in _items(spec, field, ""))
     uses = [
         use
         for path, container in containers
@@ -121,14 +163,16 @@ def check_pods(subject: Subject, context: Context) -> Iterator[Issue]:
     ]
     yield from problems
     yield from _repeated(claims, uses)
-    found = {one.name: _named(one, subject.source, context) for one in claims}
+    source = subject.source
+    made = [subject_of(Source(source.file, one, source.positions)) for one in group.templates]
+    found = {one.name: _named(one, source, context, made) for one in claims}
     for one in claims:
         if bool(one.claim) == bool(one.template):
             if not any(problem.path.startswith(f"{one.path}.") for problem in problems):  # a misspelt one of them
                 problem = "exactly one of resourceClaimName and resourceClaimTemplateName must be set"
                 yield Issue(Rule.POD_CLAIM, one.path, problem)
         elif not found[one.name]:
-            yield Issue(Rule.CLAIM_NOT_FOUND, one.field, _nowhere(one, subject.source, context))
+            yield Issue(Rule.CLAIM_NOT_FOUND, one.field, _nowhere(one, source, context))
     yield from _uses(claims, uses, found)
     yield from _unused(claims, uses, found, context)
 
@@ -175,10 +219,13 @@ def _unused(
             yield Issue(Rule.CLAIM_UNUSED, one.path, problem)
 
 
-def _named(claim: PodClaim, pod: Source, context: Context) -> list[Subject]:
-    """The objects that the entry may refer to: more than one if files repeat a name."""
+def _named(claim: PodClaim, pod: Source, context: Context, made: Iterable[Subject]) -> list[Subject]:
+    """The objects that the entry may refer to: more than one if files repeat a name. `made` are templates that are made
+    with the pod.
+    """
     name = claim.claim or claim.template
-    return [
+    own = [one for one in made if one.source.kind == claim.kind and one.source.name == name]
+    return own or [
         one
         for one in context.subjects
         if one.source.kind == claim.kind and one.source.name == name and _together(one.source, pod)

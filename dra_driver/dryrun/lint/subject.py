@@ -7,17 +7,19 @@ after each one, with the wrong part taken away or replaced by a stand-in.
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
 from ...resource import DeviceClaim, DeviceRequirements, OpaqueConfiguration, ResourceClaim, ResourceClaimTemplate
 from ...resource.codec import BY_API_VERSION, GROUP, V1BETA1, Decoded, DecodeError, Dialect, decode
 from ..documents import JSON
+from ..groups import Library
+from ..positions import is_within, resolve
 from ..strict import Identity, identity_of
 from .catalog import Catalog
 from .finding import Issue
-from .source import DECODED_KINDS, Source, is_within, resolve
+from .source import DECODED_KINDS, Source
 
 T = TypeVar("T")
 
@@ -221,11 +223,15 @@ class Subject:
 
 @dataclass(frozen=True)
 class Context:
-    """The context of the object: the release to check for, devices and classes, and all objects of the files."""
+    """The context of the object: the release to check for, devices and classes, and all objects of the files.
+
+    `library` has the objects to which workloads refer.
+    """
 
     release: str
     catalog: Catalog
     subjects: tuple[Subject, ...] = ()
+    library: Library = field(default_factory=Library)
 
     def first_of(self, subject: Subject) -> Subject | None:
         """The first object of its file with the name of this one. None if the API server makes its name."""

@@ -4,7 +4,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -18,12 +18,13 @@ from ...kubeapi import ApiClient, Kind
 from ...resource.codec import DecodeError, Fields
 from ...scheduling import PodDecoder, form_errors
 from ...scheduling.decode import decode_cluster_node
+from ...streams import printable
 from ..answer import Answer
-from ..documents import Document, each, in_namespace, read_documents, within
+from ..documents import Document, each, in_namespace, read_all, within
 from ..domains import with_templates
+from ..groups import Library
 from ..inventory import kinds
 from ..options import Subcommand, complete_files, general_options, release_options
-from ..places import with_places
 from ..progress import progress
 from ..reduction import reduced_object
 from ..release import Rules
@@ -31,18 +32,16 @@ from ..report import PlainTable, counted, listed, plain_console, to_json, to_yam
 from ..rights import Needs
 from ..snapshot import written
 from ..sources import Origin, Place, cluster_options, lookup_among, opened
-from ..workload import DocumentError
+from ..status import Note, NotesError, Status, documents_of
 from ..world import read_around
 from .configs import GPU, is_configuration
 from .nodes import BARE, Configurations, GpuNode, gpu_nodes, permitted_machines, programs
 from .plan import Plan, plan_of
 from .verify import verified
-from .workloads import CANNOT, CHANGE, MACHINES, PATHS, UNCHANGED, Finding, findings
+from .workloads import CANNOT, CHANGE, MACHINES, UNCHANGED, Finding, findings, groups_of, unknown_of
 
 JSON = dict[str, Any]
 
-SOMETHING_CANNOT: Final = 1
-"""The exit code if a workload cannot run."""
 _KINDS: Final = {
     **{kind: Kind("apps/v1", f"{kind.lower()}s") for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")},
     **{kind: Kind("batch/v1", f"{kind.lower()}s") for kind in ("Job", "CronJob")},
@@ -67,6 +66,14 @@ class Migration:
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     answer: Answer | None
+    unknown: tuple[Note, ...] = ()
+    errors: tuple[Note, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """The exit status."""
+        unknown = bool(self.unknown or (self.answer is not None and self.answer.unknown))
+        return Status.of(fits=self.works, errors=bool(self.errors), unknown=unknown)
 
     @property
     def works(self) -> bool:
@@ -93,7 +100,8 @@ class Migration:
             "deviceClasses": list(self.plan.manifests),
             "needs": [{"featureGate": one.gate, "purpose": one.purpose, "met": one.met} for one in self.plan.needs],
             "replaced": list(self.replaced),
-            "notes": list(self.notes),
+            "notes": [*self.notes, *map(str, self.unknown)],
+            "errors": documents_of(self.errors),
             "workloads": [
                 {
                     "name": one.name,
@@ -135,7 +143,8 @@ def migrate(files: tuple[str, ...], origin: Origin, rules: Rules, verify: bool, 
     read. The command prints the values of the driver's chart, DeviceClasses for the plugin's resources, and what each
     workload needs. It changes nothing in the cluster.
 
-    The exit status is 0 if every workload can run, 1 if one cannot, and 2 if the input cannot be used.
+    The exit status is 0 if every workload can run, 1 if one cannot, 2 if the input is wrong or cannot be read, and 3 if
+    a workload was not evaluated as a whole.
     """
     if files:
         origin = Origin(asked=True, namespace=origin.namespace)
@@ -143,16 +152,19 @@ def migrate(files: tuple[str, ...], origin: Origin, rules: Rules, verify: bool, 
         raise InputError("no cluster is configured: name FILEs, or set --kubeconfig or KUBECONFIG")
     with progress("reading") as say, opened(origin, rules, Needs(whole_pods=True)) as place:
         where = ", ".join(files) or place.where
-        documents = _read(files, place.namespace) if files else _read_cluster(place)
+        documents, errors = _read(files, place.namespace) if files else (_read_cluster(place), ())
         say("planning")
         found = _migration(place, where, documents, place.features, verify=verify)
+        found = replace(found, errors=errors)
     if folder:
         _write(folder, found.files())
     if output == "table":
         _print(found, folder)
     else:
         click.echo(to_json(found.document()) if output == "json" else "---\n" + to_yaml(found.document()))
-    return 0 if found.works else SOMETHING_CANNOT
+    for error in found.errors:
+        click.echo(printable(f"error: {error}"), err=True)
+    return found.status
 
 
 def _migration(
@@ -166,12 +178,17 @@ def _migration(
     plan = plan_of(nodes, features)
     own = {id(one.document) for one in theirs}
     others = [one for one in documents if id(one) not in own]
-    judged = tuple(findings(others, plan, permitted_machines(documents), features))
-    lookup = lookup_among(with_templates(documents)) if place.connection is None else place.lookup
-    answer = verified(plan, judged, documents, lookup, where, features) if verify else None
+    library = Library(one.value for one in others)
+    judged = tuple(findings(others, library, plan, permitted_machines(documents), features))
+    made, errors = with_templates(documents)
+    if errors:
+        raise NotesError(*errors)
+    lookup = lookup_among(made) if place.connection is None else place.lookup
+    answer = verified(plan, judged, documents, library, lookup, where, features) if verify else None
+    unknown = tuple(note for one in others for note in unknown_of(one, library))
     replaced = tuple(f"DaemonSet {one.document.name}" for one in theirs if one.role in _REPLACED)
     notes = (*plan.notes, *_competing(documents, plan), *_channels(documents))
-    return Migration(where, features.release, plan, replaced, judged, notes, answer)
+    return Migration(where, features.release, plan, replaced, judged, notes, answer, unknown)
 
 
 def _competing(documents: Sequence[Document], plan: Plan) -> Iterator[str]:
@@ -195,27 +212,41 @@ def _channels(documents: Sequence[Document]) -> Iterator[str]:
         )
 
 
-def _read(files: Sequence[str], namespace: str) -> list[Document]:
-    """The documents of files. A configuration has the name of its file."""
-    documents = in_namespace(read_documents(files, empty_lists=True, convert=_as_object), namespace)
-    with with_places():
-        if problems := [(one, problem) for one in documents for problem in _problems(one)]:
-            raise DocumentError(*problems)
-    return documents
+def _read(files: Sequence[str], namespace: str) -> tuple[list[Document], tuple[Note, ...]]:
+    """The documents of files, and errors about others. A configuration has the name of its file.
+
+    Raises NotesError if there are only errors.
+    """
+    read = read_all(files, empty_lists=True, convert=_as_object)
+    documents, errors = in_namespace(read.documents, namespace)
+    errors = (*(one.note for one in read.problems), *errors)
+    library = Library(one.value for one in documents)
+    usable = []
+    for one in documents:
+        problems = list(_problems(one, library))
+        errors += tuple(one.note(str(problem), problem.path) for problem in problems)
+        usable += [] if problems else [one]
+    if errors and not usable:
+        raise NotesError(*errors)
+    return usable, errors
 
 
-def _problems(document: Document) -> Iterator[DecodeError]:
-    """What the API server would refuse of a node or a workload."""
+def _problems(document: Document, library: Library) -> Iterator[DecodeError]:
+    """Why the API server would reject a node or a workload."""
     yield from form_errors(document.value)
-    path = PATHS.get(document.kind, ())[:-1]
     try:
         if document.kind == "Node":
             decode_cluster_node(document.value)
             Fields(within(document.value, "metadata"), "metadata").required_text("name")
-        elif document.kind in PATHS and document.kind not in MACHINES:
-            PodDecoder().decode({**within(document.value, *path), "metadata": {}})
+            return
+        for group in groups_of(document, library):
+            try:
+                PodDecoder().decode({"spec": group.spec, "metadata": {}})
+            except DecodeError as error:
+                path = error.path.removeprefix("spec").removeprefix(".")
+                yield DecodeError(group.place(path), error.problem)
     except DecodeError as error:
-        yield DecodeError(".".join((*path, error.path)), error.problem)
+        yield error
 
 
 def _as_object(value: object, source: str) -> object:
@@ -264,7 +295,8 @@ def _print(found: Migration, folder: str) -> None:
         console.print(
             Text(f"{need.purpose}: needs Kubernetes 1.36, or 1.34 with the feature gate {need.gate}{missing}")
         )
-    for line in (*(f"note: {note}" for note in found.notes), *(f"to remove: {name}" for name in found.replaced)):
+    notes = (*(f"note: {note}" for note in found.notes), *(f"not known: {note}" for note in found.unknown))
+    for line in (*notes, *(f"to remove: {name}" for name in found.replaced)):
         console.print(Text(line))
     for one in found.findings:
         asks = ", ".join(f"{name} {count}" for name, count in one.requests.items())

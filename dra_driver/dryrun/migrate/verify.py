@@ -5,7 +5,6 @@ The nodes are idle but for pods without GPUs. Their GPUs are made of what is kno
 simulation has is as there, others have the memory and compute capability of the labels. UUIDs and places are invented.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -13,7 +12,6 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from ... import DRIVER_NAME
 from ...allocation import Features
-from ...command import InputError
 from ...gpu.devices import describe
 from ...gpu.facts import Gpu, Inventory, MigInstance, MigProfile, PciGpu
 from ...gpu.layout import node_slices
@@ -25,37 +23,48 @@ from ...resource.device import SliceFeatures
 from ..answer import Answer, Question, answered
 from ..daemons import spread_over_nodes
 from ..documents import JSON, Document, within
-from ..places import with_places
+from ..groups import Library
 from ..report import to_json
 from ..sources import Source
-from ..workload import POD_PATHS, Demand, Lookup, decode_document, sort_documents
-from ..world import World, is_of_world, world_of
+from ..status import NotesError
+from ..workload import Lookup, decode_document, sort_documents
+from ..world import is_of_world, world_of
 from .configs import PREFIX
 from .nodes import GpuNode
 from .plan import Plan
-from .workloads import CANNOT, MACHINES, Finding, manifest, requests_of, spec_of
+from .workloads import CANNOT, Finding, manifest, uses_gpus
 
 _DRIVER_VERSION: Final = "570.158.01"
 
 
 def verified(
-    plan: Plan, found: Iterable[Finding], documents: Sequence[Document], lookup: Lookup, where: str, features: Features
+    plan: Plan,
+    found: Sequence[Finding],
+    documents: Sequence[Document],
+    library: Library,
+    lookup: Lookup,
+    where: str,
+    features: Features,
 ) -> Answer:
     """What the workloads get on the planned devices. Raises InputError, DecodeError and the exceptions of `lookup`."""
     workloads: list[Document] = []
     for one in found:
         if one.requests and one.verdict != CANNOT:
-            value = _as_pod(one.changed or manifest(one.document.value))
+            value = one.changed or manifest(one.document.value)
             workloads += [replace(one.document, value=made) for made in (value, *one.objects)]
-    with with_places():
-        given = sort_documents(workloads, lookup)
+    placed = {id(one.document.value) for one in found}
+    workloads += [one for one in documents if id(one.value) in library.used - placed]
+    given = sort_documents(workloads, lookup)
+    if given.errors:
+        raise NotesError(*given.errors)
     around = [_without_plugin(one.value) for one in documents if _is_around(one)]
     nodes = [decode_node(one) for one in around if one["kind"] == "Node"]
     objects = [*nodes, *planned_slices(plan, features), *plan.all_classes(), *_of_others(documents, plan)]
     world, notes = world_of(around, where)
-    demands, left_out = _matching(given.demands, objects, world)
-    source = Source(objects, f"the planned slices of the nodes in {where}", (), world, notes, None, tuple(left_out))
-    return answered(Question(demands, features), source)
+    demands, errors = spread_over_nodes(given.demands, objects, world)
+    left_out = tuple(f"{one.subject}: {one.text}" for one in errors)
+    source = Source(objects, f"the planned slices of the nodes in {where}", (), world, notes, None, left_out)
+    return answered(Question(demands, features, unknown=given.unknown), source)
 
 
 def planned_slices(plan: Plan, features: Features) -> Iterator[ResourceSlice]:
@@ -75,7 +84,7 @@ def planned_slices(plan: Plan, features: Features) -> Iterator[ResourceSlice]:
 
 def _is_around(one: Document) -> bool:
     """Whether the object decides where pods go, and is no pod with GPUs: these are placed."""
-    if one.kind == "Pod" and any(requests_of(one.value)):
+    if one.kind == "Pod" and uses_gpus(one.value):
         return False
     return one.is_empty_list or is_of_world(one.value.get("apiVersion"), one.kind)
 
@@ -87,34 +96,6 @@ def _of_others(documents: Iterable[Document], plan: Plan) -> Iterator[Decoded]:
         is_slice = one.kind == "ResourceSlice" and within(one.value, "spec").get("driver") != DRIVER_NAME
         if is_slice or (one.kind == "DeviceClass" and one.name not in own):
             yield decode_document(one)
-
-
-def _matching(
-    demands: Iterable[Demand], objects: Sequence[Decoded], world: World | None
-) -> tuple[list[Demand], list[str]]:
-    """The demands without DaemonSets that match no node, and a note on each of these."""
-    kept, left_out = [], []
-    for one in demands:
-        try:
-            list(spread_over_nodes([one], objects, world))
-            kept.append(one)
-        except InputError as error:
-            left_out.append(str(error))
-    return kept, left_out
-
-
-def _as_pod(value: JSON) -> JSON:
-    """The workload itself, or its pod if dry runs do not know the kind: of a machine the one that KubeVirt makes."""
-    kind, spec = value["kind"], spec_of(value)
-    if kind in POD_PATHS:
-        return value
-    if kind in MACHINES:
-        limits = Counter(one.resource for one in requests_of(value))
-        kept = ("nodeSelector", "affinity", "tolerations", "schedulerName")
-        container = {"name": "compute", "resources": {"limits": dict(limits)}}
-        spec = {**{name: spec[name] for name in kept if name in spec}, "containers": [container]}
-    metadata = {name: one for name, one in value["metadata"].items() if name in ("name", "namespace")}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def _without_plugin(value: JSON) -> JSON:

@@ -10,15 +10,19 @@ import copy
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ...allocation import Features
 from ...resource import Quantity
 from ..documents import Document, each, within
+from ..groups import Library, PodGroup, key_of, pods_of
+from ..kinds import KINDS, OF_KUBERNETES
+from ..podforms import FORMS
+from ..positions import resolve
 from ..report import to_yaml
-from ..workload import POD_PATHS
+from ..status import Note
 from .configs import GPU, PREFIX, SHARED, environment, profile_of
 from .plan import Plan, api_version
 
@@ -28,18 +32,9 @@ UNCHANGED: Final = "runs unchanged"
 CHANGE: Final = "needs a change"
 CANNOT: Final = "cannot run"
 
-MACHINES: Final[Mapping[str, tuple[str, ...]]] = {
-    "VirtualMachineInstance": ("spec",),
-    "VirtualMachineInstanceReplicaSet": ("spec", "template", "spec"),
-    "VirtualMachine": ("spec", "template", "spec"),
-}
-"""Kinds of KubeVirt, and where the machine is in them."""
-PATHS: Final[Mapping[str, tuple[str, ...]]] = {
-    **POD_PATHS,
-    "PodTemplate": ("template", "spec"),
-    "ReplicationController": ("spec", "template", "spec"),
-    **MACHINES,
-}
+MACHINES: Final = ("VirtualMachineInstance", "VirtualMachineInstanceReplicaSet", "VirtualMachine")
+"""Kinds of KubeVirt that are read of a cluster."""
+_OF_MACHINES: Final = ("kubevirt.io", "pool.kubevirt.io")
 _CLAIM: Final = "nvidia-gpus"
 """The name of the claim in a changed pod."""
 _DISCOVERED: Final = re.compile(
@@ -49,6 +44,7 @@ _DISCOVERED: Final = re.compile(
 _SERVERS: Final = ("managedFields", "uid", "resourceVersion", "creationTimestamp", "generation", "ownerReferences")
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _LONGEST_NAME: Final = 63
+_NEEDS_CLAIM: Final = "without DRAExtendedResource, no DeviceClass serves extended resources: it needs a claim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,33 +93,55 @@ class Finding:
 
 
 def findings(
-    documents: Iterable[Document], plan: Plan, permitted: Mapping[str, str], features: Features
+    documents: Sequence[Document],
+    library: Library,
+    plan: Plan,
+    permitted: Mapping[str, str],
+    features: Features,
 ) -> Iterator[Finding]:
-    """The workloads that use GPUs, with their verdicts. `permitted` are the GPUs that KubeVirt permits."""
+    """The workloads that use GPUs, with their verdicts. `permitted` are the GPUs that KubeVirt permits.
+
+    Raises DecodeError.
+    """
+    owners = (one for one in documents if key_of(one.value) in KINDS)
+    present = {(*key_of(one.value), one.namespace, one.name.rpartition("/")[2]) for one in owners}
     for document in documents:
         found = None
         if document.kind == "KubeVirt":
             found = _permission(document, plan)
-        elif document.kind in PATHS and not _is_made(document.value):
-            found = _Workload(document, plan, permitted, features).finding()
+        elif not _is_made(document, present):
+            found = _Workload(document, groups_of(document, library), plan, permitted, features).finding()
         if found is not None:
             yield found
 
 
-def spec_of(value: JSON) -> JSON:
-    """The spec of the pod or machine in a workload."""
-    return within(value, *PATHS[value["kind"]])
+def groups_of(document: Document, library: Library) -> list[PodGroup]:
+    """The pods of an object, except those of which nothing is known. Raises DecodeError."""
+    return [one for one in pods_of(document.value, library, FORMS).groups if one.spec]
 
 
-def requests_of(value: JSON) -> Iterator[Request]:
-    """The extended resources of NVIDIA's that a workload requests."""
-    spec = spec_of(value)
-    if value["kind"] in MACHINES:
-        devices = within(spec, "domain", "devices")
-        for one in (*each(devices, "gpus"), *each(devices, "hostDevices")):
-            if str(one.get("deviceName")).startswith(PREFIX):
-                yield Request(one, one["deviceName"], 1)
-        return
+def unknown_of(document: Document, library: Library) -> Iterator[Note]:
+    """What is not known about the pods of an object, as far as these may use GPUs. Raises DecodeError."""
+    reading = pods_of(document.value, library, FORMS)
+    texts = [*reading.unknown]
+    for group in reading.groups:
+        if not group.spec or any(_requests(group.spec)):
+            texts += group.unknown
+    yield from (document.note(text) for text in dict.fromkeys(texts))
+
+
+def is_machine(value: JSON) -> bool:
+    """Whether the object is a virtual machine, or makes some."""
+    return key_of(value)[0] in _OF_MACHINES
+
+
+def uses_gpus(value: JSON) -> bool:
+    """Whether a pod requests extended resources of NVIDIA's."""
+    return any(_requests(within(value, "spec")))
+
+
+def _requests(spec: JSON) -> Iterator[Request]:
+    """The extended resources of NVIDIA's that a pod requests."""
     for field in ("initContainers", "containers"):
         for container in each(spec, field):
             passing = field == "initContainers" and container.get("restartPolicy") != "Always"
@@ -145,13 +163,20 @@ def manifest(value: JSON) -> JSON:
     return found
 
 
-def _is_made(value: JSON) -> bool:
-    """Whether another workload has made it, or it has ended."""
-    owners = each(value, "metadata", "ownerReferences")
+def _is_made(document: Document, present: Collection[tuple[str, str, str, str]]) -> bool:
+    """Whether another workload has made it, or it has ended. `present` are the workloads that there are."""
+    value = document.value
     ended = value["kind"] == "Pod" and within(value, "status").get("phase") in ("Succeeded", "Failed")
     conditions = each(value, "status", "conditions") if value["kind"] == "Job" else []
     ended |= any(one.get("type") in ("Complete", "Failed") and one.get("status") == "True" for one in conditions)
-    return ended or any(one.get("kind") in PATHS for one in owners)
+    owners = each(value, "metadata", "ownerReferences")
+    named = [(*key_of(one), document.namespace, str(one.get("name"))) for one in owners]
+    of_kubernetes = any(key_of(one)[0] in OF_KUBERNETES and one.get("kind") in _WORKLOADS for one in owners)
+    return ended or of_kubernetes or any(one in present for one in named)
+
+
+_WORKLOADS: Final = frozenset(kind for group, kind in KINDS if group in OF_KUBERNETES)
+"""Kinds of Kubernetes that are read of a cluster. If an owner of such a kind is gone, its pods are about to be."""
 
 
 def _permission(document: Document, plan: Plan) -> Finding | None:
@@ -170,11 +195,18 @@ def _permission(document: Document, plan: Plan) -> Finding | None:
 class _Workload:
     """One workload while it is judged."""
 
-    def __init__(self, document: Document, plan: Plan, permitted: Mapping[str, str], features: Features) -> None:
+    def __init__(
+        self,
+        document: Document,
+        groups: Sequence[PodGroup],
+        plan: Plan,
+        permitted: Mapping[str, str],
+        features: Features,
+    ) -> None:
         self._document, self._plan, self._permitted, self._features = document, plan, permitted, features
-        self._machine = document.kind in MACHINES
-        self._spec = spec_of(document.value)
-        self._requests = [one for one in requests_of(document.value) if self._is_gpu(one.resource)]
+        self._machine = is_machine(document.value)
+        self._groups = groups
+        self._requests = [one for group in groups for one in _requests(group.spec) if self._is_gpu(one.resource)]
 
     def finding(self) -> Finding | None:
         """The verdict, None if the workload has nothing to do with GPUs."""
@@ -184,16 +216,28 @@ class _Workload:
             totals[one.resource] += one.count
         if problems := tuple(dict.fromkeys(self._problems())):
             return Finding(self._document, CANNOT, totals, problems, notes)
-        changed, reasons, objects = manifest(self._document.value), [], []
-        node = spec_of(changed).pop("nodeName", None) if self._requests else None
-        if node is not None:
-            spec_of(changed).setdefault("nodeSelector", {})["kubernetes.io/hostname"] = node
-            reasons.append("nodeName bypasses the scheduler, which allocates the GPUs")
-        if self._requests and not self._features.extended_resources:
-            objects.append(self._claim(changed))
-            reasons.append("without DRAExtendedResource, no DeviceClass serves extended resources: it needs a claim")
+        changed = manifest(self._document.value)
+        reasons: dict[str, None] = {}
+        objects: list[JSON] = []
+        by_hand = False
+        for group in self._groups:
+            spec = _editable(changed, group)
+            requests = [one for one in _requests(group.spec) if self._is_gpu(one.resource)]
+            if not requests:
+                continue
+            if spec is not None and (node := spec.pop("nodeName", None)) is not None:
+                spec.setdefault("nodeSelector", {})["kubernetes.io/hostname"] = node
+                reasons["nodeName bypasses the scheduler, which allocates the GPUs"] = None
+            if not self._features.extended_resources:
+                reasons[_NEEDS_CLAIM] = None
+                if spec is None:
+                    by_hand = True
+                    reasons[f"{group.path} is no pod template: add the claim by hand"] = None
+                else:
+                    objects.append(self._claim(changed, spec, group.role))
         if reasons:
-            return Finding(self._document, CHANGE, totals, tuple(reasons), notes, changed, tuple(objects))
+            shown = None if by_hand else changed
+            return Finding(self._document, CHANGE, totals, tuple(reasons), notes, shown, tuple(objects))
         return Finding(self._document, UNCHANGED, totals, (), notes) if notes or totals else None
 
     def _is_gpu(self, resource: str) -> bool:
@@ -218,32 +262,34 @@ class _Workload:
             text = "let GPU Feature Discovery run, with its configuration, or set nodeLabels of this driver's chart"
             yield f"it selects nodes by {', '.join(labels)}: {text}"
         using = [one.container for one in self._requests]
-        for container in each(self._spec, "containers"):
+        for container in (one for group in self._groups for one in each(group.spec, "containers")):
             visible = environment(container).get("NVIDIA_VISIBLE_DEVICES", "")
             if visible not in ("", "void", "none") and container not in using:
                 yield (
                     f"container {container.get('name')} gets GPUs by NVIDIA_VISIBLE_DEVICES={visible}, which no driver"
                     " counts: that works only with NVIDIA's container runtime"
                 )
-        scheduler = self._spec.get("schedulerName") or "default-scheduler"
-        if self._requests and scheduler != "default-scheduler":
-            yield f"its scheduler {scheduler} must know DRA and extended resources of DeviceClasses"
+        schedulers = dict.fromkeys(group.spec.get("schedulerName") or "default-scheduler" for group in self._groups)
+        for scheduler in schedulers:
+            if self._requests and scheduler != "default-scheduler":
+                yield f"its scheduler {scheduler} must know DRA and extended resources of DeviceClasses"
         if self._requests and self._document.kind == "Pod" and within(self._document.value, "status").get("phase"):
             yield "nothing creates this pod again after its node was drained"
 
     def _labels(self) -> Iterator[str]:
         """The names of the labels by which it selects nodes."""
-        yield from within(self._spec, "nodeSelector")
-        affinity = within(self._spec, "affinity", "nodeAffinity")
-        required = each(affinity, "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-        preferred = each(affinity, "preferredDuringSchedulingIgnoredDuringExecution")
-        for term in (*required, *(within(one, "preference") for one in preferred)):
-            yield from (str(one.get("key")) for one in each(term, "matchExpressions"))
+        for spec in (group.spec for group in self._groups):
+            yield from within(spec, "nodeSelector")
+            affinity = within(spec, "affinity", "nodeAffinity")
+            required = each(affinity, "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+            preferred = each(affinity, "preferredDuringSchedulingIgnoredDuringExecution")
+            for term in (*required, *(within(one, "preference") for one in preferred)):
+                yield from (str(one.get("key")) for one in each(term, "matchExpressions"))
 
-    def _claim(self, changed: JSON) -> JSON:
-        """Let the pod use a claim instead of extended resources. Returns the template of the claim."""
-        spec, metadata = spec_of(changed), changed["metadata"]
-        every = [one for one in requests_of(changed) if self._is_gpu(one.resource)]
+    def _claim(self, changed: JSON, spec: JSON, role: str) -> JSON:
+        """Let the pods use a claim instead of extended resources. Returns the template of the claim."""
+        metadata = changed["metadata"]
+        every = [one for one in _requests(spec) if self._is_gpu(one.resource)]
         lasting = [one for one in every if not one.passing]
         wanted = {one.name: one for one in lasting}
         for one in every:
@@ -251,7 +297,8 @@ class _Workload:
             used = next(later, one)
             wanted[used.name] = used
             _replace(one.container["resources"], one.resource, used.name)
-        name = f"{metadata.get('name') or metadata.get('generateName', '').rstrip('-')}-gpus"
+        owner = metadata.get("name") or metadata.get("generateName", "").rstrip("-")
+        name = "-".join(filter(None, (owner, re.sub("[^a-z0-9-]+", "-", role.lower()), "gpus")))
         spec.setdefault("resourceClaims", []).append({"name": _CLAIM, "resourceClaimTemplateName": name})
         self._tolerate(spec, {one.resource for one in every})
         requests = [{"name": request, "exactly": self._exactly(one)} for request, one in wanted.items()]
@@ -275,6 +322,16 @@ class _Workload:
         if missing and None not in tolerated:
             added = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in missing]
             spec["tolerations"] = [*each(spec, "tolerations"), *added]
+
+
+def _editable(changed: JSON, group: PodGroup) -> JSON | None:
+    """The spec of the pods in the object, None if the object has it in another form."""
+    steps, whole = resolve(changed, group.path)
+    found: Any = changed
+    for step in steps:
+        found = found[step]
+    is_spec = whole and not group.moved and isinstance(found, dict) and isinstance(found.get("containers"), list)
+    return found if is_spec else None
 
 
 def _replace(resources: JSON, resource: str, request: str) -> None:

@@ -91,6 +91,7 @@ def _answer(answer: Answer) -> Json:
         "notes": list(verdict.notes),
         "unknown": list(verdict.unknown),
         "assumptions": list(verdict.assumptions),
+        "error": verdict.error or None,
         "schedulerDefect": None if verdict.defect is None else _change(verdict.defect),
         "picture": None if answer.picture is None else _picture(answer.picture),
     }

@@ -101,6 +101,8 @@ def _answers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features) 
         for item in items:
             proposed[item.driver, item.placed.pool, item.placed.name] += (item.placed.claim,)
         yield Answer(verdict, items, _picture(verdict, cluster, features, held, proposed))
+        if verdict.demand.stage:  # its devices are free again for the demands that follow
+            continue
         for key, claims in proposed.items():  # for the demands that follow they are taken
             held[key] += claims
 

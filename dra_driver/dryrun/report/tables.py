@@ -107,6 +107,8 @@ def _headline(verdict: Verdict, nodes: int) -> Text:
     if verdict.problems:
         said = f"  {name}: the driver cannot apply its configuration on node {verdict.node}"
         return Text.assemble(("would not start", "bold red"), said)
+    if verdict.error:
+        return Text.assemble(("cannot be evaluated", "bold red"), f"  {name}: {verdict.error}")
     if verdict.rejects:
         return Text.assemble(("not admitted", "bold red"), f"  {verdict.demand.name}: {'; '.join(verdict.rejects)}")
     if verdict.node is None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_driver.dryrun.lint.source import resolve
+from dra_driver.dryrun.positions import resolve
 from tests.support import examples
 
 from .support import claim, config, device_class, lint_text, pod, request, selectors, stream, template

@@ -46,12 +46,12 @@ def test_a_machine_runs_unchanged_and_gets_the_board_by_its_device_id(migrate: M
     assert made["spec"]["extendedResourceName"] == RESOURCE
     assert "deviceID == '0x1eb8'" in made["spec"]["selectors"][0]["cel"]["expression"]
     assert found["replaced"] == ["DaemonSet kube-system/nvidia-kubevirt-gpu-dp-daemonset"]
-    assert given(found) == {"Pod vm": ["host/gpu-vfio-0"]}
+    assert given(found) == {f"{kind} vm": ["host/gpu-vfio-0"]}
 
 
 def test_a_machine_with_more_gpus_than_a_node_has_fits_nowhere(migrate: Migrate) -> None:
     found = migrate(kubevirt(), OFFERED, machine(*[RESOURCE] * 3), options=("--verify",))
-    assert (given(found), found["code"]) == ({"Pod vm": []}, 1)
+    assert (given(found), found["code"]) == ({"VirtualMachineInstance vm": []}, 1)
 
 
 @pytest.mark.parametrize("provider", [None, False])

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every kind that makes pods: what fits on 4 nodes of 8 GPUs, and what is one copy too large for them."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from dra_driver.dryrun.groups import Library, pods_of
+from dra_driver.dryrun.kinds import KINDS
+from dra_driver.dryrun.podforms import FORMS
+
+from .conftest import DryRun, Write
+from .kinds import CLAIM_TEMPLATE, GPUS, MANIFESTS, NO_GPUS, TEMPLATE, one, ray
+from .test_report_document import check
+
+JSON = dict[str, Any]
+NODES = ("--with-node", "h100x8=4")
+
+
+def stream(*objects: JSON) -> str:
+    return yaml.safe_dump_all(objects, sort_keys=False)
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_kind_fits_with_four_pods_and_not_with_five(kind: str, dryrun: DryRun, write: Write) -> None:
+    for pods, status in ((4, 0), (5, 1)):
+        text = stream(*MANIFESTS[kind](pods))
+        path = write("manifest.yaml", text + (f"---\n{stream(CLAIM_TEMPLATE)}" if TEMPLATE in text else ""))
+        code, out, err = dryrun(*NODES, path, "-o", "json")
+        document = json.loads(out)
+        check(document)
+        assert code == status, f"{pods} pods: {out[:2000]} {err}"
+        assert document["notes"] == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MANIFESTS if kind != "NIMService with claims of its own"])
+def test_lint_finds_a_wrong_template_in_every_kind(kind: str, dryrun: DryRun, write: Write) -> None:
+    text = stream(*MANIFESTS[kind](2)).replace(TEMPLATE, "eight-gpu") + "---\n" + stream(CLAIM_TEMPLATE)
+    path = write("manifest.yaml", text)
+    code, out, _ = dryrun("lint", "--built-in", "--strict", path, "-o", "json")
+    found = [finding for finding in json.loads(out)["findings"] if finding["rule"] == "claim-not-found"]
+    assert code == 1
+    assert found, out
+    assert "did you mean 'eight-gpus'?" in found[0]["message"]
+    line = text.splitlines()[found[0]["line"] - 1]
+    assert "eight-gpu" in line or "runtimeRef" in line or "workloadRef" in line, line
+
+
+def test_manifests_cover_the_table() -> None:
+    made = {(value["apiVersion"].rpartition("/")[0], value["kind"]) for make in MANIFESTS.values() for value in make(2)}
+    others = {"Pod", "PodTemplate", "DaemonSet", "BroadcastJob", "VirtualMachinePool", "PodClique", "Configuration"}
+    others |= {"RayCronJob", "MXJob", "ServingRuntime", "ClusterServingRuntime", "LLMInferenceServiceConfig"}
+    others |= {"ClusterWorkflowTemplate"}
+    missing = {key for key in KINDS if key not in made and key[1] not in others}
+    assert missing == {("batch.volcano.sh", "CronJob"), ("apps.kruise.io", "StatefulSet")}
+
+
+def groups(value: JSON, *others: JSON) -> list[tuple[str, int]]:
+    return [(group.role, group.count) for group in pods_of(value, Library([value, *others]), FORMS).groups]
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({}, None),
+        ({"minReplicas": 2}, 2),
+        ({"replicas": 1, "minReplicas": 2}, 2),
+        ({"replicas": 5, "maxReplicas": 3}, 3),
+        ({"replicas": 2, "numOfHosts": 4}, 8),
+    ],
+    ids=str,
+)
+def test_ray_workers_are_between_their_limits(fields: JSON, count: int | None) -> None:
+    spec = ray(1)
+    spec["workerGroupSpecs"] = [{"groupName": "gpus", "template": GPUS, **fields}]
+    expected = [("head", 1)] if count is None else [("head", 1), ("gpus", count)]
+    assert groups(one("ray.io/v1", "RayCluster", spec)[0]) == expected
+
+
+def test_size_of_a_group_counts_its_leader() -> None:
+    spec = {"replicas": 3, "leaderWorkerTemplate": {"size": 4, "leaderTemplate": NO_GPUS, "workerTemplate": GPUS}}
+    (value,) = one("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
+    assert groups(value) == [("leader", 3), ("worker", 9)]
+
+
+def test_kind_of_another_group_is_another_kind(dryrun: DryRun, write: Write) -> None:
+    (value,) = MANIFESTS["Volcano Job"](2)
+    code, out, _ = dryrun(*NODES, write("job.yaml", stream(CLAIM_TEMPLATE, value)))
+    assert code == 0
+    assert "Job train, worker, pod 2 of 2" in out
+
+
+UNKNOWN: JSON = {
+    "apiVersion": "example.com/v1",
+    "kind": "Trainer",
+    "metadata": {"name": "train"},
+    "spec": {"parts": [{"size": 1000, "pods": GPUS}]},
+}
+
+
+def test_template_of_an_unknown_kind_is_evaluated_once(dryrun: DryRun, write: Write) -> None:
+    code, out, _ = dryrun(*NODES, write("pods.yaml", stream(CLAIM_TEMPLATE, UNKNOWN)), "-o", "json")
+    document = json.loads(out)
+    check(document)
+    assert code == 3
+    assert document["fits"]
+    assert [one["name"] for one in document["demands"]] == ["Trainer train, spec.parts[0].pods.spec"]
+    assert document["notes"][0]["object"].startswith("Trainer train")
+
+
+def test_template_of_an_unknown_kind_that_fits_nowhere_wins(dryrun: DryRun, write: Write) -> None:
+    assert dryrun("--with-node", "a30x4", write("pods.yaml", stream(CLAIM_TEMPLATE, UNKNOWN)))[0] == 1
+
+
+def test_unknown_kind_without_a_template_is_told(dryrun: DryRun, write: Write) -> None:
+    value = {**UNKNOWN, "spec": {"gpus": 8}}
+    code, out, _ = dryrun(*NODES, write("pods.yaml", stream(CLAIM_TEMPLATE, value)))
+    assert code == 3
+    assert "not known  " in out
+    assert "Trainer train: its kind is not known" in out
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [("apiextensions.k8s.io/v1", "CustomResourceDefinition"), ("kyverno.io/v1", "ClusterPolicy"), ("v1", "ConfigMap")],
+)
+def test_templates_of_schemas_and_policies_are_no_pods(version: str, kind: str, dryrun: DryRun, write: Write) -> None:
+    value = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": {"pattern": GPUS}}
+    code, out, _ = dryrun(*NODES, write("pods.yaml", stream(CLAIM_TEMPLATE, value)), "-o", "json")
+    assert code == 0
+    assert len(json.loads(out)["demands"]) == 1
+
+
+def test_thousand_workers_on_one_node_do_not_fit(dryrun: DryRun, write: Write) -> None:
+    path = write("job.yaml", stream(CLAIM_TEMPLATE, *MANIFESTS["PyTorchJob"](1001)))
+    code, out, _ = dryrun("--with-node", "h100x8", path)
+    assert code == 1
+    assert "0 of 1000 fit" in out
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("TrainJob with ClusterTrainingRuntime", "ClusterTrainingRuntime torch"),
+        ("Rollout of a Deployment", "Deployment base"),
+    ],
+)
+def test_missing_object_that_has_the_template_is_told(kind: str, names: str, dryrun: DryRun, write: Write) -> None:
+    code, out, _ = dryrun(*NODES, write("pods.yaml", stream(MANIFESTS[kind](4)[0])), "-o", "json")
+    document = json.loads(out)
+    check(document)
+    assert code == 3
+    assert names in document["notes"][0]["text"]
+
+
+def test_resources_of_a_job_are_evaluated_without_its_runtime(dryrun: DryRun, write: Write) -> None:
+    (value, _) = MANIFESTS["TrainJob with ClusterTrainingRuntime"](5)
+    value["spec"]["trainer"]["resourcesPerNode"] = {"limits": {"nvidia.com/gpu": 8}}
+    assert dryrun(*NODES, write("pods.yaml", stream(value)))[0] == 1
+    value["spec"]["trainer"]["numNodes"] = 4
+    assert dryrun(*NODES, write("pods.yaml", stream(value)))[0] == 3
+
+
+def test_pods_of_workers_are_read_strictly(dryrun: DryRun, write: Write) -> None:
+    text = stream(CLAIM_TEMPLATE, *MANIFESTS["RayCluster"](4)).replace("resourceClaims:", "resourceClaim:")
+    code, _, err = dryrun(*NODES, write("ray.yaml", text))
+    assert code == 2
+    assert "spec.workerGroupSpecs[0].template.spec.resourceClaim: unknown field; did you mean 'resourceClaims'?" in err
+
+
+@pytest.mark.parametrize(("replicas", "text"), [("three", "not a string"), (-1, "must not be less than 0")])
+def test_wrong_number_of_copies_is_an_error(replicas: object, text: str, dryrun: DryRun, write: Write) -> None:
+    (value,) = MANIFESTS["CloneSet"](1)
+    value["spec"]["replicas"] = replicas
+    code, _, err = dryrun(*NODES, write("pods.yaml", stream(CLAIM_TEMPLATE, value)))
+    assert code == 2
+    assert "spec.replicas: " in err
+    assert text in err
