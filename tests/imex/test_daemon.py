@@ -188,6 +188,22 @@ def test_states_before_ready_are_reported(domain: Domain) -> None:
 
 
 @simulated_only
+def test_a_daemon_is_not_ready_while_the_command_for_its_peers_hangs(domain: Domain) -> None:
+    daemon, peer = started(domain, 2)
+    pid = daemon.imex_pid()
+    daemon.imex.hang("nodes")
+    wait_for(lambda: daemon.says("nvidia-imex does not answer: "), "the hanging command to be reported")
+    report = daemon.report()
+    assert report is not None
+    assert not report.ready
+    assert "nvidia-imex-ctl" in report.message
+    wait_for(lambda: not domain.rows()["node-0"].ready, "the row")
+    daemon.imex.mend()
+    domain.wait_up(daemon, peer)
+    assert daemon.imex_pid() == pid
+
+
+@simulated_only
 def test_a_daemon_ends_in_time_if_nvidia_imex_does_not(domain: Domain) -> None:
     (daemon,) = started(domain, 1)
     pid = daemon.imex_pid()

@@ -58,6 +58,24 @@ def test_what_a_claim_has_goes_when_it_is_gone(plugin: Plugin, gone: Callable[[A
     assert len(after.left()["specs"]) == 1
 
 
+def test_a_gpu_of_a_claim_that_was_deleted_while_no_plugin_ran_goes_to_the_next_claim(plugin: Plugin) -> None:
+    before = plugin.api.add(["gpu-0"])
+    plugin.lifecycle.prepare(before)
+    plugin.stop()
+    plugin.api.delete(before)
+    after = Plugin(plugin.root, plugin.api, settings=AT_ONCE)
+    following = plugin.api.add(["gpu-0"])
+
+    def prepared() -> bool:
+        with contextlib.suppress(PrepareError):  # kubelet tries again
+            after.lifecycle.prepare(following)
+            return True
+        return False
+
+    wait_for(prepared, "the next claim to be prepared")
+    assert after.left()["records"] == [f"{following.uid}.json"]
+
+
 def test_a_server_that_does_not_answer_says_nothing_about_claims(plugin: Plugin) -> None:
     ref = plugin.api.add([SMALL])
     plugin.lifecycle.prepare(ref)

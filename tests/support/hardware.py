@@ -197,7 +197,9 @@ class ImexFaults(ProgramFaults):
         self.write("state", state)
 
     def hang(self, what: str) -> None:
-        """Let the daemon ignore SIGTERM (`end`), or not answer the command service (`control`), until `mend`."""
+        """Let the daemon ignore SIGTERM (`end`), not answer the command service (`control`), or let the command for
+        the nodes of the domain hang (`nodes`), until `mend`.
+        """
         self.write(f"{what}-hangs")
 
     def partition(self, *peers: int) -> None:

@@ -44,7 +44,7 @@ _WINDOW: Final = 5.0 if REAL else 1.0
 _PROGRAM: Final = f"""
 from dra_driver.imex import control, main, rows, supervisor
 rows._SETTLE_SECONDS = 0.2
-control._SLOW_SECONDS = 1.0
+control._SLOW_SECONDS, control._NODES_SECONDS = 1.0, 3.0
 supervisor._SIGNAL_SECONDS, supervisor._GRACE_SECONDS = {_WINDOW * 1.2}, 2.0
 supervisor._FIRST_PAUSE, supervisor._LONGEST_PAUSE = 0.1, 0.5
 main.main()

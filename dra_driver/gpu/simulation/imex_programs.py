@@ -23,6 +23,7 @@ start-fails    the daemon prints the text of this file at its start and exits wi
 state          while it exists, the daemon stays in the state that the file names
 end-hangs      while it exists, the daemon ignores SIGTERM
 control-hangs  while it exists, the command service does not answer
+nodes-hangs    while it exists, nvidia-imex-ctl -N hangs, and -q does not
 partition      connections to and from the node IDs in this file end
 """
 
@@ -462,6 +463,8 @@ def _control(arguments: list[str]) -> None:
     """Run the control program."""
     match arguments:
         case ["-c", path, "-N", "-j"]:
+            while _fault("nodes-hangs") is not None:
+                time.sleep(_LOOK_SECONDS)
             print(json.dumps(_domain(Config(path))))  # noqa: T201
         case ["-c", path, "-q"]:
             config = Config(path)

@@ -276,6 +276,25 @@ def test_a_node_that_moves_to_another_clique_gets_a_new_daemon(cluster: Cluster)
         assert (after[nodes[0]] == before[nodes[0]], after[nodes[1]] == before[nodes[1]]) == (True, False)
 
 
+def test_nodes_join_a_running_domain_after_the_settings_have_changed(cluster: Cluster) -> None:
+    nodes = [cluster.node(f"node-{number}", RACK) for number in range(3)]
+    uid = cluster.domain()
+    with at_work(cluster.client, replace(SETTINGS, most_nodes=4, network_policy=False)):
+        for node in nodes[:2]:
+            cluster.claim(uid, node)
+        cluster.until_ready()
+    before = cluster.rows(uid, RACK)
+    with at_work(cluster.client, replace(SETTINGS, most_nodes=8, log_level=4)):
+        cluster.claim(uid, nodes[2])
+        cluster.until(lambda: nodes[2] in cluster.rows(uid, RACK), "the third node to join")
+        cluster.until_ready()
+    after = cluster.rows(uid, RACK)
+    assert {node: after[node] for node in before} == before
+    assert sorted(after) == nodes
+    (clique,) = cluster.cliques().values()
+    assert clique.slots == 4  # nvidia-imex of the first nodes has read its list of nodes
+
+
 def test_rows_follow_pods(cluster: Cluster) -> None:
     node, lost = cluster.node("node-0", RACK), cluster.node("node-1", RACK)
     uid, other = cluster.domain(), cluster.domain("other")

@@ -229,6 +229,26 @@ def test_a_claim_whose_domain_was_deleted_leaves_the_node(impatient: DomainPlugi
     assert impatient.left() == NOTHING
 
 
+def test_claims_that_a_finalizer_keeps_leave_the_node_after_their_domain(
+    plugin: DomainPlugin, admin: ApiClient
+) -> None:
+    """A claim keeps `delete-protection` until its pod has ended, and the pod ends only when the claim is unprepared."""
+    uid = add_domain(admin)
+    channel, daemon = add_channel(admin, uid), add_daemon(admin, uid)
+    plugin.prepared(daemon)
+    with running_daemon(plugin.folder.of_domain(uid)):
+        plugin.prepared(channel)
+    kept = {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}
+    for claim in (channel, daemon):
+        admin.patch(CLAIMS, claim.name, kept, namespace=claim.namespace)
+        admin.delete(CLAIMS, claim.name, claim.namespace)
+        assert admin.get(CLAIMS, claim.name, claim.namespace)["metadata"]["deletionTimestamp"]
+    (name,) = [one["metadata"]["name"] for one in admin.list(COMPUTE_DOMAINS).items if one["metadata"]["uid"] == uid]
+    admin.delete(COMPUTE_DOMAINS, name, "default")
+    plugin.unprepared(channel, daemon)
+    assert plugin.left() == NOTHING
+
+
 def test_an_unknown_field_of_a_configuration_is_named(impatient: DomainPlugin, admin: ApiClient) -> None:
     channel = add_channel(admin, add_domain(admin), channelCount=4)
     assert "parameters.channelCount: " in impatient.prepare(channel).error
