@@ -24,8 +24,9 @@ from ..allocation import (
 )
 from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..computedomains.template import is_domain_selector
+from ..gpu.health.meanings import Gravity
 from ..resource import DeviceRequirements, DeviceTaint, DeviceToleration, ResourceClaim, TaintEffect, limits
-from .explain import constraint_text, taint_text
+from .explain import constraint_text, health_of, taint_text
 from .selectors import parts
 
 MOST_HOLDERS = 24
@@ -148,11 +149,15 @@ def _changed(claim: ResourceClaim, name: str, **changes: object) -> ResourceClai
 def _tolerant(trial: Trial) -> Iterator[tuple[str, Trial]]:
     """The claims with a toleration of one of the taints that keep claims from devices.
 
-    A toleration of a missing fabric would not help.
+    A toleration of a missing fabric would not help, and a GPU that cannot be trusted must not be used.
     """
     blocking = {TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE}
     every = (taint for one in trial.cluster.slices for device in one.devices for taint in device.taints)
-    relevant = (one for one in every if one.effect in blocking and not one.key.startswith(_OF_FABRIC))
+    relevant = (
+        one
+        for one in every
+        if one.effect in blocking and not one.key.startswith(_OF_FABRIC) and health_of(one) is not Gravity.FATAL
+    )
     for text, taint in {taint_text(one): one for one in relevant}.items():
         tolerate = partial(_tolerate, tolerating(taint))
         claims = [replace(one, spec=one.spec.with_requirements(tolerate)) for one in trial.claims]

@@ -17,6 +17,8 @@ from ..allocation.pools import PoolKey
 from ..allocation.selectors import Unmet, compile_cel
 from ..computedomains import DOMAIN_ATTRIBUTE
 from ..computedomains.template import is_domain_selector
+from ..gpu.health.meanings import Gravity, meaning
+from ..gpu.policy import HealthPolicy
 from ..resource import DeviceTaint, ResourceClaim
 from .selectors import Blame
 
@@ -25,6 +27,9 @@ MOST_EXPLAINED = 50
 
 SEARCH_STEPS = 20_000
 """The observed search ends after this number of steps. It has met the obstacles by then."""
+
+HEALTH = "health: "
+"""The beginning of a health taint in a list of devices."""
 
 _SEEN_VALUES = 5
 _NAMED_HOLDERS = 2
@@ -207,3 +212,14 @@ def taint_text(taint: DeviceTaint) -> str:
 
 def _claim_names(holders: Iterable[object]) -> list[str]:
     return [f"by {holder.metadata}" for holder in holders if isinstance(holder, ResourceClaim)]
+
+
+def health_of(taint: DeviceTaint) -> Gravity | None:
+    """How severe the finding of a health taint of this driver is. None for other taints."""
+    found = meaning(taint.key, taint.value, HealthPolicy())
+    return found.gravity if found is not None else None
+
+
+def listed_taint(taint: DeviceTaint) -> str:
+    """A taint in a list of devices: a health taint is named as one."""
+    return f"{HEALTH}{taint_text(taint)}" if health_of(taint) is not None else taint_text(taint)

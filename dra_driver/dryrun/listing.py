@@ -11,6 +11,7 @@ from rich.text import Text
 from ..allocation import Cluster
 from ..command import InputError, output_option
 from ..resource import Node, ResourceSlice
+from .explain import HEALTH, listed_taint
 from .nodetypes import is_node_type, like, simulated_nodes
 from .options import Subcommand, general_options, release_options
 from .progress import progress
@@ -46,7 +47,7 @@ Row = dict[str, Any]
 )
 @general_options
 def nodes(name: str, origin: Origin, what_if: WhatIf, output: str) -> None:
-    """List the nodes, with the number of their devices and of devices in use. NAME selects one.
+    """List the nodes, with the number of their devices, of devices in use and of unhealthy ones. NAME selects one.
 
     With -o resourceslices, print what a new node like NAME will publish: a node of the cluster, or a built-in type such
     as h100x8 or a file that describes one, which needs no cluster.
@@ -55,14 +56,18 @@ def nodes(name: str, origin: Origin, what_if: WhatIf, output: str) -> None:
         click.echo(written(list(encoded(_template(name, origin, what_if))), "yaml"), nl=False)
         return
     source = _read(origin, what_if)
-    by_node = {one.name: [0, 0] for one in source.objects if isinstance(one, Node) and name in ("", one.name)}
+    by_node = {one.name: [0, 0, 0] for one in source.objects if isinstance(one, Node) and name in ("", one.name)}
     if name and not by_node:
         raise InputError(f"there is no node {name!r} in {source.where}")
     for row in _devices(source):
         if row["node"] in by_node:
             by_node[row["node"]][0] += 1
             by_node[row["node"]][1] += bool(row["heldBy"])
-    rows = [{"node": name, "devices": total, "inUse": used} for name, (total, used) in by_node.items()]
+            by_node[row["node"]][2] += any(text.startswith(HEALTH) for text in row["taints"])
+    rows = [
+        {"node": name, "devices": total, "inUse": used, "unhealthy": unhealthy}
+        for name, (total, used, unhealthy) in by_node.items()
+    ]
     _print(source, rows, output)
 
 
@@ -74,7 +79,9 @@ def nodes(name: str, origin: Origin, what_if: WhatIf, output: str) -> None:
 @output_option(_FORMATS, None, "How the devices are printed.")
 @general_options
 def devices(origin: Origin, what_if: WhatIf, output: str) -> None:
-    """List the devices of the ResourceSlices, with their model, their profile, and the claims that hold them."""
+    """List the devices of the ResourceSlices, with their model, their profile, their taints, and the claims that hold
+    them. A taint that tells of the health of a GPU begins with `health:`.
+    """
     source = _read(origin, what_if)
     _print(source, _devices(source), output)
 
@@ -114,6 +121,7 @@ def _devices(source: Source) -> list[Row]:
             "profile": attribute(device, "profile"),
             "memory": memory(device),
             "heldBy": held.get((one.driver, one.pool.name, device.name), []),
+            "taints": [listed_taint(taint) for taint in device.taints],
         }
         for one in source.objects
         if isinstance(one, ResourceSlice)
@@ -141,12 +149,15 @@ def _print(source: Source, rows: Sequence[Row], output: str) -> None:
 
 
 def _told_elsewhere(rows: Sequence[Row]) -> set[str]:
-    """Columns that tell nothing new: pools with the names of their nodes, and the driver if there is only one."""
+    """Columns that tell nothing new: pools with the names of their nodes, the driver if there is only one, and taints
+    and unhealthy devices if there are none.
+    """
+    empty = {name for name in ("taints", "unhealthy") if not any(row.get(name) for row in rows)}
     if "driver" not in rows[0]:
-        return set()
+        return empty
     same_names = all(row["pool"] == row["node"] for row in rows)
     one_driver = len({row["driver"] for row in rows}) == 1
-    return {name for name, left_out in (("pool", same_names), ("driver", one_driver)) if left_out}
+    return empty | {name for name, left_out in (("pool", same_names), ("driver", one_driver)) if left_out}
 
 
 _SHOWN: Final = 10

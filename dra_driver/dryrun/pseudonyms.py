@@ -41,6 +41,8 @@ _NAMESPACED: Final = frozenset(
     {"Pod", "PersistentVolumeClaim", "LimitRange", "ResourceQuota", "PodDisruptionBudget"}
     | {"ResourceClaim", "ResourceClaimTemplate", "CSIStorageCapacity"}
 )
+_DEFAULT: Final = "default"
+_OF_KUBERNETES: Final = "kube-"
 _SEVERAL: Final = "__"
 """Stands between the zones of a volume that is in several."""
 _NAMESPACE: Final = "kubernetes.io/metadata.name"
@@ -64,7 +66,7 @@ def _in_namespace(one: JSON) -> JSON:
     """The object with its namespace, which goes without saying where it is `default`."""
     if one["kind"] not in _NAMESPACED or one["metadata"].get("namespace"):
         return one
-    return {**one, "metadata": {**one["metadata"], "namespace": "default"}}
+    return {**one, "metadata": {**one["metadata"], "namespace": _DEFAULT}}
 
 
 def _anonymised(
@@ -91,8 +93,22 @@ def _names(found: Mapping[str, set[str]]) -> Mapping[str, Mapping[str, str]]:
         "value": {**_numbered("value-{}", found["value"] - nodes.keys()), **nodes},
         "id": ids,
         "text": ids,
-        **{what: _numbered(what + "-{}", found[what]) for what in ("slice", "namespace", "claim", "label", "object")},
+        "namespace": _namespaces(found["namespace"]),
+        **{what: _numbered(what + "-{}", found[what]) for what in ("slice", "claim", "label", "object")},
     }
+
+
+def _namespaces(names: Iterable[str]) -> dict[str, str]:
+    """Namespaces that every cluster has keep their names. The others keep their places in the order of all names."""
+    others = [name for name in names if name != _DEFAULT and not name.startswith(_OF_KUBERNETES)]
+    found: dict[str, str] = {}
+    for form, first, last in (
+        ("a-namespace-{}", "", _DEFAULT),
+        ("e-namespace-{}", _DEFAULT, _OF_KUBERNETES),
+        ("namespace-{}", _OF_KUBERNETES, "~"),
+    ):
+        found |= _numbered(form, [name for name in others if first <= name < last])
+    return found
 
 
 def _parts_of_names(found: Mapping[str, set[str]]) -> Mapping[str, Mapping[str, str]]:

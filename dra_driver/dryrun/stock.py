@@ -19,7 +19,7 @@ from ..allocation import Cluster, Features
 from ..allocation.outcome import AllocationError
 from ..allocation.pools import CounterKey, PoolKey, PoolState, PoolUsage, PoolView
 from ..resource import AllocatedDevice, AllocationResult, Device, DeviceClaim, ResourceClaim, TaintEffect
-from .explain import taint_text
+from .explain import listed_taint
 from .verdict import Verdict
 
 Amounts = tuple[int, ...]
@@ -236,7 +236,7 @@ def _takes(device: Device, total: Mapping[CounterKey, int]) -> Amounts:
 
 
 def _taints(device: Device) -> list[str]:
-    return [taint_text(taint) for taint in device.taints if taint.effect in _BLOCKING]
+    return [listed_taint(taint) for taint in device.taints if taint.effect in _BLOCKING]
 
 
 def _count(

@@ -111,7 +111,7 @@ def tainted(objects: Sequence[Decoded], name: str, effect: TaintEffect) -> list[
 def test_a_taint_strands_a_device(effect: TaintEffect, expected: Amount) -> None:
     (pool,) = stock_of(*tainted(NODE, "gpu-0-mig-1g6gb-14-2", effect))
     assert pool.amounts[DeviceKind(DRIVER, A30, "1g.6gb")] == expected
-    assert [gap.taints for gap in pool.gaps] == ([(f"{DRIVER}/xid=79:{effect}",)] if expected.tainted else [])
+    assert [gap.taints for gap in pool.gaps] == ([(f"health: {DRIVER}/xid=79:{effect}",)] if expected.tainted else [])
 
 
 def test_whole_gpus_are_counted_one_by_one() -> None:

@@ -109,10 +109,28 @@ def test_only_the_claims_that_have_to_go_are_waited_for_when_one_is_not_enough()
 
 
 def test_a_taint_is_named_and_can_be_tolerated() -> None:
-    found = verdict(claim(), slice_of("node-a", {**gpu("gpu-0"), "taints": [TAINT]}))
+    taint = {"key": "example.com/reserved", "effect": "NoSchedule"}
+    found = verdict(claim(), slice_of("node-a", {**gpu("gpu-0"), "taints": [taint]}))
     (removal,) = removals(found)
-    assert removal.text == "has taint gpu.nvidia.com/xid=79:NoExecute, which is not tolerated"
-    assert changes(found) == ["tolerate taint gpu.nvidia.com/xid=79:NoExecute"]
+    assert removal.text == "has taint example.com/reserved:NoSchedule, which is not tolerated"
+    assert changes(found) == ["tolerate taint example.com/reserved:NoSchedule"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "advised"),
+    [
+        ("gpu.nvidia.com/xid", "79", False),
+        ("gpu.nvidia.com/gpu-lost", "", False),
+        ("gpu.nvidia.com/xid", "13", True),
+        ("gpu.nvidia.com/nvlink", "16-of-18", True),
+        ("example.com/xid", "79", True),
+    ],
+)
+def test_a_gpu_that_cannot_be_trusted_is_never_advised(key: str, value: str, advised: bool) -> None:
+    taint = {"key": key, "value": value, "effect": "NoSchedule"}
+    found = verdict(claim(), slice_of("node-a", {**gpu("gpu-0"), "taints": [taint]}))
+    assert found.node is None
+    assert any(one.startswith("tolerate taint") for one in changes(found)) == advised
 
 
 def test_a_constraint_that_cannot_be_met_can_be_dropped() -> None:

@@ -441,3 +441,32 @@ def test_claims_of_a_live_cluster_are_there_too(dryrun: DryRun, client: ApiClien
     _, text, _ = dryrun("snapshot", "--kubeconfig", kubeconfig, "-o", "json")
     claims = [one for one in json.loads(text)["items"] if one["kind"] == "ResourceClaim"]
     assert "snapshot-claim" in {one["metadata"]["name"] for one in claims}
+
+
+def test_namespaces_that_every_cluster_has_keep_their_names(dryrun: DryRun, write: Write) -> None:
+    names = ["acme", "default", "ex", "kube-public", "kube-system", "kubeflow", "team"]
+    namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names]
+    file = write(
+        "cluster.json", {"apiVersion": "v1", "kind": "List", "items": [*namespaces, slice_of("n", gpu("gpu-0"))]}
+    )
+    code, text, _ = dryrun("snapshot", "--slices", file, "--anonymise")
+    assert code == 0
+    found = [one["metadata"]["name"] for one in yaml.safe_load_all(text) if one["kind"] == "Namespace"]
+    assert found[1:2] + found[3:5] == ["default", "kube-public", "kube-system"]
+    assert not {"acme", "ex", "kubeflow", "team"} & set(found)
+    assert sorted(found) == found
+
+
+def test_a_pod_is_admitted_on_an_anonymous_snapshot(dryrun: DryRun, write: Write) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    items = [namespace, node("n", cpu="4"), slice_of("n", gpu("gpu-0"))]
+    file = write("cluster.json", {"apiVersion": "v1", "kind": "List", "items": items})
+    _, text, _ = dryrun("snapshot", "--slices", file, "--anonymise")
+    asked = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    code, out, _ = dryrun("--slices", write("anonymous.yaml", text), write("pod.json", asked))
+    assert code == 0, out
