@@ -47,11 +47,13 @@ def policy(objects: list[JSON], name: str) -> JSON:
     return found
 
 
-def verdict(spec: JSON, operation: str, value: JSON | None, old: JSON | None, user: JSON) -> str | None:
+def verdict(
+    spec: JSON, operation: str, value: JSON | None, old: JSON | None, user: JSON, namespace: str = ""
+) -> str | None:
     """Why the policy denies a request; None when it does not, or is not about it."""
     variables: JSON = {}
     known = {
-        "request": {"operation": operation, "userInfo": user},
+        "request": {"operation": operation, "userInfo": user, "namespace": namespace},
         "object": value,
         "oldObject": old,
         "variables": variables,

@@ -5,6 +5,7 @@ cel-python evaluates the policies' CEL. With KUBEBUILDER_ASSETS, a real API serv
 """
 
 import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +15,32 @@ from controller.labels import NODE_NAME_LABEL
 from dra_driver import DRIVER_NAME
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.kubeapi import NODES, ApiClient
+from dra_driver.resource.names import object_name
 from dra_driver.sandbox.apiserver.users import NODE_NAME
 from tests.support.apiserver import ASSETS, CLAIMS, SLICES
 from tests.support.waiting import wait_for
 
 from .policies import denied, installed, policy, verdict
-from .rendering import JSON, NAMESPACE, find, render
+from .rendering import JSON, NAMESPACE, find, merged, render
 
 TAINT = "gpu.nvidia.com/starting"
 OBJECTS = render({"kubeletPlugin": {"startupTaint": TAINT}, "nodeLabels": "node-feature"})
 ACCOUNT = "release-dra-driver-gpu-kubeletplugin"
 
 
-def slice_of(node: str | None, *, pool: str = "", driver: str = DRIVER_NAME) -> JSON:
+def slice_of(node: str | None, *, pool: str = "", driver: str = DRIVER_NAME, name: str = "", **metadata: Any) -> JSON:
     spec = {"driver": driver, "pool": {"name": pool or str(node), "generation": 1, "resourceSliceCount": 1}}
     where = {"allNodes": True} if node is None else {"nodeName": node}
     return {
         "apiVersion": SLICES.api_version,
         "kind": "ResourceSlice",
-        "metadata": {"name": f"slice-{node}".lower()},
+        "metadata": {"name": name or f"00000-{driver}-{node}".lower(), **metadata},
         "spec": {**spec, **where, "devices": [{"name": "gpu-0"}]},
     }
 
 
 def claim_with(**status: Any) -> JSON:
-    return {"spec": {}, **({"status": status} if status else {})}
+    return {"metadata": {}, "spec": {}, **({"status": status} if status else {})}
 
 
 def device(pool: str, text: str = "", driver: str = DRIVER_NAME) -> JSON:
@@ -58,6 +60,9 @@ def driver_on(node: str | None) -> JSON:
 A, B = slice_of("a"), slice_of("b")
 OTHERS = "the driver on node a may write the ResourceSlices of that node only"
 ONLY_OURS = "the driver on node a may write slices of its own drivers and of pool a only"
+NAMES = "the driver on node a may not take the name of a slice of another node"
+FINALIZERS = "the driver may not set or remove finalizers of a slice"
+OWNERS = "a slice of the driver on node a may belong to that node only"
 UNKNOWN = "the token of the driver's service account does not say on which node its pod is"
 
 
@@ -87,6 +92,49 @@ def test_a_driver_writes_the_slices_of_its_own_node_only(
     operation: str, value: JSON | None, old: JSON | None, node: str | None, expected: str | None
 ) -> None:
     assert verdict(policy(OBJECTS, "resourceslices"), operation, value, old, driver_on(node)) == expected
+
+
+def owner(kind: str, name: str, **more: Any) -> JSON:
+    return {"apiVersion": "v1", "kind": kind, "name": name, "uid": "1", **more}
+
+
+LABELLED = slice_of("a", labels={"a": "b"}, annotations={"a": "b"})
+HELD = slice_of("a", finalizers=["a.b/c"])
+OWNED = slice_of("a", ownerReferences=[owner("Node", "a", controller=True)])
+LONG = f"{'node.' * 45}end"
+
+
+@pytest.mark.parametrize(
+    ("operation", "value", "old", "expected"),
+    [
+        ("CREATE", slice_of("a", name=f"probe-{DRIVER_NAME}-a"), None, None),
+        ("CREATE", slice_of("a", name=f"00000-{DRIVER_NAME}-b"), None, NAMES),
+        ("CREATE", slice_of("a", name=f"00000-{DRIVER_NAME}-b-{DRIVER_NAME}-a"), None, NAMES),
+        ("CREATE", slice_of("a", name=f"00000-{DOMAIN_DRIVER}-a"), None, NAMES),
+        ("UPDATE", slice_of("a", name="made-by-another-driver"), A, None),
+        ("DELETE", None, slice_of("a", name="made-by-another-driver"), None),
+        ("CREATE", HELD, None, FINALIZERS),
+        ("UPDATE", HELD, A, FINALIZERS),
+        ("UPDATE", A, HELD, FINALIZERS),
+        ("UPDATE", HELD, HELD, None),
+        ("DELETE", None, HELD, None),
+        ("UPDATE", LABELLED, A, None),
+        ("CREATE", OWNED, None, None),
+        ("UPDATE", OWNED, A, None),
+        ("CREATE", slice_of("a", ownerReferences=[owner("Node", "b")]), None, OWNERS),
+        ("UPDATE", slice_of("a", ownerReferences=[owner("Namespace", "a")]), OWNED, OWNERS),
+        ("UPDATE", slice_of("a", ownerReferences=[owner("Node", "a", blockOwnerDeletion=True)]), OWNED, OWNERS),
+    ],
+)
+def test_a_slice_cannot_hold_up_or_replace_other_objects(
+    operation: str, value: JSON | None, old: JSON | None, expected: str | None
+) -> None:
+    assert verdict(policy(OBJECTS, "resourceslices"), operation, value, old, driver_on("a")) == expected
+
+
+def test_slices_of_a_node_with_a_very_long_name_are_not_refused() -> None:
+    value = slice_of(LONG, name=object_name(f"00000-{DRIVER_NAME}-{LONG}"))
+    assert verdict(policy(OBJECTS, "resourceslices"), "CREATE", value, None, driver_on(LONG)) is None
 
 
 ALLOCATION = {"devices": {"results": [{"request": "gpu", **device("a")}]}}
@@ -120,6 +168,25 @@ def test_a_driver_writes_the_status_of_its_own_devices_only(
         policy(OBJECTS, "resourceclaims"), "UPDATE", claim_with(**after), claim_with(**before), driver_on(node)
     )
     assert found == expected
+
+
+CLAIM_METADATA = "the driver may not change labels, annotations, finalizers and owners of a claim"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"labels": {"a": "b"}},
+        {"annotations": {"a": "b"}},
+        {"finalizers": ["a.b/c"]},
+        {"ownerReferences": [owner("Pod", "a")]},
+    ],
+)
+def test_the_metadata_of_a_claim_stays(metadata: JSON) -> None:
+    changed = {**claim_with(), "metadata": metadata}
+    for old, new in ((claim_with(), changed), (changed, claim_with())):
+        assert verdict(policy(OBJECTS, "resourceclaims"), "UPDATE", new, old, driver_on("a")) == CLAIM_METADATA
+    assert verdict(policy(OBJECTS, "resourceclaims"), "UPDATE", changed, changed, driver_on("a")) is None
 
 
 def node_with(*taints: str, name: str = "a", spec: JSON | None = None, **metadata: Any) -> JSON:
@@ -179,6 +246,16 @@ def test_a_driver_requests_labels_of_its_own_node_only(
         assert verdict(policy(OBJECTS, "nodefeatures"), operation, value, value, driver_on(node)) == expected
 
 
+def test_a_node_feature_cannot_hold_up_its_namespace() -> None:
+    meta = {"name": "nvidia.com-a", "labels": {NODE_NAME_LABEL: "a"}}
+    value, held = ({"metadata": {**meta, **more}, "spec": {}} for more in ({}, {"finalizers": ["a.b/c"]}))
+    spec = policy(OBJECTS, "nodefeatures")
+    expected = "the driver may not set or remove finalizers of a NodeFeature"
+    assert verdict(spec, "CREATE", held, None, driver_on("a")) == expected
+    assert verdict(spec, "UPDATE", held, value, driver_on("a")) == expected
+    assert verdict(spec, "UPDATE", held, held, driver_on("a")) is None
+
+
 def test_others_are_not_held_to_it() -> None:
     for name in ("resourceslices", "resourceclaims", "nodes", "nodefeatures"):
         assert verdict(policy(OBJECTS, name), "DELETE", None, B, {"username": "system:node:b"}) is None
@@ -228,6 +305,14 @@ def test_a_real_api_server_enforces_the_policies(client: ApiClient, kubeconfig: 
         assert OTHERS in denied(lambda: a.update(SLICES, theirs))
         assert OTHERS in denied(lambda: a.delete(SLICES, foreign["metadata"]["name"]))
         assert ONLY_OURS in denied(lambda: a.create(SLICES, slice_of("a", pool="b")))
+        assert NAMES in denied(lambda: a.create(SLICES, slice_of("a", name=f"00001-{DRIVER_NAME}-b")))
+        forbidden: list[tuple[JSON, str]] = [
+            ({"finalizers": ["a.b/c"]}, FINALIZERS),
+            ({"ownerReferences": [owner("Namespace", "a")]}, OWNERS),
+        ]
+        for meta, refusal in forbidden:
+            assert refusal in denied(partial(a.update, SLICES, merged(own, {"metadata": meta})))
+            assert refusal in denied(partial(a.create, SLICES, slice_of("a", name=f"00001-{DRIVER_NAME}-a", **meta)))
         a.delete(SLICES, own["metadata"]["name"])
         assert client.get(SLICES, foreign["metadata"]["name"])["metadata"]["uid"] == foreign["metadata"]["uid"]
 
@@ -259,6 +344,11 @@ def test_a_real_api_server_enforces_the_policies(client: ApiClient, kubeconfig: 
         found = client.get(CLAIMS, claim, "default")["status"]
         assert [one["pool"] for one in found["devices"]] == ["a"]
         assert "allocation" in found
+        held = {"metadata": {"finalizers": ["a.b/c"], "labels": {"a": "b"}}, **status}
+        denied(lambda: a.patch(CLAIMS, claim, held, namespace="default", subresource="status"))
+        meta = client.get(CLAIMS, claim, "default")["metadata"]
+        assert "a.b/c" not in meta.get("finalizers", [])
+        assert "labels" not in meta
         assert "403" in denied(lambda: a.list(CLAIMS))
         assert "403" in denied(lambda: a.list(NODES))
         client.delete(CLAIMS, claim, "default")

@@ -13,8 +13,10 @@ import pytest
 
 from dra_driver import DRIVER_NAME
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
-from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL
+from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DAEMON_CLASS, DOMAIN_LABEL
+from dra_driver.computedomains.template import daemon_claim
 from dra_driver.kubeapi import NODES, ApiClient, Kind
+from dra_driver.resource.codec import V1, encode_claim_spec
 from dra_driver.sandbox.apiserver.users import NODE_NAME
 from tests.support.waiting import wait_for
 
@@ -152,9 +154,20 @@ def changed(row: int, **fields: Any) -> JSON:
     return clique(*({**one, **fields} if index == row else one for index, one in enumerate(ROWS)))
 
 
+def node(labels: JSON | None = None, spec: JSON | None = None, **metadata: Any) -> JSON:
+    labelled = {"labels": labels} if labels else {}
+    return {"metadata": {"name": "a", **labelled, **metadata}, "spec": spec or {"podCIDR": "10.0.0.0/24"}}
+
+
 OWN_DOMAIN = "an IMEX daemon may change the members of its own ComputeDomain only"
 OWN_ROW = "the IMEX daemon on node a may change the row of that node only"
 OWN_STATE = "an IMEX daemon may change status, state, domainState and message of a row only"
+MANAGERS = "an IMEX daemon may write to an object with at most 20 entries of managedFields"
+ONLY_CONTROLLER = "only the cluster controller may change the label resource.nvidia.com/computeDomain of a Node"
+ONLY_DRIVER = (
+    "only the driver claims devices of DeviceClass compute-domain-daemon.nvidia.com: create a ComputeDomain, and claim"
+    " channels with the ResourceClaimTemplate that it names"
+)
 NO_OTHERS = "an IMEX daemon may neither create nor delete a ComputeDomainClique"
 UNKNOWN = "the token of the driver's service account does not say on which node its pod is"
 REPORTS: Mapping[str, tuple[JSON, str | None]] = {
@@ -180,6 +193,82 @@ REPORTS: Mapping[str, tuple[JSON, str | None]] = {
 }
 
 
+def test_a_daemon_cannot_fill_an_object_with_field_managers() -> None:
+    managers = [{"manager": str(number), "operation": "Apply"} for number in range(21)]
+    spec, user = policy(OBJECTS, "cliques"), {"username": f"{ACCOUNT}{DAEMONS}", "extra": KNOWN}
+    few, many = (merged(OLD, {"metadata": {"managedFields": managers[:count]}}) for count in (20, 21))
+    assert verdict(spec, "UPDATE", few, OLD, user) is None
+    assert verdict(spec, "UPDATE", many, few, user) == MANAGERS
+
+
+KUBELET = {"username": "system:node:a", "groups": ["system:nodes", "system:authenticated"]}
+KUBELETS: Mapping[str, tuple[JSON | None, JSON, str | None]] = {
+    "heartbeat": (node({DOMAIN_LABEL: ONE}), node({DOMAIN_LABEL: ONE}), None),
+    "other label": (node({DOMAIN_LABEL: ONE}), node({DOMAIN_LABEL: ONE, "zone": "z"}), None),
+    "registration": (None, node({"zone": "z"}), None),
+    "set": (node(), node({DOMAIN_LABEL: TWO}), ONLY_CONTROLLER),
+    "changed": (node({DOMAIN_LABEL: ONE}), node({DOMAIN_LABEL: TWO}), ONLY_CONTROLLER),
+    "removed": (node({DOMAIN_LABEL: ONE}), node(), ONLY_CONTROLLER),
+    "registered with it": (None, node({DOMAIN_LABEL: TWO}), ONLY_CONTROLLER),
+}
+
+
+@pytest.mark.parametrize("what", KUBELETS)
+def test_a_kubelet_does_not_put_its_node_into_a_domain(what: str) -> None:
+    old, new, expected = KUBELETS[what]
+    spec, operation = policy(OBJECTS, "kubelets"), "UPDATE" if old else "CREATE"
+    assert verdict(spec, operation, new, old, KUBELET) == expected
+    assert verdict(spec, operation, new, old, {"username": "admin", "groups": ["system:masters"]}) is None
+
+
+def test_a_kubelet_is_held_to_it_in_the_status_of_its_node_too() -> None:
+    (rule,) = policy(OBJECTS, "kubelets")["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["nodes", "nodes/status"]
+
+
+OTHER_CLASS = "compute-domain-default-channel.nvidia.com"
+REQUESTS: Mapping[str, tuple[list[JSON], bool]] = {
+    "exactly": ([{"name": "a", "exactly": {"deviceClassName": DAEMON_CLASS}}], True),
+    "first available": ([{"name": "a", "firstAvailable": [{"name": "b", "deviceClassName": DAEMON_CLASS}]}], True),
+    "second choice": (
+        [{"name": "a", "firstAvailable": [{"deviceClassName": OTHER_CLASS}, {"deviceClassName": DAEMON_CLASS}]}],
+        True,
+    ),
+    "v1beta1": ([{"name": "a", "deviceClassName": DAEMON_CLASS}], True),
+    "second request": (
+        [{"exactly": {"deviceClassName": OTHER_CLASS}}, {"exactly": {"deviceClassName": DAEMON_CLASS}}],
+        True,
+    ),
+    "other class": ([{"name": "a", "exactly": {"deviceClassName": OTHER_CLASS}}], False),
+    "other classes": ([{"name": "a", "firstAvailable": [{"deviceClassName": OTHER_CLASS}]}], False),
+    "no class": ([{"name": "a", "exactly": {}}, {"name": "b"}], False),
+    "no request": ([], False),
+}
+USER = {"username": "user", "groups": ["system:authenticated"]}
+
+
+@pytest.mark.parametrize("what", REQUESTS)
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+def test_only_the_driver_claims_daemons(what: str, kind: str) -> None:
+    requests, is_refused = REQUESTS[what]
+    spec: JSON = {"devices": {"requests": requests}} if requests else {}
+    value = {"metadata": {"name": "a"}, "spec": spec if kind == "ResourceClaim" else {"spec": spec}}
+    found = verdict(policy(OBJECTS, "daemon-claims"), "CREATE", value, None, USER, "default")
+    assert found == (ONLY_DRIVER if is_refused else None)
+    assert verdict(policy(OBJECTS, "daemon-claims"), "CREATE", value, None, USER, NAMESPACE) is None
+
+
+def test_existing_claims_for_daemons_can_be_released_and_deleted() -> None:
+    (rule,) = policy(OBJECTS, "daemon-claims")["matchConstraints"]["resourceRules"]
+    assert rule["operations"] == ["CREATE"]
+    assert rule["resources"] == ["resourceclaims", "resourceclaimtemplates"]
+
+
+def test_the_driver_itself_claims_daemons_with_this_class() -> None:
+    (request,) = encode_claim_spec(daemon_claim(ONE), V1)["devices"]["requests"]
+    assert request["exactly"]["deviceClassName"] == DAEMON_CLASS
+
+
 @pytest.mark.parametrize("what", REPORTS)
 def test_a_daemon_reports_its_own_state_only(what: str) -> None:
     new, expected = REPORTS[what]
@@ -203,11 +292,6 @@ def test_a_daemon_writes_to_its_own_domain_only(operation: str, extra: JSON, exp
     user = {"username": f"{ACCOUNT}{DAEMONS}", "extra": extra}
     assert verdict(policy(OBJECTS, "cliques"), operation, new, old, user) == expected
     assert verdict(policy(OBJECTS, "cliques"), operation, new, old, {**user, "username": "other"}) is None
-
-
-def node(labels: JSON | None = None, spec: JSON | None = None, **metadata: Any) -> JSON:
-    labelled = {"labels": labels} if labels else {}
-    return {"metadata": {"name": "a", **labelled, **metadata}, "spec": spec or {"podCIDR": "10.0.0.0/24"}}
 
 
 ONE_LABEL = "the cluster controller may change the label resource.nvidia.com/computeDomain of a Node only"
@@ -311,3 +395,35 @@ def test_a_real_api_server_lets_the_controller_label_nodes(cluster: dict[str, Ap
     ):
         assert ONE_LABEL in denied(partial(controller.patch, NODES, "a", change))
     assert DOMAIN_LABEL not in admin.get(NODES, "a")["metadata"]["labels"]
+
+
+@REAL
+def test_a_real_api_server_refuses_claims_of_users_for_daemons(cluster: dict[str, ApiClient]) -> None:
+    admin = cluster["admin"]
+    kinds = {
+        "ResourceClaim": Kind(V1.api_version, "resourceclaims", namespaced=True),
+        "ResourceClaimTemplate": Kind(V1.api_version, "resourceclaimtemplates", namespaced=True),
+    }
+
+    def create(kind: str, requests: list[JSON], namespace: str) -> str:
+        spec: JSON = {"devices": {"requests": requests}}
+        value = {
+            "apiVersion": V1.api_version,
+            "kind": kind,
+            "metadata": {"name": "daemon"},
+            "spec": spec if kind == "ResourceClaim" else {"spec": spec},
+        }
+        answer = denied(lambda: admin.create(kinds[kind], value, namespace))
+        if not answer:
+            admin.delete(kinds[kind], "daemon", namespace)
+        return answer
+
+    exactly = [{"name": "a", "exactly": {"deviceClassName": DAEMON_CLASS}}]
+    wait_for(lambda: ONLY_DRIVER in create("ResourceClaim", exactly, "default"), "the policy to be in force")
+    options = [{"name": name, "deviceClassName": name} for name in ("other", "b")]
+    second = [{"name": "a", "firstAvailable": [options[0], {**options[1], "deviceClassName": DAEMON_CLASS}]}]
+    for kind in kinds:
+        for requests in (exactly, second):
+            assert ONLY_DRIVER in create(kind, requests, "default")
+            assert create(kind, requests, NAMESPACE) == ""
+        assert create(kind, [{"name": "a", "firstAvailable": options}], "default") == ""
