@@ -14,6 +14,7 @@ import pytest
 from dra_driver import DRIVER_NAME
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DAEMON_CLASS, DOMAIN_LABEL
+from dra_driver.computedomains.objects import LONGEST, MOST_SLOTS
 from dra_driver.computedomains.template import daemon_claim
 from dra_driver.kubeapi import NODES, ApiClient, Kind
 from dra_driver.resource.codec import V1, encode_claim_spec
@@ -49,7 +50,7 @@ CLUSTER = (
 )
 OWN, EVERYWHERE = (NAMESPACE,), (NAMESPACE, "default", "")
 MAY: Mapping[str, Mapping[tuple[tuple[str, ...], str], str]] = {
-    DAEMON: {(OWN, "computedomaincliques"): f"{READ} patch"},
+    DAEMON: {(OWN, "computedomaincliques"): "list watch patch"},
     "driver": {
         (EVERYWHERE, "computedomains"): "list",
         (EVERYWHERE, "resourceclaims"): "get",
@@ -427,3 +428,31 @@ def test_a_real_api_server_refuses_claims_of_users_for_daemons(cluster: dict[str
             assert ONLY_DRIVER in create(kind, requests, "default")
             assert create(kind, requests, NAMESPACE) == ""
         assert create(kind, [{"name": "a", "firstAvailable": options}], "default") == ""
+
+
+@REAL
+def test_a_real_api_server_limits_the_texts_of_a_row(cluster: dict[str, ApiClient]) -> None:
+    admin, own = cluster["admin"], cluster[DAEMON]
+    name = OLD["metadata"]["name"]
+    admin.create(CLIQUES, OLD, NAMESPACE)
+
+    def report(field: str, length: int) -> str:
+        operations: list[JSON] = [{"op": "replace", "path": f"/daemons/0/{field}", "value": "x" * length}]
+        return denied(lambda: own.json_patch(CLIQUES, name, operations, namespace=NAMESPACE))
+
+    fields = {"state": "state", "domainState": "domain_state", "message": "message"}
+    for field, limit in fields.items():
+        assert report(field, LONGEST[limit]) == ""
+        for length in (LONGEST[limit] + 1, 900_000):
+            assert "Too long" in report(field, length)
+    delete(admin, CLIQUES, name, NAMESPACE)
+
+
+def test_the_definition_has_the_limits_of_a_report() -> None:
+    (definition,) = (one for one in OBJECTS if one["metadata"]["name"] == "computedomaincliques.resource.nvidia.com")
+    (version,) = definition["spec"]["versions"]
+    rows = version["schema"]["openAPIV3Schema"]["properties"]["daemons"]
+    limits = {name: field["maxLength"] for name, field in rows["items"]["properties"].items() if "maxLength" in field}
+    assert {limits[name] for name in ("state", "domainState")} == {LONGEST["state"], LONGEST["domain_state"]}
+    assert limits["message"] == LONGEST["message"]
+    assert rows["maxItems"] == MOST_SLOTS

@@ -5,6 +5,8 @@ import pytest
 
 from dra_driver.computedomains import names
 from dra_driver.computedomains.objects import (
+    INDICES_ANNOTATION,
+    LONGEST,
     Clique,
     DaemonReport,
     Member,
@@ -105,3 +107,27 @@ def test_host_names_differ_between_domains_and_fit() -> None:
     found = {names.host_name(uid, index) for uid in (UID, other) for index in range(18)}
     assert len(found) == 36
     assert all(len(one) < 63 for one in found)
+
+
+def test_the_texts_of_a_row_are_bounded() -> None:
+    row = {"nodeName": "a", "ipAddress": "10.0.0.1\n10.6.6.6 other", "cliqueID": "c.1", "index": 0}
+    texts = {"state": "s" * 99, "domainState": "d" * 99, "message": "\x1b" + "m" * 900_000}
+    (member,) = decode_clique({"metadata": {"name": "x.c.1"}, "daemons": [{**row, **texts}]}).members
+    assert member.address == ""
+    for name, most in LONGEST.items():
+        text = getattr(member.report, name)
+        assert len(text) == most
+        assert text.isprintable()
+    assert member == decode_clique({"metadata": {"name": "x.c.1"}, "daemons": [encode_member(member)]}).members[0]
+
+
+@pytest.mark.parametrize(("address", "expected"), [("10.0.0.1", "10.0.0.1"), ("fd00::1", "fd00::1"), ("x", "")])
+def test_an_address_is_an_ip_address(address: str, expected: str) -> None:
+    row = {"nodeName": "a", "ipAddress": address, "cliqueID": "c.1", "index": 0}
+    assert decode_clique({"metadata": {"name": "x.c.1"}, "daemons": [row]}).members[0].address == expected
+
+
+@pytest.mark.parametrize("indices", ["[" * 50_000, '{"a": 1e99}', "nothing"])
+def test_annotations_that_cannot_be_read_are_a_decode_error(indices: str) -> None:
+    with pytest.raises(DecodeError):
+        decode_clique({"metadata": {"name": "x.c.1", "annotations": {INDICES_ANNOTATION: indices}}})
