@@ -94,7 +94,9 @@ def _stat(path: str) -> os.stat_result | None:
 
 
 def _name(process: Path) -> str:
+    """The name of a process, which every process can change to any 15 bytes."""
     try:
-        return (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
+        name = (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)
