@@ -117,11 +117,13 @@ _NO_METADATA = ObjectMeta()
 
 
 def _to_send(one: ResourceSlice, generation: int, stored: Mapping[str, ResourceSlice]) -> ResourceSlice:
-    """The slice to send: with `generation`, and with the resource version of the stored slice that it replaces."""
+    """The slice to send: with `generation`, and with the metadata of the stored slice that it replaces, which others
+    may have labelled, for example.
+    """
     metadata = one.metadata
     existing = stored.get(metadata.name)
     if existing is not None:
-        metadata = replace(metadata, resource_version=existing.metadata.resource_version, uid=existing.metadata.uid)
+        metadata = replace(existing.metadata, owner_references=metadata.owner_references)
     return replace(one, metadata=metadata, pool=replace(one.pool, generation=generation))
 
 

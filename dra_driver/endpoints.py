@@ -12,6 +12,8 @@ Each connection has only one request: probes come every few seconds, and an idle
 server class of http.server is not used, because it asks the DNS for the name of the host when it starts.
 """
 
+import collections
+import contextlib
 import logging
 import socket
 import socketserver
@@ -42,15 +44,24 @@ REQUEST_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 0.2
 """The interval in which a server checks whether it should stop."""
 
+MOST_CONNECTIONS: Final = 64
+"""The number of open connections of a server. Each has a thread, and any pod can connect to a server."""
+
 
 class Server(socketserver.ThreadingTCPServer):
-    """A server that stores the last answer to each probe, because a handler exists only for one request."""
+    """A server that stores the last answer to each probe, because a handler exists only for one request.
+
+    If too many connections are open, it ends the oldest one of the client that has the most. So a client that opens
+    connections without end neither uses up threads and descriptors of the process, nor locks kubelet's probes out.
+    """
 
     allow_reuse_address = True
 
     def __init__(self, host: str, port: int, handler: type["Handler"]) -> None:
         """An empty host means all addresses, IPv4 and IPv6. Raises OSError if the address cannot be bound."""
         self.answered: dict[str, int] = {}
+        self._guard = threading.Lock()
+        self._open: dict[object, tuple[str, socket.socket]] = {}  # the client's address, and a copy of the descriptor
         self.address_family, address = _resolve(host, port)
         super().__init__(address, handler)
 
@@ -58,6 +69,36 @@ class Server(socketserver.ThreadingTCPServer):
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         super().server_bind()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection on a thread of its own."""
+        copy = request.dup()  # TLS takes the descriptor over
+        with self._guard:
+            self._open[request] = str(client_address[0]), copy
+            if len(self._open) > MOST_CONNECTIONS:
+                ((most, _),) = collections.Counter(client for client, _ in self._open.values()).most_common(1)
+                oldest = next(other for other, (client, _) in self._open.items() if client == most)
+                self._end(oldest)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no more threads
+            with self._guard:
+                self._end(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._guard:
+                self._end(request)
+
+    def _end(self, request: object) -> None:
+        """End a connection, unless it was ended before. The caller has the lock."""
+        entry = self._open.pop(request, None)
+        if entry is not None:
+            with entry[1] as copy, contextlib.suppress(OSError):  # the client is gone
+                copy.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Called if a connection fails, for example because the client has closed it. This is not an error."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from dra_driver.computedomains.names import clique_name
-from dra_driver.computedomains.objects import Clique, DaemonReport, Member
+from dra_driver.computedomains.objects import MOST_SLOTS, Clique, ComputeDomain, DaemonReport, Member
 from dra_driver.resource.meta import empty
 
 from .pods import PodFacts, newest_pods
@@ -61,7 +61,7 @@ def membership(state: DomainState, namespace: str, most_nodes: int) -> Membershi
         before = stored.get(name) or Clique(clique_name(uid, name), namespace, uid, name, 0)
         if name in stored or joining:
             known = _known_indices(before, state.domain.status)
-            slots = max(most_nodes, state.domain.num_nodes, state.sizes.get(name, 0), before.slots)
+            slots = slots_of(state.domain, most_nodes, state.sizes.get(name, 0), before.slots)
             if before.slots and (before.members or kept.get(name)):
                 slots = before.slots
             made, left_out = _clique(replace(before, slots=slots), known, kept.get(name, []), joining, pods, inside)
@@ -77,6 +77,11 @@ def membership(state: DomainState, namespace: str, most_nodes: int) -> Membershi
         moving,
         surplus,
     )
+
+
+def slots_of(domain: ComputeDomain, *numbers: int) -> int:
+    """The number of slots of a clique: the largest of these numbers and that of the domain's spec, up to a limit."""
+    return min(max(domain.num_nodes, *numbers), MOST_SLOTS)
 
 
 def _kept_rows(clique: Clique, pods: Mapping[str, PodFacts]) -> list[Member]:

@@ -29,7 +29,7 @@ from dra_driver.kubeapi.events import EventRecorder, ObjectReference
 from dra_driver.resource.codec import Dialect
 
 from ..collection import Collection
-from .membership import Membership, membership
+from .membership import Membership, membership, slots_of
 from .objects import (
     FINALIZER,
     Account,
@@ -179,7 +179,7 @@ class Reconciler:
 
     def _daemons(self, domain: ComputeDomain) -> Problem | None:
         sizes = [one.clique.slots for one in self._view.cliques.by("domain", domain.uid)]
-        slots = max(self._settings.most_nodes, domain.num_nodes, *sizes)
+        slots = slots_of(domain, self._settings.most_nodes, *sizes)
         # What is created for an account that is gone, as while the driver is uninstalled, is deleted at once.
         is_new = not self._view.daemon_sets.by("domain", domain.uid)
         account = self._read_account(_ACCOUNT_SECONDS if is_new else math.inf)

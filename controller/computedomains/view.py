@@ -17,6 +17,7 @@ from dra_driver.kubeapi import NODES, ApiClient, Kind, claims_of, slices_of
 from dra_driver.kubeapi.client import JSON
 from dra_driver.resource.codec import DecodeError, Dialect
 from dra_driver.resource.meta import empty
+from dra_driver.resource.names import is_label_value, is_subdomain
 
 from ..cluster.view import only_metadata
 from ..collection import Collection, Key
@@ -92,7 +93,9 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class SliceFacts:
-    """The channel that a node publishes, and its clique. `settled` is false while its NVLink fabric is not ready."""
+    """The channel that a node publishes, and its clique. `settled` is false while its NVLink fabric is not ready, and
+    if the clique is not a valid name.
+    """
 
     uid: str
     node: str
@@ -231,7 +234,8 @@ def slice_facts(value: JSON) -> SliceFacts | None:
         return None
     device = channel.get("basic") or channel  # v1beta1
     clique = ((device.get("attributes") or {}).get(CLIQUE_ATTRIBUTE) or {}).get("string") or ""
-    settled = not any(one["key"] == FABRIC_TAINT for one in device.get("taints") or [])
+    valid = not clique or (is_subdomain(clique) and is_label_value(clique))  # it is part of an object's name
+    settled = valid and not any(one["key"] == FABRIC_TAINT for one in device.get("taints") or [])
     return SliceFacts(value["metadata"]["uid"], spec["nodeName"], clique, settled)
 
 

@@ -28,8 +28,9 @@ _UNREADY: Final = (FabricProgress.IN_PROGRESS, FabricProgress.FAILED)
 def describe_channels(fabric: NodeFabric, gpus: int, domain: str, features: SliceFeatures) -> Description:
     """The devices of a node with IMEX channels and this number of GPUs. `domain` is the UID of its domain, or empty.
 
-    Channel 0 can be allocated several times. An API server that does not store this gets channel 0 under as many names
-    as the node has GPUs. On one that stores no taints, a channel with a taint is withdrawn.
+    Channel 0 and the daemon can be allocated several times; the plugin prepares one daemon at a time. An API server
+    that does not store this gets channel 0 under as many names as the node has GPUs, and one claim has the daemon. On
+    one that stores no taints, a channel with a taint is withdrawn.
     """
     attributes: dict[str, AttributeValue] = {"type": CHANNEL_TYPE, "id": 0}
     if fabric.clique:
@@ -49,7 +50,12 @@ def describe_channels(fabric: NodeFabric, gpus: int, domain: str, features: Slic
         (
             channel,
             *(replace(channel, name=f"{CHANNEL_DEVICE}-{number}") for number in aliases),
-            Device(DAEMON_DEVICE, {"type": DAEMON_TYPE, "id": 0}),
+            # A user's claim for the daemon, which the plugin refuses, must not exclude the driver's own claim.
+            Device(
+                DAEMON_DEVICE,
+                {"type": DAEMON_TYPE, "id": 0},
+                allow_multiple_allocations=features.consumable_capacity,
+            ),
         ),
     )
     return Description((made,)) if features.device_taints else without_tainted((made,))

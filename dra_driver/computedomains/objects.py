@@ -7,6 +7,7 @@ has `state`, `domainState` and `message`. An API server that has NVIDIA's CRDs d
 The cluster controller writes cliques. A daemon changes only the fields of `DaemonReport` in the row of its own node.
 """
 
+import ipaddress
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,14 @@ SLOTS_ANNOTATION: Final = "resource.nvidia.com/computeDomain.slots"
 """On cliques: how many members there can be. All daemons must list the same number of host names, from the start on."""
 READY: Final = "Ready"
 NOT_READY: Final = "NotReady"
+MOST_SLOTS: Final = 1024
+"""The largest number of members of a domain in one clique. An NVLink partition has at most 576 GPUs. A user can set
+`spec.numNodes` to any number, and each slot is a line in files of the nodes and a name in a certificate.
+"""
+LONGEST: Final = {"state": 64, "domain_state": 64, "message": 1024}
+"""The number of characters of the texts of a `DaemonReport`. The CustomResourceDefinition has the same limits, so that
+a broken-in node cannot fill the object, which has the rows of other nodes, too.
+"""
 OUTSIDE_FABRIC: Final = -1
 """The index of a node of a domain that has no clique, and therefore no daemon."""
 
@@ -46,16 +55,27 @@ class ComputeDomain:
         return f"{self.namespace}/{self.name}"
 
 
+def _short(text: str, most: int) -> str:
+    cut = text if len(text) <= most else f"{text[: most - 1]}…"
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in cut)
+
+
 @dataclass(frozen=True, slots=True)
 class DaemonReport:
     """What a daemon reports of itself. `state` is that of its nvidia-imex (such as `READY`, empty while it does not
     run), `domain_state` is `UP`, `DEGRADED` or `DOWN` as seen from this node, and `message` tells why it is not ready.
+
+    A container may have written the texts. They are shortened to `LONGEST`, and have only printable characters.
     """
 
     ready: bool = False
     state: str = ""
     domain_state: str = ""
     message: str = ""
+
+    def __post_init__(self) -> None:
+        for name, most in LONGEST.items():
+            object.__setattr__(self, name, _short(getattr(self, name), most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +144,10 @@ def decode_clique(value: JSON) -> Clique:
     members = Fields(value, strict=False).objects("daemons", _member)
     try:
         indices = json.loads(notes.get(INDICES_ANNOTATION) or "{}")
-        slots = int(notes.get(SLOTS_ANNOTATION) or 0)
+        slots = min(int(notes.get(SLOTS_ANNOTATION) or 0), MOST_SLOTS)
         if not isinstance(indices, dict) or not all(type(one) is int for one in indices.values()):
             raise ValueError("indices must be integers")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DecodeError("metadata.annotations", str(error)) from None
     return Clique(
         meta["name"],
@@ -146,8 +166,16 @@ def _member(fields: Fields) -> Member:
     report = DaemonReport(
         fields.text("status") == READY, fields.text("state"), fields.text("domainState"), fields.text("message")
     )
-    index = fields.required_integer("index")
-    return Member(fields.required_text("nodeName"), fields.text("ipAddress"), fields.text("cliqueID"), index, report)
+    index, address = fields.required_integer("index"), _address(fields.text("ipAddress"))
+    return Member(fields.required_text("nodeName"), address, fields.text("cliqueID"), index, report)
+
+
+def _address(text: str) -> str:
+    """The IP address, or nothing for any other text: daemons write it into the hosts file of their pod."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return ""
 
 
 def encode_member(member: Member) -> JSON:

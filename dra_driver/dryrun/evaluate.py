@@ -285,7 +285,11 @@ def _problems(claim: ResourceClaim, cluster: Cluster) -> Iterator[str]:
         try:
             if result.driver == DOMAIN_DRIVER:
                 domain = _domain_of(result, claim)
-                if other := _of_other_domain(result, domain, cluster):
+                if result.device == DAEMON_DEVICE:
+                    others = (one for one, _ in _holders(result, cluster) if one.metadata != claim.metadata)
+                    if daemon := next(others, None):
+                        yield f"{refused}: claim {daemon.metadata} has the IMEX daemon of node {result.pool}"
+                elif other := _of_other_domain(result, domain, cluster):
                     problem = f"claim {other.metadata} of another ComputeDomain has the channel of node {result.pool}"
                     yield f"{refused}: {problem}, and a node is in one at a time"
             elif result.driver == DRIVER_NAME and kind is not None:
@@ -311,10 +315,16 @@ def _of_other_domain(result: AllocatedDevice, domain: str, cluster: Cluster) -> 
     """
     if all(one.metadata.name != DAEMON_CLASS for one in cluster.classes):
         return None
+    for claim, one in _holders(result, cluster):
+        with suppress(ConfigError):
+            if _domain_of(one, claim) != domain:
+                return claim
+    return None
+
+
+def _holders(result: AllocatedDevice, cluster: Cluster) -> Iterator[tuple[ResourceClaim, AllocatedDevice]]:
+    """The allocated claims that have the same device."""
     for claim in cluster.allocated:
         for one in claim.allocation.results if claim.allocation is not None else ():
             if (one.driver, one.pool, one.device) == (result.driver, result.pool, result.device):
-                with suppress(ConfigError):
-                    if _domain_of(one, claim) != domain:
-                        return claim
-    return None
+                yield claim, one

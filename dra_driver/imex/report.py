@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -50,7 +51,10 @@ class ReportFile:
 
 
 def read_report(folder: Path) -> DaemonReport | None:
-    """The report of the daemon that runs with this folder, or None if there is none."""
+    """The report of the daemon that runs with this folder, or None if there is none.
+
+    The daemon's container can put anything into the folder: nothing is read but the beginning of a regular file.
+    """
     try:
         descriptor = os.open(folder / FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -59,9 +63,11 @@ def read_report(folder: Path) -> DaemonReport | None:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return None  # its writer is gone
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
         fields = json.loads(os.read(descriptor, _LONGEST))
         return DaemonReport(fields["ready"] is True, *(str(fields[one]) for one in DaemonReport.__slots__[1:]))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     finally:
         os.close(descriptor)

@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 5.0
 _LIVE_SECONDS: Final = 60.0
 _NAMED: Final = 3
-_LONGEST: Final = 1000
 _SIGNAL_SECONDS: Final = 5.5
 """The time between two SIGUSR1. nvidia-imex drops one within five seconds after it has processed the last one, which is
 a moment after that was sent.
@@ -313,12 +312,12 @@ class Supervisor:
     def _current(self) -> DaemonReport:
         place, monitor = self._place, self._monitor
         if place is None or self._process is None or monitor is None:
-            return DaemonReport(False, "", "DOWN" if place else "", self._problem[:_LONGEST])
+            return DaemonReport(False, "", "DOWN" if place else "", self._problem)
         status = monitor.status
         if not status.state:
             # After a failed start, its reason says more.
             waits = self._problem or f"nvidia-imex does not answer: {status.problem}"
-            return DaemonReport(False, "", "DOWN", waits[:_LONGEST])
+            return DaemonReport(False, "", "DOWN", waits)
         self._problem = ""
         if status.state != READY:
             return DaemonReport(False, status.state, "DOWN", f"nvidia-imex is {status.state}")

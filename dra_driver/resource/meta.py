@@ -40,6 +40,7 @@ class ObjectMeta:
     labels: Mapping[str, str] = field(default_factory=empty)
     annotations: Mapping[str, str] = field(default_factory=empty)
     owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name

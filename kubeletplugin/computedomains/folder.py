@@ -10,17 +10,21 @@ Both follow from the records, and are made right after every change of a record,
 
 import contextlib
 import logging
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from dra_driver.computedomains import DOMAIN_FILE
+from dra_driver.exposed import Trash
 from dra_driver.files import make_folder, names_in, read_file, remove_file, write_file
 
 from .records import DomainRecord
 
 log = logging.getLogger(__name__)
+
+_MOST_REMOVED: Final = 10_000
+"""How many names one call removes, because other claims wait meanwhile. Daemons decide how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,10 @@ class DomainFolder:
     @property
     def _temporary(self) -> Path:
         return self.path / f".{DOMAIN_FILE}.new"
+
+    @property
+    def _trash(self) -> Path:
+        return self.path / ".trash"
 
     def of_domain(self, uid: str) -> Path:
         """The folder that the daemon of a domain shares with this plugin."""
@@ -82,11 +90,15 @@ class DomainFolder:
 
     def _remove_others(self, needed: set[str]) -> None:
         """Remove the folders of domains without claims. What cannot be removed is tried again later."""
-        for name in names_in(self.domains):
-            if name not in needed:
-                try:
-                    shutil.rmtree(self.domains / name)
-                except OSError as error:
-                    log.warning("the folder of a ComputeDomain cannot be removed yet: %s", error)
-        with contextlib.suppress(OSError):  # it is not empty
-            self.domains.rmdir()
+        trash = Trash(self._trash)
+        try:
+            for name in names_in(self.domains):
+                if name not in needed:
+                    trash.take(self.domains / name)
+            if not trash.empty(_MOST_REMOVED):
+                log.warning("the folders of ComputeDomains have many files, and are removed bit by bit")
+        except OSError as error:
+            log.warning("the folder of a ComputeDomain cannot be removed yet: %s", error)
+        for folder in (self.domains, self._trash):
+            with contextlib.suppress(OSError):  # it is not empty
+                folder.rmdir()

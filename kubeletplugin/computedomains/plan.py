@@ -23,6 +23,7 @@ from ..plans.planning import FetchClaim
 
 _CHANNEL: Final = re.compile(rf"{CHANNEL_DEVICE}(-[0-9]+)?")
 """The channel, or an alias of it where the API server does not let several claims have one device."""
+_LONGEST_SHOWN: Final = 100
 _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
 
@@ -90,7 +91,7 @@ def plan_claim(ref: ClaimRef, claim: ResourceClaim, pool: str) -> DomainPlan:
         )
     config = configs[0]
     if not _UID.fullmatch(config.domain):
-        raise PrepareError(f"domainID {config.domain!r} is not the UID of a ComputeDomain")
+        raise PrepareError(f"domainID {config.domain[:_LONGEST_SHOWN]!r} is not the UID of a ComputeDomain")
     devices = tuple(DomainDevice(one.device, one.base_request, one.share_id) for one in results)
     is_daemon = isinstance(config, ComputeDomainDaemonConfig)
     all_channels = any(isinstance(one, ComputeDomainChannelConfig) and one.all_channels for one in configs)

@@ -76,7 +76,7 @@ def test_a_node_in_a_clique_publishes_its_channel_and_its_daemon(client: ApiClie
         wait_for(lambda: devices(client, node), "the devices")
     assert devices(client, node) == {
         "channel-0": {"name": "channel-0", **channel(IN_CLIQUE, allowMultipleAllocations=True)},
-        "daemon-0": DAEMON,
+        "daemon-0": {**DAEMON, "allowMultipleAllocations": True},
     }
     ((name, one),) = slices(client, node).items()
     assert name == f"00000-compute-domain.nvidia.com-{node}"

@@ -59,6 +59,14 @@ def test_one_changed_slice_is_updated_in_place_on_the_version_that_was_seen() ->
     assert writes.updates[0].metadata.resource_version == "7"
 
 
+def test_what_others_added_to_the_metadata_of_a_slice_stays() -> None:
+    (there,) = stored(desired("a", devices="old")).values()
+    added = replace(there.metadata, labels={"a": "b"}, annotations={"c": "d"}, finalizers=("e.f/g",))
+    owned = replace(added, owner_references=(replace(OWNER, uid="of an older Node"),))
+    (update,) = plan_writes(desired("a"), {"a": replace(there, metadata=owned)}).updates
+    assert update.metadata == added
+
+
 def test_two_changed_slices_need_a_new_generation_of_all() -> None:
     after = [*desired("a", "b", "c", devices="new")[:2], desired("a", "b", "c")[2]]
     assert summary(plan_writes(after, stored(desired("a", "b", "c"), 4))) == {"updates": [("a", 5), ("b", 5), ("c", 5)]}

@@ -27,11 +27,23 @@ _INT64 = range(-(1 << 63), 1 << 63)
 _INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 
+_LONGEST: Final = 1000
+
+
+def _short(text: str) -> str:
+    """The beginning and the end of a long text."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
+
+
 class DecodeError(DriverError, ValueError):
-    """The object does not have the form of its apiVersion and kind. `path` is the place of the error."""
+    """The object does not have the form of its apiVersion and kind. `path` is the place of the error.
+
+    Both may contain texts of a user. In the message, they are shortened.
+    """
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}" if path else problem)
+        shown = _short("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in path))
+        super().__init__(f"{shown}: {_short(problem)}" if path else _short(problem))
         self.path = path
         self.problem = problem
 
@@ -284,7 +296,7 @@ def object_meta(top: Fields) -> ObjectMeta:
 
 
 def _metadata(fields: Fields) -> ObjectMeta:
-    fields.ignore("generation", "finalizers", "managedFields", "selfLink", "deletionGracePeriodSeconds")
+    fields.ignore("generation", "managedFields", "selfLink", "deletionGracePeriodSeconds")
     return ObjectMeta(
         name=fields.text("name"),
         namespace=fields.text("namespace"),
@@ -296,6 +308,7 @@ def _metadata(fields: Fields) -> ObjectMeta:
         labels=fields.text_map("labels"),
         annotations=fields.text_map("annotations"),
         owner_references=fields.decode_all("ownerReferences", _owner),
+        finalizers=fields.texts("finalizers"),
     )
 
 

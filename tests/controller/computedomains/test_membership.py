@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.computedomains.membership import Membership, membership
+from controller.computedomains.membership import Membership, membership, slots_of
+from controller.computedomains.objects import Account, Settings, daemon_objects
 from controller.computedomains.pods import PodFacts, pod_facts
 from controller.computedomains.status import domain_status, encode_status
 from controller.computedomains.view import (
+    CERTIFICATES,
     ClaimFacts,
     CliqueFacts,
     DomainState,
@@ -23,8 +25,9 @@ from controller.computedomains.view import (
     slice_facts,
 )
 from dra_driver.computedomains import DRIVER
-from dra_driver.computedomains.objects import Clique, ComputeDomain, DaemonReport
+from dra_driver.computedomains.objects import MOST_SLOTS, Clique, ComputeDomain, DaemonReport
 from dra_driver.config import API_VERSION
+from dra_driver.resource.codec import V1
 
 UID = "d9f6a1d2-3a80-4a7e-9f2b-0c5d3e6f7a81"
 DOMAIN = ComputeDomain("ml", "train", UID, "train-channel")
@@ -281,3 +284,27 @@ def test_why_a_pod_does_not_run(status: dict[str, object], trouble: object) -> N
     value = {"metadata": {"uid": "u", "name": "p"}, "spec": {"affinity": {"nodeAffinity": required}}, "status": status}
     facts = pod_facts(value)
     assert (facts.node, facts.trouble) == ("node-a", trouble)
+
+
+@pytest.mark.parametrize("number", [0, 7, MOST_SLOTS, 5_000_000, 1 << 62])
+def test_the_number_of_slots_that_a_user_asks_for_is_bounded(number: int) -> None:
+    model = Model()
+    model.domain = replace(DOMAIN, num_nodes=number)
+    model.join("a")
+    (clique,) = model.settle().cliques
+    assert clique.slots == min(max(number, SLOTS), MOST_SLOTS)
+    account, settings = Account("daemons", "uid"), Settings(issuer=("Issuer", "ca"))
+    (certificate,) = (
+        one.value
+        for one in daemon_objects(model.domain, V1, settings, "dra", account, slots_of(model.domain, SLOTS))
+        if one.kind == CERTIFICATES
+    )
+    assert len(certificate["spec"]["dnsNames"]) == clique.slots
+
+
+@pytest.mark.parametrize("name", ["../x.1", "a/b", "C.1", "c.1 ", "c" * 64, "é.1"])
+def test_a_clique_that_is_no_name_does_not_settle(name: str) -> None:
+    attributes = {"gpu.nvidia.com/fabricClique": {"string": name}}
+    devices = [{"name": "channel-0", "attributes": attributes}]
+    found = slice_facts({"metadata": {"uid": "u"}, "spec": {"nodeName": "a", "devices": devices}})
+    assert found == SliceFacts("u", "a", name, settled=False)

@@ -62,6 +62,10 @@ ONE = DomainPlan(REF, POOL, DOMAIN, (DomainDevice("channel-0", "a"),))
             claim({"a": "daemon-0"}, config(DOMAIN, DAEMON)),
             DomainPlan(REF, POOL, DOMAIN, (DomainDevice("daemon-0", "a"),), is_daemon=True),
         ),
+        (
+            claim({"a": "daemon-0"}, config(DOMAIN, DAEMON), shareID="5e0f"),
+            DomainPlan(REF, POOL, DOMAIN, (DomainDevice("daemon-0", "a", "5e0f"),), is_daemon=True),
+        ),
     ],
 )
 def test_a_plan_follows_from_allocation_and_configuration(planned: ResourceClaim, expected: DomainPlan) -> None:
