@@ -166,25 +166,36 @@ class Leftovers:
         yield from (FabricStep(one.partition, one.modules, one.gpus) for one in marks.fabric.all())
 
     def _sweep_contained(self, gpu_uuid: str, gpus: Gpus) -> None:
-        self._actions.unrestored.failed(gpu_uuid)  # until it is known that it succeeds
-        with contained("sweep GPU", gpu_uuid, self._boundary.count, gpu=gpu_uuid):
+        unrestored = self._actions.unrestored
+        with contained(
+            "sweep GPU", gpu_uuid, self._boundary.count, lambda _: unrestored.failed(gpu_uuid), gpu=gpu_uuid
+        ):
             self._sweep_gpu(gpu_uuid, gpus)
 
     def _sweep_gpu(self, gpu_uuid: str, gpus: Gpus) -> None:
-        """Undo everything on a GPU that no record needs."""
+        """Undo everything on a GPU that no record needs. What fails is tried again long before the next sweep."""
         problems: dict[str, str] = {}
         try:
             with self._actions.hold([gpu_uuid], not_long()) as held:
-                needed = {_mark(step) for record in self._actions.ledger.all() for step in record.plan.steps}
+                strays = self._strays(gpu_uuid, gpus)
                 if self._actions.ledger.unreadable():  # some of it may belong to these claims
+                    self._actions.unrestored.failed(gpu_uuid)
                     return
-                strays = [one for one in self._marked(gpus) if one.gpu_uuid == gpu_uuid and _mark(one) not in needed]
                 for step in strays:
                     if problem := self._actions.undo_stray(step, gpus, held):
                         problems[str(step)] = problem
-                self._actions.unrestored.tried(gpu_uuid, problems)
         except EXPECTED_ERRORS as error:
             log.warning("leftovers cannot be removed yet: %s", error, extra={"gpu": gpu_uuid})
+            problems = {str(step): str(error) for step in self._strays(gpu_uuid, gpus)} | problems
+        self._actions.unrestored.tried(gpu_uuid, problems)
+
+    def _strays(self, gpu_uuid: str, gpus: Gpus) -> list[Undoable]:
+        """The marked changes of a GPU that no record needs. Marks are read first, because a record is older than its
+        marks. Callers ask for unreadable records afterwards: a record that is damaged meanwhile is among them.
+        """
+        marked = [step for step in self._marked(gpus) if step.gpu_uuid == gpu_uuid]
+        needed = {_mark(step) for record in self._actions.ledger.all() for step in record.plan.steps}
+        return [step for step in marked if _mark(step) not in needed]
 
     def _sweep_spec(self, uid: str) -> None:
         with self._actions.claims.try_hold(uid) as free:

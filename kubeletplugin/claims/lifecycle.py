@@ -60,6 +60,7 @@ log = logging.getLogger(__name__)
 _OUT_OF_REACH = frozenset({Return.GPU_IS_LOST, Return.DRIVER_NOT_LOADED, Return.UNINITIALIZED})
 """Codes of GPUs whose instances can currently neither be destroyed nor used."""
 _FABRIC_SECONDS = 5.0
+_PLANS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class Lifecycle:
         )
         self._recovery = Recovery(self._actions, settings.retry)
         self._pauses = Pauses(settings.retake)
-        self._leftovers = Leftovers(self._actions, self.unprepare, settings.grace)
+        self._leftovers = Leftovers(self._actions, self._unprepare_gone, settings.grace)
         self._boundary = boundary
         self._ending: Counter[str] = Counter()
         self._guard = threading.Lock()
@@ -177,11 +178,8 @@ class Lifecycle:
             if record is not None and record.state is State.PREPARED:
                 return self._prepared(record)
             self._pauses.check(ref.uid)
-            gpus = self._access.current()
             with self._reporting():
-                check()
-                plan = self._planner.plan(ref, gpus)
-                check()
+                plan, gpus = self._planned(ref, check)
                 return self._prepare(plan, record, gpus, check)
 
     def unprepare(self, ref: ClaimRef, wanted: Callable[[], bool] = always) -> None:
@@ -262,6 +260,20 @@ class Lifecycle:
         return _FABRIC_SECONDS
 
     # Parts of a prepare
+
+    def _planned(self, ref: ClaimRef, check: Check) -> tuple[Plan, Gpus]:
+        """The plan, and the GPUs for which it was made. A GPU may be taken for a virtual machine, or come back, while
+        the API server is asked for the claim. Then inventory and marks contradict each other, and the claim is planned
+        again. Raises StoppedError if that happens too often.
+        """
+        for _ in range(_PLANS):
+            gpus = self._access.current()
+            check()
+            plan = self._planner.plan(ref, gpus)
+            check()
+            if gpus.is_current:
+                return plan, gpus
+        raise StoppedError(f"GPUs of the node came and went while claim {ref} was planned; kubelet tries again")
 
     def _prepared(self, record: Record) -> Plan:
         """The plan of a prepared claim. kubelet asks again for another pod, or after its restart."""
@@ -354,6 +366,16 @@ class Lifecycle:
             self._look_after(record.plan.claim, error)
         else:
             self._recovery.settled(record.plan.claim.uid)
+
+    def _unprepare_gone(self, ref: ClaimRef) -> None:
+        """Undo everything of a claim for which kubelet never calls again. What fails is tried again long before the
+        next sweep.
+        """
+        try:
+            self.unprepare(ref)
+        except EXPECTED_ERRORS as error:
+            self._recovery.look_after(ref, str(error), delayed=True)
+            raise
 
     def _note_unpreparing(self, record: Record) -> tuple[Record, bool]:
         """The record in its new state, and whether it could be written. A full disk must not prevent an unprepare,

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,20 @@ def test_an_instance_with_a_mark_and_no_record_goes(plugin: Plugin) -> None:
     plugin.lifecycle.prepare(ref)
     plugin.records.remove(ref.uid)
     assert restarted(plugin).left() == {**NOTHING, "instances": ["3:1"]}
+
+
+def test_an_instance_without_a_record_that_is_in_use_goes_soon_after(plugin: Plugin) -> None:
+    """Long before the next search for leftovers."""
+    claim = plugin.api.add([SMALL])
+    plugin.lifecycle.prepare(claim)
+    plugin.node.occupy(plugin.mig_uuid(), os.getpid())
+    (plugin.root / "claims" / f"{claim.uid}.json").unlink()
+    after = restarted(plugin, replace(NEVER, restore=0.05))
+    assert after.instances() == ["0:1"]
+    assert after.lifecycle.unrestored() == 1
+    after.node.vacate(os.getpid())
+    wait_for(lambda: after.instances() == [], "the instance to go")
+    wait_for(lambda: after.lifecycle.unrestored() == 0, "nothing left")
 
 
 def test_a_mark_without_an_instance_goes(plugin: Plugin) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.passthrough import VfioMark, VfioMarks
+from dra_driver.resource import ResourceClaim
 from kubeletplugin.claims.actions import StoppedError
-from kubeletplugin.hardware.targets import PrepareError, VfioGpu
+from kubeletplugin.hardware.targets import ClaimRef, PrepareError, VfioGpu
 from kubeletplugin.hardware.vfio import StuckError
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.kernel import AUDIO, NVIDIA, VFIO, Function, Kernel
@@ -265,3 +266,30 @@ def test_a_container_and_a_virtual_machine_never_have_a_gpu_at_once(
     plugin.lifecycle.prepare(machine)
     with pytest.raises(PrepareError, match=rf"for virtual machines: {kernel.gpus[0]}; kubelet tries again"):
         plugin.lifecycle.prepare(container)
+
+
+def test_a_gpu_that_comes_back_while_its_next_claim_is_planned_keeps_its_uuid(tmp_path: Path, kernel: Kernel) -> None:
+    """The plan names the lock and the mark of the GPU by its UUID. It is unknown in an inventory that is older."""
+
+    class Overtaken(ApiServer):
+        """Something happens while a claim is read."""
+
+        meanwhile: ClaimRef | None = None
+
+        def fetch(self, ref: ClaimRef) -> ResourceClaim:
+            before, self.meanwhile = self.meanwhile, None
+            if before is not None:
+                plugin.lifecycle.unprepare(before)
+            return super().fetch(ref)
+
+    api = Overtaken()
+    plugin = Plugin(tmp_path, api, hardware="h100x8")
+    uuid = plugin.gpu(0).uuid
+    first, second = api.add(["gpu-vfio-0"]), api.add(["gpu-vfio-0"])
+    plugin.lifecycle.prepare(first)
+    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 7, "NVML without the GPU")
+    api.meanwhile = first
+    plan = plugin.lifecycle.prepare(second)
+    assert [device.target.gpu_uuid for device in plan.devices] == [uuid]
+    assert [mark.gpu_uuid for mark in marks(plugin)] == [uuid]
+    plugin.stop()
