@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.files import NotAFileError, make_folder, open_lock, put_file, read_file, remove_file, set_aside
+from dra_driver.files import (
+    NotAFileError,
+    make_folder,
+    names_in,
+    open_lock,
+    put_file,
+    read_file,
+    remove_file,
+    set_aside,
+)
 from tests.support.damage import WRONG_KINDS, aside_of
 
 
@@ -99,3 +108,14 @@ def test_a_socket_that_is_served_is_not_waited_for(short_path: Path) -> None:
         server.listen()
         with pytest.raises(NotAFileError):
             read_file(short_path / "a")
+
+
+def test_a_folder_that_is_made_at_this_moment_has_no_names(tmp_path: Path) -> None:
+    class Made(type(tmp_path)):  # type: ignore[misc]
+        """A folder that somebody makes after it was not there."""
+
+        def is_dir(self) -> bool:
+            self.mkdir()
+            return True
+
+    assert names_in(Made(tmp_path / "folder")) == []
