@@ -5,14 +5,16 @@ A write to `bind` or `unbind` returns when the kernel driver is done. If a drive
 be interrupted, and its process cannot be killed. So each write is made by a process of its own, which is left behind if
 it does not return.
 
-While a write for a device runs, its process holds a lock on a file. Further writes for this device are refused
-meanwhile, also by the next plugin process. Otherwise a write that was left behind could undo what was written later.
+While a write for a device runs, its process holds a lock on a file. Further writes for this device wait for it, also in
+the next plugin process, but only for a while. Then they are refused. Otherwise a write that was left behind could undo
+what was written later.
 """
 
 import errno
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,9 @@ from dra_driver.files import make_folder, try_lock
 from ..targets import PrepareError
 
 WRITE_SECONDS: Final = 15.0
+_PATIENCE: Final = 8.0
+"""How long to wait for an earlier write. Together with a write, this is less than the time limit of a step."""
+_LOOK_SECONDS: Final = 0.05
 
 _PROGRAM: Final = """
 import os, sys
@@ -51,6 +56,7 @@ class SysfsWrites:
     def __init__(self, folder: Path, seconds: float = WRITE_SECONDS) -> None:
         self._folder = folder
         self._seconds = seconds
+        self._stuck: set[str] = set()  # the devices for which this process has waited in vain
 
     def write(self, address: str, file: Path, text: str) -> None:
         """Write a line to a file, for the device at `address`. Raises OSError, WriteError, or StuckError if this write
@@ -59,6 +65,7 @@ class SysfsWrites:
         with self._locked(address) as lock:
             code = self._write(file, text, lock)
         if code is None:
+            self._stuck.add(address)
             raise StuckError(_stuck(f"writing {text!r} to {file}, after {self._seconds:g} s"))
         if code:
             reason = f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
@@ -77,11 +84,20 @@ class SysfsWrites:
         make_folder(self._folder)
         lock = os.open(self._folder / f"{address}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if not try_lock(lock):
-                raise StuckError(_stuck(f"an earlier change of {address}"))
+            self._await(address, lock)
             yield lock
         finally:
             os.close(lock)
+
+    def _await(self, address: str, lock: int) -> None:
+        """Take the lock. The process that has it may only be a write of a plugin that was killed. Raises StuckError."""
+        deadline = time.monotonic() + (0.0 if address in self._stuck else min(self._seconds, _PATIENCE))
+        while not try_lock(lock):
+            if time.monotonic() >= deadline:
+                self._stuck.add(address)
+                raise StuckError(_stuck(f"an earlier change of {address}"))
+            time.sleep(_LOOK_SECONDS)
+        self._stuck.discard(address)
 
     def _write(self, file: Path, text: str, lock: int) -> int | None:
         """The errno of the write, 0 if it succeeded, or None if it has not returned."""

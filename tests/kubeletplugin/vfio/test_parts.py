@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of binding: which module a device needs, who has a node open, programs of the node, the marks."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from dra_driver.gpu.session import LettingGoError, Session
 from dra_driver.resource.codec import DecodeError
 from kubeletplugin.hardware.marks import Marks
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError, VfioGpu
+from kubeletplugin.hardware.vfio import StuckError, SysfsWrites
 from kubeletplugin.hardware.vfio.modules import VfioModules, best_module
 from kubeletplugin.hardware.vfio.openers import Opener, names_of, openers
 from kubeletplugin.hardware.vfio.programs import HostPrograms
@@ -22,6 +24,7 @@ from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.records.files import State
 from kubeletplugin.records.format import Record, decode, encode
 from kubeletplugin.steps import MigModeStep, VfioStep
+from tests.kubeletplugin.inside import Call
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
 
@@ -161,3 +164,26 @@ def _is_over(session: Session, generation: int) -> bool:
             return False
     except NvmlError as error:
         return error.code is Return.UNINITIALIZED
+
+
+def test_a_write_waits_for_that_of_a_plugin_that_was_killed(tmp_path: Path) -> None:
+    """The process that writes goes on after the plugin was killed, and has the lock for as long as it writes."""
+    file, writes = tmp_path / "unbind", SysfsWrites(tmp_path)
+    file.touch()
+    with (tmp_path / "0000:3b:00.0.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        call = Call(lambda: writes.write("0000:3b:00.0", file, "text"))
+        writes.write("0000:5e:00.0", file, "of another device")
+        assert not call.over
+    call.result()
+    assert file.read_text().startswith("text\n")
+
+
+def test_an_earlier_write_that_does_not_end_is_waited_for_once(tmp_path: Path) -> None:
+    writes = SysfsWrites(tmp_path, 0.3)
+    with (tmp_path / "0000:3b:00.0.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(2):
+            with pytest.raises(StuckError, match=r"the kernel does not finish an earlier change of 0000:3b:00\.0"):
+                writes.require_none("0000:3b:00.0")
+    writes.require_none("0000:3b:00.0")
