@@ -13,10 +13,11 @@ Where the driver accounts for itself instead of the kernel, the pod's limit does
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
+from dra_driver.backoff import Backoff
 from dra_driver.gpu.calls import Beat, Calls, HungError
 from dra_driver.gpu.nvml import NO_DRIVER, NvmlError, Return
 
@@ -33,6 +34,8 @@ SET_SECONDS: Final = 5.0
 locks. Together they are shorter than the time limit of the hook program.
 """
 TIDY_SECONDS: Final = 60.0
+FIRST_PAUSE: Final = 5.0
+"""The pause before limits are set again that a driver has lost, in seconds."""
 
 
 class LaterError(LimitError):
@@ -52,7 +55,9 @@ LimitOf = Callable[[str, str], Limit]
 
 
 class Limiter:
-    """Sets limits for the claims of `limit_of`, on the GPUs of `current`, which raises NoDriverError."""
+    """Sets limits for the claims of `limit_of`, on the GPUs of `current`, which raises NoDriverError. `first_pause` is
+    in seconds. One thread calls `restore` and `attend`.
+    """
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Limiter:
         cgroups: Cgroups,
         files: LimitFiles,
         seconds: float = SET_SECONDS,
+        first_pause: float = FIRST_PAUSE,
     ) -> None:
         self._limit_of = limit_of
         self._current = current
@@ -70,6 +76,9 @@ class Limiter:
         self._uses = Uses(files.claims)
         self._locks = KeyedLocks(FileRanges(files.folder / "locks"))
         self._seconds = seconds
+        self._backoff = Backoff(first_pause, TIDY_SECONDS)
+        self._unset: set[tuple[str, ContainerCgroup]] = set()  # GPUs and containers; only of the thread that attends
+        self._due = 0.0
 
     def apply(self, claim: str, device: str, cgroup: str) -> None:
         """Limit a container that has `device` of a claim, and whose cgroup has the path `cgroup` (/proc/PID/cgroup).
@@ -94,21 +103,40 @@ class Limiter:
     def restore(self, gpus: Gpus) -> None:
         """Set all limits again, which a driver that was loaded anew may have lost. Raises OSError."""
         self.tidy()
+        uses = [(use, device) for use in self._uses.all() for device in use.devices.values()]
+        pairs = {(device.gpu, ContainerCgroup(path, use.pod)) for use, device in uses for path in device.containers}
+        self._backoff.reset()
+        self._set_again(gpus, pairs)
+
+    def attend(self, gpus: Gpus) -> float:
+        """Set the limits that `restore` could not set, after pauses that grow, and tidy up. Returns the seconds until
+        the next call. Raises OSError.
+        """
+        if self._unset and time.monotonic() >= self._due:
+            self._set_again(gpus, self._unset)
+        seconds = self.tidy()
+        return min(seconds, max(0.0, self._due - time.monotonic())) if self._unset else seconds
+
+    def _set_again(self, gpus: Gpus, pairs: Collection[tuple[str, ContainerCgroup]]) -> None:
+        """Set the limits of these GPUs and containers, as far as the containers exist."""
         hung: set[str] = set()
-        for use in self._uses.all():
-            pairs = {(one.gpu, path) for one in use.devices.values() for path in one.containers}
-            for gpu, path in sorted(pairs):
-                if gpu in hung or not self._cgroups.exists(path):
-                    continue
-                try:
-                    with self._locks.hold(gpu, check=self._patience(gpu)) as held:
-                        self._set(gpus, gpu, ContainerCgroup(path, use.pod), held)
-                except (NvmlError, LimitError, TimeoutError) as error:
-                    log.error(
-                        "the GPU memory of a container is not limited any more: %s", error, extra={"cgroup": path}
-                    )
-                    if isinstance(error, HungError):
-                        hung.add(gpu)
+        unset: set[tuple[str, ContainerCgroup]] = set()
+        for gpu, container in sorted(pairs, key=lambda pair: (pair[0], pair[1].path)):
+            if not self._cgroups.exists(container.path):
+                continue
+            if gpu in hung:
+                unset.add((gpu, container))
+                continue
+            try:
+                with self._locks.hold(gpu, check=self._patience(gpu)) as held:
+                    self._set(gpus, gpu, container, held)
+            except (NvmlError, LimitError, TimeoutError) as error:
+                text = "the GPU memory of a container is not limited any more: %s"
+                log.error(text, error, extra={"cgroup": container.path})
+                unset.add((gpu, container))
+                if isinstance(error, HungError):
+                    hung.add(gpu)
+        self._unset, self._due = unset, time.monotonic() + self._backoff.pause()
 
     def tidy(self) -> float:
         """Forget the claims of pods that no longer exist. Returns the seconds until the next time. Raises OSError."""

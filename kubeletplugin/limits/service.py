@@ -37,7 +37,7 @@ class LimitService:
             limits = recorded_limits(records)
             limiter = self._limiter = Limiter(limits, access.current, access.calls, Cgroups(cgroups), files)
             self._server = HookServer(files.socket, limiter.apply, count)
-            access.attend(lambda _: self._tidy(limiter))
+            access.attend(lambda gpus: self._attend(limiter, gpus))
 
     def start(self) -> None:
         """Listen for the hook program. Raises SocketError."""
@@ -54,9 +54,9 @@ class LimitService:
         if self._limiter is not None:
             self._limiter.restore(gpus)
 
-    def _tidy(self, limiter: Limiter) -> float:
+    def _attend(self, limiter: Limiter, gpus: Gpus) -> float:
         with contained("tidy limits of memory", "the node", self._count):
-            return limiter.tidy()
+            return limiter.attend(gpus)
         return TIDY_SECONDS
 
 

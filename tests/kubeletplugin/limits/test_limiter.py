@@ -11,7 +11,7 @@ from dra_driver.gpu.nvml import DeviceHandle, Return
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.gpu.simulation.nvml import SimulatedNvml
 from kubeletplugin.limits.cgroups import Cgroups, LimitError
-from kubeletplugin.limits.limiter import LaterError, Limiter
+from kubeletplugin.limits.limiter import TIDY_SECONDS, LaterError, Limiter
 from tests.support.limits import LimitNode, Tree, limit_node
 from tests.support.waiting import wait_for
 
@@ -139,6 +139,22 @@ def test_limits_are_set_again_when_the_driver_was_loaded_anew(node: LimitNode) -
     node.access.wake()
     wait_for(lambda: len(node.ready) > known, "the driver")
     assert node.limits() == before
+
+
+def test_limits_that_cannot_be_set_again_are_set_later(node: LimitNode) -> None:
+    access, limits = node.access, node.claims.__getitem__
+    limiter = Limiter(
+        lambda *key: limits(key), access.current, access.calls, Cgroups(node.cgroups), node.files, first_pause=0.0
+    )
+    node.claim("a")
+    limiter.apply("a", "gpu-0", tree(node).container("main"))
+    gpus = access.current()
+    assert limiter.attend(gpus) == TIDY_SECONDS
+    node.node.inject(Fault(SET, code=Return.UNKNOWN))
+    limiter.restore(gpus)
+    assert limiter.attend(gpus) == 0.0, "one of them is still not set"
+    node.node.clear_faults()
+    assert limiter.attend(gpus) == TIDY_SECONDS
 
 
 def test_claims_of_pods_that_are_gone_are_forgotten(node: LimitNode) -> None:
