@@ -167,7 +167,7 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
         return _copies(question, question.replicas, source)
     unread = UnreadFields(objects, features, source.gates)
     demands, errors = spread_over_nodes(question.demands, objects, source.world, labels)
-    source = replace(source, errors=errors)
+    source = replace(source, errors=(*source.errors, *errors))
     verdicts: list[Verdict] = []
     try:
         for verdict in evaluate_each(demands, objects, features, source.world, labels):

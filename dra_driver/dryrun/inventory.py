@@ -60,17 +60,25 @@ def from_documents(
             known = ", ".join(dict.fromkeys([*_SLICES_WITH, *(kind for _, kind in READ)]))
             raise InputError(f"--slices: {one}: objects of this kind decide nothing: leave it out (known are {known})")
     decoded = tuple(decode_kept(document) for document in objects if document.kind in _SLICES_WITH)
-    world, notes = (None, ()) if devices_only else _world_of([*around, *documents], where)
+    world, notes, errors = (None, (), ()) if devices_only else _world_of([*around, *documents], where)
     if world is None and not any(isinstance(one, ResourceSlice) for one in decoded):
         raise InputError(f"--slices {where}: there is no ResourceSlice in it")
-    return Found(decoded, world, notes)
+    return Found(decoded, world, notes, errors=errors)
 
 
-def _world_of(documents: Sequence[Document], where: str) -> tuple[World | None, tuple[str, ...]]:
+def _world_of(documents: Sequence[Document], where: str) -> tuple[World | None, tuple[str, ...], tuple[Note, ...]]:
+    """The world, what to say about it, and errors about pods that cannot be read. Raises InputError."""
+    read = {id(document.value): document for document in documents if document.kind != "ResourceSlice"}
+    errors: list[Note] = []
+
+    def leave_out(value: Mapping[str, Any], error: DecodeError) -> None:
+        errors.append(read[id(value)].note(str(error), error.path))
+
     try:
-        return world_of((document.value for document in documents if document.kind != "ResourceSlice"), where)
+        world, notes = world_of((document.value for document in read.values()), where, leave_out)
     except DecodeError as error:
         raise InputError(f"{where}: {error}") from None
+    return world, notes, tuple(errors)
 
 
 def kinds(client: ApiClient) -> dict[str, Kind]:

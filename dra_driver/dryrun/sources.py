@@ -58,7 +58,7 @@ class Source:
     change verdicts and is not known (`status`), and `unknown_of_pods` those that matter only for whole pods. `gates`
     are the feature gates that the user or the cluster names. `open_nodes` are nodes of which some labels are not
     known (`selection`). `served` says which extended resources DeviceClasses serve that no cluster and no file has.
-    `errors` are about demands that cannot be placed there.
+    `errors` are about demands that cannot be placed there, and about pods of the place that cannot be read.
     """
 
     objects: Sequence[Decoded]
@@ -350,6 +350,7 @@ class Place:
             warnings=(*found.warnings, *(self.rules.notes(server) if server is not None else ())),
             unknown=found.unknown,
             unknown_of_pods=found.unknown_of_pods,
+            errors=found.errors,
             gates=self.rules.all_gates(server or Server()),
         )
 

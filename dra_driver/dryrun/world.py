@@ -67,7 +67,7 @@ class Found:
     """Objects that concern devices, the world around them, and what has to be said about how it was read.
 
     `warnings` are about the devices. `unknown` are notes about what may change verdicts and was not read (`status`),
-    and `unknown_of_pods` those that matter only for whole pods.
+    and `unknown_of_pods` those that matter only for whole pods. `errors` are about pods that cannot be read.
     """
 
     objects: tuple[Decoded, ...]
@@ -76,6 +76,16 @@ class Found:
     unknown: tuple[Note, ...] = ()
     unknown_of_pods: tuple[Note, ...] = ()
     warnings: tuple[str, ...] = ()
+    errors: tuple[Note, ...] = ()
+
+
+LeaveOut = Callable[[Mapping[str, Any], DecodeError], None]
+"""Is told of an object that cannot be read, and why."""
+
+
+def raise_error(_: Mapping[str, Any], error: DecodeError) -> None:
+    """Leaves out nothing."""
+    raise error
 
 
 def is_of_world(version: object, kind: object) -> bool:
@@ -83,10 +93,13 @@ def is_of_world(version: object, kind: object) -> bool:
     return (version, kind) in READ
 
 
-def world_of(values: Iterable[Mapping[str, Any]], where: str) -> tuple[World | None, tuple[str, ...]]:
+def world_of(
+    values: Iterable[Mapping[str, Any]], where: str, leave_out: LeaveOut = raise_error
+) -> tuple[World | None, tuple[str, ...]]:
     """The world that objects (JSON) make up, and what to say about it. Raises DecodeError.
 
-    None when no node says what it can allocate: no pod would fit on it.
+    None when no node says what it can allocate: no pod would fit on it. `leave_out` is called for a pod that cannot be
+    read.
     """
     reader = Reader()
     kinds: set[str] = set()
@@ -94,8 +107,15 @@ def world_of(values: Iterable[Mapping[str, Any]], where: str) -> tuple[World | N
         kind = value["kind"]
         if value.get("items") == []:  # a list that says that there are none
             kinds.add(kind.removesuffix("List"))
-        elif (is_of_world(value.get("apiVersion"), kind) or kind == TEMPLATE) and reader.add(value):
-            kinds.add(kind)
+        elif is_of_world(value.get("apiVersion"), kind) or kind == TEMPLATE:
+            try:
+                read = reader.add(value)
+            except DecodeError as error:
+                if kind != "Pod":
+                    raise
+                leave_out(value, error)
+                read = True
+            kinds.update([kind] if read else ())
     unknown = frozenset(kind for _, kind in READ if kind not in kinds)
     notes = (f"no pods are in {where}: its nodes are taken to be idle",) if "Pod" in unknown else ()
     return _world(reader, unknown, notes, where)

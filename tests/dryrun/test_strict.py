@@ -23,6 +23,30 @@ POD = textwrap.dedent("""
         resource: {}
     """)
 
+CLUSTER = textwrap.dedent("""\
+    apiVersion: v1
+    kind: Node
+    metadata: {name: a}
+    status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+    ---
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: broken}
+    spec:
+      nodeName: a
+      tolerations: x
+      containers: [{name: c, image: i}]
+    ---
+    apiVersion: resource.k8s.io/v1
+    kind: ResourceSlice
+    metadata: {name: s}
+    spec:
+      driver: gpu.nvidia.com
+      nodeName: a
+      pool: {name: a, generation: 1, resourceSliceCount: 1}
+      devices: [{name: gpu-0}]
+    """)
+
 
 def test_unknown_fields_are_errors_with_line_and_column(dryrun: DryRun, write: Write) -> None:
     path = write("pod.yaml", "# a comment\n---" + POD)
@@ -117,3 +141,17 @@ def test_key_that_is_null_is_an_error(dryrun: DryRun, write: Write) -> None:
     code, _, err = dryrun(path)
     assert code == 2
     assert f"{path}:11:28: is not YAML: while constructing a mapping, found a key that is not text" in err
+
+
+def test_pod_of_a_cluster_file_that_cannot_be_read_hides_nothing_about_others(dryrun: DryRun, write: Write) -> None:
+    cluster = write("cluster.yaml", CLUSTER)
+    wanted = write(
+        "pod.yaml",
+        POD.replace("resource: {}", "resources: {requests: {cpu: 1}}").replace(
+            "  resourceClaim:\n  - {name: gpu, resourceClaimName: wanted}\n", ""
+        ),
+    )
+    code, out, err = dryrun(wanted, "--slices", cluster)
+    assert code == 2
+    assert "fits  Pod p: on node a" in out
+    assert f"error: {cluster}:11:3: Pod broken: spec.tolerations: must be a list, not a string" in err
