@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dra-dryrun command: tells whether a pod or a claim would be scheduled, without submitting it.
 
-`documents` reads YAML, `workload` turns pods and workloads into demands with their claims, `inventory` and `world` read
-the cluster, `evaluate` and `wholepod` decide by the scheduler's rules, and `report` prints the verdicts.
+`documents` reads YAML, `groups` tells which pods an object makes, and `workload` turns these into demands with their
+claims. `inventory` and `world` read the cluster, `evaluate` and `wholepod` decide by the scheduler's rules, and
+`report` prints the verdicts.
 """
 
 from typing import Final

@@ -116,11 +116,11 @@ def fit(
 ) -> int:
     """Tell on which node, and with which devices, the pods and claims in FILE would be scheduled, or why not.
 
-    FILE contains ResourceClaims, ResourceClaimTemplates, Pods, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs
-    or CronJobs. '-' is standard input, and a folder means its YAML and JSON files. pod/NAME is a pod of the cluster:
-    the command explains why it is pending, or prints its devices. A ComputeDomain in FILE stands for the claim template
-    that is made for it. Several pods are placed one after the other. If nodes and pods are known, all default rules of
-    the scheduler apply, else only devices are evaluated.
+    FILE contains ResourceClaims, ResourceClaimTemplates, Pods, Deployments, Jobs and other workloads, such as those of
+    Ray, Kubeflow, KServe and KubeVirt. '-' is standard input, and a folder means its YAML and JSON files. pod/NAME is a
+    pod of the cluster: the command explains why it is pending, or prints its devices. A ComputeDomain in FILE stands
+    for the claim template that is made for it. Several pods are placed one after the other. If nodes and pods are
+    known, all default rules of the scheduler apply, else only devices are evaluated.
 
     The exit status is 0 if everything was evaluated and fits, 1 if something does not fit, 2 if the input is wrong or
     cannot be read, and 3 if something was not evaluated, or its verdict depends on something unknown.

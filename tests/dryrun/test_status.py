@@ -3,6 +3,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +122,81 @@ def test_document_has_the_status(count: int, status: int, dryrun: DryRun, write:
     assert code == status
     assert document["fits"] == (status == 0)
     assert document["notes"] == document["errors"] == []
+
+
+BAD_POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\nspec: {containers: [{name: c, image: i, resource: {}}]}\n"
+GOOD_POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: good}\nspec: {containers: [{name: c, image: i}]}\n"
+OTHER = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: twice}\n"
+
+
+@pytest.mark.parametrize("text", ["a: [\n", "a: 1\na: 2\n", "- 1\n", "kind: Pod\n", BAD_POD], ids=repr)
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+def test_bad_document_hides_nothing(text: str, first: bool, dryrun: DryRun, write: Write) -> None:
+    parts = [text, GOOD_POD] if first else [GOOD_POD, text]
+    path = write("pods.yaml", "---\n".join(parts))
+    code, out, err = dryrun("--with-node", "h100x8", path, "-o", "json")
+    document = json.loads(out)
+    check(document)
+    assert code == 2
+    assert [one["name"] for one in document["demands"]] == ["Pod good"]
+    assert len(document["errors"]) == 1
+    assert document["errors"][0]["file"] == str(path)
+    assert document["errors"][0]["line"] >= 1
+    assert "pods.yaml:" in err
+
+
+def test_bad_file_of_a_folder_hides_nothing(dryrun: DryRun, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.yaml").write_text("a: [", encoding="utf-8")
+    (folder / "b.yaml").write_text(GOOD_POD, encoding="utf-8")
+    code, out, err = dryrun("--with-node", "h100x8", folder)
+    assert code == 2
+    assert "fits  Pod good" in out
+    assert "a.yaml:" in err
+
+
+def test_objects_of_one_name_whose_kind_is_not_read_are_no_error(dryrun: DryRun, write: Write) -> None:
+    path = write("pods.yaml", "---\n".join([OTHER, OTHER, GOOD_POD]))
+    assert dryrun("--with-node", "h100x8", path)[0] == 0
+
+
+def test_second_object_of_a_name_hides_nothing(dryrun: DryRun, write: Write) -> None:
+    path = write("pods.yaml", "---\n".join([GOOD_POD, GOOD_POD]))
+    code, out, err = dryrun("--with-node", "h100x8", path)
+    assert code == 2
+    assert "fits  Pod good" in out
+    assert f"{path}:8:12: Pod good: metadata.name: there is another Pod of this name" in err
+
+
+def test_missing_template_is_the_verdict_of_its_pod(dryrun: DryRun, write: Write) -> None:
+    pod = GOOD_POD.replace("good", "asks").replace(
+        "spec: {", "spec: {resourceClaims: [{name: g, resourceClaimName: non}], "
+    )
+    path = write("pods.yaml", "---\n".join([pod, GOOD_POD, claim().replace("wanted", "none")]))
+    code, out, _ = dryrun("--with-node", "h100x8", path)
+    assert code == 1
+    assert "not admitted  Pod asks: there is no ResourceClaim default/non; similar: default/none" in out
+    assert "fits  Pod good" in out
+
+
+def test_workload_without_pods_requests_nothing(dryrun: DryRun, write: Write) -> None:
+    value = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "idle"}}
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    path = write("idle.json", {**value, "spec": {"replicas": 0, "selector": {}, "template": template}})
+    code, out, _ = dryrun("--with-node", "h100x8", path)
+    assert code == 0
+    assert "Deployment idle makes no pods: nothing is requested now" in out
+
+
+def test_selector_that_fails_on_every_device_is_refused(dryrun: DryRun) -> None:
+    code, out, _ = dryrun("cel", "device.attributes['gpu.nvidia.com'].none == 'x'", "--built-in")
+    assert code == 1
+    assert "it fails on every device" in out
+
+
+def test_lint_tells_what_it_did_not_check(dryrun: DryRun, write: Write) -> None:
+    path = write("other.yaml", "apiVersion: example.com/v1\nkind: Trainer\nmetadata: {name: t}\nspec: {gpus: 8}\n")
+    code, out, _ = dryrun("lint", "--built-in", path, "-o", "json")
+    assert code == 3
+    assert json.loads(out)["notes"][0]["object"] == "Trainer t"
