@@ -18,6 +18,7 @@ from .emptiness import missing_devices
 from .evaluate import evaluate, evaluate_each
 from .replicas import MOST_COPIES, Copies, count_copies, count_pod_copies
 from .report import PlainTable, Report, plain_console, print_report, to_document, to_html, to_json, to_yaml
+from .rollout import with_pods_of_cluster
 from .selection import OpenLabels
 from .sources import Source
 from .status import Note, NotesError, Status
@@ -166,7 +167,8 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
     if question.replicas is not None:
         return _copies(question, question.replicas, source)
     unread = UnreadFields(objects, features, source.gates)
-    demands, errors = spread_over_nodes(question.demands, objects, source.world, labels)
+    spread, errors = spread_over_nodes(question.demands, objects, source.world, labels)
+    demands = [*with_pods_of_cluster(spread, objects, source.world)]
     source = replace(source, errors=(*source.errors, *errors))
     verdicts: list[Verdict] = []
     try:

@@ -85,7 +85,8 @@ class _OneByOne:
     def verdict(self, demand: Demand) -> Verdict:
         """The verdict on the next demand. If it cannot be evaluated, the verdict says why."""
         last = self._last
-        if last is not None and demand.workload and demand.workload == last.demand.workload and not _may_differ(last):
+        equal = last is not None and demand.workload and demand.workload == last.demand.workload
+        if last is not None and equal and not demand.replaces and not _may_differ(last):
             # the next of several equal pods finds what the last one found
             self._last = replace(last, demand=demand)
             return self._last

@@ -59,6 +59,12 @@ class Admission:
         """The pod of this name that the cluster has."""
         return self._pods.get((namespace, name))
 
+    def forget(self, namespace: str, name: str) -> Pod | None:
+        """The pod of this name, which the cluster does not have any more."""
+        gone = self.known(namespace, name)
+        self._pods = {key: pod for key, pod in self._pods.items() if key != (namespace, name)}
+        return gone
+
     def pod(self, demand: Demand, snapshot: Snapshot) -> Stored:
         """Admits the pod of a demand. Raises InputError."""
         assert demand.submitted is not None
@@ -73,7 +79,7 @@ class Admission:
         rejects = [*self._missing_namespace(pod.namespace, snapshot)]
         rejects += [admitted.forbidden] if admitted.forbidden and not rejects else []
         rejects += _invalid(pod, admitted) if not rejects else ()
-        if not rejects and self.known(pod.namespace, pod.name) is None:
+        if not rejects and not demand.replaces and self.known(pod.namespace, pod.name) is None:
             rejects += self.count(pod, snapshot)
         return Stored(pod, tuple(rejects), tuple(notes))
 
@@ -193,6 +199,9 @@ class WholePods:
 
     def evaluate(self, demand: Demand) -> tuple[Verdict, list[ResourceClaim]]:
         """The verdict on a pod, and the claims that would hold its devices. Raises InputError."""
+        for name in demand.replaces:
+            gone = self._admission.forget(demand.pod.namespace or "default", name)
+            self._snapshot = self._snapshot if gone is None else self._snapshot.without(gone)
         there = self._admission.known(demand.pod.namespace or "default", demand.pod.name)
         if there is not None and (there.node_name or there.ended):
             state = "ended" if there.ended else "running"

@@ -18,6 +18,7 @@ from ..scheduling import form_errors, has_form, pod_spec_errors
 from ..scheduling.decode import extended_requests
 from ..scheduling.objects import ExtendedRequest
 from ..scheduling.resources import read_containers, section
+from .controllers import Workload, workload_of
 from .documents import JSON, Document, DocumentError
 from .groups import Library, PodGroup, key_of, pods_of
 from .kinds import KINDS
@@ -46,7 +47,9 @@ class Demand:
     `node_name` and `node_selector` are the pod's own, `extended` the extended resources that its containers request.
     `submitted` is the pod (JSON) as the API server is given it. `workload` names what makes several equal pods; of a
     DaemonSet `daemon_template` is the pods' spec, `own_claims` are the names of claims that each pod gets for itself,
-    and a pod of it is for `daemon_node`. `state` is set where the cluster has the pod on a node: `running` or `ended`.
+    and a pod of it is for `daemon_node`. `owner` is set if the cluster may have pods of the
+    workload, and `replaces` names those that go before this one is placed. `state` is set where the cluster has the pod
+    on a node: `running` or `ended`.
 
     `missing` says which claims and templates there are not. Demands of one `stage` are placed together, and give back
     their devices after the last of them. `notes` and `unknown` are added to the verdict.
@@ -68,6 +71,8 @@ class Demand:
     stage: str = ""
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    owner: Workload | None = None
+    replaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +333,7 @@ class _Made:
             spec if group.each_node else None,
             own_claims=frozenset(f"{pod}-{claim}" for claim in claims),
             state=_state(document),
+            owner=workload_of(document.value),
             missing=missing,
             stage=f"{document} {group.stage}" if group.stage else "",
             notes=group.notes,

@@ -122,6 +122,7 @@ class PodDecoder:
             gates=self._keep(spec.objects("schedulingGates", lambda one: one.required_text("name"))),
             features=self._keep(_features(spec, containers, shares_network=shares_network)),
             quota=self._keep(facts),
+            owner=self._keep(_controller(meta)),
         )
 
     def _keep(self, value: T) -> T:
@@ -319,6 +320,12 @@ def extended_requests(containers: list[Container]) -> Iterator[ExtendedRequest]:
                 yield ExtendedRequest(
                     index, f"container-{index}-request-{number}", name, quantity.value, short_lived=short_lived
                 )
+
+
+def _controller(meta: Fields) -> tuple[str, str]:
+    """Kind and name of the controller among the owners."""
+    owners = meta.objects("ownerReferences", lambda one: (one.flag("controller"), one.text("kind"), one.text("name")))
+    return next(((kind, name) for controls, kind, name in owners if controls), ("", ""))
 
 
 def _features(spec: Fields, containers: Iterable[Container], *, shares_network: bool) -> frozenset[str]:

@@ -265,6 +265,8 @@ class Pod:
     features: frozenset[str] = frozenset()
     """Features of the kubelet that it needs."""
     quota: QuotaFacts = QuotaFacts()
+    owner: tuple[str, str] = ("", "")
+    """Kind and name of its controller."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

@@ -235,7 +235,7 @@ def test_a_release_that_is_not_known_is_named(dryrun: DryRun, write: Write, tmp_
 EXTENDED: JSON = {"metadata": {"name": "by-name"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}}
 
 
-@pytest.mark.parametrize(("flags", "code"), [([], 0), (["--feature-gates", "DRAExtendedResource=false"], 2)])
+@pytest.mark.parametrize(("flags", "code"), [([], 0), (["--feature-gates", "DRAExtendedResource=false"], 1)])
 def test_the_feature_gates_are_those_of_the_metrics_unless_a_flag_sets_them(
     flags: list[str], code: int, dryrun: DryRun, write: Write, tmp_path: Path
 ) -> None:

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workloads of which the cluster has pods already: what is evaluated is their update, or the pods that are missing.
+
+A pod belongs to a workload if its controller is the workload (for a Deployment: one of its ReplicaSets), and the
+selector selects it. If such pods and the template do not differ in what decides about nodes and devices, the pods stay,
+and the others are missing. Otherwise the pods are replaced as the controllers do it: by `maxSurge` and
+`maxUnavailable` or all at once (`Recreate`) for a Deployment, one after the other from the last ordinal down to
+`partition` for a StatefulSet, and on each node for a DaemonSet. Pods of ReplicaSets and Jobs are not replaced.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, Final
+
+from ..resource import ResourceClaim
+from ..resource.codec import Decoded
+from ..scheduling import Pod, PodDecoder
+from .controllers import OWNERS, Workload
+from .workload import Demand
+from .world import World
+
+_HASH: Final = "pod-template-hash"
+_QUARTER: Final = "25%"
+"""The default of `maxSurge` and `maxUnavailable` of a Deployment."""
+
+
+def with_pods_of_cluster(
+    demands: Iterable[Demand], objects: Sequence[Decoded], world: World | None
+) -> Iterator[Demand]:
+    """The demands; for a workload of which the world has pods, these pods and those that are missing, or its update."""
+    claims = {
+        (one.metadata.namespace or "default", one.metadata.name): one
+        for one in objects
+        if isinstance(one, ResourceClaim)
+    }
+    for workload, group in groupby(demands, lambda demand: demand.owner):
+        there = [] if workload is None or world is None else _pods_of(workload, world.around.pods)
+        if workload is None or not there:
+            yield from group
+        elif workload.kind == "DaemonSet":
+            for demand in group:
+                yield from _rolled(
+                    workload, [demand], [pod for pod in there if pod.node_name == demand.daemon_node], claims
+                )
+        else:
+            yield from _rolled(workload, list(group), there, claims)
+
+
+_Claims = Mapping[tuple[str, str], ResourceClaim]
+"""Claims by namespace and name."""
+
+
+def _pods_of(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
+    return [pod for pod in pods if not pod.ended and not pod.deleted and _belongs(pod, workload)]
+
+
+def _belongs(pod: Pod, workload: Workload) -> bool:
+    kind, name = pod.owner
+    if pod.namespace != workload.namespace or kind != OWNERS[workload.kind]:
+        return False
+    if workload.kind == "Deployment":
+        name = name.removesuffix(f"-{pod.labels.get(_HASH, name.rpartition('-')[2])}")
+    return name == workload.name and (workload.selector.nothing or workload.selector.matches(pod.labels))
+
+
+def _rolled(workload: Workload, demands: list[Demand], there: list[Pod], claims: _Claims) -> Iterator[Demand]:
+    fresh = PodDecoder().decode(demands[0].submitted or {})
+    changed = [pod for pod in there if not _is_like(pod, fresh, demands[0], claims)]
+    if workload.kind in ("ReplicaSet", "Job") or not changed:
+        yield from _with_missing(demands, there, claims, by_name=workload.kind == "StatefulSet")
+    elif workload.kind == "StatefulSet":
+        yield from _one_by_one(workload, demands, there, claims)
+    elif workload.kind == "DaemonSet" or _strategy(workload).get("type") == "Recreate":
+        first = replace(demands[0], replaces=tuple(pod.name for pod in there))
+        yield from (_updated(demand, demands) for demand in (first, *demands[1:]))
+    else:
+        yield from _rolling(workload, demands, there)
+
+
+def _with_missing(
+    demands: Sequence[Demand], there: Sequence[Pod], claims: _Claims, *, by_name: bool
+) -> Iterator[Demand]:
+    """The pods that stay, and then those that are missing."""
+    names = {demand.pod.name for demand in demands}
+    kept = [pod for pod in there if pod.name in names] if by_name else there
+    taken = {pod.name for pod in kept} if by_name else set[str]()
+    free = [demand for demand in demands if demand.pod.name not in taken]
+    staying = [demand for demand in demands if demand.pod.name in taken] if by_name else demands[: len(kept)]
+    missing = free if by_name else demands[len(kept) :]
+    ordered = sorted(kept, key=lambda pod: pod.name) if by_name else kept
+    for demand, pod in zip(
+        sorted(staying, key=lambda one: one.pod.name) if by_name else staying, ordered, strict=False
+    ):
+        yield _as(demand, pod, claims)
+    for number, demand in enumerate(missing, start=1):
+        yield replace(demand, name=f"{_name(demand)}, missing pod {number} of {len(missing)}")
+
+
+def _rolling(workload: Workload, demands: Sequence[Demand], there: Sequence[Pod]) -> Iterator[Demand]:
+    """Each new pod, with the old pods that may go before: so many that enough pods are available."""
+    settings = _strategy(workload).get("rollingUpdate") or {}
+    wanted = len(demands)
+    surge = _amount(settings.get("maxSurge", _QUARTER), wanted, math.ceil)
+    unavailable = _amount(settings.get("maxUnavailable", _QUARTER), wanted, math.floor)
+    if not surge and not unavailable:
+        unavailable = 1
+    leaving = sorted(there, key=lambda pod: bool(pod.node_name))
+    gone = 0
+    for number, demand in enumerate(demands):
+        may_go = min(len(leaving), max(gone, number + unavailable + len(leaving) - wanted))
+        before = tuple(pod.name for pod in leaving[gone:may_go])
+        gone = may_go
+        yield _updated(replace(demand, replaces=before), demands)
+
+
+def _one_by_one(
+    workload: Workload, demands: Sequence[Demand], there: Sequence[Pod], claims: _Claims
+) -> Iterator[Demand]:
+    """The pods of a StatefulSet, from the last ordinal. Those below the partition stay; with OnDelete all of them."""
+    strategy = workload.spec.get("updateStrategy") or {}
+    partition = (strategy.get("rollingUpdate") or {}).get("partition") or 0
+    known = {pod.name: pod for pod in there}
+    first = len(demands) if strategy.get("type") == "OnDelete" else partition
+    for index in reversed(range(len(demands))):
+        demand = demands[index]
+        pod = known.get(demand.pod.name)
+        if pod is None:
+            yield replace(demand, name=f"{_name(demand)}, missing pod {demand.pod.name}")
+        elif index < first:
+            yield _as(demand, pod, claims)
+        else:
+            yield _updated(replace(demand, replaces=(pod.name,)), demands)
+
+
+def _strategy(workload: Workload) -> Mapping[str, Any]:
+    return workload.spec.get("strategy") or {}
+
+
+def _amount(value: object, wanted: int, rounded: Any) -> int:
+    """A number, or a percentage of the wanted pods."""
+    if isinstance(value, str) and value.endswith("%") and value[:-1].isdigit():
+        return int(rounded(wanted * int(value[:-1]) / 100))
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _name(demand: Demand) -> str:
+    return demand.workload or demand.name.partition(", pod ")[0]
+
+
+def _updated(demand: Demand, demands: Sequence[Demand]) -> Demand:
+    number = demands.index(next(one for one in demands if one.pod.name == demand.pod.name)) + 1
+    where = f" on {demand.daemon_node}" if demand.daemon_node else f" {number} of {len(demands)}"
+    return replace(demand, name=f"{_name(demand)}, update, pod{where}")
+
+
+def _as(demand: Demand, pod: Pod, claims: _Claims) -> Demand:
+    """The demand as the pod of the cluster, with the claims that this has."""
+    assert demand.submitted is not None
+    own = tuple(
+        claims[pod.namespace, one.claim] for one in pod.claims if one.claim and (pod.namespace, one.claim) in claims
+    )
+    metadata = {**demand.submitted["metadata"], "name": pod.name}
+    return replace(
+        demand,
+        claims=own if len(own) == len(demand.claims) else demand.claims,
+        pod=replace(demand.pod, name=pod.name),
+        submitted={**demand.submitted, "metadata": metadata},
+    )
+
+
+def _is_like(pod: Pod, fresh: Pod, demand: Demand, claims: _Claims) -> bool:
+    """Whether the pod has all that the template asks for. The API server may have added defaults and tolerations."""
+    specs = [
+        claims[pod.namespace, one.claim].spec
+        for one in pod.claims
+        if one.claim and (pod.namespace, one.claim) in claims
+    ]
+    alike = ("affinity", "anti_affinity", "spread", "host_ports", "extended")
+    node_affinity = demand.daemon_node or pod.node_affinity == fresh.node_affinity
+    return (
+        fresh.requests.items() <= pod.requests.items()
+        and fresh.node_selector.items() <= pod.node_selector.items()
+        and set(fresh.tolerations) <= set(pod.tolerations)
+        and bool(node_affinity)
+        and all(getattr(pod, name) == getattr(fresh, name) for name in alike)
+        and len(pod.claims) == len(fresh.claims)
+        and (len(specs) < len(pod.claims) or specs == [claim.spec for claim in demand.claims])
+    )
