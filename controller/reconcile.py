@@ -110,7 +110,8 @@ def without_times(one: ResourceSlice) -> ResourceSlice:
 
 
 def _content(one: ResourceSlice) -> ResourceSlice:
-    return replace(one, metadata=_NO_METADATA, pool=ResourcePool(one.pool.name, 0, 0))
+    """What this driver decides about: fields that it does not know are those of others."""
+    return replace(one, metadata=_NO_METADATA, pool=ResourcePool(one.pool.name, 0, 0), unread=())
 
 
 _NO_METADATA = ObjectMeta()

@@ -29,13 +29,17 @@ _SHOWN: Final = 60
 """The number of characters of the text that an error shows."""
 
 _TAG: Final = "tag:yaml.org,2002:"
-_TEXT, _MERGE = f"{_TAG}str", f"{_TAG}merge"
+_TEXT, _MERGE, _VALUE = f"{_TAG}str", f"{_TAG}merge", f"{_TAG}value"
 _NOT_JSON: Final = (None, *(f"{_TAG}{name}" for name in ("binary", "merge", "omap", "pairs", "set", "value")))
 
 
 # Anchors and aliases follow a space or bracket. This excludes `a && b` and `2 * n` in selectors.
 _ANCHOR: Final = re.compile(r"&((?<=\A&)|(?<=[\s\[{,:\ufeff]&))[A-Za-z0-9_-]")
 _ALIAS: Final = re.compile(r"\*(?<=[\s\[{,:]\*)[A-Za-z0-9_-]")
+
+
+_Pair = tuple[Any, Any]
+"""The nodes of a key and its value."""
 
 
 class ParseError(DriverError, ValueError):
@@ -98,6 +102,11 @@ def placed(text: str) -> Iterator[None]:
         raise ParseError(problem, *((mark.line + 1, mark.column + 1) if mark is not None else ())) from None
 
 
+def _identity(key: yaml.Node) -> Hashable:
+    """Equal for keys that are the same text."""
+    return key.value if isinstance(key, yaml.ScalarNode) and key.tag == _TEXT else id(key)
+
+
 class Loader(yaml.CSafeLoader):
     """Converts nodes to plain values. Like the API server, it refuses keys that occur twice."""
 
@@ -146,11 +155,38 @@ class Loader(yaml.CSafeLoader):
         return mapping
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Insert merged mappings once. The result has keys twice, and the later one counts."""
-        if id(node) not in self._merged:
-            self._merged.add(id(node))
-            self._refuse_twice(node)
-            super().flatten_mapping(node)
+        """Insert merged mappings once. The node's own keys count more than merged ones, and of a list of merged
+        mappings, the first counts most, as for kubectl. PyYAML's own method depends on the release: 6.0.4 compares
+        keys by identity.
+        """
+        if id(node) in self._merged:
+            return
+        self._merged.add(id(node))
+        self._refuse_twice(node)
+        own, merged = list[_Pair](), list[_Pair]()
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                for source in self._sources(node, value):
+                    self.flatten_mapping(source)
+                    merged += source.value
+            else:
+                if key.tag == _VALUE:
+                    key.tag = _TEXT
+                own.append((key, value))
+        # One pair for each key, so that the size of merged mappings cannot double with each level.
+        node.value = list({_identity(key): (key, value) for key, value in (*merged, *own)}.values())
+
+    @staticmethod
+    def _sources(node: yaml.MappingNode, value: yaml.Node) -> list[yaml.MappingNode]:
+        """The mappings that a merge key names, the one that counts most last."""
+        sources: list[yaml.MappingNode] = []
+        for source in value.value[::-1] if isinstance(value, yaml.SequenceNode) else [value]:
+            if not isinstance(source, yaml.MappingNode):
+                context, problem = "while constructing a mapping", "expected a mapping or list of mappings for merging"
+                problem = f"{problem}, but found {getattr(source, 'id', source)}"
+                raise yaml.constructor.ConstructorError(context, node.start_mark, problem, source.start_mark)
+            sources.append(source)
+        return sources
 
     def _refuse_twice(self, node: yaml.MappingNode) -> None:
         seen: set[str] = set()

@@ -30,6 +30,8 @@ from tests.support.hostile import HOSTILE
         ("[yes, off, ~, null]", [True, False, None, None]),
         ("{1: a, true: b, 1.5: c}", {"1": "a", "true": "b", "1.5": "c"}),
         ("a: &a {x: 1, y: 1}\nb: {<<: *a, x: 2}", {"a": {"x": 1, "y": 1}, "b": {"x": 2, "y": 1}}),
+        ("a: {<<: [{name: 1}, {name: 2, other: 2}]}", {"a": {"name": 1, "other": 2}}),
+        ("a: {<<: {name: 1}, name: 2}", {"a": {"name": 2}}),
         ("a: {<<: &b {<<: {k: 1}, k: 2}}\nc: *b", {"a": {"k": 2}, "c": {"k": 2}}),
         ('{\n\t"a": "\\ud83d\\ude00"\n}', {"a": "\N{GRINNING FACE}"}),
         ("{a: 1} # YAML may begin so", {"a": 1}),
@@ -55,6 +57,11 @@ def test_a_stream_has_a_value_for_each_document() -> None:
         ("ä: ö\nb: \x01", "2:1: is not YAML: control characters are not allowed"),
         ("a: !secret b", "1:4: the tag '!secret' has no meaning in Kubernetes: remove it"),
         ("{~: 1}", "1:2: is not YAML: while constructing a mapping, found a key that is not text"),
+        (
+            "a: {<<: 1}",
+            "1:9: is not YAML: while constructing a mapping, expected a mapping or list of mappings for merging, but"
+            " found scalar",
+        ),
         ('{"a": NaN}', "1:1: NaN is not a number in JSON"),
     ],
 )
