@@ -114,7 +114,8 @@ def test_a_report_that_a_container_wrote_is_bounded_and_no_link_is_followed(driv
     found: dict[str, DaemonReport | None] = {}
     with container(folder, REPORTS, str(host / "report.json")) as attacker:
         while "folder" not in found:
-            found[said(attacker)] = read_report(folder)
+            kind = said(attacker)
+            found[kind] = read_report(folder)
             tell(attacker)
     assert {name for name, report in found.items() if report is not None} == set(ACCEPTED)
     for report in found.values():

@@ -196,7 +196,7 @@ def test_a_device_that_the_api_server_would_refuse_is_left_out_and_no_write_is_r
     everything = len(published_names(hardware))
     with publishing(client, node, Faulty(hardware.inventory), reports.append) as publisher:
         slices = published(client, node)
-        assert publisher.problem is None
+        wait_for(lambda: publisher.problem is None, "the report that everything else is published")
     assert len(device_names(slices)) == everything - 1
     assert "gpu-1" not in device_names(slices)
     assert {(one.subject, one.reason) for one in reports[-1].left_out} == {

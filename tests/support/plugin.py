@@ -90,7 +90,7 @@ class Plugin:
             "kubelet-registrar-directory-path": self.registration.parent,
             "kubelet-plugins-directory-path": self.state.parent,
             "cdi-root": self.cdi,
-            "shared-memory-directory-path": self.folder / "shm",
+            "shared-memory-directory-path": self.state / "shm",
             "simulated-root": self.folder / "node",
         }
 
