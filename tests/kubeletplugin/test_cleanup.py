@@ -63,6 +63,9 @@ def test_mps_daemons_and_their_shared_memory_go_also_without_dra_mps(
 ) -> None:
     foreign = plugin.folder / "shm/somebody-elses"
     foreign.mkdir(parents=True)
+    plugin.terminate()
+    plugin.shared_memory = foreign.parent
+    plugin.start()
     with mps_of(plugin.state, plugin.node, plugin.folder / "mps.log", foreign.parent) as supervisor:
         claim = stored_claim(client, "gpu-0", sharing=mps())
         assert plugin.prepare(claim)[claim.uid].error == ""

@@ -52,6 +52,7 @@ class Plugin:
         self.cdi = folder / "cdi"
         self.state = folder / "plugins" / DRIVER_NAME
         self.records = self.state / "claims"
+        self.shared_memory = self.state / "shm"
         sockets = socket_paths(self.state, folder / "plugins_registry", uid)
         self.service, self.registration = sockets.service, sockets.registration
         self.process: subprocess.Popen[bytes] | None = None
@@ -90,7 +91,7 @@ class Plugin:
             "kubelet-registrar-directory-path": self.registration.parent,
             "kubelet-plugins-directory-path": self.state.parent,
             "cdi-root": self.cdi,
-            "shared-memory-directory-path": self.state / "shm",
+            "shared-memory-directory-path": self.shared_memory,
             "simulated-root": self.folder / "node",
         }
 
