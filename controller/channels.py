@@ -21,8 +21,8 @@ from dra_driver.files import NotAFileError, read_file
 from dra_driver.gpu.devices import Description
 from dra_driver.gpu.facts import Inventory
 from dra_driver.gpu.imex import fabric_of, read_channels
-from dra_driver.resource import ResourceSlice
-from dra_driver.resource.device import SliceFeatures
+from dra_driver.kube.resource import ResourceSlice
+from dra_driver.kube.resource.device import SliceFeatures
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar, Unpack
 
-from dra_driver.kubeapi import ApiClient, ApiError, Kind, Selection, Watcher, newest_dialect
-from dra_driver.kubeapi.client import JSON
-from dra_driver.resource.codec import Dialect
+from dra_driver.kube.api import ApiClient, ApiError, Kind, Selection, Watcher, newest_dialect
+from dra_driver.kube.api.client import JSON
+from dra_driver.kube.resource.codec import Dialect
 
 
 class Facts(Protocol):

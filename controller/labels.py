@@ -17,8 +17,8 @@ from dra_driver.containment import Count, contained
 from dra_driver.errors import DriverError
 from dra_driver.files import NotAFileError, read_file, remove_file, write_file
 from dra_driver.gpu.labels import PREFIX, Labels
-from dra_driver.kubeapi import ApiClient, Kind, NotFoundError
-from dra_driver.kubeapi.client import JSON
+from dra_driver.kube.api import ApiClient, Kind, NotFoundError
+from dra_driver.kube.api.client import JSON
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, po
 from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.view import Looks, NodeView
-from dra_driver.kubeapi import ApiClient, Connection, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.resident import release_after_start
 
 from .channels import DOMAIN_FILE, ChannelDevices, DomainFile

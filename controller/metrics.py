@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from dra_driver import DRIVER_NAME
 from dra_driver.endpoints import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
-from dra_driver.kubeapi.features import GATES
+from dra_driver.kube.api.features import GATES
 
 from .publisher import Report
 

@@ -20,12 +20,12 @@ from dra_driver.gpu.health import keep_times
 from dra_driver.gpu.imex import ImexFilesError
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.kubeapi import NODES, ApiClient, ApiError, Kind, NotFoundError, Watcher, newest_dialect, slices_of
-from dra_driver.kubeapi.client import JSON
-from dra_driver.kubeapi.features import GATES, missing_gates, probe_features, without
-from dra_driver.resource import ResourceSlice
-from dra_driver.resource.codec import Dialect
-from dra_driver.resource.device import SliceFeatures
+from dra_driver.kube.api import NODES, ApiClient, ApiError, Kind, NotFoundError, Watcher, newest_dialect, slices_of
+from dra_driver.kube.api.client import JSON
+from dra_driver.kube.api.features import GATES, missing_gates, probe_features, without
+from dra_driver.kube.resource import ResourceSlice
+from dra_driver.kube.resource.codec import Dialect
+from dra_driver.kube.resource.device import SliceFeatures
 
 from .reconcile import Writes, describe_difference, plan_writes
 from .rules import slices_within_rules
@@ -100,7 +100,7 @@ class _Target:
 class Publisher:
     """Publishes the devices of one node as those of `driver` until it is stopped. `observe` is called after every
     attempt that changed something. `unexpected` counts unexpected errors with one slice. `wanted` returns the optional
-    features that are currently needed (see dra_driver.kubeapi.features). `startup_taint` is the key of a taint that is
+    features that are currently needed (see dra_driver.kube.api.features). `startup_taint` is the key of a taint that is
     removed from the Node when all slices are published and `others_are_ready` returns true, or empty.
     """
 

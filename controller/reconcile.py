@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dra_driver.resource import ObjectMeta, ResourcePool, ResourceSlice
-from dra_driver.resource.codec import Dialect, encode_slice
+from dra_driver.kube.resource import ObjectMeta, ResourcePool, ResourceSlice
+from dra_driver.kube.resource.codec import Dialect, encode_slice
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 
 The API server refuses a slice as a whole, and a pool is useless until all of its slices are stored. So one device that
 breaks a rule would take all devices of the node away. Such a device is a defect of this driver, or hardware that it
-does not know. The rules are those of `dra_driver.resource.validation`. In addition, no two devices of a pool may have
-one name, because the scheduler uses no device of such a pool.
+does not know. The rules are those of `dra_driver.kube.resource.validation`. In addition, no two devices of a pool may
+have one name, because the scheduler uses no device of such a pool.
 """
 
 import re
@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from dra_driver.gpu.devices import Description, GpuDevices, LeftOut, Reason
-from dra_driver.resource import Device, ResourceSlice
-from dra_driver.resource.device import SliceFeatures
-from dra_driver.resource.validation import Problem, slice_problems
+from dra_driver.kube.resource import Device, ResourceSlice
+from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.kube.resource.validation import Problem, slice_problems
 
 _PART: Final = re.compile(r"spec\.(devices|sharedCounters)\[([0-9]+)\]")
 

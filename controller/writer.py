@@ -18,13 +18,13 @@ from functools import partial
 
 from dra_driver.backoff import Backoff
 from dra_driver.containment import Count, contained
-from dra_driver.kubeapi import ApiClient, ApiError, ConflictError, Kind, NotFoundError, StatusError
-from dra_driver.kubeapi.client import JSON
-from dra_driver.kubeapi.features import dropped
-from dra_driver.resource import ObjectMeta, ResourcePool, ResourceSlice
-from dra_driver.resource.codec import Dialect, decode_slice, encode_slice
-from dra_driver.resource.device import SliceFeatures
-from dra_driver.resource.validation import slice_problems
+from dra_driver.kube.api import ApiClient, ApiError, ConflictError, Kind, NotFoundError, StatusError
+from dra_driver.kube.api.client import JSON
+from dra_driver.kube.api.features import dropped
+from dra_driver.kube.resource import ObjectMeta, ResourcePool, ResourceSlice
+from dra_driver.kube.resource.codec import Dialect, decode_slice, encode_slice
+from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.kube.resource.validation import slice_problems
 
 from .reconcile import Tried, Writes, as_sent, describe_difference, same_content, without_times
 

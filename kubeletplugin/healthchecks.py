@@ -20,7 +20,7 @@ from typing import Any, Final
 import grpc
 import urllib3
 
-from dra_driver.kubeapi import ApiClient, ApiError, Connection, Credentials, UnreachableError
+from dra_driver.kube.api import ApiClient, ApiError, Connection, Credentials, UnreachableError
 
 from .containers.specs import CommonSpec
 from .hardware.gpus import GpuAccess, NoDriverError

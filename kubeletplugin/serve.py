@@ -14,8 +14,8 @@ from dra_driver.endpoints import new_registry, serving
 from dra_driver.gpu.memory_limits import cgroup_root
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.policy import NodePolicy
-from dra_driver.kubeapi import ApiClient, Connection, load_credentials
-from dra_driver.kubeapi.events import EventRecorder
+from dra_driver.kube.api import ApiClient, Connection, load_credentials
+from dra_driver.kube.api.events import EventRecorder
 from dra_driver.mps.shares import ShareFiles
 from dra_driver.resident import release_after_start
 

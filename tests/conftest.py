@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from dra_driver.gpu.calls import Calls
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 
 from .support.apiserver import api_server, connect
 from .support.hostile import DEEPEST

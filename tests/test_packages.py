@@ -186,7 +186,7 @@ def _module(name: str, modules: Iterable[str]) -> str:
 def test_the_sandbox_kubelet_shares_only_the_resource_types_with_the_driver() -> None:
     for path in files("dra_driver/sandbox/kubelet"):
         ours = {name for name in imported(path) if name.split(".")[0] in {"dra_driver", "kubeletplugin"}}
-        assert all(name.startswith(("dra_driver.sandbox.kubelet", "dra_driver.resource")) for name in ours), path
+        assert all(name.startswith(("dra_driver.sandbox.kubelet", "dra_driver.kube.resource")) for name in ours), path
 
 
 @pytest.mark.parametrize("folder", ["dra_driver", "controller", "kubeletplugin", "tests"])

@@ -29,9 +29,9 @@ from dra_driver.command import (
     version_option,
 )
 from dra_driver.endpoints import Endpoint, endpoint_options, new_registry, serving, unexpected_errors
-from dra_driver.kubeapi import ApiClient, Connection, Credentials, load_credentials
-from dra_driver.kubeapi.events import EventRecorder
-from dra_driver.kubeapi.leases import Election, LeaseTiming
+from dra_driver.kube.api import ApiClient, Connection, Credentials, load_credentials
+from dra_driver.kube.api.events import EventRecorder
+from dra_driver.kube.api.leases import Election, LeaseTiming
 
 from ..computedomains.loop import DomainController, DomainMetrics
 from ..computedomains.objects import Settings

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from dra_driver.kubeapi import NODES, ApiClient, claims_of, slices_of
-from dra_driver.kubeapi.client import JSON
-from dra_driver.resource.codec import Dialect
+from dra_driver.kube.api import NODES, ApiClient, claims_of, slices_of
+from dra_driver.kube.api.client import JSON
+from dra_driver.kube.resource.codec import Dialect
 
 from ..collection import Collection
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from dra_driver.computedomains.names import clique_name
 from dra_driver.computedomains.objects import MOST_SLOTS, Clique, ComputeDomain, DaemonReport, Member
-from dra_driver.resource.meta import empty
+from dra_driver.kube.resource.meta import empty
 
 from .pods import PodFacts, newest_pods
 from .view import DomainState

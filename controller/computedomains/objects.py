@@ -29,10 +29,10 @@ from dra_driver.computedomains.objects import (
 )
 from dra_driver.computedomains.template import channel_claim, daemon_claim
 from dra_driver.imex import COMMAND_PORT, PEER_PORT
-from dra_driver.kubeapi import Kind
-from dra_driver.kubeapi.client import JSON
-from dra_driver.resource.codec import Dialect, encode_claim_spec
-from dra_driver.resource.meta import empty
+from dra_driver.kube.api import Kind
+from dra_driver.kube.api.client import JSON
+from dra_driver.kube.resource.codec import Dialect, encode_claim_spec
+from dra_driver.kube.resource.meta import empty
 
 from .view import CERTIFICATES, DAEMON_SETS, NETWORK_POLICIES, StoredFacts, templates_of
 

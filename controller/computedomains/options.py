@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from dra_driver.command import InputError, flag, flags
-from dra_driver.resource.quantity import Quantity, QuantityError
+from dra_driver.kube.resource.quantity import Quantity, QuantityError
 
 from .objects import Settings
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dra_driver.computedomains.names import DOMAIN_LABEL
-from dra_driver.kubeapi import Kind
-from dra_driver.kubeapi.client import JSON
+from dra_driver.kube.api import Kind
+from dra_driver.kube.api.client import JSON
 
 PODS: Final = Kind("v1", "pods", namespaced=True)
 

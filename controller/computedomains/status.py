@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dra_driver.computedomains.objects import NOT_READY, OUTSIDE_FABRIC, READY, Member
-from dra_driver.kubeapi.client import JSON
+from dra_driver.kube.api.client import JSON
 
 from .membership import Membership
 from .pods import FAILED, IMAGE, UNSCHEDULABLE, PodFacts, newest_pods

@@ -13,11 +13,11 @@ from dra_driver.computedomains import CHANNEL_DEVICE, CLIQUE_ATTRIBUTE, DRIVER, 
 from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL
 from dra_driver.computedomains.objects import Clique, ComputeDomain, decode_clique, decode_domain
 from dra_driver.config import ConfigError, decode_domain_config
-from dra_driver.kubeapi import NODES, ApiClient, Kind, claims_of, slices_of
-from dra_driver.kubeapi.client import JSON
-from dra_driver.resource.codec import DecodeError, Dialect
-from dra_driver.resource.meta import empty
-from dra_driver.resource.names import is_label_value, is_subdomain
+from dra_driver.kube.api import NODES, ApiClient, Kind, claims_of, slices_of
+from dra_driver.kube.api.client import JSON
+from dra_driver.kube.resource.codec import DecodeError, Dialect
+from dra_driver.kube.resource.meta import empty
+from dra_driver.kube.resource.names import is_label_value, is_subdomain
 
 from ..cluster.view import only_metadata
 from ..collection import Collection, Key

@@ -17,7 +17,7 @@ from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.computedomains.mistakes import mistake
 from dra_driver.config import ConfigError, decode_config, decode_domain_config, ineffective
 from dra_driver.errors import DriverError
-from dra_driver.resource.codec import DecodeError, Fields
+from dra_driver.kube.resource.codec import DecodeError, Fields
 
 JSON = dict[str, Any]
 

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..cel import Reads
-from ..resource import (
+from ..kube.resource import (
     AllocatedConfiguration,
     AllocatedDevice,
     AllocationResult,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..cel import CompileError
-from ..resource import (
+from ..kube.resource import (
     ALL,
     EXACT_COUNT,
     Device,
@@ -24,7 +24,7 @@ from ..resource import (
     TaintEffect,
     limits,
 )
-from ..resource.claim import tolerates
+from ..kube.resource.claim import tolerates
 from .capacity import CapacityRefusal, Share, amounts_for, shortage
 from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of
 from .counters import Charge, Counters

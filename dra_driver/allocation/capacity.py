@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..cel.library.quantity import is_decimal
-from ..resource import DeviceCapacity, Format, Quantity, RequestPolicy, RequestRange
+from ..kube.resource import DeviceCapacity, Format, Quantity, RequestPolicy, RequestRange
 
 Amounts = Mapping[str, Quantity]
 """What a pick consumes of each capacity of its device."""

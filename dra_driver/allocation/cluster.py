@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ..resource import DeviceClass, Node, ResourceClaim, ResourceSlice
+from ..kube.resource import DeviceClass, Node, ResourceClaim, ResourceSlice
 from .features import Features
 from .likeness import Likeness
 from .pools import pools_of

@@ -7,7 +7,7 @@ Follows Kubernetes' structured allocator. Where that has a defect, the quirk is 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..resource import AttributeList, AttributeValue, Device, MalformedAttribute, Version, attribute_kind
+from ..kube.resource import AttributeList, AttributeValue, Device, MalformedAttribute, Version, attribute_kind
 
 Pair = tuple[str, object]
 """(type, value): values of different types are never equal."""

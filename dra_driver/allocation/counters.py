@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..resource import Device
+from ..kube.resource import Device
 from .pools import CounterKey, PoolView
 
 _UNLIMITED = 1 << 200

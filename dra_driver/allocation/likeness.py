@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from ..cel import Reads
-from ..resource import AttributeValue, Device, Node, ResourceSlice
+from ..kube.resource import AttributeValue, Device, Node, ResourceSlice
 from .constraints import find_attribute
 from .features import Features
 from .nodes import NodeSelectorError, is_at

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ..errors import DriverError
-from ..resource import Device, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ResourceSlice
-from ..resource.names import is_label_key, is_label_value
+from ..kube.resource import Device, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ResourceSlice
+from ..kube.resource.names import is_label_key, is_label_value
 
 Place = str | NodeSelector | bool | None
 """A node's name, a selector, True for all nodes, or None for nowhere."""

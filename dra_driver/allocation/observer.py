@@ -7,7 +7,7 @@ Without an observer, nothing is recorded, and nothing costs.
 import enum
 from dataclasses import dataclass, field
 
-from ..resource import DeviceTaint, ResourceClaim
+from ..kube.resource import DeviceTaint, ResourceClaim
 from .capacity import CapacityRefusal
 from .pools import CounterKey, PoolView
 from .selectors import Unmet

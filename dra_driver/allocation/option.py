@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..cel.library.quantity import is_decimal
-from ..resource import ALL, DeviceCapacity, DeviceClass, DeviceRequirements, Quantity, ResourceClaim
+from ..kube.resource import ALL, DeviceCapacity, DeviceClass, DeviceRequirements, Quantity, ResourceClaim
 from .capacity import CapacityRefusal, Share, amounts_for, consumed, shortage, takes_as_is
 from .constraints import Constraint, Fact
 from .observer import Refusal, Slot

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..errors import DriverError
-from ..resource import AllocationResult
+from ..kube.resource import AllocationResult
 
 ALLOCATED: Final = "allocated"
 UNAVAILABLE: Final = "unavailable"

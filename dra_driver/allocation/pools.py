@@ -17,7 +17,7 @@ from itertools import accumulate, chain
 from typing import cast
 
 from ..cel import Reads
-from ..resource import AttributeValue, CounterSet, Device, DeviceCapacity, ResourceClaim, ResourceSlice, Version
+from ..kube.resource import AttributeValue, CounterSet, Device, DeviceCapacity, ResourceClaim, ResourceSlice, Version
 from .features import Features
 from .nodes import Place, place
 

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..resource import limits
+from ..kube.resource import limits
 from .candidates import Problem
 from .capacity import CapacityRefusal, Share
 from .constraints import MatchAttribute

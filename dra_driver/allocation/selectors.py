@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..cel import CelError, CompileError, Environment, EvaluationError, Reads, Selector, compile_selector
-from ..resource import Device
+from ..kube.resource import Device
 from .features import Features, Variant
 from .pools import PoolView, read_values
 

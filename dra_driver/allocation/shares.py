@@ -6,7 +6,7 @@ Follows the consumed capacity that Kubernetes' structured allocator keeps during
 
 from collections.abc import Mapping
 
-from ..resource import Device
+from ..kube.resource import Device
 from .capacity import CapacityRefusal, Share, amounts_for, shortage
 from .features import Quirks
 from .option import Option

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from ..resource import Device, Node, NodeSelector, ResourceClaim, ResourceSlice
+from ..kube.resource import Device, Node, NodeSelector, ResourceClaim, ResourceSlice
 from .features import Features, Variant
 from .nodes import NodeSelectorError, Place, is_at, place
 from .outcome import AllocationError, ErrorKind

@@ -8,7 +8,7 @@ device has the taints of the rules after its own.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..resource import Device, DeviceTaintRule, DeviceTaintSelector, ResourceSlice
+from ..kube.resource import Device, DeviceTaintRule, DeviceTaintSelector, ResourceSlice
 
 
 def with_taint_rules(

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ..resource import Device
+from ..kube.resource import Device
 from .check import VARIABLE, check, validate
 from .check.declarations import NEWEST, RELEASES, Environment
 from .check.estimate import estimate

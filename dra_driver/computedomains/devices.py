@@ -10,8 +10,8 @@ from typing import Final
 
 from ..gpu.devices import Description, GpuDevices, without_tainted
 from ..gpu.imex import FabricProgress, NodeFabric
-from ..resource import AttributeValue, Device, DeviceTaint, TaintEffect
-from ..resource.device import SliceFeatures
+from ..kube.resource import AttributeValue, Device, DeviceTaint, TaintEffect
+from ..kube.resource.device import SliceFeatures
 from . import (
     CHANNEL_DEVICE,
     CHANNEL_TYPE,

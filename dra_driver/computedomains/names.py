@@ -5,7 +5,7 @@ import hashlib
 from typing import Final
 
 from ..config import API_VERSION
-from ..kubeapi import Kind
+from ..kube.api import Kind
 from . import DAEMON_PREFIX
 
 COMPUTE_DOMAINS: Final = Kind(API_VERSION, "computedomains", namespaced=True)

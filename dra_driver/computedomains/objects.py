@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..kubeapi.client import JSON
-from ..resource.codec import DecodeError, Fields
-from ..resource.meta import empty
+from ..kube.api.client import JSON
+from ..kube.resource.codec import DecodeError, Fields
+from ..kube.resource.meta import empty
 from .names import CLIQUE_LABEL, DOMAIN_LABEL
 
 INDICES_ANNOTATION: Final = "resource.nvidia.com/computeDomain.indices"

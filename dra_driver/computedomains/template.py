@@ -2,8 +2,8 @@
 """The claims of a ComputeDomain: what the ResourceClaimTemplates for its workload and for its daemons ask for."""
 
 from ..config import API_VERSION, ComputeDomainChannelConfig, ComputeDomainDaemonConfig, DomainConfig
-from ..resource import DeviceClaim, DeviceRequest
-from ..resource.claim import ClaimConfiguration, DeviceRequirements, OpaqueConfiguration
+from ..kube.resource import DeviceClaim, DeviceRequest
+from ..kube.resource.claim import ClaimConfiguration, DeviceRequirements, OpaqueConfiguration
 from . import CHANNEL_TYPE, DAEMON_TYPE, DRIVER
 from .names import CHANNEL_CLASS, DAEMON_CLASS
 

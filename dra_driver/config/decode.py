@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 
 from .. import AdditionalDevice
-from ..resource import Quantity
-from ..resource.codec import DecodeError, Fields
+from ..kube.resource import Quantity
+from ..kube.resource.codec import DecodeError, Fields
 from .types import (
     DEVICE_TYPES,
     ComputeDomainChannelConfig,

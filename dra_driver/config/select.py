@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ..resource import AllocatedConfiguration, AllocatedDevice, ResourceClaim
-from ..resource.claim import EXTENDED_CLAIM_ANNOTATION
+from ..kube.resource import AllocatedConfiguration, AllocatedDevice, ResourceClaim
+from ..kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from .decode import ConfigError, decode_config, decode_domain_config
 from .types import (
     ComputeDomainChannelConfig,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .. import AdditionalDevice
-from ..resource import Quantity
-from ..resource.meta import empty
+from ..kube.resource import Quantity
+from ..kube.resource.meta import empty
 
 
 class Strategy(enum.StrEnum):

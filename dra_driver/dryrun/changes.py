@@ -25,7 +25,7 @@ from ..allocation import (
 from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..computedomains.template import is_domain_selector
 from ..gpu.health.meanings import Gravity
-from ..resource import DeviceRequirements, DeviceTaint, DeviceToleration, ResourceClaim, TaintEffect, limits
+from ..kube.resource import DeviceRequirements, DeviceTaint, DeviceToleration, ResourceClaim, TaintEffect, limits
 from .explain import constraint_text, health_of, taint_text
 from .selectors import parts
 

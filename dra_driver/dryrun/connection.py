@@ -25,8 +25,8 @@ import yaml
 from urllib3.util import Retry, Timeout
 
 from .. import __version__
-from ..kubeapi import ConfigError, UnreachableError
-from ..kubeapi.kubeconfig import parse_kubeconfig
+from ..kube.api import ConfigError, UnreachableError
+from ..kube.api.kubeconfig import parse_kubeconfig
 from .unreachable import unreachable
 
 _SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"

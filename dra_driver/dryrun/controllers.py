@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..resource.codec import Fields
+from ..kube.resource.codec import Fields
 from ..scheduling.objects import LabelSelector, decode_label_selector
 
 OWNERS: Final[Mapping[str, str]] = {

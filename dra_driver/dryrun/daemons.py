@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ..resource import Node, ResourceClaim
-from ..resource.codec import Decoded, DecodeError
+from ..kube.resource import Node, ResourceClaim
+from ..kube.resource.codec import Decoded, DecodeError
 from ..scheduling import PodDecoder
 from ..scheduling.node_filters import untolerated
 from ..scheduling.objects import ClusterNode

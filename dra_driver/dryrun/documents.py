@@ -17,8 +17,8 @@ from typing import Any, Final
 import click
 import yaml
 
+from ..kube.resource.codec import DecodeError, json_type
 from ..parsing import Loader, ParseError, decode_text, load_all, nodes, placed
-from ..resource.codec import DecodeError, json_type
 from ..streams import printable, read_standard_input
 from .positions import Position, Positions, resolve
 from .status import Note, NotesError

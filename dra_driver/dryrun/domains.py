@@ -13,8 +13,8 @@ from uuid import NAMESPACE_DNS, uuid5
 from ..computedomains.names import CHANNEL_CLASS, COMPUTE_DOMAINS
 from ..computedomains.objects import ComputeDomain, decode_domain
 from ..computedomains.template import channel_claim
-from ..resource import ResourceClaimTemplate
-from ..resource.codec import V1, DecodeError, encode_claim_spec
+from ..kube.resource import ResourceClaimTemplate
+from ..kube.resource.codec import V1, DecodeError, encode_claim_spec
 from .documents import JSON, Document, DocumentError
 from .status import Note
 from .workload import Lookup, decode_document, nothing_else

@@ -8,8 +8,8 @@ from typing import Final
 from .. import DRIVER_NAME
 from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..computedomains.names import CHANNEL_CLASS
-from ..resource import DeviceClass, ResourceClaim, ResourceSlice
-from ..resource.codec import Decoded
+from ..kube.resource import DeviceClass, ResourceClaim, ResourceSlice
+from ..kube.resource.codec import Decoded
 from .release import Rules, Server
 
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*(["'])([^"']+)\1""")

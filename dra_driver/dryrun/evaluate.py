@@ -26,8 +26,8 @@ from ..config import (
     domain_config_for,
     require_one_backend,
 )
-from ..resource import AllocatedDevice, Node, ResourceClaim
-from ..resource.codec import Decoded
+from ..kube.resource import AllocatedDevice, Node, ResourceClaim
+from ..kube.resource.codec import Decoded
 from ..scheduling import Pod
 from .changes import Trial, defect, differing, helpful_changes
 from .explain import MOST_EXPLAINED, Explainer, Explanation

@@ -19,7 +19,7 @@ from ..computedomains import DOMAIN_ATTRIBUTE
 from ..computedomains.template import is_domain_selector
 from ..gpu.health.meanings import Gravity, meaning
 from ..gpu.policy import HealthPolicy
-from ..resource import DeviceTaint, ResourceClaim
+from ..kube.resource import DeviceTaint, ResourceClaim
 from .selectors import Blame
 
 MOST_EXPLAINED = 50

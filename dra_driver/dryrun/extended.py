@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from ..allocation import Features
-from ..resource import DeviceClass, ObjectMeta, ResourceClaim
-from ..resource.claim import CLASS_RESOURCE_PREFIX
+from ..kube.resource import DeviceClass, ObjectMeta, ResourceClaim
+from ..kube.resource.claim import CLASS_RESOURCE_PREFIX
 from ..scheduling.objects import claim_for, served
 from .workload import Demand
 

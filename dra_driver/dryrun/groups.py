@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ..resource.codec import DecodeError, json_type
+from ..kube.resource.codec import DecodeError, json_type
 from . import kinds
 from .documents import JSON, within
 from .kinds import KINDS, Number, Pods

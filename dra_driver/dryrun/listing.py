@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..allocation import Cluster
 from ..command import InputError, output_option
-from ..resource import Node, ResourceSlice
+from ..kube.resource import Node, ResourceSlice
 from .explain import HEALTH, listed_taint
 from .nodetypes import is_node_type, like, simulated_nodes
 from .options import Subcommand, general_options, release_options

@@ -11,9 +11,9 @@ from typing import Any, Final
 import click
 
 from ..command import InputError
-from ..kubeapi import ApiClient, Kind, Watcher
-from ..resource import Node, ObjectMeta
-from ..resource.codec import Decoded, DecodeError
+from ..kube.api import ApiClient, Kind, Watcher
+from ..kube.resource import Node, ObjectMeta
+from ..kube.resource.codec import Decoded, DecodeError
 from ..scheduling import Reader
 from .answer import Answer
 from .inventory import found_without, kinds, may_lack, stored

@@ -30,9 +30,9 @@ from ..gpu.layout import node_slices
 from ..gpu.policy import GpuRule, NodePolicy
 from ..gpu.simulation import DescriptionError, NodeDescription, SimulatedNode, load_description, shipped_nodes
 from ..gpu.simulation.board import boards
-from ..resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
-from ..resource.codec import Decoded
-from ..resource.device import SliceFeatures
+from ..kube.resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
+from ..kube.resource.codec import Decoded
+from ..kube.resource.device import SliceFeatures
 from .extended import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from .inventory import CLASSES, HOSTNAME
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..resource import DeviceTaint, ResourceClaim
+from ..kube.resource import DeviceTaint, ResourceClaim
 from ..scheduling import Attempt, Pod, Site
 from ..scheduling.devices import PLUGIN as DEVICES
 from ..scheduling.node_filters import untolerated

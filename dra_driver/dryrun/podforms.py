@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from ..resource.codec import DecodeError, json_type
+from ..kube.resource.codec import DecodeError, json_type
 from ..scheduling import POD_FIELDS
 from .documents import JSON, each, within
 from .groups import Form, Part, PodGroup, joined, merged, whole_number

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ..allocation.nodes import NODE_NAME_FIELD
-from ..resource.codec import GROUP
-from ..resource.names import is_label_key, is_label_value
+from ..kube.resource.codec import GROUP
+from ..kube.resource.names import is_label_key, is_label_value
 from ..scheduling.decode import ANY_ADDRESS
 
 JSON = dict[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ..allocation import Check
-from ..resource import ResourceClaim
+from ..kube.resource import ResourceClaim
 from ..scheduling import Attempt, Refusal, Shortage, Site
 from ..scheduling.devices import PLUGIN as DEVICES
 from ..scheduling.node_filters import untolerated

@@ -16,8 +16,8 @@ from typing import Any, Final
 from ..allocation import RELEASES, Features
 from ..allocation.features import DEFAULT_RELEASE, GATES
 from ..command import InputError
-from ..kubeapi import ApiClient, ApiError, StatusError
-from ..resource.meta import empty
+from ..kube.api import ApiClient, ApiError, StatusError
+from ..kube.resource.meta import empty
 
 log = logging.getLogger(__name__)
 

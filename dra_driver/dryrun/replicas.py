@@ -15,8 +15,8 @@ from typing import Final
 
 from ..allocation import Cluster, Features
 from ..command import InputError
-from ..resource import ResourceClaim
-from ..resource.codec import Decoded
+from ..kube.resource import ResourceClaim
+from ..kube.resource.codec import Decoded
 from ..scheduling import Attempt, Pod, Snapshot
 from .changes import Trial
 from .evaluate import device_trial

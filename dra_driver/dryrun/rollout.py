@@ -14,8 +14,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
-from ..resource import ResourceClaim
-from ..resource.codec import Decoded
+from ..kube.resource import ResourceClaim
+from ..kube.resource.codec import Decoded
 from ..scheduling import Pod, PodDecoder
 from .controllers import OWNERS, Workload
 from .workload import Demand

@@ -19,8 +19,8 @@ from typing import Final
 
 from ..allocation.nodes import label_matches, term_matches
 from ..gpu.labels import PRODUCT_LABEL, tells_of_hardware
-from ..resource import Node, NodeSelectorRequirement, NodeSelectorTerm
-from ..resource.meta import empty
+from ..kube.resource import Node, NodeSelectorRequirement, NodeSelectorTerm
+from ..kube.resource.meta import empty
 from ..scheduling import Pod, Snapshot
 from ..scheduling.node_filters import usable_terms
 from ..scheduling.resources import is_extended

@@ -14,7 +14,7 @@ from .. import DRIVER_NAME
 from ..allocation import Features, Predicate
 from ..cel import CompileError, EvaluationError
 from ..computedomains import DRIVER as DOMAIN_DRIVER
-from ..resource import AttributeList, AttributeValue, Device, Version
+from ..kube.resource import AttributeList, AttributeValue, Device, Version
 
 T = TypeVar("T")
 

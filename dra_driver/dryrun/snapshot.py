@@ -15,7 +15,7 @@ import click
 import yaml
 
 from ..command import InputError, output_option
-from ..resource import (
+from ..kube.resource import (
     DeviceClass,
     DeviceTaintRule,
     Node,
@@ -24,8 +24,8 @@ from ..resource import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-from ..resource.claim import EXTENDED_CLAIM_ANNOTATION
-from ..resource.codec import (
+from ..kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
+from ..kube.resource.codec import (
     V1,
     Decoded,
     encode_allocation,

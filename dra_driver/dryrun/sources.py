@@ -13,10 +13,10 @@ from click.core import ParameterSource
 from ..allocation import Features, with_taint_rules
 from ..command import Duration, InputError, flags
 from ..gpu.policy import NodePolicy
-from ..kubeapi import ApiClient, ApiError, ConfigError, Kind, NotFoundError, StatusError, newest_dialect
-from ..resource import DeviceClass, DeviceTaintRule, Node, ResourceSlice
-from ..resource.codec import Decoded, DecodeError
-from ..resource.meta import empty
+from ..kube.api import ApiClient, ApiError, ConfigError, Kind, NotFoundError, StatusError, newest_dialect
+from ..kube.resource import DeviceClass, DeviceTaintRule, Node, ResourceSlice
+from ..kube.resource.codec import Decoded, DecodeError
+from ..kube.resource.meta import empty
 from .connection import ClusterChoice, ClusterConnection
 from .documents import Document, read_documents, within
 from .domains import with_templates

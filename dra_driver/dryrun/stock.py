@@ -18,7 +18,7 @@ from typing import Final
 from ..allocation import Cluster, Features
 from ..allocation.outcome import AllocationError
 from ..allocation.pools import CounterKey, PoolKey, PoolState, PoolUsage, PoolView
-from ..resource import AllocatedDevice, AllocationResult, Device, DeviceClaim, ResourceClaim, TaintEffect
+from ..kube.resource import AllocatedDevice, AllocationResult, Device, DeviceClaim, ResourceClaim, TaintEffect
 from .explain import listed_taint
 from .verdict import Verdict
 

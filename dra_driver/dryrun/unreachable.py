@@ -14,7 +14,7 @@ from typing import Final
 from urllib3 import exceptions
 from urllib3.util import parse_url
 
-from ..kubeapi.errors import text_of
+from ..kube.api.errors import text_of
 
 _UNABLE: Final = "Unable to connect to the server"
 _EXPIRED: Final = (9, 10)

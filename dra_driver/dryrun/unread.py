@@ -17,7 +17,7 @@ from ..allocation import Features
 from ..allocation.selectors import compile_cel
 from ..allocation.taintrules import selects
 from ..cel import CelError
-from ..resource import (
+from ..kube.resource import (
     DeviceClass,
     DeviceRequirements,
     DeviceTaintRule,
@@ -26,8 +26,8 @@ from ..resource import (
     ResourceClaim,
     ResourceSlice,
 )
-from ..resource.claim import CLASS_RESOURCE_PREFIX
-from ..resource.codec import Decoded
+from ..kube.resource.claim import CLASS_RESOURCE_PREFIX
+from ..kube.resource.codec import Decoded
 from .documents import Document, within
 from .verdict import Verdict
 from .workload import Demand, decode_document

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..allocation import Cluster
-from ..resource import Device, Quantity, ResourceClaim
-from ..resource.meta import empty
+from ..kube.resource import Device, Quantity, ResourceClaim
+from ..kube.resource.meta import empty
 from .changes import Change
 from .explain import Explanation
 from .workload import Demand

@@ -15,10 +15,10 @@ import click
 from ..allocation.nodes import NODE_NAME_FIELD
 from ..command import InputError, flags
 from ..gpu.policy import NodePolicy, PolicyError, load_policy
-from ..resource import Node, ResourceClaim, ResourceSlice
-from ..resource.codec import Decoded
-from ..resource.meta import empty
-from ..resource.names import is_label_key, is_label_value
+from ..kube.resource import Node, ResourceClaim, ResourceSlice
+from ..kube.resource.codec import Decoded
+from ..kube.resource.meta import empty
+from ..kube.resource.names import is_label_key, is_label_value
 from .nodetypes import simulated_nodes
 from .options import option
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from ..allocation import Cluster, Features
 from ..command import InputError
-from ..resource import ResourceClaim
-from ..resource.codec import DecodeError
+from ..kube.resource import ResourceClaim
+from ..kube.resource.codec import DecodeError
 from ..scheduling import Admitted, Attempt, Pod, PodDecoder, Policies, Quotas, Snapshot, admit_pod
 from .changes import Change, Trial, defect, differing
 from .explain import Explanation

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, Final
 
+from ..kube.resource.codec import DecodeError
 from ..parsing import ParseError, load_all
-from ..resource.codec import DecodeError
 from .documents import JSON, each, within
 from .groups import Part, PodGroup, joined, merged, whole_number
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ..command import InputError
-from ..resource import EXACT_COUNT, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
-from ..resource.codec import Decoded, DecodeError, Fields, decode
+from ..kube.resource import EXACT_COUNT, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
+from ..kube.resource.codec import Decoded, DecodeError, Fields, decode
 from ..scheduling import form_errors, has_form, pod_spec_errors
 from ..scheduling.decode import extended_requests
 from ..scheduling.objects import ExtendedRequest

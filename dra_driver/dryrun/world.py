@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from ..allocation import Cluster, Features
-from ..kubeapi import ApiClient, Kind, NotFoundError, StatusError
-from ..resource import Node, ResourceClaimTemplate
-from ..resource.codec import Decoded, DecodeError
+from ..kube.api import ApiClient, Kind, NotFoundError, StatusError
+from ..kube.resource import Node, ResourceClaimTemplate
+from ..kube.resource.codec import Decoded, DecodeError
 from ..scheduling import READ, ClusterNode, Policies, Reader, Snapshot
 from .rights import FORBIDDEN
 from .status import Note

@@ -13,10 +13,10 @@ from itertools import islice
 from typing import TypeVar
 
 from .. import DRIVER_NAME
-from ..resource import CounterSet, Device, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
-from ..resource.device import SliceFeatures
-from ..resource.limits import COUNTER_SETS_PER_SLICE, DEVICES_PER_SLICE_WITH_EXTRAS
-from ..resource.names import object_name
+from ..kube.resource import CounterSet, Device, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
+from ..kube.resource.device import SliceFeatures
+from ..kube.resource.limits import COUNTER_SETS_PER_SLICE, DEVICES_PER_SLICE_WITH_EXTRAS
+from ..kube.resource.names import object_name
 from .devices import MIG_TYPE, GpuDevices
 
 T = TypeVar("T")

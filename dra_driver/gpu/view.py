@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
-from ..resource import ResourceSlice
-from ..resource.device import SliceFeatures
+from ..kube.resource import ResourceSlice
+from ..kube.resource.device import SliceFeatures
 from .calls import HungError
 from .devices import Description, GpuDevices, describe, without_tainted
 from .fabric_marks import FabricMarks, FabricTrouble

@@ -23,7 +23,7 @@ from ..command import (
 from ..computedomains.names import IMEX_FOLDER, clique_name
 from ..computedomains.objects import DaemonReport
 from ..endpoints import Endpoint, endpoint_options, new_registry, serving, unexpected_errors
-from ..kubeapi import ApiClient, Connection, load_credentials
+from ..kube.api import ApiClient, Connection, load_credentials
 from ..resident import release_after_start
 from .peers import CliqueWatch, Place, place_in
 from .report import ReportFile

@@ -9,9 +9,9 @@ from ..computedomains.names import CLIQUES
 from ..computedomains.objects import Clique, decode_clique
 from ..containment import Count, nobody
 from ..errors import DriverError
-from ..kubeapi import ApiClient, Watcher
-from ..kubeapi.client import JSON
-from ..resource.codec import DecodeError
+from ..kube.api import ApiClient, Watcher
+from ..kube.api.client import JSON
+from ..kube.resource.codec import DecodeError
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from ..backoff import Backoff
 from ..computedomains.names import CLIQUES
 from ..computedomains.objects import DaemonReport, Member, encode_report
 from ..containment import Count, contained, nobody
-from ..kubeapi import ApiClient, ApiError, StatusError
-from ..kubeapi.client import JSON
+from ..kube.api import ApiClient, ApiError, StatusError
+from ..kube.api.client import JSON
 from .peers import CliqueWatch
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ that were created for a pod when this pod has ended.
 import logging
 from collections.abc import Sequence
 
-from ..kubeapi import ApiClient, NotFoundError
-from ..kubeapi.events import EventRecorder
-from ..resource.codec import V1
+from ..kube.api import ApiClient, NotFoundError
+from ..kube.api.events import EventRecorder
+from ..kube.resource.codec import V1
 from .claimwrites import update_claim
 from .loop import (
     CLAIMS,

@@ -7,7 +7,7 @@ protobuf, with the texts that the API server has.
 
 import json
 
-from ..kubeapi import ApiClient
+from ..kube.api import ApiClient
 from .apiserver.objects import canonical
 from .apiserver.opaque import recoded, texts
 from .apiserver.release import NEWEST

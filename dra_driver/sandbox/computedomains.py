@@ -17,7 +17,7 @@ import yaml
 
 from ..computedomains.names import CLIQUES
 from ..imex import PEER_PORT
-from ..kubeapi import ApiClient, Kind
+from ..kube.api import ApiClient, Kind
 from .controlplane import RELEASE, chart_file, of_release
 from .loop import JSON, NAMESPACES
 from .processes import Processes

@@ -26,8 +26,8 @@ import yaml
 from ..allocation import Features
 from ..allocation.features import DEFAULT_RELEASE, GATES
 from ..cel import COST_LIMIT, CompileError, Environment, compile_selector
-from ..kubeapi import ApiClient, ApiError, ConfigError, Kind
-from ..resource.codec import V1
+from ..kube.api import ApiClient, ApiError, ConfigError, Kind
+from ..kube.resource.codec import V1
 from .apiserver import ApiServer, ApiServerOptions, Release
 from .apiserver.server import kubeconfig as kubeconfig_document
 from .apiserver.server import make_certificates, write_kubeconfig

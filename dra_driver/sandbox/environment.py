@@ -24,7 +24,7 @@ from .. import DRIVER_NAME
 from ..errors import DriverError
 from ..files import try_lock
 from ..gpu.simulation import load_description
-from ..kubeapi import load_credentials
+from ..kube.api import load_credentials
 from . import computedomains
 from .controlplane import Kubernetes, control_plane, device_classes
 from .loop import CLAIMS, CLASSES, JSON, PODS, SLICES, TEMPLATES, connected

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import __version__
-from ..kubeapi import NODES, ApiClient, ApiError, Connection, Kind, Watcher, load_credentials
-from ..kubeapi.events import ObjectReference
-from ..resource.codec import V1
+from ..kube.api import NODES, ApiClient, ApiError, Connection, Kind, Watcher, load_credentials
+from ..kube.api.events import ObjectReference
+from ..kube.resource.codec import V1
 from .kubelet.podstatus import timestamp
 
 JSON = dict[str, Any]

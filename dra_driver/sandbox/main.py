@@ -21,7 +21,7 @@ from ..allocation import RELEASES
 from ..allocation.features import DEFAULT_RELEASE
 from ..command import Extra, InputError, UserError, logging_options, run, version_option
 from ..gpu.simulation import DescriptionError
-from ..kubeapi import ApiError
+from ..kube.api import ApiError
 
 EXTRA: Final = Extra(
     "sandbox",

@@ -19,7 +19,7 @@ from typing import Final
 import yaml
 
 from ..computedomains.names import IMEX_FOLDER
-from ..kubeapi import ApiError, ConfigError, Kind
+from ..kube.api import ApiError, ConfigError, Kind
 from . import child
 from .apiserver.server import write_kubeconfig
 from .kubelet import Launch

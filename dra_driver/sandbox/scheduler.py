@@ -12,11 +12,11 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..allocation import Features
-from ..kubeapi import NODES, ApiClient, Kind, NotFoundError
-from ..kubeapi.events import EventRecorder
-from ..resource import AllocationResult, ObjectMeta, OwnerReference, ResourceClaim
-from ..resource.claim import EXTENDED_CLAIM_ANNOTATION
-from ..resource.codec import V1, encode_allocation, encode_claim_spec, encode_meta
+from ..kube.api import NODES, ApiClient, Kind, NotFoundError
+from ..kube.api.events import EventRecorder
+from ..kube.resource import AllocationResult, ObjectMeta, OwnerReference, ResourceClaim
+from ..kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
+from ..kube.resource.codec import V1, encode_allocation, encode_claim_spec, encode_meta
 from ..scheduling import Attempt, ClusterNode, Given, Pod, PodDecoder, Snapshot
 from ..scheduling.load import Reader
 from ..scheduling.objects import ExtendedRequest

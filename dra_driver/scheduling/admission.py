@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..resource.codec import Fields
+from ..kube.resource.codec import Fields
 from .form import checked_pod
 from .outcome import aggregated
 from .placement import PREFERRED, REQUIRED

@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from ..resource import DeviceTaint, ObjectMeta
-from ..resource.codec import DecodeError, Fields, decode_node
-from ..resource.codec.fields import node_selector, timestamp, toleration
+from ..kube.resource import DeviceTaint, ObjectMeta
+from ..kube.resource.codec import DecodeError, Fields, decode_node
+from ..kube.resource.codec.fields import node_selector, timestamp, toleration
 from .objects import (
     AffinityTerm,
     Amounts,

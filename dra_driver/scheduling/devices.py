@@ -12,8 +12,8 @@ from typing import Final
 from ..allocation import Features, Outcomes, allocate_all
 from ..allocation.nodes import NodeSelectorError, selector_matches
 from ..allocation.outcome import ALLOCATED, ERROR
-from ..resource import AllocationResult, DeviceClass, DeviceRequest, ObjectMeta, ResourceClaim
-from ..resource.claim import EXTENDED_CLAIM_ANNOTATION
+from ..kube.resource import AllocationResult, DeviceClass, DeviceRequest, ObjectMeta, ResourceClaim
+from ..kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from .objects import ClaimReference, ExtendedRequest, Pod, claim_for
 from .outcome import Code, Prepared, Refusal
 from .snapshot import Site, Snapshot

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Final
 
 from ..allocation import Features
-from ..resource import ResourceClaim
+from ..kube.resource import ResourceClaim
 from .devices import Devices, Given
 from .node_filters import Resources, affinity, declared_features, named, only_nodes, ports, tainted, unschedulable
 from .objects import Pod

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from ..allocation import Cluster
-from ..resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from ..resource.codec import BY_API_VERSION, decode
+from ..kube.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from ..kube.resource.codec import BY_API_VERSION, decode
 from .admission import Policies
 from .decode import PodDecoder, decode_cluster_node, decode_disruption_budget
 from .objects import ClusterNode, DisruptionBudget

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..allocation.nodes import NODE_NAME_FIELD, NodeSelectorError, check_term, term_matches
-from ..resource import DeviceTaint, DeviceToleration, NodeSelector, NodeSelectorTerm
-from ..resource.claim import tolerates
+from ..kube.resource import DeviceTaint, DeviceToleration, NodeSelector, NodeSelectorTerm
+from ..kube.resource.claim import tolerates
 from .decode import ANY_ADDRESS
 from .objects import ClusterNode, HostPort, Pod
 from .outcome import Code, Filter, Prepared, Refusal

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..allocation.nodes import label_matches
-from ..resource import (
+from ..kube.resource import (
     DeviceClaim,
     DeviceClass,
     DeviceRequest,
@@ -30,9 +30,9 @@ from ..resource import (
     Quantity,
     ResourceClaim,
 )
-from ..resource.claim import CLASS_RESOURCE_PREFIX
-from ..resource.codec import Fields
-from ..resource.meta import empty
+from ..kube.resource.claim import CLASS_RESOURCE_PREFIX
+from ..kube.resource.codec import Fields
+from ..kube.resource.meta import empty
 
 
 @dataclass(frozen=True, slots=True)

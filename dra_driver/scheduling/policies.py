@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..resource import Quantity
-from ..resource.codec import Fields
-from ..resource.meta import empty
+from ..kube.resource import Quantity
+from ..kube.resource.codec import Fields
+from ..kube.resource.meta import empty
 from .resources import Container, Quantities, pod_limits, pod_requests, resource_list, section, sections
 
 CONTAINER: Final = "Container"

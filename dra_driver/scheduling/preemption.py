@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..resource.meta import empty
+from ..kube.resource.meta import empty
 from .objects import DisruptionBudget, Pod
 from .outcome import Code, Filter, Refusal, aggregated, counted, none_available
 from .snapshot import Site, Snapshot

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..resource import ALL, DeviceRequirements, Quantity, ResourceClaim, ResourceClaimTemplate
-from ..resource.claim import CLASS_RESOURCE_PREFIX, EXTENDED_CLAIM_ANNOTATION
-from ..resource.limits import RESULTS_PER_CLAIM
+from ..kube.resource import ALL, DeviceRequirements, Quantity, ResourceClaim, ResourceClaimTemplate
+from ..kube.resource.claim import CLASS_RESOURCE_PREFIX, EXTENDED_CLAIM_ANNOTATION
+from ..kube.resource.limits import RESULTS_PER_CLAIM
 from .objects import Pod
 from .policies import Quota, Scope
 from .resources import Quantities, add, is_extended, is_native

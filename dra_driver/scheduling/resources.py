@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from ..resource import Quantity
-from ..resource.claim import CLASS_RESOURCE_PREFIX
-from ..resource.codec import Fields, json_type
+from ..kube.resource import Quantity
+from ..kube.resource.claim import CLASS_RESOURCE_PREFIX
+from ..kube.resource.codec import Fields, json_type
 from .objects import Amounts
 
 _HUGE_PAGES: Final = "hugepages-"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..allocation import Cluster
-from ..resource import DeviceClass, ResourceClaim
-from ..resource.meta import empty
+from ..kube.resource import DeviceClass, ResourceClaim
+from ..kube.resource.meta import empty
 from .objects import Amounts, ClusterNode, DisruptionBudget, HostPort, Pod, served
 from .storage import PersistentVolume, StorageCapacity, StorageClass, VolumeClaim
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..resource import NodeSelector, Quantity
-from ..resource.codec import Fields
-from ..resource.codec.fields import node_selector, timestamp
-from ..resource.meta import empty
+from ..kube.resource import NodeSelector, Quantity
+from ..kube.resource.codec import Fields
+from ..kube.resource.codec.fields import node_selector, timestamp
+from ..kube.resource.meta import empty
 from .objects import LabelSelector, decode_label_selector
 from .resources import resource_list, section, sections
 

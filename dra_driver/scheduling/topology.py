@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from ..resource.meta import EMPTY
+from ..kube.resource.meta import EMPTY
 from .node_filters import RequiredAffinity, untolerated
 from .objects import NOTHING, AffinityTerm, ClusterNode, Pod, SpreadConstraint
 from .outcome import Code, Filter, Refusal

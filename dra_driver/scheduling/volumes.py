@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ..allocation.nodes import term_matches
-from ..resource import Quantity
+from ..kube.resource import Quantity
 from .node_filters import usable_terms
 from .objects import ClusterNode, Disk, Pod
 from .outcome import Code, Filter, Prepared, Refusal

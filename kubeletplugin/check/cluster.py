@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from dra_driver import DRIVER_NAME, __version__
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.computedomains.names import COMPUTE_DOMAINS
-from dra_driver.kubeapi import (
+from dra_driver.kube.api import (
     NODES,
     ApiClient,
     ApiError,
@@ -29,9 +29,9 @@ from dra_driver.kubeapi import (
     NotFoundError,
     load_credentials,
 )
-from dra_driver.kubeapi.features import GATES as GATES_BY_FLAG
-from dra_driver.kubeapi.features import OPTIONAL, probe_features
-from dra_driver.resource.codec import DIALECTS, GROUP, Dialect
+from dra_driver.kube.api.features import GATES as GATES_BY_FLAG
+from dra_driver.kube.api.features import OPTIONAL, probe_features
+from dra_driver.kube.resource.codec import DIALECTS, GROUP, Dialect
 
 from .finding import CheckResult, NodeCheck
 

@@ -23,7 +23,7 @@ from dra_driver.errors import DriverError
 from dra_driver.gpu.calls import Beat, Calls, HungError
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.kubeapi import ApiError
+from dra_driver.kube.api import ApiError
 
 from ..containers.specs import ClaimSpecs
 from ..hardware.fabric import FabricPartitions

@@ -14,8 +14,8 @@ from dra_driver.config import (
     DomainConfig,
     domain_config_for,
 )
-from dra_driver.kubeapi import ApiClient, NotFoundError
-from dra_driver.resource import AllocatedDevice, ResourceClaim
+from dra_driver.kube.api import ApiClient, NotFoundError
+from dra_driver.kube.resource import AllocatedDevice, ResourceClaim
 
 from ..hardware.targets import ClaimRef, PrepareError
 from ..plans.plan import allocated

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_driver.computedomains import CHANNEL_TYPE, DAEMON_TYPE
-from dra_driver.resource.codec import Fields
+from dra_driver.kube.resource.codec import Fields
 
 from ..hardware.targets import ClaimRef
 from ..records.files import NewerVersionError, RecordFormat, State, read_files

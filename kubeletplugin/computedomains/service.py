@@ -9,8 +9,8 @@ import logging
 
 from dra_driver.boot import boot_id
 from dra_driver.computedomains import DRIVER
-from dra_driver.kubeapi import ApiClient, Connection
-from dra_driver.kubeapi.events import EventRecorder
+from dra_driver.kube.api import ApiClient, Connection
+from dra_driver.kube.api.events import EventRecorder
 
 from ..claims.boundary import ClaimBoundary
 from ..containers.specs import CommonSpec

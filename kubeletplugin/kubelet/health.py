@@ -30,11 +30,11 @@ from dra_driver.gpu.health.meanings import UNMONITORED
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.view import NodeView, Published
-from dra_driver.kubeapi import ApiClient, ApiError, newest_dialect, slices_of
-from dra_driver.resource import AttributeValue, Device, DeviceTaint, DeviceToleration, TaintEffect
-from dra_driver.resource.claim import tolerates
-from dra_driver.resource.codec import DecodeError, decode_slice
-from dra_driver.resource.meta import empty
+from dra_driver.kube.api import ApiClient, ApiError, newest_dialect, slices_of
+from dra_driver.kube.resource import AttributeValue, Device, DeviceTaint, DeviceToleration, TaintEffect
+from dra_driver.kube.resource.claim import tolerates
+from dra_driver.kube.resource.codec import DecodeError, decode_slice
+from dra_driver.kube.resource.meta import empty
 
 from ..hardware.marks import Marks
 from ..options import Options

@@ -10,7 +10,7 @@ from dra_driver.gpu.devices import VgpuDevice, among_peers, passthrough_problem
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.policy import NodePolicy, PassthroughMode
 from dra_driver.gpu.vgpus import VgpuFramework
-from dra_driver.resource import AllocatedDevice
+from dra_driver.kube.resource import AllocatedDevice
 
 from ..hardware.targets import PrepareError, VfioGpu, Vgpu
 

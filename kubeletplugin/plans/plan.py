@@ -23,7 +23,7 @@ from dra_driver.gpu.devices import MigPlacement, VgpuDevice, vfio_name
 from dra_driver.gpu.fabric import SwitchFacts
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.policy import Enforcement, MigPolicy, NodePolicy
-from dra_driver.resource import AllocatedDevice, ResourceClaim
+from dra_driver.kube.resource import AllocatedDevice, ResourceClaim
 
 from ..hardware.targets import ClaimRef, ContainerTarget, Found, MigSlot, PrepareError, Target, VfioGpu, Vgpu, WholeGpu
 from ..hardware.vfio import VfioAccess

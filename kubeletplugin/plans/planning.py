@@ -20,10 +20,10 @@ from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.vgpus import VgpuHost
-from dra_driver.kubeapi import ApiClient, ApiError, Connection, Kind, NotFoundError, claims_of, newest_dialect
-from dra_driver.kubeapi.client import JSON
-from dra_driver.resource import ResourceClaim
-from dra_driver.resource.codec import DecodeError, Dialect, decode_claim
+from dra_driver.kube.api import ApiClient, ApiError, Connection, Kind, NotFoundError, claims_of, newest_dialect
+from dra_driver.kube.api.client import JSON
+from dra_driver.kube.resource import ResourceClaim
+from dra_driver.kube.resource.codec import DecodeError, Dialect, decode_claim
 
 from ..hardware.gpus import Gpus
 from ..hardware.mps import knows_protocol_3

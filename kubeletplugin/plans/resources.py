@@ -17,9 +17,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dra_driver.kubeapi import ApiClient, Connection, Kind, NotFoundError, newest_dialect
-from dra_driver.resource import ResourceClaim
-from dra_driver.resource.claim import CLASS_RESOURCE_PREFIX, EXTENDED_CLAIM_ANNOTATION
+from dra_driver.kube.api import ApiClient, Connection, Kind, NotFoundError, newest_dialect
+from dra_driver.kube.resource import ResourceClaim
+from dra_driver.kube.resource.claim import CLASS_RESOURCE_PREFIX, EXTENDED_CLAIM_ANNOTATION
 
 ResourceOfClass = Callable[[str], str]
 """Returns the extended resource that a DeviceClass names, or an empty string. May raise ApiError."""

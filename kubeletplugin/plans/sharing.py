@@ -17,7 +17,7 @@ from dra_driver.gpu.devices.enforcement import UnenforceableError, enforcement, 
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import ComputeMode
 from dra_driver.gpu.policy import Enforcement, NodePolicy
-from dra_driver.resource import AllocatedDevice, Quantity
+from dra_driver.kube.resource import AllocatedDevice, Quantity
 
 from ..hardware.settings import LEVELS
 from ..hardware.targets import ContainerTarget, PrepareError, WholeGpu

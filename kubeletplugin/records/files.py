@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 
 from dra_driver.errors import DriverError
 from dra_driver.files import NotAFileError, make_folder, put_file, read_file, remove_file, write_file
-from dra_driver.resource.names import is_subdomain
+from dra_driver.kube.resource.names import is_subdomain
 
 from ..hardware.targets import ClaimRef
 

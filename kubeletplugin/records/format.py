@@ -17,8 +17,8 @@ from typing import Any, Final
 from dra_driver import AdditionalDevice
 from dra_driver.gpu.nvml import ComputeMode, Placement
 from dra_driver.gpu.vgpus import VgpuPlace
-from dra_driver.resource.codec import DecodeError, Fields
-from dra_driver.resource.meta import empty
+from dra_driver.kube.resource.codec import DecodeError, Fields
+from dra_driver.kube.resource.meta import empty
 
 from ..hardware.settings import LEVELS
 from ..hardware.targets import ClaimRef, MachineTarget, MigInstanceIds, MigSlot, Target, VfioGpu, Vgpu, WholeGpu

@@ -18,9 +18,9 @@ from urllib.parse import urlencode
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.policy import Enforcement
-from dra_driver.kubeapi import ApiError, Connection, Kind, claims_of
-from dra_driver.kubeapi.answers import decode_answer
-from dra_driver.kubeapi.errors import StatusError, status_error
+from dra_driver.kube.api import ApiError, Connection, Kind, claims_of
+from dra_driver.kube.api.answers import decode_answer
+from dra_driver.kube.api.errors import StatusError, status_error
 
 from ..containers.specs import cdi_names
 from ..hardware.targets import ClaimRef, MigSlot, VfioGpu, Vgpu

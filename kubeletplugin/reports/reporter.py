@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from dra_driver.kubeapi import ApiError, ConflictError, Connection, NotFoundError, StatusError
-from dra_driver.kubeapi.events import EventRecorder, ObjectReference
-from dra_driver.resource.codec import V1
+from dra_driver.kube.api import ApiError, ConflictError, Connection, NotFoundError, StatusError
+from dra_driver.kube.api.events import EventRecorder, ObjectReference
+from dra_driver.kube.resource.codec import V1
 
 from ..claims.boundary import UNHEARD, ClaimBoundary, EventHook
 from ..hardware.targets import ClaimRef

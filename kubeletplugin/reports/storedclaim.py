@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 
-from dra_driver.kubeapi import StatusError
-from dra_driver.kubeapi.errors import error_of_status, status_error
+from dra_driver.kube.api import StatusError
+from dra_driver.kube.api.errors import error_of_status, status_error
 
 from ..protocol import claim_pb2
 

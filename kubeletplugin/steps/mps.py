@@ -12,8 +12,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from dra_driver.kube.resource.meta import empty
 from dra_driver.mps.shares import Share, ShareName
-from dra_driver.resource.meta import empty
 
 from ..hardware.marks import Marks
 from ..hardware.targets import ContainerTarget, MigSlot, PrepareError

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dra_driver.allocation import Cluster, Features, NodeOutcome, allocate
-from dra_driver.resource import (
+from dra_driver.kube.resource import (
     ALL,
     EXACT_COUNT,
     AllocatedDevice,

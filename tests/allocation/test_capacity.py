@@ -5,7 +5,7 @@ import pytest
 
 from dra_driver.allocation import ErrorKind, Features
 from dra_driver.allocation.capacity import CapacityRefusal, amounts_for
-from dra_driver.resource import DeviceCapacity, DeviceRequirements, Quantity, RequestPolicy, RequestRange
+from dra_driver.kube.resource import DeviceCapacity, DeviceRequirements, Quantity, RequestPolicy, RequestRange
 
 from .build import (
     Requests,

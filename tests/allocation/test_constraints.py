@@ -4,7 +4,7 @@
 import pytest
 
 from dra_driver.allocation import ErrorKind, Features
-from dra_driver.resource import AttributeList, AttributeValue, DeviceConstraint, MalformedAttribute, Version
+from dra_driver.kube.resource import AttributeList, AttributeValue, DeviceConstraint, MalformedAttribute, Version
 
 from .build import DRIVER, Requests, ask, claim, distinct, gpu, match, picked, slice_of, wants
 

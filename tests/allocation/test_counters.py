@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dra_driver.allocation import Features
-from dra_driver.resource import Device
+from dra_driver.kube.resource import Device
 
 from .build import OTHER_NODE, ask, claim, gpu, held, holding, picked, quantities, shared, slice_of, wants
 

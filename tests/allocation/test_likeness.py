@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dra_driver.allocation import Cluster, Group, allocate, allocate_all
-from dra_driver.resource import Device, DeviceTaint, Node, ObjectMeta, ResourceClaim, ResourceSlice
+from dra_driver.kube.resource import Device, DeviceTaint, Node, ObjectMeta, ResourceClaim, ResourceSlice
 
 from .build import DRIVER, claim, cluster, gpu, held, holding, match, slice_of, wants
 

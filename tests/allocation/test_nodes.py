@@ -4,7 +4,7 @@
 import pytest
 
 from dra_driver.allocation.nodes import NodeSelectorError, selector_matches
-from dra_driver.resource import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from dra_driver.kube.resource import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 
 NODE = Node(ObjectMeta(name="node-a", labels={"zone": "east", "rank": "7", "empty": "", "word": "seven"}))
 

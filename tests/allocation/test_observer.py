@@ -6,7 +6,7 @@ import pytest
 from dra_driver.allocation import Check, NodeOutcome, Recorder, Refusal, Slot, allocate
 from dra_driver.allocation.capacity import CapacityRefusal
 from dra_driver.allocation.selectors import Unmet
-from dra_driver.resource import Device, DeviceRequirements, DeviceTaint, ResourceClaim
+from dra_driver.kube.resource import Device, DeviceRequirements, DeviceTaint, ResourceClaim
 
 from .build import DRIVER, NODE, claim, cluster, gpu, held, holding, match, quantities, shared, slice_of, wants
 

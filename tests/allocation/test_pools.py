@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dra_driver.allocation import ErrorKind, allocate_all
-from dra_driver.resource import Device, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ResourceSlice
+from dra_driver.kube.resource import Device, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ResourceSlice
 
 from .build import NODE, OTHER_NODE, ask, claim, cluster, gpu, picked, slice_of, wants, wants_all
 

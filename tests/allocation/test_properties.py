@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_driver.allocation import Cluster, Features, NodeOutcome, Recorder, allocate, allocate_all
-from dra_driver.resource import (
+from dra_driver.kube.resource import (
     Device,
     DeviceCapacity,
     DeviceConstraint,

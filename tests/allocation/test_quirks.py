@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from dra_driver.allocation import Cluster, Features
-from dra_driver.resource import (
+from dra_driver.kube.resource import (
     AttributeList,
     ClaimConfiguration,
     Device,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dra_driver.allocation import ErrorKind, Features, allocate
-from dra_driver.resource import (
+from dra_driver.kube.resource import (
     ClaimConfiguration,
     Device,
     DeviceClass,

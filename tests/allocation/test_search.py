@@ -4,7 +4,7 @@
 import pytest
 
 from dra_driver.allocation import ErrorKind, Recorder, allocate
-from dra_driver.resource import DeviceClass, DeviceConstraint, ObjectMeta
+from dra_driver.kube.resource import DeviceClass, DeviceConstraint, ObjectMeta
 
 from .build import (
     ANY_CLASS,

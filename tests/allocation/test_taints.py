@@ -5,7 +5,7 @@ import pytest
 
 from dra_driver.allocation import Features, with_taint_rules
 from dra_driver.allocation.candidates import blocking_taint
-from dra_driver.resource import DeviceTaint, DeviceTaintRule, DeviceTaintSelector, DeviceToleration, ObjectMeta
+from dra_driver.kube.resource import DeviceTaint, DeviceTaintRule, DeviceTaintSelector, DeviceToleration, ObjectMeta
 
 from .build import DRIVER, ask, claim, gpu, picked, slice_of, wants, wants_all
 

@@ -13,9 +13,9 @@ from controller.computedomains.view import ClaimFacts, claim_facts, only_channel
 from controller.webhook.review import answer
 from dra_driver.computedomains import DRIVER
 from dra_driver.config import API_VERSION
-from dra_driver.kubeapi import ApiClient, Connection, Credentials, claims_of, load_credentials
-from dra_driver.kubeapi.answers import decode_answer
-from dra_driver.resource.codec import V1, decode_claim
+from dra_driver.kube.api import ApiClient, Connection, Credentials, claims_of, load_credentials
+from dra_driver.kube.api.answers import decode_answer
+from dra_driver.kube.resource.codec import V1, decode_claim
 from kubeletplugin.computedomains.plan import plan_claim
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from tests.support.apiserver import ASSETS

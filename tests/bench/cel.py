@@ -21,7 +21,7 @@ from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
 from dra_driver.cel import Selector, compile_selector
-from dra_driver.resource import Device, DeviceCapacity, Quantity, Version
+from dra_driver.kube.resource import Device, DeviceCapacity, Quantity, Version
 
 DRIVER: Final = "gpu.nvidia.com"
 DEVICES: Final = 1000

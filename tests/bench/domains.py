@@ -46,16 +46,8 @@ from dra_driver.computedomains.names import (
 )
 from dra_driver.computedomains.objects import DaemonReport, decode_clique, encode_report
 from dra_driver.computedomains.template import channel_claim
-from dra_driver.kubeapi import (
-    NODES,
-    ApiClient,
-    ApiError,
-    ConflictError,
-    Connection,
-    Watcher,
-    load_credentials,
-)
-from dra_driver.resource.codec import V1, encode_claim_spec
+from dra_driver.kube.api import NODES, ApiClient, ApiError, ConflictError, Connection, Watcher, load_credentials
+from dra_driver.kube.resource.codec import V1, encode_claim_spec
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from dra_driver.sandbox.apiserver.http.paths import target_of
 from dra_driver.sandbox.computedomains import NAMESPACE, ClusterProcesses, install

@@ -26,8 +26,8 @@ from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.inventory import CLASSES, from_documents, with_defaults
 from dra_driver.dryrun.workload import Demand, sort_documents
 from dra_driver.dryrun.world import World
-from dra_driver.resource import DeviceClass, Node, ResourceClaim, ResourceSlice
-from dra_driver.resource.codec import Decoded, decode
+from dra_driver.kube.resource import DeviceClass, Node, ResourceClaim, ResourceSlice
+from dra_driver.kube.resource.codec import Decoded, decode
 from dra_driver.scheduling import Reader
 from tests.bench.allocation import prepare_cluster
 from tests.dryrun.conftest import gpu, slice_of

@@ -33,9 +33,9 @@ import urllib3
 from controller.publisher import Publisher
 from dra_driver.gpu.devices import Description, describe
 from dra_driver.gpu.inventory import Inventory
-from dra_driver.kubeapi import NODES, ApiClient, Connection, Credentials, load_credentials
-from dra_driver.resource import ResourceSlice
-from dra_driver.resource.device import SliceFeatures
+from dra_driver.kube.api import NODES, ApiClient, Connection, Credentials, load_credentials
+from dra_driver.kube.resource import ResourceSlice
+from dra_driver.kube.resource.device import SliceFeatures
 from tests.support.apiserver import ASSETS, SLICES
 from tests.support.apiserver import api_server as real_api_server
 from tests.support.nodes import make_node

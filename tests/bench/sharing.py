@@ -21,7 +21,7 @@ from typing import Any
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.simulation import load_description
-from dra_driver.kubeapi import NODES
+from dra_driver.kube.api import NODES
 from tests.support.claims import config_of, mps, time_slicing
 from tests.support.hardware import ControlledNode
 from tests.support.mps import MpsProcess

@@ -4,7 +4,7 @@
 from typing import Final
 
 from dra_driver.cel import CompileError, Environment, EvaluationError, compile_selector
-from dra_driver.resource import AttributeList, Device, DeviceCapacity, Quantity, Version
+from dra_driver.kube.resource import AttributeList, Device, DeviceCapacity, Quantity, Version
 
 DRIVER: Final = "gpu.example.com"
 DEVICE: Final = Device(

@@ -4,7 +4,7 @@
 import pytest
 
 from dra_driver.cel import Reads, compile_selector
-from dra_driver.resource import Device, MalformedAttribute, Version
+from dra_driver.kube.resource import Device, MalformedAttribute, Version
 
 from .support import DEVICE, DRIVER, LISTS, WITH_LISTS, WITHOUT_LISTS, answer
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from dra_driver.kubeapi import NODES, ApiClient, Kind, NotFoundError, StatusError
+from dra_driver.kube.api import NODES, ApiClient, Kind, NotFoundError, StatusError
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
 

@@ -14,8 +14,8 @@ import pytest
 from controller.labels import NODE_NAME_LABEL
 from dra_driver import DRIVER_NAME
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
-from dra_driver.kubeapi import NODES, ApiClient
-from dra_driver.resource.names import object_name
+from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.resource.names import object_name
 from dra_driver.sandbox.apiserver.users import NODE_NAME
 from tests.support.apiserver import ASSETS, CLAIMS, SLICES
 from tests.support.waiting import wait_for

@@ -16,8 +16,8 @@ from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DAEMON_CLASS, DOMAIN_LABEL
 from dra_driver.computedomains.objects import LONGEST, MOST_SLOTS
 from dra_driver.computedomains.template import daemon_claim
-from dra_driver.kubeapi import NODES, ApiClient, Kind
-from dra_driver.resource.codec import V1, encode_claim_spec
+from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.resource.codec import V1, encode_claim_spec
 from dra_driver.sandbox.apiserver.users import NODE_NAME
 from tests.support.waiting import wait_for
 

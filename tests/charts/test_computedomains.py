@@ -14,7 +14,7 @@ import pytest
 
 from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS
 from dra_driver.computedomains.objects import decode_clique, decode_domain
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 
 from .cel import evaluate
 from .domains import DAEMONS, OBJECTS, REAL, ROW, clique, domains

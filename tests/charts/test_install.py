@@ -13,7 +13,7 @@ import helm_python
 import pytest
 import yaml
 
-from dra_driver.kubeapi import ApiClient, Connection, Kind, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.apiserver import connect
 

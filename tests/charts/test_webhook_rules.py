@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.webhook.server import REVIEW_PATH, TlsFiles, serving
-from dra_driver.kubeapi import ApiClient, Kind, StatusError
+from dra_driver.kube.api import ApiClient, Kind, StatusError
 from dra_driver.sandbox.apiserver.server import make_certificates
 from tests.support.apiserver import ASSETS, CLAIMS
 from tests.support.waiting import wait_for

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dra_driver.kubeapi import NODES, ApiClient, Kind
+from dra_driver.kube.api import NODES, ApiClient, Kind
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer

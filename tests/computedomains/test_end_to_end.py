@@ -11,7 +11,7 @@ import signal
 import pytest
 
 from dra_driver.computedomains.names import COMPUTE_DOMAINS, daemon_name, host_name
-from dra_driver.kubeapi import NODES, Kind
+from dra_driver.kube.api import NODES, Kind
 from dra_driver.sandbox.computedomains import CONTROLLER, NAMESPACE, install_account
 from dra_driver.sandbox.loop import CLAIMS, DAEMON_SETS, PODS
 from tests.support.domains import CLUSTER_UUID, JSON, Domains, domains_running

@@ -22,7 +22,7 @@ from dra_driver.config import (
     ConfigError,
     decode_domain_config,
 )
-from dra_driver.resource.codec import DecodeError
+from dra_driver.kube.resource.codec import DecodeError
 
 UID = "d9f6a1d2-3a80-4a7e-9f2b-0c5d3e6f7a81"
 MANIFEST = {

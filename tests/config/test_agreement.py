@@ -22,8 +22,8 @@ from dra_driver.dryrun.lint.subject import Context, subject_of
 from dra_driver.dryrun.positions import Positions
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.simulation.board import boards
-from dra_driver.resource import Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
-from dra_driver.resource.codec import V1, decode_claim
+from dra_driver.kube.resource import Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
+from dra_driver.kube.resource.codec import V1, decode_claim
 from kubeletplugin.hardware.targets import ClaimRef, Found, PrepareError
 from tests.support.nodes import board_inventory
 from tests.support.plans import make_plan

@@ -21,7 +21,7 @@ from dra_driver.config import (
     decode_config,
     ineffective,
 )
-from dra_driver.resource import Quantity
+from dra_driver.kube.resource import Quantity
 
 JSON = dict[str, Any]
 GDS = AdditionalDevice.GDS

@@ -18,7 +18,7 @@ from dra_driver.config import (
     config_for,
     require_one_backend,
 )
-from dra_driver.resource import (
+from dra_driver.kube.resource import (
     AllocatedConfiguration,
     AllocatedDevice,
     AllocationResult,

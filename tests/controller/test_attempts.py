@@ -8,7 +8,7 @@ import pytest
 
 from controller.reconcile import Tried
 from controller.writer import Attempts, Problem, Why
-from dra_driver.resource import Device, DeviceTaint, ObjectMeta, ResourcePool, ResourceSlice
+from dra_driver.kube.resource import Device, DeviceTaint, ObjectMeta, ResourcePool, ResourceSlice
 
 REFUSED = Problem(Why.REFUSED, "403")
 FIRST, LONGEST = 1.0, 300.0

@@ -20,8 +20,8 @@ from dra_driver import DRIVER_NAME
 from dra_driver.computedomains import DRIVER
 from dra_driver.gpu.facts import Failure
 from dra_driver.gpu.nvml import FabricState, Return
-from dra_driver.kubeapi import NODES, ApiClient
-from dra_driver.resource.device import SliceFeatures
+from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.resource.device import SliceFeatures
 from tests.support.apiserver import SLICES, embedded
 from tests.support.nodes import TestNode, make_node
 from tests.support.publishing import QUICK, publishing

@@ -15,9 +15,9 @@ from dra_driver.gpu.facts import Inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.policy import GpuRule, NodePolicy
 from dra_driver.gpu.simulation.board import boards
-from dra_driver.resource import AllocatedDevice, ResourceSlice
-from dra_driver.resource.codec import V1BETA1, encode_slice
-from dra_driver.resource.device import SliceFeatures
+from dra_driver.kube.resource import AllocatedDevice, ResourceSlice
+from dra_driver.kube.resource.codec import V1BETA1, encode_slice
+from dra_driver.kube.resource.device import SliceFeatures
 from tests.support.allocating import NodeClaims
 from tests.support.nodes import board_inventory, mig_instances
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from controller.reconcile import describe_difference
-from dra_driver.resource import (
+from dra_driver.kube.resource import (
     CounterConsumption,
     Device,
     DeviceCapacity,
@@ -17,7 +17,7 @@ from dra_driver.resource import (
     ResourcePool,
     ResourceSlice,
 )
-from dra_driver.resource.codec import V1, V1BETA1
+from dra_driver.kube.resource.codec import V1, V1BETA1
 
 OWNER = OwnerReference("v1", "Node", "node-a", "uid", controller=True)
 TAINT = DeviceTaint("a.b/c", "NoSchedule", "1")

@@ -16,7 +16,7 @@ from controller.labels import (
     NodeFeature,
 )
 from dra_driver.gpu.labels import Labels
-from dra_driver.kubeapi import ApiClient, ApiError, Kind
+from dra_driver.kube.api import ApiClient, ApiError, Kind
 from tests.support.apiserver import embedded, serve_node_features
 from tests.support.waiting import wait_for
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from dra_driver.kubeapi import NODES, ApiClient
+from dra_driver.kube.api import NODES, ApiClient
 from tests.support.apiserver import SLICES
 from tests.support.hardware import ControlledNode
 from tests.support.preloaded import run, start

@@ -19,11 +19,11 @@ from dra_driver.gpu.devices import Description, Reason, describe
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError, Return
-from dra_driver.kubeapi import NODES, ApiClient, Connection, load_credentials, slices_of
-from dra_driver.kubeapi.features import GATES
-from dra_driver.resource import ResourceSlice
-from dra_driver.resource.codec import V1
-from dra_driver.resource.device import SliceFeatures
+from dra_driver.kube.api import NODES, ApiClient, Connection, load_credentials, slices_of
+from dra_driver.kube.api.features import GATES
+from dra_driver.kube.resource import ResourceSlice
+from dra_driver.kube.resource.codec import V1
+from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import SLICES, connect
 from tests.support.faultyserver import FaultyServer, RequestFault

@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 from controller.reconcile import Tried, Writes, as_sent, plan_writes
-from dra_driver.resource import Device, DeviceTaint, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
+from dra_driver.kube.resource import Device, DeviceTaint, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
 
 OWNER = OwnerReference("v1", "Node", "node-a", "uid", controller=True)
 

@@ -16,8 +16,8 @@ from dra_driver.gpu.health.meanings import MEANINGS, XID, Gravity, Lasts, Meanin
 from dra_driver.gpu.policy import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode
 from dra_driver.gpu.simulation.board import boards
 from dra_driver.gpu.vgpus import VgpuFramework, VgpuHost, VgpuPlace, VgpuType, VgpuTypes
-from dra_driver.resource import Device
-from dra_driver.resource.device import attribute_kind
+from dra_driver.kube.resource import Device
+from dra_driver.kube.resource.device import attribute_kind
 from tests.support.nodes import board_inventory, mig_instances
 
 from .metrics import alerts, of_cluster_controller, of_controller, of_kubeletplugin

@@ -28,8 +28,8 @@ from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.policy.parse import parse_policy
 from dra_driver.gpu.simulation import SimulatedNode, load_description
-from dra_driver.resource import ResourceSlice
-from dra_driver.resource.codec import V1, encode_slice
+from dra_driver.kube.resource import ResourceSlice
+from dra_driver.kube.resource.codec import V1, encode_slice
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.onpath import on_path
 from tests.support.preloaded import start

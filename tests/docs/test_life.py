@@ -19,7 +19,7 @@ from dra_driver import DRIVER_NAME
 from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation import SimulatedNode, load_description
-from dra_driver.kubeapi import ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.claimcontroller import ClaimController
 from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options, Periods

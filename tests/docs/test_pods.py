@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kubeapi import NODES, ApiClient, Kind
+from dra_driver.kube.api import NODES, ApiClient, Kind
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.kubeletplugin.check.support import make_host
 from tests.support.apiserver import connect

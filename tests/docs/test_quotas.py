@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from dra_driver.allocation import Cluster
-from dra_driver.resource import DeviceClass, ObjectMeta
-from dra_driver.resource.claim import EXTENDED_CLAIM_ANNOTATION
-from dra_driver.resource.codec import V1, decode_claim
+from dra_driver.kube.resource import DeviceClass, ObjectMeta
+from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
+from dra_driver.kube.resource.codec import V1, decode_claim
 from dra_driver.scheduling import PodDecoder, Quotas, Snapshot
 from tests.support.schemas import validate
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from dra_driver.allocation import Cluster
 from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.nodetypes import simulated_nodes
-from dra_driver.resource import (
+from dra_driver.kube.resource import (
     AllocatedDevice,
     AllocationResult,
     DeviceClaim,
@@ -19,7 +19,7 @@ from dra_driver.resource import (
     ResourceClaim,
     ResourceSlice,
 )
-from dra_driver.resource.codec import Decoded
+from dra_driver.kube.resource.codec import Decoded
 
 DRIVER = "gpu.nvidia.com"
 

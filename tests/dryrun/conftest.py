@@ -11,7 +11,7 @@ import pytest
 
 from dra_driver.dryrun.inventory import CLASSES
 from dra_driver.dryrun.main import main
-from dra_driver.kubeapi import ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
 from tests.support.apiserver import api_server, connect
 
 DryRun = Callable[..., tuple[int, str, str]]

@@ -9,8 +9,8 @@ from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.nodetypes import built_in_nodes
 from dra_driver.dryrun.report import Report
 from dra_driver.dryrun.workload import Demand
-from dra_driver.resource import ResourceClaim, ResourceSlice
-from dra_driver.resource.codec import V1, decode_claim
+from dra_driver.kube.resource import ResourceClaim, ResourceSlice
+from dra_driver.kube.resource.codec import V1, decode_claim
 
 NODES = ("h100x8", "h100x8-mig")
 PROFILE = "device.attributes['gpu.nvidia.com'].profile"

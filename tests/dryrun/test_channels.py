@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from dra_driver.computedomains.template import channel_claim, daemon_claim
-from dra_driver.resource import DeviceClaim
-from dra_driver.resource.codec import V1
-from dra_driver.resource.codec.encode import encode_claim_spec
+from dra_driver.kube.resource import DeviceClaim
+from dra_driver.kube.resource.codec import V1
+from dra_driver.kube.resource.codec.encode import encode_claim_spec
 
 from .conftest import DryRun, Write
 

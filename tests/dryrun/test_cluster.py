@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dra_driver.dryrun.connection import ClusterChoice, ClusterConnection
-from dra_driver.kubeapi import NODES, ApiClient, Kind, UnreachableError
+from dra_driver.kube.api import NODES, ApiClient, Kind, UnreachableError
 from dra_driver.sandbox.apiserver.users import User
 from tests.support.apiserver import CLAIMS, SLICES, embedded
 from tests.support.paging import Collection, paged

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kubeapi import NODES, ApiClient
+from dra_driver.kube.api import NODES, ApiClient
 from dra_driver.sandbox.demo import examples_folder
 from tests.support.apiserver import SLICES
 

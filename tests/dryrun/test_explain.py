@@ -13,8 +13,8 @@ from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.selectors import parts
 from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import Demand
-from dra_driver.resource import ResourceClaim
-from dra_driver.resource.codec import V1, Decoded, decode, decode_claim
+from dra_driver.kube.resource import ResourceClaim
+from dra_driver.kube.resource.codec import V1, Decoded, decode, decode_claim
 
 from .conftest import gpu, slice_of
 

@@ -12,7 +12,7 @@ from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import sort_documents
-from dra_driver.resource.codec import decode
+from dra_driver.kube.resource.codec import decode
 
 from .conftest import DryRun, Write, gpu, slice_of
 

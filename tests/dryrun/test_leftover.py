@@ -10,8 +10,8 @@ from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.stock import leftovers
 from dra_driver.dryrun.workload import Demand
-from dra_driver.resource import DeviceRequest, ResourceClaim, ResourceSlice
-from dra_driver.resource.codec import Decoded
+from dra_driver.kube.resource import DeviceRequest, ResourceClaim, ResourceSlice
+from dra_driver.kube.resource.codec import Decoded
 
 from .clusters import cluster, node, wanting
 from .conftest import DryRun, Write

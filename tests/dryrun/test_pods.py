@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kubeapi import NODES, ApiClient, Kind
+from dra_driver.kube.api import NODES, ApiClient, Kind
 from tests.support.apiserver import CLAIMS, SLICES
 
 from .conftest import DryRun, Write, gpu, slice_of

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.kubeapi import NODES, ApiClient, Kind
+from dra_driver.kube.api import NODES, ApiClient, Kind
 from dra_driver.sandbox.apiserver.users import AUTHENTICATED, User
 from tests.charts.rendering import find, render
 from tests.support.apiserver import SLICES, embedded

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dra_driver.dryrun.selection import OpenLabels, assumption_texts
-from dra_driver.resource import Node, ObjectMeta
+from dra_driver.kube.resource import Node, ObjectMeta
 from dra_driver.scheduling import PodDecoder
 from dra_driver.scheduling.objects import Pod
 

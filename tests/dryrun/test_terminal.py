@@ -32,8 +32,8 @@ from dra_driver.dryrun.options import Subcommand
 from dra_driver.dryrun.progress import bar
 from dra_driver.dryrun.sources import Source
 from dra_driver.dryrun.workload import Demand
-from dra_driver.resource import ObjectMeta
-from dra_driver.resource.codec import decode
+from dra_driver.kube.resource import ObjectMeta
+from dra_driver.kube.resource.codec import decode
 from tests.support.preloaded import run, start
 from tests.support.waiting import wait_for
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kubeapi import NODES, ApiClient
+from dra_driver.kube.api import NODES, ApiClient
 from tests.support.apiserver import SLICES
 from tests.support.preloaded import start
 from tests.support.waiting import wait_for

@@ -10,8 +10,8 @@ import pytest
 from dra_driver.command import InputError
 from dra_driver.dryrun.nodetypes import built_in_nodes
 from dra_driver.dryrun.whatif import WhatIf, changed, new_nodes, parse_node, without_claims, without_nodes
-from dra_driver.resource import Node, ObjectMeta, ResourceClaim, ResourceSlice
-from dra_driver.resource.codec import Decoded
+from dra_driver.kube.resource import Node, ObjectMeta, ResourceClaim, ResourceSlice
+from dra_driver.kube.resource.codec import Decoded
 
 from .clusters import DRIVER, holding, node, wanting
 from .conftest import DryRun, Write, gpu, slice_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kubeapi import NODES, ApiClient, Kind
+from dra_driver.kube.api import NODES, ApiClient, Kind
 from dra_driver.sandbox.apiserver.users import User
 from tests.support.apiserver import SLICES, embedded
 

@@ -17,7 +17,7 @@ from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.inventory import from_cluster
 from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import sort_documents
-from dra_driver.kubeapi import NODES, ApiClient, Connection, Kind, load_credentials
+from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, load_credentials
 from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES
 from tests.sandbox.apiserver.binaries import binary
 from tests.support.apiserver import api_server, connect

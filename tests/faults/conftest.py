@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kubeapi import ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
 
 from .processes import DoomedPlugin, doomed_plugin
 

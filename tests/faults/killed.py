@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from tests.support.plugin import stored_claim
 
 from .processes import DoomedPlugin

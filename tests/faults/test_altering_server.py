@@ -13,8 +13,8 @@ import pytest
 from controller.publisher import PublisherTiming
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
-from dra_driver.kubeapi import NODES, ApiClient
-from dra_driver.resource.device import SliceFeatures
+from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.resource.device import SliceFeatures
 from tests.controller.test_outages import Hardware, as_published, content
 from tests.controller.test_publisher import make_cluster_node
 from tests.support.apiserver import SLICES, embedded

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kubeapi import ApiClient, Connection, load_credentials
-from dra_driver.resource import ResourceClaim
-from dra_driver.resource.codec import V1
+from dra_driver.kube.api import ApiClient, Connection, load_credentials
+from dra_driver.kube.resource import ResourceClaim
+from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.hardware.targets import ClaimRef

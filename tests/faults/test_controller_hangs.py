@@ -28,8 +28,8 @@ from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation.access import Access
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.gpu.view import Looks, NodeView
-from dra_driver.resource import ResourceSlice
-from dra_driver.resource.device import SliceFeatures
+from dra_driver.kube.resource import ResourceSlice
+from dra_driver.kube.resource.device import SliceFeatures
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 

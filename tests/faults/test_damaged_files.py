@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from tests.support.damage import DAMAGES
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for

@@ -18,7 +18,7 @@ import pytest
 
 from dra_driver.gpu.fabric import FabricCode, FabricError
 from dra_driver.gpu.fabric_marks import FabricMarks
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.claims.lifecycle import Settings
 from tests.kubeletplugin.inside import ApiServer, Plugin

@@ -10,7 +10,7 @@ need not ask NVML for everything.
 
 import pytest
 
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 
 from .killed import KilledClaim
 from .processes import DoomedPlugin

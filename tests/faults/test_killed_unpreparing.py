@@ -5,7 +5,7 @@ it brings together what the first one left: at every fortieth point of some 140,
 
 import pytest
 
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 
 from .killed import OPPOSITE, KilledClaim
 from .processes import DoomedPlugin

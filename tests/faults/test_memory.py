@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.plugin import plugin_on, stored_claim
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.passthrough import VfioMarks
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from tests.support.fuse import needs_fuse
 from tests.support.plugin import stored_claim
 

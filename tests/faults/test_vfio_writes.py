@@ -18,7 +18,7 @@ import pytest
 
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy.parse import parse_policy
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from kubeletplugin.claims.actions import StoppedError
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS

@@ -14,7 +14,7 @@ import pytest
 
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.vgpus import VgpuPlace
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
 from tests.gpu.test_vgpus import MIXED, write_node
 from tests.kubeletplugin.inside import ApiServer

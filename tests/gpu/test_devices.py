@@ -12,7 +12,7 @@ from dra_driver.gpu.devices.attributes import model_name
 from dra_driver.gpu.devices.names import gpu_name, mig_placements
 from dra_driver.gpu.inventory import Gpu, Inventory, MigProfile
 from dra_driver.gpu.nvml import Fabric, FabricState, GpuInstanceProfile, MigMode, Placement
-from dra_driver.resource import AttributeValue, Device, DeviceCapacity, Quantity, Version
+from dra_driver.kube.resource import AttributeValue, Device, DeviceCapacity, Quantity, Version
 from tests.support.nodes import make_node
 
 WHOLE = Gpu(

@@ -8,7 +8,7 @@ import pytest
 from dra_driver.gpu.devices import Description, describe
 from dra_driver.gpu.devices.forms import Reason
 from dra_driver.gpu.policy import Enforcement, GpuRule, MigPolicy, NodePolicy, Shares
-from dra_driver.resource import Device
+from dra_driver.kube.resource import Device
 from tests.gpu.test_forms import OFF, node
 
 TURING = replace(OFF, compute_capability=(7, 5), memory_limits=False)

@@ -22,7 +22,7 @@ from dra_driver.gpu.nvml import Fabric, FabricState
 from dra_driver.gpu.policy import GpuRule, HealthPolicy, NodePolicy
 from dra_driver.gpu.simulation.board import boards
 from dra_driver.gpu.simulation.faults import Fault
-from dra_driver.resource import (
+from dra_driver.kube.resource import (
     DeviceClaim,
     DeviceClass,
     DeviceRequest,
@@ -30,8 +30,8 @@ from dra_driver.resource import (
     ObjectMeta,
     ResourceClaim,
 )
-from dra_driver.resource import Node as ClusterNode
-from dra_driver.resource.claim import DeviceConstraint
+from dra_driver.kube.resource import Node as ClusterNode
+from dra_driver.kube.resource.claim import DeviceConstraint
 from tests.gpu.test_view import Node, looked_at
 from tests.support.hardware import ControlledFabric
 from tests.support.nodes import board_inventory, make_node

@@ -20,9 +20,9 @@ from dra_driver.gpu.nvml import GpuInstanceProfile, MigMode, Placement
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, Shares
 from dra_driver.gpu.simulation.board import boards
-from dra_driver.resource import AttributeList, DeviceTaint, Quantity, TaintEffect
-from dra_driver.resource.device import SliceFeatures
-from dra_driver.resource.validation import slice_problems
+from dra_driver.kube.resource import AttributeList, DeviceTaint, Quantity, TaintEffect
+from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.kube.resource.validation import slice_problems
 from tests.support.allocating import NodeClaims
 from tests.support.nodes import board_gpu, on_bus
 

@@ -15,10 +15,10 @@ from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.passthrough import VfioMark
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, PassthroughMode
 from dra_driver.gpu.simulation.board import boards
-from dra_driver.resource import AttributeList, Quantity, TaintEffect
-from dra_driver.resource.device import SliceFeatures
-from dra_driver.resource.quantity import Format
-from dra_driver.resource.validation import slice_problems
+from dra_driver.kube.resource import AttributeList, Quantity, TaintEffect
+from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.kube.resource.quantity import Format
+from dra_driver.kube.resource.validation import slice_problems
 from tests.support.allocating import NodeClaims
 from tests.support.nodes import board_inventory
 

@@ -12,12 +12,12 @@ from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
 from dra_driver.gpu.simulation import shipped_nodes
 from dra_driver.gpu.simulation.board import BoardModel, boards
-from dra_driver.kubeapi import ApiClient
-from dra_driver.resource import ResourceSlice
-from dra_driver.resource.codec import V1, decode_slice, encode_slice
-from dra_driver.resource.device import SliceFeatures
-from dra_driver.resource.names import is_subdomain
-from dra_driver.resource.validation import slice_problems
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.resource import ResourceSlice
+from dra_driver.kube.resource.codec import V1, decode_slice, encode_slice
+from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.kube.resource.names import is_subdomain
+from dra_driver.kube.resource.validation import slice_problems
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.apiserver import SLICES, connect
 from tests.support.nodes import board_inventory, make_node, mig_instances

@@ -15,12 +15,12 @@ from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, Shares
 from dra_driver.gpu.simulation.board import Board, BoardModel, boards
 from dra_driver.gpu.simulation.state import BoardState
-from dra_driver.kubeapi import ApiClient
-from dra_driver.resource import Device, ResourceSlice
-from dra_driver.resource.codec import V1, V1BETA1, V1BETA2, decode_slice, encode_slice
-from dra_driver.resource.device import SliceFeatures
-from dra_driver.resource.limits import ATTRIBUTE_VALUES_PER_DEVICE, ATTRIBUTES_AND_CAPACITIES_PER_DEVICE
-from dra_driver.resource.validation import slice_problems
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.resource import Device, ResourceSlice
+from dra_driver.kube.resource.codec import V1, V1BETA1, V1BETA2, decode_slice, encode_slice
+from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.kube.resource.limits import ATTRIBUTE_VALUES_PER_DEVICE, ATTRIBUTES_AND_CAPACITIES_PER_DEVICE
+from dra_driver.kube.resource.validation import slice_problems
 from tests.support import examples
 from tests.support.allocating import NodeClaims
 from tests.support.apiserver import SLICES

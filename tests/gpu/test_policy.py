@@ -22,8 +22,8 @@ from dra_driver.gpu.policy import (
     load_policy,
 )
 from dra_driver.gpu.simulation.board import boards
-from dra_driver.kubeapi.features import OPTIONAL
-from dra_driver.resource import TaintEffect
+from dra_driver.kube.api.features import OPTIONAL
+from dra_driver.kube.resource import TaintEffect
 from tests.support.hostile import HOSTILE
 from tests.support.nodes import board_gpu, on_bus
 

@@ -22,9 +22,9 @@ from dra_driver.gpu.simulation.description import (
     parse_description,
 )
 from dra_driver.gpu.vgpus import VgpuFramework, VgpuHost, VgpuPlace, VgpuTypes, can_create, existing_vgpus
-from dra_driver.resource import Device, Quantity
-from dra_driver.resource.device import SliceFeatures
-from dra_driver.resource.validation import slice_problems
+from dra_driver.kube.resource import Device, Quantity
+from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.kube.resource.validation import slice_problems
 from tests.gpu.test_view import looked_at
 from tests.support.allocating import NodeClaims
 from tests.support.nodes import make_node

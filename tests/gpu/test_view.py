@@ -23,8 +23,8 @@ from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.gpu.view import Looks, NodeView
-from dra_driver.resource import Device, TaintEffect
-from dra_driver.resource.device import SliceFeatures
+from dra_driver.kube.resource import Device, TaintEffect
+from dra_driver.kube.resource.device import SliceFeatures
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from tests.support.apiserver import api_server, connect
 from tests.support.imex import serve_cliques
 

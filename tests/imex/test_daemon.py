@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from dra_driver.computedomains.names import host_name
 from dra_driver.computedomains.objects import DaemonReport
 from dra_driver.imex.hosts import FREE, MARK
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import RequestFault
 from tests.support.imex import CLIQUE, UP, Daemon, Domain, Network, network, serve_cliques, simulated_only

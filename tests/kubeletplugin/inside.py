@@ -18,8 +18,8 @@ from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
 from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.session import Session
-from dra_driver.kubeapi import UnreachableError
-from dra_driver.resource import ResourceClaim
+from dra_driver.kube.api import UnreachableError
+from dra_driver.kube.resource import ResourceClaim
 from kubeletplugin.claims.boundary import ClaimBoundary
 from kubeletplugin.claims.lifecycle import Lifecycle, Settings
 from kubeletplugin.containers.limits import LimitFiles

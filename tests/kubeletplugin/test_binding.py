@@ -9,8 +9,8 @@ import pytest
 
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from dra_driver.gpu.nvml import RecoveryAction
-from dra_driver.kubeapi import ApiClient
-from dra_driver.resource import DeviceToleration
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.resource import DeviceToleration
 from kubeletplugin.reports.binding import binding_entries
 from kubeletplugin.reports.devicestatus import JSON
 from tests.support.apiserver import CLAIMS

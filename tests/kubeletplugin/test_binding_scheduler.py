@@ -12,9 +12,9 @@ import pytest
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
-from dra_driver.kubeapi import NODES, ApiClient
-from dra_driver.kubeapi.events import EVENTS
-from dra_driver.resource.codec import V1
+from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.api.events import EVENTS
+from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES
 from tests.sandbox.controlplane import kubernetes
 from tests.support.apiserver import connect

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from dra_driver.gpu.simulation.faults import Fault
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from kubeletplugin.healthchecks import live_checks
 from kubeletplugin.kubelet.service import RegistrationService
 from kubeletplugin.kubelet.sockets import CallThreads, SocketServer

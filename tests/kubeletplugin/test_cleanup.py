@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dra_driver.gpu.profiles import whole_compute_profile
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from dra_driver.mps.processes import processes_of
 from tests.support.claims import mps
 from tests.support.mps import connect, mps_of

@@ -11,7 +11,7 @@ import pytest
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.nvml import ComputeMode
 from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy, Shares
-from dra_driver.resource import Quantity
+from dra_driver.kube.resource import Quantity
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.limits.limiter import Limit

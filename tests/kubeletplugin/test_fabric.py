@@ -12,7 +12,7 @@ from dra_driver.gpu.fabric import NO_SWITCHES, FabricError, Partition, SwitchFac
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.simulation.faults import Fault
-from dra_driver.resource.codec import DecodeError
+from dra_driver.kube.resource.codec import DecodeError
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.commands.cleanup import find

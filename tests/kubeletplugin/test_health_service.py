@@ -15,7 +15,7 @@ from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import GpuDevices
 from dra_driver.gpu.health import Finding
 from dra_driver.gpu.nvml import Placement, RecoveryAction
-from dra_driver.resource import TaintEffect
+from dra_driver.kube.resource import TaintEffect
 from dra_driver.sandbox.kubelet import Health, Kubelet, Options
 from kubeletplugin.kubelet.health import (
     STREAMS,

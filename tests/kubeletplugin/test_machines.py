@@ -16,9 +16,9 @@ from dra_driver.gpu.fabric import Partition, SwitchFacts
 from dra_driver.gpu.inventory import PciGpu
 from dra_driver.gpu.policy import GpuRule, NodePolicy, PassthroughMode
 from dra_driver.gpu.simulation.board import boards
-from dra_driver.kubeapi import ApiError
-from dra_driver.resource.claim import EXTENDED_CLAIM_ANNOTATION
-from dra_driver.resource.codec import V1, decode_claim
+from dra_driver.kube.api import ApiError
+from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
+from dra_driver.kube.resource.codec import V1, decode_claim
 from kubeletplugin.containers.vfio import vfio_edits
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.plans.passthrough import Passthrough, SeenGpu

@@ -15,7 +15,7 @@ from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.policy.parse import parse_policy
 from dra_driver.gpu.session import Session
-from dra_driver.resource.codec import V1, decode_claim
+from dra_driver.kube.resource.codec import V1, decode_claim
 from kubeletplugin.hardware.gpus import Gpus
 from kubeletplugin.hardware.targets import ClaimRef, Found, MigSlot, PrepareError, WholeGpu
 from kubeletplugin.plans.plan import Plan

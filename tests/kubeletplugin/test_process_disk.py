@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.cdi import BASE_KIND, SpecDirectory
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from kubeletplugin.records.format import VERSION
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 from tests.support.preloaded import run

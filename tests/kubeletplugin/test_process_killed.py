@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from dra_driver.gpu.simulation.faults import Fault
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]

@@ -11,7 +11,7 @@ import pytest
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.nvml import Return
 from dra_driver.gpu.simulation.faults import Fault
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import RequestFault as ApiFault

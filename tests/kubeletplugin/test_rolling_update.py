@@ -14,7 +14,7 @@ import pytest
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.simulation.faults import Fault
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from dra_driver.sandbox.kubelet import Backoff, ClaimRef, Kubelet, Options, Periods
 from tests.sandbox.kubelet.memory_cluster import MemoryCluster
 from tests.support.plugin import NOTHING, POOL, Plugin, plugin_on, stored_claim

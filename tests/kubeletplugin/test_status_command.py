@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dra_driver.gpu.nvml import Placement
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from kubeletplugin.commands.status import GpuState, picture
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 

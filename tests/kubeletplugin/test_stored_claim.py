@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kubeapi import ConflictError, NotFoundError, StatusError
+from dra_driver.kube.api import ConflictError, NotFoundError, StatusError
 from kubeletplugin.protocol import claim_pb2
 from kubeletplugin.reports.storedclaim import StoredClaim, failure
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from dra_driver.sandbox.claimcontroller import ClaimController
 from dra_driver.sandbox.controlplane import PROGRAMS, real_control_plane
 from dra_driver.sandbox.loop import ControlLoop

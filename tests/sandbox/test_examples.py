@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kubeapi import StatusError
+from dra_driver.kube.api import StatusError
 from dra_driver.mps.processes import processes_of
 from dra_driver.sandbox.demo import examples_folder
 from dra_driver.sandbox.environment import Sandbox, SandboxError

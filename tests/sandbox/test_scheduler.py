@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from dra_driver.allocation import Features
-from dra_driver.kubeapi import NODES, ApiClient, NotFoundError
-from dra_driver.kubeapi.events import EVENTS
-from dra_driver.resource.codec import V1
+from dra_driver.kube.api import NODES, ApiClient, NotFoundError
+from dra_driver.kube.api.events import EVENTS
+from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES, controlled_by
 from dra_driver.sandbox.scheduler import Scheduler

@@ -15,7 +15,7 @@ import yaml
 
 from dra_driver.command import run
 from dra_driver.computedomains.names import COMPUTE_DOMAINS
-from dra_driver.kubeapi import NODES, ApiClient, Kind
+from dra_driver.kube.api import NODES, ApiClient, Kind
 from dra_driver.mps.processes import processes_of
 from dra_driver.sandbox.controlplane import PROGRAMS, RELEASE, device_classes
 from dra_driver.sandbox.demo import examples_folder

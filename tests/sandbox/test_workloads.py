@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kubeapi import NODES, ApiClient, Kind, NotFoundError
+from dra_driver.kube.api import NODES, ApiClient, Kind, NotFoundError
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.controlplane import controllers
 from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dra_driver.resource.codec import DecodeError
+from dra_driver.kube.resource.codec import DecodeError
 from dra_driver.sandbox.apiserver.schema import Shape, Type
 from dra_driver.sandbox.apiserver.schema.published import schemas_of
 from dra_driver.scheduling import Attempt, PodDecoder, Policies, Reader, admit_pod

@@ -3,8 +3,8 @@
 
 import pytest
 
-from dra_driver.resource import ResourceClaim
-from dra_driver.resource.codec import decode
+from dra_driver.kube.resource import ResourceClaim
+from dra_driver.kube.resource.codec import decode
 from dra_driver.scheduling import PodDecoder, Quotas
 
 from .build import JSON, pod, quota, read

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dra_driver.allocation import Cluster, allocate
-from dra_driver.resource import (
+from dra_driver.kube.resource import (
     AllocatedDevice,
     DeviceClaim,
     DeviceClass,

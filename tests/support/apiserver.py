@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dra_driver.kubeapi import ApiClient, Connection, Kind, load_credentials
-from dra_driver.resource.codec import DIALECTS, V1
+from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
+from dra_driver.kube.resource.codec import DIALECTS, V1
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.controlplane import real_api_server
 from tests.support.faultyserver import FaultyServer

@@ -7,8 +7,8 @@ from typing import Any
 
 from dra_driver import DRIVER_NAME
 from dra_driver.config import API_VERSION
-from dra_driver.resource import ResourceClaim
-from dra_driver.resource.codec import V1, decode_claim
+from dra_driver.kube.resource import ResourceClaim
+from dra_driver.kube.resource.codec import V1, decode_claim
 
 
 def config_of(sharing: Any, devices: Sequence[str]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from controller.cluster.main import LEASE_NAME
 from dra_driver.computedomains import DRIVER
 from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL
 from dra_driver.computedomains.objects import Clique, decode_clique
-from dra_driver.kubeapi import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
+from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
 from dra_driver.sandbox.computedomains import NAMESPACE
 from dra_driver.sandbox.controlplane import PROGRAMS
 from dra_driver.sandbox.environment import Kubernetes, Sandbox

@@ -28,7 +28,7 @@ from dra_driver.computedomains.objects import (
 )
 from dra_driver.gpu.simulation.files import install_programs
 from dra_driver.imex.report import read_report
-from dra_driver.kubeapi import ApiClient, ConflictError, Kind, NotFoundError
+from dra_driver.kube.api import ApiClient, ConflictError, Kind, NotFoundError
 
 from . import preloaded
 from .hardware import ImexFaults

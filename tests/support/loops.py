@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dra_driver.kubeapi.events import EventRecorder
+from dra_driver.kube.api.events import EventRecorder
 
 
 @contextmanager

@@ -9,7 +9,7 @@ comparisons and additions change it. Follows `DeviceMatches` of k8s.io/dynamic-r
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
-from ...resource import AttributeList, Device, DeviceCapacity, MalformedAttribute, Version
+from ...kube.resource import AttributeList, Device, DeviceCapacity, MalformedAttribute, Version
 from ..errors import Abort, ErrorValue
 from ..library.quantity import QuantityValue, quantity_of
 from ..library.semver import parse_semver

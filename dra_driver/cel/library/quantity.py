@@ -4,7 +4,7 @@
 A quantity in an expression has the internal form of Go's `resource.Quantity`, because expressions can observe it. Go
 stores an amount either as an integer (64 bits times a power of ten) or as a big decimal. The text of the quantity
 decides which. The result of isInteger() depends on the form, a comparison converts the receiver to a decimal, and an
-addition changes a decimal in place. In contrast, `dra_driver.resource.Quantity` is an exact and immutable amount.
+addition changes a decimal in place. In contrast, `dra_driver.kube.resource.Quantity` is an exact and immutable amount.
 
 Follows k8s.io/apimachinery `pkg/api/resource` (quantity.go, amount.go) and k8s.io/apiserver
 `pkg/cel/library/quantity.go`.
@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ...resource import Format, Quantity
+from ...kube.resource import Format, Quantity
 from ..check.declarations import Library, function, method
 from ..errors import ErrorValue
 from ..types import BOOL, DOUBLE, INT, INT_MAX, INT_MIN, QUANTITY

@@ -8,8 +8,8 @@ from typing import Final
 
 from ...allocation import Features
 from ...cel import CompileError, Environment, EvaluationError, PublishedNames, Selector, compile_selector
-from ...resource import Device, DeviceClass, DeviceRequirements, ResourceSlice
-from ...resource.codec import Decoded
+from ...kube.resource import Device, DeviceClass, DeviceRequirements, ResourceSlice
+from ...kube.resource.codec import Decoded
 from ..selectors import Blame, FalsePart, parts, usual_mistakes, version_names
 
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ...resource import DeviceClass
-from ...resource.codec import Decoded
+from ...kube.resource import DeviceClass
+from ...kube.resource.codec import Decoded
 from ..groups import Library
 from ..status import Note
 from . import claims, configs, domains, form, pods, selectors

@@ -5,16 +5,15 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from ...resource import (
-    ALL,
-    EXACT_COUNT,
-    DeviceClass,
-    DeviceConstraint,
-    DeviceRequirements,
-    TaintEffect,
-    limits,
+from ...kube.resource import ALL, EXACT_COUNT, DeviceClass, DeviceConstraint, DeviceRequirements, TaintEffect, limits
+from ...kube.resource.names import (
+    is_driver_name,
+    is_label,
+    is_label_key,
+    is_label_value,
+    is_qualified_name,
+    is_subdomain,
 )
-from ...resource.names import is_driver_name, is_label, is_label_key, is_label_value, is_qualified_name, is_subdomain
 from .catalog import Known
 from .finding import Issue, Rule
 from .subject import STAND_IN, ClaimSpec, Context, Requirement, Subject

@@ -18,10 +18,10 @@ from ...config import (
     misfit,
     use_other,
 )
-from ...resource import DeviceClass, OpaqueConfiguration
-from ...resource.codec import DecodeError
-from ...resource.limits import OPAQUE_PARAMETERS_BYTES
-from ...resource.names import is_driver_name
+from ...kube.resource import DeviceClass, OpaqueConfiguration
+from ...kube.resource.codec import DecodeError
+from ...kube.resource.limits import OPAQUE_PARAMETERS_BYTES
+from ...kube.resource.names import is_driver_name
 from .catalog import Known
 from .claims import request_names
 from .finding import Issue, Rule, Severity

@@ -9,7 +9,7 @@ from typing import Final
 from ...computedomains import DRIVER
 from ...computedomains.names import CHANNEL_CLASS, COMPUTE_DOMAINS
 from ...computedomains.objects import ComputeDomain, decode_domain
-from ...resource.names import is_subdomain
+from ...kube.resource.names import is_subdomain
 from ..domains import KIND, template_of
 from .claims import not_a_subdomain
 from .finding import Issue, Rule

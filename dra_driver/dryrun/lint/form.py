@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...resource import ResourceSlice
-from ...resource.codec import GROUP
-from ...resource.device import COUNTERS_APART_SINCE, SliceFeatures
-from ...resource.validation import slice_problems
+from ...kube.resource import ResourceSlice
+from ...kube.resource.codec import GROUP
+from ...kube.resource.device import COUNTERS_APART_SINCE, SliceFeatures
+from ...kube.resource.validation import slice_problems
 from ...scheduling import form_errors
 from .finding import Issue, Rule
 from .source import DECODED_KINDS

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from ...resource.codec import DecodeError, Fields
+from ...kube.resource.codec import DecodeError, Fields
 from ...scheduling import has_form, pod_spec_errors
 from ..documents import JSON
 from ..groups import Library, PodGroup, Reading, joined, key_of, pods_of

@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 
 from ...cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, compile_selector
-from ...resource import Device, DeviceClass
+from ...kube.resource import Device, DeviceClass
 from ..report import listed
 from .catalog import Catalog, Known, SelectorStep
 from .finding import Issue, Rule

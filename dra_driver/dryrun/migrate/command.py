@@ -14,8 +14,8 @@ from rich.text import Text
 from ...allocation import Features
 from ...command import InputError, output_option
 from ...computedomains import DRIVER as DOMAIN_DRIVER
-from ...kubeapi import ApiClient, Kind
-from ...resource.codec import DecodeError, Fields
+from ...kube.api import ApiClient, Kind
+from ...kube.resource.codec import DecodeError, Fields
 from ...scheduling import PodDecoder, form_errors
 from ...scheduling.decode import decode_cluster_node
 from ...streams import printable

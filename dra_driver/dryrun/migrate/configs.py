@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ... import AdditionalDevice
+from ...kube.resource.codec import DecodeError, Fields
+from ...kube.resource.meta import empty
 from ...parsing import ParseError, load
-from ...resource.codec import DecodeError, Fields
-from ...resource.meta import empty
 from ..documents import each
 
 PREFIX: Final = "nvidia.com/"

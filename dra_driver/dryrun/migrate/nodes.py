@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ...command import InputError
 from ...gpu.simulation.board import BoardModel, boards
-from ...resource.meta import empty
+from ...kube.resource.meta import empty
 from ...scheduling import PodDecoder
 from ...scheduling.decode import decode_cluster_node
 from ...scheduling.node_filters import RequiredAffinity, untolerated

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from ... import DRIVER_NAME
 from ...allocation import Features
-from ...resource import DeviceClass, ObjectMeta
-from ...resource.codec import V1, V1BETA2
+from ...kube.resource import DeviceClass, ObjectMeta
+from ...kube.resource.codec import V1, V1BETA2
 from ..documents import each
 from ..inventory import CLASSES
 from ..report import listed

@@ -17,9 +17,9 @@ from ...gpu.facts import Gpu, Inventory, MigInstance, MigProfile, PciGpu
 from ...gpu.layout import node_slices
 from ...gpu.nvml import GpuInstanceProfile, MigMode, Placement
 from ...gpu.policy.parse import parse_policy
-from ...resource import ResourceSlice
-from ...resource.codec import Decoded, decode_node
-from ...resource.device import SliceFeatures
+from ...kube.resource import ResourceSlice
+from ...kube.resource.codec import Decoded, decode_node
+from ...kube.resource.device import SliceFeatures
 from ..answer import Answer, Question, answered
 from ..daemons import spread_over_nodes
 from ..documents import JSON, Document, within

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...allocation import Features
-from ...resource import Quantity
+from ...kube.resource import Quantity
 from ..documents import Document, each, within
 from ..groups import Library, PodGroup, key_of, pods_of
 from ..kinds import KINDS, OF_KUBERNETES

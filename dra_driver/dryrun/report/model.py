@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ...allocation import Cluster, Features
 from ...allocation.outcome import AllocationError
-from ...resource import ResourceClaim
-from ...resource.codec import Decoded
+from ...kube.resource import ResourceClaim
+from ...kube.resource.codec import Decoded
 from ..status import Note
 from ..verdict import Placed, Verdict
 from .picture import Claims, DeviceKey, NodePicture, node_picture

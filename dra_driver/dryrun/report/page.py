@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Final
 
 from ... import __version__
-from ...resource import ALL, DeviceRequirements
+from ...kube.resource import ALL, DeviceRequirements
 from ...streams import printable
 from ..explain import RequestReport, constraint_text
 from ..verdict import Refused

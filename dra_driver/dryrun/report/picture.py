@@ -32,7 +32,7 @@ from ...allocation import Cluster, Features
 from ...allocation.nodes import is_at
 from ...allocation.pools import PoolView
 from ...gpu.devices import ENFORCED_BY
-from ...resource import Device, Node
+from ...kube.resource import Device, Node
 from ..selectors import shown
 from ..verdict import Placed
 from .terminal import listed

@@ -10,9 +10,9 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...resource import AttributeList, AttributeValue, Version
-from ...resource.device import from_dotted
-from ...resource.limits import ATTRIBUTE_VALUE_BYTES
+from ...kube.resource import AttributeList, AttributeValue, Version
+from ...kube.resource.device import from_dotted
+from ...kube.resource.limits import ATTRIBUTE_VALUE_BYTES
 from ..fabric import Partition
 from ..functions import NVIDIA_VENDOR
 from ..imex import clique_of

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from ...resource import (
+from ...kube.resource import (
     CounterConsumption,
     CounterSet,
     Device,

@@ -16,9 +16,9 @@ from typing import Final
 
 from ... import DRIVER_NAME
 from ...containment import Count, contained
-from ...resource import CounterSet, Device, TaintEffect
-from ...resource.device import SliceFeatures
-from ...resource.meta import empty
+from ...kube.resource import CounterSet, Device, TaintEffect
+from ...kube.resource.device import SliceFeatures
+from ...kube.resource.meta import empty
 from ..inventory import Gpu, Inventory, PciGpu
 from ..nvml import Placement
 from ..ownership import Owned

@@ -7,7 +7,7 @@ need driver 615 or newer and a whole GPU: NVML refuses them for MIG devices.
 """
 
 from ...errors import DriverError
-from ...resource import AllocatedDevice
+from ...kube.resource import AllocatedDevice
 from ..inventory import Gpu
 from ..policy import Enforcement, NodePolicy
 

@@ -14,8 +14,8 @@
 from collections.abc import Sequence, Set
 from itertools import pairwise
 
-from ...resource import Quantity
-from ...resource.limits import COUNTERS_PER_SET, DEVICES_PER_SLICE_WITH_EXTRAS
+from ...kube.resource import Quantity
+from ...kube.resource.limits import COUNTERS_PER_SET, DEVICES_PER_SLICE_WITH_EXTRAS
 from ..inventory import Gpu, PciGpu
 from ..ownership import Owned
 from ..policy import GpuPolicy

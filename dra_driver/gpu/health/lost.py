@@ -14,8 +14,8 @@ become weaker before the GPU is withdrawn. Times are passed in.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ...resource import CounterSet, Device, ResourceSlice, TaintEffect
-from ...resource.meta import EMPTY
+from ...kube.resource import CounterSet, Device, ResourceSlice, TaintEffect
+from ...kube.resource.meta import EMPTY
 from ..devices import PCI_BUS_ID, GpuDevices
 from ..inventory import Inventory
 from ..passthrough import VfioMark

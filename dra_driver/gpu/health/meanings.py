@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ... import DRIVER_NAME
-from ...resource import TaintEffect
+from ...kube.resource import TaintEffect
 from ..policy import HealthPolicy
 
 XID: Final = f"{DRIVER_NAME}/xid"

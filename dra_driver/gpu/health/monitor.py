@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from ...resource import ResourceSlice
+from ...kube.resource import ResourceSlice
 from ..calls import LIBRARY, HungError
 from ..inventory import Inventory
 from ..marked import NodeMarks

@@ -11,8 +11,8 @@ finding of a MIG instance ends with the instance.
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
-from ...resource import ResourceSlice, Version
-from ...resource.device import from_dotted
+from ...kube.resource import ResourceSlice, Version
+from ...kube.resource.device import from_dotted
 from ..inventory import Inventory
 from ..nvml import Placement
 from ..policy import HealthPolicy, NodePolicy

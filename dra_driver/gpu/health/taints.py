@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from ...resource import Device, DeviceTaint, ResourceSlice, TaintEffect
-from ...resource.device import SliceFeatures
-from ...resource.limits import TAINTS_PER_DEVICE
+from ...kube.resource import Device, DeviceTaint, ResourceSlice, TaintEffect
+from ...kube.resource.device import SliceFeatures
+from ...kube.resource.limits import TAINTS_PER_DEVICE
 from ..devices import GPU_TYPE, MIG_TYPE, PCI_BUS_ID, VGPU_TYPE, GpuDevices
 from ..fabric_marks import FabricTrouble
 from ..nvml import Placement

@@ -35,9 +35,9 @@ from typing import Final, TypeVar
 
 from ... import AdditionalDevice
 from ...errors import DriverError
+from ...kube.resource import TaintEffect
+from ...kube.resource.codec import DecodeError, Fields
 from ...parsing import ParseError, decode_text, load
-from ...resource import TaintEffect
-from ...resource.codec import DecodeError, Fields
 from .rules import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode, Shares
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 
 from ... import AdditionalDevice
-from ...resource import TaintEffect
+from ...kube.resource import TaintEffect
 from ..inventory import Gpu, PciGpu
 
 _BRACKETS = re.compile(r"\[(.+)\]")

@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DriverError
+from ...kube.resource.codec import DecodeError, Fields
 from ...parsing import ParseError, decode_text, load
-from ...resource.codec import DecodeError, Fields
 from ..nvml import NvmlError, Placement
 from ..vgpus import VgpuFramework
 from .board import Board, BoardModel, ProfileModel, boards

@@ -10,7 +10,7 @@ times: 2                       # how many calls are affected; default: all
 
 from dataclasses import dataclass
 
-from ...resource.codec import Fields
+from ...kube.resource.codec import Fields
 from ..fabric import FabricCode
 from ..nvml import Return
 

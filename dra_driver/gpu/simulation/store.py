@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...resource.codec import Fields
+from ...kube.resource.codec import Fields
 from ..nvml import Return
 from .description import NodeDescription, decode_description, encode_description
 from .faults import Fault, decode_fault, encode_fault

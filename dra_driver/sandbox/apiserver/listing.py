@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from dra_driver.resource.names import is_label_key, is_label_value
+from dra_driver.kube.resource.names import is_label_key, is_label_value
 
 from . import status
 from .kinds import ServedKind

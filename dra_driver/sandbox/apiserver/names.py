@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dra_driver.resource.names import is_driver_name, is_label, is_label_key, is_label_value, is_subdomain
+from dra_driver.kube.resource.names import is_driver_name, is_label, is_label_key, is_label_value, is_subdomain
 
 from . import field_errors as errors
 from .field_errors import FieldError

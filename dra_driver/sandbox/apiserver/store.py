@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from dra_driver.resource.codec import GROUP
+from dra_driver.kube.resource.codec import GROUP
 
 from .kinds import Served
 from .objects import Object, encode

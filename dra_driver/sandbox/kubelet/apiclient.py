@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import urllib3
 from kubernetes import client, config, watch
 
-from dra_driver.resource import ResourceClaim
-from dra_driver.resource.codec import V1, decode_claim
+from dra_driver.kube.resource import ResourceClaim
+from dra_driver.kube.resource.codec import V1, decode_claim
 
 from .model import Pod, decode_pod
 from .podstatus import timestamp

@@ -9,7 +9,7 @@ whose prepare never succeeded.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from dra_driver.resource import ResourceClaim
+from dra_driver.kube.resource import ResourceClaim
 
 from .apiclient import KubeletApiError, KubernetesCluster
 from .journal import Journal

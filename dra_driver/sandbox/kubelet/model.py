@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of a core/v1 Pod that kubelet needs: which containers use which requests of which claims.
 
-ResourceClaims are read as the project's own types (`dra_driver.resource`).
+ResourceClaims are read as the project's own types (`dra_driver.kube.resource`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping

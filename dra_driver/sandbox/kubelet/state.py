@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc
 
-from dra_driver.resource import ResourceClaim
+from dra_driver.kube.resource import ResourceClaim
 
 from .model import Container, Pod, PodClaim
 from .wire import ClaimAnswer, ClaimRef, PreparedDevice

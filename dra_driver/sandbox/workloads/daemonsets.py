@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 
-from ...kubeapi import NODES
+from ...kube.api import NODES
 from ...scheduling.decode import decode_cluster_node
 from ...scheduling.node_filters import RequiredAffinity, untolerated
 from ..loop import DAEMON_SETS, JSON, PODS, is_alive, is_finished

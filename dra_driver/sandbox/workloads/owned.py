@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ...kubeapi import ApiClient, ApiError, Kind
+from ...kube.api import ApiClient, ApiError, Kind
 from ..loop import JSON, PODS
 
 HASH_LABEL = "controller-revision-hash"

@@ -21,8 +21,8 @@ from dra_driver.computedomains.names import (
 )
 from dra_driver.computedomains.objects import DaemonReport
 from dra_driver.imex.main import imex_daemon
-from dra_driver.kubeapi import NODES, ApiClient, Kind
-from dra_driver.resource.codec import V1
+from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.resource.codec import V1
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import FaultyServer
 from tests.support.waiting import wait_for

@@ -12,14 +12,7 @@ import urllib3
 
 from controller.computedomains.view import DAEMON_SETS
 from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, daemon_name
-from dra_driver.kubeapi import (
-    NODES,
-    ApiClient,
-    Connection,
-    Transport,
-    UnreachableError,
-    load_credentials,
-)
+from dra_driver.kube.api import NODES, ApiClient, Connection, Transport, UnreachableError, load_credentials
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.waiting import wait_for

@@ -27,7 +27,7 @@ from controller.computedomains.view import (
 from dra_driver.computedomains import DRIVER
 from dra_driver.computedomains.objects import MOST_SLOTS, Clique, ComputeDomain, DaemonReport
 from dra_driver.config import API_VERSION
-from dra_driver.resource.codec import V1
+from dra_driver.kube.resource.codec import V1
 
 UID = "d9f6a1d2-3a80-4a7e-9f2b-0c5d3e6f7a81"
 DOMAIN = ComputeDomain("ml", "train", UID, "train-channel")

@@ -12,7 +12,7 @@ from dra_driver.dryrun.lint.check import check
 from dra_driver.dryrun.lint.finding import LintFinding
 from dra_driver.dryrun.lint.source import Reading, Source, parse
 from dra_driver.dryrun.nodetypes import built_in_nodes
-from dra_driver.resource.codec import Decoded
+from dra_driver.kube.resource.codec import Decoded
 
 FILE = "claims.yaml"
 

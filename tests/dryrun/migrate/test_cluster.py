@@ -4,7 +4,7 @@
 import json
 from pathlib import Path
 
-from dra_driver.kubeapi import ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
 from tests.dryrun.conftest import DryRun
 from tests.support.apiserver import embedded
 

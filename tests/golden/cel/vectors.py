@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 from dra_driver.cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, EvaluationError, Selector, compile_selector
 from dra_driver.cel.library.quantity import WrittenQuantity
-from dra_driver.resource import Device
-from dra_driver.resource.codec import V1, decode_slice
+from dra_driver.kube.resource import Device
+from dra_driver.kube.resource.codec import V1, decode_slice
 
 RELEASE: Final = "1.36"
 
@@ -35,7 +35,7 @@ class Devices:
 
     @functools.cached_property
     def subjects(self) -> list[Subject]:
-        """The devices in the classes of `dra_driver.resource`."""
+        """The devices in the classes of `dra_driver.kube.resource`."""
         return [_subject(raw) for raw in self._raw]
 
 

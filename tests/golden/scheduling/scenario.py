@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from dra_driver.resource import Quantity
+from dra_driver.kube.resource import Quantity
 from dra_driver.scheduling import Attempt, Given, PodDecoder, Quotas, Reader, Refusal, Victims, admit_pod
 from dra_driver.scheduling.quota import Countable
 

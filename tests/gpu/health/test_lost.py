@@ -12,7 +12,7 @@ from dra_driver.gpu.health.lost import published_gpus
 from dra_driver.gpu.health.meanings import GPU_LOST as LOST
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
-from dra_driver.resource import DeviceTaint, TaintEffect
+from dra_driver.kube.resource import DeviceTaint, TaintEffect
 from tests.support.nodes import make_node
 
 WITHDRAW_AFTER = 300.0

@@ -22,8 +22,8 @@ from dra_driver.gpu.health.meanings import (
 )
 from dra_driver.gpu.nvml import DeviceHandle, Event, EventType
 from dra_driver.gpu.policy import HealthPolicy
-from dra_driver.resource import Device, DeviceTaint, ObjectMeta, ResourcePool, ResourceSlice, TaintEffect
-from dra_driver.resource.validation import slice_problems
+from dra_driver.kube.resource import Device, DeviceTaint, ObjectMeta, ResourcePool, ResourceSlice, TaintEffect
+from dra_driver.kube.resource.validation import slice_problems
 
 NONE, NO_SCHEDULE, NO_EXECUTE = TaintEffect.NONE, TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE
 USUAL, EVICTING, SILENT = HealthPolicy(), HealthPolicy(effect=NO_EXECUTE), HealthPolicy(effect=NONE)

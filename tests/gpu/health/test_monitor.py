@@ -11,7 +11,7 @@ from dra_driver.gpu.nvml import EventType, FabricState, Placement, RecoveryActio
 from dra_driver.gpu.policy import GpuRule, HealthPolicy, NodePolicy
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.gpu.simulation.store import Store
-from dra_driver.resource import TaintEffect
+from dra_driver.kube.resource import TaintEffect
 from tests.gpu.calls import destroy_instance, make_instance
 from tests.gpu.health.support import QUICK, watched
 from tests.support.nodes import TestNode, make_node

@@ -11,7 +11,7 @@ from dra_driver.gpu.health.meanings import ECC, PAGE_RETIREMENT, XID
 from dra_driver.gpu.health.records import GpuRecord
 from dra_driver.gpu.nvml import Fabric, FabricState, Placement, RecoveryAction, RemappedRows
 from dra_driver.gpu.policy import HealthPolicy
-from dra_driver.resource import TaintEffect
+from dra_driver.kube.resource import TaintEffect
 
 POLICY = HealthPolicy()
 GOOD_ROWS = RemappedRows(0, 0, pending=False, failed=False)

@@ -11,7 +11,7 @@ from dra_driver.gpu.health import taint
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import EventType, RecoveryAction
 from dra_driver.gpu.policy import GpuRule, NodePolicy
-from dra_driver.resource import Device, ResourceSlice
+from dra_driver.kube.resource import Device, ResourceSlice
 from tests.gpu.calls import destroy_instance, make_instance
 from tests.gpu.health.support import Watched, watched
 from tests.support.nodes import TestNode, make_node

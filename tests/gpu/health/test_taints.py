@@ -16,8 +16,8 @@ from dra_driver.gpu.health.taints import published_findings
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.policy import GpuRule, HealthPolicy, MigPolicy, NodePolicy
-from dra_driver.resource import Device, DeviceTaint, ResourceSlice
-from dra_driver.resource.device import SliceFeatures
+from dra_driver.kube.resource import Device, DeviceTaint, ResourceSlice
+from dra_driver.kube.resource.device import SliceFeatures
 from tests.gpu.calls import make_instance
 from tests.support.nodes import make_node
 

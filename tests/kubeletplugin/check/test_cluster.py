@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kubeapi import NODES, ApiClient, Connection, Kind, load_credentials
+from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, load_credentials
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from kubeletplugin.check.cluster import (
     PERMITTED,

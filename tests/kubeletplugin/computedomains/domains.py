@@ -16,8 +16,8 @@ from dra_driver.computedomains.objects import DaemonReport
 from dra_driver.config import API_VERSION
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.imex.report import ReportFile
-from dra_driver.kubeapi import ApiClient, Kind
-from dra_driver.resource.codec import V1
+from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.resource.codec import V1
 from kubeletplugin.computedomains.folder import DomainFolder
 from kubeletplugin.hardware.targets import ClaimRef
 from tests.support.apiserver import CLAIMS

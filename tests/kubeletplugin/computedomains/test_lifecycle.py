@@ -11,7 +11,7 @@ from dra_driver.computedomains.names import COMPUTE_DOMAINS
 from dra_driver.computedomains.objects import DaemonReport
 from dra_driver.gpu.imex import read_channels, read_management
 from dra_driver.gpu.nvml import FabricState, Return
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from kubeletplugin.computedomains.lifecycle import Settings
 from kubeletplugin.hardware.targets import ClaimRef
 from kubeletplugin.records.files import State

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dra_driver.computedomains import DRIVER
-from dra_driver.resource import ResourceClaim
-from dra_driver.resource.codec import V1, decode_claim
+from dra_driver.kube.resource import ResourceClaim
+from dra_driver.kube.resource.codec import V1, decode_claim
 from kubeletplugin.computedomains.plan import DomainDevice, DomainPlan, plan_claim
 from kubeletplugin.computedomains.records import DomainRecord, decode, encode
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError

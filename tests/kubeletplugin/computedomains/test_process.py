@@ -11,7 +11,7 @@ import urllib3
 
 from dra_driver import DRIVER_NAME
 from dra_driver.computedomains import DRIVER
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kube.api import ApiClient
 from kubeletplugin.records.files import State
 from tests.faults.share import points
 from tests.support.waiting import wait_for

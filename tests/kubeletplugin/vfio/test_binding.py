@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.passthrough import VfioMark, VfioMarks
-from dra_driver.resource import ResourceClaim
+from dra_driver.kube.resource import ResourceClaim
 from kubeletplugin.claims.actions import StoppedError
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError, VfioGpu
 from kubeletplugin.hardware.vfio import StuckError

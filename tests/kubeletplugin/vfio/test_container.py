@@ -17,9 +17,9 @@ import pytest
 from dra_driver.config import API_VERSION
 from dra_driver.gpu.devices.attributes import vfio_attributes
 from dra_driver.gpu.pci import read_pci_gpus
-from dra_driver.resource import AttributeValue, ResourceClaim
-from dra_driver.resource.claim import EXTENDED_CLAIM_ANNOTATION
-from dra_driver.resource.codec import V1, decode_claim
+from dra_driver.kube.resource import AttributeValue, ResourceClaim
+from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
+from dra_driver.kube.resource.codec import V1, decode_claim
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles, SpecMetadata, metadata_names
 from kubeletplugin.containers.mps import MpsFolders

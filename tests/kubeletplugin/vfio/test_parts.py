@@ -13,7 +13,7 @@ from dra_driver.gpu.functions import PciFunction
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.passthrough import VfioMark, VfioMarks
 from dra_driver.gpu.session import LettingGoError, Session
-from dra_driver.resource.codec import DecodeError
+from dra_driver.kube.resource.codec import DecodeError
 from kubeletplugin.hardware.marks import Marks
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError, VfioGpu
 from kubeletplugin.hardware.vfio import StuckError, SysfsWrites

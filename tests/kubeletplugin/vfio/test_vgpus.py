@@ -15,9 +15,9 @@ import pytest
 from dra_driver.gpu.devices import VgpuDevice, device_targets
 from dra_driver.gpu.ownership import VgpuMarks
 from dra_driver.gpu.vgpus import VgpuPlace, existing_vgpus
-from dra_driver.resource import ResourceClaim
-from dra_driver.resource.claim import EXTENDED_CLAIM_ANNOTATION
-from dra_driver.resource.codec import V1, decode_claim
+from dra_driver.kube.resource import ResourceClaim
+from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
+from dra_driver.kube.resource.codec import V1, decode_claim
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.containers.metadata import MetadataFiles, SpecMetadata
 from kubeletplugin.containers.mps import MpsFolders

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kubeapi import ApiClient, Connection, Kind, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
 from tests.support.apiserver import api_server
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"

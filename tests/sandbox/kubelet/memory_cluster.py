@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dra_driver.resource import (
+from dra_driver.kube.resource import (
     AllocatedDevice,
     AllocationResult,
     ConsumerReference,

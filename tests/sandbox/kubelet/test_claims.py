@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.resource import AllocatedConfiguration, OpaqueConfiguration, ResourceClaim
+from dra_driver.kube.resource import AllocatedConfiguration, OpaqueConfiguration, ResourceClaim
 from dra_driver.sandbox.kubelet import ClaimRef
 from dra_driver.sandbox.kubelet.model import EXTENDED, Pod, PodClaim, decode_pod
 from dra_driver.sandbox.kubelet.state import (

@@ -6,7 +6,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
-from dra_driver.resource.codec import Fields
+from dra_driver.kube.resource.codec import Fields
 from dra_driver.scheduling.objects import decode_label_selector
 
 from .. import field_errors as errors

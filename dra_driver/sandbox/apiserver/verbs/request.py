@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from multidict import MultiDict, MultiMapping
 
-from dra_driver.resource.codec import GROUP
+from dra_driver.kube.resource.codec import GROUP
 
 from .. import field_errors as errors
 from .. import status

@@ -8,9 +8,9 @@ pkg/apis/resource/validation and pkg/registry/resource of k8s.io/kubernetes 1.36
 from functools import partial
 from typing import Any, Final
 
-from dra_driver.resource import limits
-from dra_driver.resource.codec import V1, DecodeError, decode_class
-from dra_driver.resource.names import is_label_key
+from dra_driver.kube.resource import limits
+from dra_driver.kube.resource.codec import V1, DecodeError, decode_class
+from dra_driver.kube.resource.names import is_label_key
 
 from ... import field_errors as errors
 from ...kinds import Context, ServedKind, Strategy, text_at

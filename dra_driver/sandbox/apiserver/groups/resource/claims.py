@@ -6,7 +6,7 @@ The status says which devices are allocated, for whom they are reserved, and wha
 
 from typing import Final
 
-from dra_driver.resource import (
+from dra_driver.kube.resource import (
     ALL,
     EXACT_COUNT,
     DeviceClaim,
@@ -16,8 +16,8 @@ from dra_driver.resource import (
     TaintEffect,
     limits,
 )
-from dra_driver.resource.codec import V1, DecodeError, decode_claim, decode_claim_template
-from dra_driver.resource.names import is_qualified_name
+from dra_driver.kube.resource.codec import V1, DecodeError, decode_claim, decode_claim_template
+from dra_driver.kube.resource.names import is_qualified_name
 
 from ... import field_errors as errors
 from ... import names

@@ -3,8 +3,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence, Sized
 
-from dra_driver.resource import OpaqueConfiguration, limits
-from dra_driver.resource.codec import DecodeError
+from dra_driver.kube.resource import OpaqueConfiguration, limits
+from dra_driver.kube.resource.codec import DecodeError
 
 from ... import field_errors as errors
 from ... import names

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """ResourceSlices: defaults, gated fields, and validation.
 
-The rules are those of `dra_driver.resource.validation`, which the controller applies before it sends a slice. So the
-verdicts are those of kube-apiserver, and the texts are this project's own.
+The rules are those of `dra_driver.kube.resource.validation`, which the controller applies before it sends a slice. So
+the verdicts are those of kube-apiserver, and the texts are this project's own.
 """
 
 from collections.abc import Iterable
 from typing import Any, Final
 
-from dra_driver.resource.codec import V1, DecodeError, decode_slice
-from dra_driver.resource.device import SliceFeatures
-from dra_driver.resource.validation import slice_problems
+from dra_driver.kube.resource.codec import V1, DecodeError, decode_slice
+from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.kube.resource.validation import slice_problems
 
 from ... import field_errors as errors
 from ...kinds import Context, Strategy

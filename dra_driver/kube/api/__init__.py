@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small client for the API server: connection, verbs and watches, for processes that must stay small.
+
+The official client loads the models of all API groups, but a node process needs five verbs for three kinds. So this
+client sends requests with urllib3, and `dra_driver.kube.resource.codec` converts JSON to the types of
+`dra_driver.kube.resource`. It also reads kubeconfigs and runs their exec plugins. `leases` (leader election) and
+`events` are imported separately by the processes that need them.
+"""
+
+from .client import NODES, ApiClient, Kind, Selection, Transport, claims_of, newest_dialect, slices_of
+from .connection import Connection
+from .errors import ApiError, ConfigError, ConflictError, NotFoundError, StatusError, UnreachableError
+from .kubeconfig import Credentials, load_credentials
+from .watch import Watcher
+
+__all__ = [
+    "NODES",
+    "ApiClient",
+    "ApiError",
+    "ConfigError",
+    "ConflictError",
+    "Connection",
+    "Credentials",
+    "Kind",
+    "NotFoundError",
+    "Selection",
+    "StatusError",
+    "Transport",
+    "UnreachableError",
+    "Watcher",
+    "claims_of",
+    "load_credentials",
+    "newest_dialect",
+    "slices_of",
+]

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A collection that is listed once, and then watched as long as the process runs."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Unpack
+
+from ...containment import Count, contained, nobody
+from .client import JSON, ApiClient, EventStream, Kind, Selection
+from .errors import ApiError, GoneError, NotFoundError, StatusError
+
+log = logging.getLogger(__name__)
+
+_GOOD_WATCH = 5.0
+_FORBIDDEN = 403
+
+
+class Watcher:
+    """Calls `on_list` with all objects after each list, and `on_event` with each change after that.
+
+    Both are called on the watcher's thread. Only `stop` ends the watcher. If the server is unavailable, the watcher
+    tries again, with growing pauses or after the time that the server requests. If the version is too old, or an
+    unexpected exception occurs (which `count` counts), it lists again. `keep` is for large collections, see
+    `ApiClient.list`. A reduced object needs no metadata.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        kind: Kind,
+        *,
+        keep: Callable[[JSON], JSON] = lambda value: value,
+        on_list: Callable[[list[JSON]], None],
+        on_event: Callable[[str, JSON], None],
+        first_pause: float = 0.5,
+        longest_pause: float = 30.0,
+        count: Count = nobody,
+        **selection: Unpack[Selection],
+    ) -> None:
+        self._client = client
+        self._kind = kind
+        self._selection = selection
+        self._keep = keep
+        self._on_list = on_list
+        self._on_event = on_event
+        self._first_pause = first_pause
+        self._longest_pause = longest_pause
+        self._count = count
+        self._stopped = threading.Event()
+        self._stream: EventStream | None = None
+        self._problem: str | None = "not listed yet"
+        self.missing = threading.Event()
+        self.forbidden: StatusError | None = None
+        self._version = ""
+        self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the content of the collection is unknown at the moment, or None."""
+        return self._problem and f"{self._kind.plural}: {self._problem}"
+
+    def start(self) -> None:
+        """Start the thread. `missing` is set if the server has no such collection. `forbidden` is the server's answer
+        while it does not allow the watch.
+        """
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End soon, also during a watch. The thread is a daemon, so callers need not wait for it."""
+        self._stopped.set()
+        if self._stream is not None:
+            self._stream.end()
+
+    def _run(self) -> None:
+        pause = self._first_pause
+        while not self._stopped.is_set():
+            began = time.monotonic()
+            asked = 0.0
+            try:
+                with contained("watch objects", self._kind.plural, self._count, self._begin_anew, expected=(ApiError,)):
+                    if not self._version:
+                        self._list()
+                    self._watch()
+            except GoneError as error:
+                log.info("listing %s again: %s", self._kind.plural, error)
+                self._version = ""
+            except ApiError as error:
+                if self._stopped.is_set():
+                    return  # `stop` has closed the connection
+                known = str(error) == self._problem
+                log.log(logging.DEBUG if known else logging.WARNING, "watching %s: %s", self._kind.plural, error)
+                self._problem = str(error)
+                if isinstance(error, NotFoundError):
+                    self.missing.set()
+                self.forbidden = error if isinstance(error, StatusError) and error.status == _FORBIDDEN else None
+                asked = error.retry_after if isinstance(error, StatusError) else 0.0
+            # A watch that lasted for a while was successful. One that ended at once must not be repeated at once.
+            good = time.monotonic() - began > _GOOD_WATCH
+            pause = self._first_pause if good else min(pause * 2, self._longest_pause)
+            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+            self._stopped.wait(max(wait, min(asked, self._longest_pause)))
+
+    def _begin_anew(self, error: Exception) -> None:
+        self._version, self._problem = "", repr(error)
+
+    def _list(self) -> None:
+        page = self._client.list(self._kind, keep=self._keep, **self._selection)
+        if not self._stopped.is_set():
+            self._on_list(page.items)
+        self._version = page.resource_version
+
+    def _watch(self) -> None:
+        self._stream = self._client.watch(self._kind, self._version, **self._selection)
+        self._problem = None
+        self.forbidden = None
+        if self._stopped.is_set():
+            self._stream.end()
+        for event, value in self._stream:
+            if self._stopped.is_set():
+                return
+            self._version = value["metadata"]["resourceVersion"]
+            if event != "BOOKMARK":
+                self._on_event(event, self._keep(value))
