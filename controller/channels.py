@@ -17,12 +17,12 @@ from typing import Final
 from dra_driver import computedomains
 from dra_driver.computedomains import CLIQUE_ATTRIBUTE
 from dra_driver.computedomains.devices import describe_channels
-from dra_driver.files import NotAFileError, read_file
 from dra_driver.gpu.devices import Description
 from dra_driver.gpu.facts import Inventory
 from dra_driver.gpu.imex import fabric_of, read_channels
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.process.files import NotAFileError, read_file
 
 log = logging.getLogger(__name__)
 

@@ -9,18 +9,7 @@ from pathlib import Path
 import click
 
 from dra_driver import DRIVER_NAME, __version__
-from dra_driver.boot import boot_time
-from dra_driver.command import (
-    end_when_a_thread_fails,
-    flag,
-    kubeconfig_option,
-    logging_options,
-    on_termination,
-    run,
-    version_option,
-)
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
-from dra_driver.endpoints import Endpoint, endpoint_options, new_registry, serving
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.labels import node_labels
@@ -30,7 +19,18 @@ from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
-from dra_driver.resident import release_after_start
+from dra_driver.process.boot import boot_time
+from dra_driver.process.command import (
+    end_when_a_thread_fails,
+    flag,
+    kubeconfig_option,
+    logging_options,
+    on_termination,
+    run,
+    version_option,
+)
+from dra_driver.process.endpoints import Endpoint, endpoint_options, new_registry, serving
+from dra_driver.process.resident import release_after_start
 
 from .channels import DOMAIN_FILE, ChannelDevices, DomainFile
 from .labels import FeatureFile, Labeler, NodeFeature

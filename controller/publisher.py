@@ -13,8 +13,6 @@ from functools import partial
 from typing import Protocol
 
 from dra_driver import DRIVER_NAME
-from dra_driver.backoff import Backoff
-from dra_driver.containment import Count
 from dra_driver.gpu.devices import Description, GpuDevices, LeftOut
 from dra_driver.gpu.health import keep_times
 from dra_driver.gpu.imex import ImexFilesError
@@ -26,6 +24,8 @@ from dra_driver.kube.api.features import GATES, missing_gates, probe_features, w
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.codec import Dialect
 from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.process.backoff import Backoff
+from dra_driver.process.containment import Count
 
 from .reconcile import Writes, describe_difference, plan_writes
 from .rules import slices_within_rules

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from dra_driver.backoff import Backoff
-from dra_driver.containment import Count, contained
 from dra_driver.kube.api import ApiClient, ApiError, ConflictError, Kind, NotFoundError, StatusError
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.api.features import dropped
@@ -25,6 +23,8 @@ from dra_driver.kube.resource import ObjectMeta, ResourcePool, ResourceSlice
 from dra_driver.kube.resource.codec import Dialect, decode_slice, encode_slice
 from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.kube.resource.validation import slice_problems
+from dra_driver.process.backoff import Backoff
+from dra_driver.process.containment import Count, contained
 
 from .reconcile import Tried, Writes, as_sent, describe_difference, same_content, without_times
 

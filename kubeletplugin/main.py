@@ -8,7 +8,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from dra_driver.command import logging_options, run, version_option
+from dra_driver.process.command import logging_options, run, version_option
 
 from .options import Options, plugin_options
 from .serve import serve

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from dra_driver import DRIVER_NAME
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
-from dra_driver.endpoints import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
+from dra_driver.process.endpoints import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
 
 from .claims.actions import ERROR_TYPES
 from .reports.mpswatch import ServedDevices

@@ -7,17 +7,17 @@ import threading
 from collections.abc import Callable, Mapping
 
 from dra_driver import __version__
-from dra_driver.boot import boot_id
-from dra_driver.command import UserError, end_when_a_thread_fails, on_termination
-from dra_driver.containment import contained
-from dra_driver.endpoints import new_registry, serving
 from dra_driver.gpu.memory_limits import cgroup_root
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.kube.api.events import EventRecorder
 from dra_driver.mps.shares import ShareFiles
-from dra_driver.resident import release_after_start
+from dra_driver.process.boot import boot_id
+from dra_driver.process.command import UserError, end_when_a_thread_fails, on_termination
+from dra_driver.process.containment import contained
+from dra_driver.process.endpoints import new_registry, serving
+from dra_driver.process.resident import release_after_start
 
 from .claims.answers import prepared_devices
 from .claims.boundary import ClaimBoundary

@@ -19,9 +19,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from dra_driver.command import Extra
 from dra_driver.dryrun import main as dryrun
 from dra_driver.gpu.memory_limits import HOOK_PROGRAM
+from dra_driver.process.command import Extra
 from dra_driver.sandbox import main as sandbox
 
 ROOT = Path(__file__).parents[1]

@@ -17,11 +17,11 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from dra_driver.backoff import Backoff
-from dra_driver.endpoints import PREFIX
 from dra_driver.kube.api import NODES, ApiClient, ApiError, ConflictError, NotFoundError, slices_of
 from dra_driver.kube.api.events import EventRecorder, ObjectReference
 from dra_driver.kube.resource.codec import Dialect
+from dra_driver.process.backoff import Backoff
+from dra_driver.process.endpoints import PREFIX
 
 from ..collection import dialect_when_known
 from .leftovers import REASONS, Leftover, advice, plan_cleanup

@@ -16,7 +16,10 @@ from typing import Final
 import click
 
 from dra_driver import DRIVER_NAME, __version__, computedomains
-from dra_driver.command import (
+from dra_driver.kube.api import ApiClient, Connection, Credentials, load_credentials
+from dra_driver.kube.api.events import EventRecorder
+from dra_driver.kube.api.leases import Election, LeaseTiming
+from dra_driver.process.command import (
     Duration,
     InputError,
     end_when_a_thread_fails,
@@ -28,10 +31,7 @@ from dra_driver.command import (
     run,
     version_option,
 )
-from dra_driver.endpoints import Endpoint, endpoint_options, new_registry, serving, unexpected_errors
-from dra_driver.kube.api import ApiClient, Connection, Credentials, load_credentials
-from dra_driver.kube.api.events import EventRecorder
-from dra_driver.kube.api.leases import Election, LeaseTiming
+from dra_driver.process.endpoints import Endpoint, endpoint_options, new_registry, serving, unexpected_errors
 
 from ..computedomains.loop import DomainController, DomainMetrics
 from ..computedomains.objects import Settings

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from dra_driver.backoff import Backoff
+from dra_driver.process.backoff import Backoff
 
 
 class Queue:

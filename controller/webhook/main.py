@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dra_driver import __version__
-from dra_driver.command import flag, logging_options, on_termination, run, version_option
+from dra_driver.process.command import flag, logging_options, on_termination, run, version_option
 
 from .server import TlsFiles, serving
 

@@ -16,8 +16,8 @@ from dra_driver import DRIVER_NAME
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.computedomains.mistakes import mistake
 from dra_driver.config import ConfigError, decode_config, decode_domain_config, ineffective
-from dra_driver.errors import DriverError
 from dra_driver.kube.resource.codec import DecodeError, Fields
+from dra_driver.process.errors import DriverError
 
 JSON = dict[str, Any]
 

@@ -15,9 +15,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-from dra_driver.command import UserError
-from dra_driver.endpoints import PROBES, REQUEST_SECONDS, Handler, Server
-from dra_driver.errors import DriverError
+from dra_driver.process.command import UserError
+from dra_driver.process.endpoints import PROBES, REQUEST_SECONDS, Handler, Server
+from dra_driver.process.errors import DriverError
 
 from .review import ReviewError, answer
 

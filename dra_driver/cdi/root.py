@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import DriverError
+from ..process.errors import DriverError
 
 _LONGEST_CHAIN = 40
 """The number of symbolic links that Linux follows before it gives up."""

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from ..files import names_in
+from ..process.files import names_in
 from .root import DriverFilesError, Root
 from .spec import ContainerEdits, DeviceNode
 

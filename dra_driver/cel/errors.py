@@ -10,7 +10,7 @@ it. `Abort` ends the evaluation immediately, also inside of `||` and `&&`.
 
 from dataclasses import dataclass, field
 
-from ..errors import DriverError
+from ..process.errors import DriverError
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ import click
 from rich.text import Text
 
 from ..allocation import Cluster, Features
-from ..command import InputError
+from ..process.command import InputError
 from .daemons import spread_over_nodes
 from .emptiness import missing_devices
 from .evaluate import evaluate, evaluate_each

@@ -18,8 +18,8 @@ import click
 import yaml
 
 from ..kube.resource.codec import DecodeError, json_type
-from ..parsing import Loader, ParseError, decode_text, load_all, nodes, placed
-from ..streams import printable, read_standard_input
+from ..process.parsing import Loader, ParseError, decode_text, load_all, nodes, placed
+from ..process.streams import printable, read_standard_input
 from .positions import Position, Positions, resolve
 from .status import Note, NotesError
 

@@ -11,7 +11,6 @@ from typing import Final
 from .. import DRIVER_NAME
 from ..allocation import Cluster, ErrorKind, Features
 from ..allocation.nodes import NodeSelectorError, is_at
-from ..command import InputError
 from ..computedomains import DAEMON_DEVICE
 from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..computedomains.names import DAEMON_CLASS
@@ -28,6 +27,7 @@ from ..config import (
 )
 from ..kube.resource import AllocatedDevice, Node, ResourceClaim
 from ..kube.resource.codec import Decoded
+from ..process.command import InputError
 from ..scheduling import Pod
 from .changes import Trial, defect, differing, helpful_changes
 from .explain import MOST_EXPLAINED, Explainer, Explanation

@@ -21,8 +21,8 @@ from ..cel import (
     Selector,
     compile_selector,
 )
-from ..command import InputError, output_option
-from ..streams import printable
+from ..process.command import InputError, output_option
+from ..process.streams import printable
 from .lint.catalog import Known, known_devices
 from .options import Subcommand, general_options, interrupted, version_options
 from .progress import progress

@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
-from ..command import InputError, output_option
-from ..streams import printable
+from ..process.command import InputError, output_option
+from ..process.streams import printable
 from . import INTERRUPTED
 from .answer import FORMATS, Question, answered
 from .documents import Document, in_namespace, read_all

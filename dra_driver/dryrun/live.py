@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import click
 
-from ..command import InputError
 from ..kube.api import ApiClient, Kind, Watcher
 from ..kube.resource import Node, ObjectMeta
 from ..kube.resource.codec import Decoded, DecodeError
+from ..process.command import InputError
 from ..scheduling import Reader
 from .answer import Answer
 from .inventory import found_without, kinds, may_lack, stored

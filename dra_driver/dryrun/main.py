@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from .. import __version__
-from ..command import Extra, InputError, run, version_option
+from ..process.command import Extra, InputError, run, version_option
 from .expression import cel
 from .fit import fit
 from .lint import lint

@@ -16,7 +16,6 @@ from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
 
 from .. import DRIVER_NAME
-from ..command import InputError
 from ..computedomains import DOMAIN_ATTRIBUTE
 from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..computedomains.devices import describe_channels
@@ -33,6 +32,7 @@ from ..gpu.simulation.board import boards
 from ..kube.resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..kube.resource.codec import Decoded
 from ..kube.resource.device import SliceFeatures
+from ..process.command import InputError
 from .extended import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from .inventory import CLASSES, HOSTNAME
 

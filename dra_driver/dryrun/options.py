@@ -9,9 +9,9 @@ from click.shell_completion import CompletionItem
 
 from ..allocation import RELEASES
 from ..allocation.features import DEFAULT_RELEASE
-from ..command import InputError, flags, logging_options, version_option
-from ..errors import DriverError
-from ..streams import OutputError
+from ..process.command import InputError, flags, logging_options, version_option
+from ..process.errors import DriverError
+from ..process.streams import OutputError
 from . import INTERRUPTED
 from .release import Rules
 from .report import error_document, to_json

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from ..allocation import RELEASES, Features
 from ..allocation.features import DEFAULT_RELEASE, GATES
-from ..command import InputError
 from ..kube.api import ApiClient, ApiError, StatusError
 from ..kube.resource.meta import empty
+from ..process.command import InputError
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from itertools import repeat
 from typing import Final
 
 from ..allocation import Cluster, Features
-from ..command import InputError
 from ..kube.resource import ResourceClaim
 from ..kube.resource.codec import Decoded
+from ..process.command import InputError
 from ..scheduling import Attempt, Pod, Snapshot
 from .changes import Trial
 from .evaluate import device_trial

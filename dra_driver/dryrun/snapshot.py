@@ -14,7 +14,6 @@ from typing import Any
 import click
 import yaml
 
-from ..command import InputError, output_option
 from ..kube.resource import (
     DeviceClass,
     DeviceTaintRule,
@@ -34,6 +33,7 @@ from ..kube.resource.codec import (
     encode_slice,
     encode_taint_rule,
 )
+from ..process.command import InputError, output_option
 from .inventory import stored
 from .options import Subcommand, general_options
 from .progress import progress

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..command import InputError
+from ..process.command import InputError
 
 
 class Status(enum.IntEnum):

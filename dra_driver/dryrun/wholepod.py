@@ -12,9 +12,9 @@ from itertools import chain
 from typing import Any, Final
 
 from ..allocation import Cluster, Features
-from ..command import InputError
 from ..kube.resource import ResourceClaim
 from ..kube.resource.codec import DecodeError
+from ..process.command import InputError
 from ..scheduling import Admitted, Attempt, Pod, PodDecoder, Policies, Quotas, Snapshot, admit_pod
 from .changes import Change, Trial, defect, differing
 from .explain import Explanation

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from ..kube.resource.codec import DecodeError
-from ..parsing import ParseError, load_all
+from ..process.parsing import ParseError, load_all
 from .documents import JSON, each, within
 from .groups import Part, PodGroup, joined, merged, whole_number
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ..command import InputError
 from ..kube.resource import EXACT_COUNT, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..kube.resource.codec import Decoded, DecodeError, Fields, decode
+from ..process.command import InputError
 from ..scheduling import form_errors, has_form, pod_spec_errors
 from ..scheduling.decode import extended_requests
 from ..scheduling.objects import ExtendedRequest

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
-from ..containment import Count, contained
+from ..process.containment import Count, contained
 from .fabric import FabricManager
 from .nvml import Nvml, NvmlError, Return
 

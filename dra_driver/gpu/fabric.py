@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from ..errors import DriverError
+from ..process.errors import DriverError
 
 
 class FabricCode(enum.IntEnum):

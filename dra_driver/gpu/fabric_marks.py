@@ -17,7 +17,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ..files import NotAFileError, make_folder, names_in, open_lock, read_file, remove_file, try_lock, write_file
+from ..process.files import (
+    NotAFileError,
+    make_folder,
+    names_in,
+    open_lock,
+    read_file,
+    remove_file,
+    try_lock,
+    write_file,
+)
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from ..command import InputError, flag, flags
+from ..process.command import InputError, flag, flags
 from .fabric import FabricManager
 from .facts import Inventory
 from .memory_limits import HOOK_PROGRAM, problem_of_node

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ..files import folder_version, make_folder, names_in, remove_file
+from ..process.files import folder_version, make_folder, names_in, remove_file
 from .nvml import Placement
 from .vgpus import VgpuPlace
 

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..files import NotAFileError, folder_version, make_folder, names_in, read_file, remove_file, write_file
+from ..process.files import NotAFileError, folder_version, make_folder, names_in, read_file, remove_file, write_file
 from .functions import PciFunction
 from .ownership import VgpuMarks
 

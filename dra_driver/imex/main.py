@@ -10,7 +10,10 @@ from typing import Final
 import click
 
 from .. import __version__
-from ..command import (
+from ..computedomains.names import IMEX_FOLDER, clique_name
+from ..computedomains.objects import DaemonReport
+from ..kube.api import ApiClient, Connection, load_credentials
+from ..process.command import (
     UserError,
     end_when_a_thread_fails,
     flag,
@@ -20,11 +23,8 @@ from ..command import (
     run,
     version_option,
 )
-from ..computedomains.names import IMEX_FOLDER, clique_name
-from ..computedomains.objects import DaemonReport
-from ..endpoints import Endpoint, endpoint_options, new_registry, serving, unexpected_errors
-from ..kube.api import ApiClient, Connection, load_credentials
-from ..resident import release_after_start
+from ..process.endpoints import Endpoint, endpoint_options, new_registry, serving, unexpected_errors
+from ..process.resident import release_after_start
 from .peers import CliqueWatch, Place, place_in
 from .report import ReportFile
 from .rows import RowReporter

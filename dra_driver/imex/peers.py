@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from ..computedomains.names import CLIQUES
 from ..computedomains.objects import Clique, decode_clique
-from ..containment import Count, nobody
-from ..errors import DriverError
 from ..kube.api import ApiClient, Watcher
 from ..kube.api.client import JSON
 from ..kube.resource.codec import DecodeError
+from ..process.containment import Count, nobody
+from ..process.errors import DriverError
 
 log = logging.getLogger(__name__)
 

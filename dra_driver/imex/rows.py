@@ -10,12 +10,12 @@ import threading
 import time
 from typing import Final
 
-from ..backoff import Backoff
 from ..computedomains.names import CLIQUES
 from ..computedomains.objects import DaemonReport, Member, encode_report
-from ..containment import Count, contained, nobody
 from ..kube.api import ApiClient, ApiError, StatusError
 from ..kube.api.client import JSON
+from ..process.backoff import Backoff
+from ..process.containment import Count, contained, nobody
 from .peers import CliqueWatch
 
 log = logging.getLogger(__name__)

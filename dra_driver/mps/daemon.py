@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from ..exposed import folder_at, publish
-from ..files import make_folder
-from ..programs import Ended, ProgramError, TimeLimitError, excerpt, run_program
+from ..process.exposed import folder_at, publish
+from ..process.files import make_folder
+from ..process.programs import Ended, ProgramError, TimeLimitError, excerpt, run_program
 from .errors import MpsError
 from .processes import LOG, OUTPUT, end_processes
 from .program import DAEMON_PIPE, NAME, Program

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors of MPS."""
 
-from ..errors import DriverError
+from ..process.errors import DriverError
 
 
 class MpsError(DriverError):

@@ -11,7 +11,7 @@ import click
 
 from .. import DRIVER_NAME, __version__
 from ..cdi import Root
-from ..command import (
+from ..process.command import (
     UserError,
     end_when_a_thread_fails,
     flag,
@@ -20,7 +20,7 @@ from ..command import (
     run,
     version_option,
 )
-from ..files import make_folder, open_lock, try_lock
+from ..process.files import make_folder, open_lock, try_lock
 from .errors import MpsError
 from .options import shared_memory_in, shared_memory_option
 from .program import Program

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..exposed import Trash
-from ..programs import run_program
+from ..process.exposed import Trash
+from ..process.programs import run_program
 from .errors import MpsError
 from .processes import Mount, is_namespace_of_node, mounts_of
 

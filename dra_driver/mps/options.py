@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from .. import DRIVER_NAME
-from ..command import flag
+from ..process.command import flag
 from .shares import MEMORY
 
 shared_memory_option: Final = flag(

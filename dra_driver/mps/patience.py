@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..backoff import Backoff
+from ..process.backoff import Backoff
 
 _STOPPED: Final = "Tt"
 """States in which a process does not work until another one lets it (see proc_pid_stat(5))."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ..programs import excerpt
+from ..process.programs import excerpt
 from .daemon import Command, Daemon
 from .errors import MpsError
 from .memory import SharedMemory

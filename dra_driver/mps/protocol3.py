@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ..programs import ProgramError
+from ..process.programs import ProgramError
 from .daemon import Command, Daemon, Limits
 from .errors import MpsError, ServerGoneError
 from .program import Program

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from ..programs import ProgramError
+from ..process.programs import ProgramError
 from .errors import MpsError
 from .supervisor import Supervisor
 

@@ -26,9 +26,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ..boot import boot_id
-from ..exposed import Trash
-from ..files import make_folder, names_in, open_lock, read_file, remove_file, try_lock, write_file
+from ..process.boot import boot_id
+from ..process.exposed import Trash
+from ..process.files import make_folder, names_in, open_lock, read_file, remove_file, try_lock, write_file
 from .errors import MpsError
 
 NODE_DAEMON: Final = "protocol3"

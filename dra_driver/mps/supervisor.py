@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from ..containment import contained, nobody
-from ..programs import ProgramError
+from ..process.containment import contained, nobody
+from ..process.programs import ProgramError
 from .daemon import Limits
 from .errors import MpsError, ServerGoneError
 from .patience import Checks, Patience, activity_of

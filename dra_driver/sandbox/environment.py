@@ -21,10 +21,10 @@ from pathlib import Path
 import yaml
 
 from .. import DRIVER_NAME
-from ..errors import DriverError
-from ..files import try_lock
 from ..gpu.simulation import load_description
 from ..kube.api import load_credentials
+from ..process.errors import DriverError
+from ..process.files import try_lock
 from . import computedomains
 from .controlplane import Kubernetes, control_plane, device_classes
 from .loop import CLAIMS, CLASSES, JSON, PODS, SLICES, TEMPLATES, connected

@@ -19,9 +19,9 @@ from rich.console import Console
 
 from ..allocation import RELEASES
 from ..allocation.features import DEFAULT_RELEASE
-from ..command import Extra, InputError, UserError, logging_options, run, version_option
 from ..gpu.simulation import DescriptionError
 from ..kube.api import ApiError
+from ..process.command import Extra, InputError, UserError, logging_options, run, version_option
 
 EXTRA: Final = Extra(
     "sandbox",

@@ -14,12 +14,19 @@ from typing import TypeVar
 import click
 
 from dra_driver import __version__
-from dra_driver.boot import boot_id
 from dra_driver.cdi import DriverRoot, Root
-from dra_driver.command import UserError, flag, kubeconfig_option, logging_options, output_option, version_option
-from dra_driver.containment import contained
 from dra_driver.gpu.options import PolicyOptions, policy_options
 from dra_driver.gpu.policy import NodePolicy
+from dra_driver.process.boot import boot_id
+from dra_driver.process.command import (
+    UserError,
+    flag,
+    kubeconfig_option,
+    logging_options,
+    output_option,
+    version_option,
+)
+from dra_driver.process.containment import contained
 
 from ..kubelet.instance import SocketPaths, socket_paths
 from ..options import DomainOptions, Node, domain_options, hook_option, node_options

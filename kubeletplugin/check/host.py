@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dra_driver.cdi import Root
-from dra_driver.errors import DriverError
+from dra_driver.process.errors import DriverError
 
 _LARGEST = 4 << 20
 

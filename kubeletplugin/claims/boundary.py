@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from dra_driver.containment import Count, contained
+from dra_driver.process.containment import Count, contained
 
 from ..hardware.targets import ClaimRef
 
@@ -31,8 +31,8 @@ class ClaimBoundary:
         tell: Callable[[Exception], None] = unheard,
         expected: tuple[type[Exception], ...] = (),
     ) -> AbstractContextManager[None]:
-        """See `dra_driver.containment.contained`. `tell` is called with an unexpected exception before the Event is
-        sent.
+        """See `dra_driver.process.containment.contained`. `tell` is called with an unexpected exception before the
+        Event is sent.
         """
 
         def told(error: Exception) -> None:

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from dra_driver.containment import contained
 from dra_driver.gpu.ownership import MigPlace
+from dra_driver.process.containment import contained
 
 from ..hardware.gpus import Gpus
 from ..hardware.targets import ClaimRef, ContainerTarget, MigSlot, PrepareError, VfioGpu, Vgpu

@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from dra_driver.containment import contained
 from dra_driver.gpu.calls import STEP_SECONDS, HungError
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.policy import NodePolicy
+from dra_driver.process.containment import contained
 
 from ..containers.specs import ClaimSpecs
 from ..hardware.fabric import FabricPartitions

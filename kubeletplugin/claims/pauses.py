@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from dra_driver.backoff import Backoff
+from dra_driver.process.backoff import Backoff
 
 from ..hardware.targets import PrepareError
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dra_driver.backoff import Backoff
 from dra_driver.gpu.nvml import NO_DRIVER, NvmlError
+from dra_driver.process.backoff import Backoff
 
 from ..hardware.gpus import Gpus
 from ..hardware.targets import ClaimRef

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dra_driver.backoff import Backoff
+from dra_driver.process.backoff import Backoff
 
 LONGEST_PAUSE: Final = 300.0
 

@@ -16,10 +16,7 @@ from typing import Final
 import click
 
 from dra_driver import cdi
-from dra_driver.boot import boot_id
-from dra_driver.command import UserError, flag, logging_options, version_option
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
-from dra_driver.exposed import remove_tree
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kube.api import UnreachableError
 from dra_driver.kube.resource import ResourceClaim
@@ -28,7 +25,10 @@ from dra_driver.mps.errors import MpsError
 from dra_driver.mps.memory import remove_shared_memory, shared_memory_folder
 from dra_driver.mps.processes import end_processes, processes_of
 from dra_driver.mps.shares import ShareFiles
-from dra_driver.programs import ProgramError
+from dra_driver.process.boot import boot_id
+from dra_driver.process.command import UserError, flag, logging_options, version_option
+from dra_driver.process.exposed import remove_tree
+from dra_driver.process.programs import ProgramError
 
 from ..claims.actions import EXPECTED_ERRORS
 from ..claims.lifecycle import Lifecycle

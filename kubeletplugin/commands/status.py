@@ -19,13 +19,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from dra_driver.boot import boot_id
-from dra_driver.command import UserError, logging_options, output_option, version_option
 from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import NvmlError, Placement
+from dra_driver.process.boot import boot_id
+from dra_driver.process.command import UserError, logging_options, output_option, version_option
 
 from ..hardware.fabric import FabricPartitions
 from ..hardware.gpus import Gpus

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from dra_driver.computedomains import DOMAIN_FILE
-from dra_driver.exposed import Trash
-from dra_driver.files import make_folder, names_in, read_file, remove_file, write_file
+from dra_driver.process.exposed import Trash
+from dra_driver.process.files import make_folder, names_in, read_file, remove_file, write_file
 
 from .records import DomainRecord
 

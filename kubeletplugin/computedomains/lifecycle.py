@@ -15,10 +15,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from dra_driver.boot import boot_time
 from dra_driver.computedomains.names import daemon_name
-from dra_driver.containment import contained
 from dra_driver.imex.report import read_report
+from dra_driver.process.boot import boot_time
+from dra_driver.process.containment import contained
 
 from ..claims.actions import EXPECTED_ERRORS, KUBELET_SECONDS, Check, StoppedError, always, still_wanted, within
 from ..claims.answers import PreparedDevice

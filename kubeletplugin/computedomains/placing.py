@@ -18,7 +18,7 @@ from dra_driver.gpu.imex import (
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.imex.control import READY, state_of
-from dra_driver.programs import ProgramError
+from dra_driver.process.programs import ProgramError
 
 from ..hardware.gpus import GpuAccess
 from ..hardware.targets import PrepareError

@@ -7,10 +7,10 @@ common CDI spec, metrics and the way to the API server are those of the process.
 
 import logging
 
-from dra_driver.boot import boot_id
 from dra_driver.computedomains import DRIVER
 from dra_driver.kube.api import ApiClient, Connection
 from dra_driver.kube.api.events import EventRecorder
+from dra_driver.process.boot import boot_id
 
 from ..claims.boundary import ClaimBoundary
 from ..containers.specs import CommonSpec

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dra_driver import cdi
 from dra_driver.cdi.spec import Hook
-from dra_driver.files import make_folder, read_file, write_file
+from dra_driver.process.files import make_folder, read_file, write_file
 
 PROGRAM_MODE = 0o755
 

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from dra_driver.containment import contained
-from dra_driver.errors import DriverError
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NO_DRIVER, Nvml, NvmlError
 from dra_driver.gpu.session import LettingGoError, Session
+from dra_driver.process.containment import contained
+from dra_driver.process.errors import DriverError
 
 from .mig import MigInstances
 from .settings import ComputeModes, GpuMemory

@@ -17,12 +17,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra_driver.files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.marked import NodeMarks
 from dra_driver.gpu.ownership import MigMarks, set_mark
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.mps.shares import ShareFiles
+from dra_driver.process.files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
 
 log = logging.getLogger(__name__)
 

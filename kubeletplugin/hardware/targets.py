@@ -3,12 +3,12 @@
 
 from dataclasses import dataclass, field
 
-from dra_driver.errors import DriverError
 from dra_driver.gpu.devices import MigPlacement, VgpuDevice
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.vgpus import VgpuPlace
+from dra_driver.process.errors import DriverError
 
 
 class PrepareError(DriverError):

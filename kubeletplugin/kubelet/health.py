@@ -22,8 +22,6 @@ from typing import Any
 import grpc
 
 from dra_driver import DRIVER_NAME
-from dra_driver.boot import boot_time
-from dra_driver.containment import Count, contained, nobody
 from dra_driver.gpu.devices import GpuDevices
 from dra_driver.gpu.health import Finding, HealthMonitor, concerns, worst_first
 from dra_driver.gpu.health.meanings import UNMONITORED
@@ -35,6 +33,8 @@ from dra_driver.kube.resource import AttributeValue, Device, DeviceTaint, Device
 from dra_driver.kube.resource.claim import tolerates
 from dra_driver.kube.resource.codec import DecodeError, decode_slice
 from dra_driver.kube.resource.meta import empty
+from dra_driver.process.boot import boot_time
+from dra_driver.process.containment import Count, contained, nobody
 
 from ..hardware.marks import Marks
 from ..options import Options

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver import DRIVER_NAME
-from dra_driver.errors import DriverError
-from dra_driver.files import make_folder, open_lock
+from dra_driver.process.errors import DriverError
+from dra_driver.process.files import make_folder, open_lock
 
 from .sockets import LONGEST_PATH, is_served
 

@@ -24,8 +24,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import grpc
 
-from dra_driver.errors import DriverError
-from dra_driver.files import put_file
+from dra_driver.process.errors import DriverError
+from dra_driver.process.files import put_file
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra_driver.errors import DriverError
+from dra_driver.process.errors import DriverError
 
 _POD = re.compile(r"(?:.*-)?pod[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}(?:\.slice)?", re.ASCII)
 

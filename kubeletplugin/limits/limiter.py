@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from dra_driver.backoff import Backoff
 from dra_driver.gpu.calls import Beat, Calls, HungError
 from dra_driver.gpu.nvml import NO_DRIVER, NvmlError, Return
+from dra_driver.process.backoff import Backoff
 
 from ..containers.limits import LimitFiles
 from ..hardware.gpus import Gpus, NoDriverError

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from dra_driver.cdi.spec import is_device_name
-from dra_driver.containment import Count, contained
-from dra_driver.files import make_folder, put_file
+from dra_driver.process.containment import Count, contained
+from dra_driver.process.files import make_folder, put_file
 
 from ..kubelet.sockets import LONGEST_PATH, SocketError, is_served
 from .cgroups import LimitError

@@ -4,7 +4,7 @@
 import logging
 from pathlib import Path
 
-from dra_driver.containment import Count, contained
+from dra_driver.process.containment import Count, contained
 
 from ..containers.limits import LimitFiles
 from ..hardware.gpus import GpuAccess, Gpus

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dra_driver.files import make_folder, names_in, read_file, remove_file, write_file
+from dra_driver.process.files import make_folder, names_in, read_file, remove_file, write_file
 
 log = logging.getLogger(__name__)
 

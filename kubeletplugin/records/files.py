@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from dra_driver.errors import DriverError
-from dra_driver.files import NotAFileError, make_folder, put_file, read_file, remove_file, write_file
 from dra_driver.kube.resource.names import is_subdomain
+from dra_driver.process.errors import DriverError
+from dra_driver.process.files import NotAFileError, make_folder, put_file, read_file, remove_file, write_file
 
 from ..hardware.targets import ClaimRef
 

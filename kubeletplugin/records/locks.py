@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dra_driver.files import make_folder, open_lock
+from dra_driver.process.files import make_folder, open_lock
 
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05

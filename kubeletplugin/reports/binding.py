@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dra_driver.backoff import Backoff
-from dra_driver.containment import contained
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from dra_driver.kube.api import ApiClient, ApiError, Connection, NotFoundError, Watcher, claims_of, newest_dialect
 from dra_driver.kube.resource import DeviceToleration
+from dra_driver.process.backoff import Backoff
+from dra_driver.process.containment import contained
 
 from ..claims.boundary import ClaimBoundary
 from ..hardware.targets import ClaimRef

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from dra_driver.containment import contained
 from dra_driver.mps.errors import MpsError
 from dra_driver.mps.supervisor import Status
+from dra_driver.process.containment import contained
 
 from ..claims.boundary import ClaimBoundary
 from ..hardware.targets import ClaimRef

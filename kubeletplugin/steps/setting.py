@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.programs import ProgramError
+from dra_driver.process.programs import ProgramError
 
 from ..hardware.marks import Change, Marks, SettingMarks
 from ..hardware.settings import LEVELS, UnsupportedError

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from dra_driver.gpu.functions import bound_driver
 from dra_driver.gpu.passthrough import VfioMark
 from dra_driver.gpu.pci import NVIDIA_DRIVER
-from dra_driver.programs import ProgramError
+from dra_driver.process.programs import ProgramError
 
 from ..hardware.marks import Marks
 from ..hardware.targets import PrepareError, VfioGpu

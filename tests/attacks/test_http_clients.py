@@ -10,7 +10,7 @@ import urllib3
 
 from controller.webhook.server import TlsFiles
 from controller.webhook.server import serving as serving_webhook
-from dra_driver.endpoints import MOST_CONNECTIONS, Endpoint, new_registry, serving
+from dra_driver.process.endpoints import MOST_CONNECTIONS, Endpoint, new_registry, serving
 from dra_driver.sandbox.apiserver.server import make_certificates
 from tests.support.isolated import require_namespaces
 from tests.support.waiting import wait_for

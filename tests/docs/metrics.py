@@ -13,9 +13,9 @@ from controller.cluster.caretaker import Metrics
 from controller.cluster.leftovers import REASONS
 from controller.metrics import PublisherMetrics
 from controller.writer import Why
-from dra_driver.endpoints import PREFIX
 from dra_driver.gpu.devices.forms import Reason
 from dra_driver.gpu.policy import Enforcement
+from dra_driver.process.endpoints import PREFIX
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.metrics import MPS_STATES, PREPARE, UNPREPARE, PluginMetrics, error_type
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.command import InputError
 from dra_driver.dryrun.documents import parse, read_documents
+from dra_driver.process.command import InputError
 
 CLAIM = "{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: a}}"
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from dra_driver.command import InputError
 from dra_driver.dryrun.nodetypes import built_in_nodes
 from dra_driver.dryrun.whatif import WhatIf, changed, new_nodes, parse_node, without_claims, without_nodes
 from dra_driver.kube.resource import Node, ObjectMeta, ResourceClaim, ResourceSlice
 from dra_driver.kube.resource.codec import Decoded
+from dra_driver.process.command import InputError
 
 from .clusters import DRIVER, holding, node, wanting
 from .conftest import DryRun, Write, gpu, slice_of

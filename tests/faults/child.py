@@ -16,8 +16,8 @@ from pathlib import Path
 
 import click
 
-from dra_driver.command import logging_options, run
 from dra_driver.gpu.options import Hardware
+from dra_driver.process.command import logging_options, run
 from kubeletplugin.options import Options, plugin_options
 from kubeletplugin.serve import serve
 

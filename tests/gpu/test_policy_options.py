@@ -7,9 +7,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from dra_driver.command import InputError
 from dra_driver.gpu.options import PolicyOptions, policy_options
 from dra_driver.gpu.policy import HealthPolicy, NodePolicy
+from dra_driver.process.command import InputError
 
 
 def run(*arguments: str | Path, **environment: str) -> PolicyOptions:

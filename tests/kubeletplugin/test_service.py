@@ -10,9 +10,9 @@ import grpc
 import pytest
 
 from dra_driver.cdi import BASE_DEVICE, claim_device
-from dra_driver.endpoints import new_registry
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.kube.api.events import EventRecorder
+from dra_driver.process.endpoints import new_registry
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from kubeletplugin.claims.answers import PreparedDevice, prepared_devices
 from kubeletplugin.containers.metadata import MetadataFiles, metadata_names

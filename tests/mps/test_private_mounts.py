@@ -12,7 +12,7 @@ import pytest
 
 from dra_driver.cdi import Root
 from dra_driver.mps.program import NAME, Program
-from dra_driver.programs import run_program
+from dra_driver.process.programs import run_program
 from tests.support.nodes import make_node
 
 LOOK = """#!/bin/sh

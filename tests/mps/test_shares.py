@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.files import open_lock, try_lock
 from dra_driver.mps import shares
 from dra_driver.mps.errors import MpsError
 from dra_driver.mps.shares import Share, ShareFiles, ShareName
+from dra_driver.process.files import open_lock, try_lock
 
 NAME = ShareName("s0123456789", "GPU-1", "a")
 SHARE = Share(2, ("GPU-1",))

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import pytest
 
-from dra_driver.command import run
+from dra_driver.process.command import run
 from dra_driver.sandbox.main import sandbox
 from tests.support import preloaded
 from tests.support.apiserver import SLICES, connect

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.command import run
 from dra_driver.computedomains.names import COMPUTE_DOMAINS
 from dra_driver.kube.api import NODES, ApiClient, Kind
 from dra_driver.mps.processes import processes_of
+from dra_driver.process.command import run
 from dra_driver.sandbox.controlplane import PROGRAMS, RELEASE, device_classes
 from dra_driver.sandbox.demo import examples_folder
 from dra_driver.sandbox.environment import Sandbox, held

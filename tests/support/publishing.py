@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 from controller.publisher import NodeDevices, Publisher, PublisherTiming, Report
 from dra_driver import DRIVER_NAME
-from dra_driver.containment import Count
 from dra_driver.kube.api import ApiClient
+from dra_driver.process.containment import Count
 
 QUICK = PublisherTiming(settle=0.01, resync=0.05, first_retry=0.05, longest_retry=0.2, longest_slice_retry=0.2)
 

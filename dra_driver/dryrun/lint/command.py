@@ -8,8 +8,8 @@ from typing import Final
 import click
 
 from ...cel import RELEASES
-from ...command import output_option
-from ...streams import printable
+from ...process.command import output_option
+from ...process.streams import printable
 from ..options import Subcommand, complete_files, general_options, interrupted, version_options
 from ..progress import bar, progress
 from ..release import Rules

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ... import AdditionalDevice
 from ...kube.resource.codec import DecodeError, Fields
 from ...kube.resource.meta import empty
-from ...parsing import ParseError, load
+from ...process.parsing import ParseError, load
 from ..documents import each
 
 PREFIX: Final = "nvidia.com/"

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from ...command import InputError
 from ...gpu.simulation.board import BoardModel, boards
 from ...kube.resource.meta import empty
+from ...process.command import InputError
 from ...scheduling import PodDecoder
 from ...scheduling.decode import decode_cluster_node
 from ...scheduling.node_filters import RequiredAffinity, untolerated

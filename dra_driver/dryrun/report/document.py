@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from ...gpu.devices import ENFORCED_BY
-from ...streams import UNPRINTABLE
+from ...process.streams import UNPRINTABLE
 from ..changes import Change
 from ..explain import Removal, RequestReport
 from ..status import Note, documents_of

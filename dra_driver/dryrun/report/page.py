@@ -12,7 +12,7 @@ from typing import Final
 
 from ... import __version__
 from ...kube.resource import ALL, DeviceRequirements
-from ...streams import printable
+from ...process.streams import printable
 from ..explain import RequestReport, constraint_text
 from ..verdict import Refused
 from ..workload import Demand

@@ -19,7 +19,7 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from ...streams import printable
+from ...process.streams import printable
 
 _UNLIMITED: Final = 10_000
 """A width that no line exceeds."""

@@ -15,10 +15,10 @@ from functools import partial
 from typing import Final
 
 from ... import DRIVER_NAME
-from ...containment import Count, contained
 from ...kube.resource import CounterSet, Device, TaintEffect
 from ...kube.resource.device import SliceFeatures
 from ...kube.resource.meta import empty
+from ...process.containment import Count, contained
 from ..inventory import Gpu, Inventory, PciGpu
 from ..nvml import Placement
 from ..ownership import Owned

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ...files import write_file
+from ...process.files import write_file
 from ..fabric import FabricCode, FabricError, FabricManager, Partition, SwitchFacts
 from .access import Access
 from .store import Store

@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any, Final
 
-from ...parsing import DEEPEST
+from ...process.parsing import DEEPEST
 
 _DIGITS: Final = 100
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ...containment import Count, contained, nobody
+from ...process.containment import Count, contained, nobody
 from .client import JSON, ApiClient, Kind
 from .errors import ApiError, ConflictError, NotFoundError
 

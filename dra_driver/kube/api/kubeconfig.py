@@ -23,8 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from ...parsing import ParseError, decode_text, load
-from ...programs import end
+from ...process.parsing import ParseError, decode_text, load
+from ...process.programs import end
 from .errors import ConfigError
 from .proxy import Proxy, parse_proxy
 

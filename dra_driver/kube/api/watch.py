@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Unpack
 
-from ...containment import Count, contained, nobody
+from ...process.containment import Count, contained, nobody
 from .client import JSON, ApiClient, EventStream, Kind, Selection
 from .errors import ApiError, GoneError, NotFoundError, StatusError
 

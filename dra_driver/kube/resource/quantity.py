@@ -11,7 +11,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from ...errors import DriverError
+from ...process.errors import DriverError
 
 NANO = 10**9
 """Amounts are stored in units of 10**-9: `Quantity.nanos == value * NANO`."""

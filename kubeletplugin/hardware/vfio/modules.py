@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dra_driver.gpu.functions import device_folder
-from dra_driver.programs import ProgramError
+from dra_driver.process.programs import ProgramError
 
 from ..targets import PrepareError
 from .programs import HostPrograms

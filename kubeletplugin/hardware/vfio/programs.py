@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dra_driver.programs import Ended, ProgramError, run_program
+from dra_driver.process.programs import Ended, ProgramError, run_program
 
 PROGRAM_SECONDS: Final = 10.0
 

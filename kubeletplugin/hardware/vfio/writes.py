@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from dra_driver.files import make_folder, try_lock
+from dra_driver.process.files import make_folder, try_lock
 
 from ..targets import PrepareError
 

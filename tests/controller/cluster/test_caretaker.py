@@ -12,11 +12,11 @@ import pytest
 
 from controller.cluster.caretaker import EVENT_REASON, Caretaker, CaretakerTiming, Metrics
 from dra_driver import DRIVER_NAME, computedomains
-from dra_driver.endpoints import new_registry
 from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
 from dra_driver.kube.api.client import Page
 from dra_driver.kube.api.events import EVENTS, EventRecorder
 from dra_driver.kube.resource.codec import V1
+from dra_driver.process.endpoints import new_registry
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support import loops
 from tests.support.apiserver import CLAIMS, SLICES, api_server, connect

@@ -18,10 +18,10 @@ from dra_driver.computedomains.objects import (
     encode_report,
 )
 from dra_driver.computedomains.template import channel_claim
-from dra_driver.endpoints import new_registry
 from dra_driver.kube.api import NODES, ApiClient, ApiError, Kind, NotFoundError, StatusError
 from dra_driver.kube.api.events import EVENTS, EventRecorder
 from dra_driver.kube.resource.codec import V1, encode_claim_spec
+from dra_driver.process.endpoints import new_registry
 from dra_driver.sandbox.computedomains import custom_kinds
 from tests.support import loops
 from tests.support.apiserver import CLAIMS, SLICES

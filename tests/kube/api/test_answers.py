@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_driver.kube.api.answers import decode_answer
-from dra_driver.parsing import DEEPEST
+from dra_driver.process.parsing import DEEPEST
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text('[]{}\\"a', max_size=8),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dra_driver.containment import Count, nobody
 from dra_driver.kube.api import ApiClient, Connection, Credentials, Kind, Watcher
 from dra_driver.kube.api.client import JSON
+from dra_driver.process.containment import Count, nobody
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault

@@ -20,7 +20,7 @@ from tests.support.preloaded import run, start
 
 from .support import make_host, process
 
-RUN = "from dra_driver.command import run; from kubeletplugin.check.command import check; run(check)"
+RUN = "from dra_driver.process.command import run; from kubeletplugin.check.command import check; run(check)"
 IMPORTING = 'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n'
 OFF = IMPORTING + '[plugins."io.containerd.cri.v1.runtime"]\n  enable_cdi = false\n'
 DROP_IN = "etc/containerd/conf.d/99-dra-driver-gpu-cdi.toml"

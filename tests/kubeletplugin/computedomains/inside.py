@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 
 from dra_driver.computedomains import DRIVER
-from dra_driver.endpoints import new_registry
 from dra_driver.gpu.session import Session
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
+from dra_driver.process.endpoints import new_registry
 from kubeletplugin.claims.boundary import ClaimBoundary
 from kubeletplugin.computedomains.folder import DomainFolder
 from kubeletplugin.computedomains.lifecycle import DomainClaims, Settings

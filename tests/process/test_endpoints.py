@@ -13,8 +13,8 @@ import urllib3
 from click.testing import CliRunner
 from prometheus_client import Counter
 
-from dra_driver.command import UserError
-from dra_driver.endpoints import PREFIX, Checks, Endpoint, endpoint_options, new_registry, serving
+from dra_driver.process.command import UserError
+from dra_driver.process.endpoints import PREFIX, Checks, Endpoint, endpoint_options, new_registry, serving
 
 
 class Process:
@@ -83,7 +83,7 @@ def test_a_check_that_fails_is_not_a_check_that_passes(caplog: pytest.LogCapture
 
 
 def test_only_probes_that_fail_or_change_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "dra_driver.endpoints")
+    caplog.set_level(logging.DEBUG, "dra_driver.process.endpoints")
     missing: list[str | None] = [None]
     with process(LOCAL, ready={"slices": lambda: missing[0]}) as one:
         for missing[0] in (None, None, "away", "away", None, None):

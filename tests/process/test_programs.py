@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.programs import MOST_OUTPUT, Ended, ProgramError, TimeLimitError, run_program
+from dra_driver.process.programs import MOST_OUTPUT, Ended, ProgramError, TimeLimitError, run_program
 from tests.support.waiting import wait_for
 
 

@@ -16,7 +16,7 @@ from dra_driver.dryrun.main import dryrun
 from dra_driver.sandbox.main import sandbox
 from kubeletplugin.main import kubeletplugin
 
-from .support import preloaded
+from ..support import preloaded
 
 COMMANDS = (
     *("dra-controller", "dra-cluster-controller", "dra-kubeletplugin", "dra-webhook"),
@@ -100,7 +100,9 @@ def test_a_module_that_is_run_has_the_name_of_its_command(command: str) -> None:
 
 
 def test_a_bug_is_no_answer() -> None:
-    broken = "import click; from dra_driver.command import run; run(click.Command('x', callback=lambda: {}['key']))"
+    broken = (
+        "import click; from dra_driver.process.command import run; run(click.Command('x', callback=lambda: {}['key']))"
+    )
     done = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 70
     assert "KeyError: 'key'" in done.stderr

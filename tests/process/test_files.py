@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.files import (
+from dra_driver.process.files import (
     NotAFileError,
     make_folder,
     names_in,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 log = logging.getLogger(__name__)
 
 Count = Callable[[str], None]
-"""Counts a failure by its kind of work, see `dra_driver.endpoints.unexpected_errors`."""
+"""Counts a failure by its kind of work, see `dra_driver.process.endpoints.unexpected_errors`."""
 
 
 def nobody(_: object) -> None:

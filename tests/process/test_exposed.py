@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.exposed import Trash, folder_at, publish, remove_tree
-from dra_driver.files import names_in
+from dra_driver.process.exposed import Trash, folder_at, publish, remove_tree
+from dra_driver.process.files import names_in
 
 DEEP = 1500
 """More than the process may have open files, and than Python has frames."""

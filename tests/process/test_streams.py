@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .support.preloaded import start
+from ..support.preloaded import start
 from .test_command import BIN, COMMANDS, clean
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_driver.parsing import DEEPEST, ParseError, decode_text, load, load_all
+from dra_driver.process.parsing import DEEPEST, ParseError, decode_text, load, load_all
 from tests.support.hostile import HOSTILE
 
 

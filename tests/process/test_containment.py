@@ -7,8 +7,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dra_driver import DRIVER_NAME
-from dra_driver.containment import contained
-from dra_driver.endpoints import unexpected_errors
+from dra_driver.process.containment import contained
+from dra_driver.process.endpoints import unexpected_errors
 
 
 def test_an_unexpected_exception_is_logged_counted_and_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pauses between attempts that fail."""
 
-from dra_driver.backoff import Backoff
+from dra_driver.process.backoff import Backoff
 
 
 def test_pauses_double_up_to_the_longest_and_begin_anew_after_success() -> None:

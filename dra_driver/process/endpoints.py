@@ -29,7 +29,7 @@ import click
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, GCCollector, PlatformCollector, ProcessCollector
 
-from . import DRIVER_NAME
+from .. import DRIVER_NAME
 from .command import UserError, flag, flags
 from .containment import Count
 
@@ -301,7 +301,7 @@ def new_registry() -> CollectorRegistry:
 
 
 def unexpected_errors(registry: CollectorRegistry) -> Count:
-    """A counter for `dra_driver.containment`, with one number for each kind of work."""
+    """A counter for `dra_driver.process.containment`, with one number for each kind of work."""
     text = "Unexpected errors, by the work that failed. Other work continued."
     errors = Counter("unexpected_errors", text, ("driver", "work"), namespace=PREFIX, registry=registry)
     return lambda work: errors.labels(DRIVER_NAME, work).inc()

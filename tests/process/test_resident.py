@@ -10,7 +10,7 @@ from tests.support.plugin import plugin_on
 PROGRAM = """
 import hashlib, ssl, grpc
 from pathlib import Path
-from dra_driver.resident import release_program_pages
+from dra_driver.process.resident import release_program_pages
 
 def kib(field):
     lines = Path("/proc/self/status").read_text().splitlines()
