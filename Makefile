@@ -88,7 +88,7 @@ proto: $(READY)
 
 # The tables of CEL's parser, after an upgrade of celpy or lark.
 grammar: $(READY)
-	$(BIN)/python -m tests.cel.tables
+	$(BIN)/python -m tests.scheduler.cel.tables
 
 clean:
 	rm -rf $(VENV) build dist .sandbox

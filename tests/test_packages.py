@@ -87,7 +87,9 @@ API_SERVER = (
 )
 """The packages and modules of dra_driver/sandbox/apiserver, the lowest layer first."""
 CEL_PACKAGES = ("errors", "types", "syntax", "check", "library", "evaluate")
-"""The packages and modules of dra_driver.cel, the lowest layer first. Its other modules may import all of them."""
+"""The packages and modules of dra_driver.scheduler.cel, the lowest layer first. Its other modules may import all of
+them.
+"""
 
 
 def files(folder: str) -> list[Path]:
@@ -157,14 +159,16 @@ def test_every_part_of_the_sandbox_has_a_layer() -> None:
 @pytest.mark.parametrize("package", CEL_PACKAGES)
 def test_a_package_of_cel_imports_only_lower_layers(package: str) -> None:
     allowed = CEL_PACKAGES[: CEL_PACKAGES.index(package) + 1]
-    found = [path for path in files("dra_driver/cel") if path.relative_to(ROOT).with_suffix("").parts[2] == package]
+    found = [
+        path for path in files("dra_driver/scheduler/cel") if path.relative_to(ROOT).with_suffix("").parts[2] == package
+    ]
     assert found
     for path in found:
-        names = [name.split(".") for name in imported(path) if name.startswith("dra_driver.cel")]
+        names = [name.split(".") for name in imported(path) if name.startswith("dra_driver.scheduler.cel")]
         assert all(len(parts) > 2 and parts[2] in allowed for parts in names), path
 
 
-@pytest.mark.parametrize("folder", ["dra_driver/cel", "dra_driver/sandbox"])
+@pytest.mark.parametrize("folder", ["dra_driver/scheduler/cel", "dra_driver/sandbox"])
 def test_no_module_imports_itself_through_other_modules(folder: str) -> None:
     modules = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files(folder)

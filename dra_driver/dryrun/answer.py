@@ -11,8 +11,8 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from ..allocation import Cluster, Features
 from ..process.command import InputError
+from ..scheduler.allocator import Cluster, Features
 from .daemons import spread_over_nodes
 from .emptiness import missing_devices
 from .evaluate import evaluate, evaluate_each

@@ -10,7 +10,11 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Final
 
-from ..allocation import (
+from ..computedomains import DRIVER as DOMAIN_DRIVER
+from ..computedomains.template import is_domain_selector
+from ..gpu.health.meanings import Gravity
+from ..kube.resource import DeviceRequirements, DeviceTaint, DeviceToleration, ResourceClaim, TaintEffect, limits
+from ..scheduler.allocator import (
     ISSUES,
     Cluster,
     Features,
@@ -22,10 +26,6 @@ from ..allocation import (
     allocate,
     allocate_all,
 )
-from ..computedomains import DRIVER as DOMAIN_DRIVER
-from ..computedomains.template import is_domain_selector
-from ..gpu.health.meanings import Gravity
-from ..kube.resource import DeviceRequirements, DeviceTaint, DeviceToleration, ResourceClaim, TaintEffect, limits
 from .explain import constraint_text, health_of, taint_text
 from .selectors import parts
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..kube.resource.codec import Fields
-from ..scheduling.objects import LabelSelector, decode_label_selector
+from ..scheduler.pods.objects import LabelSelector, decode_label_selector
 
 OWNERS: Final[Mapping[str, str]] = {
     "Deployment": "ReplicaSet",

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from ..kube.resource import Node, ResourceClaim
 from ..kube.resource.codec import Decoded, DecodeError
-from ..scheduling import PodDecoder
-from ..scheduling.node_filters import untolerated
-from ..scheduling.objects import ClusterNode
+from ..scheduler.pods import PodDecoder
+from ..scheduler.pods.node_filters import untolerated
+from ..scheduler.pods.objects import ClusterNode
 from .selection import ALL_KNOWN, OpenLabels
 from .status import Note
 from .workload import Demand

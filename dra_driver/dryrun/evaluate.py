@@ -9,8 +9,6 @@ from itertools import groupby
 from typing import Final
 
 from .. import DRIVER_NAME
-from ..allocation import Cluster, ErrorKind, Features
-from ..allocation.nodes import NodeSelectorError, is_at
 from ..computedomains import DAEMON_DEVICE
 from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..computedomains.names import DAEMON_CLASS
@@ -28,7 +26,9 @@ from ..config import (
 from ..kube.resource import AllocatedDevice, Node, ResourceClaim
 from ..kube.resource.codec import Decoded
 from ..process.command import InputError
-from ..scheduling import Pod
+from ..scheduler.allocator import Cluster, ErrorKind, Features
+from ..scheduler.allocator.nodes import NodeSelectorError, is_at
+from ..scheduler.pods import Pod
 from .changes import Trial, defect, differing, helpful_changes
 from .explain import MOST_EXPLAINED, Explainer, Explanation
 from .extended import extended_claims, is_of_driver, not_judged, remedy, unserved

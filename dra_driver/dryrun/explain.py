@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..allocation import Check, Cluster, Features, NodeOutcome, Recorder, Refusal, Slot, allocate
-from ..allocation.capacity import CapacityRefusal
-from ..allocation.pools import PoolKey
-from ..allocation.selectors import Unmet, compile_cel
 from ..computedomains import DOMAIN_ATTRIBUTE
 from ..computedomains.template import is_domain_selector
 from ..gpu.health.meanings import Gravity, meaning
 from ..gpu.policy import HealthPolicy
 from ..kube.resource import DeviceTaint, ResourceClaim
+from ..scheduler.allocator import Check, Cluster, Features, NodeOutcome, Recorder, Refusal, Slot, allocate
+from ..scheduler.allocator.capacity import CapacityRefusal
+from ..scheduler.allocator.pools import PoolKey
+from ..scheduler.allocator.selectors import Unmet, compile_cel
 from .selectors import Blame
 
 MOST_EXPLAINED = 50

@@ -9,8 +9,10 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from ..allocation import Features
-from ..cel import (
+from ..process.command import InputError, output_option
+from ..process.streams import printable
+from ..scheduler.allocator import Features
+from ..scheduler.cel import (
     COST_LIMIT,
     MAX_BYTES,
     RELEASES,
@@ -21,8 +23,6 @@ from ..cel import (
     Selector,
     compile_selector,
 )
-from ..process.command import InputError, output_option
-from ..process.streams import printable
 from .lint.catalog import Known, known_devices
 from .options import Subcommand, general_options, interrupted, version_options
 from .progress import progress

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from ..allocation import Features
 from ..kube.resource import DeviceClass, ObjectMeta, ResourceClaim
 from ..kube.resource.claim import CLASS_RESOURCE_PREFIX
-from ..scheduling.objects import claim_for, served
+from ..scheduler.allocator import Features
+from ..scheduler.pods.objects import claim_for, served
 from .workload import Demand
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"

@@ -12,7 +12,7 @@ from ..kube.api import NODES, ApiClient, Kind, NotFoundError, Transport, newest_
 from ..kube.resource import DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..kube.resource.codec import TAINT_RULE_VERSIONS, Decoded, DecodeError, decode
 from ..process.command import InputError
-from ..scheduling import READ, Reader
+from ..scheduler.pods import READ, Reader
 from .documents import Document
 from .status import Note
 from .unread import decode_kept

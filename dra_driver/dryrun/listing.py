@@ -8,9 +8,9 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from ..allocation import Cluster
 from ..kube.resource import Node, ResourceSlice
 from ..process.command import InputError, output_option
+from ..scheduler.allocator import Cluster
 from .explain import HEALTH, listed_taint
 from .nodetypes import is_node_type, like, simulated_nodes
 from .options import Subcommand, general_options, release_options

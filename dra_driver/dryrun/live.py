@@ -14,7 +14,7 @@ from ..kube.api import ApiClient, Kind, Watcher
 from ..kube.resource import Node, ObjectMeta
 from ..kube.resource.codec import Decoded, DecodeError
 from ..process.command import InputError
-from ..scheduling import Reader
+from ..scheduler.pods import Reader
 from .answer import Answer
 from .inventory import found_without, kinds, may_lack, stored
 from .sources import Place, Source, completed

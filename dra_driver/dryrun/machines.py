@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from ..scheduling import POD_FIELDS
+from ..scheduler.pods import POD_FIELDS
 from .documents import JSON, each, within
 from .groups import Part, PodGroup, joined
 

@@ -7,11 +7,11 @@ from typing import Any, Final, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
-from ..allocation import RELEASES
-from ..allocation.features import DEFAULT_RELEASE
 from ..process.command import InputError, flags, logging_options, version_option
 from ..process.errors import DriverError
 from ..process.streams import OutputError
+from ..scheduler.allocator import RELEASES
+from ..scheduler.allocator.features import DEFAULT_RELEASE
 from . import INTERRUPTED
 from .release import Rules
 from .report import error_document, to_json

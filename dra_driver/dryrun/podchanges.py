@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from ..kube.resource import DeviceTaint, ResourceClaim
-from ..scheduling import Attempt, Pod, Site
-from ..scheduling.devices import PLUGIN as DEVICES
-from ..scheduling.node_filters import untolerated
+from ..scheduler.pods import Attempt, Pod, Site
+from ..scheduler.pods.devices import PLUGIN as DEVICES
+from ..scheduler.pods.node_filters import untolerated
 from .changes import Change, Trial, helpful_changes, tolerating
 from .explain import taint_text
 from .refusals import amount, is_bytes

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..kube.resource.codec import DecodeError, json_type
-from ..scheduling import POD_FIELDS
+from ..scheduler.pods import POD_FIELDS
 from .documents import JSON, each, within
 from .groups import Form, Part, PodGroup, joined, merged, whole_number
 from .machines import machine

@@ -15,10 +15,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ..allocation.nodes import NODE_NAME_FIELD
 from ..kube.resource.codec import GROUP
 from ..kube.resource.names import is_label_key, is_label_value
-from ..scheduling.decode import ANY_ADDRESS
+from ..scheduler.allocator.nodes import NODE_NAME_FIELD
+from ..scheduler.pods.decode import ANY_ADDRESS
 
 JSON = dict[str, Any]
 

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ..allocation import Check
 from ..kube.resource import ResourceClaim
-from ..scheduling import Attempt, Refusal, Shortage, Site
-from ..scheduling.devices import PLUGIN as DEVICES
-from ..scheduling.node_filters import untolerated
+from ..scheduler.allocator import Check
+from ..scheduler.pods import Attempt, Refusal, Shortage, Site
+from ..scheduler.pods.devices import PLUGIN as DEVICES
+from ..scheduler.pods.node_filters import untolerated
 from .explain import MOST_EXPLAINED, Explainer, Explanation, RequestReport, taint_text
 from .verdict import Refused
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..allocation import RELEASES, Features
-from ..allocation.features import DEFAULT_RELEASE, GATES
 from ..kube.api import ApiClient, ApiError, StatusError
 from ..kube.resource.meta import empty
 from ..process.command import InputError
+from ..scheduler.allocator import RELEASES, Features
+from ..scheduler.allocator.features import DEFAULT_RELEASE, GATES
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Final
 
-from ..allocation import Cluster, Features
 from ..kube.resource import ResourceClaim
 from ..kube.resource.codec import Decoded
 from ..process.command import InputError
-from ..scheduling import Attempt, Pod, Snapshot
+from ..scheduler.allocator import Cluster, Features
+from ..scheduler.pods import Attempt, Pod, Snapshot
 from .changes import Trial
 from .evaluate import device_trial
 from .selection import ALL_KNOWN, OpenLabels, opened

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ..kube.resource import ResourceClaim
 from ..kube.resource.codec import Decoded
-from ..scheduling import Pod, PodDecoder
+from ..scheduler.pods import Pod, PodDecoder
 from .controllers import OWNERS, Workload
 from .workload import Demand
 from .world import World

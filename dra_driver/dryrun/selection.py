@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Final
 
-from ..allocation.nodes import label_matches, term_matches
 from ..gpu.labels import PRODUCT_LABEL, tells_of_hardware
 from ..kube.resource import Node, NodeSelectorRequirement, NodeSelectorTerm
 from ..kube.resource.meta import empty
-from ..scheduling import Pod, Snapshot
-from ..scheduling.node_filters import usable_terms
-from ..scheduling.resources import is_extended
+from ..scheduler.allocator.nodes import label_matches, term_matches
+from ..scheduler.pods import Pod, Snapshot
+from ..scheduler.pods.node_filters import usable_terms
+from ..scheduler.pods.resources import is_extended
 from .extended import is_of_driver
 from .world import ROOM
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from .. import DRIVER_NAME
-from ..allocation import Features, Predicate
-from ..cel import CompileError, EvaluationError
 from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..kube.resource import AttributeList, AttributeValue, Device, Version
+from ..scheduler.allocator import Features, Predicate
+from ..scheduler.cel import CompileError, EvaluationError
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ..allocation import Features, with_taint_rules
 from ..gpu.policy import NodePolicy
 from ..kube.api import ApiClient, ApiError, ConfigError, Kind, NotFoundError, StatusError, newest_dialect
 from ..kube.resource import DeviceClass, DeviceTaintRule, Node, ResourceSlice
 from ..kube.resource.codec import Decoded, DecodeError
 from ..kube.resource.meta import empty
 from ..process.command import Duration, InputError, flags
+from ..scheduler.allocator import Features, with_taint_rules
 from .connection import ClusterChoice, ClusterConnection
 from .documents import Document, read_documents, within
 from .domains import with_templates

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import astuple, dataclass, field
 from typing import Final
 
-from ..allocation import Cluster, Features
-from ..allocation.outcome import AllocationError
-from ..allocation.pools import CounterKey, PoolKey, PoolState, PoolUsage, PoolView
 from ..kube.resource import AllocatedDevice, AllocationResult, Device, DeviceClaim, ResourceClaim, TaintEffect
+from ..scheduler.allocator import Cluster, Features
+from ..scheduler.allocator.outcome import AllocationError
+from ..scheduler.allocator.pools import CounterKey, PoolKey, PoolState, PoolUsage, PoolView
 from .explain import listed_taint
 from .verdict import Verdict
 

@@ -13,10 +13,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from ..allocation import Features
-from ..allocation.selectors import compile_cel
-from ..allocation.taintrules import selects
-from ..cel import CelError
 from ..kube.resource import (
     DeviceClass,
     DeviceRequirements,
@@ -28,6 +24,10 @@ from ..kube.resource import (
 )
 from ..kube.resource.claim import CLASS_RESOURCE_PREFIX
 from ..kube.resource.codec import Decoded
+from ..scheduler.allocator import Features
+from ..scheduler.allocator.selectors import compile_cel
+from ..scheduler.allocator.taintrules import selects
+from ..scheduler.cel import CelError
 from .documents import Document, within
 from .verdict import Verdict
 from .workload import Demand, decode_document

@@ -4,9 +4,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..allocation import Cluster
 from ..kube.resource import Device, Quantity, ResourceClaim
 from ..kube.resource.meta import empty
+from ..scheduler.allocator import Cluster
 from .changes import Change
 from .explain import Explanation
 from .workload import Demand

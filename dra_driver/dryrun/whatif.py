@@ -12,13 +12,13 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from ..allocation.nodes import NODE_NAME_FIELD
 from ..gpu.policy import NodePolicy, PolicyError, load_policy
 from ..kube.resource import Node, ResourceClaim, ResourceSlice
 from ..kube.resource.codec import Decoded
 from ..kube.resource.meta import empty
 from ..kube.resource.names import is_label_key, is_label_value
 from ..process.command import InputError, flags
+from ..scheduler.allocator.nodes import NODE_NAME_FIELD
 from .nodetypes import simulated_nodes
 from .options import option
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
-from ..allocation import Cluster, Features
 from ..kube.resource import ResourceClaim
 from ..kube.resource.codec import DecodeError
 from ..process.command import InputError
-from ..scheduling import Admitted, Attempt, Pod, PodDecoder, Policies, Quotas, Snapshot, admit_pod
+from ..scheduler.allocator import Cluster, Features
+from ..scheduler.pods import Admitted, Attempt, Pod, PodDecoder, Policies, Quotas, Snapshot, admit_pod
 from .changes import Change, Trial, defect, differing
 from .explain import Explanation
 from .extended import is_of_driver, not_judged, remedy

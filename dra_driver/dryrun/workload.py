@@ -14,10 +14,10 @@ from typing import Any, Final
 from ..kube.resource import EXACT_COUNT, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..kube.resource.codec import Decoded, DecodeError, Fields, decode
 from ..process.command import InputError
-from ..scheduling import form_errors, has_form, pod_spec_errors
-from ..scheduling.decode import extended_requests
-from ..scheduling.objects import ExtendedRequest
-from ..scheduling.resources import read_containers, section
+from ..scheduler.pods import form_errors, has_form, pod_spec_errors
+from ..scheduler.pods.decode import extended_requests
+from ..scheduler.pods.objects import ExtendedRequest
+from ..scheduler.pods.resources import read_containers, section
 from .controllers import Workload, workload_of
 from .documents import JSON, Document, DocumentError
 from .groups import Library, PodGroup, key_of, pods_of

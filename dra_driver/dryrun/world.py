@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from ..allocation import Cluster, Features
 from ..kube.api import ApiClient, Kind, NotFoundError, StatusError
 from ..kube.resource import Node, ResourceClaimTemplate
 from ..kube.resource.codec import Decoded, DecodeError
-from ..scheduling import READ, ClusterNode, Policies, Reader, Snapshot
+from ..scheduler.allocator import Cluster, Features
+from ..scheduler.pods import READ, ClusterNode, Policies, Reader, Snapshot
 from .rights import FORBIDDEN
 from .status import Note
 

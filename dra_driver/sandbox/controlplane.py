@@ -23,11 +23,11 @@ from typing import Final
 import trustme
 import yaml
 
-from ..allocation import Features
-from ..allocation.features import DEFAULT_RELEASE, GATES
-from ..cel import COST_LIMIT, CompileError, Environment, compile_selector
 from ..kube.api import ApiClient, ApiError, ConfigError, Kind
 from ..kube.resource.codec import V1
+from ..scheduler.allocator import Features
+from ..scheduler.allocator.features import DEFAULT_RELEASE, GATES
+from ..scheduler.cel import COST_LIMIT, CompileError, Environment, compile_selector
 from .apiserver import ApiServer, ApiServerOptions, Release
 from .apiserver.server import kubeconfig as kubeconfig_document
 from .apiserver.server import make_certificates, write_kubeconfig

@@ -17,11 +17,11 @@ import click
 import yaml
 from rich.console import Console
 
-from ..allocation import RELEASES
-from ..allocation.features import DEFAULT_RELEASE
 from ..gpu.simulation import DescriptionError
 from ..kube.api import ApiError
 from ..process.command import Extra, InputError, UserError, logging_options, run, version_option
+from ..scheduler.allocator import RELEASES
+from ..scheduler.allocator.features import DEFAULT_RELEASE
 
 EXTRA: Final = Extra(
     "sandbox",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for kube-scheduler: `dra_driver.scheduling` decides, and this module writes the decision.
+"""A stand-in for kube-scheduler: `dra_driver.scheduler.pods` decides, and this module writes the decision.
 
 A pod is bound to the first node, by name, that fits. Its claims, and one claim for its extended resources, are
 allocated and reserved before. Nothing is preempted, and volumes are ignored, because no controller binds them. If no
@@ -11,15 +11,15 @@ import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..allocation import Features
 from ..kube.api import NODES, ApiClient, Kind, NotFoundError
 from ..kube.api.events import EventRecorder
 from ..kube.resource import AllocationResult, ObjectMeta, OwnerReference, ResourceClaim
 from ..kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from ..kube.resource.codec import V1, encode_allocation, encode_claim_spec, encode_meta
-from ..scheduling import Attempt, ClusterNode, Given, Pod, PodDecoder, Snapshot
-from ..scheduling.load import Reader
-from ..scheduling.objects import ExtendedRequest
+from ..scheduler.allocator import Features
+from ..scheduler.pods import Attempt, ClusterNode, Given, Pod, PodDecoder, Snapshot
+from ..scheduler.pods.load import Reader
+from ..scheduler.pods.objects import ExtendedRequest
 from .claimwrites import update_claim
 from .kubelet.podstatus import timestamp
 from .loop import (
@@ -51,7 +51,7 @@ _KINDS: Mapping[str, Kind] = {
 
 
 def decode_pod(pod: JSON) -> Pod:
-    """Return the pod as `dra_driver.scheduling` knows it, without its volumes."""
+    """Return the pod as `dra_driver.scheduler.pods` knows it, without its volumes."""
     spec = {name: value for name, value in pod["spec"].items() if name != "volumes"}
     return PodDecoder().decode({**pod, "spec": spec})
 

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import yaml
 
-from dra_driver.allocation import Cluster, Features, allocate_all
-from dra_driver.allocation.likeness import Concern
-from dra_driver.cel import Reads
 from dra_driver.kube.resource import ResourceClaim, codec
 from dra_driver.kube.resource.names import split_qualified_name
+from dra_driver.scheduler.allocator import Cluster, Features, allocate_all
+from dra_driver.scheduler.allocator.likeness import Concern
+from dra_driver.scheduler.cel import Reads
 
 FOLDER = Path(__file__).parents[1] / "golden" / "bench"
 

@@ -20,8 +20,8 @@ import celpy
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
-from dra_driver.cel import Selector, compile_selector
 from dra_driver.kube.resource import Device, DeviceCapacity, Quantity, Version
+from dra_driver.scheduler.cel import Selector, compile_selector
 
 DRIVER: Final = "gpu.nvidia.com"
 DEVICES: Final = 1000
@@ -30,7 +30,7 @@ ROUNDS: Final = 7
 FIRSTS: Final = 10
 FIRST: Final = """
 import time
-from dra_driver.cel import compile_selector
+from dra_driver.scheduler.cel import compile_selector
 began = time.perf_counter()
 compile_selector("true")
 print(time.perf_counter() - began)

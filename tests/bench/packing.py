@@ -2,10 +2,10 @@
 """`python -m tests.bench.packing [MODEL...]`: how many more large MIG profiles fit after a random day.
 
 Claims for MIG devices and whole GPUs come and go on a node with eight GPUs. kube-scheduler's choice is the first device
-that fits (dra_driver.allocation, as Kubernetes 1.36 does it), so only the order in which devices are listed differs:
-ours, and the official driver's (a slice a GPU by PCI address, in it the whole GPU, then MIG devices by name). Both
-nodes hold the same claims: one that either cannot take is taken by neither, and counted. At each checkpoint every large
-kind is claimed until nothing fits, for itself, and all are given back.
+that fits (dra_driver.scheduler.allocator, as Kubernetes 1.36 does it), so only the order in which devices are listed
+differs: ours, and the official driver's (a slice a GPU by PCI address, in it the whole GPU, then MIG devices by name).
+Both nodes hold the same claims: one that either cannot take is taken by neither, and counted. At each checkpoint every
+large kind is claimed until nothing fits, for itself, and all are given back.
 
 The claims are drawn with a seed: times between arrivals and lifetimes are exponential, `load` is the part of all
 memory slices that would be in use if every claim were taken.

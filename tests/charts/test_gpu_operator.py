@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dra_driver.allocation import Cluster, allocate
 from dra_driver.dryrun.inventory import CLASSES
 from dra_driver.gpu.layout import node_slices
 from dra_driver.kube.resource import Node, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from dra_driver.kube.resource.codec import decode
 from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.scheduler.allocator import Cluster, allocate
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.claims import allocated_claim
 from tests.support.nodes import make_node

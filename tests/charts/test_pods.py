@@ -9,10 +9,10 @@ import pytest
 from controller.cluster.main import cluster_controller
 from controller.main import controller
 from controller.webhook.main import webhook
-from dra_driver.cel import compile_selector
 from dra_driver.computedomains.names import CHANNEL_CLASS, DAEMON_CLASS
 from dra_driver.dryrun.inventory import CLASSES
 from dra_driver.mps.main import mps
+from dra_driver.scheduler.cel import compile_selector
 from kubeletplugin.main import kubeletplugin
 
 from .rendering import JSON, VALUES, find, merged, render

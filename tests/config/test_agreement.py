@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.webhook.review import problems, warnings
-from dra_driver.allocation import Cluster
 from dra_driver.config import API_VERSION, DEVICE_TYPES, config_for, ineffective
 from dra_driver.dryrun.evaluate import refused_configs
 from dra_driver.dryrun.lint.catalog import Catalog
@@ -24,6 +23,7 @@ from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.simulation.board import boards
 from dra_driver.kube.resource import Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
 from dra_driver.kube.resource.codec import V1, decode_claim
+from dra_driver.scheduler.allocator import Cluster
 from kubeletplugin.hardware.targets import ClaimRef, Found, PrepareError
 from tests.support.nodes import board_inventory
 from tests.support.plans import make_plan

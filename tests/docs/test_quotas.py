@@ -2,8 +2,8 @@
 """The examples for quotas: the rules of Kueue's webhooks, and how often Kubernetes counts a device.
 
 Kueue's rules are those of pkg/webhooks/clusterqueue_webhook.go and pkg/config/validation.go, and the limitations of its
-page on DRA (commit ff69552, after 0.19). What ResourceQuota counts is what `dra_driver.scheduling.quota` computes,
-which golden answers of Kubernetes check (tests/scheduling).
+page on DRA (commit ff69552, after 0.19). What ResourceQuota counts is what `dra_driver.scheduler.pods.quota` computes,
+which golden answers of Kubernetes check (tests/scheduler/pods).
 """
 
 import re
@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.allocation import Cluster
 from dra_driver.kube.resource import DeviceClass, ObjectMeta
 from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from dra_driver.kube.resource.codec import V1, decode_claim
-from dra_driver.scheduling import PodDecoder, Quotas, Snapshot
+from dra_driver.scheduler.allocator import Cluster
+from dra_driver.scheduler.pods import PodDecoder, Quotas, Snapshot
 from tests.support.schemas import validate
 
 from .commands import ROOT, blocks

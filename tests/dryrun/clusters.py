@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from dra_driver.allocation import Cluster
 from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.nodetypes import simulated_nodes
 from dra_driver.kube.resource import (
@@ -20,6 +19,7 @@ from dra_driver.kube.resource import (
     ResourceSlice,
 )
 from dra_driver.kube.resource.codec import Decoded
+from dra_driver.scheduler.allocator import Cluster
 
 DRIVER = "gpu.nvidia.com"
 

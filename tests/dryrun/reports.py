@@ -3,7 +3,6 @@
 
 from typing import Any
 
-from dra_driver.allocation import Features
 from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.nodetypes import built_in_nodes
@@ -11,6 +10,7 @@ from dra_driver.dryrun.report import Report
 from dra_driver.dryrun.workload import Demand
 from dra_driver.kube.resource import ResourceClaim, ResourceSlice
 from dra_driver.kube.resource.codec import V1, decode_claim
+from dra_driver.scheduler.allocator import Features
 
 NODES = ("h100x8", "h100x8-mig")
 PROFILE = "device.attributes['gpu.nvidia.com'].profile"

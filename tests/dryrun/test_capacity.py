@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_driver.allocation import Features
 from dra_driver.dryrun.snapshot import encoded
 from dra_driver.dryrun.stock import Amount, DeviceKind, PoolStock, Stocktaker, best_fit, first_fit, totals
 from dra_driver.kube.resource import Device, DeviceTaint, ResourceSlice, TaintEffect
 from dra_driver.kube.resource.codec import Decoded
+from dra_driver.scheduler.allocator import Features
 from tests.support import examples
 
 from .clusters import DRIVER, cluster, devices_of, holding, node, wanting

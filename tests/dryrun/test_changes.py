@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dra_driver.allocation import Cluster, allocate_all
 from dra_driver.dryrun.changes import Trial, defect, helpful_changes
 from dra_driver.kube.resource import ResourceClaim
+from dra_driver.scheduler.allocator import Cluster, allocate_all
 from tests import golden
 from tests.golden.allocation.scenario import Scenario, load
 

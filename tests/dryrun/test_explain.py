@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from dra_driver.allocation import Check, Features
 from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.explain import Removal
 from dra_driver.dryrun.inventory import with_defaults
@@ -15,6 +14,7 @@ from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import Demand
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import V1, Decoded, decode, decode_claim
+from dra_driver.scheduler.allocator import Check, Features
 
 from .conftest import gpu, slice_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.allocation import Features
+from dra_driver.scheduler.allocator import Features
 
 from .conftest import DryRun, Write, gpu, slice_of
 from .test_command import claim

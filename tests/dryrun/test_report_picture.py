@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from dra_driver.allocation import Cluster, Features
 from dra_driver.dryrun.report.picture import Cell, GpuPicture, NodePicture, drawn, node_picture
 from dra_driver.kube.resource import Node, ObjectMeta
 from dra_driver.kube.resource.codec import decode
+from dra_driver.scheduler.allocator import Cluster, Features
 
 from .conftest import gpu, slice_of
 

@@ -8,8 +8,8 @@ import pytest
 
 from dra_driver.dryrun.selection import OpenLabels, assumption_texts
 from dra_driver.kube.resource import Node, ObjectMeta
-from dra_driver.scheduling import PodDecoder
-from dra_driver.scheduling.objects import Pod
+from dra_driver.scheduler.pods import PodDecoder
+from dra_driver.scheduler.pods.objects import Pod
 
 from .conftest import DryRun, Write, gpu, slice_of
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.allocation import Cluster, Features, NodeOutcome, allocate_all
 from dra_driver.dryrun.pseudonyms import anonymise
 from dra_driver.dryrun.reduction import reduced_object
 from dra_driver.dryrun.snapshot import encoded
 from dra_driver.kube.api import NODES, ApiClient, Kind
 from dra_driver.kube.resource.codec import GROUP, Decoded, decode, encode_allocation
-from dra_driver.scheduling import READ, Attempt, PodDecoder, Quotas, Reader, admit_pod
+from dra_driver.scheduler.allocator import Cluster, Features, NodeOutcome, allocate_all
+from dra_driver.scheduler.pods import READ, Attempt, PodDecoder, Quotas, Reader, admit_pod
 from tests.golden.allocation.scenario import Scenario, load
 from tests.golden.scheduling.scenario import load as load_pod_scenario
 from tests.support.apiserver import CLAIMS, SLICES, embedded

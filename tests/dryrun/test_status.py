@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.allocation import Features
 from dra_driver.dryrun.answer import Question, answered
 from dra_driver.dryrun.report import to_document
 from dra_driver.dryrun.sources import Source
 from dra_driver.dryrun.status import Note, Status
+from dra_driver.scheduler.allocator import Features
 
 from .conftest import DryRun, Write, gpu, slice_of
 from .reports import claim as whole_gpu

@@ -21,7 +21,6 @@ import click
 import pytest
 
 from dra_driver import __version__
-from dra_driver.allocation import Features
 from dra_driver.dryrun.answer import Question, answered
 from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.lint.check import check
@@ -34,6 +33,7 @@ from dra_driver.dryrun.sources import Source
 from dra_driver.dryrun.workload import Demand
 from dra_driver.kube.resource import ObjectMeta
 from dra_driver.kube.resource.codec import decode
+from dra_driver.scheduler.allocator import Features
 from tests.support.preloaded import run, start
 from tests.support.waiting import wait_for
 

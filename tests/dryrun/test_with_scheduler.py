@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dra_driver.allocation import Features
 from dra_driver.dryrun.documents import Document
 from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.inventory import from_cluster
@@ -19,6 +18,7 @@ from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import sort_documents
 from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, load_credentials
 from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES
+from dra_driver.scheduler.allocator import Features
 from tests.sandbox.apiserver.binaries import binary
 from tests.support.apiserver import api_server, connect
 from tests.support.waiting import wait_for

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.allocation import Cluster, allocate
 from dra_driver.gpu.calls import Calls, Limits
 from dra_driver.gpu.devices import Reason, describe
 from dra_driver.gpu.fabric import NO_SWITCHES, FabricCode, FabricError, Partition, SwitchFacts
@@ -32,6 +31,7 @@ from dra_driver.kube.resource import (
 )
 from dra_driver.kube.resource import Node as ClusterNode
 from dra_driver.kube.resource.claim import DeviceConstraint
+from dra_driver.scheduler.allocator import Cluster, allocate
 from tests.gpu.test_view import Node, looked_at
 from tests.support.hardware import ControlledFabric
 from tests.support.nodes import board_inventory, make_node

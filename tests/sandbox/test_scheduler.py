@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from dra_driver.allocation import Features
 from dra_driver.kube.api import NODES, ApiClient, NotFoundError
 from dra_driver.kube.api.events import EVENTS
 from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES, controlled_by
 from dra_driver.sandbox.scheduler import Scheduler
+from dra_driver.scheduler.allocator import Features
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
 

@@ -4,7 +4,6 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dra_driver.allocation import Cluster, allocate
 from dra_driver.kube.resource import (
     AllocatedDevice,
     DeviceClaim,
@@ -16,6 +15,7 @@ from dra_driver.kube.resource import (
     ResourceClaim,
     ResourceSlice,
 )
+from dra_driver.scheduler.allocator import Cluster, allocate
 
 _CLASS = DeviceClass(ObjectMeta(name="any"))
 

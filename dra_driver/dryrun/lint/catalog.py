@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Final
 
-from ...allocation import Features
-from ...cel import CompileError, Environment, EvaluationError, PublishedNames, Selector, compile_selector
 from ...kube.resource import Device, DeviceClass, DeviceRequirements, ResourceSlice
 from ...kube.resource.codec import Decoded
+from ...scheduler.allocator import Features
+from ...scheduler.cel import CompileError, Environment, EvaluationError, PublishedNames, Selector, compile_selector
 from ..selectors import Blame, FalsePart, parts, usual_mistakes, version_names
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
-from ...cel import RELEASES
 from ...process.command import output_option
 from ...process.streams import printable
+from ...scheduler.cel import RELEASES
 from ..options import Subcommand, complete_files, general_options, interrupted, version_options
 from ..progress import bar, progress
 from ..release import Rules

@@ -14,7 +14,7 @@ from ...kube.resource import ResourceSlice
 from ...kube.resource.codec import GROUP
 from ...kube.resource.device import COUNTERS_APART_SINCE, SliceFeatures
 from ...kube.resource.validation import slice_problems
-from ...scheduling import form_errors
+from ...scheduler.pods import form_errors
 from .finding import Issue, Rule
 from .source import DECODED_KINDS
 from .subject import Context, Subject, is_device_api, is_unknown_field

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...kube.resource.codec import DecodeError, Fields
-from ...scheduling import has_form, pod_spec_errors
+from ...scheduler.pods import has_form, pod_spec_errors
 from ..documents import JSON
 from ..groups import Library, PodGroup, Reading, joined, key_of, pods_of
 from ..kinds import KINDS

@@ -7,8 +7,8 @@ A selector has to be accepted by the API server, and is tried on the known devic
 import difflib
 from collections.abc import Iterator, Sequence
 
-from ...cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, compile_selector
 from ...kube.resource import Device, DeviceClass
+from ...scheduler.cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, compile_selector
 from ..report import listed
 from .catalog import Catalog, Known, SelectorStep
 from .finding import Issue, Rule

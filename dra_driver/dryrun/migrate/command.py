@@ -11,14 +11,14 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from ...allocation import Features
 from ...computedomains import DRIVER as DOMAIN_DRIVER
 from ...kube.api import ApiClient, Kind
 from ...kube.resource.codec import DecodeError, Fields
 from ...process.command import InputError, output_option
 from ...process.streams import printable
-from ...scheduling import PodDecoder, form_errors
-from ...scheduling.decode import decode_cluster_node
+from ...scheduler.allocator import Features
+from ...scheduler.pods import PodDecoder, form_errors
+from ...scheduler.pods.decode import decode_cluster_node
 from ..answer import Answer
 from ..documents import Document, each, in_namespace, read_all, within
 from ..domains import with_templates

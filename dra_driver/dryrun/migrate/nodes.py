@@ -17,9 +17,9 @@ from typing import Any, Final
 from ...gpu.simulation.board import BoardModel, boards
 from ...kube.resource.meta import empty
 from ...process.command import InputError
-from ...scheduling import PodDecoder
-from ...scheduling.decode import decode_cluster_node
-from ...scheduling.node_filters import RequiredAffinity, untolerated
+from ...scheduler.pods import PodDecoder
+from ...scheduler.pods.decode import decode_cluster_node
+from ...scheduler.pods.node_filters import RequiredAffinity, untolerated
 from ..daemons import tolerating
 from ..documents import JSON, Document, each, within
 from .configs import (

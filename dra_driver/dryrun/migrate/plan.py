@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ... import DRIVER_NAME
-from ...allocation import Features
 from ...kube.resource import DeviceClass, ObjectMeta
 from ...kube.resource.codec import V1, V1BETA2
+from ...scheduler.allocator import Features
 from ..documents import each
 from ..inventory import CLASSES
 from ..report import listed

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...allocation import Features
 from ...kube.resource import Quantity
+from ...scheduler.allocator import Features
 from ..documents import Document, each, within
 from ..groups import Library, PodGroup, key_of, pods_of
 from ..kinds import KINDS, OF_KUBERNETES

@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...allocation import Cluster, Features
-from ...allocation.outcome import AllocationError
 from ...kube.resource import ResourceClaim
 from ...kube.resource.codec import Decoded
+from ...scheduler.allocator import Cluster, Features
+from ...scheduler.allocator.outcome import AllocationError
 from ..status import Note
 from ..verdict import Placed, Verdict
 from .picture import Claims, DeviceKey, NodePicture, node_picture

@@ -28,11 +28,11 @@ from typing import Final, Literal
 
 from rich.text import Text
 
-from ...allocation import Cluster, Features
-from ...allocation.nodes import is_at
-from ...allocation.pools import PoolView
 from ...gpu.devices import ENFORCED_BY
 from ...kube.resource import Device, Node
+from ...scheduler.allocator import Cluster, Features
+from ...scheduler.allocator.nodes import is_at
+from ...scheduler.allocator.pools import PoolView
 from ..selectors import shown
 from ..verdict import Placed
 from .terminal import listed

@@ -8,7 +8,7 @@ from typing import Final
 
 from rich.text import Text
 
-from ...allocation import Check
+from ...scheduler.allocator import Check
 from ..explain import Removal
 from ..verdict import Verdict
 from .model import Answer, Item, Report

@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from dra_driver.cel import NEWEST
+from dra_driver.scheduler.cel import NEWEST
 
 from .support import (
     channel_config,

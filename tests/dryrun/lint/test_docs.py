@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.cel import RELEASES
 from dra_driver.dryrun.lint import lint
 from dra_driver.dryrun.lint.finding import Rule
+from dra_driver.scheduler.cel import RELEASES
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs/linting.md").read_text(encoding="utf-8")

@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
-from dra_driver.allocation import Cluster, Features, NodeOutcome, allocate, allocate_all, with_taint_rules
-from dra_driver.allocation.features import DEFAULT_RELEASE
-from dra_driver.cel.library.quantity import WrittenQuantity
 from dra_driver.kube.resource import DeviceRequirements, DeviceTaintRule, ResourceClaim, ResourceSlice, codec
+from dra_driver.scheduler.allocator import Cluster, Features, NodeOutcome, allocate, allocate_all, with_taint_rules
+from dra_driver.scheduler.allocator.features import DEFAULT_RELEASE
+from dra_driver.scheduler.cel.library.quantity import WrittenQuantity
 
 _COMPUTED_BY = re.compile(r"Kubernetes (\d+\.\d+)")
 _GATES = "# feature-gates:"

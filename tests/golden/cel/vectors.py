@@ -9,10 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from dra_driver.cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, EvaluationError, Selector, compile_selector
-from dra_driver.cel.library.quantity import WrittenQuantity
 from dra_driver.kube.resource import Device
 from dra_driver.kube.resource.codec import V1, decode_slice
+from dra_driver.scheduler.cel import (
+    COST_LIMIT,
+    MAX_BYTES,
+    CompileError,
+    Environment,
+    EvaluationError,
+    Selector,
+    compile_selector,
+)
+from dra_driver.scheduler.cel.library.quantity import WrittenQuantity
 
 RELEASE: Final = "1.36"
 

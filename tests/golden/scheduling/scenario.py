@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from dra_driver.kube.resource import Quantity
-from dra_driver.scheduling import Attempt, Given, PodDecoder, Quotas, Reader, Refusal, Victims, admit_pod
-from dra_driver.scheduling.quota import Countable
+from dra_driver.scheduler.pods import Attempt, Given, PodDecoder, Quotas, Reader, Refusal, Victims, admit_pod
+from dra_driver.scheduler.pods.quota import Countable
 
 JSON = dict[str, Any]
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from dra_driver.cel import RELEASES
+from dra_driver.scheduler.cel import RELEASES
 from kubeletplugin.check.cluster import NEWEST_MINOR, OLDEST_MINOR, minor_of, version_findings, version_of
 
 from .support import levels

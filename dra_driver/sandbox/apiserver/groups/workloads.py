@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from dra_driver.kube.resource.codec import Fields
-from dra_driver.scheduling.objects import decode_label_selector
+from dra_driver.scheduler.pods.objects import decode_label_selector
 
 from .. import field_errors as errors
 from ..field_errors import FieldError

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocating pending claims: on one node, and on every node of a cluster.
+
+The answers are those of kube-scheduler's structured allocator with each node decided independently. Within one attempt,
+the scheduler shares counters between nodes, so a few of its answers depend on timing. Deciding changes nothing in the
+cluster, except that the cluster keeps what was prepared.
+
+The order of results, of configuration entries and of node selector requirements is that of Kubernetes' structured
+allocator.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ...kube.resource import (
+    AllocatedConfiguration,
+    AllocatedDevice,
+    AllocationResult,
+    Device,
+    Node,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    ResourceClaim,
+    ResourceSlice,
+)
+from ..cel import Reads
+from .candidates import Options, state_problem
+from .cluster import Cluster
+from .features import Features, Variant
+from .likeness import Concern
+from .nodes import NODE_NAME_FIELD
+from .observer import Recorder
+from .option import Option
+from .outcome import ALLOCATED, ERROR, UNAVAILABLE, AllocationError, ErrorKind, Group, NodeOutcome, Outcomes
+from .pools import PoolState
+from .search import Pick, Search, Solution
+from .selectors import Selectors
+from .survey import NodeView
+
+FROM_CLASS = "FromClass"
+FROM_CLAIM = "FromClaim"
+
+ShareIds = Callable[[], str]
+"""Makes the id of a new share: a UUID."""
+
+
+def allocations(
+    claims: Sequence[ResourceClaim], solution: Solution, view: NodeView, features: Features, share_ids: ShareIds
+) -> tuple[AllocationResult, ...]:
+    """What the solution gives to each claim. AllocationError when it cannot be written down."""
+    return tuple(
+        AllocationResult(
+            tuple(_result(pick, view, features, share_ids) for pick in picks),
+            tuple(_configuration(claim, options, features)),
+            _node_selector(claim, picks, view, features),
+        )
+        for claim, options, picks in zip(claims, solution.options, solution.picks, strict=True)
+    )
+
+
+def _result(pick: Pick, view: NodeView, features: Features, share_ids: ShareIds) -> AllocatedDevice:
+    pool, device = view.device(pick.device)
+    required = pick.option.requirements
+    shared = pick.share is not None
+    return AllocatedDevice(
+        request=pick.option.slot.request,
+        driver=pool.driver,
+        pool=pool.name,
+        device=device.name,
+        admin_access=required.admin_access,
+        tolerations=required.tolerations,
+        binding_conditions=device.binding_conditions if features.binding else (),
+        binding_failure_conditions=device.binding_failure_conditions if features.binding else (),
+        share_id=share_ids() if shared else None,
+        consumed_capacity=pick.share.amounts if pick.share is not None else {},
+    )
+
+
+def _configuration(
+    claim: ResourceClaim, used: Sequence[Option], features: Features
+) -> Iterator[AllocatedConfiguration]:
+    """The entries of classes and of the claim. One that covers all requests of the claim names none."""
+    quirks = features.quirks
+    by_class: dict[str, list[str]] = {}
+    for option in used:
+        by_class.setdefault(option.device_class.metadata.name, []).append(option.slot.request)
+    classes = {option.device_class.metadata.name: option.device_class for option in used}
+    for name, requests in by_class.items():
+        named = () if len(requests) == len(used) and not quirks.config_names_all_requests else tuple(requests)
+        yield from (AllocatedConfiguration(FROM_CLASS, named, opaque) for opaque in classes[name].config)
+    for config in claim.spec.config:
+        covered = sum(not {option.request, option.slot.request}.isdisjoint(config.requests) for option in used)
+        covers_all = not config.requests or (covered == len(used) and not quirks.config_names_all_requests)
+        entry = AllocatedConfiguration(FROM_CLAIM, () if covers_all else config.requests, config.opaque)
+        times = covered if quirks.config_repeats and config.requests else min(covered, 1)
+        yield from [entry] * (times if config.requests else 1)
+
+
+def _node_selector(
+    claim: ResourceClaim, picks: Sequence[Pick], view: NodeView, features: Features
+) -> NodeSelector | None:
+    """Where the claim can be used: on this node only, or where all devices can be reached."""
+    fields: list[NodeSelectorRequirement] = []
+    expressions: list[NodeSelectorRequirement] = []
+    for pick in picks:
+        pool, index = view.locate(pick.device)
+        device, slice_ = pool.devices[index], pool.slice_of(index)
+        where: Device | ResourceSlice = device if slice_.per_device_node_selection else slice_
+        if where.node_name is not None or (device.binds_to_node and features.variant is not Variant.STABLE):
+            this = NodeSelectorRequirement(NODE_NAME_FIELD, "In", (view.node.name,))
+            return NodeSelector((NodeSelectorTerm(match_fields=(this,)),))
+        terms = where.node_selector.terms if where.node_selector is not None else ()
+        if len(terms) > 1:
+            raise AllocationError(
+                ErrorKind.NODE_SELECTOR,
+                f"claim {claim.metadata}: device {view.name(pick.device)} has a node selector with {len(terms)} terms, "
+                "and only selectors of one term can be merged",
+            )
+        for term in terms:
+            _merge(fields, term.match_fields)
+            _merge(expressions, term.match_expressions)
+    if not fields and not expressions:
+        return None
+    return NodeSelector((NodeSelectorTerm(tuple(expressions), tuple(fields)),))
+
+
+def _merge(into: list[NodeSelectorRequirement], more: Iterable[NodeSelectorRequirement]) -> None:
+    for requirement in more:
+        if not any(_same(requirement, known) for known in into):
+            into.append(requirement)
+
+
+def _same(one: NodeSelectorRequirement, other: NodeSelectorRequirement) -> bool:
+    return (one.key, one.operator, set(one.values)) == (other.key, other.operator, set(other.values))
+
+
+def new_share_id() -> str:
+    """A random UUID."""
+    return str(uuid.uuid4())
+
+
+def allocate(
+    cluster: Cluster,
+    claims: Sequence[ResourceClaim],
+    node_name: str,
+    features: Features | None = None,
+    *,
+    share_ids: ShareIds = new_share_id,
+    observer: Recorder | None = None,
+    limit: int | None = None,
+) -> NodeOutcome:
+    """Allocates `claims` together, as those of one pod, with devices that `node_name` can reach.
+
+    `claims` need not be among the cluster's claims. The search on the node ends without a result after `limit` steps;
+    the scheduler ends it after ten seconds. Raises KeyError if the cluster has no such node.
+    """
+    attempt = _Attempt(cluster, claims, features or Features(), share_ids, limit)
+    node = cluster.node_by_name[node_name]
+    return attempt.outcome(node, attempt.decide(node, observer))
+
+
+def allocate_all(
+    cluster: Cluster,
+    claims: Sequence[ResourceClaim],
+    features: Features | None = None,
+    *,
+    share_ids: ShareIds = new_share_id,
+) -> Outcomes:
+    """`allocate` on every node of the cluster. Nodes that pose the same problem are decided once."""
+    return _Attempt(cluster, claims, features or Features(), share_ids, None).outcomes()
+
+
+Decision = Solution | AllocationError | None
+
+
+class _Attempt:
+    """One set of claims, to be allocated on one or many nodes."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        claims: Sequence[ResourceClaim],
+        features: Features,
+        share_ids: ShareIds,
+        limit: int | None,
+    ) -> None:
+        self._cluster = cluster
+        self._claims = claims
+        self._features = features
+        self._survey = cluster.survey(features)
+        self._rulings = cluster.rulings(features)
+        self._share_ids = share_ids
+        self._limit = limit
+
+    def decide(self, node: Node, observer: Recorder | None = None) -> Decision:
+        """The solution, None if there is no solution, or the error that ended the search."""
+        try:
+            view = self._survey.view(node)
+            if observer is not None:
+                observer.view = view
+                observer.skipped += [pool for pool in view.pools if pool.state is not PoolState.COMPLETE]
+            options = Options(view, self._survey, self._cluster.class_by_name, self._features, self._rulings, observer)
+            problem = state_problem(view, self._survey, self._claims, options, self._features)
+            return Search(problem, self._features, observer, self._limit).run()
+        except AllocationError as failure:
+            return failure
+
+    def outcome(self, node: Node, decision: Decision) -> NodeOutcome:
+        """The decision as an outcome with AllocationResults."""
+        if isinstance(decision, AllocationError):
+            return _failed(node, decision)
+        view = self._survey.view(node)
+        if decision is None:
+            return _without_solution(view)
+        try:
+            results = allocations(self._claims, decision, view, self._features, self._share_ids)
+        except AllocationError as failure:
+            return _failed(node, failure)
+        return NodeOutcome(node.name, ALLOCATED, results)
+
+    def outcomes(self) -> Outcomes:
+        """The outcomes of all nodes."""
+        decisions: dict[str, Decision] = {}
+        groups: list[Group] = []
+        for nodes in self._cluster.likeness(self._features).groups(self._concern()):
+            first = nodes[0]
+            decision = decisions[first.name] = self.decide(first)
+            groups.append(Group(self.outcome(first, decision), tuple(node.name for node in nodes)))
+
+        def write(name: str, group: Group) -> NodeOutcome:
+            node = self._cluster.node_by_name[name]
+            decision = decisions[group.nodes[0]]
+            # A failure names devices of the node that it was met on.
+            return self.outcome(node, self.decide(node) if isinstance(decision, AllocationError) else decision)
+
+        return Outcomes(tuple(node.name for node in self._cluster.nodes), groups, write)
+
+    def _concern(self) -> Concern:
+        reads = Reads()
+        capacities = False
+        for required in (required for claim in self._claims for _, required in claim.spec.requirements):
+            device_class = self._cluster.class_by_name.get(required.device_class_name)
+            if device_class is not None:
+                reads |= self._rulings.of(Selectors(device_class.selectors, required.selectors)).reads
+            capacities = capacities or bool(required.capacity_requests)
+        compared = (
+            constraint.match_attribute or constraint.distinct_attribute
+            for claim in self._claims
+            for constraint in claim.spec.constraints
+        )
+        return Concern(reads, frozenset(attribute for attribute in compared if attribute), capacities)
+
+
+def _failed(node: Node, failure: AllocationError) -> NodeOutcome:
+    return NodeOutcome(node.name, ERROR, (), failure.kind, failure.fatal, failure.message, failure.reason)
+
+
+def _without_solution(view: NodeView) -> NodeOutcome:
+    """The outcome without a solution: an error if the node sees any invalid pool, even an unrelated one."""
+    invalid = [pool for pool in view.pools if pool.state is PoolState.INVALID]
+    if not invalid:
+        return NodeOutcome(view.node.name, UNAVAILABLE)
+    pools = "; ".join(f"{pool.driver}/{pool.name}: {pool.reason}" for pool in invalid)
+    text = f"the claims do not fit, and node {view.node.name} sees invalid pools: {pools}"
+    reason = "invalid resource pools were encountered"
+    return NodeOutcome(view.node.name, ERROR, (), ErrorKind.INVALID_POOLS, False, text, reason)

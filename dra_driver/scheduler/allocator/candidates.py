@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The claims of a pod on one node as a search problem: for each request, the devices that may serve it.
+
+The checks that do not depend on what the search picks are made here, in the order of Kubernetes' structured allocator.
+A check returns a refusal, or None if the device passes. The search makes the others: devices picked before, counters,
+capacity of shared devices, constraints. An invalid expression counts only when the search reaches the device. Which
+taints keep a device from a request follows k8s.io/dynamic-resource-allocation/resourceclaim.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...kube.resource import (
+    ALL,
+    EXACT_COUNT,
+    Device,
+    DeviceClass,
+    DeviceConstraint,
+    DeviceRequirements,
+    DeviceTaint,
+    DeviceToleration,
+    ResourceClaim,
+    TaintEffect,
+    limits,
+)
+from ...kube.resource.claim import tolerates
+from ..cel import CompileError
+from .capacity import CapacityRefusal, Share, amounts_for, shortage
+from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of
+from .counters import Charge, Counters
+from .features import Features, Variant
+from .nodes import NodeSelectorError, is_at
+from .observer import Check, Recorder, Refusal, Slot
+from .option import BoundConstraint, Growing, Option
+from .outcome import AllocationError, ErrorKind
+from .pools import PoolState, PoolUsage, PoolView
+from .selectors import Rulings, Selectors, Unmet, Verdict
+from .survey import NodeView, Survey
+
+_BLOCKING = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
+
+
+def blocking_taint(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> DeviceTaint | None:
+    """The first taint that is not tolerated and has a blocking effect. Unknown effects and None do not block."""
+    tolerations = tuple(tolerations)
+    for taint in taints:
+        if taint.effect in _BLOCKING and not any(tolerates(toleration, taint) for toleration in tolerations):
+            return taint
+    return None
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A device for an option: its index in the NodeView and in the pool (`local`), and the selectors' verdict."""
+
+    option: Option
+    index: int
+    pool: PoolView
+    local: int
+    verdict: Verdict
+    usage: PoolUsage
+
+    @property
+    def device(self) -> Device:
+        return self.pool.devices[self.local]
+
+
+class Checks:
+    """The checks on one node."""
+
+    def __init__(self, view: NodeView, features: Features) -> None:
+        self._view = view
+        self._features = features
+
+    def in_use(self, candidate: Candidate) -> Refusal | None:
+        """Refuses a device that another claim holds as a whole. Requests with admin access are never refused."""
+        name = candidate.device.name
+        if candidate.option.requirements.admin_access or name not in candidate.usage.whole:
+            return None
+        return Refusal(candidate.option.slot, candidate.index, Check.IN_USE, candidate.usage.holders(name))
+
+    def selected(self, candidate: Candidate) -> Refusal | None:
+        """Checks the selectors and the place of the device.
+
+        Raises AllocationError if an expression or node selector is invalid.
+        """
+        option, index = candidate.option, candidate.index
+        if candidate.device.binding_conditions and not self._features.binding:
+            return Refusal(option.slot, index, Check.BINDING_CONDITIONS)
+        if candidate.verdict is not None:
+            if candidate.verdict.error is not None:
+                raise _broken_expression(option, candidate.verdict, self._view.name(index))
+            return Refusal(option.slot, index, Check.SELECTOR, candidate.verdict)
+        try:
+            here = is_at(candidate.pool.places.get(candidate.local, True), self._view.node)
+        except NodeSelectorError as error:
+            text = f"device {self._view.name(index)} has a node selector that cannot be used: {error}"
+            raise AllocationError(ErrorKind.NODE_SELECTOR, text) from error
+        return None if here else Refusal(option.slot, index, Check.NODE)
+
+    def capacity(self, candidate: Candidate) -> Refusal | None:
+        """Checks the requested capacity against what is in use, and records the share of a shared device."""
+        if not self._features.consumable_capacity:
+            return None
+        option, device, requested = candidate.option, candidate.device, candidate.option.requirements.capacity_requests
+        amounts = amounts_for(device.capacity, requested)
+        lacking: CapacityRefusal | None
+        if isinstance(amounts, CapacityRefusal):
+            lacking, amounts = amounts, {}
+        else:
+            lacking = shortage(device.capacity, amounts, candidate.usage.consumed.get(device.name, {}))
+        changes = option.growing is not None and not option.wants_all and requested.keys() <= device.capacity.keys()
+        if lacking is not None and not changes:
+            return Refusal(option.slot, candidate.index, Check.CAPACITY, lacking)
+        if option.growing is not None:
+            option.growing.capacities[candidate.index] = device.capacity
+        if device.allow_multiple_allocations:
+            option.shares[candidate.index] = Share(amounts, device.capacity)
+        return None
+
+    def gates(self, candidate: Candidate) -> Refusal | None:
+        """Refuses devices with counters while the feature gate for partitionable devices is off."""
+        if self._features.partitionable_devices or not candidate.device.consumes_counters:
+            return None
+        return Refusal(candidate.option.slot, candidate.index, Check.COUNTERS_GATE)
+
+    def taints(self, candidate: Candidate) -> Refusal | None:
+        """Refuses a device with a taint that the request does not tolerate."""
+        if not candidate.device.taints or not self._features.device_taints:
+            return None
+        taint = blocking_taint(candidate.device.taints, candidate.option.requirements.tolerations)
+        return None if taint is None else Refusal(candidate.option.slot, candidate.index, Check.TAINT, taint)
+
+
+def _broken_expression(option: Option, unmet: Unmet, device: str) -> AllocationError:
+    where = f"DeviceClass {option.device_class.metadata.name}" if unmet.of_class else f"request {option.slot.request}"
+    assert unmet.error is not None
+    if isinstance(unmet.error, CompileError):
+        kind, what = ErrorKind.CEL_COMPILE, "does not compile"
+    else:
+        kind, what = ErrorKind.CEL_RUNTIME, f"fails on device {device}"
+    owner = f"class {option.device_class.metadata.name}" if unmet.of_class else f"claim {option.claim.metadata}"
+    step = "compile" if kind is ErrorKind.CEL_COMPILE else "runtime"
+    return AllocationError(
+        kind,
+        f"claim {option.claim.metadata}: selector {unmet.index} of {where} {what}: {unmet.error}",
+        reason=f"{owner}: selector #{unmet.index}: CEL {step} error: {unmet.error.message}",
+    )
+
+
+class Options:
+    """Makes the options of claims on one node."""
+
+    def __init__(
+        self,
+        view: NodeView,
+        survey: Survey,
+        classes: Mapping[str, DeviceClass],
+        features: Features,
+        rulings: Rulings,
+        observer: Recorder | None,
+    ) -> None:
+        self._view = view
+        self._survey = survey
+        self._classes = classes
+        self._features = features
+        self._rulings = rulings
+        self._observer = observer
+        self._checks = Checks(view, features)
+        self._grows = features.consumable_capacity and features.quirks.decimal_requests_grow
+
+    def of_claim(self, index: int, claim: ResourceClaim) -> list[list[Option]]:
+        """The options of each request, in order. Raises AllocationError if the claim cannot be searched for."""
+        requests: list[list[Option]] = []
+        least = 0
+        for request in claim.spec.requests:
+            if request.first_available and not self._features.prioritized_list:
+                raise _disabled(claim, request.name, "firstAvailable", "DRAPrioritizedList")
+            named = [(f"{request.name}/{sub.name}", sub.requirements) for sub in request.first_available]
+            if request.exactly is not None:
+                named = [(request.name, request.exactly)]
+            if not self._features.consumable_capacity and self._features.variant is not Variant.STABLE:
+                for name, requirements in named:
+                    if requirements.capacity_requests:
+                        raise _disabled(claim, name, "capacity requests", "DRAConsumableCapacity")
+            options = [self._option(claim, Slot(index, name), request.name, required) for name, required in named]
+            least += min(option.count for option in options)
+            requests.append(options)
+        if least > limits.RESULTS_PER_CLAIM:
+            raise AllocationError(
+                ErrorKind.TOO_MANY_DEVICES,
+                f"claim {claim.metadata} asks for {least} devices, more than the {limits.RESULTS_PER_CLAIM} "
+                "that one claim can be given: ask for fewer, or split the claim",
+                reason=f"claim {claim.metadata}: number of requested devices {least} exceeds the claim limit of "
+                f"{limits.RESULTS_PER_CLAIM}",
+            )
+        self._constrain(claim, requests)
+        return requests
+
+    def _option(self, claim: ResourceClaim, slot: Slot, request: str, required: DeviceRequirements) -> Option:
+        if required.admin_access and not self._features.admin_access:
+            raise _disabled(claim, slot.request, "adminAccess", "DRAAdminAccess")
+        device_class = self._classes.get(required.device_class_name)
+        if device_class is None:
+            raise AllocationError(
+                ErrorKind.CLASS_NOT_FOUND,
+                f"claim {claim.metadata}, request {slot.request}: "
+                f"there is no DeviceClass {required.device_class_name!r}",
+                reason=f"{_asked(claim, slot)}: could not retrieve device class {required.device_class_name}: "
+                f'deviceclass.resource.k8s.io "{required.device_class_name}" not found',
+            )
+        option = Option(slot, claim, request, required, device_class)
+        if self._grows and Growing.concerns(required.capacity_requests):
+            option.growing = Growing(required.capacity_requests)
+        if required.allocation_mode == EXACT_COUNT:
+            option.count = required.count
+            self._find_candidates(option)
+        elif required.allocation_mode == ALL:
+            self._find_all(option)
+            option.count = len(option.devices)
+        else:
+            raise AllocationError(
+                ErrorKind.UNSUPPORTED_MODE,
+                f"claim {claim.metadata}, request {slot.request}: allocationMode {required.allocation_mode!r} "
+                f"is not supported (use {EXACT_COUNT} or {ALL})",
+                reason=f"{_asked(claim, slot)}: unsupported count mode {required.allocation_mode}",
+            )
+        if self._observer is not None:
+            self._observer.wanted.append((slot, option.count, tuple(option.devices)))
+        return option
+
+    def _find_candidates(self, option: Option) -> None:
+        for candidate in self._candidates(option):
+            verdict = candidate.verdict
+            if verdict is not None and verdict.error is None and self._observer is None:
+                continue  # most devices: nobody wants to know what else is wrong with them
+            try:
+                refusal = self._refusal(candidate)
+            except AllocationError as error:
+                option.errors[candidate.index] = error
+                refusal = None
+            if refusal is None:
+                option.devices.append(candidate.index)
+            else:
+                self._report(refusal)
+
+    def _refusal(self, candidate: Candidate) -> Refusal | None:
+        checks = self._checks
+        refusal = (
+            checks.in_use(candidate)
+            or checks.selected(candidate)
+            or checks.capacity(candidate)
+            or checks.gates(candidate)
+        )
+        if refusal is None:
+            refusal = checks.taints(candidate)
+            if refusal is not None and (candidate.device.consumes_counters or candidate.option.growing is not None):
+                candidate.option.tainted[candidate.index] = refusal
+                return None
+        return refusal
+
+    def _find_all(self, option: Option) -> None:
+        checks = self._checks
+        for candidate in self._candidates(option):
+            refusal = checks.selected(candidate) or checks.capacity(candidate)
+            if refusal is not None:
+                self._report(refusal)
+                continue
+            option.devices.append(candidate.index)
+            barred = checks.in_use(candidate) or checks.gates(candidate)
+            if barred is not None:
+                option.barred[candidate.index] = barred
+            tainted = checks.taints(candidate)
+            if tainted is not None:
+                option.tainted[candidate.index] = tainted
+
+    def _candidates(self, option: Option) -> Iterator[Candidate]:
+        """The devices that the node sees.
+
+        Raises AllocationError for a request for All at an incomplete or invalid pool.
+        """
+        ruling = self._rulings.of(Selectors(option.device_class.selectors, option.requirements.selectors))
+        first = 0
+        for pool in self._view.pools:
+            if pool.state is not PoolState.COMPLETE and option.wants_all:
+                raise _unknown_devices(option, pool)
+            usage = self._survey.usage(pool.key)
+            for local, verdict in enumerate(ruling.verdicts(pool)):
+                yield Candidate(option, first + local, pool, local, verdict, usage)
+            first += len(pool.devices)
+
+    def _report(self, refusal: Refusal) -> None:
+        if self._observer is not None:
+            self._observer.refusals.append(refusal)
+
+    def _constrain(self, claim: ResourceClaim, requests: list[list[Option]]) -> None:
+        for index, wanted in enumerate(claim.spec.constraints):
+            attribute, constraint = self._constraint(claim, index, wanted)
+            facts: dict[int, Fact | None] = {}
+            for option in (option for options in requests for option in options):
+                if wanted.requests and not {option.request, option.slot.request} & set(wanted.requests):
+                    continue
+                for device in option.devices:
+                    if device not in facts:
+                        pool, published = self._view.device(device)
+                        facts[device] = fact_of(
+                            published, pool.driver, attribute, lists=self._features.list_constraints
+                        )
+                option.constraints.append(BoundConstraint(index, constraint, facts))
+
+    def _constraint(self, claim: ResourceClaim, index: int, wanted: DeviceConstraint) -> tuple[str, Constraint]:
+        quirks, lists = self._features.quirks, self._features.list_constraints
+        if wanted.match_attribute is not None:
+            return wanted.match_attribute, MatchAttribute(lists=lists, stays_narrow=quirks.common_values_stay_narrow)
+        if wanted.distinct_attribute is not None and self._features.variant is not Variant.STABLE:
+            return wanted.distinct_attribute, DistinctAttribute(lists=lists, forgets=quirks.distinct_forgets)
+        raise AllocationError(
+            ErrorKind.UNSUPPORTED_CONSTRAINT,
+            f"claim {claim.metadata}, constraint {index} is not supported"
+            + (": distinctAttribute takes DRAConsumableCapacity" if wanted.distinct_attribute is not None else ""),
+            reason=f"claim {claim.metadata}, constraint #{index}: empty constraint (unsupported constraint type?)",
+        )
+
+
+def _disabled(claim: ResourceClaim, request: str, what: str, gate: str) -> AllocationError:
+    return AllocationError(
+        ErrorKind.FEATURE_DISABLED,
+        f"claim {claim.metadata}, request {request} uses {what}, but feature gate {gate} is off",
+    )
+
+
+def _unknown_devices(option: Option, pool: PoolView) -> AllocationError:
+    incomplete = pool.state is PoolState.INCOMPLETE
+    return AllocationError(
+        ErrorKind.ALL_INCOMPLETE_POOL if incomplete else ErrorKind.ALL_INVALID_POOL,
+        f"claim {option.claim.metadata}, request {option.slot.request} asks for all devices, "
+        f"but pool {pool.driver}/{pool.name} is {pool.state.value}: {pool.reason}",
+        reason=f"{_asked(option.claim, option.slot)}: asks for all devices, but resource pool {pool.driver}/{pool.name}"
+        f" is currently {'being updated' if incomplete else 'invalid'}",
+    )
+
+
+def _asked(claim: ResourceClaim, slot: Slot) -> str:
+    """The request as kube-scheduler names it in errors."""
+    return f"claim {claim.metadata}, request {slot.request.rpartition('/')[2]}"
+
+
+@dataclass(slots=True)
+class Problem:
+    """The input of `search`. A device is identified by its index in the NodeView."""
+
+    claims: list[list[list[Option]]] = field(default_factory=list)
+    """Each claim a list of requests, each request a list of options."""
+    charges: list[Charge | None] = field(default_factory=list)
+    """The counters that each device takes."""
+    consumed: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    """Capacity in use, in billionths, of devices with shares."""
+    sharing: set[int] = field(default_factory=set)
+    """Devices of which a share is in use, so that their counters are taken already."""
+    name: Callable[[int], str] = str
+    """driver/pool/device of a device."""
+    slices: list[tuple[int, Sequence[Device]]] = field(default_factory=list)
+    """For each device its slice, as first index and devices; empty without `Quirks.capacity_of_another_device`."""
+
+
+def state_problem(
+    view: NodeView, survey: Survey, claims: Sequence[ResourceClaim], options: Options, features: Features
+) -> Problem:
+    """The search problem of all `claims` together. Raises AllocationError if one of them cannot be searched for."""
+    problem = Problem(name=view.name)
+    problem.claims.extend(options.of_claim(index, claim) for index, claim in enumerate(claims))
+    counters = Counters(by_name=features.quirks.counters_by_pool_name)
+    first = 0
+    for pool in view.pools:
+        if pool.state is not PoolState.COMPLETE:
+            continue
+        usage = survey.usage(pool.key)
+        if features.partitionable_devices:
+            problem.charges.extend(counters.charges(pool, pool.available(usage)))
+        else:
+            problem.charges.extend([None] * len(pool.devices))
+        noticed = usage.consumed if features.quirks.shares_without_capacity_unnoticed else usage.shared
+        for index, device in enumerate(pool.devices, first):
+            if device.name in usage.consumed:
+                problem.consumed[index] = usage.consumed[device.name]
+            if device.name in noticed:
+                problem.sharing.add(index)
+        if features.consumable_capacity and features.quirks.capacity_of_another_device:
+            start = first
+            for slice_ in pool.slices:
+                problem.slices.extend([(start, slice_.devices)] * len(slice_.devices))
+                start += len(slice_.devices)
+        first += len(pool.devices)
+    return problem

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counters that devices of a pool share, as vectors of integers while a search runs.
+
+Follows Kubernetes' structured allocator, which looks at all counters of a pool for every candidate:
+one overdrawn counter blocks every device of the pool that consumes any.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ...kube.resource import Device
+from .pools import CounterKey, PoolView
+
+_UNLIMITED = 1 << 200
+"""Stands for a counter that the pool in charge does not define: it is never looked at."""
+
+
+class CountersLeft:
+    """What is left of the counters of one pool, or of several that Kubernetes takes for one."""
+
+    __slots__ = ("index", "left")
+
+    def __init__(self) -> None:
+        self.index: dict[CounterKey, int] = {}
+        self.left: list[int] | None = None
+        """Set by the first charge: that pool's totals count for all."""
+
+
+class Totals:
+    """What is left of one pool's counters before the search. Read it only after the ledger's index is complete."""
+
+    def __init__(self, ledger: CountersLeft, left: Mapping[CounterKey, int]) -> None:
+        self._ledger = ledger
+        self._left = left
+
+    @cached_property
+    def vector(self) -> tuple[int, ...]:
+        """By the ledger's index."""
+        return tuple(self._left.get(key, _UNLIMITED) for key in self._ledger.index)
+
+    @cached_property
+    def is_overdrawn(self) -> bool:
+        """Whether a counter is negative, so that no device with counters can be picked."""
+        return min(self.vector, default=0) < 0
+
+
+@dataclass(eq=False, slots=True)
+class Charge:
+    """What one device takes from a ledger: (index, amount in billionths). `totals` are those of its own pool."""
+
+    ledger: CountersLeft
+    totals: Totals
+    items: tuple[tuple[int, int], ...]
+
+    def reserve(self) -> bool:
+        """Reserves the counters, or none of them if any counter of the ledger would become negative."""
+        left = self.ledger.left
+        if left is None:
+            left = self.ledger.left = list(self.totals.vector)
+        for index, amount in self.items:
+            left[index] -= amount
+        if min(left, default=0) >= 0:
+            return True
+        for index, amount in self.items:
+            left[index] += amount
+        return False
+
+    def release(self) -> None:
+        """Gives back what `reserve` took."""
+        left = self.ledger.left
+        assert left is not None
+        for index, amount in self.items:
+            left[index] += amount
+
+    def fits_alone(self) -> bool:
+        """Whether `reserve` would succeed if nothing else had been reserved."""
+        vector = self.totals.vector
+        return not self.totals.is_overdrawn and all(vector[index] >= amount for index, amount in self.items)
+
+    def overdrawn(self) -> list[CounterKey]:
+        """The counters that keep `reserve` from succeeding."""
+        after = list(self.totals.vector if self.ledger.left is None else self.ledger.left)
+        for index, amount in self.items:
+            after[index] -= amount
+        return [key for key, index in self.ledger.index.items() if after[index] < 0]
+
+
+@dataclass(slots=True)
+class Counters:
+    """The ledgers of the pools that a node sees."""
+
+    by_name: bool
+    """Whether pools of several drivers with one name share a ledger."""
+    _ledgers: dict[object, CountersLeft] = field(default_factory=dict)
+
+    def charges(self, pool: PoolView, left: Mapping[CounterKey, int]) -> list[Charge | None]:
+        """What each device of the pool consumes, None for a device without counters.
+
+        `left` is what allocated claims leave.
+        """
+        ledger = self._ledgers.setdefault(pool.name if self.by_name else pool.key, CountersLeft())
+        for key in left:
+            ledger.index.setdefault(key, len(ledger.index))
+        totals = Totals(ledger, left)
+        return [
+            Charge(ledger, totals, tuple(_items(device, ledger))) if device.consumes_counters else None
+            for device in pool.devices
+        ]
+
+
+def _items(device: Device, ledger: CountersLeft) -> Iterable[tuple[int, int]]:
+    for consumption in device.consumes_counters:
+        for counter, amount in consumption.counters.items():
+            yield ledger.index[consumption.counter_set, counter], amount.nanos

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which nodes pose the same problem, so that it is solved once.
+
+Two nodes are alike for some claims if their pools agree, device by device, in everything that the search reads: the
+values that expressions read are equal, the attributes that constraints compare form the same pattern, and what matters
+for every claim (counters, taints, use, ...) is the same. Names and other attributes may differ. The keys of each pool
+are made once and kept.
+"""
+
+import copy
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from ...kube.resource import AttributeValue, Device, Node, ResourceSlice
+from ..cel import Reads
+from .constraints import find_attribute
+from .features import Features
+from .nodes import NodeSelectorError, is_at
+from .outcome import AllocationError
+from .pools import PoolKey, PoolView, attribute_column, capacity_column, distinguishable, keys_of, read_values
+from .survey import NodeView, Survey
+
+_ABSENT = -1
+
+Aspect = tuple[str, ...]
+"""Something in which nodes may differ: what counts for all, an attribute, a capacity, what a constraint compares."""
+
+_BASICS: Final[Aspect] = ("basics",)
+_CAPACITIES: Final[Aspect] = ("capacities",)
+_EVERYTHING: Final[Aspect] = ("everything",)
+_ALL: Final = Reads(everything=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """What a set of claims reads of devices, in addition to what matters for every claim."""
+
+    reads: Reads
+    """What the expressions read."""
+    compared: frozenset[str]
+    """The attributes of the constraints."""
+    capacities: bool
+    """Whether capacity is requested."""
+
+    @property
+    def aspects(self) -> Iterator[Aspect]:
+        """The aspects that matter for the claims."""
+        yield _BASICS
+        if self.reads.everything:
+            yield _EVERYTHING
+        yield from (("attribute", *name) for name in sorted(self.reads.attributes))
+        yield from (("capacity", *name) for name in sorted(self.reads.capacities))
+        if self.capacities:
+            yield _CAPACITIES
+        yield from (("compared", name) for name in sorted(self.compared))
+
+
+class Likeness:
+    """Groups the nodes of a survey. In each aspect every node has a number; those with equal numbers are alike."""
+
+    def __init__(self, survey: Survey, nodes: Sequence[Node], features: Features) -> None:
+        self._survey = survey
+        self._nodes = nodes
+        self._features = features
+        self._ids: dict[Hashable, int] = {}
+        self._basic: dict[PoolView, int] = {}
+        self._columns: dict[tuple[PoolView, str], int] = {}
+        self._numbers: dict[Aspect, list[int]] = {}
+        self._groups: dict[Concern, list[list[Node]]] = {}
+
+    def after(self, survey: Survey, touched: Collection[PoolKey]) -> "Likeness":
+        """The likeness under a survey that differs from this one's only in the use of the pools `touched`.
+
+        Numbers stand for values, so both may share them. Only nodes that see a touched pool get another one.
+        """
+        seeing = sorted({index for key in touched for index in self._seeing.get(key, ())})
+        after = copy.copy(self)
+        after._survey = survey
+        after._basic = {pool: number for pool, number in self._basic.items() if pool.key not in touched}
+        after._numbers = dict(self._numbers)
+        after._groups = {}
+        if _BASICS in self._numbers:
+            numbers = after._numbers[_BASICS] = list(self._numbers[_BASICS])
+            for index in seeing:
+                numbers[index] = after._number(index, _BASICS)
+        return after
+
+    def groups(self, concern: Concern) -> Sequence[Sequence[Node]]:
+        """Groups of nodes that are alike, in the order of their first nodes."""
+        if concern not in self._groups:
+            groups: dict[Hashable, list[Node]] = {}
+            keys = zip(*[self._numbers_in(aspect) for aspect in concern.aspects], strict=True)
+            for node, key in zip(self._nodes, keys, strict=True):
+                groups.setdefault(key, []).append(node)
+            self._groups[concern] = list(groups.values())
+        return self._groups[concern]
+
+    @cached_property
+    def _views(self) -> Sequence[NodeView | None]:
+        """What each node sees, None where a node selector is invalid. Deciding the node then reports the error."""
+        return [self._view(node) for node in self._nodes]
+
+    def _view(self, node: Node) -> NodeView | None:
+        try:
+            return self._survey.view(node)
+        except AllocationError:
+            return None
+
+    @cached_property
+    def _seeing(self) -> Mapping[PoolKey, Sequence[int]]:
+        """The nodes, by their indexes, that see each pool."""
+        seeing: dict[PoolKey, list[int]] = defaultdict(list)
+        for index, view in enumerate(self._views):
+            for pool in view.pools if view is not None else ():
+                seeing[pool.key].append(index)
+        return seeing
+
+    def _numbers_in(self, aspect: Aspect) -> list[int]:
+        """Each node's number in the aspect."""
+        if aspect not in self._numbers:
+            self._numbers[aspect] = [self._number(index, aspect) for index in range(len(self._nodes))]
+        return self._numbers[aspect]
+
+    def _number(self, index: int, aspect: Aspect) -> int:
+        view = self._views[index]
+        return self._id(("broken", self._nodes[index].name) if view is None else tuple(self._values(view, aspect)))
+
+    def _values(self, view: NodeView, aspect: Aspect) -> Iterator[Hashable]:
+        pools = view.pools
+        match aspect:
+            case ("basics",):
+                yield from [self._basics(pool) for pool in pools]
+                if len(pools) > 1:
+                    yield _pattern([pool.name for pool in pools])
+                yield from (tuple(_matches(pool, view.node)) for pool in pools if pool.places)
+            case ("attribute", domain, identifier):
+                yield from [
+                    self._column(pool, key) for pool in pools for key in keys_of(domain, identifier, pool.driver)
+                ]
+            case ("capacity", domain, identifier):
+                yield from [
+                    tuple(capacity_column(pool.devices, key))
+                    for pool in pools
+                    for key in keys_of(domain, identifier, pool.driver)
+                ]
+            case ("capacities",):
+                yield from [repr(device.capacity) for pool in pools for device in pool.devices]
+            case ("everything",):
+                yield from [tuple(read_values(pool.devices, pool.driver, _ALL)) for pool in pools]
+            case ("compared", attribute):
+                yield self._compared(pools, attribute)
+
+    def _id(self, value: Hashable) -> int:
+        return self._ids.setdefault(value, len(self._ids))
+
+    def _basics(self, pool: PoolView) -> int:
+        """A number for what matters for every claim."""
+        if pool not in self._basic:
+            self._basic[pool] = self._id(
+                (
+                    pool.driver,
+                    pool.state,
+                    tuple([(len(slice_.devices), *_place_form(slice_)) for slice_ in pool.slices]),
+                    tuple([self._device_facts(device) for device in pool.devices]),
+                    tuple([(index, repr(pool.devices[index].attributes)) for index in sorted(pool.odd_devices)]),
+                    tuple(self._use(pool)),
+                )
+            )
+        return self._basic[pool]
+
+    def _device_facts(self, device: Device) -> Hashable:
+        shared = device.allow_multiple_allocations
+        policies = [capacity for capacity in device.capacity.values() if capacity.request_policy is not None]
+        return (
+            tuple(
+                [
+                    (taken.counter_set, *taken.counters, *[amount.nanos for amount in taken.counters.values()])
+                    for taken in device.consumes_counters
+                ]
+            ),
+            device.taints,
+            shared,
+            bool(device.binding_conditions),
+            device.binds_to_node,
+            *_place_form(device),
+            repr(device.capacity) if shared or policies else None,
+        )
+
+    def _use(self, pool: PoolView) -> Iterator[Hashable]:
+        usage = self._survey.usage(pool.key)
+        yield from pool.available(usage).items()
+        if usage.whole or usage.shared:
+            for device in pool.devices:
+                name = device.name
+                consumed = usage.consumed.get(name)
+                yield name in usage.whole, name in usage.shared, consumed and repr((consumed, device.capacity))
+
+    def _column(self, pool: PoolView, key: str) -> int:
+        """A number for the values of one attribute."""
+        if key not in pool.attribute_keys:
+            return _ABSENT
+        number = self._columns.get((pool, key))
+        if number is None:
+            number = self._columns[pool, key] = self._id(tuple(attribute_column(pool.devices, key)))
+        return number
+
+    def _compared(self, pools: Iterable[PoolView], attribute: str) -> Hashable:
+        """Which devices have equal values of the attribute; the values themselves if some are lists."""
+        values: list[AttributeValue | None] = []
+        odd = False
+        for pool in pools:
+            odd = odd or bool(pool.odd_devices)
+            values.extend(find_attribute(device, pool.driver, attribute) for device in pool.devices)
+        return tuple(distinguishable(values)) if odd else _pattern(distinguishable(values))
+
+
+def _pattern(values: Iterable[Hashable]) -> Hashable:
+    """Each value as the number of its first occurrence; None stays None."""
+    numbers: dict[Hashable, int | None] = {None: None}
+    return tuple([numbers.setdefault(value, len(numbers)) for value in values])
+
+
+def _place_form(where: Device | ResourceSlice) -> tuple[bool, int]:
+    """What decides whether an allocation's node selector can be written."""
+    return where.node_name is not None, len(where.node_selector.terms) if where.node_selector is not None else 0
+
+
+def _matches(pool: PoolView, node: Node) -> Iterator[bool | None]:
+    """Which devices with places of their own are at the node; None when that cannot be told."""
+    for where in pool.places.values():
+        try:
+            yield is_at(where, node)
+        except NodeSelectorError:
+            yield None

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools as one node sees them, and which of their devices allocated claims hold.
+
+The views follow the pool gathering of Kubernetes' structured allocator: generations, completeness, validity, and the
+order of devices. Most nodes see most pools in the same way, so a view depends on the slices that are relevant for the
+node and not on the node. The values that expressions read, and attributes of unusual types, are converted to keys that
+can be compared. What claims hold follows the claim tracker of kube-scheduler's DynamicResources plugin. A device is
+known by driver, pool and name, whatever slice or generation lists it.
+"""
+
+import enum
+from bisect import bisect_right
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import accumulate, chain
+from typing import cast
+
+from ...kube.resource import AttributeValue, CounterSet, Device, DeviceCapacity, ResourceClaim, ResourceSlice, Version
+from ..cel import Reads
+from .features import Features
+from .nodes import Place, place
+
+PoolKey = tuple[str, str]
+"""(driver, pool name)."""
+
+
+@dataclass(slots=True)
+class PoolUsage:
+    """The devices of one pool that allocated claims hold, by device name. Not changed after it was built."""
+
+    whole: dict[str, list[ResourceClaim]] = field(default_factory=dict)
+    """Devices that nobody else can have, and who holds them."""
+    shared: dict[str, list[ResourceClaim]] = field(default_factory=dict)
+    """Devices of which shares are held, and who holds them."""
+    consumed: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Sums of consumed capacity, in billionths, of the devices with shares that recorded any."""
+
+    def is_used(self, device: str) -> bool:
+        """Whether anything of the device is held: then its counters are consumed."""
+        return device in self.whole or device in self.shared
+
+    def holders(self, device: str) -> tuple[ResourceClaim, ...]:
+        """The claims that hold the device or shares of it."""
+        return (*self.whole.get(device, ()), *self.shared.get(device, ()))
+
+    @property
+    def claims(self) -> Iterable[ResourceClaim]:
+        """Every claim that holds something of the pool, once."""
+        held = (*self.whole.values(), *self.shared.values())
+        return {id(claim): claim for claims in held for claim in claims}.values()
+
+
+NOTHING = PoolUsage()
+
+
+def usage_of(claims: Iterable[ResourceClaim], *, shares: bool) -> Mapping[PoolKey, PoolUsage]:
+    """The devices that the allocated claims hold.
+
+    Without `shares` (feature gate off), a share holds the whole device.
+    """
+    pools: dict[PoolKey, PoolUsage] = {}
+    for claim in claims:
+        if claim.allocation is None:
+            continue
+        for result in claim.allocation.results:
+            if result.admin_access:
+                continue
+            pool = pools.setdefault((result.driver, result.pool), PoolUsage())
+            if not shares or result.share_id is None:
+                pool.whole.setdefault(result.device, []).append(claim)
+                continue
+            pool.shared.setdefault(result.device, []).append(claim)
+            if result.consumed_capacity:
+                sums = pool.consumed.setdefault(result.device, {})
+                for name, amount in result.consumed_capacity.items():
+                    sums[name] = sums.get(name, 0) + amount.nanos
+    return pools
+
+
+def pools_of(claims: Iterable[ResourceClaim]) -> frozenset[PoolKey]:
+    """The pools of which `claims` hold devices."""
+    allocations = (claim.allocation for claim in claims if claim.allocation is not None)
+    return frozenset((result.driver, result.pool) for allocation in allocations for result in allocation.results)
+
+
+def usage_after(
+    usage: Mapping[PoolKey, PoolUsage],
+    allocated: Iterable[ResourceClaim],
+    released: Collection[ResourceClaim],
+    *,
+    shares: bool,
+) -> Mapping[PoolKey, PoolUsage]:
+    """`usage_of`, after some claims were allocated and others released. Only their pools are counted again."""
+    more = list(allocated)
+    gone = set(map(id, released))
+    touched = pools_of((*more, *released))
+    holders = {id(claim): claim for key in touched for claim in usage.get(key, NOTHING).claims}
+    kept = [claim for claim in holders.values() if id(claim) not in gone]
+    counted = usage_of((*kept, *more), shares=shares)
+    return {**usage, **{key: counted.get(key, NOTHING) for key in touched}}
+
+
+_SCALARS = frozenset({str, int, bool})
+_HASHED_APART = frozenset({str, Version, type(None)})
+
+
+def read_values(devices: Sequence[Device], driver: str, reads: Reads) -> list[Hashable]:
+    """A key for each device of `driver`. Devices with equal keys have equal values of everything that is read."""
+    if reads.everything:
+        return [repr((device.attributes, device.capacity)) for device in devices]
+    columns = [attribute_column(devices, key) for key in published_keys(reads.attributes, driver)]
+    columns += [capacity_column(devices, key) for key in published_keys(reads.capacities, driver)]
+    return list(zip(*columns, strict=True)) if columns else [()] * len(devices)
+
+
+def attribute_column(devices: Sequence[Device], key: str) -> Sequence[Hashable]:
+    """The attribute published as `key`, for each device."""
+    return distinguishable([device.attributes.get(key) for device in devices])
+
+
+def capacity_column(devices: Sequence[Device], key: str) -> Sequence[Hashable]:
+    """The capacity published as `key`, for each device. Expressions may tell 1Gi from 1073741824."""
+    return [_written(device.capacity.get(key)) for device in devices]
+
+
+def published_keys(names: frozenset[tuple[str, str]], driver: str) -> list[str]:
+    """The keys under which devices of `driver` may publish: its own domain can be left out."""
+    return [key for domain, identifier in sorted(names) for key in keys_of(domain, identifier, driver)]
+
+
+@lru_cache(maxsize=4096)
+def keys_of(domain: str, identifier: str, driver: str) -> tuple[str, ...]:
+    """The keys under which devices of `driver` may publish one attribute or capacity."""
+    qualified = f"{domain}/{identifier}"
+    return (qualified, identifier) if domain == driver else (qualified,)
+
+
+def distinguishable(values: Sequence[AttributeValue | None]) -> Sequence[Hashable]:
+    """Keys for the values: True is not 1, and lists and malformed attributes have one, too."""
+    if _HASHED_APART.issuperset(map(type, values)):
+        return cast(Sequence[Hashable], values)
+    return [None if value is None else repr(value) for value in values]
+
+
+def odd_devices(devices: Sequence[Device]) -> frozenset[int]:
+    """The indexes of devices with an attribute whose mere presence may make every expression fail.
+
+    Those are lists, attributes with no or several values, and versions that are none.
+    """
+    return frozenset(
+        [
+            index
+            for index, device in enumerate(devices)
+            for value in device.attributes.values()
+            if type(value) is not str and _is_odd(value)
+        ]
+    )
+
+
+def _is_odd(value: AttributeValue) -> bool:
+    if isinstance(value, Version):
+        return not _is_strict(value.text)
+    return type(value) not in _SCALARS
+
+
+@lru_cache(maxsize=4096)
+def _is_strict(version: str) -> bool:
+    return Version(version).is_strict
+
+
+def _written(capacity: DeviceCapacity | None) -> Hashable:
+    return None if capacity is None else (capacity.value.nanos, capacity.value.format)
+
+
+CounterKey = tuple[str, str]
+"""(counter set, counter)."""
+
+
+class PoolState(enum.Enum):
+    """Whether devices of a pool are offered."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, eq=False)
+class PoolView:
+    """One pool, as the nodes for which the same slices are relevant see it.
+
+    `slices` hold the devices on offer, in order; `elsewhere` are the slices of the generation that are
+    for other nodes, whose devices draw on the same counters. Both are empty unless the state is COMPLETE.
+    """
+
+    key: PoolKey
+    state: PoolState = PoolState.COMPLETE
+    reason: str = ""
+    slices: tuple[ResourceSlice, ...] = ()
+    elsewhere: tuple[ResourceSlice, ...] = ()
+    counter_sets: Mapping[str, CounterSet] = field(default_factory=dict)
+
+    @property
+    def driver(self) -> str:
+        return self.key[0]
+
+    @property
+    def name(self) -> str:
+        return self.key[1]
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """Every device on offer, in the order of the search."""
+        return tuple(chain.from_iterable(slice_.devices for slice_ in self.slices))
+
+    @cached_property
+    def attribute_keys(self) -> frozenset[str]:
+        """The keys under which any device publishes an attribute."""
+        return frozenset([key for device in self.devices for key in device.attributes])
+
+    @cached_property
+    def odd_devices(self) -> frozenset[int]:
+        """Devices (by index) that expressions may fail on whatever they read."""
+        return odd_devices(self.devices)
+
+    @cached_property
+    def has_binding_conditions(self) -> bool:
+        """Whether a device has binding conditions. Such pools are searched last."""
+        return any(device.binding_conditions for device in self.devices)
+
+    @cached_property
+    def places(self) -> Mapping[int, Place]:
+        """The places of devices that name their own place, by index."""
+        places: dict[int, Place] = {}
+        first = 0
+        for slice_ in self.slices:
+            if slice_.per_device_node_selection:
+                places.update((first + index, place(device)) for index, device in enumerate(slice_.devices))
+            first += len(slice_.devices)
+        return places
+
+    def slice_of(self, device: int) -> ResourceSlice:
+        """The slice that lists the device with that index in `devices`."""
+        ends = list(accumulate(len(slice_.devices) for slice_ in self.slices))
+        return self.slices[bisect_right(ends, device)]
+
+    def available(self, usage: PoolUsage) -> dict[CounterKey, int]:
+        """What is left of each counter, in billionths; negative if more is in use than there is."""
+        left = {
+            (name, counter): amount.nanos
+            for name, counters in self.counter_sets.items()
+            for counter, amount in counters.counters.items()
+        }
+        if not left or not (usage.whole or usage.shared):
+            return left
+        for slice_ in chain(self.slices, self.elsewhere):
+            for device in slice_.devices:
+                if usage.is_used(device.name):
+                    for consumption in device.consumes_counters:
+                        for counter, amount in consumption.counters.items():
+                            left[consumption.counter_set, counter] -= amount.nanos
+        return left
+
+
+def pool_view(
+    key: PoolKey, relevant: Sequence[ResourceSlice], pool: Sequence[ResourceSlice], features: Features
+) -> PoolView | None:
+    """The view of a pool for nodes to which the slices `relevant` apply. None if the scheduler ignores the pool.
+
+    `pool` are all its slices, of every node and generation.
+    """
+    generation = max(slice_.pool.generation for slice_ in relevant)
+    current = [slice_ for slice_ in relevant if slice_.pool.generation == generation]
+    wanted = current[0].pool.resource_slice_count
+    elsewhere: list[ResourceSlice] = []
+    if len(current) != wanted:
+        if any(slice_.pool.generation > generation for slice_ in pool):
+            return None
+        every = [slice_ for slice_ in pool if slice_.pool.generation == generation]
+        if len(every) != wanted:
+            reason = f"it has {len(every)} slices of generation {generation} instead of {wanted}"
+            return PoolView(key, PoolState.INCOMPLETE, reason)
+        here = {slice_.metadata.name for slice_ in current}
+        elsewhere = [slice_ for slice_ in every if slice_.metadata.name not in here]
+    # Kubernetes' oldest allocator keeps the order of its informer instead, which is no order at all.
+    current.sort(key=lambda slice_: slice_.metadata.name)
+    if not features.partitionable_devices:
+        reason = _repeated("devices", (device.name for slice_ in current for device in slice_.devices))
+        return PoolView(key, PoolState.INVALID, reason) if reason else PoolView(key, slices=tuple(current))
+    return _with_counters(key, current, elsewhere, features)
+
+
+def _with_counters(
+    key: PoolKey, current: list[ResourceSlice], elsewhere: list[ResourceSlice], features: Features
+) -> PoolView:
+    beside = features.counters_beside_devices
+    offering = tuple(slice_ for slice_ in current if beside or not slice_.shared_counters)
+    declared = [counters for slice_ in chain(current, elsewhere) for counters in slice_.shared_counters]
+    sets = {counters.name: counters for counters in declared}
+    reason = (
+        _repeated("devices", (device.name for slice_ in offering for device in slice_.devices))
+        or _repeated("counter sets", (counters.name for counters in declared))
+        or _undefined_counter(sets, chain(current, elsewhere))
+    )
+    if reason:
+        return PoolView(key, PoolState.INVALID, reason)
+    others = tuple(slice_ for slice_ in elsewhere if beside or not slice_.shared_counters)
+    return PoolView(key, slices=offering, elsewhere=others, counter_sets=sets)
+
+
+def _repeated(what: str, names: Iterable[str]) -> str:
+    every = list(names)
+    seen = set(every)
+    if len(every) == len(seen):
+        return ""
+    name = next(name for name in sorted(seen) if every.count(name) > 1)
+    return f"it has {every.count(name)} {what} named {name}"
+
+
+def _undefined_counter(sets: Mapping[str, CounterSet], slices: Iterable[ResourceSlice]) -> str:
+    for slice_ in slices:
+        for device in slice_.devices:
+            for consumption in device.consumes_counters:
+                name = consumption.counter_set
+                if name not in sets:
+                    return f"its device {device.name} consumes counter set {name}, which it does not define"
+                undefined = consumption.counters.keys() - sets[name].counters.keys()
+                if undefined:
+                    return f"its device {device.name} consumes counter {min(undefined)}, which set {name} does not have"
+    return ""

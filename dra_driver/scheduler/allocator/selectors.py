@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices that the CEL expressions of a class and a request select.
+
+An expression reads few attributes, and many devices are alike. So each expression is evaluated once for each
+combination of the values that it reads. `compile_cel` makes an evaluator that answers as kube-scheduler does.
+"""
+
+import functools
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...kube.resource import Device
+from ..cel import CelError, CompileError, Environment, EvaluationError, Reads, Selector, compile_selector
+from .features import Features, Variant
+from .pools import PoolView, read_values
+
+
+@dataclass(frozen=True, slots=True)
+class _Stable:
+    """A selector as Kubernetes' stable allocator evaluates it: `device.allowMultipleAllocations` is always false."""
+
+    selector: Selector
+
+    @property
+    def reads(self) -> Reads:
+        return self.selector.reads
+
+    def matches(self, driver: str, device: Device) -> bool:
+        if device.allow_multiple_allocations:
+            device = replace(device, allow_multiple_allocations=False)
+        return self.selector.matches(driver, device)
+
+
+Predicate = Selector | _Stable
+"""A compiled expression."""
+
+
+@functools.lru_cache(maxsize=1024)
+def compile_cel(expression: str, features: Features) -> Predicate:
+    """The compiled expression. Raises CompileError."""
+    environment = Environment(
+        kubernetes=features.release,
+        consumable_capacity=features.consumable_capacity,
+        list_type_attributes=features.list_attributes,
+        stored=True,
+    )
+    selector = compile_selector(expression, environment)
+    return _Stable(selector) if features.variant is Variant.STABLE else selector
+
+
+@dataclass(frozen=True, slots=True)
+class Selectors:
+    """The expressions that a device has to meet, those of the class first."""
+
+    device_class: tuple[str, ...]
+    request: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """Selector `index` of the class or else of the request is false; `error` when it could not be evaluated."""
+
+    of_class: bool
+    index: int
+    expression: str
+    error: CelError | None = None
+
+
+Verdict = Unmet | None
+"""None: selected."""
+
+
+class Ruling:
+    """The verdicts of one list of selectors on devices."""
+
+    def __init__(self, checks: Sequence[tuple[Unmet, Predicate | CompileError]]) -> None:
+        self._checks = checks
+        self.reads = Reads()
+        for _, check in checks:
+            if not isinstance(check, CompileError):
+                self.reads |= check.reads
+        self._by_values: dict[Hashable, Verdict] = {}
+        self._by_pool: dict[PoolView, list[Verdict]] = {}
+
+    def verdicts(self, pool: PoolView) -> Sequence[Verdict]:
+        """The verdict on each device of the pool."""
+        if pool not in self._by_pool:
+            self._by_pool[pool] = list(self._judge_all(pool))
+        return self._by_pool[pool]
+
+    def _judge_all(self, pool: PoolView) -> Iterator[Verdict]:
+        values_of_each = read_values(pool.devices, pool.driver, self.reads)
+        for index, (device, values) in enumerate(zip(pool.devices, values_of_each, strict=True)):
+            if index in pool.odd_devices:
+                yield self._judge(pool.driver, device)
+                continue
+            key = (pool.driver, device.allow_multiple_allocations, values)
+            if key not in self._by_values:
+                self._by_values[key] = self._judge(pool.driver, device)
+            yield self._by_values[key]
+
+    def _judge(self, driver: str, device: Device) -> Verdict:
+        for unmet, check in self._checks:
+            if isinstance(check, CompileError):
+                return replace(unmet, error=check)
+            try:
+                if not check.matches(driver, device):
+                    return unmet
+            except EvaluationError as error:
+                return replace(unmet, error=error)
+        return None
+
+
+class Rulings:
+    """Rulings by selectors. A broken expression is an error for who comes to it."""
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+        self._rulings: dict[Selectors, Ruling] = {}
+
+    def of(self, selectors: Selectors) -> Ruling:
+        """The ruling of these selectors."""
+        if selectors not in self._rulings:
+            self._rulings[selectors] = Ruling(
+                [
+                    (Unmet(of_class, index, expression), self._compile(expression))
+                    for of_class, expressions in ((True, selectors.device_class), (False, selectors.request))
+                    for index, expression in enumerate(expressions)
+                ]
+            )
+        return self._rulings[selectors]
+
+    def _compile(self, expression: str) -> Predicate | CompileError:
+        try:
+            return compile_cel(expression, self._features)
+        except CompileError as error:
+            return error

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parser: from text to a tree whose macros are expanded.
+
+The grammar is the grammar file of celpy, extended by `selector.lark`. lark builds an LALR parser for it. Building takes
+a tenth of a second, so the tables of the parser are stored in `tables.json` (`python -m tests.scheduler.cel.tables`
+writes the file). The parser is built from the grammar if the file was made from another grammar or is not known to fit
+the installed release of lark.
+
+The file has what lark serializes of a parser (`Lark.memo_serialize`). Its form does not depend on the process that
+wrote it: lark numbers states differently in each process, but here states are numbered in the order in which they are
+reached.
+    grammar  SHA-256 of the grammar files
+    lark     the releases of lark that build these tables and can load them
+    memo     the terminals and the rules; other fields refer to them by their index
+    states   for each state, what to do for a symbol: n means go to state n, and -1 - n means reduce by rule n
+    data     everything else
+
+`parse` follows cel-go's `parser/parser.go`, including its two limits of nesting: the depth of each rule of the grammar,
+and the depth of operators, selections and calls in the tree. Which macros exist depends on the environment.
+
+Checking, compiling and evaluating a tree recurses in Python code only, which needs no space on the C stack. Python's
+own limit of recursion is enough for the expressions that people write. For deeper expressions `make_room` raises the
+limit of the process. The limit is not lowered again, because another thread may need it. The deepest expressions that
+the parser accepts need about ten thousand frames.
+"""
+
+import functools
+import hashlib
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+from ..errors import CompileError, Issue
+from .builder import LITERALS, Piece, TreeBuilder
+from .recovery import SyntaxProblem, syntax_problem
+from .tree import Invalid, Macros, Node, TooLargeError, depth, expand, walk
+
+MAX_CODE_POINTS: Final = 100_000
+MAX_DEPTH: Final = 250
+_FRAMES_PER_LEVEL: Final = 8
+_SPARE_FRAMES: Final = 300
+"""Frames for the code before and after the recursion."""
+
+
+def parse(expression: str, macros: Macros) -> Node:
+    """The tree of an expression. Raises CompileError."""
+    if len(expression) > MAX_CODE_POINTS:
+        message = f"the expression has {len(expression)} code points, more than {MAX_CODE_POINTS}"
+        raise CompileError("size_limit", message, expression)
+    from lark.exceptions import UnexpectedInput  # lark is imported only for the first expression
+
+    try:
+        piece = cast(Piece, lark_parser().parse(expression))
+    except UnexpectedInput as error:
+        raise _refused(expression, syntax_problem(lark_parser(), expression, error, MAX_DEPTH), macros) from None
+    if _is_too_deep(piece):
+        raise _too_deep(expression)
+    tree = _expanded(expression, piece.node, macros)
+    issues = _invalid_places(tree)
+    if issues:
+        raise refusal(expression, issues)
+    return tree
+
+
+def refusal(expression: str, issues: list[Issue]) -> CompileError:
+    """The error for an expression with these issues. There must be at least one."""
+    first = issues[0]
+    return CompileError(first.kind, first.message, expression, first.offset, issues=tuple(issues))
+
+
+def _expanded(expression: str, tree: Node, macros: Macros) -> Node:
+    make_room(tree)
+    try:
+        tree = expand(tree, macros)
+    except TooLargeError:
+        raise CompileError(
+            "size_limit", "the expression is too large after its macros are expanded", expression
+        ) from None
+    make_room(tree)
+    return tree
+
+
+def _invalid_places(root: Node) -> list[Issue]:
+    """The errors in a tree, in source order. Errors in the parts of an invalid place come before its own error."""
+    invalid = reversed([node for node in walk(root) if isinstance(node, Invalid)])
+    found = [Issue(node.kind, node.message, node.offset) for node in invalid]
+    return sorted(found, key=lambda issue: issue.offset)
+
+
+def _refused(expression: str, problem: SyntaxProblem, macros: Macros) -> CompileError:
+    """The error for text that is not an expression, with the other errors before that place."""
+    if problem.depth >= MAX_DEPTH or (problem.before is not None and _is_too_deep(problem.before)):
+        return _too_deep(expression)
+    issues = [problem.issue]
+    if problem.before is not None:
+        found = _invalid_places(_expanded(expression, problem.before.node, macros))
+        issues = [issue for issue in found if issue.offset < problem.issue.offset] + issues
+    return refusal(expression, issues)
+
+
+def _is_too_deep(piece: Piece) -> bool:
+    return max(piece.exprs, piece.relations, piece.calcs, piece.visits) > MAX_DEPTH
+
+
+def _too_deep(expression: str) -> CompileError:
+    return CompileError("size_limit", f"the expression is nested more than {MAX_DEPTH} levels deep", expression)
+
+
+def make_room(root: Node) -> None:
+    """Raise Python's limit of recursion if this tree may need it."""
+    needed = _FRAMES_PER_LEVEL * depth(root) + _SPARE_FRAMES
+    if needed > sys.getrecursionlimit() // 2:
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), needed + len(inspect.stack(0))))
+
+
+# The parser and its tables
+
+
+Tables = dict[str, Any]
+"""The contents of `tables.json`."""
+
+PATH: Final = Path(__file__).with_name("tables.json")
+_EXTENSION: Final = Path(__file__).with_name("selector.lark")
+
+OPTIONS: Final[dict[str, Any]] = {
+    "start": "expr",
+    "parser": "lalr",
+    "lexer": "basic",
+    "maybe_placeholders": False,
+    "keep_all_tokens": True,
+}
+"""The options of lark that the tables depend on."""
+
+SHIFT, REDUCE = 0, 1
+"""lark's numbers of these two actions."""
+
+
+@functools.cache
+def lark_parser() -> Any:
+    """The parser. It is made for the first expression, and then kept."""
+    import lark
+
+    ready = fitting(grammar_digest(), release(lark.__version__))
+    return build_parser() if ready is None else parser_of(ready, **_hooks())
+
+
+def build_parser() -> Any:
+    """A parser that is built from the grammar files."""
+    import lark
+
+    return lark.Lark.open(str(_EXTENSION), import_paths=[str(_celpy_grammar().parent)], **OPTIONS, **_hooks())
+
+
+def parser_of(tables: Tables, **hooks: Any) -> Any:
+    """A parser with these tables."""
+    from lark import Lark
+
+    reductions = [(REDUCE, {"@": index}) for index in range(len(tables["memo"]))]
+    states = [
+        {symbol: (SHIFT, step) if step >= 0 else reductions[-1 - step] for symbol, step in steps.items()}
+        for steps in tables["states"]
+    ]
+    parser = tables["data"]["parser"]
+    table = parser["parser"] | {
+        "states": dict(enumerate(states)),
+        "tokens": {symbol: symbol for steps in states for symbol in steps},
+    }
+    data = tables["data"] | {"options": OPTIONS, "parser": parser | {"parser": table}}
+    load: Callable[..., Any] = Lark._load_from_dict  # lark's own generated parsers call it, too
+    return load(data, dict(enumerate(tables["memo"])), **hooks)
+
+
+def stored_tables() -> Tables:
+    """The contents of the file."""
+    tables: Tables = json.loads(PATH.read_text(encoding="utf-8"))
+    return tables
+
+
+def fitting(grammar: str, lark: str) -> Tables | None:
+    """The contents of the file. None if it was made from another grammar or is not for this release of lark."""
+    tables = stored_tables()
+    return tables if tables["grammar"] == grammar and lark in tables["lark"] else None
+
+
+def release(lark_version: str) -> str:
+    """`1.3` for `1.3.1`, because releases with the same first two numbers have the same tables."""
+    return ".".join(lark_version.split(".")[:2])
+
+
+def grammar_digest() -> str:
+    """SHA-256 of the grammar files."""
+    return hashlib.sha256(_celpy_grammar().read_bytes() + _EXTENSION.read_bytes()).hexdigest()
+
+
+def _celpy_grammar() -> Path:
+    spec = importlib.util.find_spec("celpy")  # finds the package without importing it
+    if spec is None or spec.origin is None:
+        raise ImportError("the package cel-python (module celpy), which has CEL's grammar, is not installed")
+    return Path(spec.origin).with_name("cel.lark")
+
+
+def _hooks() -> dict[str, Any]:
+    """The functions that the parser calls while it runs. They are not in its tables."""
+    builder = TreeBuilder()
+
+    def with_list(name: str) -> Callable[[list[Any]], object]:
+        build: Callable[..., object] = getattr(builder, name)
+        return lambda parts: build(*parts)  # lark passes the parts as a list
+
+    rules = {name: with_list(name) for name in dir(builder) if not name.startswith("_")}
+    return {"postlex": _Signs(), "transformer": SimpleNamespace(**rules)}
+
+
+_OPERAND_ENDS: Final = frozenset((*LITERALS, "IDENT", "RPAR", "RSQB", "RBRACE"))
+
+
+class _Signs:
+    """Joins a minus sign and the number after it at the start of an operand: -5 is a literal, --5 and 1-5 are not."""
+
+    always_accept = ()
+
+    def process(self, stream: Iterator[Any]) -> Iterator[Any]:
+        """The stream of tokens with signed numbers."""
+        held: list[Any] = []  # minus signs at the start of an operand
+        operand_may_end = False
+        for token in stream:
+            if token.type == "MINUS" and not operand_may_end:
+                held.append(token)
+                continue
+            if len(held) == 1 and token.type in ("INT_LIT", "FLOAT_LIT"):
+                sign = held.pop()
+                token = token.update(value="-" + token)
+                token.start_pos, token.line, token.column = sign.start_pos, sign.line, sign.column
+            yield from held
+            held.clear()
+            operand_may_end = token.type in _OPERAND_ENDS
+            yield token
+        yield from held

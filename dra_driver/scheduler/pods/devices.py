@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DynamicResources: the claims of a pod, and the claim that the scheduler makes for its extended resources.
+
+Which devices a node would give is `dra_driver.scheduler.allocator`'s to say. Follows
+`pkg/scheduler/framework/plugins/dynamicresources` of Kubernetes 1.36, a defect of 1.36.2 (`binding_error`) included.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...kube.resource import AllocationResult, DeviceClass, DeviceRequest, ObjectMeta, ResourceClaim
+from ...kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
+from ..allocator import Features, Outcomes, allocate_all
+from ..allocator.nodes import NodeSelectorError, selector_matches
+from ..allocator.outcome import ALLOCATED, ERROR
+from .objects import ClaimReference, ExtendedRequest, Pod, claim_for
+from .outcome import Code, Prepared, Refusal
+from .snapshot import Site, Snapshot
+
+PLUGIN: Final = "DynamicResources"
+SPECIAL_CLAIM: Final = "<extended-resources>"
+"""The name of the claim for extended resources before it is made."""
+_CANNOT_ALLOCATE: Final = Refusal(PLUGIN, ("cannot allocate all claims",))
+_STALE: Final = Refusal(PLUGIN, ("cannot schedule extended resource claim",))
+_ELSEWHERE: Final = Refusal(PLUGIN, ("resourceclaim not available on the node",))
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a node would give to one claim. `requests` are those of a claim for extended resources."""
+
+    claim: ResourceClaim
+    allocation: AllocationResult
+    special: bool = False
+
+    @property
+    def name(self) -> str:
+        return SPECIAL_CLAIM if self.special else str(self.claim.metadata)
+
+    @property
+    def requests(self) -> tuple[DeviceRequest, ...]:
+        return self.claim.spec.requests if self.special else ()
+
+
+class Devices:
+    """The pod's devices, decided once for nodes that are alike."""
+
+    def __init__(
+        self, pod: Pod, snapshot: Snapshot, features: Features, given: Sequence[ResourceClaim] | None = None
+    ) -> None:
+        """`given` are the pod's claims, None when they are those of the snapshot."""
+        found = _claims_of(pod, snapshot) if given is None else given
+        self.waits = found if isinstance(found, Refusal) else None
+        """Why the pod has to wait for its claims."""
+        self._claims = claims = [] if isinstance(found, Refusal) else list(found)
+        self.refusal = self.waits or _unusable_claims(claims, snapshot)
+        """Why the pod is refused before any node is looked at."""
+        self._pod = pod
+        self._snapshot = snapshot
+        self._features = features
+        self._stale = _stale_claim(pod, snapshot)
+        self._served = snapshot.served
+        self._has_special = any(one.resource in self._served for one in pod.extended)
+        self._pending = [claim for claim in claims if claim.allocation is None]
+        self._held = [claim for claim in claims if claim.allocation is not None]
+        self._outcomes: dict[tuple[ExtendedRequest, ...] | None, tuple[tuple[ResourceClaim, ...], Outcomes]] = {}
+
+    @property
+    def _needed(self) -> bool:
+        """Whether the pod has claims, or extended resources that DeviceClasses serve."""
+        return bool(self._claims) or self._has_special
+
+    @property
+    def prepared(self) -> Prepared:
+        """The filter, a refusal of the pod, or None if the pod needs no devices."""
+        return self.refusal or (self._refuses if self._needed else None)
+
+    def _refuses(self, site: Site) -> Refusal | None:
+        if self._stale is not None:
+            return _STALE if self._stale.spec.requests else None
+        decided = self.decided(site)
+        if decided is not None:
+            name, outcomes = site.node.name, decided[1]
+            if outcomes.kind(name) == ERROR:
+                if not outcomes[name].fatal:
+                    return Refusal(PLUGIN, (outcomes[name].reason,))
+                return Refusal(PLUGIN, (f'running "{PLUGIN}" filter plugin: {outcomes[name].reason}',), Code.ERROR)
+            if outcomes.kind(name) != ALLOCATED:
+                return _CANNOT_ALLOCATE
+        return _ELSEWHERE if self._held and any(self._elsewhere(site)) else None
+
+    def _elsewhere(self, site: Site) -> Iterator[ResourceClaim]:
+        for claim in self._held:
+            selector = claim.allocation.node_selector if claim.allocation is not None else None
+            if selector is not None and not selector_matches(selector, site.node.node):
+                yield claim
+
+    def gives(self, site: Site) -> tuple[Given, ...]:
+        """What a node that refuses nothing would give to the claims without an allocation, in order."""
+        decided = None if self._stale is not None else self.decided(site)
+        if decided is None:
+            return ()
+        claims, outcomes = decided
+        allocations = outcomes[site.node.name].allocations
+        return tuple(
+            Given(claim, allocation, special=index >= len(self._pending))
+            for index, (claim, allocation) in enumerate(zip(claims, allocations, strict=True))
+        )
+
+    def binding_error(self, site: Site) -> str:
+        """Why binding to a node that refuses nothing fails all the same; empty when it does not.
+
+        Kubernetes 1.36.2 makes a claim for extended resources although the node's device plugins have them all.
+        """
+        if self._stale is not None or not self._claims or self._special_requests(site) != ():
+            return ""
+        return (
+            f'running PreBind plugin "{PLUGIN}": nil or empty request mappings, no update of pod {self._pod} '
+            "ExtendedResourceClaimStatus"
+        )
+
+    def after(self, refusals: Mapping[str, Refusal | None]) -> str:
+        """What PostFilter does and says, after the nodes have refused the pod."""
+        if self.refusal is not None or not self._needed:
+            return "no new claims to deallocate"
+        unusable = [self._snapshot.sites[name] for name, refusal in refusals.items() if refusal is _ELSEWHERE]
+        for claim in (claim for site in unusable for claim in self._elsewhere(site)):
+            users = claim.reserved_for
+            if not users or (len(users) == 1 and users[0].uid == self._pod.uid):
+                return "deallocation of ResourceClaim completed"
+        return "still not schedulable" if self._stale is None else "deletion of ResourceClaim completed"
+
+    def _special_requests(self, site: Site) -> tuple[ExtendedRequest, ...] | None:
+        """What DeviceClasses serve on the node, None when there is no claim to be made for it."""
+        if not self._has_special:
+            return None
+        allocatable = site.node.allocatable
+        here = tuple(
+            one for one in self._pod.extended if one.resource in self._served and not allocatable.get(one.resource)
+        )
+        return here if here or self._claims else None
+
+    def decided(self, site: Site) -> tuple[tuple[ResourceClaim, ...], Outcomes] | None:
+        """The claims to allocate on the node, and what all nodes like it answer; None when there are none."""
+        special = self._special_requests(site)
+        if special is None and not self._pending:
+            return None
+        if special not in self._outcomes:
+            claims = [*self._pending]
+            if special is not None:
+                metadata = ObjectMeta(name=SPECIAL_CLAIM, namespace=self._pod.namespace)
+                claims.append(claim_for(special, metadata, self._served))
+            outcomes = allocate_all(self._snapshot.cluster, claims, self._features)
+            self._outcomes[special] = (tuple(claims), outcomes)
+        return self._outcomes[special]
+
+
+def _unusable_claims(claims: Iterable[ResourceClaim], snapshot: Snapshot) -> Refusal | None:
+    classes = snapshot.cluster.class_by_name
+    for claim in claims:
+        try:
+            if claim.allocation is not None and claim.allocation.node_selector is not None:
+                for node in snapshot.nodes[:1]:
+                    selector_matches(claim.allocation.node_selector, node.node)
+        except NodeSelectorError as error:
+            return Refusal(PLUGIN, (str(error),), Code.ERROR)
+        problem = "" if claim.allocation is not None else _missing_class(claim, classes)
+        if problem:
+            return Refusal(PLUGIN, (problem,))
+    return None
+
+
+def _claims_of(pod: Pod, snapshot: Snapshot) -> list[ResourceClaim] | Refusal:
+    """The pod's claims in order, or why the pod has to wait for them."""
+    by_name = {(claim.metadata.namespace or "default", claim.metadata.name): claim for claim in snapshot.cluster.claims}
+    found = []
+    for reference in pod.claims:
+        if not reference.recorded:
+            return Refusal(PLUGIN, (f'pod "{pod}": ResourceClaim not created yet',))
+        if reference.claim is None:
+            continue
+        claim = by_name.get((pod.namespace, reference.claim))
+        problem = _unusable(pod, reference, claim)
+        if problem:
+            return Refusal(PLUGIN, (problem,))
+        assert claim is not None
+        found.append(claim)
+    return found
+
+
+def _unusable(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None) -> str:
+    if claim is None:
+        return f'could not find ResourceClaim "{pod.namespace}/{reference.claim}"'
+    if claim.metadata.deletion_timestamp:
+        return f'resourceclaim "{claim.metadata.name}" is being deleted'
+    if reference.from_template and not any(
+        owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references
+    ):
+        return f"ResourceClaim {pod.namespace}/{claim.metadata.name} was not created for Pod {pod} (Pod is not owner)"
+    return ""
+
+
+def _missing_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> str:
+    for name, required in claim.spec.requirements:
+        if required.device_class_name not in classes:
+            return f"request {name}: device class {required.device_class_name} does not exist"
+    return ""
+
+
+def _stale_claim(pod: Pod, snapshot: Snapshot) -> ResourceClaim | None:
+    if not any(one.resource in snapshot.served for one in pod.extended):
+        return None
+    for claim in snapshot.cluster.claims:
+        if claim.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true" and any(
+            owner.controller and owner.name == pod.name and owner.uid == pod.uid
+            for owner in claim.metadata.owner_references
+        ):
+            return claim
+    return None

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of Kubernetes' CEL that random expressions beside its own code have shown, one table for each."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dra_driver.scheduler.cel import Environment
+from tests.golden.cel import __main__ as runner
+
+from .support import DEVICE, WITH_LISTS, WITHOUT_LISTS, answer
+
+EXACT: dict[str, dict[str, bool | str]] = {
+    "the accumulator's old name is refused for loop variables, and for nothing else": {
+        "[1].all(__result__, true)": "compile:macro",
+        "[1].transformList(i, __result__, i) == []": "compile:macro",
+        "cel.bind(__result__, 1, __result__ == 1)": True,
+        "cel.bind(__result__, 1, [1].all(x, x == __result__))": True,
+        "optional.of(1).optMap(__result__, __result__ + 1).value() == 2": True,
+    },
+    "a name with a dot in front is never that of a local variable": {
+        "cel.bind(l, [1], .l == [1])": "compile:undeclared",
+        "[1].exists(x, .x == 1)": "compile:undeclared",
+        "cel.bind(.x, 1, true)": "compile:undeclared",
+        "cel.bind(device, 1, .device.driver == 'gpu.example.com' && device == 1)": True,
+        "cel.bind(int, 1, .int == type(1) && int == 1)": "compile:program",
+    },
+    "%f and %e write no sign in front of zero, but in front of what is rounded to it": {
+        "'%f'.format([-0.0]) == '0.000000' && '%e'.format([-0.0]) == '0.000000\u00d710\u2070\u2070'": True,
+        "'%f'.format([-0.0000001]) == '-0.000000'": True,
+        "'%s'.format([[-0.0]]) == '[-0.000000]' && '%s'.format([-0.0]) == '-0'": True,
+    },
+    "a wrapper is not the type of a selector": {
+        "google.protobuf.BoolValue{value: true}": "compile:wrong_output_type",
+        "optional.of(google.protobuf.BoolValue{}).orValue(true)": "compile:wrong_output_type",
+        "google.protobuf.BoolValue{value: true} == true && google.protobuf.BoolValue{value: true}": True,
+    },
+    "what only the type checker knows can be written, and fails when it is evaluated": {
+        "kubernetes.DRADevice{driver: 'x'}.driver == 'x'": "other",
+        "true || kubernetes.DRADevice{driver: 'x'}.driver == 'x'": True,
+        "kubernetes.DRADevice{driver: 1}.driver == 'x'": "compile:type_mismatch",
+        "kubernetes.DRADevice{model: 'x'}.driver == 'x'": "compile:undefined_field",
+        "duration{seconds: 1} == duration('1s')": "other",
+        "type(kubernetes.DRADevice{}) == kubernetes.DRADevice": "compile:program",
+    },
+    "the opposite of the smallest duration is no duration": {
+        "timestamp('2000-01-01T00:00:00Z') - duration('-9223372036854775808ns') > timestamp(0)": "overflow",
+        "timestamp('2000-01-01T00:00:00Z') + duration('-9223372036854775808ns') < timestamp(0)": True,
+    },
+    "a host has brackets around all of it or nowhere": {
+        "isURL('http://a[::1]') || isURL('http://a@b[::1]:80')": False,
+        "isURL('http://[::1]') && isURL('http://a@[::1]:80')": True,
+    },
+    "classes of characters are named as in Go": {
+        r"'a'.matches(r'^\p{Letter}\p{ letter }?[\p{lowercase_letter}]?$')": True,
+        r"'a'.matches(r'\p{lu}') || 'a'.matches(r'\P{ASCII}') || 'a'.matches(r'\p{cntrl}')": False,
+        r"'a'.matches(r'^\p{ASCII}$') && 'a'.matches(r'^[^\P{ascii}]$') && '\u03b1'.matches(r'\p{greek}')": True,
+        r"'\u0378'.matches(r'^\p{Cn}\z') && '\u0378'.matches(r'\pC') && !'\u0378'.matches(r'\p{Assigned}')": True,
+        r"'aA'.matches(r'^\p{LC}+$') && !'1'.matches(r'[\p{Cased_Letter}]') && '1'.matches(r'[\P{LC}]')": True,
+        r"'a'.matches(r'\p{Old_Italic}')": "compile:invalid_literal",
+        r"'a'.matches(r'\p{Klingon}')": "compile:invalid_literal",
+        r"'p{Klingon}'.matches(r'\\p{Klingon}') || r'\p{x}'.matches(r'\Q\p{x}')": True,
+    },
+    "groups are named with ASCII": {
+        "'a'.matches('(?P<1n>a)') && 'a'.matches('(?<n_>a)')": True,
+        "'a'.matches('(?P<\u00e9>a)')": "compile:invalid_literal",
+        "'a'.matches('(?P<>a)')": "compile:invalid_literal",
+        r"'a'.matches(r'[\C]')": "compile:invalid_literal",
+        r"'a'.find(r'\C') == ''": "compile:program",
+    },
+    "matches begin at characters, not at bytes": {
+        r"'a\u00e9a'.matches(r'\B')": False,
+        r"'a\u00e9'.findAll(r'\B') == [''] && '\u00e9a\u00e9'.findAll(r'\B').size() == 2": True,
+        r"'a\u00e9b'.find(r'\B.') == '' && '\u00e9\u00e9b'.find(r'\B.') == '\u00e9'": True,
+        r"'a\u00e9b'.findAll('') == ['', '', '', '']": True,
+        r"'\u00e9b'.findAll(r'\B|b', 2) == ['', 'b']": True,
+        r"'B'.matches(r'\\B') || 'a'.matches(r'\B)(')": "compile:invalid_literal",
+    },
+    "an optional element has an optional type": {
+        "[?dyn(optional.of(1))].size() == 1": "compile:other",
+        "[1, 'a'].size() == 2 && {'a': 1, ?'b': device.attributes['a'].b}.size() == 1": "compile:other",
+        "[1, 'a', ?dyn(1)].size() == 2": "compile:type_mismatch",
+        "cel.bind(o, optional.of(quantity('1')), [?o].size() == 1 && {?'a': o}.size() == 1)": True,
+        "cel.bind(o, optional.of(quantity('1')), [?o][0] == quantity('1'))": "unsupported_value",
+        "'%s'.format([?dyn(1)]) == ''": "other",
+    },
+    "of a chain of && or ||, only the outermost call has the type of an error": {
+        "(1 || true) == 1": "compile:type_mismatch",
+        "(true || true || 1) == 1": "compile:type_mismatch",
+        "true ? 1 : 2 || true || true": "compile:no_matching_overload",
+        "true ? 1 : true || true || 2": "compile:type_mismatch",
+        "true ? 1 : true && true && true && 2": "compile:no_matching_overload",
+    },
+}
+
+SYNTAX: dict[str, str] = {
+    # one token too many, which is left out
+    "has(device.attributes['x'] ]": "macro",
+    "has(device.driver ])": "syntax",
+    "has(1 + * 2)": "macro",
+    "[has(x) 1, 2]": "macro",
+    # a bracket or a colon too few, which is added
+    "[1].all(1, [2, , 3].all(x, true))": "macro",
+    "has(device.driver": "syntax",
+    "has(device": "macro",
+    "{has(x) 1}": "macro",
+    "true ? has(x) 1": "macro",
+    # the rest of what is in brackets is given up
+    "has(device.attributes['x'] y z)": "macro",
+    "has(device.driver y z)": "syntax",
+    "has(device.attributes['x' y.z)": "macro",
+    "{has(x) + }": "syntax",
+    # an operand that cannot be read is in front of everything
+    "has(..x)": "macro",
+    "has(": "syntax",
+    "(has(": "syntax",
+    "[1].all(], true)": "syntax",
+    # a string without an end takes the rest of its line with it
+    "has(device.\"attributes['x'].a)": "macro",
+    "has(device.driver == 'x)": "macro",
+    "[1].exists(x, x == 'x)": "syntax",
+    # too much is left out: nothing else is reported
+    "has(x) && " + "+".join(["."] * 40): "syntax",
+    "has(x) " + "1 " * 300: "other",
+    # nothing readable behind a dot
+    "has(device.)": "macro",
+    "has(device.>['x'].r)": "macro",
+    "has(device.attributes['x'].in) == 1": "macro",
+    "[1, 99999999999999999999, 3.?].size()": "literal",
+    "device.attributes[has(x)].?[profile": "macro",
+}
+
+
+def expressions() -> list[tuple[str, bool | str]]:
+    compiled = [item for rule in EXACT.values() for item in rule.items()]
+    return [*compiled, *((expression, f"compile:{kind}") for expression, kind in SYNTAX.items())]
+
+
+@pytest.mark.parametrize(("expression", "expected"), expressions())
+def test_rule(expression: str, expected: bool | str) -> None:
+    assert answer(expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "environment", "expected"),
+    [
+        ("dyn(optional.of(true))", WITH_LISTS, True),
+        ("dyn(optional.of(optional.of(false)))", WITH_LISTS, False),
+        ("dyn(optional.none())", WITH_LISTS, "result_not_bool"),
+        ("dyn(optional.of(1))", WITH_LISTS, "result_not_bool"),
+        ("dyn(optional.of(true))", WITHOUT_LISTS, "compile:wrong_output_type"),
+        ("optional.of(true)", WITH_LISTS, "compile:wrong_output_type"),
+    ],
+)
+def test_a_present_optional_counts_as_its_value(
+    expression: str, environment: Environment, expected: bool | str
+) -> None:
+    assert answer(expression, DEVICE, environment) == expected
+
+
+def test_what_breaks_one_vector_is_its_disagreement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vector = {
+        "category": "broken",
+        "features": {"consumableCapacity": True, "listTypeAttributes": False},
+        "envType": "stored",
+        "expect": {"compile": {"ok": True}, "apiCreate": {"ok": True}, "outputType": "bool", "maxCost": "0"},
+    }
+    right = {"results": [{"match": True}], "actualCost": [0]}
+    vectors = [
+        {**vector, "id": "device", "expression": "true", "devices": "broken"},
+        {**vector, "id": "expression", "expression": "'\ud800' == ''", "devices": "fine"},
+        {**vector, "id": "fine", "expression": "true", "devices": "fine", "expect": {**vector["expect"], **right}},  # type: ignore[dict-item]
+    ]
+    devices = {"broken": [{"name": "a"}], "fine": [{"name": "a", "driver": "x"}]}
+    (tmp_path / "devices.json").write_text(json.dumps(devices))
+    (tmp_path / "vectors.jsonl").write_text("".join(json.dumps(vector) + "\n" for vector in vectors))
+    monkeypatch.setattr("sys.argv", ["cel", str(tmp_path)])
+    assert runner.main() == 1
+    printed = capsys.readouterr().out
+    assert "exception: KeyError('driver') here" in printed
+    assert "total                1 of     3" in printed
