@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from dra_driver import computedomains
-from dra_driver.computedomains import CLIQUE_ATTRIBUTE
-from dra_driver.computedomains.devices import describe_channels
+from dra_driver import domains as computedomains
+from dra_driver.domains import CLIQUE_ATTRIBUTE
+from dra_driver.domains.devices import describe_channels
 from dra_driver.gpu.devices import Description
 from dra_driver.gpu.facts import Inventory
 from dra_driver.gpu.imex import fabric_of, read_channels

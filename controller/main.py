@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dra_driver import DRIVER_NAME, __version__
-from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.labels import node_labels

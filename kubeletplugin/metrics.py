@@ -19,7 +19,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dra_driver import DRIVER_NAME
-from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains import DRIVER as DOMAIN_DRIVER
 from dra_driver.process.endpoints import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
 
 from .claims.actions import ERROR_TYPES

@@ -15,7 +15,8 @@ from typing import Final
 
 import click
 
-from dra_driver import DRIVER_NAME, __version__, computedomains
+from dra_driver import DRIVER_NAME, __version__
+from dra_driver import domains as computedomains
 from dra_driver.kube.api import ApiClient, Connection, Credentials, load_credentials
 from dra_driver.kube.api.events import EventRecorder
 from dra_driver.kube.api.leases import Election, LeaseTiming
@@ -33,10 +34,10 @@ from dra_driver.process.command import (
 )
 from dra_driver.process.endpoints import Endpoint, endpoint_options, new_registry, serving, unexpected_errors
 
-from ..computedomains.loop import DomainController, DomainMetrics
-from ..computedomains.objects import Settings
-from ..computedomains.options import compute_domain_options
 from .caretaker import Caretaker, CaretakerTiming, Metrics
+from .domains.loop import DomainController, DomainMetrics
+from .domains.objects import Settings
+from .domains.options import compute_domain_options
 
 LEASE_NAME: Final = "nvidia-dra-cluster-controller"
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dra_driver import DRIVER_NAME
-from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
-from dra_driver.computedomains.mistakes import mistake
 from dra_driver.config import ConfigError, decode_config, decode_domain_config, ineffective
+from dra_driver.domains import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains.mistakes import mistake
 from dra_driver.kube.resource.codec import DecodeError, Fields
 from dra_driver.process.errors import DriverError
 

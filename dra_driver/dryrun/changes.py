@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Final
 
-from ..computedomains import DRIVER as DOMAIN_DRIVER
-from ..computedomains.template import is_domain_selector
+from ..domains import DRIVER as DOMAIN_DRIVER
+from ..domains.template import is_domain_selector
 from ..gpu.health.meanings import Gravity
 from ..kube.resource import DeviceRequirements, DeviceTaint, DeviceToleration, ResourceClaim, TaintEffect, limits
 from ..scheduler.allocator import (

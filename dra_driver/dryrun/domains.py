@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
 
-from ..computedomains.names import CHANNEL_CLASS, COMPUTE_DOMAINS
-from ..computedomains.objects import ComputeDomain, decode_domain
-from ..computedomains.template import channel_claim
+from ..domains.names import CHANNEL_CLASS, COMPUTE_DOMAINS
+from ..domains.objects import ComputeDomain, decode_domain
+from ..domains.template import channel_claim
 from ..kube.resource import ResourceClaimTemplate
 from ..kube.resource.codec import V1, DecodeError, encode_claim_spec
 from .documents import JSON, Document, DocumentError

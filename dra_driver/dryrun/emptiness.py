@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from .. import DRIVER_NAME
-from ..computedomains import DRIVER as DOMAIN_DRIVER
-from ..computedomains.names import CHANNEL_CLASS
+from ..domains import DRIVER as DOMAIN_DRIVER
+from ..domains.names import CHANNEL_CLASS
 from ..kube.resource import DeviceClass, ResourceClaim, ResourceSlice
 from ..kube.resource.codec import Decoded
 from .release import Rules, Server

@@ -9,9 +9,6 @@ from itertools import groupby
 from typing import Final
 
 from .. import DRIVER_NAME
-from ..computedomains import DAEMON_DEVICE
-from ..computedomains import DRIVER as DOMAIN_DRIVER
-from ..computedomains.names import DAEMON_CLASS
 from ..config import (
     DEVICE_TYPES,
     Chosen,
@@ -23,6 +20,9 @@ from ..config import (
     domain_config_for,
     require_one_backend,
 )
+from ..domains import DAEMON_DEVICE
+from ..domains import DRIVER as DOMAIN_DRIVER
+from ..domains.names import DAEMON_CLASS
 from ..kube.resource import AllocatedDevice, Node, ResourceClaim
 from ..kube.resource.codec import Decoded
 from ..process.command import InputError

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..computedomains import DOMAIN_ATTRIBUTE
-from ..computedomains.template import is_domain_selector
+from ..domains import DOMAIN_ATTRIBUTE
+from ..domains.template import is_domain_selector
 from ..gpu.health.meanings import Gravity, meaning
 from ..gpu.policy import HealthPolicy
 from ..kube.resource import DeviceTaint, ResourceClaim

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .. import DRIVER_NAME
-from ..computedomains import CHANNEL_TYPE, DAEMON_TYPE
-from ..computedomains import DRIVER as DOMAIN_DRIVER
-from ..computedomains.names import CHANNEL_CLASS, DAEMON_CLASS
+from ..domains import CHANNEL_TYPE, DAEMON_TYPE
+from ..domains import DRIVER as DOMAIN_DRIVER
+from ..domains.names import CHANNEL_CLASS, DAEMON_CLASS
 from ..kube.api import NODES, ApiClient, Kind, NotFoundError, Transport, newest_dialect
 from ..kube.resource import DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..kube.resource.codec import TAINT_RULE_VERSIONS, Decoded, DecodeError, decode

@@ -16,9 +16,9 @@ from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
 
 from .. import DRIVER_NAME
-from ..computedomains import DOMAIN_ATTRIBUTE
-from ..computedomains import DRIVER as DOMAIN_DRIVER
-from ..computedomains.devices import describe_channels
+from ..domains import DOMAIN_ATTRIBUTE
+from ..domains import DRIVER as DOMAIN_DRIVER
+from ..domains.devices import describe_channels
 from ..gpu.devices import describe
 from ..gpu.fabric import Partition, SwitchFacts
 from ..gpu.facts import Inventory

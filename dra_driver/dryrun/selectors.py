@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from .. import DRIVER_NAME
-from ..computedomains import DRIVER as DOMAIN_DRIVER
+from ..domains import DRIVER as DOMAIN_DRIVER
 from ..kube.resource import AttributeList, AttributeValue, Device, Version
 from ..scheduler.allocator import Features, Predicate
 from ..scheduler.cel import CompileError, EvaluationError

@@ -15,8 +15,8 @@ from typing import Final
 
 import yaml
 
-from ..computedomains.names import CLIQUES
-from ..imex import PEER_PORT
+from ..domains.daemon import PEER_PORT
+from ..domains.names import CLIQUES
 from ..kube.api import ApiClient, Kind
 from .controlplane import RELEASE, chart_file, of_release
 from .loop import JSON, NAMESPACES

@@ -13,7 +13,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from .. import DRIVER_NAME
-from ..computedomains import DRIVER
+from ..domains import DRIVER
 from ..gpu.inventory import Inventory, read_inventory
 from ..gpu.simulation import NodeDescription, SimulatedNode
 from ..mps.processes import end_processes

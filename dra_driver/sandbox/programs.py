@@ -18,7 +18,7 @@ from typing import Final
 
 import yaml
 
-from ..computedomains.names import IMEX_FOLDER
+from ..domains.names import IMEX_FOLDER
 from ..kube.api import ApiError, ConfigError, Kind
 from . import child
 from .apiserver.server import write_kubeconfig
@@ -27,7 +27,7 @@ from .kubelet.model import Container, Pod
 from .loop import connected
 from .marked import MARK, marked_processes
 
-MODULES: Final = {"dra-imex-daemon": "dra_driver.imex.main"}
+MODULES: Final = {"dra-imex-daemon": "dra_driver.domains.daemon.main"}
 """The programs, and the modules that have them."""
 _SIMULATED: Final = "DRA_SIMULATED_"
 """Programs of the simulated NVIDIA driver have variables with this prefix, which they also get from this process."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dra_driver import DRIVER_NAME, __version__
-from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
-from dra_driver.computedomains.names import COMPUTE_DOMAINS
+from dra_driver.domains import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains.names import COMPUTE_DOMAINS
 from dra_driver.kube.api import (
     NODES,
     ApiClient,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dra_driver import cdi
+from dra_driver.domains.daemon import PEER_PORT
 from dra_driver.gpu.imex import (
     DeviceNumbers,
     FabricProgress,
@@ -19,7 +20,6 @@ from dra_driver.gpu.imex import (
     read_management,
 )
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.imex import PEER_PORT
 
 from ..computedomains.placing import HostDaemon
 from ..computedomains.specs import DAEMON_PROGRAMS

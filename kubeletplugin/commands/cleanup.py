@@ -16,7 +16,7 @@ from typing import Final
 import click
 
 from dra_driver import cdi
-from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kube.api import UnreachableError
 from dra_driver.kube.resource import ResourceClaim

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from dra_driver.imex.report import read_report
+from dra_driver.domains.daemon.report import read_report
 
 from ..computedomains.folder import DomainFolder
 from ..computedomains.records import DomainRecord, read_domain_records

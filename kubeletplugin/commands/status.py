@@ -19,7 +19,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.inventory import Gpu

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from dra_driver.computedomains.names import daemon_name
-from dra_driver.imex.report import read_report
+from dra_driver.domains.daemon.report import read_report
+from dra_driver.domains.names import daemon_name
 from dra_driver.process.boot import boot_time
 from dra_driver.process.containment import contained
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from dra_driver.domains.daemon.control import READY, state_of
 from dra_driver.gpu.imex import (
     Channels,
     DeviceNumbers,
@@ -17,7 +18,6 @@ from dra_driver.gpu.imex import (
 )
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.imex.control import READY, state_of
 from dra_driver.process.programs import ProgramError
 
 from ..hardware.gpus import GpuAccess

@@ -9,7 +9,7 @@ from typing import Final
 
 from dra_driver import cdi
 from dra_driver.cdi.spec import DeviceNode
-from dra_driver.computedomains.names import IMEX_FOLDER
+from dra_driver.domains.names import IMEX_FOLDER
 from dra_driver.gpu.imex import CAPABILITIES_FOLDER, CHANNELS_FOLDER
 
 from ..containers.specs import CommonSpec

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.computedomains.objects import LONGEST, DaemonReport
-from dra_driver.imex.report import read_report
+from dra_driver.domains.daemon.report import read_report
+from dra_driver.domains.objects import LONGEST, DaemonReport
 from dra_driver.process.exposed import remove_tree
 from kubeletplugin.computedomains.folder import DomainFolder
 from tests.support.isolated import require_namespaces

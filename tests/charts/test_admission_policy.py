@@ -13,7 +13,7 @@ import pytest
 
 from controller.labels import NODE_NAME_LABEL
 from dra_driver import DRIVER_NAME
-from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains import DRIVER as DOMAIN_DRIVER
 from dra_driver.kube.api import NODES, ApiClient
 from dra_driver.kube.resource.names import object_name
 from dra_driver.sandbox.apiserver.users import NODE_NAME

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from dra_driver import DRIVER_NAME
-from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
-from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DAEMON_CLASS, DOMAIN_LABEL
-from dra_driver.computedomains.objects import LONGEST, MOST_SLOTS
-from dra_driver.computedomains.template import daemon_claim
+from dra_driver.domains import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS, DAEMON_CLASS, DOMAIN_LABEL
+from dra_driver.domains.objects import LONGEST, MOST_SLOTS
+from dra_driver.domains.template import daemon_claim
 from dra_driver.kube.api import NODES, ApiClient, Kind
 from dra_driver.kube.resource.codec import V1, encode_claim_spec
 from dra_driver.sandbox.apiserver.users import NODE_NAME

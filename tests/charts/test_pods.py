@@ -9,7 +9,7 @@ import pytest
 from controller.cluster.main import cluster_controller
 from controller.main import controller
 from controller.webhook.main import webhook
-from dra_driver.computedomains.names import CHANNEL_CLASS, DAEMON_CLASS
+from dra_driver.domains.names import CHANNEL_CLASS, DAEMON_CLASS
 from dra_driver.dryrun.inventory import CLASSES
 from dra_driver.mps.main import mps
 from dra_driver.scheduler.cel import compile_selector

@@ -17,7 +17,7 @@ import urllib3
 from controller.channels import ChannelDevices, DomainFile
 from controller.publisher import Publisher, Publishers
 from dra_driver import DRIVER_NAME
-from dra_driver.computedomains import DRIVER
+from dra_driver.domains import DRIVER
 from dra_driver.gpu.facts import Failure
 from dra_driver.gpu.nvml import FabricState, Return
 from dra_driver.kube.api import NODES, ApiClient

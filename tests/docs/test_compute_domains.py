@@ -30,7 +30,7 @@ def given() -> set[str]:
     """The reasons that the code gives: constants of modules, and what is passed for a condition."""
     found: set[str] = set()
     for name in STATUS:
-        tree = ast.parse((ROOT / "controller/computedomains" / name).read_text(encoding="utf-8"))
+        tree = ast.parse((ROOT / "controller/cluster/domains" / name).read_text(encoding="utf-8"))
         for statement in tree.body:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.value, ast.Constant):
                 found |= set(texts(statement.value))

@@ -16,7 +16,7 @@ import helm_python
 import yaml
 
 from dra_driver import DRIVER_NAME
-from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS
+from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation import SimulatedNode, load_description
 from dra_driver.kube.api import ApiClient, Kind

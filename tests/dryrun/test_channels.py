@@ -6,7 +6,7 @@ import json
 import pytest
 import yaml
 
-from dra_driver.computedomains.template import channel_claim, daemon_claim
+from dra_driver.domains.template import channel_claim, daemon_claim
 from dra_driver.kube.resource import DeviceClaim
 from dra_driver.kube.resource.codec import V1
 from dra_driver.kube.resource.codec.encode import encode_claim_spec

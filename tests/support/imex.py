@@ -17,17 +17,10 @@ from typing import Any, Final
 
 import pytest
 
-from dra_driver.computedomains.names import CLIQUES, clique_name
-from dra_driver.computedomains.objects import (
-    SLOTS_ANNOTATION,
-    Clique,
-    DaemonReport,
-    Member,
-    decode_clique,
-    encode_member,
-)
+from dra_driver.domains.daemon.report import read_report
+from dra_driver.domains.names import CLIQUES, clique_name
+from dra_driver.domains.objects import SLOTS_ANNOTATION, Clique, DaemonReport, Member, decode_clique, encode_member
 from dra_driver.gpu.simulation.files import install_programs
-from dra_driver.imex.report import read_report
 from dra_driver.kube.api import ApiClient, ConflictError, Kind, NotFoundError
 
 from . import preloaded
@@ -42,7 +35,7 @@ UP: Final = DaemonReport(True, "READY", "UP", "")
 _CRDS: Final = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions")
 _WINDOW: Final = 5.0 if REAL else 1.0
 _PROGRAM: Final = f"""
-from dra_driver.imex import control, main, rows, supervisor
+from dra_driver.domains.daemon import control, main, rows, supervisor
 rows._SETTLE_SECONDS = 0.2
 control._SLOW_SECONDS, control._NODES_SECONDS = 1.0, 3.0
 supervisor._SIGNAL_SECONDS, supervisor._GRACE_SECONDS = {_WINDOW * 1.2}, 2.0

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from ... import DRIVER_NAME
-from ...computedomains import DRIVER as DOMAIN_DRIVER
-from ...computedomains.mistakes import mistake
 from ...config import (
     API_VERSION,
     DEVICE_TYPES,
@@ -18,6 +16,8 @@ from ...config import (
     misfit,
     use_other,
 )
+from ...domains import DRIVER as DOMAIN_DRIVER
+from ...domains.mistakes import mistake
 from ...kube.resource import DeviceClass, OpaqueConfiguration
 from ...kube.resource.codec import DecodeError
 from ...kube.resource.limits import OPAQUE_PARAMETERS_BYTES

@@ -6,9 +6,9 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
-from ...computedomains import DRIVER
-from ...computedomains.names import CHANNEL_CLASS, COMPUTE_DOMAINS
-from ...computedomains.objects import ComputeDomain, decode_domain
+from ...domains import DRIVER
+from ...domains.names import CHANNEL_CLASS, COMPUTE_DOMAINS
+from ...domains.objects import ComputeDomain, decode_domain
 from ...kube.resource.names import is_subdomain
 from ..domains import KIND, template_of
 from .claims import not_a_subdomain

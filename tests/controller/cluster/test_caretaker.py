@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from controller.cluster.caretaker import EVENT_REASON, Caretaker, CaretakerTiming, Metrics
-from dra_driver import DRIVER_NAME, computedomains
+from dra_driver import DRIVER_NAME
+from dra_driver import domains as computedomains
 from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
 from dra_driver.kube.api.client import Page
 from dra_driver.kube.api.events import EVENTS, EventRecorder

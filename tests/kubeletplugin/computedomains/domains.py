@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from dra_driver.cdi import DOMAIN_CLAIM_KIND, SpecDirectory
-from dra_driver.computedomains import DRIVER
-from dra_driver.computedomains.names import CHANNEL_CLASS, COMPUTE_DOMAINS, DAEMON_CLASS
-from dra_driver.computedomains.objects import DaemonReport
 from dra_driver.config import API_VERSION
+from dra_driver.domains import DRIVER
+from dra_driver.domains.daemon.report import ReportFile
+from dra_driver.domains.names import CHANNEL_CLASS, COMPUTE_DOMAINS, DAEMON_CLASS
+from dra_driver.domains.objects import DaemonReport
 from dra_driver.gpu.simulation import SimulatedNode
-from dra_driver.imex.report import ReportFile
 from dra_driver.kube.api import ApiClient, Kind
 from dra_driver.kube.resource.codec import V1
 from kubeletplugin.computedomains.folder import DomainFolder

@@ -10,7 +10,7 @@ import pytest
 import urllib3
 
 from dra_driver import DRIVER_NAME
-from dra_driver.computedomains import DRIVER
+from dra_driver.domains import DRIVER
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.records.files import State
 from tests.faults.share import points

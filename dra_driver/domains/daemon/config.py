@@ -8,7 +8,7 @@ nodes is the same for all daemons of a domain, because IMEX takes daemons with e
 from pathlib import Path
 from typing import Final
 
-from ..computedomains.names import host_name
+from ..names import host_name
 from . import COMMAND_PORT, PEER_PORT
 
 CONFIG_FILE: Final = "imexd.cfg"

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from dra_driver.computedomains import CHANNEL_DEVICE, CLIQUE_ATTRIBUTE, DRIVER, FABRIC_TAINT
-from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL
-from dra_driver.computedomains.objects import Clique, ComputeDomain, decode_clique, decode_domain
 from dra_driver.config import ConfigError, decode_domain_config
+from dra_driver.domains import CHANNEL_DEVICE, CLIQUE_ATTRIBUTE, DRIVER, FABRIC_TAINT
+from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL
+from dra_driver.domains.objects import Clique, ComputeDomain, decode_clique, decode_domain
 from dra_driver.kube.api import NODES, ApiClient, Kind, claims_of, slices_of
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.resource.codec import DecodeError, Dialect
 from dra_driver.kube.resource.meta import empty
 from dra_driver.kube.resource.names import is_label_value, is_subdomain
 
-from ..cluster.view import only_metadata
-from ..collection import Collection, Key
+from ...collection import Collection, Key
+from ..view import only_metadata
 from .pods import PODS, PodFacts, pod_facts
 
 DAEMON_SETS: Final = Kind("apps/v1", "daemonsets", namespaced=True)

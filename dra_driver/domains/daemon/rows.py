@@ -10,12 +10,12 @@ import threading
 import time
 from typing import Final
 
-from ..computedomains.names import CLIQUES
-from ..computedomains.objects import DaemonReport, Member, encode_report
-from ..kube.api import ApiClient, ApiError, StatusError
-from ..kube.api.client import JSON
-from ..process.backoff import Backoff
-from ..process.containment import Count, contained, nobody
+from ...kube.api import ApiClient, ApiError, StatusError
+from ...kube.api.client import JSON
+from ...process.backoff import Backoff
+from ...process.containment import Count, contained, nobody
+from ..names import CLIQUES
+from ..objects import DaemonReport, Member, encode_report
 from .peers import CliqueWatch
 
 log = logging.getLogger(__name__)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.computedomains.names import host_name
-from dra_driver.computedomains.objects import Clique, DaemonReport, Member
-from dra_driver.imex.config import render_config, render_nodes
-from dra_driver.imex.control import connected_peers, state_of
-from dra_driver.imex.hosts import FREE, MARK, host_lines, merge_hosts, write_hosts
-from dra_driver.imex.peers import NotPlacedError, Place, place_in
-from dra_driver.imex.process import explain
+from dra_driver.domains.daemon.config import render_config, render_nodes
+from dra_driver.domains.daemon.control import connected_peers, state_of
+from dra_driver.domains.daemon.hosts import FREE, MARK, host_lines, merge_hosts, write_hosts
+from dra_driver.domains.daemon.peers import NotPlacedError, Place, place_in
+from dra_driver.domains.daemon.process import explain
+from dra_driver.domains.names import host_name
+from dra_driver.domains.objects import Clique, DaemonReport, Member
 
 UID = "b2c1f1a0-0000-4000-8000-000000000001"
 OWN = "10.0.0.1"

@@ -6,18 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from controller.computedomains.loop import DomainController, DomainMetrics, DomainTiming
-from controller.computedomains.objects import Settings
-from controller.computedomains.view import DAEMON_SETS
-from dra_driver.computedomains import CLIQUE_ATTRIBUTE, DRIVER, FABRIC_TAINT
-from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL, clique_name, daemon_name
-from dra_driver.computedomains.objects import (
-    Clique,
-    DaemonReport,
-    decode_clique,
-    encode_report,
-)
-from dra_driver.computedomains.template import channel_claim
+from controller.cluster.domains.loop import DomainController, DomainMetrics, DomainTiming
+from controller.cluster.domains.objects import Settings
+from controller.cluster.domains.view import DAEMON_SETS
+from dra_driver.domains import CLIQUE_ATTRIBUTE, DRIVER, FABRIC_TAINT
+from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL, clique_name, daemon_name
+from dra_driver.domains.objects import Clique, DaemonReport, decode_clique, encode_report
+from dra_driver.domains.template import channel_claim
 from dra_driver.kube.api import NODES, ApiClient, ApiError, Kind, NotFoundError, StatusError
 from dra_driver.kube.api.events import EVENTS, EventRecorder
 from dra_driver.kube.resource.codec import V1, encode_claim_spec

@@ -3,8 +3,15 @@
 
 import pytest
 
-from dra_driver.computedomains import names
-from dra_driver.computedomains.objects import (
+from dra_driver.config import (
+    API_VERSION,
+    ComputeDomainChannelConfig,
+    ComputeDomainDaemonConfig,
+    ConfigError,
+    decode_domain_config,
+)
+from dra_driver.domains import names
+from dra_driver.domains.objects import (
     INDICES_ANNOTATION,
     LONGEST,
     Clique,
@@ -14,14 +21,7 @@ from dra_driver.computedomains.objects import (
     decode_domain,
     encode_member,
 )
-from dra_driver.computedomains.template import channel_claim, daemon_claim
-from dra_driver.config import (
-    API_VERSION,
-    ComputeDomainChannelConfig,
-    ComputeDomainDaemonConfig,
-    ConfigError,
-    decode_domain_config,
-)
+from dra_driver.domains.template import channel_claim, daemon_claim
 from dra_driver.kube.resource.codec import DecodeError
 
 UID = "d9f6a1d2-3a80-4a7e-9f2b-0c5d3e6f7a81"

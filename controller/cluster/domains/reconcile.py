@@ -21,14 +21,14 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from prometheus_client import Counter
 
-from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL, TARGET_LABEL, daemon_name
-from dra_driver.computedomains.objects import Clique, ComputeDomain
+from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL, TARGET_LABEL, daemon_name
+from dra_driver.domains.objects import Clique, ComputeDomain
 from dra_driver.kube.api import NODES, ApiClient, ApiError, ConflictError, Kind, NotFoundError, claims_of
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.api.events import EventRecorder, ObjectReference
 from dra_driver.kube.resource.codec import Dialect
 
-from ..collection import Collection
+from ...collection import Collection
 from .membership import Membership, membership, slots_of
 from .objects import (
     FINALIZER,

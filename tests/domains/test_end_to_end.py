@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from dra_driver.computedomains.names import COMPUTE_DOMAINS, daemon_name, host_name
+from dra_driver.domains.names import COMPUTE_DOMAINS, daemon_name, host_name
 from dra_driver.kube.api import NODES, Kind
 from dra_driver.sandbox.computedomains import CONTROLLER, NAMESPACE, install_account
 from dra_driver.sandbox.loop import CLAIMS, DAEMON_SETS, PODS

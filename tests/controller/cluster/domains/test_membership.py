@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.computedomains.membership import Membership, membership, slots_of
-from controller.computedomains.objects import Account, Settings, daemon_objects
-from controller.computedomains.pods import PodFacts, pod_facts
-from controller.computedomains.status import domain_status, encode_status
-from controller.computedomains.view import (
+from controller.cluster.domains.membership import Membership, membership, slots_of
+from controller.cluster.domains.objects import Account, Settings, daemon_objects
+from controller.cluster.domains.pods import PodFacts, pod_facts
+from controller.cluster.domains.status import domain_status, encode_status
+from controller.cluster.domains.view import (
     CERTIFICATES,
     ClaimFacts,
     CliqueFacts,
@@ -24,9 +24,9 @@ from controller.computedomains.view import (
     clique_facts,
     slice_facts,
 )
-from dra_driver.computedomains import DRIVER
-from dra_driver.computedomains.objects import MOST_SLOTS, Clique, ComputeDomain, DaemonReport
 from dra_driver.config import API_VERSION
+from dra_driver.domains import DRIVER
+from dra_driver.domains.objects import MOST_SLOTS, Clique, ComputeDomain, DaemonReport
 from dra_driver.kube.resource.codec import V1
 
 UID = "d9f6a1d2-3a80-4a7e-9f2b-0c5d3e6f7a81"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dra_driver.computedomains.objects import NOT_READY, OUTSIDE_FABRIC, READY, Member
+from dra_driver.domains.objects import NOT_READY, OUTSIDE_FABRIC, READY, Member
 from dra_driver.kube.api.client import JSON
 
 from .membership import Membership

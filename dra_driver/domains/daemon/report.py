@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from ..computedomains.objects import DaemonReport
+from ..objects import DaemonReport
 
 FILE: Final = "report.json"
 _TEMPORARY: Final = ".report.json.new"

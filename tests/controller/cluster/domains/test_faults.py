@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import urllib3
 
-from controller.computedomains.view import DAEMON_SETS
-from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, daemon_name
+from controller.cluster.domains.view import DAEMON_SETS
+from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS, daemon_name
 from dra_driver.kube.api import NODES, ApiClient, Connection, Transport, UnreachableError, load_credentials
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import FaultyServer, RequestFault

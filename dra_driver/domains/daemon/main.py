@@ -9,11 +9,9 @@ from typing import Final
 
 import click
 
-from .. import __version__
-from ..computedomains.names import IMEX_FOLDER, clique_name
-from ..computedomains.objects import DaemonReport
-from ..kube.api import ApiClient, Connection, load_credentials
-from ..process.command import (
+from ... import __version__
+from ...kube.api import ApiClient, Connection, load_credentials
+from ...process.command import (
     UserError,
     end_when_a_thread_fails,
     flag,
@@ -23,8 +21,10 @@ from ..process.command import (
     run,
     version_option,
 )
-from ..process.endpoints import Endpoint, endpoint_options, new_registry, serving, unexpected_errors
-from ..process.resident import release_after_start
+from ...process.endpoints import Endpoint, endpoint_options, new_registry, serving, unexpected_errors
+from ...process.resident import release_after_start
+from ..names import IMEX_FOLDER, clique_name
+from ..objects import DaemonReport
 from .peers import CliqueWatch, Place, place_in
 from .report import ReportFile
 from .rows import RowReporter

@@ -11,14 +11,14 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from dra_driver.computedomains.objects import NOT_READY, READY
+from dra_driver.domains.objects import NOT_READY, READY
 from dra_driver.kube.api import ApiClient, ApiError, ConflictError
 from dra_driver.kube.api.events import EventRecorder
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import Count, contained, nobody
 from dra_driver.process.endpoints import PREFIX
 
-from ..collection import dialect_when_known
+from ...collection import dialect_when_known
 from .objects import Settings
 from .queue import Queue
 from .reconcile import Reconciler, StoppedError

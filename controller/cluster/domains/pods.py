@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from dra_driver.computedomains.names import DOMAIN_LABEL
+from dra_driver.domains.names import DOMAIN_LABEL
 from dra_driver.kube.api import Kind
 from dra_driver.kube.api.client import JSON
 

@@ -15,11 +15,11 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from ..computedomains.objects import DaemonReport
-from ..process.backoff import Backoff
-from ..process.containment import Count, contained, nobody
-from ..process.endpoints import PREFIX
-from ..process.files import write_file
+from ...process.backoff import Backoff
+from ...process.containment import Count, contained, nobody
+from ...process.endpoints import PREFIX
+from ...process.files import write_file
+from ..objects import DaemonReport
 from .config import CONFIG_FILE, NODES_FILE, TLS_FILES, render_config, render_nodes
 from .control import READY, ImexStatus, Monitor
 from .hosts import host_lines, write_hosts

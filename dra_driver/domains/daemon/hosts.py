@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ..computedomains.names import host_name
+from ..names import host_name
 
 MARK: Final = "# dra-imex-daemon"
 FREE: Final = "127.0.0.2"

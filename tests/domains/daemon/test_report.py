@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.computedomains.objects import DaemonReport
-from dra_driver.imex.report import FILE, ReportFile, read_report
+from dra_driver.domains.daemon.report import FILE, ReportFile, read_report
+from dra_driver.domains.objects import DaemonReport
 
 READY = DaemonReport(True, "READY", "UP", "")
 
@@ -28,8 +28,8 @@ def test_the_report_of_a_killed_daemon_is_not_current(tmp_path: Path) -> None:
     program = f"""
 import sys
 from pathlib import Path
-from dra_driver.computedomains.objects import DaemonReport
-from dra_driver.imex.report import ReportFile
+from dra_driver.domains.objects import DaemonReport
+from dra_driver.domains.daemon.report import ReportFile
 file = ReportFile(Path({str(tmp_path)!r}))
 file.write(DaemonReport(True, "READY", "UP", ""))
 print(flush=True)

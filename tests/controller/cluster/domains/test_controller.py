@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from controller.computedomains.objects import FINALIZER
-from controller.computedomains.view import CERTIFICATES, DAEMON_SETS
-from dra_driver.computedomains.names import (
+from controller.cluster.domains.objects import FINALIZER
+from controller.cluster.domains.view import CERTIFICATES, DAEMON_SETS
+from dra_driver.domains.daemon.main import imex_daemon
+from dra_driver.domains.names import (
     CLIQUES,
     COMPUTE_DOMAINS,
     DOMAIN_LABEL,
@@ -19,8 +20,7 @@ from dra_driver.computedomains.names import (
     daemon_name,
     host_name,
 )
-from dra_driver.computedomains.objects import DaemonReport
-from dra_driver.imex.main import imex_daemon
+from dra_driver.domains.objects import DaemonReport
 from dra_driver.kube.api import NODES, ApiClient, Kind
 from dra_driver.kube.resource.codec import V1
 from tests.support.apiserver import embedded

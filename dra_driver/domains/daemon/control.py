@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..process.containment import Count, contained, nobody
-from ..process.programs import ProgramError, run_program
+from ...process.containment import Count, contained, nobody
+from ...process.programs import ProgramError, run_program
 
 READY: Final = "READY"
 _STATES: Final = frozenset(

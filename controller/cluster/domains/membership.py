@@ -10,8 +10,8 @@ and the number of slots never changes while there are daemons.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from dra_driver.computedomains.names import clique_name
-from dra_driver.computedomains.objects import MOST_SLOTS, Clique, ComputeDomain, DaemonReport, Member
+from dra_driver.domains.names import clique_name
+from dra_driver.domains.objects import MOST_SLOTS, Clique, ComputeDomain, DaemonReport, Member
 from dra_driver.kube.resource.meta import empty
 
 from .pods import PodFacts, newest_pods

@@ -5,13 +5,13 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..computedomains.names import CLIQUES
-from ..computedomains.objects import Clique, decode_clique
-from ..kube.api import ApiClient, Watcher
-from ..kube.api.client import JSON
-from ..kube.resource.codec import DecodeError
-from ..process.containment import Count, nobody
-from ..process.errors import DriverError
+from ...kube.api import ApiClient, Watcher
+from ...kube.api.client import JSON
+from ...kube.resource.codec import DecodeError
+from ...process.containment import Count, nobody
+from ...process.errors import DriverError
+from ..names import CLIQUES
+from ..objects import Clique, decode_clique
 
 log = logging.getLogger(__name__)
 

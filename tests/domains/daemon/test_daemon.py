@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from dra_driver.computedomains.names import host_name
-from dra_driver.computedomains.objects import DaemonReport
-from dra_driver.imex.hosts import FREE, MARK
+from dra_driver.domains.daemon.hosts import FREE, MARK
+from dra_driver.domains.names import host_name
+from dra_driver.domains.objects import DaemonReport
 from dra_driver.kube.api import ApiClient
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import RequestFault
