@@ -2,7 +2,7 @@
 """Simulated nodes: the built-in example nodes, and additional nodes of a type, with the DeviceClasses for them.
 
 A type is the name of a built-in example node, such as `h100x8`, also with the suffix of a variant, such as `-mig`; or a
-file that describes a node (`dra_driver.gpu.simulation.description`).
+file that describes a node (`dra_driver.gpu.simulated.description`).
 """
 
 import functools
@@ -27,8 +27,8 @@ from ..gpu.inventory import read_inventory
 from ..gpu.labels import MACHINE_LABEL, Machine, gpu_labels, read_machine
 from ..gpu.layout import node_slices
 from ..gpu.policy import GpuRule, NodePolicy
-from ..gpu.simulation import DescriptionError, NodeDescription, SimulatedNode, load_description, shipped_nodes
-from ..gpu.simulation.board import boards
+from ..gpu.simulated import DescriptionError, NodeDescription, SimulatedNode, load_description, shipped_nodes
+from ..gpu.simulated.board import boards
 from ..kube.resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..kube.resource.codec import Decoded
 from ..kube.resource.device import SliceFeatures

@@ -105,7 +105,7 @@ def _installed(host_root: Path, container_root: Path, address: str | None, socke
 
 
 def _simulated(name: str | None, root: Path | None, node_name: str) -> Hardware:
-    from .simulation import DescriptionError, SimulatedNode, load_description
+    from .simulated import DescriptionError, SimulatedNode, load_description
 
     if root is None:
         raise InputError("--simulated-node needs --simulated-root, a folder for its hardware")

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..gpu.inventory import Gpu, Inventory
-from ..gpu.simulation.faults import Fault
+from ..gpu.simulated.faults import Fault
 from ..process.errors import DriverError
 from .environment import JSON, NODE, Sandbox
 

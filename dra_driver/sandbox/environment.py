@@ -21,7 +21,7 @@ from pathlib import Path
 import yaml
 
 from .. import DRIVER_NAME
-from ..gpu.simulation import load_description
+from ..gpu.simulated import load_description
 from ..kube.api import load_credentials
 from ..process.errors import DriverError
 from ..process.files import try_lock

@@ -17,7 +17,7 @@ import click
 import yaml
 from rich.console import Console
 
-from ..gpu.simulation import DescriptionError
+from ..gpu.simulated import DescriptionError
 from ..kube.api import ApiError
 from ..process.command import Extra, InputError, UserError, logging_options, run, version_option
 from ..scheduler.allocator import RELEASES

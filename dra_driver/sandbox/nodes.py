@@ -15,7 +15,7 @@ from pathlib import Path
 from .. import DRIVER_NAME
 from ..domains import DRIVER
 from ..gpu.inventory import Inventory, read_inventory
-from ..gpu.simulation import NodeDescription, SimulatedNode
+from ..gpu.simulated import NodeDescription, SimulatedNode
 from ..mps.processes import end_processes
 from .computedomains import NAMESPACE
 from .kubelet import Backoff, Kubelet, KubernetesCluster, Options, Periods

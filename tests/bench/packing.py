@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from dra_driver.gpu.devices import GPU_TYPE, MIG_TYPE, GpuDevices, describe
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
-from dra_driver.gpu.simulation.board import BoardModel, ProfileModel, boards
+from dra_driver.gpu.simulated.board import BoardModel, ProfileModel, boards
 from dra_driver.kube.resource import AllocatedDevice, ResourceSlice
 from tests.support.allocating import NodeClaims
 from tests.support.nodes import board_inventory

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dra_driver import DRIVER_NAME
-from dra_driver.gpu.simulation import load_description
+from dra_driver.gpu.simulated import load_description
 from dra_driver.kube.api import NODES
 from tests.support.claims import config_of, mps, time_slicing
 from tests.support.hardware import ControlledNode

@@ -20,7 +20,7 @@ from dra_driver.dryrun.lint.source import Source
 from dra_driver.dryrun.lint.subject import Context, subject_of
 from dra_driver.dryrun.positions import Positions
 from dra_driver.gpu.devices import device_targets
-from dra_driver.gpu.simulation.board import boards
+from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.resource import Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
 from dra_driver.kube.resource.codec import V1, decode_claim
 from dra_driver.scheduler.allocator import Cluster

@@ -14,7 +14,7 @@ from dra_driver.gpu.devices import describe
 from dra_driver.gpu.facts import Inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.policy import GpuRule, NodePolicy
-from dra_driver.gpu.simulation.board import boards
+from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.resource import AllocatedDevice, ResourceSlice
 from dra_driver.kube.resource.codec import V1BETA1, encode_slice
 from dra_driver.kube.resource.device import SliceFeatures

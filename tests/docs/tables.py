@@ -14,7 +14,7 @@ from dra_driver.gpu.devices import describe
 from dra_driver.gpu.fabric import Partition, SwitchFacts
 from dra_driver.gpu.health.meanings import MEANINGS, XID, Gravity, Lasts, Meaning
 from dra_driver.gpu.policy import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode
-from dra_driver.gpu.simulation.board import boards
+from dra_driver.gpu.simulated.board import boards
 from dra_driver.gpu.vgpus import VgpuFramework, VgpuHost, VgpuPlace, VgpuType, VgpuTypes
 from dra_driver.kube.resource import Device
 from dra_driver.kube.resource.device import attribute_kind

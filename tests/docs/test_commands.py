@@ -27,7 +27,7 @@ from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.policy.parse import parse_policy
-from dra_driver.gpu.simulation import SimulatedNode, load_description
+from dra_driver.gpu.simulated import SimulatedNode, load_description
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.codec import V1, encode_slice
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions

@@ -10,7 +10,7 @@ import pytest
 
 from dra_driver.dryrun.nodetypes import built_in_nodes, is_node_type, node_types, simulated_nodes
 from dra_driver.gpu.policy import GpuRule, NodePolicy
-from dra_driver.gpu.simulation import shipped_nodes
+from dra_driver.gpu.simulated import shipped_nodes
 from dra_driver.kube.resource import Node, ResourceSlice
 
 from .conftest import DryRun, Write, gpu, slice_of

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dra_driver.gpu.simulation.nvml import gpu_uuid
-from dra_driver.gpu.simulation.store import Store
+from dra_driver.gpu.simulated.nvml import gpu_uuid
+from dra_driver.gpu.simulated.store import Store
 from dra_driver.process.files import read_file
 from tests.kubeletplugin.inside import MARKS
 from tests.support.hardware import ControlledNode

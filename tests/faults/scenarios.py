@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dra_driver.gpu.nvml import ComputeMode
-from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulated import SimulatedNode
 from tests.support.claims import mps, time_slicing
 
 T = TypeVar("T")

@@ -25,8 +25,8 @@ from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.simulation.access import Access
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.access import Access
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.device import SliceFeatures

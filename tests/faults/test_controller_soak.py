@@ -19,7 +19,7 @@ import pytest
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import NODES, ApiClient
 from tests.controller.test_outages import as_published, content
 from tests.controller.test_publisher import make_cluster_node

@@ -9,7 +9,7 @@ import pytest
 import urllib3
 
 from dra_driver.gpu.nvml import EventType
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import NODES, ApiClient
 from tests.controller.test_process import log_of, node_with_slices, running
 from tests.support.apiserver import SLICES

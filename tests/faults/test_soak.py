@@ -19,7 +19,7 @@ import pytest
 
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.profiles import whole_compute_profile
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiClient
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from kubeletplugin.protocol import dra_v1_pb2

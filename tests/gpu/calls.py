@@ -7,7 +7,7 @@ import pytest
 
 from dra_driver.gpu.nvml import ComputeInstanceHandle, DeviceHandle, GpuInstanceHandle, Nvml, NvmlError, Return
 from dra_driver.gpu.profiles import whole_compute_profile
-from dra_driver.gpu.simulation.board import COMPUTE_PROFILES
+from dra_driver.gpu.simulated.board import COMPUTE_PROFILES
 
 
 def refusal(call: Callable[..., object], *arguments: object) -> Return:

@@ -8,8 +8,8 @@ import os
 import pytest
 
 from dra_driver.gpu.nvml import Placement, Return
-from dra_driver.gpu.simulation.board import COMPUTE_PROFILES, Board, ProfileModel, boards
-from dra_driver.gpu.simulation.state import BoardState, GpuInstanceState, ProcessState, fields_of
+from dra_driver.gpu.simulated.board import COMPUTE_PROFILES, Board, ProfileModel, boards
+from dra_driver.gpu.simulated.state import BoardState, GpuInstanceState, ProcessState, fields_of
 from tests.gpu.calls import refusal
 from tests.support.hardware import reset_board
 

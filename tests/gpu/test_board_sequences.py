@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from dra_driver.gpu.nvml import NvmlError, Return
-from dra_driver.gpu.simulation.board import COMPUTE_PROFILES, Board, boards
-from dra_driver.gpu.simulation.state import BoardState, GpuInstanceState, fields_of
+from dra_driver.gpu.simulated.board import COMPUTE_PROFILES, Board, boards
+from dra_driver.gpu.simulated.state import BoardState, GpuInstanceState, fields_of
 from tests.support import examples
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import pytest
 
 from dra_driver.gpu.calls import Beat, Calls, HungError, LeftError
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
 

@@ -18,10 +18,10 @@ from dra_driver.gpu.devices import GpuDevices, MigPlacement, describe
 from dra_driver.gpu.devices.names import mig_placements
 from dra_driver.gpu.inventory import Gpu, read_inventory
 from dra_driver.gpu.nvml import NvmlError, Placement, Return
-from dra_driver.gpu.simulation import SimulatedNode
-from dra_driver.gpu.simulation.board import Board, BoardModel, ProfileModel, boards
-from dra_driver.gpu.simulation.description import parse_description
-from dra_driver.gpu.simulation.state import BoardState
+from dra_driver.gpu.simulated import SimulatedNode
+from dra_driver.gpu.simulated.board import Board, BoardModel, ProfileModel, boards
+from dra_driver.gpu.simulated.description import parse_description
+from dra_driver.gpu.simulated.state import BoardState
 from tests.support import examples
 from tests.support.nodes import board_gpu, board_inventory, mig_instances
 

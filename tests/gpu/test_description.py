@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from dra_driver.gpu.imex import fabric_of, read_channels, read_management
 from dra_driver.gpu.nvml import Return
-from dra_driver.gpu.simulation import DescriptionError, load_description, shipped_nodes
-from dra_driver.gpu.simulation.board import boards
-from dra_driver.gpu.simulation.description import (
+from dra_driver.gpu.simulated import DescriptionError, load_description, shipped_nodes
+from dra_driver.gpu.simulated.board import boards
+from dra_driver.gpu.simulated.description import (
     FabricDescription,
     GpuDescription,
     InstanceDescription,
@@ -21,7 +21,7 @@ from dra_driver.gpu.simulation.description import (
     encode_description,
     parse_description,
 )
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from tests.support.hostile import HOSTILE
 from tests.support.nodes import make_node
 

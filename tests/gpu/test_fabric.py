@@ -19,8 +19,8 @@ from dra_driver.gpu.health.records import GpuRecord
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import Fabric, FabricState
 from dra_driver.gpu.policy import GpuRule, HealthPolicy, NodePolicy
-from dra_driver.gpu.simulation.board import boards
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.board import boards
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.resource import (
     DeviceClaim,
     DeviceClass,

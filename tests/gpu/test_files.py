@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.pci import pci_location
-from dra_driver.gpu.simulation.files import capability_minor
+from dra_driver.gpu.simulated.files import capability_minor
 from tests.gpu.calls import destroy_instance, make_instance
 from tests.support.nodes import TestNode, make_node
 

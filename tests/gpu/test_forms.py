@@ -19,7 +19,7 @@ from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import GpuInstanceProfile, MigMode, Placement
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, Shares
-from dra_driver.gpu.simulation.board import boards
+from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.resource import AttributeList, DeviceTaint, Quantity, TaintEffect
 from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.kube.resource.validation import slice_problems

@@ -16,9 +16,9 @@ from dra_driver.gpu.nvml import (
     Placement,
     Return,
 )
-from dra_driver.gpu.simulation import SimulatedNode
-from dra_driver.gpu.simulation.board import COMPUTE_PROFILES
-from dra_driver.gpu.simulation.description import parse_description
+from dra_driver.gpu.simulated import SimulatedNode
+from dra_driver.gpu.simulated.board import COMPUTE_PROFILES
+from dra_driver.gpu.simulated.description import parse_description
 from tests.gpu.calls import destroy_instance, make_instance, refusal
 from tests.support.nodes import TestNode, make_node
 

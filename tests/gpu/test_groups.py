@@ -14,7 +14,7 @@ from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.passthrough import VfioMark
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, PassthroughMode
-from dra_driver.gpu.simulation.board import boards
+from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.resource import AttributeList, Quantity, TaintEffect
 from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.kube.resource.quantity import Format

@@ -16,7 +16,7 @@ from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.nvml_library import NvmlLibrary
 from dra_driver.gpu.pci import NVIDIA_DRIVER
-from dra_driver.gpu.simulation.files import MAJORS
+from dra_driver.gpu.simulated.files import MAJORS
 from tests.gpu.calls import make_instance
 from tests.gpu.nvidia_smi import device_node_differences, differences, read_smi
 from tests.support.nodes import make_node

@@ -20,7 +20,7 @@ from dra_driver.gpu.imex import (
     read_management,
 )
 from dra_driver.gpu.nvml import Fabric, FabricState, MigMode
-from dra_driver.gpu.simulation.board import boards
+from dra_driver.gpu.simulated.board import boards
 from tests.support.nodes import CLUSTER_UUID, board_inventory
 
 DEVICES = (

@@ -18,7 +18,7 @@ from dra_driver.gpu.nvml import (
 )
 from dra_driver.gpu.nvml_library import NvmlLibrary
 from dra_driver.gpu.profiles import COMPUTE_PROFILE_CONSTANTS, PROFILE_CONSTANTS
-from dra_driver.gpu.simulation import SimulatedNvml
+from dra_driver.gpu.simulated import SimulatedNvml
 
 METHODS = sorted(Nvml.__abstractmethods__)
 EVENTS = {

@@ -28,9 +28,9 @@ from dra_driver.gpu.nvml import (
     VirtualizationMode,
 )
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
-from dra_driver.gpu.simulation import SimulatedNvml
-from dra_driver.gpu.simulation.board import COMPUTE_PROFILES
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated import SimulatedNvml
+from dra_driver.gpu.simulated.board import COMPUTE_PROFILES
+from dra_driver.gpu.simulated.faults import Fault
 from tests.gpu.calls import make_instance, refusal
 from tests.support.nodes import TestNode, make_node
 

@@ -12,7 +12,7 @@ from dra_driver.gpu.labels import Labels, node_labels
 from dra_driver.gpu.nvml import Fabric, FabricState
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy, Shares
-from dra_driver.gpu.simulation.board import boards
+from dra_driver.gpu.simulated.board import boards
 from tests.support.nodes import CLUSTER_UUID, board_gpu, board_inventory, make_node, mig_instances
 
 A100, H100, T4 = (boards()[name] for name in ("A100-SXM4-40GB", "H100-SXM5-80GB", "T4-PCIE-16GB"))

@@ -10,8 +10,8 @@ import pytest
 from dra_driver.gpu.devices import GpuDevices, describe
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
-from dra_driver.gpu.simulation import shipped_nodes
-from dra_driver.gpu.simulation.board import BoardModel, boards
+from dra_driver.gpu.simulated import shipped_nodes
+from dra_driver.gpu.simulated.board import BoardModel, boards
 from dra_driver.kube.api import ApiClient
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.codec import V1, decode_slice, encode_slice

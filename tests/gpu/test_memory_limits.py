@@ -8,7 +8,7 @@ import pytest
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.memory_limits import NO_LIMIT, MemoryLimits
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from tests.support.hardware import ControlledNode
 from tests.support.limits import DRIVER, Tree
 from tests.support.nodes import make_node

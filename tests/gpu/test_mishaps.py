@@ -21,8 +21,8 @@ from dra_driver.gpu.nvml import (
     RemappedRows,
     Return,
 )
-from dra_driver.gpu.simulation.description import parse_description
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.description import parse_description
+from dra_driver.gpu.simulated.faults import Fault
 from tests.gpu.calls import destroy_instance, make_instance, refusal, the_compute_instance
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import TestNode, make_node

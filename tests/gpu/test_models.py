@@ -13,8 +13,8 @@ from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, Shares
-from dra_driver.gpu.simulation.board import Board, BoardModel, boards
-from dra_driver.gpu.simulation.state import BoardState
+from dra_driver.gpu.simulated.board import Board, BoardModel, boards
+from dra_driver.gpu.simulated.state import BoardState
 from dra_driver.kube.api import ApiClient
 from dra_driver.kube.resource import Device, ResourceSlice
 from dra_driver.kube.resource.codec import V1, V1BETA1, V1BETA2, decode_slice, encode_slice

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from dra_driver.gpu.fabric_library import FabricLibrary
 from dra_driver.gpu.nvml_library import NvmlLibrary
 from dra_driver.gpu.options import Hardware, hardware_options
-from dra_driver.gpu.simulation import SimulatedNvml
+from dra_driver.gpu.simulated import SimulatedNvml
 from dra_driver.process.command import InputError
 
 

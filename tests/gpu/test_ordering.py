@@ -10,7 +10,7 @@ from dra_driver.gpu.devices.forms import by_preference
 from dra_driver.gpu.devices.names import mig_placements
 from dra_driver.gpu.inventory import MigProfile
 from dra_driver.gpu.nvml import GpuInstanceProfile, Placement
-from dra_driver.gpu.simulation.board import BoardModel, boards
+from dra_driver.gpu.simulated.board import BoardModel, boards
 from tests.support.nodes import board_gpu
 
 EIGHTHS = {

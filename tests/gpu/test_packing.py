@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from dra_driver.gpu.simulation.board import boards
+from dra_driver.gpu.simulated.board import boards
 from tests.bench.packing import LOADS, MIXES, Day, Result, run
 
 MODELS = ("A100-SXM4-40GB", "H100-SXM5-80GB")

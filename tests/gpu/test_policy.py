@@ -21,7 +21,7 @@ from dra_driver.gpu.policy import (
     Shares,
     load_policy,
 )
-from dra_driver.gpu.simulation.board import boards
+from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.api.features import OPTIONAL
 from dra_driver.kube.resource import TaintEffect
 from tests.support.hostile import HOSTILE

@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[2]
 MAKES_ONE = """
 import sys
 from pathlib import Path
-from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulated import SimulatedNode
 from tests.gpu.calls import make_instance
 
 nvml = SimulatedNode(Path(sys.argv[1])).nvml()
@@ -30,7 +30,7 @@ MAKES_MANY = """
 import sys
 from pathlib import Path
 from dra_driver.gpu.nvml import NvmlError, Placement, Return
-from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulated import SimulatedNode
 
 nvml = SimulatedNode(Path(sys.argv[1])).nvml()
 nvml.initialize()
@@ -49,7 +49,7 @@ for start in range(7):
 MAKES_AND_DESTROYS = """
 import sys
 from pathlib import Path
-from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulated import SimulatedNode
 from tests.gpu.calls import destroy_instance, make_instance
 
 nvml = SimulatedNode(Path(sys.argv[1])).nvml()

@@ -7,7 +7,7 @@ import pytest
 
 from dra_driver.gpu.nvml import NvmlError, Placement
 from dra_driver.gpu.profiles import device_suffix, supported_profiles, whole_compute_profile
-from dra_driver.gpu.simulation import shipped_nodes
+from dra_driver.gpu.simulated import shipped_nodes
 from tests.support.nodes import make_node
 
 

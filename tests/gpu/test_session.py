@@ -11,8 +11,8 @@ import pytest
 from dra_driver.gpu.nvml import EventType, FabricState, MigMode, Nvml, NvmlError, Placement, Return
 from dra_driver.gpu.pulse import GpuPulse
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.simulation.faults import Fault
-from dra_driver.gpu.simulation.nvml import SimulatedNvml
+from dra_driver.gpu.simulated.faults import Fault
+from dra_driver.gpu.simulated.nvml import SimulatedNvml
 from tests.gpu.calls import destroy_instance, make_instance, refusal
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import TestNode, make_node

@@ -15,7 +15,7 @@ from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.ownership import Owned, VgpuMarks
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
-from dra_driver.gpu.simulation.description import (
+from dra_driver.gpu.simulated.description import (
     DescriptionError,
     decode_description,
     encode_description,

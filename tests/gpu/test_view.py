@@ -21,7 +21,7 @@ from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import PolicyFile
 from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.kube.resource import Device, TaintEffect
 from dra_driver.kube.resource.device import SliceFeatures

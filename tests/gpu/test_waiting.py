@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.simulation.access import FileWatch
+from dra_driver.gpu.simulated.access import FileWatch
 
 LONG = 3600.0
 

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.healthchecks import live_checks
 from kubeletplugin.kubelet.service import RegistrationService

@@ -12,7 +12,7 @@ import pytest
 
 from dra_driver.cdi import CLAIM_KIND, SpecDirectory
 from dra_driver.gpu.calls import HungError
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.claims.actions import StoppedError
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.containers.specs import ClaimSpecs, cdi_names

@@ -11,7 +11,7 @@ import pytest
 from dra_driver.gpu.fabric import NO_SWITCHES, FabricError, Partition, SwitchFacts
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.options import Hardware
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.resource.codec import DecodeError
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.claims.lifecycle import Settings

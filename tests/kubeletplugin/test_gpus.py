@@ -11,7 +11,7 @@ import pytest
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
 from kubeletplugin.hardware.targets import PrepareError
 from tests.support.hardware import ControlledNode

@@ -16,7 +16,7 @@ from dra_driver.gpu.nvml import Placement, RecoveryAction
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import PolicyFile
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.gpu.view import Looks, NodeView
 from kubeletplugin.hardware.marks import Marks
 from kubeletplugin.kubelet.health import HealthStatus, device_healths

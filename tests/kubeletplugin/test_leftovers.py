@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.records.files import State

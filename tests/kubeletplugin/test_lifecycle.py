@@ -11,7 +11,7 @@ import pytest
 from dra_driver.gpu.devices import MigPlacement, VgpuDevice, device_targets
 from dra_driver.gpu.inventory import Gpu, PciGpu, read_inventory
 from dra_driver.gpu.nvml import NvmlError, Return
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiError
 from kubeletplugin.hardware.gpus import NoDriverError
 from kubeletplugin.hardware.targets import ClaimRef, Found, PrepareError

@@ -15,7 +15,7 @@ from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.fabric import Partition, SwitchFacts
 from dra_driver.gpu.inventory import PciGpu
 from dra_driver.gpu.policy import GpuRule, NodePolicy, PassthroughMode
-from dra_driver.gpu.simulation.board import boards
+from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.api import ApiError
 from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from dra_driver.kube.resource.codec import V1, decode_claim

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.nvml import NvmlError, Return
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.hardware.targets import PrepareError
 from tests.kubeletplugin.inside import DYNAMIC, NO_POLICY, NOTHING, ApiServer, Plugin
 

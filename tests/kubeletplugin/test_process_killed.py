@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiClient
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 

@@ -10,7 +10,7 @@ import pytest
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.nvml import Return
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import embedded

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dra_driver import DRIVER_NAME
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiClient
 from dra_driver.sandbox.kubelet import Backoff, ClaimRef, Kubelet, Options, Periods
 from tests.sandbox.kubelet.memory_cluster import MemoryCluster

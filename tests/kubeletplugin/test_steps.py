@@ -10,7 +10,7 @@ import pytest
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.nvml import ComputeMode, NvmlError, Return
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.hardware.fabric import FabricPartitions
 from kubeletplugin.hardware.gpus import Gpus
 from kubeletplugin.hardware.marks import Marks

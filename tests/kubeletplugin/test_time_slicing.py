@@ -8,7 +8,7 @@ import pytest
 
 from dra_driver.cdi import Root
 from dra_driver.gpu.nvml import ComputeMode, Return
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.claims.unrestored import LONGEST_PAUSE, Unrestored
 from kubeletplugin.hardware.settings import PROGRAM_SECONDS, TimeSlices

@@ -20,14 +20,14 @@ from dra_driver.gpu.nvml import (
     Return,
 )
 from dra_driver.gpu.pci import NVIDIA_DRIVER
-from dra_driver.gpu.simulation import SimulatedNode
-from dra_driver.gpu.simulation.board import Board
-from dra_driver.gpu.simulation.description import GpuDescription, NodeDescription
-from dra_driver.gpu.simulation.fabric import SimulatedFabric
-from dra_driver.gpu.simulation.files import SysFiles
-from dra_driver.gpu.simulation.nvml import gpu_uuid, mig_uuid
-from dra_driver.gpu.simulation.smi import reset_smi
-from dra_driver.gpu.simulation.state import GpuInstanceState, ProcessState
+from dra_driver.gpu.simulated import SimulatedNode
+from dra_driver.gpu.simulated.board import Board
+from dra_driver.gpu.simulated.description import GpuDescription, NodeDescription
+from dra_driver.gpu.simulated.fabric import SimulatedFabric
+from dra_driver.gpu.simulated.files import SysFiles
+from dra_driver.gpu.simulated.nvml import gpu_uuid, mig_uuid
+from dra_driver.gpu.simulated.smi import reset_smi
+from dra_driver.gpu.simulated.state import GpuInstanceState, ProcessState
 
 _CURED_BY_RESET = (RecoveryAction.GPU_RESET, RecoveryAction.DRAIN_P2P, RecoveryAction.DRAIN_AND_RESET)
 _UNLOADED = "module/.unloaded"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dra_driver import DRIVER_NAME
-from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulated import SimulatedNode
 from dra_driver.mps.client import SupervisorClient
 from dra_driver.mps.errors import MpsError
 from dra_driver.mps.processes import processes_of

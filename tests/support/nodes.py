@@ -17,10 +17,10 @@ from dra_driver.gpu.inventory import (
 )
 from dra_driver.gpu.nvml import Architecture, Fabric, FabricState, MigMode, Nvml, Placement
 from dra_driver.gpu.policy import NodePolicy
-from dra_driver.gpu.simulation import load_description
-from dra_driver.gpu.simulation.board import BoardModel, ProfileModel
-from dra_driver.gpu.simulation.state import BoardState
-from dra_driver.gpu.simulation.store import Store
+from dra_driver.gpu.simulated import load_description
+from dra_driver.gpu.simulated.board import BoardModel, ProfileModel
+from dra_driver.gpu.simulated.state import BoardState
+from dra_driver.gpu.simulated.store import Store
 
 from .hardware import ControlledNode
 

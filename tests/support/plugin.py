@@ -15,7 +15,7 @@ import grpc
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cdi import BASE_KIND, CLAIM_KIND, SpecDirectory
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiClient
 from dra_driver.kube.resource.codec import V1
 from kubeletplugin.kubelet.instance import socket_paths

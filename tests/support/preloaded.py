@@ -33,7 +33,7 @@ from typing import Any
 
 from kubernetes import client
 
-from dra_driver.gpu.simulation.board import boards
+from dra_driver.gpu.simulated.board import boards
 from dra_driver.sandbox import child
 
 PRELOADED = (

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulated import SimulatedNode
 from dra_driver.gpu.vgpus import VgpuFramework, VgpuPlace, VgpuType, VgpuTypes, existing_vgpus, vgpu_functions
 
 _FILES = ("create", "remove", "current_vgpu_type", "vgpu_params")

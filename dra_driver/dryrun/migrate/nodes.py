@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from ...gpu.simulation.board import BoardModel, boards
+from ...gpu.simulated.board import BoardModel, boards
 from ...kube.resource.meta import empty
 from ...process.command import InputError
 from ...scheduler.pods import PodDecoder

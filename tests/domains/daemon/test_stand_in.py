@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.gpu.simulation.files import install_programs
+from dra_driver.gpu.simulated.files import install_programs
 from tests.support.hardware import ImexFaults
 from tests.support.imex import Network, network
 from tests.support.waiting import wait_for

@@ -9,8 +9,8 @@ import pytest
 from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.nvml import EventType, FabricState, Placement, RecoveryAction, RemappedRows, Return
 from dra_driver.gpu.policy import GpuRule, HealthPolicy, NodePolicy
-from dra_driver.gpu.simulation.faults import Fault
-from dra_driver.gpu.simulation.store import Store
+from dra_driver.gpu.simulated.faults import Fault
+from dra_driver.gpu.simulated.store import Store
 from dra_driver.kube.resource import TaintEffect
 from tests.gpu.calls import destroy_instance, make_instance
 from tests.gpu.health.support import QUICK, watched

@@ -8,7 +8,7 @@ from jsonschema import ValidationError
 
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.layout import node_slices
-from dra_driver.gpu.simulation import shipped_nodes
+from dra_driver.gpu.simulated import shipped_nodes
 from dra_driver.kube.resource import ResourceClaim, ResourceSlice
 from dra_driver.kube.resource.codec import (
     V1,

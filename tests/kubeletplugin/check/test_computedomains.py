@@ -8,7 +8,7 @@ import pytest
 
 from dra_driver.gpu.nvml import FabricState
 from dra_driver.gpu.options import Hardware
-from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulated import SimulatedNode
 from kubeletplugin.check.computedomains import domain_findings
 from kubeletplugin.options import DomainOptions, Node
 from tests.support.nodes import make_node

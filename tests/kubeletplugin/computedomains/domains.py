@@ -15,7 +15,7 @@ from dra_driver.domains import DRIVER
 from dra_driver.domains.daemon.report import ReportFile
 from dra_driver.domains.names import CHANNEL_CLASS, COMPUTE_DOMAINS, DAEMON_CLASS
 from dra_driver.domains.objects import DaemonReport
-from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulated import SimulatedNode
 from dra_driver.kube.api import ApiClient, Kind
 from dra_driver.kube.resource.codec import V1
 from kubeletplugin.computedomains.folder import DomainFolder

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.cdi import CLAIM_KIND, SpecDirectory, claim_device, claim_spec
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.limits.server import HookServer
 from tests.cdi.test_runtime import run
 from tests.support.limits import LimitNode, compile_program, limit_node, real_cgroups

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.limits.cgroups import LimitError
 from kubeletplugin.limits.limiter import LaterError
 from kubeletplugin.limits.server import HookServer

@@ -8,8 +8,8 @@ import pytest
 
 from dra_driver.gpu.memory_limits import MemoryLimits
 from dra_driver.gpu.nvml import DeviceHandle, Return
-from dra_driver.gpu.simulation.faults import Fault
-from dra_driver.gpu.simulation.nvml import SimulatedNvml
+from dra_driver.gpu.simulated.faults import Fault
+from dra_driver.gpu.simulated.nvml import SimulatedNvml
 from kubeletplugin.limits.cgroups import Cgroups, LimitError
 from kubeletplugin.limits.limiter import TIDY_SECONDS, LaterError, Limiter
 from tests.support.limits import LimitNode, Tree, limit_node

@@ -24,7 +24,7 @@ fabric:                     # the NVLink fabric of all nodes with this descripti
   nodesPerClique: 9         # node-1 to node-9 are in clique 1, node-10 to node-18 in clique 2, …; default: all in one
 imexChannels: 2048          # default: 2048 with a fabric, 0 without
 partitions: [[1, 2], [1], [2]]  # of its NVSwitches, by module IDs (1 is the first GPU): Fabric Manager shares them
-faults:                     # see dra_driver.gpu.simulation.faults
+faults:                     # see dra_driver.gpu.simulated.faults
 - {call: nvmlDeviceCreateGpuInstanceWithPlacement, gpu: 0, code: INSUFFICIENT_RESOURCES, times: 1}
 """
 
