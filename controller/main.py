@@ -32,10 +32,10 @@ from dra_driver.process.command import (
 from dra_driver.process.endpoints import Endpoint, endpoint_options, new_registry, serving
 from dra_driver.process.resident import release_after_start
 
-from .channels import DOMAIN_FILE, ChannelDevices, DomainFile
-from .labels import FeatureFile, Labeler, NodeFeature
-from .metrics import PublisherMetrics
-from .publisher import Publisher, Publishers, Report
+from .node.channels import DOMAIN_FILE, ChannelDevices, DomainFile
+from .node.labels import FeatureFile, Labeler, NodeFeature
+from .node.metrics import PublisherMetrics
+from .node.publisher import Publisher, Publishers, Report
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from dra_driver.kube.resource.codec import Dialect
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.endpoints import PREFIX
 
-from ..collection import dialect_when_known
+from .collection import dialect_when_known
 from .leftovers import REASONS, Leftover, advice, plan_cleanup
 from .view import ClaimFacts, SliceFacts, View, slice_facts
 

@@ -15,7 +15,7 @@ from dra_driver.kube.api import NODES, ApiClient, claims_of, slices_of
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.resource.codec import Dialect
 
-from ..collection import Collection
+from .collection import Collection
 
 
 @dataclass(frozen=True, slots=True)

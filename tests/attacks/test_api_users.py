@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from controller.cluster.collection import Collection
 from controller.cluster.domains.view import ClaimFacts, claim_facts, only_channels, stored_facts, templates_of
-from controller.collection import Collection
 from controller.webhook.review import answer
 from dra_driver.config import API_VERSION
 from dra_driver.domains import DRIVER

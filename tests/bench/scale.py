@@ -30,7 +30,7 @@ from typing import Any
 
 import urllib3
 
-from controller.publisher import Publisher
+from controller.node.publisher import Publisher
 from dra_driver.gpu.devices import Description, describe
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.kube.api import NODES, ApiClient, Connection, Credentials, load_credentials

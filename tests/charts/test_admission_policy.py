@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.labels import NODE_NAME_LABEL
+from controller.node.labels import NODE_NAME_LABEL
 from dra_driver import DRIVER_NAME
 from dra_driver.domains import DRIVER as DOMAIN_DRIVER
 from dra_driver.kube.api import NODES, ApiClient

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.labels import NODE_FEATURES
+from controller.node.labels import NODE_FEATURES
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from dra_driver.kube.api import NODES, ApiClient, ConflictError, Kind

@@ -11,8 +11,8 @@ from prometheus_client.registry import Collector
 
 from controller.cluster.caretaker import Metrics
 from controller.cluster.leftovers import REASONS
-from controller.metrics import PublisherMetrics
-from controller.writer import Why
+from controller.node.metrics import PublisherMetrics
+from controller.node.writer import Why
 from dra_driver.gpu.devices.forms import Reason
 from dra_driver.gpu.policy import Enforcement
 from dra_driver.process.endpoints import PREFIX

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.publisher import PublisherTiming
+from controller.node.publisher import PublisherTiming
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.kube.api import NODES, ApiClient
 from dra_driver.kube.resource.device import SliceFeatures
-from tests.controller.test_outages import Hardware, as_published, content
-from tests.controller.test_publisher import make_cluster_node
+from tests.controller.node.test_outages import Hardware, as_published, content
+from tests.controller.node.test_publisher import make_cluster_node
 from tests.support.apiserver import SLICES, embedded
 from tests.support.faultyserver import FaultyServer
 from tests.support.nodes import make_node

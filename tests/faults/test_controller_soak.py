@@ -21,8 +21,8 @@ from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import NODES, ApiClient
-from tests.controller.test_outages import as_published, content
-from tests.controller.test_publisher import make_cluster_node
+from tests.controller.node.test_outages import as_published, content
+from tests.controller.node.test_publisher import make_cluster_node
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import FaultyServer
 from tests.support.nodes import make_node

@@ -11,7 +11,7 @@ import urllib3
 from dra_driver.gpu.nvml import EventType
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import NODES, ApiClient
-from tests.controller.test_process import log_of, node_with_slices, running
+from tests.controller.node.test_process import log_of, node_with_slices, running
 from tests.support.apiserver import SLICES
 from tests.support.nodes import make_node
 from tests.support.plugin import POOL, Plugin, plugin_on, stored_claim

@@ -5,7 +5,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from controller.publisher import NodeDevices, Publisher, PublisherTiming, Report
+from controller.node.publisher import NodeDevices, Publisher, PublisherTiming, Report
 from dra_driver import DRIVER_NAME
 from dra_driver.kube.api import ApiClient
 from dra_driver.process.containment import Count

@@ -18,7 +18,7 @@ from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import Count, contained, nobody
 from dra_driver.process.endpoints import PREFIX
 
-from ...collection import dialect_when_known
+from ..collection import dialect_when_known
 from .objects import Settings
 from .queue import Queue
 from .reconcile import Reconciler, StoppedError

@@ -28,7 +28,7 @@ from dra_driver.kube.api.client import JSON
 from dra_driver.kube.api.events import EventRecorder, ObjectReference
 from dra_driver.kube.resource.codec import Dialect
 
-from ...collection import Collection
+from ..collection import Collection
 from .membership import Membership, membership, slots_of
 from .objects import (
     FINALIZER,

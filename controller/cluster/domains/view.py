@@ -19,7 +19,7 @@ from dra_driver.kube.resource.codec import DecodeError, Dialect
 from dra_driver.kube.resource.meta import empty
 from dra_driver.kube.resource.names import is_label_value, is_subdomain
 
-from ...collection import Collection, Key
+from ..collection import Collection, Key
 from ..view import only_metadata
 from .pods import PODS, PodFacts, pod_facts
 

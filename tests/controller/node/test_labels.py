@@ -6,15 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.labels import (
-    NODE_FEATURES,
-    NODE_NAME_LABEL,
-    ROLES,
-    FeatureFile,
-    Labeler,
-    LabelTiming,
-    NodeFeature,
-)
+from controller.node.labels import NODE_FEATURES, NODE_NAME_LABEL, ROLES, FeatureFile, Labeler, LabelTiming, NodeFeature
 from dra_driver.gpu.labels import Labels
 from dra_driver.kube.api import ApiClient, ApiError, Kind
 from tests.support.apiserver import embedded, serve_node_features

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.reconcile import Tried
-from controller.writer import Attempts, Problem, Why
+from controller.node.reconcile import Tried
+from controller.node.writer import Attempts, Problem, Why
 from dra_driver.kube.resource import Device, DeviceTaint, ObjectMeta, ResourcePool, ResourceSlice
 
 REFUSED = Problem(Why.REFUSED, "403")

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import urllib3
 
-from controller.channels import ChannelDevices, DomainFile
-from controller.publisher import Publisher, Publishers
+from controller.node.channels import ChannelDevices, DomainFile
+from controller.node.publisher import Publisher, Publishers
 from dra_driver import DRIVER_NAME
 from dra_driver.domains import DRIVER
 from dra_driver.gpu.facts import Failure

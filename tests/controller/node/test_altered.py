@@ -11,9 +11,9 @@ import pytest
 import urllib3
 from prometheus_client import CollectorRegistry
 
-from controller.metrics import PublisherMetrics
-from controller.publisher import NodeDevices, Publisher, PublisherTiming, Report
-from controller.writer import Why
+from controller.node.metrics import PublisherMetrics
+from controller.node.publisher import NodeDevices, Publisher, PublisherTiming, Report
+from controller.node.writer import Why
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
@@ -316,7 +316,7 @@ def test_a_defect_that_costs_one_slice_is_logged_counted_and_holds_back_no_other
             raise KeyError("a defect")
         return encode_slice(one, dialect)
 
-    monkeypatch.setattr("controller.writer.encode_slice", encode)
+    monkeypatch.setattr("controller.node.writer.encode_slice", encode)
     with cluster.publishing(hardware, NEVER_AGAIN) as publisher:
         cluster.wait_for_unpublished()
         names = device_names(slices_of_node(cluster.client, cluster.node))
@@ -343,7 +343,7 @@ def test_a_stored_slice_that_cannot_be_read_is_replaced(
             raise KeyError("a defect")
         return decode_slice(value, dialect, **options)
 
-    monkeypatch.setattr("controller.writer.decode_slice", fail_once)
+    monkeypatch.setattr("controller.node.writer.decode_slice", fail_once)
     with cluster.publishing(hardware):
         wait_for(
             lambda: versions(slices_of_node(cluster.client, cluster.node))[victim] != versions(before)[victim],

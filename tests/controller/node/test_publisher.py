@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from controller.publisher import Report
-from controller.reconcile import Writes
-from controller.writer import Attempts, SliceWriter, StoredSlices, Why
+from controller.node.publisher import Report
+from controller.node.reconcile import Writes
+from controller.node.writer import Attempts, SliceWriter, StoredSlices, Why
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import Description, Reason, describe
 from dra_driver.gpu.inventory import Inventory, read_inventory

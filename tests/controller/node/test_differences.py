@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.reconcile import describe_difference
+from controller.node.reconcile import describe_difference
 from dra_driver.kube.resource import (
     CounterConsumption,
     Device,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.writer import StoredSlices
+from controller.node.writer import StoredSlices
 from dra_driver.kube.resource.codec import V1
 
 JSON = dict[str, Any]

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from controller.rules import slices_within_rules
+from controller.node.rules import slices_within_rules
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import Description, GpuDevices, LeftOut, Reason
 from dra_driver.gpu.layout import node_slices

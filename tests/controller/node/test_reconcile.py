@@ -3,7 +3,7 @@
 
 from dataclasses import replace
 
-from controller.reconcile import Tried, Writes, as_sent, plan_writes
+from controller.node.reconcile import Tried, Writes, as_sent, plan_writes
 from dra_driver.kube.resource import Device, DeviceTaint, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
 
 OWNER = OwnerReference("v1", "Node", "node-a", "uid", controller=True)
