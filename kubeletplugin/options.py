@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
-from dra_driver import DRIVER_NAME, cdi
+from dra_driver import DRIVER_NAME
 from dra_driver.domains import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 from dra_driver.mps.options import shared_memory_in, shared_memory_option
 from dra_driver.process.command import flag, flags, kubeconfig_option
 from dra_driver.process.endpoints import Endpoint, endpoint_options
+from kubeletplugin.containers import cdi
 
 from .containers.limits import LimitFiles
 from .containers.mps import MpsFolders

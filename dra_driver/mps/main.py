@@ -9,8 +9,9 @@ from typing import Final
 
 import click
 
+from kubeletplugin.containers.cdi import Root
+
 from .. import DRIVER_NAME, __version__
-from ..cdi import Root
 from ..process.command import (
     UserError,
     end_when_a_thread_fails,

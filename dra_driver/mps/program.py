@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..cdi import LIBRARY_FOLDERS, Root
-from ..cdi.files import find_program
+from kubeletplugin.containers.cdi import LIBRARY_FOLDERS, Root
+from kubeletplugin.containers.cdi.files import find_program
+
 from .errors import MpsError
 from .processes import LOG
 from .shares import INSIDE, PIPE

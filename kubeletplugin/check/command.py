@@ -14,7 +14,6 @@ from typing import TypeVar
 import click
 
 from dra_driver import __version__
-from dra_driver.cdi import DriverRoot, Root
 from dra_driver.gpu.options import PolicyOptions, policy_options
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.process.boot import boot_id
@@ -27,6 +26,7 @@ from dra_driver.process.command import (
     version_option,
 )
 from dra_driver.process.containment import contained
+from kubeletplugin.containers.cdi import DriverRoot, Root
 
 from ..kubelet.instance import SocketPaths, socket_paths
 from ..options import DomainOptions, Node, domain_options, hook_option, node_options

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dra_driver import cdi
 from dra_driver.domains.daemon import PEER_PORT
 from dra_driver.gpu.imex import (
     DeviceNumbers,
@@ -20,6 +19,7 @@ from dra_driver.gpu.imex import (
     read_management,
 )
 from dra_driver.gpu.nvml import NvmlError
+from kubeletplugin.containers import cdi
 
 from ..computedomains.placing import HostDaemon
 from ..computedomains.specs import DAEMON_PROGRAMS

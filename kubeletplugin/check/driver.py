@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dra_driver.cdi import DriverRoot, Root, character_majors, find_hook_tool, find_node
-from dra_driver.cdi.edits import CONTROL_NODES, GPU_DRIVERS
 from dra_driver.gpu.inventory import Gpu, Inventory
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.nvml_library import LIBRARY, LIBRARY_DIRECTORIES
 from dra_driver.gpu.options import Hardware
+from kubeletplugin.containers.cdi import DriverRoot, Root, character_majors, find_hook_tool, find_node
+from kubeletplugin.containers.cdi.edits import CONTROL_NODES, GPU_DRIVERS
 
 from .finding import CheckResult, NodeCheck
 from .host import Host, Unreadable

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dra_driver.cdi import CLAIM_KIND, SpecDirectory
+from kubeletplugin.containers.cdi import CLAIM_KIND, SpecDirectory
 
 from ..kubelet.sockets import LONGEST_PATH
 from .finding import CheckResult, NodeCheck

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dra_driver.cdi import Root
 from dra_driver.process.errors import DriverError
+from kubeletplugin.containers.cdi import Root
 
 _LARGEST = 4 << 20
 

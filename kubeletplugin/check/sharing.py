@@ -6,13 +6,13 @@ claim.
 
 from collections.abc import Iterator
 
-from dra_driver.cdi.files import find_program
 from dra_driver.gpu.devices import Reason, describe
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import Enforcement, NodePolicy
 from dra_driver.mps.client import SupervisorClient
 from dra_driver.mps.errors import MpsError
 from dra_driver.mps.program import NAME
+from kubeletplugin.containers.cdi.files import find_program
 
 from ..hardware.marks import Marks
 from ..options import Node

@@ -15,7 +15,6 @@ from typing import Final
 
 import click
 
-from dra_driver import cdi
 from dra_driver.domains import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kube.api import UnreachableError
@@ -29,6 +28,7 @@ from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, flag, logging_options, version_option
 from dra_driver.process.exposed import remove_tree
 from dra_driver.process.programs import ProgramError
+from kubeletplugin.containers import cdi
 
 from ..claims.actions import EXPECTED_ERRORS
 from ..claims.lifecycle import Lifecycle

@@ -7,10 +7,10 @@ daemon also gets the driver's files by the common spec, which has nvidia-imex an
 
 from typing import Final
 
-from dra_driver import cdi
-from dra_driver.cdi.spec import DeviceNode
 from dra_driver.domains.names import IMEX_FOLDER
 from dra_driver.gpu.imex import CAPABILITIES_FOLDER, CHANNELS_FOLDER
+from kubeletplugin.containers import cdi
+from kubeletplugin.containers.cdi.spec import DeviceNode
 
 from ..containers.specs import CommonSpec
 from ..hardware.targets import PrepareError

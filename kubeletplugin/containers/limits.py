@@ -9,9 +9,9 @@ its own path.
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra_driver import cdi
-from dra_driver.cdi.spec import Hook
 from dra_driver.process.files import make_folder, read_file, write_file
+from kubeletplugin.containers import cdi
+from kubeletplugin.containers.cdi.spec import Hook
 
 PROGRAM_MODE = 0o755
 

@@ -9,10 +9,10 @@ because these have the directories of other claims.
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra_driver import cdi
 from dra_driver.mps.memory import shared_memory_folder
 from dra_driver.mps.protocol3 import namespace_folder
 from dra_driver.mps.shares import INSIDE, NODE_DAEMON, PIPE
+from kubeletplugin.containers import cdi
 
 from ..hardware.targets import ContainerTarget, MachineTarget, MigSlot, PrepareError
 from ..plans.plan import PlannedDevice

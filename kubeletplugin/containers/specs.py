@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from dra_driver import cdi
+from kubeletplugin.containers import cdi
 
 from ..hardware.targets import MachineTarget, MigSlot, PrepareError
 from ..plans.plan import PlannedDevice

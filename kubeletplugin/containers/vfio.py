@@ -6,9 +6,9 @@ A container with such devices gets no files of NVIDIA's driver. The virtual mach
 
 from pathlib import Path
 
-from dra_driver import cdi
 from dra_driver.gpu.functions import device_folder, group_of
 from dra_driver.gpu.vgpus import vgpu_folder
+from kubeletplugin.containers import cdi
 
 from ..hardware.targets import MachineTarget, VfioGpu
 from ..plans.plan import Plan

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dra_driver.cdi import DriverFilesError, character_majors
-from dra_driver.cdi.files import capability_node
 from dra_driver.gpu.nvml import (
     ComputeInstanceHandle,
     DeviceHandle,
@@ -25,6 +23,8 @@ from dra_driver.gpu.nvml import (
     Return,
 )
 from dra_driver.gpu.profiles import PROFILE_CONSTANTS, whole_compute_profile
+from kubeletplugin.containers.cdi import DriverFilesError, character_majors
+from kubeletplugin.containers.cdi.files import capability_node
 
 from .targets import MigInstanceIds, MigSlot, PrepareError
 from .vfio.openers import names_of, openers

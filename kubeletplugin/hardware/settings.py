@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dra_driver.cdi.files import find_program
-from dra_driver.cdi.root import Root
 from dra_driver.config import TimeSlice
 from dra_driver.gpu.memory_limits import MemoryLimits
 from dra_driver.gpu.nvml import ComputeMode, DeviceHandle, Nvml, NvmlError, Return
 from dra_driver.process.programs import Ended, ProgramError, run_program
+from kubeletplugin.containers.cdi.files import find_program
+from kubeletplugin.containers.cdi.root import Root
 
 LEVELS: Final = {TimeSlice.DEFAULT: 0, TimeSlice.SHORT: 1, TimeSlice.MEDIUM: 2, TimeSlice.LONG: 3}
 """The values of nvidia-smi --set-timeslice."""

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dra_driver.cdi.spec import is_device_name
 from dra_driver.process.containment import Count, contained
 from dra_driver.process.files import make_folder, put_file
+from kubeletplugin.containers.cdi.spec import is_device_name
 
 from ..kubelet.sockets import LONGEST_PATH, SocketError, is_served
 from .cgroups import LimitError

@@ -22,7 +22,7 @@ from dra_driver.mps.memory import shared_memory_folder
 from dra_driver.mps.options import shared_memory_in
 from dra_driver.mps.processes import processes_of
 from dra_driver.mps.shares import Share, ShareFiles, ShareName
-from tests.cdi.test_runtime import podman, run
+from tests.kubeletplugin.containers.cdi.test_runtime import podman, run
 from tests.support.mps import connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/install.md says where nvidia-cdi-hook is looked for."""
 
-from dra_driver.cdi.libraries import HOOK_FOLDERS, HOOK_NAMES
+from kubeletplugin.containers.cdi.libraries import HOOK_FOLDERS, HOOK_NAMES
 
 from .commands import ROOT, inline
 

@@ -17,7 +17,7 @@ import yaml
 from click.testing import CliRunner
 
 from dra_driver.sandbox.main import sandbox
-from tests.cdi.test_runtime import podman
+from tests.kubeletplugin.containers.cdi.test_runtime import podman
 
 from .commands import Command
 from .ledger import run_by

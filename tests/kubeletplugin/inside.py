@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dra_driver.cdi import Root
 from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.fabric import FabricManager
 from dra_driver.gpu.inventory import Gpu, read_inventory
@@ -22,6 +21,7 @@ from dra_driver.kube.api import UnreachableError
 from dra_driver.kube.resource import ResourceClaim
 from kubeletplugin.claims.boundary import ClaimBoundary
 from kubeletplugin.claims.lifecycle import Lifecycle, Settings
+from kubeletplugin.containers.cdi import Root
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.containers.mps import MpsFolders
 from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dra_driver import AdditionalDevice
-from dra_driver.cdi import BASE_KIND, HookTool, SpecDirectory
 from dra_driver.gpu.nvml import Placement
+from kubeletplugin.containers.cdi import BASE_KIND, HookTool, SpecDirectory
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.containers.mps import MpsFolders
 from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
@@ -20,7 +20,7 @@ from kubeletplugin.hardware.targets import ClaimRef, MigInstanceIds, MigSlot, Pr
 from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.records.files import State
 from kubeletplugin.records.format import Record
-from tests.cdi.trees import MAJORS, VERSION, file, kernel, libraries, link, program
+from tests.kubeletplugin.containers.cdi.trees import MAJORS, VERSION, file, kernel, libraries, link, program
 from tests.support.nodes import driver_root_of
 
 FOLDER = "/usr/lib/x86_64-linux-gnu"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import CLAIM_KIND, SpecDirectory
 from dra_driver.gpu.calls import HungError
 from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.claims.actions import StoppedError
 from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.containers.cdi import CLAIM_KIND, SpecDirectory
 from kubeletplugin.containers.specs import ClaimSpecs, cdi_names
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.records.files import State

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from dra_driver.cdi import ContainerEdits, DriverFilesError, DriverRoot
 from dra_driver.config import API_VERSION
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.fabric import Partition, SwitchFacts
@@ -19,6 +18,7 @@ from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.api import ApiError
 from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from dra_driver.kube.resource.codec import V1, decode_claim
+from kubeletplugin.containers.cdi import ContainerEdits, DriverFilesError, DriverRoot
 from kubeletplugin.containers.vfio import vfio_edits
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.plans.passthrough import Passthrough, SeenGpu
@@ -27,7 +27,7 @@ from kubeletplugin.plans.resources import no_resource, resource_variables
 from kubeletplugin.records.files import State
 from kubeletplugin.records.format import Record, decode, encode
 from kubeletplugin.steps import FabricStep, MigModeStep, VfioStep
-from tests.cdi.trees import file
+from tests.kubeletplugin.containers.cdi.trees import file
 from tests.support.kubevirt import plugin_devices
 from tests.support.nodes import board_inventory, driver_root_of
 from tests.support.plans import NO_POLICY, make_plan

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from dra_driver import DRIVER_NAME, cdi
-from dra_driver.cdi import BASE_DEVICE
-from dra_driver.cdi.spec import validate
+from dra_driver import DRIVER_NAME
 from dra_driver.kube.api import ApiClient
 from dra_driver.kube.resource import AttributeValue, ResourceClaim, Version
 from dra_driver.kube.resource.codec import V1, decode_claim
+from kubeletplugin.containers import cdi
+from kubeletplugin.containers.cdi import BASE_DEVICE
+from kubeletplugin.containers.cdi.spec import validate
 from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles, container_path, documents, metadata_names
 from tests.support.damage import DAMAGES
 from tests.support.plugin import Plugin, plugin_on, stored_claim

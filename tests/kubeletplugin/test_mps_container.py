@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a claim with MPS gives a real container: podman resolves the CDI spec of the claim, as in tests/cdi."""
+"""What a claim with MPS gives a real container: podman resolves the CDI spec of the claim, as in
+tests/kubeletplugin/containers/cdi.
+"""
 
 import os
 import shutil
@@ -9,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import claim_device
+from kubeletplugin.containers.cdi import claim_device
 from kubeletplugin.hardware.targets import ClaimRef
-from tests.cdi.test_runtime import run
+from tests.kubeletplugin.containers.cdi.test_runtime import run
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.claims import mps
 from tests.support.mps import mps_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dra_driver import DRIVER_NAME
-from dra_driver.cdi import BASE_DEVICE, BASE_KIND, SpecDirectory, claim_device
 from dra_driver.kube.api import ApiClient
+from kubeletplugin.containers.cdi import BASE_DEVICE, BASE_KIND, SpecDirectory, claim_device
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS
 from tests.support.plugin import NOTHING, POOL, Plugin, plugin_on, stored_claim

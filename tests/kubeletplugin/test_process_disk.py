@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import BASE_KIND, SpecDirectory
 from dra_driver.kube.api import ApiClient
+from kubeletplugin.containers.cdi import BASE_KIND, SpecDirectory
 from kubeletplugin.records.format import VERSION
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 from tests.support.preloaded import run

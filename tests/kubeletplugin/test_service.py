@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
-from dra_driver.cdi import BASE_DEVICE, claim_device
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.kube.api.events import EventRecorder
 from dra_driver.process.endpoints import new_registry
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from kubeletplugin.claims.answers import PreparedDevice, prepared_devices
+from kubeletplugin.containers.cdi import BASE_DEVICE, claim_device
 from kubeletplugin.containers.metadata import MetadataFiles, metadata_names
 from kubeletplugin.containers.specs import cdi_names
 from kubeletplugin.hardware.gpus import NoDriverError

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dra_driver.cdi import Root
 from dra_driver.gpu.nvml import ComputeMode, Return
 from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.claims.unrestored import LONGEST_PAUSE, Unrestored
+from kubeletplugin.containers.cdi import Root
 from kubeletplugin.hardware.settings import PROGRAM_SECONDS, TimeSlices
 from kubeletplugin.hardware.targets import PrepareError
 from kubeletplugin.records.files import State

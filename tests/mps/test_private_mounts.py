@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import Root
 from dra_driver.mps.program import NAME, Program
 from dra_driver.process.programs import run_program
+from kubeletplugin.containers.cdi import Root
 from tests.support.nodes import make_node
 
 LOOK = """#!/bin/sh

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import Root
 from dra_driver.mps.memory import shared_memory_folder
 from dra_driver.mps.program import Program
 from dra_driver.mps.protocol2 import Protocol2
 from dra_driver.mps.protocol3 import Protocol3
 from dra_driver.mps.selinux import LABEL, let_containers_use
 from dra_driver.mps.shares import NODE_DAEMON, Share
+from kubeletplugin.containers.cdi import Root
 from tests.support.nodes import make_node
 
 SERVER = "s0123456789"

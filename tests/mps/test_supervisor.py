@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from dra_driver import DRIVER_NAME
-from dra_driver.cdi import Root
 from dra_driver.mps.client import SupervisorClient
 from dra_driver.mps.errors import MpsError, SupervisorAwayError
 from dra_driver.mps.patience import Patience
@@ -25,6 +24,7 @@ from dra_driver.mps.protocol2 import Protocol2
 from dra_driver.mps.protocol3 import Protocol3, namespace_folder
 from dra_driver.mps.shares import Share, ShareFiles, ShareName
 from dra_driver.mps.supervisor import Server, Supervisor
+from kubeletplugin.containers.cdi import Root
 from tests.support.mps import MpsProcess, connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for

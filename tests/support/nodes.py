@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra_driver.cdi import DriverRoot, Root
 from dra_driver.gpu.devices import GpuDevices, describe
 from dra_driver.gpu.inventory import (
     Gpu,
@@ -21,6 +20,7 @@ from dra_driver.gpu.simulated import load_description
 from dra_driver.gpu.simulated.board import BoardModel, ProfileModel
 from dra_driver.gpu.simulated.state import BoardState
 from dra_driver.gpu.simulated.store import Store
+from kubeletplugin.containers.cdi import DriverRoot, Root
 
 from .hardware import ControlledNode
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from dra_driver import cdi
 from dra_driver.gpu.calls import Beat
 from dra_driver.gpu.functions import (
     PciFunction,
@@ -34,6 +33,7 @@ from dra_driver.gpu.functions import (
     virtual_functions,
 )
 from dra_driver.gpu.pci import NVIDIA_DRIVER
+from kubeletplugin.containers import cdi
 
 from ..targets import PrepareError, VfioGpu
 from .modules import VfioModules

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dra_driver.cdi import DOMAIN_CLAIM_KIND, SpecDirectory
 from dra_driver.config import API_VERSION
 from dra_driver.domains import DRIVER
 from dra_driver.domains.daemon.report import ReportFile
@@ -19,6 +18,7 @@ from dra_driver.gpu.simulated import SimulatedNode
 from dra_driver.kube.api import ApiClient, Kind
 from dra_driver.kube.resource.codec import V1
 from kubeletplugin.computedomains.folder import DomainFolder
+from kubeletplugin.containers.cdi import DOMAIN_CLAIM_KIND, SpecDirectory
 from kubeletplugin.hardware.targets import ClaimRef
 from tests.support.apiserver import CLAIMS
 from tests.support.waiting import wait_for

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import BASE_DEVICE, DOMAIN_CLAIM_KIND
 from dra_driver.domains.names import COMPUTE_DOMAINS
 from dra_driver.domains.objects import DaemonReport
 from dra_driver.gpu.imex import read_channels, read_management
 from dra_driver.gpu.nvml import FabricState, Return
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.computedomains.lifecycle import Settings
+from kubeletplugin.containers.cdi import BASE_DEVICE, DOMAIN_CLAIM_KIND
 from kubeletplugin.hardware.targets import ClaimRef
 from kubeletplugin.records.files import State
 from tests.support.apiserver import CLAIMS

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import CLAIM_KIND, SpecDirectory, claim_device, claim_spec
 from dra_driver.gpu.simulated.faults import Fault
+from kubeletplugin.containers.cdi import CLAIM_KIND, SpecDirectory, claim_device, claim_spec
 from kubeletplugin.limits.server import HookServer
-from tests.cdi.test_runtime import run
+from tests.kubeletplugin.containers.cdi.test_runtime import run
 from tests.support.limits import LimitNode, compile_program, limit_node, real_cgroups
 
 CLAIM = "9f53c0e5-9f54-647d-a53c-73174df363ba"

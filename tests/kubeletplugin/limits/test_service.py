@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import CLAIM_KIND, claim_spec
-from dra_driver.cdi.spec import minimum_version
 from dra_driver.gpu.memory_limits import problem_of_node
 from dra_driver.kube.api import ApiClient
+from kubeletplugin.containers.cdi import CLAIM_KIND, claim_spec
+from kubeletplugin.containers.cdi.spec import minimum_version
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.limits.cgroups import LimitError
 from kubeletplugin.limits.limiter import Limit

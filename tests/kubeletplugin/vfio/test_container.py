@@ -25,7 +25,7 @@ from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles, Spe
 from kubeletplugin.containers.mps import MpsFolders
 from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec, cdi_names
 from kubeletplugin.hardware.targets import ClaimRef
-from tests.cdi.test_runtime import run
+from tests.kubeletplugin.containers.cdi.test_runtime import run
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.kernel import Kernel
 from tests.support.kubevirt import ROOT, device_of, plugin_devices

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import (
+from kubeletplugin.containers.cdi import (
     Fingerprint,
     Root,
     SpecDirectory,

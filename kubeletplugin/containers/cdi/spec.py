@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..process.errors import DriverError
+from dra_driver.process.errors import DriverError
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import CLAIM_KIND, DriverFilesError, Root, claim_spec, egm_edits, vfio_edits
-from dra_driver.cdi.spec import ContainerEdits, dumps, minimum_version, validate
+from kubeletplugin.containers.cdi import CLAIM_KIND, DriverFilesError, Root, claim_spec, egm_edits, vfio_edits
+from kubeletplugin.containers.cdi.spec import ContainerEdits, dumps, minimum_version, validate
 
 from .trees import file, link
 

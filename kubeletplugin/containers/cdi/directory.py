@@ -23,7 +23,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..process.files import NotAFileError, put_file, read_file, remove_file
+from dra_driver.process.files import NotAFileError, put_file, read_file, remove_file
+
 from .spec import ContainerEdits, Device, Spec, SpecError, dumps, is_device_name, qualified_name, validate
 
 _SUFFIX = ".json"

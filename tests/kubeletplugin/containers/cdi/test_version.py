@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dra_driver.cdi import ContainerEdits
-from dra_driver.cdi.spec import Device, DeviceNode, Spec, dumps, minimum_version
+from kubeletplugin.containers.cdi import ContainerEdits
+from kubeletplugin.containers.cdi.spec import Device, DeviceNode, Spec, dumps, minimum_version
 
 from .specs import EDITS, EVERYTHING, MINIMAL
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver import AdditionalDevice
-from dra_driver.cdi import (
+from kubeletplugin.containers.cdi import (
     ADDITIONAL_DEVICES,
     CLAIM_KIND,
     ContainerEdits,
@@ -20,8 +20,8 @@ from dra_driver.cdi import (
     gpu_edits,
     mig_edits,
 )
-from dra_driver.cdi.files import additional_gids
-from dra_driver.cdi.spec import DeviceNode, dumps, validate
+from kubeletplugin.containers.cdi.files import additional_gids
+from kubeletplugin.containers.cdi.spec import DeviceNode, dumps, validate
 from tests.support.nodes import driver_root_of
 
 from .trees import MAJORS, Terminal, file, kernel, link

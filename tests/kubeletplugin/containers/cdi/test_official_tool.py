@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.cdi import (
+from kubeletplugin.containers.cdi import (
     BASE_DEVICE,
     BASE_KIND,
     CLAIM_KIND,
@@ -26,7 +26,7 @@ from dra_driver.cdi import (
     common_edits,
     gpu_edits,
 )
-from dra_driver.cdi.spec import Spec, dumps
+from kubeletplugin.containers.cdi.spec import Spec, dumps
 from tests.support.nodes import driver_root_of
 
 from .test_validation import GOOD, REFUSED

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Specs that several tests start from."""
 
-from dra_driver.cdi import ContainerEdits, Mount
-from dra_driver.cdi.spec import Device, DeviceNode, Hook, Spec
+from kubeletplugin.containers.cdi import ContainerEdits, Mount
+from kubeletplugin.containers.cdi.spec import Device, DeviceNode, Hook, Spec
 
 NODE = DeviceNode("/dev/nvidia0")
 EDITS = ContainerEdits(device_nodes=(NODE,))

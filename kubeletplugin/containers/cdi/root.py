@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..process.errors import DriverError
+from dra_driver.process.errors import DriverError
 
 _LONGEST_CHAIN = 40
 """The number of symbolic links that Linux follows before it gives up."""

@@ -3,7 +3,7 @@
 
 import json
 
-from dra_driver.cdi.spec import dumps
+from kubeletplugin.containers.cdi.spec import dumps
 
 from .specs import EVERYTHING, EVERYTHING_JSON, MINIMAL
 

@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from ..process.files import names_in
+from dra_driver.process.files import names_in
+
 from .root import DriverFilesError, Root
 from .spec import ContainerEdits, DeviceNode
 

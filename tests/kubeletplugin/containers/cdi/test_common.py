@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import (
+from kubeletplugin.containers.cdi import (
     BASE_DEVICE,
     BASE_KIND,
     ContainerEdits,
@@ -19,7 +19,7 @@ from dra_driver.cdi import (
     common_edits,
     find_hook_tool,
 )
-from dra_driver.cdi.spec import DeviceNode, validate
+from kubeletplugin.containers.cdi.spec import DeviceNode, validate
 from tests.support.nodes import driver_root_of
 
 from .trees import MAJORS, SONAMES, VERSION, Terminal, file, kernel, libraries, link, program

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import (
+from kubeletplugin.containers.cdi import (
     ADDITIONAL_DEVICES,
     BASE_DEVICE,
     BASE_KIND,

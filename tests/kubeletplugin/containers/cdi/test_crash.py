@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import SpecDirectory
-from dra_driver.cdi.spec import dumps
+from kubeletplugin.containers.cdi import SpecDirectory
+from kubeletplugin.containers.cdi.spec import dumps
 
 from .specs import CLAIM_KIND, MINIMAL, large
 
@@ -23,8 +23,8 @@ CHECKOUT = Path(__file__).parents[2]
 WRITER = """
 import sys
 from pathlib import Path
-from tests.cdi.specs import CLAIM_KIND, large
-from dra_driver.cdi import SpecDirectory
+from tests.kubeletplugin.containers.cdi.specs import CLAIM_KIND, large
+from kubeletplugin.containers.cdi import SpecDirectory
 specs = SpecDirectory(Path(sys.argv[1]), CLAIM_KIND, sync=False)
 print("ready", flush=True)
 for count in range(int(sys.argv[2])):

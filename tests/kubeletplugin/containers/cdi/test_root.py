@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import Root
+from kubeletplugin.containers.cdi import Root
 
 from .trees import file, link
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from dra_driver.cdi.spec import qualified_name
+from kubeletplugin.containers.cdi.spec import qualified_name
 
 
 def test_a_qualified_name_is_put_together() -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from dra_driver.cdi import ContainerEdits, Mount
-from dra_driver.cdi.spec import Device, DeviceNode, Hook, Spec, validate
+from kubeletplugin.containers.cdi import ContainerEdits, Mount
+from kubeletplugin.containers.cdi.spec import Device, DeviceNode, Hook, Spec, validate
 
 from .specs import EDITS, EVERYTHING, MINIMAL
 

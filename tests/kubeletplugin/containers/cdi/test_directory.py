@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import ContainerEdits, SpecDirectory, SpecError
-from dra_driver.cdi.spec import Device, dumps
+from kubeletplugin.containers.cdi import ContainerEdits, SpecDirectory, SpecError
+from kubeletplugin.containers.cdi.spec import Device, dumps
 
 from .specs import CLAIM_KIND, MINIMAL
 

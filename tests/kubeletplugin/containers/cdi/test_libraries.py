@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import DriverFilesError, Root
-from dra_driver.cdi.libraries import DriverLibraries, find_libraries
+from kubeletplugin.containers.cdi import DriverFilesError, Root
+from kubeletplugin.containers.cdi.libraries import DriverLibraries, find_libraries
 
 from .trees import SONAMES, VERSION, file, libraries, link
 
