@@ -14,7 +14,7 @@ ARG GCC_IMAGE=docker.io/library/gcc:14-bookworm
 # hadolint ignore=DL3006
 FROM ${GCC_IMAGE} AS hook
 WORKDIR /src
-COPY kubeletplugin/limits/hook.c ./
+COPY kubeletplugin/features/memory_limits/hook.c ./
 RUN gcc -std=gnu11 -static -Os -s -Wl,--build-id=none -o dra-memory-limits hook.c
 
 # hadolint ignore=DL3006

@@ -9,15 +9,18 @@ import click
 from dra_driver import DRIVER_NAME
 from dra_driver.domains import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
-from dra_driver.mps.options import shared_memory_in, shared_memory_option
 from dra_driver.process.command import flag, flags, kubeconfig_option
 from dra_driver.process.endpoints import Endpoint, endpoint_options
 from kubeletplugin.containers import cdi
+from kubeletplugin.features.mps.options import shared_memory_in, shared_memory_option
 
 from .containers.limits import LimitFiles
 from .containers.mps import MpsFolders
-from .hardware.settings import TimeSlices
-from .hardware.vfio import HostPrograms, PersistenceModes, SysfsWrites, VfioBinder, VfioModules
+from .host.modules import VfioModules
+from .host.programs import HostPrograms, PersistenceModes
+from .kinds.gpu_settings import TimeSlices
+from .kinds.vfio.binder import VfioBinder
+from .kinds.vfio.writes import SysfsWrites
 from .kubelet.instance import SocketPaths, is_instance_uid, socket_paths
 
 DRIVER_MANAGED, HOST_MANAGED = "driverManaged", "hostManaged"

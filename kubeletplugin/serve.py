@@ -12,31 +12,31 @@ from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.kube.api.events import EventRecorder
-from dra_driver.mps.shares import ShareFiles
 from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, end_when_a_thread_fails, on_termination
 from dra_driver.process.containment import contained
 from dra_driver.process.endpoints import new_registry, serving
 from dra_driver.process.resident import release_after_start
+from kubeletplugin.features.mps.shares import ShareFiles
 
 from .claims.answers import prepared_devices
 from .claims.boundary import ClaimBoundary
 from .claims.lifecycle import Lifecycle
-from .computedomains.service import DomainService
 from .containers.metadata import MetadataFiles, SpecMetadata
 from .containers.specs import ClaimSpecs, CommonSpec
-from .hardware.gpus import GpuAccess, Gpus, NoDriverError
-from .hardware.marks import Marks
-from .hardware.mps import MpsServices
-from .hardware.targets import PrepareError
+from .features.domain.service import DomainService
+from .features.memory_limits.service import LimitService
+from .features.mps.services import MpsServices
 from .healthchecks import ApiContact, ObservedConnection, keep_contact, live_checks, ready_checks
+from .kinds.targets import PrepareError
 from .kubelet import health
 from .kubelet.health import HealthWatch
 from .kubelet.instance import another_serves, running, sweep_sockets
 from .kubelet.service import SERVICES, DraService, RegistrationService
 from .kubelet.sockets import SocketKeeper, SocketServer
-from .limits.service import LimitService
 from .metrics import PluginMetrics
+from .node.gpus import GpuAccess, Gpus, NoDriverError
+from .node.marks import Marks
 from .options import Options
 from .plans.planning import ClaimReader
 from .plans.resources import ClassReader

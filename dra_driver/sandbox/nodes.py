@@ -12,11 +12,12 @@ from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from kubeletplugin.features.mps.processes import end_processes
+
 from .. import DRIVER_NAME
 from ..domains import DRIVER
 from ..gpu.inventory import Inventory, read_inventory
 from ..gpu.simulated import NodeDescription, SimulatedNode
-from ..mps.processes import end_processes
 from .computedomains import NAMESPACE
 from .kubelet import Backoff, Kubelet, KubernetesCluster, Options, Periods
 from .processes import STOP_SECONDS, Processes, SandboxError
@@ -118,7 +119,7 @@ class SandboxNode(Processes):
         """Start dra-mps. Its daemons have no mounts of their own: that needs root."""
         self.launch(
             "mps",
-            "dra_driver.mps.main",
+            "kubeletplugin.features.mps.main",
             *("--kubelet-plugins-directory-path", str(self.kubelet_root / "plugins")),
             *("--container-driver-root", str(self.hardware.driver_root)),
             *("--shared-memory-directory-path", str(self.shared_memory)),

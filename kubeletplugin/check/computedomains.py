@@ -21,9 +21,9 @@ from dra_driver.gpu.imex import (
 from dra_driver.gpu.nvml import NvmlError
 from kubeletplugin.containers import cdi
 
-from ..computedomains.placing import HostDaemon
-from ..computedomains.specs import DAEMON_PROGRAMS
-from ..hardware.vfio import HostPrograms
+from ..features.domain.placing import HostDaemon
+from ..features.domain.specs import DAEMON_PROGRAMS
+from ..host.programs import HostPrograms
 from ..options import DomainOptions, Node
 from .finding import CheckResult, NodeCheck
 

@@ -15,8 +15,8 @@ from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.pci import NVIDIA_DRIVER
 from dra_driver.gpu.policy import NodePolicy, PassthroughMode
 
-from ..hardware.marks import Marks
-from ..hardware.vfio.openers import names_of, openers
+from ..host.openers import names_of, openers
+from ..node.marks import Marks
 from ..options import Node
 from ..records.format import read_records
 from .finding import CheckResult, NodeCheck

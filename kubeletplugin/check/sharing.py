@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dra_driver.gpu.devices import Reason, describe
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import Enforcement, NodePolicy
-from dra_driver.mps.client import SupervisorClient
-from dra_driver.mps.errors import MpsError
-from dra_driver.mps.program import NAME
 from kubeletplugin.containers.cdi.files import find_program
+from kubeletplugin.features.mps.client import SupervisorClient
+from kubeletplugin.features.mps.errors import MpsError
+from kubeletplugin.features.mps.program import NAME
 
-from ..hardware.marks import Marks
+from ..node.marks import Marks
 from ..options import Node
 from ..records.format import read_records
 from ..steps import MpsStep, TimeSliceStep, changed_settings

@@ -26,10 +26,10 @@ from dra_driver.kube.api import ApiError
 from dra_driver.process.errors import DriverError
 
 from ..containers.specs import ClaimSpecs
-from ..hardware.fabric import FabricPartitions
-from ..hardware.gpus import Gpus, NoDriverError
-from ..hardware.marks import Marks
-from ..hardware.targets import ClaimRef, MigInstanceIds, PrepareError
+from ..features.fabric.partitions import FabricPartitions
+from ..kinds.targets import ClaimRef, MigInstanceIds, PrepareError
+from ..node.gpus import Gpus, NoDriverError
+from ..node.marks import Marks
 from ..plans.plan import Plan
 from ..plans.planning import Planner
 from ..records.files import RecordError, State

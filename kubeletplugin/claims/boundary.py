@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 from dra_driver.process.containment import Count, contained
 
-from ..hardware.targets import ClaimRef
+from ..kinds.targets import ClaimRef
 
 
 def unheard(*_: object) -> None:

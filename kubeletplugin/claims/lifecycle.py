@@ -22,13 +22,13 @@ from dra_driver.gpu.policy import NodePolicy
 from dra_driver.process.containment import contained
 
 from ..containers.specs import ClaimSpecs
-from ..hardware.fabric import FabricPartitions
-from ..hardware.gpus import GpuAccess, Gpus, NoDriverError
-from ..hardware.marks import Marks
-from ..hardware.mps import MpsServices
-from ..hardware.settings import TimeSlices
-from ..hardware.targets import ClaimRef
-from ..hardware.vfio import VfioBinder
+from ..features.fabric.partitions import FabricPartitions
+from ..features.mps.services import MpsServices
+from ..kinds.gpu_settings import TimeSlices
+from ..kinds.targets import ClaimRef
+from ..kinds.vfio.binder import VfioBinder
+from ..node.gpus import GpuAccess, Gpus, NoDriverError
+from ..node.marks import Marks
 from ..plans.plan import Plan
 from ..plans.planning import FetchClaim, Planner
 from ..plans.resources import ResourceOfClass, no_resource

@@ -14,7 +14,7 @@ from typing import Final
 
 from dra_driver.process.backoff import Backoff
 
-from ..hardware.targets import PrepareError
+from ..kinds.targets import PrepareError
 
 LONGEST_PAUSE: Final = 300.0
 

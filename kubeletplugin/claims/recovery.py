@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from dra_driver.gpu.nvml import NO_DRIVER, NvmlError
 from dra_driver.process.backoff import Backoff
 
-from ..hardware.gpus import Gpus
-from ..hardware.targets import ClaimRef
+from ..kinds.targets import ClaimRef
+from ..node.gpus import Gpus
 from ..records.files import State
 from ..records.format import Record
 from ..records.locks import wait_on

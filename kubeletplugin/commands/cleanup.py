@@ -19,24 +19,24 @@ from dra_driver.domains import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kube.api import UnreachableError
 from dra_driver.kube.resource import ResourceClaim
-from dra_driver.mps.daemon import Limits
-from dra_driver.mps.errors import MpsError
-from dra_driver.mps.memory import remove_shared_memory, shared_memory_folder
-from dra_driver.mps.processes import end_processes, processes_of
-from dra_driver.mps.shares import ShareFiles
 from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, flag, logging_options, version_option
 from dra_driver.process.exposed import remove_tree
 from dra_driver.process.programs import ProgramError
 from kubeletplugin.containers import cdi
+from kubeletplugin.features.mps.daemon import Limits
+from kubeletplugin.features.mps.errors import MpsError
+from kubeletplugin.features.mps.memory import remove_shared_memory, shared_memory_folder
+from kubeletplugin.features.mps.processes import end_processes, processes_of
+from kubeletplugin.features.mps.shares import ShareFiles
 
 from ..claims.actions import EXPECTED_ERRORS
 from ..claims.lifecycle import Lifecycle
 from ..containers.specs import ClaimSpecs, CommonSpec
-from ..hardware.gpus import GpuAccess, NoDriverError
-from ..hardware.marks import Marks
-from ..hardware.targets import ClaimRef
+from ..kinds.targets import ClaimRef
 from ..kubelet.instance import AnotherInstanceError, nobody_running, sockets_of_all
+from ..node.gpus import GpuAccess, NoDriverError
+from ..node.marks import Marks
 from ..options import Node, node_options
 from ..records.files import State
 from ..records.format import Records, read_records

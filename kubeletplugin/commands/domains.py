@@ -9,8 +9,8 @@ from rich.table import Table
 
 from dra_driver.domains.daemon.report import read_report
 
-from ..computedomains.folder import DomainFolder
-from ..computedomains.records import DomainRecord, read_domain_records
+from ..features.domain.folder import DomainFolder
+from ..features.domain.records import DomainRecord, read_domain_records
 from ..options import Node
 
 

@@ -27,13 +27,13 @@ from dra_driver.gpu.nvml import NvmlError, Placement
 from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, logging_options, output_option, version_option
 
-from ..hardware.fabric import FabricPartitions
-from ..hardware.gpus import Gpus
-from ..hardware.marks import Marks
-from ..hardware.mps import MpsServices
-from ..hardware.targets import MigSlot, PrepareError, Vgpu
+from ..features.fabric.partitions import FabricPartitions
+from ..features.mps.services import MpsServices
+from ..kinds.targets import MigSlot, PrepareError, Vgpu
 from ..kubelet.instance import sockets_of_all
 from ..kubelet.sockets import is_served
+from ..node.gpus import Gpus
+from ..node.marks import Marks
 from ..options import Node, node_options
 from ..records.format import Record, read_records
 from ..reports.devicestatus import device_data

@@ -9,12 +9,12 @@ because these have the directories of other claims.
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra_driver.mps.memory import shared_memory_folder
-from dra_driver.mps.protocol3 import namespace_folder
-from dra_driver.mps.shares import INSIDE, NODE_DAEMON, PIPE
 from kubeletplugin.containers import cdi
+from kubeletplugin.features.mps.memory import shared_memory_folder
+from kubeletplugin.features.mps.protocol3 import namespace_folder
+from kubeletplugin.features.mps.shares import INSIDE, NODE_DAEMON, PIPE
 
-from ..hardware.targets import ContainerTarget, MachineTarget, MigSlot, PrepareError
+from ..kinds.targets import ContainerTarget, MachineTarget, MigSlot, PrepareError
 from ..plans.plan import PlannedDevice
 from ..records.format import Record
 from ..steps import MpsStep

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kubeletplugin.containers import cdi
 
-from ..hardware.targets import MachineTarget, MigSlot, PrepareError
+from ..kinds.targets import MachineTarget, MigSlot, PrepareError
 from ..plans.plan import PlannedDevice
 from ..records.format import Record
 from .limits import LimitFiles

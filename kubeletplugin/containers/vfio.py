@@ -10,7 +10,7 @@ from dra_driver.gpu.functions import device_folder, group_of
 from dra_driver.gpu.vgpus import vgpu_folder
 from kubeletplugin.containers import cdi
 
-from ..hardware.targets import MachineTarget, VfioGpu
+from ..kinds.targets import MachineTarget, VfioGpu
 from ..plans.plan import Plan
 from ..plans.resources import container_of
 

@@ -36,7 +36,7 @@ from dra_driver.kube.resource.meta import empty
 from dra_driver.process.boot import boot_time
 from dra_driver.process.containment import Count, contained, nobody
 
-from ..hardware.marks import Marks
+from ..node.marks import Marks
 from ..options import Options
 from ..protocol import health_v1_pb2 as messages
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from dra_driver.gpu.fabric import Partition, SwitchFacts, modules_text
 
-from ..hardware.targets import PrepareError
+from ..kinds.targets import PrepareError
 from ..steps import FabricStep
 
 MemberGpu = tuple[str, str, int | None]

@@ -25,9 +25,9 @@ from dra_driver.kube.api.client import JSON
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import DecodeError, Dialect, decode_claim
 
-from ..hardware.gpus import Gpus
-from ..hardware.mps import knows_protocol_3
-from ..hardware.targets import ClaimGoneError, ClaimRef, Found, MigSlot, PrepareError, Target, Vgpu
+from ..features.mps.services import knows_protocol_3
+from ..kinds.targets import ClaimGoneError, ClaimRef, Found, MigSlot, PrepareError, Target, Vgpu
+from ..node.gpus import Gpus
 from ..steps import MpsStep, TimeSliceStep
 from .passthrough import SeenGpu
 from .plan import Plan, PlannedDevice, make_plan, may_switch

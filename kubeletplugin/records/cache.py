@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from ..hardware.targets import ClaimRef
+from ..kinds.targets import ClaimRef
 from .files import NewerVersionError, RecordError, RecordFiles, Stamp
 
 log = logging.getLogger(__name__)

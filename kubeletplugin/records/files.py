@@ -24,7 +24,7 @@ from dra_driver.kube.resource.names import is_subdomain
 from dra_driver.process.errors import DriverError
 from dra_driver.process.files import NotAFileError, make_folder, put_file, read_file, remove_file, write_file
 
-from ..hardware.targets import ClaimRef
+from ..kinds.targets import ClaimRef
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from dra_driver.gpu.vgpus import VgpuPlace
 from dra_driver.kube.resource.codec import DecodeError, Fields
 from dra_driver.kube.resource.meta import empty
 
-from ..hardware.settings import LEVELS
-from ..hardware.targets import ClaimRef, MachineTarget, MigInstanceIds, MigSlot, Target, VfioGpu, Vgpu, WholeGpu
+from ..kinds.gpu_settings import LEVELS
+from ..kinds.targets import ClaimRef, MachineTarget, MigInstanceIds, MigSlot, Target, VfioGpu, Vgpu, WholeGpu
 from ..plans.passthrough import NOTHING_EXTRA, Passthrough
 from ..plans.plan import Plan, PlannedDevice, steps_for, vfio_step
 from ..steps import (

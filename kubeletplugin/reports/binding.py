@@ -24,7 +24,7 @@ from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import contained
 
 from ..claims.boundary import ClaimBoundary
-from ..hardware.targets import ClaimRef
+from ..kinds.targets import ClaimRef
 from .devicestatus import JSON, ClaimStatusApi, Part, condition, entries, entry, results
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from dra_driver.kube.api.answers import decode_answer
 from dra_driver.kube.api.errors import StatusError, status_error
 
 from ..containers.specs import cdi_names
-from ..hardware.targets import ClaimRef, MigSlot, VfioGpu, Vgpu
+from ..kinds.targets import ClaimRef, MigSlot, VfioGpu, Vgpu
 from ..plans.plan import Plan, PlannedDevice
 from ..plans.planning import ClaimReader
 from ..records.format import Record

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from dra_driver.mps.errors import MpsError
-from dra_driver.mps.supervisor import Status
 from dra_driver.process.containment import contained
+from kubeletplugin.features.mps.errors import MpsError
+from kubeletplugin.features.mps.supervisor import Status
 
 from ..claims.boundary import ClaimBoundary
-from ..hardware.targets import ClaimRef
+from ..kinds.targets import ClaimRef
 from ..records.format import Record
 from .devicestatus import Trouble
 

@@ -24,7 +24,7 @@ from dra_driver.kube.api.events import EventRecorder, ObjectReference
 from dra_driver.kube.resource.codec import V1
 
 from ..claims.boundary import UNHEARD, ClaimBoundary, EventHook
-from ..hardware.targets import ClaimRef
+from ..kinds.targets import ClaimRef
 from .devicestatus import (
     JSON,
     PREPARE_FAILED,

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..hardware.fabric import FabricPartitions
-from ..hardware.marks import Marks
-from ..hardware.mig import MigInstances
-from ..hardware.mps import MpsServices
-from ..hardware.settings import ComputeModes, TimeSlices
-from ..hardware.targets import MigInstanceIds
-from ..hardware.vfio import VfioBinder
+from ..features.fabric.partitions import FabricPartitions
+from ..features.mps.services import MpsServices
+from ..kinds.gpu_settings import ComputeModes, TimeSlices
+from ..kinds.mig import MigInstances
+from ..kinds.targets import MigInstanceIds
+from ..kinds.vfio.binder import VfioBinder
+from ..node.marks import Marks
 
 BUSY_SECONDS = 2.0
 """How long a step waits for a process that still uses an instance, in seconds. kubelet asks again about every 10

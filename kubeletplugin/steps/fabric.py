@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dra_driver.gpu.fabric import modules_text
 from dra_driver.gpu.fabric_marks import FabricMark
 
-from ..hardware.marks import Marks
+from ..node.marks import Marks
 from .base import Tools
 
 

@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..hardware.marks import Marks
-from ..hardware.mig import NotMadeError
-from ..hardware.targets import MigInstanceIds, MigSlot, PrepareError
+from ..kinds.mig import NotMadeError
+from ..kinds.targets import MigInstanceIds, MigSlot, PrepareError
+from ..node.marks import Marks
 from .base import Tools
 
 

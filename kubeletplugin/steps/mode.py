@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from dra_driver.gpu.nvml import NvmlError
 
-from ..hardware.marks import Marks, ModeMarks
-from ..hardware.targets import PrepareError
+from ..kinds.targets import PrepareError
+from ..node.marks import Marks, ModeMarks
 from .base import Tools
 
 log = logging.getLogger(__name__)

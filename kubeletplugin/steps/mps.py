@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dra_driver.kube.resource.meta import empty
-from dra_driver.mps.shares import Share, ShareName
+from kubeletplugin.features.mps.shares import Share, ShareName
 
-from ..hardware.marks import Marks
-from ..hardware.targets import ContainerTarget, MigSlot, PrepareError
+from ..kinds.targets import ContainerTarget, MigSlot, PrepareError
+from ..node.marks import Marks
 from .base import Tools
 
 _DIGITS = 10

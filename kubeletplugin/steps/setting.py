@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.process.programs import ProgramError
 
-from ..hardware.marks import Change, Marks, SettingMarks
-from ..hardware.settings import LEVELS, UnsupportedError
-from ..hardware.targets import PrepareError
+from ..kinds.gpu_settings import LEVELS, UnsupportedError
+from ..kinds.targets import PrepareError
+from ..node.marks import Change, Marks, SettingMarks
 from .base import Tools
 
 log = logging.getLogger(__name__)

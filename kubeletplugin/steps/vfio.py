@@ -21,9 +21,10 @@ from dra_driver.gpu.passthrough import VfioMark
 from dra_driver.gpu.pci import NVIDIA_DRIVER
 from dra_driver.process.programs import ProgramError
 
-from ..hardware.marks import Marks
-from ..hardware.targets import PrepareError, VfioGpu
-from ..hardware.vfio import StuckError, VfioAccess
+from ..kinds.targets import PrepareError, VfioGpu
+from ..kinds.vfio.binder import VfioAccess
+from ..kinds.vfio.writes import StuckError
+from ..node.marks import Marks
 from .base import Tools
 
 log = logging.getLogger(__name__)

@@ -17,11 +17,11 @@ from pathlib import Path
 from dra_driver.gpu.functions import group_of, listed
 from dra_driver.gpu.vgpus import can_create, creation, current_type, pinning, removal, vgpu_folder
 
-from ..hardware.marks import Marks
-from ..hardware.targets import PrepareError, Vgpu
-from ..hardware.vfio.binder import NODE_SECONDS
-from ..hardware.vfio.openers import names_of, openers
-from ..hardware.vfio.writes import WriteError
+from ..host.openers import names_of, openers
+from ..kinds.targets import PrepareError, Vgpu
+from ..kinds.vfio.binder import NODE_SECONDS
+from ..kinds.vfio.writes import WriteError
+from ..node.marks import Marks
 from .base import Tools
 
 _LOOK_SECONDS = 0.05

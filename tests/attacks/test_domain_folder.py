@@ -12,7 +12,7 @@ import pytest
 from dra_driver.domains.daemon.report import read_report
 from dra_driver.domains.objects import LONGEST, DaemonReport
 from dra_driver.process.exposed import remove_tree
-from kubeletplugin.computedomains.folder import DomainFolder
+from kubeletplugin.features.domain.folder import DomainFolder
 from tests.support.isolated import require_namespaces
 
 from .containers import container, said, tell

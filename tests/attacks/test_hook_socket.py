@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kubeletplugin.limits.server import HookServer
+from kubeletplugin.features.memory_limits.server import HookServer
 
 CONNECT = """
 import socket, sys

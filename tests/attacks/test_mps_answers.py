@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dra_driver import DRIVER_NAME
-from dra_driver.mps.client import SupervisorClient
-from dra_driver.mps.errors import MpsError
-from dra_driver.mps.shares import Share, ShareFiles, ShareName
+from kubeletplugin.features.mps.client import SupervisorClient
+from kubeletplugin.features.mps.errors import MpsError
+from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
 from tests.support.mps import MpsProcess, connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dra_driver import DRIVER_NAME
-from dra_driver.mps.client import SupervisorClient
-from dra_driver.mps.processes import processes_of
-from dra_driver.mps.shares import Share, ShareFiles, ShareName
+from kubeletplugin.features.mps.client import SupervisorClient
+from kubeletplugin.features.mps.processes import processes_of
+from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
 from tests.support.isolated import isolated
 from tests.support.mps import MpsProcess, connect
 from tests.support.nodes import make_node
@@ -41,7 +41,7 @@ while True:
 NESTED = """
 import os, subprocess, sys, time
 from pathlib import Path
-from dra_driver.mps.processes import end_processes, processes_of
+from kubeletplugin.features.mps.processes import end_processes, processes_of
 
 mps, script = Path(sys.argv[1]), sys.argv[2]
 server = mps / "s0123456789"

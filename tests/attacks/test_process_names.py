@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from kubeletplugin.hardware.vfio.openers import names_of, openers
+from kubeletplugin.host.openers import names_of, openers
 from tests.support.isolated import require_namespaces
 
 from .containers import container, said, tell

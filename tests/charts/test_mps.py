@@ -16,12 +16,12 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from dra_driver import DRIVER_NAME
-from dra_driver.mps.client import SupervisorClient
-from dra_driver.mps.errors import MpsError
-from dra_driver.mps.memory import shared_memory_folder
-from dra_driver.mps.options import shared_memory_in
-from dra_driver.mps.processes import processes_of
-from dra_driver.mps.shares import Share, ShareFiles, ShareName
+from kubeletplugin.features.mps.client import SupervisorClient
+from kubeletplugin.features.mps.errors import MpsError
+from kubeletplugin.features.mps.memory import shared_memory_folder
+from kubeletplugin.features.mps.options import shared_memory_in
+from kubeletplugin.features.mps.processes import processes_of
+from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
 from tests.kubeletplugin.containers.cdi.test_runtime import podman, run
 from tests.support.mps import connect
 from tests.support.nodes import TestNode, make_node
@@ -30,7 +30,7 @@ from tests.support.waiting import wait_for
 from .rendering import JSON, VALUES, find, merged, render
 from .workloads import paths
 
-PYTHON = (sys.executable, "-m", "dra_driver.mps.main")
+PYTHON = (sys.executable, "-m", "kubeletplugin.features.mps.main")
 CHECKOUT = Path(__file__).parents[2]
 REAL: JSON = {"mps": {"enabled": True}}
 SIMULATED: JSON = {**REAL, "simulatedNode": "l40sx4"}

@@ -11,8 +11,8 @@ from controller.main import controller
 from controller.webhook.main import webhook
 from dra_driver.domains.names import CHANNEL_CLASS, DAEMON_CLASS
 from dra_driver.dryrun.inventory import CLASSES
-from dra_driver.mps.main import mps
 from dra_driver.scheduler.cel import compile_selector
+from kubeletplugin.features.mps.main import mps
 from kubeletplugin.main import kubeletplugin
 
 from .rendering import JSON, VALUES, find, merged, render

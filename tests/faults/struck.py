@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.claims.lifecycle import Settings
-from kubeletplugin.hardware.targets import ClaimRef
+from kubeletplugin.kinds.targets import ClaimRef
 from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin
 from tests.support.mps import MpsProcess
 from tests.support.waiting import wait_for

@@ -21,7 +21,7 @@ from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
-from kubeletplugin.hardware.targets import ClaimRef
+from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.plans.planning import ClaimReader
 from tests.kubeletplugin.inside import ApiServer as NoServer
 from tests.kubeletplugin.inside import Plugin

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
-from kubeletplugin.hardware.targets import ClaimRef
+from kubeletplugin.kinds.targets import ClaimRef
 from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin
 from tests.support.claims import mps
 from tests.support.mps import MpsProcess

@@ -15,7 +15,7 @@ import pytest
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.vgpus import VgpuPlace
 from dra_driver.kube.api import ApiClient
-from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
+from kubeletplugin.kinds.vfio.writes import WRITE_SECONDS
 from tests.gpu.test_vgpus import MIXED, write_node
 from tests.kubeletplugin.inside import ApiServer
 from tests.kubeletplugin.inside import Plugin as InsidePlugin

@@ -25,12 +25,13 @@ from kubeletplugin.containers.cdi import Root
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.containers.mps import MpsFolders
 from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
-from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
-from kubeletplugin.hardware.settings import PROGRAM_SECONDS, TimeSlices
-from kubeletplugin.hardware.targets import ClaimGoneError, ClaimRef
-from kubeletplugin.hardware.vfio import HostPrograms, PersistenceModes, SysfsWrites, VfioBinder, VfioModules
-from kubeletplugin.hardware.vfio.binder import NODE_SECONDS
-from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
+from kubeletplugin.host.modules import VfioModules
+from kubeletplugin.host.programs import HostPrograms, PersistenceModes
+from kubeletplugin.kinds.gpu_settings import PROGRAM_SECONDS, TimeSlices
+from kubeletplugin.kinds.targets import ClaimGoneError, ClaimRef
+from kubeletplugin.kinds.vfio.binder import NODE_SECONDS, VfioBinder
+from kubeletplugin.kinds.vfio.writes import WRITE_SECONDS, SysfsWrites
+from kubeletplugin.node.gpus import GpuAccess, Gpus, NoDriverError
 from kubeletplugin.records.format import Record, Records
 from tests.support.claims import allocated_claim
 from tests.support.hardware import ControlledNode

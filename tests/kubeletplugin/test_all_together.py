@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dra_driver.gpu.policy import Enforcement, GpuRule, MigPolicy, NodePolicy, Shares
 from dra_driver.kube.resource import Quantity
-from kubeletplugin.hardware.targets import ClaimRef
+from kubeletplugin.kinds.targets import ClaimRef
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
 from tests.support.claims import mps, time_slicing
 from tests.support.mps import mps_of

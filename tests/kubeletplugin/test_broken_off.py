@@ -17,7 +17,7 @@ import pytest
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.containers.specs import ClaimSpecs
-from kubeletplugin.hardware.targets import ClaimRef
+from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.records.format import Record, Records
 from tests.kubeletplugin.inside import DYNAMIC, NOTHING, ApiServer, Plugin
 

@@ -18,8 +18,8 @@ from dra_driver.gpu.policy import PolicyFile
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.gpu.view import Looks, NodeView
-from kubeletplugin.hardware.marks import Marks
 from kubeletplugin.kubelet.health import HealthStatus, device_healths
+from kubeletplugin.node.marks import Marks
 from tests.support.waiting import wait_for
 
 from .inside import ApiServer, Plugin

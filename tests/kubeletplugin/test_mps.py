@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from dra_driver.gpu.nvml import ComputeMode
-from dra_driver.mps.client import SupervisorClient
-from dra_driver.mps.shares import ShareFiles
 from kubeletplugin.claims.boundary import ClaimBoundary
-from kubeletplugin.hardware.mps import MpsServices
-from kubeletplugin.hardware.targets import ClaimRef, PrepareError
+from kubeletplugin.features.mps.client import SupervisorClient
+from kubeletplugin.features.mps.services import MpsServices
+from kubeletplugin.features.mps.shares import ShareFiles
+from kubeletplugin.kinds.targets import ClaimRef, PrepareError
 from kubeletplugin.reports.mpswatch import MpsWatch
 from kubeletplugin.steps import ComputeModeStep, InstanceStep, MigModeStep, MpsStep
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.containers.cdi import claim_device
-from kubeletplugin.hardware.targets import ClaimRef
+from kubeletplugin.kinds.targets import ClaimRef
 from tests.kubeletplugin.containers.cdi.test_runtime import run
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.claims import mps

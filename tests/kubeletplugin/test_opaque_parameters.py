@@ -19,7 +19,7 @@ from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from dra_driver.kube.api import ApiClient, ConflictError, Connection, Kind, NotFoundError, claims_of, load_credentials
 from dra_driver.kube.resource.codec import DIALECTS, Dialect
 from kubeletplugin.claims.boundary import UNHEARD
-from kubeletplugin.hardware.targets import ClaimRef
+from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.reports.binding import BindingWatch
 from kubeletplugin.reports.devicestatus import READY, ClaimStatusApi, DeviceKey, Part, condition
 from kubeletplugin.reports.reporter import ClaimReports, DeviceData

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.nvml import Placement
-from kubeletplugin.hardware.targets import ClaimRef, MigSlot, PrepareError, WholeGpu
+from kubeletplugin.kinds.targets import ClaimRef, MigSlot, PrepareError, WholeGpu
 from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.plans.planning import conflicts, exclusive, require_no_overlap
 from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin

@@ -11,7 +11,7 @@ import pytest
 
 from dra_driver import AdditionalDevice
 from dra_driver.gpu.nvml import Placement
-from kubeletplugin.hardware.targets import ClaimRef, MigInstanceIds, MigSlot, PrepareError, WholeGpu
+from kubeletplugin.kinds.targets import ClaimRef, MigInstanceIds, MigSlot, PrepareError, WholeGpu
 from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.records.files import RecordError, State
 from kubeletplugin.records.format import VERSION, Record, Records

@@ -11,13 +11,13 @@ from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.nvml import ComputeMode, NvmlError, Return
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
-from kubeletplugin.hardware.fabric import FabricPartitions
-from kubeletplugin.hardware.gpus import Gpus
-from kubeletplugin.hardware.marks import Marks
-from kubeletplugin.hardware.mig import MigInstances
-from kubeletplugin.hardware.mps import MpsServices
-from kubeletplugin.hardware.settings import ComputeModes
-from kubeletplugin.hardware.targets import MigSlot, PrepareError, WholeGpu
+from kubeletplugin.features.fabric.partitions import FabricPartitions
+from kubeletplugin.features.mps.services import MpsServices
+from kubeletplugin.kinds.gpu_settings import ComputeModes
+from kubeletplugin.kinds.mig import MigInstances
+from kubeletplugin.kinds.targets import MigSlot, PrepareError, WholeGpu
+from kubeletplugin.node.gpus import Gpus
+from kubeletplugin.node.marks import Marks
 from kubeletplugin.plans.plan import PlannedDevice, steps_for
 from kubeletplugin.steps import ComputeModeStep, InstanceStep, LookStep, MigModeStep, Step, TimeSliceStep, Tools
 from tests.kubeletplugin.inside import ApiServer, Plugin

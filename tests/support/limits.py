@@ -15,15 +15,15 @@ import pytest
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.session import Session
 from kubeletplugin.containers.limits import LimitFiles
-from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
-from kubeletplugin.limits.cgroups import Cgroups, LimitError
-from kubeletplugin.limits.limiter import Limit, Limiter
+from kubeletplugin.features.memory_limits.cgroups import Cgroups, LimitError
+from kubeletplugin.features.memory_limits.limiter import Limit, Limiter
+from kubeletplugin.node.gpus import GpuAccess, Gpus, NoDriverError
 
 from .hardware import ControlledNode
 from .nodes import make_node
 from .waiting import wait_for
 
-SOURCE = Path(__file__).parents[2] / "kubeletplugin/limits/hook.c"
+SOURCE = Path(__file__).parents[2] / "kubeletplugin/features/memory_limits/hook.c"
 DRIVER = "615.71.09"
 POD = "/kubepods/besteffort/pod1b671a64-40d5-491e-99b0-da01ff1f341{}"
 DEFAULT = "cpuset cpu io memory pids"

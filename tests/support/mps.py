@@ -13,10 +13,10 @@ from typing import IO, Any
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.simulated import SimulatedNode
-from dra_driver.mps.client import SupervisorClient
-from dra_driver.mps.errors import MpsError
-from dra_driver.mps.processes import processes_of
-from dra_driver.mps.server import SOCKET
+from kubeletplugin.features.mps.client import SupervisorClient
+from kubeletplugin.features.mps.errors import MpsError
+from kubeletplugin.features.mps.processes import processes_of
+from kubeletplugin.features.mps.server import SOCKET
 
 from . import preloaded
 from .waiting import wait_for
@@ -115,7 +115,7 @@ class MpsProcess:
             f"--container-driver-root={self._node.driver_root}",
             f"--shared-memory-directory-path={self.shared_memory}",
         ]
-        command = [sys.executable, "-m", "dra_driver.sandbox.child", "dra_driver.mps.main", *where]
+        command = [sys.executable, "-m", "dra_driver.sandbox.child", "kubeletplugin.features.mps.main", *where]
         command += ["--no-private-mounts", *arguments]
         return self._start(command, stdin=subprocess.PIPE, stdout=output, stderr=output)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from dra_driver.gpu.fabric import NO_SWITCHES
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.kube.resource import ResourceClaim
-from kubeletplugin.hardware.targets import ClaimRef, Found
+from kubeletplugin.kinds.targets import ClaimRef, Found
 from kubeletplugin.plans import plan
 from kubeletplugin.plans.passthrough import SeenGpu
 from kubeletplugin.plans.plan import Plan

@@ -38,7 +38,12 @@ from dra_driver.sandbox import child
 
 PRELOADED = (
     *("controller.main", "controller.cluster.main", "controller.webhook.main", "kubeletplugin.main"),
-    *("dra_driver.dryrun.main", "dra_driver.mps.main", "dra_driver.sandbox.main", "dra_driver.sandbox.demo"),
+    *(
+        "dra_driver.dryrun.main",
+        "kubeletplugin.features.mps.main",
+        "dra_driver.sandbox.main",
+        "dra_driver.sandbox.demo",
+    ),
     *("dra_driver.dryrun.start", "dra_driver.domains.daemon.main", "grpc._server", "tests.faults.child"),
 )
 OF_KUBELET = ("ApiClient", "ApiException", "CoreV1Api", "ResourceV1Api", "V1DeleteOptions", "V1Preconditions")

@@ -13,7 +13,7 @@ from kubeletplugin.check.computedomains import domain_findings
 from kubeletplugin.options import DomainOptions, Node
 from tests.support.nodes import make_node
 
-from ..computedomains.domains import CLUSTER, HARDWARE, install_imex
+from ..features.domain.domains import CLUSTER, HARDWARE, install_imex
 
 DRIVER, HOST = DomainOptions(enabled=True), DomainOptions(enabled=True, host_managed=True)
 PASSED = [

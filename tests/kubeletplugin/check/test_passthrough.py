@@ -14,7 +14,8 @@ from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.pci import read_pci_gpus
 from dra_driver.gpu.policy import GpuRule, NodePolicy, PassthroughMode
 from kubeletplugin.check.passthrough import MachineGpu, machine_findings, passthrough_findings
-from kubeletplugin.hardware.vfio import HostPrograms, VfioModules
+from kubeletplugin.host.modules import VfioModules
+from kubeletplugin.host.programs import HostPrograms
 from kubeletplugin.options import Node
 from tests.gpu.test_vgpus import VFIO, write_node
 from tests.support.nodes import make_node

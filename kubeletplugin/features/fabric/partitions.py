@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVSwitch partitions for claims: activated, deactivated, and kept when Fabric Manager is restarted.
+
+A Fabric Manager that was restarted with FABRIC_MODE_RESTART=1 knows no partition until it is told which ones are
+active. One that was restarted without it has deactivated all of them, so recovery activates those of claims again. A
+restart is recognized by the socket, which is another file then, or by the code NOT_CONFIGURED.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from dra_driver.gpu.calls import Beat
+from dra_driver.gpu.fabric import TEMPORARY, FabricCode, FabricError, Partition, modules_text
+from dra_driver.gpu.fabric_access import FabricAccess
+from dra_driver.gpu.fabric_marks import FabricMark, FabricMarks, SeenManager
+
+from ...kinds.targets import PrepareError
+
+log = logging.getLogger(__name__)
+
+_PATIENCE = 5.0
+
+
+class FabricPartitions:
+    """The partitions of the node. All methods raise FabricError, PrepareError or OSError. A `beat` is called while they
+    wait, and before each change.
+    """
+
+    def __init__(self, access: FabricAccess, marks: FabricMarks) -> None:
+        self._access = access
+        self._marks = marks
+        self._problem = ""
+
+    def is_active(self, wanted: FabricMark) -> bool:
+        """Whether the partition is active."""
+        return _find(wanted, self._access.partitions()).active
+
+    def activate(self, wanted: FabricMark, beat: Beat) -> None:
+        """Activate the partition, after marking it."""
+        with self._current(beat) as partitions:
+            one = _find(wanted, partitions)
+            if not self._marks.has(wanted.partition):
+                self._marks.set(FabricMark(wanted.partition, wanted.modules, wanted.gpus, found=one.active))
+            if not one.active:
+                beat()
+                self._activate(wanted, partitions)
+                self._note([one.id, *_active(partitions)])
+            self._marks.recover(one.id)
+
+    def release(self, partition: int, beat: Beat) -> None:
+        """Deactivate the partition, unless it was active before it was marked, and remove the mark."""
+        mark = self._marks.get(partition)
+        if mark is not None and not mark.found:
+            with self._current(beat) as partitions:
+                active = _active(partitions)
+                if partition in active:
+                    beat()
+                    self._access.deactivate(partition)
+                    self._note(one for one in active if one != partition)
+        self._marks.clear(partition)
+
+    def was_restarted(self) -> bool:
+        """Whether Fabric Manager was restarted since the last look. Then it was told the partitions. If that fails, the
+        reason is logged, and the next look tries it again.
+        """
+        identity, before = self._access.identity, self._marks.seen()
+        if not identity or (before is not None and before.identity == identity):
+            return False
+        try:
+            if not self._access.has_switches():
+                return False
+            with self._current(_not_long()):
+                self._problem = ""
+        except (FabricError, OSError) as error:
+            if isinstance(error, FabricError) and error.code is FabricCode.NOT_SUPPORTED:
+                self._note([])  # there are no partitions in this mode
+            elif str(error) != self._problem:
+                log.warning("the NVSwitch partitions are unknown: %s", error)
+            self._problem = str(error)
+            return False
+        return before is not None
+
+    # Parts
+
+    @contextmanager
+    def _current(self, beat: Beat) -> Iterator[tuple[Partition, ...]]:
+        """A context with the partitions as they are now, in which nobody else changes them."""
+        with self._marks.locked(beat):
+            identity, before = self._access.identity, self._marks.seen()
+            if before is not None and identity and before.identity != identity:
+                self._tell()
+            try:
+                partitions = self._access.partitions()
+            except FabricError as error:
+                if error.code is not FabricCode.NOT_CONFIGURED:
+                    raise
+                self._tell()
+                partitions = self._access.partitions()
+            self._note(_active(partitions))
+            yield partitions
+
+    def _tell(self) -> None:
+        """Tell a Fabric Manager that was restarted which partitions are active."""
+        before = self._marks.seen()
+        active = sorted([mark.partition for mark in self._marks.all()] if before is None else before.active)
+        try:
+            self._access.set_activated(active)
+        except FabricError as error:
+            if error.code in TEMPORARY:
+                raise
+            log.warning("%s; the partitions of claims are activated again", error)
+        else:
+            log.info("Fabric Manager was restarted, and was told the active partitions", extra={"partitions": active})
+
+    def _note(self, active: Iterable[int]) -> None:
+        self._marks.see(SeenManager(self._access.identity, tuple(sorted(active))))
+
+    def _activate(self, wanted: FabricMark, partitions: tuple[Partition, ...]) -> None:
+        try:
+            self._access.activate(wanted.partition)
+        except FabricError as error:
+            if error.code is FabricCode.NVLINK_ERROR:
+                self._marks.fail(wanted)
+            others = [one for one in partitions if one.active and not set(one.modules).isdisjoint(wanted.modules)]
+            if error.code is not FabricCode.IN_USE or not others:
+                raise
+            raise PrepareError(
+                f"partition {_find(wanted, partitions)} of the NVSwitches cannot be activated, because these partitions"
+                f" are active: {'; '.join(map(str, others))}; kubelet tries again"
+            ) from None
+
+
+def _not_long() -> Beat:
+    """Raises FabricError if this waits for long, because nobody waits for the result."""
+    deadline = time.monotonic() + _PATIENCE
+
+    def check() -> None:
+        if time.monotonic() > deadline:
+            raise FabricError(FabricCode.TIMEOUT, "a look", "another process of this plugin is changing a partition")
+
+    return check
+
+
+def _active(partitions: tuple[Partition, ...]) -> list[int]:
+    return [one.id for one in partitions if one.active]
+
+
+def _find(wanted: FabricMark, partitions: tuple[Partition, ...]) -> Partition:
+    found = next((one for one in partitions if one.id == wanted.partition and one.modules == wanted.modules), None)
+    if found is None:
+        raise PrepareError(
+            f"Fabric Manager no longer has a partition {wanted.partition} with the GPU modules"
+            f" {modules_text(wanted.modules)}; delete the pod to have it scheduled again"
+        )
+    return found

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The errors of MPS."""
+
+from dra_driver.process.errors import DriverError
+
+
+class MpsError(DriverError):
+    """A control daemon cannot be started, configured or ended. The text has the reason."""
+
+
+class SupervisorAwayError(MpsError):
+    """No dra-mps process answers on this node."""
+
+
+class ServerGoneError(MpsError):
+    """The control daemon answers, and has no server of the group any more."""

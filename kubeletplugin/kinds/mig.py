@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MIG instances: created at an exact placement, found there again, and destroyed; and the MIG mode that they need.
+
+The placement identifies an instance, also after a crash between creating it and recording its ids. Whether an
+instance may be changed is not decided here: see `steps`.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from dra_driver.gpu.nvml import (
+    ComputeInstanceHandle,
+    DeviceHandle,
+    GpuInstance,
+    GpuInstanceHandle,
+    MigMode,
+    Nvml,
+    NvmlError,
+    Return,
+)
+from dra_driver.gpu.profiles import PROFILE_CONSTANTS, whole_compute_profile
+from kubeletplugin.containers.cdi import DriverFilesError, character_majors
+from kubeletplugin.containers.cdi.files import capability_node
+
+from ..host.openers import names_of, openers
+from .targets import MigInstanceIds, MigSlot, PrepareError
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+_NOT_MADE = (Return.INSUFFICIENT_RESOURCES, Return.INVALID_ARGUMENT, Return.NOT_SUPPORTED, Return.NO_PERMISSION)
+
+
+class NotMadeError(PrepareError):
+    """A GPU instance could not be created, and it is certain that none exists."""
+
+
+class MigInstances:
+    """Changes of MIG through one NVML interface. `find` returns the handle of the GPU with a UUID. `proc_root` has the
+    NVIDIA driver's /proc. Only one thread at a time may change a GPU.
+    """
+
+    def __init__(
+        self, nvml: Nvml, find: Callable[[str], DeviceHandle] | None = None, proc_root: Path = Path("/proc")
+    ) -> None:
+        self._nvml = nvml
+        self._proc_root = proc_root
+        self._find = find or nvml.device_by_uuid
+        self._compute_profiles: dict[tuple[str, int], int] = {}
+
+    # Instances
+
+    def find(self, slot: MigSlot) -> MigInstanceIds | None:
+        """The instances at the slot's placement, or None if they do not exist or are incomplete."""
+        handle = self.gpu_instance(slot)
+        if handle is None:
+            return None
+        computes = self._compute_instances(handle, slot)
+        return self._ids(handle, computes[0]) if computes else None
+
+    def gpu_instance(self, slot: MigSlot) -> GpuInstanceHandle | None:
+        """The GPU instance at the slot's placement, or None."""
+        try:
+            handles = self._nvml.gpu_instances(self._find(slot.gpu_uuid), slot.profile_id)
+        except NvmlError as error:
+            if error.code in (Return.NOT_SUPPORTED, Return.NOT_FOUND):  # MIG mode is disabled, or the GPU is gone
+                return None
+            raise
+        return next((one for one in handles if self._nvml.gpu_instance_info(one).placement == slot.placement), None)
+
+    def create(self, slot: MigSlot) -> MigInstanceIds:
+        """Create a GPU instance and the compute instance that has all of its slices. Raises NotMadeError with the
+        obstacle, or NvmlError.
+        """
+        handle = self._create_gpu_instance(slot)
+        return self._ids(handle, self._nvml.create_compute_instance(handle, self._compute_profile(handle, slot)))
+
+    def complete(self, handle: GpuInstanceHandle, slot: MigSlot) -> MigInstanceIds:
+        """The ids of a GPU instance and its compute instance, which is created if it is missing."""
+        computes = self._compute_instances(handle, slot)
+        if computes:
+            return self._ids(handle, computes[0])
+        return self._ids(handle, self._nvml.create_compute_instance(handle, self._compute_profile(handle, slot)))
+
+    def destroy(self, slot: MigSlot, patience: float = 0.0, going_on: Callable[[], None] = lambda: None) -> None:
+        """Destroy the instances at the slot's placement, if there are any.
+
+        While a process uses them, this is tried again for `patience` seconds, as long as `going_on` raises no
+        exception, because processes of a container take a moment to end. After that, raises NvmlError with IN_USE and
+        the processes.
+        """
+        deadline, pause = time.monotonic() + patience, _FIRST_PAUSE
+        while True:
+            try:
+                self._destroy(slot)
+                return
+            except NvmlError as error:
+                if error.code is not Return.IN_USE:
+                    raise
+                if time.monotonic() + pause > deadline:
+                    raise self._in_use(slot, error) from None
+            going_on()
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def all_on(self, gpu: DeviceHandle | str) -> list[GpuInstance]:
+        """All GPU instances of a GPU (its handle or UUID), whoever created them."""
+        device = self._find(gpu) if isinstance(gpu, str) else gpu
+        instances = []
+        for constant in PROFILE_CONSTANTS:
+            try:
+                profile = self._nvml.gpu_instance_profile(device, constant)
+                handles = self._nvml.gpu_instances(device, profile.id)
+                instances += [self._nvml.gpu_instance_info(handle) for handle in handles]
+            except NvmlError as error:
+                log.debug("GPU instances of profile constant %d: %s", constant, error)
+        return sorted(instances, key=lambda one: one.id)
+
+    # MIG mode
+
+    def mode(self, gpu_uuid: str) -> MigMode | None:
+        """The MIG mode of the GPU, or None for a GPU without MIG."""
+        try:
+            return self._nvml.mig_mode(self._find(gpu_uuid))
+        except NvmlError as error:
+            if error.code is Return.NOT_SUPPORTED:
+                return None
+            raise
+
+    def set_mode(self, gpu_uuid: str, enabled: bool) -> None:
+        """Switch the mode. If that does not take effect at once, the previous pending mode is restored, and
+        PrepareError has the reason.
+        """
+        gpu = self._find(gpu_uuid)
+        before = self._nvml.mig_mode(gpu)
+        try:
+            obstacle = self._nvml.set_mig_mode(gpu, enabled)
+        except NvmlError as error:
+            if error.code is not Return.IN_USE:
+                raise
+            obstacle = error.code
+        after = self._nvml.mig_mode(gpu)
+        if after.current == enabled:
+            return
+        if after.pending != before.pending:
+            self._nvml.set_mig_mode(gpu, before.pending)
+        wish = "on" if enabled else "off"
+        raise PrepareError(f"MIG mode of GPU {gpu_uuid} cannot be switched {wish} now: {self._why(gpu, obstacle)}")
+
+    def _why(self, gpu: DeviceHandle, obstacle: Return | None) -> str:
+        reason = obstacle.name if obstacle is not None else "it waits for a reset"
+        if obstacle is Return.RESET_REQUIRED:
+            return f"{reason}: the GPU has to be reset (nvidia-smi --gpu-reset) while nothing uses it"
+        existing = ", ".join(f"{one.id} at {one.placement}" for one in self.all_on(gpu))
+        if existing:
+            return f"{reason}: it has GPU instances ({existing})"
+        pids = self._processes(gpu)
+        if pids:
+            return f"{reason}: it is used by {pids}"
+        return f"{reason}: some client of the driver (a monitor, the persistence daemon) has it open"
+
+    # Parts
+
+    def _create_gpu_instance(self, slot: MigSlot) -> GpuInstanceHandle:
+        gpu = self._find(slot.gpu_uuid)
+        try:
+            return self._nvml.create_gpu_instance(gpu, slot.profile_id, slot.placement)
+        except NvmlError as error:
+            if error.code not in _NOT_MADE:
+                raise
+            if error.code is not Return.INSUFFICIENT_RESOURCES:
+                raise NotMadeError(f"no GPU instance can be made for {slot}: {error}") from error
+            existing = ", ".join(f"{one.id} (profile {one.profile_id} at {one.placement})" for one in self.all_on(gpu))
+            raise NotMadeError(
+                f"not enough free memory slices for {slot}: the GPU instances are {existing or 'none'}; destroy those"
+                " that no claim uses (nvidia-smi mig -dci, -dgi)"
+            ) from error
+
+    def _destroy(self, slot: MigSlot) -> None:
+        handle = self.gpu_instance(slot)
+        if handle is None:
+            return
+        for compute in self._compute_instances(handle, slot):
+            self._nvml.destroy_compute_instance(compute)
+        self._nvml.destroy_gpu_instance(handle)
+
+    def _in_use(self, slot: MigSlot, error: NvmlError) -> NvmlError:
+        users = ""
+        with contextlib.suppress(NvmlError):
+            handle = self.gpu_instance(slot)
+            if handle is not None:
+                computes = [self._nvml.compute_instance_info(one) for one in self._compute_instances(handle, slot)]
+                ids = [one.id for one in computes]
+                users = self._openers(slot, self._nvml.gpu_instance_info(handle).id, ids) or ", ".join(
+                    filter(None, (self._processes(one.device) for one in computes))
+                )
+        users = users or "something that is no compute process (a monitor, for example)"
+        detail = f"{slot} is used by {users}; it is destroyed as soon as it is free"
+        return NvmlError(Return.IN_USE, error.call, detail)
+
+    def _openers(self, slot: MigSlot, gpu_instance: int, compute_instances: list[int]) -> str:
+        """The names of the processes that have the capabilities of the instances open, which monitors have, too. Empty
+        if this process does not see the processes of the node.
+        """
+        root = f"gpu{slot.minor}/mig/gi{gpu_instance}"
+        majors = character_majors(self._proc_root)
+        numbers = []
+        for capability in (f"{root}/access", *(f"{root}/ci{one}/access" for one in compute_instances)):
+            with contextlib.suppress(DriverFilesError):
+                node = capability_node(self._proc_root, capability, majors)
+                numbers.append(os.makedev(node.major, node.minor))
+        return names_of(openers((), devices=numbers))
+
+    def _processes(self, device: DeviceHandle) -> str:
+        try:
+            pids = self._nvml.compute_processes(device)
+        except NvmlError:
+            return ""
+        return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, sorted(pids)))}" if pids else ""
+
+    def _compute_instances(self, handle: GpuInstanceHandle, slot: MigSlot) -> tuple[ComputeInstanceHandle, ...]:
+        return self._nvml.compute_instances(handle, self._compute_profile(handle, slot))
+
+    def _compute_profile(self, handle: GpuInstanceHandle, slot: MigSlot) -> int:
+        key = slot.gpu_uuid, slot.profile_id
+        if key not in self._compute_profiles:  # finding it takes several calls, and it never changes
+            self._compute_profiles[key] = whole_compute_profile(self._nvml, handle, slot.slices)
+        return self._compute_profiles[key]
+
+    def _ids(self, handle: GpuInstanceHandle, compute: ComputeInstanceHandle) -> MigInstanceIds:
+        info = self._nvml.compute_instance_info(compute)
+        return MigInstanceIds(self._nvml.gpu_instance_info(handle).id, info.id, self._nvml.uuid(info.device))

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of the driver of a GPU, with all functions of its slot.
+
+`take` binds them to vfio drivers, `give_back` to the drivers that each of them had. Both look at sysfs only, and do
+what is missing, so they can be repeated after an interruption anywhere. `await_nodes` follows `take`, when NVML may be
+used again. The order inside of `take`: first everything is checked, then NVIDIA's driver releases the GPU, and only
+then the other functions are changed. So if the GPU cannot be taken, nothing else has changed except `driver_override`.
+
+`driver_override` makes the kernel bind a function to one driver only, also if it is probed anew meanwhile. It is set
+before a function is unbound, and put back before the function is bound to its own driver again.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from dra_driver.gpu.calls import Beat
+from dra_driver.gpu.functions import (
+    PciFunction,
+    bound_driver,
+    device_folder,
+    group_gpus,
+    group_obstacles,
+    iommu_group,
+    is_vfio,
+    listed,
+    obstacle_text,
+    read_function,
+    slot_functions,
+    virtual_functions,
+)
+from dra_driver.gpu.pci import NVIDIA_DRIVER
+from kubeletplugin.containers import cdi
+
+from ...host.modules import VfioModules
+from ...host.openers import names_of, openers
+from ...host.programs import PersistenceModes
+from ..targets import PrepareError, VfioGpu
+from .writes import SysfsWrites
+
+log = logging.getLogger(__name__)
+
+NODE_SECONDS: Final = 3.0
+"""How long udev may take to create a node."""
+RELEASE_SECONDS: Final = 5.0
+"""How long this driver's own processes may take to release a GPU."""
+
+_LOOK_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class VfioAccess:
+    """How a container gets a GPU: whether through iommufd, if the kernel has it, and whether with the node of the
+    interface itself.
+    """
+
+    prefer_iommufd: bool = False
+    api_device: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VfioBinder:
+    """The GPUs of the node. `sys_root` is where sysfs is mounted. `root` is the root folder of the node, whose `dev`
+    has the nodes of VFIO, for each of which udev may take `node_seconds`. The `dev` in `dev_root` has the nodes of
+    NVIDIA's driver.
+    """
+
+    sys_root: Path
+    root: Path
+    dev_root: Path
+    modules: VfioModules
+    persistence: PersistenceModes
+    writes: SysfsWrites
+    release_seconds: float = RELEASE_SECONDS
+    node_seconds: float = NODE_SECONDS
+
+    def is_taken(self, gpu: VfioGpu) -> bool:
+        """Whether a virtual machine can get the GPU now."""
+        return (
+            self.group_node(gpu).exists()
+            and is_vfio(bound_driver(self.sys_root, gpu.address))
+            and not any(self._is_in_the_way(one) for one in self._group_functions(gpu.address))
+        )
+
+    def group_node(self, gpu: VfioGpu) -> Path:
+        """The device node of the GPU's group, which exists while one of its functions is bound to a vfio driver."""
+        return self.root / f"dev/vfio/{gpu.group}"
+
+    def functions(self, gpu: VfioGpu) -> tuple[PciFunction, ...]:
+        """The functions of the GPU's slot as they are now, the GPU first. Raises PrepareError if it is not on the
+        bus.
+        """
+        try:
+            return tuple(read_function(self.sys_root, one) for one in slot_functions(self.sys_root, gpu.address))
+        except OSError as error:
+            raise PrepareError(f"{gpu} is not on the PCI bus any more: {error}") from None
+
+    def check(self, gpu: VfioGpu, others: Collection[VfioGpu] = ()) -> None:
+        """Raises PrepareError if the GPU must not be taken together with the `others`."""
+        together = {one.address for one in others}
+        staying = (one for one in group_gpus(self.sys_root, gpu.address) if one not in together)
+        obstacles = (*group_obstacles(self.sys_root, gpu.address), *staying)
+        if iommu_group(self.sys_root, gpu.address) != gpu.group:
+            raise PrepareError(f"{gpu} is in another IOMMU group now: delete the pod to have it scheduled again")
+        if obstacles:
+            raise PrepareError(f"{gpu} cannot be given to a virtual machine: {obstacle_text(gpu.group, obstacles)}")
+        if count := virtual_functions(self.sys_root, gpu.address):
+            raise PrepareError(
+                f"{gpu} cannot be given to a virtual machine: {count} SR-IOV virtual functions of it are enabled; write"
+                f" 0 to {device_folder(self.sys_root, gpu.address) / 'sriov_numvfs'} when nothing uses them"
+            )
+        driver = bound_driver(self.sys_root, gpu.address)
+        if not (driver is None or driver == NVIDIA_DRIVER or is_vfio(driver)):
+            raise PrepareError(f"{gpu} is bound to the kernel driver {driver}, which this driver does not change")
+
+    def wanted(self, functions: tuple[PciFunction, ...]) -> tuple[PciFunction, ...]:
+        """The functions as a virtual machine needs them. Those on a vfio driver stay as they are. Loads kernel modules.
+        Raises PrepareError or OSError.
+        """
+
+        def one(function: PciFunction) -> PciFunction:
+            if is_vfio(function.driver):
+                return function
+            driver = self.modules.load(self.modules.choose(function.address))
+            return replace(function, driver=driver, override=driver)
+
+        return tuple(one(function) for function in functions)
+
+    def take(
+        self,
+        gpu: VfioGpu,
+        wanted: tuple[PciFunction, ...],
+        beat: Beat = lambda: None,
+        others: Collection[VfioGpu] = (),
+    ) -> None:
+        """Bind all functions of the GPU as `wanted`, unless it or one of the `others`, which will follow, is in use.
+        `beat` is called before each change. Raises PrepareError or OSError.
+        """
+        for one in (gpu, *others):
+            if bound_driver(self.sys_root, one.address) == NVIDIA_DRIVER:
+                self._require_unused(one, self._nvidia_nodes(one), "they use it as a GPU of this node")
+        for function in wanted:
+            self._override(gpu, function, beat)
+        for function in wanted:
+            if bound_driver(self.sys_root, function.address) != function.driver:
+                self._unbind(gpu, function.address, beat)
+        for function in wanted:
+            self._bind(gpu, function, beat)
+
+    def await_interface(self, access: VfioAccess) -> None:
+        """Wait for the node of the interface, if a container needs it. It belongs to no GPU, so without it no GPU need
+        be taken. Raises PrepareError.
+        """
+        dev = cdi.Root(self.root)
+        nodes = cdi.interface_nodes(dev, prefer_iommufd=access.prefer_iommufd, api_device=access.api_device)
+        self._await(lambda: cdi.require_nodes(dev, nodes))
+
+    def await_nodes(self, gpu: VfioGpu, access: VfioAccess) -> None:
+        """Wait for the nodes of a GPU that was taken. Raises PrepareError."""
+        node, dev = self.group_node(gpu), cdi.Root(self.root)
+        folder = device_folder(self.sys_root, gpu.address)
+
+        def there() -> None:
+            if not node.exists():
+                raise PrepareError(f"{gpu} is bound to a vfio driver, but there is no {node}: is udev running?")
+            cdi.require_nodes(
+                dev,
+                cdi.vfio_nodes(
+                    folder, dev, gpu.group, prefer_iommufd=access.prefer_iommufd, api_device=access.api_device
+                ),
+            )
+
+        self._await(there)
+
+    def give_back(self, gpu: VfioGpu, before: tuple[PciFunction, ...], beat: Beat = lambda: None) -> None:
+        """Bind all functions as they were `before`. A function that is not on the bus any more is left out. So is one
+        that somebody has bound to a third driver meanwhile. Raises PrepareError or OSError.
+        """
+        self.writes.require_none(gpu.address)
+        changed = [one for one in before if self._is_ours(one)]
+        if any(bound_driver(self.sys_root, one.address) != one.driver for one in changed):
+            self._require_unused(gpu, self._vfio_nodes(gpu), "the virtual machine still runs")
+        for function in changed:
+            self._override(gpu, function, beat)
+            if bound_driver(self.sys_root, function.address) != function.driver:
+                self._unbind(gpu, function.address, beat)
+                if function.driver is None or self._driver_folder(function.driver).is_dir():
+                    self._bind(gpu, function, beat)
+                else:
+                    text = "%s stays without a driver: its driver %s is not loaded any more, and binds it when loaded"
+                    log.warning(text, function.address, function.driver, extra={"gpu": gpu.gpu_uuid})
+
+    # Parts
+
+    def _is_ours(self, before: PciFunction) -> bool:
+        """Whether a function may be changed back: it is where it was, or on a vfio driver, or on none."""
+        if not device_folder(self.sys_root, before.address).exists():
+            return False
+        driver = bound_driver(self.sys_root, before.address)
+        return driver is None or driver == before.driver or is_vfio(driver)
+
+    def _group_functions(self, address: str) -> Iterator[str]:
+        """The functions of the GPU's slot in its IOMMU group."""
+        group = iommu_group(self.sys_root, address)
+        for one in slot_functions(self.sys_root, address):
+            if iommu_group(self.sys_root, one) == group:
+                yield one
+
+    def _is_in_the_way(self, address: str) -> bool:
+        driver = bound_driver(self.sys_root, address)
+        return driver is not None and not is_vfio(driver)
+
+    def _require_unused(self, gpu: VfioGpu, nodes: tuple[Path, ...], meaning: str) -> None:
+        """Raises PrepareError if processes have the GPU open. Does not wait for them, because kubelet tries again."""
+        if found := openers(nodes):
+            raise PrepareError(f"{gpu} is in use by {names_of(found)}: {meaning}; end them, and kubelet tries again")
+
+    def _nvidia_nodes(self, gpu: VfioGpu) -> tuple[Path, ...]:
+        """The device node of a GPU that is bound to NVIDIA's driver."""
+        return tuple(root / f"dev/nvidia{gpu.minor}" for root in (self.root, self.dev_root) if gpu.minor >= 0)
+
+    def _vfio_nodes(self, gpu: VfioGpu) -> tuple[Path, ...]:
+        """The nodes of all devices of the GPU's group, because a virtual machine has the group as a whole."""
+        members = device_folder(self.sys_root, gpu.address) / "iommu_group/devices"
+        names = (name for one in listed(members) for name in listed(members / one / "vfio-dev"))
+        return (self.group_node(gpu), *(self.root / "dev/vfio/devices" / name for name in names))
+
+    def _override(self, gpu: VfioGpu, function: PciFunction, beat: Beat) -> None:
+        if read_function(self.sys_root, function.address).override != function.override:
+            beat()
+            file = device_folder(self.sys_root, function.address) / "driver_override"
+            self.writes.write(gpu.address, file, function.override)
+
+    def _unbind(self, gpu: VfioGpu, address: str, beat: Beat) -> None:
+        driver = bound_driver(self.sys_root, address)
+        if driver is not None:
+            beat()
+            self.writes.write(gpu.address, self._driver_folder(driver) / "unbind", address)
+
+    def _bind(self, gpu: VfioGpu, function: PciFunction, beat: Beat) -> None:
+        address, driver = function.address, function.driver
+        if driver is None or bound_driver(self.sys_root, address) == driver:
+            return
+        beat()
+        self.writes.write(gpu.address, self._driver_folder(driver) / "bind", address)
+        if (bound := bound_driver(self.sys_root, address)) != driver:
+            raise PrepareError(f"{address} was bound to {driver}, and is bound to {bound or 'no driver'} now")
+
+    def _driver_folder(self, driver: str) -> Path:
+        return self.sys_root / "bus/pci/drivers" / driver
+
+    def _await(self, check: Callable[[], None]) -> None:
+        """Wait until `check` raises no error. Raises PrepareError with its last error."""
+        deadline = time.monotonic() + self.node_seconds
+        while True:
+            try:
+                check()
+            except (PrepareError, cdi.DriverFilesError) as error:
+                if time.monotonic() >= deadline:
+                    raise PrepareError(str(error)) from None
+            else:
+                return
+            time.sleep(_LOOK_SECONDS)
