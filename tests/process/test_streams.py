@@ -12,7 +12,7 @@ import pytest
 from ..support.preloaded import start
 from .test_command import BIN, COMMANDS, clean
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GONE, SHUT, FULL = "", ">&-", ">/dev/full"
 """What becomes of standard output: its reader has gone, or a redirection of the shell."""
 

@@ -27,7 +27,7 @@ from dra_driver.kube.resource.codec import (
 from dra_driver.kube.resource.validation import slice_problems
 
 JSON = dict[str, Any]
-GOLDEN = Path(__file__).parent.parent / "golden/allocation"
+GOLDEN = Path(__file__).parents[2] / "golden/allocation"
 CATEGORIES = sorted({path.parent.name for path in GOLDEN.glob("*/*.yaml")})
 KINDS = {"ResourceSlice", "ResourceClaim", "DeviceClass", "Node"}
 

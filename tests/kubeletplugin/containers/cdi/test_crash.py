@@ -19,7 +19,7 @@ from kubeletplugin.containers.cdi.spec import dumps
 
 from .specs import CLAIM_KIND, MINIMAL, large
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[4]
 WRITER = """
 import sys
 from pathlib import Path
