@@ -12,7 +12,7 @@ from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from kubeletplugin.features.mps.processes import end_processes
+from dra_driver.process.mps import end_processes
 
 from .. import DRIVER_NAME
 from ..domains import DRIVER

@@ -22,12 +22,11 @@ from dra_driver.kube.resource import ResourceClaim
 from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, flag, logging_options, version_option
 from dra_driver.process.exposed import remove_tree
+from dra_driver.process.mps import MpsError, end_processes, processes_of
 from dra_driver.process.programs import ProgramError
 from kubeletplugin.containers import cdi
 from kubeletplugin.features.mps.daemon import Limits
-from kubeletplugin.features.mps.errors import MpsError
 from kubeletplugin.features.mps.memory import remove_shared_memory, shared_memory_folder
-from kubeletplugin.features.mps.processes import end_processes, processes_of
 from kubeletplugin.features.mps.shares import ShareFiles
 
 from ..claims.actions import EXPECTED_ERRORS

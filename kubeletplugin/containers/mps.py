@@ -9,10 +9,11 @@ because these have the directories of other claims.
 from dataclasses import dataclass
 from pathlib import Path
 
+from dra_driver.process.mps import PIPE
 from kubeletplugin.containers import cdi
 from kubeletplugin.features.mps.memory import shared_memory_folder
 from kubeletplugin.features.mps.protocol3 import namespace_folder
-from kubeletplugin.features.mps.shares import INSIDE, NODE_DAEMON, PIPE
+from kubeletplugin.features.mps.shares import INSIDE, NODE_DAEMON
 
 from ..kinds.targets import ContainerTarget, MachineTarget, MigSlot, PrepareError
 from ..plans.plan import PlannedDevice

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from dra_driver.process.containment import contained
-from kubeletplugin.features.mps.errors import MpsError
+from dra_driver.process.mps import MpsError
 from kubeletplugin.features.mps.supervisor import Status
 
 from ..claims.boundary import ClaimBoundary

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dra_driver import DRIVER_NAME
+from dra_driver.process.mps import MpsError
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.errors import MpsError
 from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
 from tests.support.mps import MpsProcess, connect
 from tests.support.nodes import TestNode, make_node

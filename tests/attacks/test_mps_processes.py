@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dra_driver import DRIVER_NAME
+from dra_driver.process.mps import processes_of
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.processes import processes_of
 from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
 from tests.support.isolated import isolated
 from tests.support.mps import MpsProcess, connect
@@ -41,7 +41,7 @@ while True:
 NESTED = """
 import os, subprocess, sys, time
 from pathlib import Path
-from kubeletplugin.features.mps.processes import end_processes, processes_of
+from dra_driver.process.mps import end_processes, processes_of
 
 mps, script = Path(sys.argv[1]), sys.argv[2]
 server = mps / "s0123456789"

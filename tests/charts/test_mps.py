@@ -16,11 +16,10 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from dra_driver import DRIVER_NAME
+from dra_driver.process.mps import MpsError, processes_of
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.errors import MpsError
 from kubeletplugin.features.mps.memory import shared_memory_folder
 from kubeletplugin.features.mps.options import shared_memory_in
-from kubeletplugin.features.mps.processes import processes_of
 from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
 from tests.kubeletplugin.containers.cdi.test_runtime import podman, run
 from tests.support.mps import connect

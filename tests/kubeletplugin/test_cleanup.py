@@ -12,7 +12,7 @@ import pytest
 
 from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.kube.api import ApiClient
-from kubeletplugin.features.mps.processes import processes_of
+from dra_driver.process.mps import processes_of
 from tests.support.claims import mps
 from tests.support.mps import connect, mps_of
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim

@@ -13,9 +13,8 @@ from typing import IO, Any
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.simulated import SimulatedNode
+from dra_driver.process.mps import MpsError, processes_of
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.errors import MpsError
-from kubeletplugin.features.mps.processes import processes_of
 from kubeletplugin.features.mps.server import SOCKET
 
 from . import preloaded

@@ -47,7 +47,9 @@ _PROGRAMS = {
     "nvidia-imex": "imex_programs",
     "nvidia-imex-ctl": "imex_programs",
 }
-"""The programs that are modules of this package, which run on their own."""
+"""The stand-ins of NVIDIA's programs, by the names of the programs."""
+_STAND_INS = Path(__file__).parents[2] / "sandbox/standins"
+"""Scripts that run on their own: nothing of them is imported."""
 _INSTANCES_PER_GPU = 15
 _COMPUTES_PER_INSTANCE = 8
 
@@ -67,7 +69,7 @@ def channel_major(identity: str) -> int:
 def install_programs(root: Path) -> None:
     """Install the programs of MPS and IMEX in a driver root, whose parent folder contains their `state`."""
     for name, module in _PROGRAMS.items():
-        start = f"#!{sys.executable} -IS\nimport sys\nsys.path.append({str(Path(__file__).parent)!r})\n"
+        start = f"#!{sys.executable} -IS\nimport sys\nsys.path.append({str(_STAND_INS)!r})\n"
         _text(root / "usr/bin" / name, f"{start}import {module}\n{module}.main()\n", 0o755)
 
 

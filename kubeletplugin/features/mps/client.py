@@ -7,7 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
-from .errors import MpsError, SupervisorAwayError
+from dra_driver.process.mps import MpsError
+
+from .errors import SupervisorAwayError
 from .server import SOCKET
 from .supervisor import Status
 

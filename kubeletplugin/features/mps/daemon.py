@@ -22,13 +22,11 @@ from typing import IO, Final, NamedTuple
 
 from dra_driver.process.exposed import folder_at, publish
 from dra_driver.process.files import make_folder
+from dra_driver.process.mps import LOG, OUTPUT, PIPE, MpsError, end_processes
 from dra_driver.process.programs import Ended, ProgramError, TimeLimitError, excerpt, run_program
 
-from .errors import MpsError
-from .processes import LOG, OUTPUT, end_processes
 from .program import DAEMON_PIPE, NAME, Program
 from .selinux import let_containers_use
-from .shares import PIPE
 
 log = logging.getLogger(__name__)
 

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors of MPS."""
 
-from dra_driver.process.errors import DriverError
-
-
-class MpsError(DriverError):
-    """A control daemon cannot be started, configured or ended. The text has the reason."""
+from dra_driver.process.mps import MpsError
 
 
 class SupervisorAwayError(MpsError):

@@ -20,9 +20,9 @@ from dra_driver.process.command import (
     version_option,
 )
 from dra_driver.process.files import make_folder, open_lock, try_lock
+from dra_driver.process.mps import MpsError
 from kubeletplugin.containers.cdi import Root
 
-from .errors import MpsError
 from .options import shared_memory_in, shared_memory_option
 from .program import Program
 from .protocol2 import Protocol2

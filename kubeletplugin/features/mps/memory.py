@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from dra_driver.process.exposed import Trash
+from dra_driver.process.mps import Mount, MpsError, is_namespace_of_node, mounts_of
 from dra_driver.process.programs import run_program
-
-from .errors import MpsError
-from .processes import Mount, is_namespace_of_node, mounts_of
 
 _SECONDS: Final = 10.0
 _TMPFS: Final = "tmpfs"

@@ -8,8 +8,7 @@ import click
 
 from dra_driver import DRIVER_NAME
 from dra_driver.process.command import flag
-
-from .shares import MEMORY
+from dra_driver.process.mps import MEMORY
 
 shared_memory_option: Final = flag(
     "--shared-memory-directory-path",

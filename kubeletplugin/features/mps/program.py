@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dra_driver.process.mps import LOG, PIPE, MpsError
 from kubeletplugin.containers.cdi import LIBRARY_FOLDERS, Root
 from kubeletplugin.containers.cdi.files import find_program
 
-from .errors import MpsError
-from .processes import LOG
-from .shares import INSIDE, PIPE
+from .shares import INSIDE
 
 NAME: Final = "nvidia-cuda-mps-control"
 

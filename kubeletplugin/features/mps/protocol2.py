@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from dra_driver.process.mps import MpsError
 from dra_driver.process.programs import excerpt
 
 from .daemon import Command, Daemon
-from .errors import MpsError
 from .memory import SharedMemory
 from .program import Program
 from .selinux import let_containers_use

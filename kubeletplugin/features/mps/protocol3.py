@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from dra_driver.process.mps import PIPE, MpsError
 from dra_driver.process.programs import ProgramError
 
 from .daemon import Command, Daemon, Limits
-from .errors import MpsError, ServerGoneError
+from .errors import ServerGoneError
 from .program import Program
-from .shares import NODE_DAEMON, PIPE, Share, trash_in
+from .shares import NODE_DAEMON, Share, trash_in
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from dra_driver.process.mps import MpsError
 from dra_driver.process.programs import ProgramError
 
-from .errors import MpsError
 from .supervisor import Supervisor
 
 log = logging.getLogger(__name__)

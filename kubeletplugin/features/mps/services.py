@@ -4,8 +4,9 @@
 import logging
 from typing import Final
 
+from dra_driver.process.mps import MpsError
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.errors import MpsError, SupervisorAwayError
+from kubeletplugin.features.mps.errors import SupervisorAwayError
 from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
 from kubeletplugin.features.mps.supervisor import Status
 

@@ -29,21 +29,10 @@ from typing import Final
 from dra_driver.process.boot import boot_id
 from dra_driver.process.exposed import Trash
 from dra_driver.process.files import make_folder, names_in, open_lock, read_file, remove_file, try_lock, write_file
-
-from .errors import MpsError
+from dra_driver.process.mps import REMOVED, MpsError
 
 NODE_DAEMON: Final = "protocol3"
 """The folder of the daemon that serves all groups of devices with protocol 3."""
-
-PIPE: Final = "pipe"
-"""The folder of a daemon that containers have."""
-
-MEMORY: Final = "memory"
-"""The folder of the groups' shared memory, unless another one is configured."""
-
-_REMOVED: Final = "removed"
-EXPOSED: Final = frozenset((PIPE, MEMORY, _REMOVED))
-"""The folders below FOLDER in which containers can write."""
 
 INSIDE: Final = "/run/nvidia-mps"
 """The folder of the pipe directories in containers and in the mount namespaces of daemons."""
@@ -167,4 +156,4 @@ class ShareFiles:
 
 def trash_in(folder: Path) -> Trash:
     """What is being removed of MPS, whose folder is `folder`."""
-    return Trash(folder / _REMOVED)
+    return Trash(folder / REMOVED)

@@ -19,12 +19,12 @@ from functools import partial
 from typing import Final
 
 from dra_driver.process.containment import contained, nobody
+from dra_driver.process.mps import MpsError, end_processes
 from dra_driver.process.programs import ProgramError
 
 from .daemon import Limits
-from .errors import MpsError, ServerGoneError
+from .errors import ServerGoneError
 from .patience import Checks, Patience, activity_of
-from .processes import end_processes
 from .protocol2 import Protocol2
 from .protocol3 import Protocol3
 from .shares import Share, ShareFiles

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dra_driver.process.files import open_lock, try_lock
+from dra_driver.process.mps import MpsError
 from kubeletplugin.features.mps import shares
-from kubeletplugin.features.mps.errors import MpsError
 from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
 
 NAME = ShareName("s0123456789", "GPU-1", "a")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.features.mps.processes import LOG, OUTPUT, end_processes
+from dra_driver.process.mps import LOG, OUTPUT, end_processes
 from tests.support.mps import RefusedClientError, connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for

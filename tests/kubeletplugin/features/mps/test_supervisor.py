@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from dra_driver import DRIVER_NAME
+from dra_driver.process.mps import MpsError, processes_of
 from kubeletplugin.containers.cdi import Root
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.errors import MpsError, SupervisorAwayError
+from kubeletplugin.features.mps.errors import SupervisorAwayError
 from kubeletplugin.features.mps.patience import Patience
-from kubeletplugin.features.mps.processes import processes_of
 from kubeletplugin.features.mps.program import Program
 from kubeletplugin.features.mps.protocol2 import Protocol2
 from kubeletplugin.features.mps.protocol3 import Protocol3, namespace_folder

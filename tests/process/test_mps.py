@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.features.mps.processes import LOG, OUTPUT, end_processes, processes_of
+from dra_driver.process.mps import LOG, OUTPUT, end_processes, processes_of
 from tests.support.isolated import isolated
 from tests.support.waiting import wait_for
 
@@ -26,7 +26,7 @@ signal.pause()
 WITH_MOUNTS = """
 import os, subprocess, sys
 from pathlib import Path
-from kubeletplugin.features.mps.processes import end_processes, processes_of
+from dra_driver.process.mps import end_processes, processes_of
 
 mps = Path(sys.argv[1])
 server, other = mps / "s0123456789", mps / "sabcdef0123"

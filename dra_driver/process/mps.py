@@ -26,8 +26,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .errors import MpsError
-from .shares import EXPOSED
+from .errors import DriverError
+
+PIPE: Final = "pipe"
+"""The folder of a daemon that containers have."""
+MEMORY: Final = "memory"
+"""The folder of the groups' shared memory, unless another one is configured."""
+REMOVED: Final = "removed"
+"""The folder of what is being removed."""
+EXPOSED: Final = frozenset((PIPE, MEMORY, REMOVED))
+"""The folders of MPS in which containers can write."""
 
 LOG: Final = "log"
 """The folder of a daemon's logs, in the folder of the daemon."""
@@ -39,6 +47,10 @@ _MOST_NAMED: Final = 10
 _PROC: Final = Path("/proc")
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})", re.ASCII)
 _DELETED: Final = ("//deleted", " (deleted)")
+
+
+class MpsError(DriverError):
+    """A control daemon cannot be started, configured or ended. The text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
