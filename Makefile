@@ -28,6 +28,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 docs: $(READY)
 	$(BIN)/python -m tests.docs.tables

@@ -23,10 +23,11 @@ import urllib3
 from dra_driver.kube.api import ApiClient, ApiError, Connection, Credentials, UnreachableError
 
 from .containers.specs import CommonSpec
+from .errors import NoDriverError
 from .kubelet.health import HealthWatch
 from .kubelet.service import RegistrationService
 from .kubelet.sockets import SocketServer
-from .node.gpus import GpuAccess, NoDriverError
+from .node.gpus import GpuAccess
 from .protocol import dra_v1_pb2, registration_pb2
 
 _QUIET_SECONDS = 60.0

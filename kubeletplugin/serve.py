@@ -24,23 +24,23 @@ from .claims.boundary import ClaimBoundary
 from .claims.lifecycle import Lifecycle
 from .containers.metadata import MetadataFiles, SpecMetadata
 from .containers.specs import ClaimSpecs, CommonSpec
+from .errors import NewerVersionError, NoDriverError, PrepareError
 from .features.domain.service import DomainService
 from .features.memory_limits.service import LimitService
 from .features.mps.services import MpsServices
 from .healthchecks import ApiContact, ObservedConnection, keep_contact, live_checks, ready_checks
-from .kinds.targets import PrepareError
 from .kubelet import health
 from .kubelet.health import HealthWatch
 from .kubelet.instance import another_serves, running, sweep_sockets
 from .kubelet.service import SERVICES, DraService, RegistrationService
 from .kubelet.sockets import SocketKeeper, SocketServer
 from .metrics import PluginMetrics
-from .node.gpus import GpuAccess, Gpus, NoDriverError
+from .node.gpus import GpuAccess, Gpus
 from .node.marks import Marks
 from .options import Options
 from .plans.planning import ClaimReader
 from .plans.resources import ClassReader
-from .records.files import NewerVersionError, State
+from .records.files import State
 from .records.format import Record, Records, read_records
 from .reports.binding import BindingWatch
 from .reports.devicestatus import JSON, DeviceKey, device_data, shares_of

@@ -17,7 +17,8 @@ from dra_driver.config import ConfigError, decode_config, decode_domain_config, 
 from dra_driver.domains import DRIVER as DOMAIN_DRIVER
 from dra_driver.domains.mistakes import mistake
 from dra_driver.kube.resource.codec import DecodeError, Fields
-from dra_driver.process.errors import DriverError
+
+from ..errors import ReviewError
 
 JSON = dict[str, Any]
 
@@ -34,10 +35,6 @@ _CONFIGURED: Final[Mapping[str, tuple[str, ...]]] = {
 
 _JUDGED: Final = ("CREATE", "UPDATE")
 _UNPROCESSABLE: Final = 422
-
-
-class ReviewError(DriverError, ValueError):
-    """The request is not a valid AdmissionReview. The text tells why."""
 
 
 def answer(review: object) -> JSON:

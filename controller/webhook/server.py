@@ -17,17 +17,13 @@ from typing import Any, Final
 
 from dra_driver.process.command import UserError
 from dra_driver.process.endpoints import PROBES, REQUEST_SECONDS, Handler, Server
-from dra_driver.process.errors import DriverError
 
-from .review import ReviewError, answer
+from ..errors import ReviewError, TlsError
+from .review import answer
 
 log = logging.getLogger(__name__)
 
 _Version = tuple[tuple[int, int, int], ...]
-
-
-class TlsError(DriverError, ValueError):
-    """The certificate cannot be used. The text names the files."""
 
 
 class TlsFiles:

@@ -28,6 +28,7 @@ from dra_driver.process.command import (
 from dra_driver.process.containment import contained
 from kubeletplugin.containers.cdi import DriverRoot, Root
 
+from ..errors import FixError
 from ..kubelet.instance import SocketPaths, socket_paths
 from ..options import DomainOptions, Node, domain_options, hook_option, node_options
 from .cluster import NodeFacts, ask_cluster, cluster_findings, version_findings
@@ -36,7 +37,7 @@ from .driver import NamedHook, driver_findings, gpu_findings, read_driver
 from .fabric import fabric_findings
 from .finding import CheckResult, NodeCheck, any_failed, document, line, text
 from .folders import folder_findings, foreign_findings
-from .host import DropIn, FixError, Host, write
+from .host import DropIn, Host, write
 from .kubelet import kubelet_findings, read_kubelet
 from .passthrough import passthrough_findings
 from .runtime import drop_in, read_runtime, runtime_findings

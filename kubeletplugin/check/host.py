@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dra_driver.process.errors import DriverError
 from kubeletplugin.containers.cdi import Root
+
+from ..errors import FixError
 
 _LARGEST = 4 << 20
 
@@ -238,10 +239,6 @@ def _keys(header: str) -> list[str]:
 
 
 _MARK = "# Written by `dra-kubeletplugin check --fix`."
-
-
-class FixError(DriverError):
-    """The file cannot be written. The text tells why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,14 @@ from dra_driver.kube.api import ApiError
 from dra_driver.process.errors import DriverError
 
 from ..containers.specs import ClaimSpecs
+from ..errors import NoDriverError, PrepareError, RecordError
 from ..features.fabric.partitions import FabricPartitions
-from ..kinds.targets import ClaimRef, MigInstanceIds, PrepareError
-from ..node.gpus import Gpus, NoDriverError
+from ..kinds.targets import ClaimRef, MigInstanceIds
+from ..node.gpus import Gpus
 from ..node.marks import Marks
 from ..plans.plan import Plan
 from ..plans.planning import Planner
-from ..records.files import RecordError, State
+from ..records.files import State
 from ..records.format import MARKED_SINCE, Record
 from ..records.ledger import Ledger
 from ..records.locks import Held, KeyedLocks, wait_on

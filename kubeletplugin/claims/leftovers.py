@@ -15,7 +15,8 @@ from typing import Final
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.process.containment import contained
 
-from ..kinds.targets import ClaimRef, ContainerTarget, MigSlot, PrepareError, VfioGpu, Vgpu
+from ..errors import PrepareError
+from ..kinds.targets import ClaimRef, ContainerTarget, MigSlot, VfioGpu, Vgpu
 from ..node.gpus import Gpus
 from ..plans.plan import Plan
 from ..records.locks import Held

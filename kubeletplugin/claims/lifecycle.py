@@ -22,17 +22,18 @@ from dra_driver.gpu.policy import NodePolicy
 from dra_driver.process.containment import contained
 
 from ..containers.specs import ClaimSpecs
+from ..errors import NoDriverError, RecordError
 from ..features.fabric.partitions import FabricPartitions
 from ..features.mps.services import MpsServices
 from ..kinds.gpu_settings import TimeSlices
 from ..kinds.targets import ClaimRef
 from ..kinds.vfio.binder import VfioBinder
-from ..node.gpus import GpuAccess, Gpus, NoDriverError
+from ..node.gpus import GpuAccess, Gpus
 from ..node.marks import Marks
 from ..plans.plan import Plan
 from ..plans.planning import FetchClaim, Planner
 from ..plans.resources import ResourceOfClass, no_resource
-from ..records.files import RecordError, State
+from ..records.files import State
 from ..records.format import Record, Records
 from ..records.ledger import Ledger
 from ..records.locks import FileRanges, Held, KeyedLocks

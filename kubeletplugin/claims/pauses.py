@@ -14,7 +14,7 @@ from typing import Final
 
 from dra_driver.process.backoff import Backoff
 
-from ..kinds.targets import PrepareError
+from ..errors import PrepareError
 
 LONGEST_PAUSE: Final = 300.0
 

@@ -32,9 +32,10 @@ from kubeletplugin.features.mps.shares import ShareFiles
 from ..claims.actions import EXPECTED_ERRORS
 from ..claims.lifecycle import Lifecycle
 from ..containers.specs import ClaimSpecs, CommonSpec
+from ..errors import AnotherInstanceError, NoDriverError
 from ..kinds.targets import ClaimRef
-from ..kubelet.instance import AnotherInstanceError, nobody_running, sockets_of_all
-from ..node.gpus import GpuAccess, NoDriverError
+from ..kubelet.instance import nobody_running, sockets_of_all
+from ..node.gpus import GpuAccess
 from ..node.marks import Marks
 from ..options import Node, node_options
 from ..records.files import State

@@ -27,9 +27,10 @@ from dra_driver.gpu.nvml import NvmlError, Placement
 from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, logging_options, output_option, version_option
 
+from ..errors import PrepareError
 from ..features.fabric.partitions import FabricPartitions
 from ..features.mps.services import MpsServices
-from ..kinds.targets import MigSlot, PrepareError, Vgpu
+from ..kinds.targets import MigSlot, Vgpu
 from ..kubelet.instance import sockets_of_all
 from ..kubelet.sockets import is_served
 from ..node.gpus import Gpus

@@ -22,7 +22,8 @@ from dra_driver.kube.resource.names import is_label
 from dra_driver.process.files import make_folder, names_in, read_file, remove_file, write_file
 from kubeletplugin.containers import cdi
 
-from ..kinds.targets import ClaimGoneError, VfioGpu, Vgpu
+from ..errors import ClaimGoneError
+from ..kinds.targets import VfioGpu, Vgpu
 from ..plans.planning import FetchClaim
 from ..records.format import Record
 

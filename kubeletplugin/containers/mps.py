@@ -15,7 +15,8 @@ from kubeletplugin.features.mps.memory import shared_memory_folder
 from kubeletplugin.features.mps.protocol3 import namespace_folder
 from kubeletplugin.features.mps.shares import INSIDE, NODE_DAEMON
 
-from ..kinds.targets import ContainerTarget, MachineTarget, MigSlot, PrepareError
+from ..errors import PrepareError
+from ..kinds.targets import ContainerTarget, MachineTarget, MigSlot
 from ..plans.plan import PlannedDevice
 from ..records.format import Record
 from ..steps import MpsStep

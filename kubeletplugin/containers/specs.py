@@ -14,7 +14,8 @@ from pathlib import Path
 
 from kubeletplugin.containers import cdi
 
-from ..kinds.targets import MachineTarget, MigSlot, PrepareError
+from ..errors import PrepareError
+from ..kinds.targets import MachineTarget, MigSlot
 from ..plans.plan import PlannedDevice
 from ..records.format import Record
 from .limits import LimitFiles

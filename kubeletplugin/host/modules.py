@@ -17,7 +17,7 @@ from typing import Final
 from dra_driver.gpu.functions import device_folder
 from dra_driver.process.programs import ProgramError
 
-from ..kinds.targets import PrepareError
+from ..errors import PrepareError
 from .programs import HostPrograms
 
 DEFAULT_MODULE: Final = "vfio_pci"

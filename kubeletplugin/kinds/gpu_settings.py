@@ -19,6 +19,8 @@ from dra_driver.process.programs import Ended, ProgramError, run_program
 from kubeletplugin.containers.cdi.files import find_program
 from kubeletplugin.containers.cdi.root import Root
 
+from ..errors import UnsupportedError
+
 LEVELS: Final = {TimeSlice.DEFAULT: 0, TimeSlice.SHORT: 1, TimeSlice.MEDIUM: 2, TimeSlice.LONG: 3}
 """The values of nvidia-smi --set-timeslice."""
 
@@ -28,10 +30,6 @@ PROGRAM_SECONDS: Final = 10.0
 _NOT_SUPPORTED_CODE: Final = 3
 _TIME_SLICE: Final = re.compile(r"time[- ]?slice.*?\b(default|short|medium|long)\b", re.IGNORECASE)
 _NAMES: Final = {one.lower(): level for one, level in LEVELS.items()}
-
-
-class UnsupportedError(ProgramError):
-    """The GPU does not have this setting."""
 
 
 class ComputeModes:

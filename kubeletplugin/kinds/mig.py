@@ -26,17 +26,14 @@ from dra_driver.gpu.profiles import PROFILE_CONSTANTS, whole_compute_profile
 from kubeletplugin.containers.cdi import DriverFilesError, character_majors
 from kubeletplugin.containers.cdi.files import capability_node
 
+from ..errors import NotMadeError, PrepareError
 from ..host.openers import names_of, openers
-from .targets import MigInstanceIds, MigSlot, PrepareError
+from .targets import MigInstanceIds, MigSlot
 
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _NOT_MADE = (Return.INSUFFICIENT_RESOURCES, Return.INVALID_ARGUMENT, Return.NOT_SUPPORTED, Return.NO_PERMISSION)
-
-
-class NotMadeError(PrepareError):
-    """A GPU instance could not be created, and it is certain that none exists."""
 
 
 class MigInstances:

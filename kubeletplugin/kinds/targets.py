@@ -8,15 +8,6 @@ from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.vgpus import VgpuPlace
-from dra_driver.process.errors import DriverError
-
-
-class PrepareError(DriverError):
-    """A claim cannot be prepared. The text is shown in the pod's events: it tells what is wrong and what to do."""
-
-
-class ClaimGoneError(PrepareError):
-    """The API server no longer has this claim."""
 
 
 @dataclass(frozen=True, slots=True)

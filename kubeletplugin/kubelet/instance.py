@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver import DRIVER_NAME
-from dra_driver.process.errors import DriverError
 from dra_driver.process.files import make_folder, open_lock
 
+from ..errors import AnotherInstanceError
 from .sockets import LONGEST_PATH, is_served
 
 log = logging.getLogger(__name__)
@@ -29,10 +29,6 @@ log = logging.getLogger(__name__)
 _UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 _SINGLE_LOCK = "lock"
 _EVERYONE_LOCK = "instances.lock"
-
-
-class AnotherInstanceError(DriverError):
-    """This process cannot run at the same time as another process. The text tells how that was found out."""
 
 
 @dataclass(frozen=True, slots=True)

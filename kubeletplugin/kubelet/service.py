@@ -18,7 +18,8 @@ from dra_driver import DRIVER_NAME
 
 from ..claims.actions import EXPECTED_ERRORS
 from ..claims.answers import PreparedDevice
-from ..kinds.targets import ClaimRef, PrepareError
+from ..errors import PrepareError
+from ..kinds.targets import ClaimRef
 from ..metrics import PREPARE, UNPREPARE, PluginMetrics
 from ..protocol import dra_v1_pb2 as messages
 from ..protocol import registration_pb2

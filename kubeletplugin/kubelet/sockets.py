@@ -24,8 +24,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import grpc
 
-from dra_driver.process.errors import DriverError
 from dra_driver.process.files import put_file
+
+from ..errors import SocketError
 
 log = logging.getLogger(__name__)
 
@@ -122,10 +123,6 @@ LONGEST_PATH = 107
 _LOOK_SECONDS = 1.0  # kubelet looks as often
 _RETIRE_SECONDS = 60.0  # kubelet waits less for any call
 _CONNECT_SECONDS = 1.0
-
-
-class SocketError(DriverError):
-    """A socket cannot be served. The text names it."""
 
 
 class Service(Protocol):

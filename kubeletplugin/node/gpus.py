@@ -19,11 +19,11 @@ from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NO_DRIVER, Nvml, NvmlError
 from dra_driver.gpu.session import LettingGoError, Session
 from dra_driver.process.containment import contained
-from dra_driver.process.errors import DriverError
 
+from ..errors import NoDriverError, PrepareError
 from ..kinds.gpu_settings import ComputeModes, GpuMemory
 from ..kinds.mig import MigInstances
-from ..kinds.targets import Found, PrepareError
+from ..kinds.targets import Found
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +33,6 @@ _LONGEST_PAUSE = 10.0
 _LOOK_SECONDS = 5.0
 _RETURN_SECONDS = 10.0
 _STOP_SECONDS = 1.0
-
-
-class NoDriverError(DriverError):
-    """The GPUs cannot be used at the moment. The text has NVML's error, or tells what else is missing."""
 
 
 class Gpus:

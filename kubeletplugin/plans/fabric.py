@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from dra_driver.gpu.fabric import Partition, SwitchFacts, modules_text
 
-from ..kinds.targets import PrepareError
+from ..errors import PrepareError
 from ..steps import FabricStep
 
 MemberGpu = tuple[str, str, int | None]

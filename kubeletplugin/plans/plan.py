@@ -25,7 +25,8 @@ from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.policy import Enforcement, MigPolicy, NodePolicy
 from dra_driver.kube.resource import AllocatedDevice, ResourceClaim
 
-from ..kinds.targets import ClaimRef, ContainerTarget, Found, MigSlot, PrepareError, Target, VfioGpu, Vgpu, WholeGpu
+from ..errors import PrepareError
+from ..kinds.targets import ClaimRef, ContainerTarget, Found, MigSlot, Target, VfioGpu, Vgpu, WholeGpu
 from ..kinds.vfio.binder import VfioAccess
 from ..steps import InstanceStep, LookStep, MigModeStep, MpsStep, Step, VfioStep, VgpuStep
 from .fabric import MemberGpu, fabric_steps

@@ -25,8 +25,9 @@ from dra_driver.kube.api.client import JSON
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import DecodeError, Dialect, decode_claim
 
+from ..errors import ClaimGoneError, PrepareError
 from ..features.mps.services import knows_protocol_3
-from ..kinds.targets import ClaimGoneError, ClaimRef, Found, MigSlot, PrepareError, Target, Vgpu
+from ..kinds.targets import ClaimRef, Found, MigSlot, Target, Vgpu
 from ..node.gpus import Gpus
 from ..steps import MpsStep, TimeSliceStep
 from .passthrough import SeenGpu

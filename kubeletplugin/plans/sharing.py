@@ -19,8 +19,9 @@ from dra_driver.gpu.nvml import ComputeMode
 from dra_driver.gpu.policy import Enforcement, NodePolicy
 from dra_driver.kube.resource import AllocatedDevice, Quantity
 
+from ..errors import PrepareError
 from ..kinds.gpu_settings import LEVELS
-from ..kinds.targets import ContainerTarget, PrepareError, WholeGpu
+from ..kinds.targets import ContainerTarget, WholeGpu
 from ..steps import ComputeModeStep, MpsLimits, MpsStep, Step, TimeSliceStep, share_key
 
 _MULTI_USER_SINCE = 7, 0

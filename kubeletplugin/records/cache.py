@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from ..errors import NewerVersionError, RecordError
 from ..kinds.targets import ClaimRef
-from .files import NewerVersionError, RecordError, RecordFiles, Stamp
+from .files import RecordFiles, Stamp
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from dra_driver.kube.resource.names import is_subdomain
-from dra_driver.process.errors import DriverError
 from dra_driver.process.files import NotAFileError, make_folder, put_file, read_file, remove_file, write_file
 
+from ..errors import NewerVersionError, RecordError
 from ..kinds.targets import ClaimRef
 
 log = logging.getLogger(__name__)
@@ -42,14 +42,6 @@ class State(enum.StrEnum):
     PREPARING = "Preparing"
     PREPARED = "Prepared"
     UNPREPARING = "Unpreparing"
-
-
-class NewerVersionError(DriverError):
-    """The record has a version that this plugin does not support."""
-
-
-class RecordError(DriverError):
-    """A claim cannot be recorded. The text tells why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from dra_driver.gpu.vgpus import VgpuPlace
 from dra_driver.kube.resource.codec import DecodeError, Fields
 from dra_driver.kube.resource.meta import empty
 
+from ..errors import NewerVersionError
 from ..kinds.gpu_settings import LEVELS
 from ..kinds.targets import ClaimRef, MachineTarget, MigInstanceIds, MigSlot, Target, VfioGpu, Vgpu, WholeGpu
 from ..plans.passthrough import NOTHING_EXTRA, Passthrough
@@ -37,7 +38,7 @@ from ..steps import (
     VfioStep,
     VgpuStep,
 )
-from .files import NewerVersionError, RecordFiles, RecordFormat, State, read_files
+from .files import RecordFiles, RecordFormat, State, read_files
 
 VERSION = 6
 _SHARES_NAMED_SINCE = 5

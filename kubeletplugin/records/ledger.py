@@ -3,7 +3,7 @@
 on, and the locks of the GPUs whose devices they take.
 """
 
-from ..kinds.targets import PrepareError
+from ..errors import PrepareError
 from ..plans.planning import conflicts, require_no_overlap, require_same_interval, require_same_mps
 from ..steps import Step
 from .cache import RecordCache

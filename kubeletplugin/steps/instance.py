@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..kinds.mig import NotMadeError
-from ..kinds.targets import MigInstanceIds, MigSlot, PrepareError
+from ..errors import NotMadeError, PrepareError
+from ..kinds.targets import MigInstanceIds, MigSlot
 from ..node.marks import Marks
 from .base import Tools
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from dra_driver.gpu.nvml import NvmlError
 
-from ..kinds.targets import PrepareError
+from ..errors import PrepareError
 from ..node.marks import Marks, ModeMarks
 from .base import Tools
 

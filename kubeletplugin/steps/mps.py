@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from dra_driver.kube.resource.meta import empty
 from kubeletplugin.features.mps.shares import Share, ShareName
 
-from ..kinds.targets import ContainerTarget, MigSlot, PrepareError
+from ..errors import PrepareError
+from ..kinds.targets import ContainerTarget, MigSlot
 from ..node.marks import Marks
 from .base import Tools
 

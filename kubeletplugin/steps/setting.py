@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.process.programs import ProgramError
 
-from ..kinds.gpu_settings import LEVELS, UnsupportedError
-from ..kinds.targets import PrepareError
+from ..errors import PrepareError, UnsupportedError
+from ..kinds.gpu_settings import LEVELS
 from ..node.marks import Change, Marks, SettingMarks
 from .base import Tools
 

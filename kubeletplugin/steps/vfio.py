@@ -21,9 +21,9 @@ from dra_driver.gpu.passthrough import VfioMark
 from dra_driver.gpu.pci import NVIDIA_DRIVER
 from dra_driver.process.programs import ProgramError
 
-from ..kinds.targets import PrepareError, VfioGpu
+from ..errors import PrepareError, StuckError
+from ..kinds.targets import VfioGpu
 from ..kinds.vfio.binder import VfioAccess
-from ..kinds.vfio.writes import StuckError
 from ..node.marks import Marks
 from .base import Tools
 

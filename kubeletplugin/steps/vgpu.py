@@ -17,10 +17,10 @@ from pathlib import Path
 from dra_driver.gpu.functions import group_of, listed
 from dra_driver.gpu.vgpus import can_create, creation, current_type, pinning, removal, vgpu_folder
 
+from ..errors import PrepareError, WriteError
 from ..host.openers import names_of, openers
-from ..kinds.targets import PrepareError, Vgpu
+from ..kinds.targets import Vgpu
 from ..kinds.vfio.binder import NODE_SECONDS
-from ..kinds.vfio.writes import WriteError
 from ..node.marks import Marks
 from .base import Tools
 

@@ -20,7 +20,8 @@ from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy.parse import parse_policy
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.claims.actions import StoppedError
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError
+from kubeletplugin.errors import PrepareError
+from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.kinds.vfio.writes import WRITE_SECONDS
 from tests.kubeletplugin.inside import ApiServer
 from tests.kubeletplugin.inside import Plugin as InsidePlugin

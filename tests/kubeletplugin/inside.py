@@ -25,13 +25,14 @@ from kubeletplugin.containers.cdi import Root
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.containers.mps import MpsFolders
 from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
+from kubeletplugin.errors import ClaimGoneError, NoDriverError
 from kubeletplugin.host.modules import VfioModules
 from kubeletplugin.host.programs import HostPrograms, PersistenceModes
 from kubeletplugin.kinds.gpu_settings import PROGRAM_SECONDS, TimeSlices
-from kubeletplugin.kinds.targets import ClaimGoneError, ClaimRef
+from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.kinds.vfio.binder import NODE_SECONDS, VfioBinder
 from kubeletplugin.kinds.vfio.writes import WRITE_SECONDS, SysfsWrites
-from kubeletplugin.node.gpus import GpuAccess, Gpus, NoDriverError
+from kubeletplugin.node.gpus import GpuAccess, Gpus
 from kubeletplugin.records.format import Record, Records
 from tests.support.claims import allocated_claim
 from tests.support.hardware import ControlledNode

@@ -16,7 +16,8 @@ from kubeletplugin.containers.cdi import BASE_KIND, HookTool, SpecDirectory
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.containers.mps import MpsFolders
 from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
-from kubeletplugin.kinds.targets import ClaimRef, MigInstanceIds, MigSlot, PrepareError
+from kubeletplugin.errors import PrepareError
+from kubeletplugin.kinds.targets import ClaimRef, MigInstanceIds, MigSlot
 from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.records.files import State
 from kubeletplugin.records.format import Record

@@ -16,7 +16,8 @@ from kubeletplugin.claims.actions import StoppedError
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.containers.cdi import CLAIM_KIND, SpecDirectory
 from kubeletplugin.containers.specs import ClaimSpecs, cdi_names
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError
+from kubeletplugin.errors import PrepareError
+from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.records.files import State
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Call, Plugin
 from tests.support.claims import allocated_claim

@@ -13,9 +13,10 @@ from dra_driver.gpu.nvml import ComputeMode
 from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy, Shares
 from dra_driver.kube.resource import Quantity
 from kubeletplugin.containers.limits import LimitFiles
+from kubeletplugin.errors import PrepareError
 from kubeletplugin.features.memory_limits.limiter import Limit
 from kubeletplugin.features.memory_limits.service import recorded_limits
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError
+from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.reports.devicestatus import device_data, shares_of
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
 from tests.kubeletplugin.test_mps import MIG, NEW_DRIVER, SHARES, client, compute_mode, daemons, edits

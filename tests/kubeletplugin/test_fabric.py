@@ -17,7 +17,8 @@ from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.commands.cleanup import find
 from kubeletplugin.commands.status import read_node
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError
+from kubeletplugin.errors import PrepareError
+from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.options import Node
 from kubeletplugin.plans.fabric import fabric_steps
 from kubeletplugin.plans.plan import Plan

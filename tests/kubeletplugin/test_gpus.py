@@ -12,8 +12,8 @@ from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
-from kubeletplugin.kinds.targets import PrepareError
-from kubeletplugin.node.gpus import GpuAccess, Gpus, NoDriverError
+from kubeletplugin.errors import NoDriverError, PrepareError
+from kubeletplugin.node.gpus import GpuAccess, Gpus
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for

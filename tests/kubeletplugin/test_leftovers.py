@@ -14,7 +14,8 @@ import pytest
 
 from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.claims.lifecycle import Settings
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError
+from kubeletplugin.errors import PrepareError
+from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.records.files import State
 from kubeletplugin.records.format import Records
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Plugin

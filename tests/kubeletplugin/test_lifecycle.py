@@ -13,8 +13,8 @@ from dra_driver.gpu.inventory import Gpu, PciGpu, read_inventory
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiError
-from kubeletplugin.kinds.targets import ClaimRef, Found, PrepareError
-from kubeletplugin.node.gpus import NoDriverError
+from kubeletplugin.errors import NoDriverError, PrepareError
+from kubeletplugin.kinds.targets import ClaimRef, Found
 from kubeletplugin.records.files import State
 from tests.support.waiting import wait_for
 

@@ -20,7 +20,8 @@ from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from dra_driver.kube.resource.codec import V1, decode_claim
 from kubeletplugin.containers.cdi import ContainerEdits, DriverFilesError, DriverRoot
 from kubeletplugin.containers.vfio import vfio_edits
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError
+from kubeletplugin.errors import PrepareError
+from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.plans.passthrough import Passthrough, SeenGpu
 from kubeletplugin.plans.plan import Plan
 from kubeletplugin.plans.resources import no_resource, resource_variables

@@ -18,11 +18,9 @@ from dra_driver.kube.api import ApiClient, ApiError, UnreachableError
 from dra_driver.process.endpoints import new_registry
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from kubeletplugin.claims.actions import StoppedError
+from kubeletplugin.errors import NoDriverError, PrepareError, RecordError
 from kubeletplugin.healthchecks import ApiContact
-from kubeletplugin.kinds.targets import PrepareError
 from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type
-from kubeletplugin.node.gpus import NoDriverError
-from kubeletplugin.records.files import RecordError
 from tests.support.apiserver import connect
 from tests.support.claims import mps
 from tests.support.faultyserver import FaultyServer

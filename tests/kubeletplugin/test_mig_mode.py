@@ -9,7 +9,7 @@ import pytest
 
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.simulated.faults import Fault
-from kubeletplugin.kinds.targets import PrepareError
+from kubeletplugin.errors import PrepareError
 from tests.kubeletplugin.inside import DYNAMIC, NO_POLICY, NOTHING, ApiServer, Plugin
 
 SLICE, NEXT = "gpu-0-mig-1g10gb-19-0", "gpu-0-mig-1g10gb-19-1"

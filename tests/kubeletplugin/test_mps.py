@@ -12,10 +12,11 @@ import pytest
 
 from dra_driver.gpu.nvml import ComputeMode
 from kubeletplugin.claims.boundary import ClaimBoundary
+from kubeletplugin.errors import PrepareError
 from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.services import MpsServices
 from kubeletplugin.features.mps.shares import ShareFiles
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError
+from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.reports.mpswatch import MpsWatch
 from kubeletplugin.steps import ComputeModeStep, InstanceStep, MigModeStep, MpsStep
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.nvml import Placement
-from kubeletplugin.kinds.targets import ClaimRef, MigSlot, PrepareError, WholeGpu
+from kubeletplugin.errors import PrepareError
+from kubeletplugin.kinds.targets import ClaimRef, MigSlot, WholeGpu
 from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.plans.planning import conflicts, exclusive, require_no_overlap
 from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin

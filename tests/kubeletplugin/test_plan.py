@@ -16,7 +16,8 @@ from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.policy.parse import parse_policy
 from dra_driver.gpu.session import Session
 from dra_driver.kube.resource.codec import V1, decode_claim
-from kubeletplugin.kinds.targets import ClaimRef, Found, MigSlot, PrepareError, WholeGpu
+from kubeletplugin.errors import PrepareError
+from kubeletplugin.kinds.targets import ClaimRef, Found, MigSlot, WholeGpu
 from kubeletplugin.node.gpus import Gpus
 from kubeletplugin.plans.plan import Plan
 from kubeletplugin.steps import LookStep

@@ -11,9 +11,10 @@ import pytest
 
 from dra_driver import AdditionalDevice
 from dra_driver.gpu.nvml import Placement
-from kubeletplugin.kinds.targets import ClaimRef, MigInstanceIds, MigSlot, PrepareError, WholeGpu
+from kubeletplugin.errors import PrepareError, RecordError
+from kubeletplugin.kinds.targets import ClaimRef, MigInstanceIds, MigSlot, WholeGpu
 from kubeletplugin.plans.plan import Plan, PlannedDevice
-from kubeletplugin.records.files import RecordError, State
+from kubeletplugin.records.files import State
 from kubeletplugin.records.format import VERSION, Record, Records
 from kubeletplugin.records.ledger import Ledger
 from kubeletplugin.steps import InstanceStep, LookStep, MigModeStep, Step

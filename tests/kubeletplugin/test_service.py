@@ -17,11 +17,11 @@ from kubeletplugin.claims.answers import PreparedDevice, prepared_devices
 from kubeletplugin.containers.cdi import BASE_DEVICE, claim_device
 from kubeletplugin.containers.metadata import MetadataFiles, metadata_names
 from kubeletplugin.containers.specs import cdi_names
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError, WholeGpu
+from kubeletplugin.errors import NoDriverError, PrepareError
+from kubeletplugin.kinds.targets import ClaimRef, WholeGpu
 from kubeletplugin.kubelet.service import DraService
 from kubeletplugin.kubelet.sockets import SocketServer
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.node.gpus import NoDriverError
 from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.protocol import dra_v1_pb2
 from kubeletplugin.reports.reporter import ClaimReports

@@ -14,8 +14,8 @@ import grpc
 import pytest
 
 from dra_driver import DRIVER_NAME
+from kubeletplugin.errors import AnotherInstanceError, SocketError
 from kubeletplugin.kubelet.instance import (
-    AnotherInstanceError,
     is_instance_uid,
     nobody_running,
     running,
@@ -23,7 +23,7 @@ from kubeletplugin.kubelet.instance import (
     sockets_of_all,
     sweep_sockets,
 )
-from kubeletplugin.kubelet.sockets import LONGEST_PATH, SocketError, SocketKeeper, SocketServer, is_served
+from kubeletplugin.kubelet.sockets import LONGEST_PATH, SocketKeeper, SocketServer, is_served
 from tests.support.waiting import wait_for
 
 UID = "5e0f7c1e-9a0e-4a63-8a55-0c7b6d8f9e10"

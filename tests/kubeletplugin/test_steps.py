@@ -11,11 +11,12 @@ from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.nvml import ComputeMode, NvmlError, Return
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
+from kubeletplugin.errors import PrepareError
 from kubeletplugin.features.fabric.partitions import FabricPartitions
 from kubeletplugin.features.mps.services import MpsServices
 from kubeletplugin.kinds.gpu_settings import ComputeModes
 from kubeletplugin.kinds.mig import MigInstances
-from kubeletplugin.kinds.targets import MigSlot, PrepareError, WholeGpu
+from kubeletplugin.kinds.targets import MigSlot, WholeGpu
 from kubeletplugin.node.gpus import Gpus
 from kubeletplugin.node.marks import Marks
 from kubeletplugin.plans.plan import PlannedDevice, steps_for

@@ -11,8 +11,8 @@ from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.claims.unrestored import LONGEST_PAUSE, Unrestored
 from kubeletplugin.containers.cdi import Root
+from kubeletplugin.errors import PrepareError
 from kubeletplugin.kinds.gpu_settings import PROGRAM_SECONDS, TimeSlices
-from kubeletplugin.kinds.targets import PrepareError
 from kubeletplugin.records.files import State
 from kubeletplugin.records.format import Records
 from kubeletplugin.steps import ComputeModeStep, TimeSliceStep

@@ -15,9 +15,10 @@ import pytest
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.session import Session
 from kubeletplugin.containers.limits import LimitFiles
-from kubeletplugin.features.memory_limits.cgroups import Cgroups, LimitError
+from kubeletplugin.errors import LimitError, NoDriverError
+from kubeletplugin.features.memory_limits.cgroups import Cgroups
 from kubeletplugin.features.memory_limits.limiter import Limit, Limiter
-from kubeletplugin.node.gpus import GpuAccess, Gpus, NoDriverError
+from kubeletplugin.node.gpus import GpuAccess, Gpus
 
 from .hardware import ControlledNode
 from .nodes import make_node

@@ -21,6 +21,7 @@ For a claim:
     ids = [claim_device(uid, "gpu-0"), BASE_DEVICE]
 """
 
+from ...errors import DriverFilesError, SpecError
 from .directory import (
     BASE_DEVICE,
     BASE_KIND,
@@ -35,8 +36,8 @@ from .edits import common_edits, gpu_edits, mig_edits
 from .files import ADDITIONAL_DEVICES, character_majors, find_additional, find_node, find_program
 from .fingerprint import Fingerprint, fingerprint
 from .libraries import LIBRARY_FOLDERS, HookTool, find_hook_tool
-from .root import DriverFilesError, DriverRoot, Root
-from .spec import ContainerEdits, Mount, SpecError
+from .root import DriverRoot, Root
+from .spec import ContainerEdits, Mount
 from .vfio import egm_edits, interface_nodes, require_nodes, vfio_edits, vfio_nodes
 
 __all__ = [

@@ -25,7 +25,8 @@ from pathlib import Path
 
 from dra_driver.process.files import NotAFileError, put_file, read_file, remove_file
 
-from .spec import ContainerEdits, Device, Spec, SpecError, dumps, is_device_name, qualified_name, validate
+from ...errors import SpecError
+from .spec import ContainerEdits, Device, Spec, dumps, is_device_name, qualified_name, validate
 
 _SUFFIX = ".json"
 _YAML_SUFFIX = ".yaml"

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from ...errors import DriverFilesError
 from .files import (
     READ_ONLY,
     Discovered,
@@ -19,7 +20,7 @@ from .files import (
     program_mounts,
 )
 from .libraries import DriverLibraries, HookTool, alias_mounts, find_libraries
-from .root import DriverFilesError, DriverRoot
+from .root import DriverRoot
 from .spec import ContainerEdits, DeviceNode, Hook, Mount
 
 CONTROL_NODES: tuple[tuple[str, tuple[str, ...], int, str], ...] = (

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from .root import DriverFilesError, DriverRoot, Root
+from ...errors import DriverFilesError
+from .root import DriverRoot, Root
 from .spec import ContainerEdits, DeviceNode, Mount
 
 _PERMISSIONS = "rw"

@@ -29,8 +29,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ...errors import DriverFilesError
 from .files import PROGRAM_FOLDERS, READ_ONLY, find_program
-from .root import DriverFilesError, Root
+from .root import Root
 from .spec import Hook, Mount
 
 LIBRARY_FOLDERS = (

@@ -12,14 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra_driver.process.errors import DriverError
-
 _LONGEST_CHAIN = 40
 """The number of symbolic links that Linux follows before it gives up."""
-
-
-class DriverFilesError(DriverError):
-    """A file of the NVIDIA driver that every container needs is missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dra_driver.process.errors import DriverError
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode:
@@ -104,13 +102,6 @@ class Spec:
     kind: str
     devices: tuple[Device, ...]
     container_edits: ContainerEdits = ContainerEdits()
-
-
-class SpecError(DriverError, ValueError):
-    """A runtime would not load the spec. `source` names it."""
-
-    def __init__(self, source: str, *problems: str) -> None:
-        super().__init__(f"{source}: {'; '.join(problems)}")
 
 
 _DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")

@@ -19,7 +19,8 @@ from typing import Final
 
 from dra_driver.process.files import names_in
 
-from .root import DriverFilesError, Root
+from ...errors import DriverFilesError
+from .root import Root
 from .spec import ContainerEdits, DeviceNode
 
 VFIO_API: Final = "/dev/vfio/vfio"

@@ -24,7 +24,8 @@ from ...claims.actions import EXPECTED_ERRORS, KUBELET_SECONDS, Check, StoppedEr
 from ...claims.answers import PreparedDevice
 from ...claims.boundary import UNHEARD, ClaimBoundary
 from ...claims.leftovers import GONE, AbsentClaims
-from ...kinds.targets import ClaimRef, PrepareError
+from ...errors import PrepareError
+from ...kinds.targets import ClaimRef
 from ...node.gpus import Gpus
 from ...plans.planning import is_gone
 from ...records.cache import RecordCache

@@ -20,8 +20,8 @@ from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.process.programs import ProgramError
 
+from ...errors import PrepareError
 from ...host.programs import HostPrograms
-from ...kinds.targets import PrepareError
 from ...node.gpus import GpuAccess
 from .plan import DomainPlan
 

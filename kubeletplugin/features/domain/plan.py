@@ -17,7 +17,8 @@ from dra_driver.domains.names import COMPUTE_DOMAINS
 from dra_driver.kube.api import ApiClient, NotFoundError
 from dra_driver.kube.resource import AllocatedDevice, ResourceClaim
 
-from ...kinds.targets import ClaimRef, PrepareError
+from ...errors import PrepareError
+from ...kinds.targets import ClaimRef
 from ...plans.plan import allocated
 from ...plans.planning import FetchClaim
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 from dra_driver.domains import CHANNEL_TYPE, DAEMON_TYPE
 from dra_driver.kube.resource.codec import Fields
 
+from ...errors import NewerVersionError
 from ...kinds.targets import ClaimRef
-from ...records.files import NewerVersionError, RecordFormat, State, read_files
+from ...records.files import RecordFormat, State, read_files
 from .plan import DomainDevice, DomainPlan
 
 VERSION: Final = 1

@@ -13,7 +13,7 @@ from kubeletplugin.containers import cdi
 from kubeletplugin.containers.cdi.spec import DeviceNode
 
 from ...containers.specs import CommonSpec
-from ...kinds.targets import PrepareError
+from ...errors import PrepareError
 from .folder import DomainFolder
 from .placing import CONTROL_PROGRAM, NodeImex
 from .plan import DomainPlan

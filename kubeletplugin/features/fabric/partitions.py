@@ -16,7 +16,7 @@ from dra_driver.gpu.fabric import TEMPORARY, FabricCode, FabricError, Partition,
 from dra_driver.gpu.fabric_access import FabricAccess
 from dra_driver.gpu.fabric_marks import FabricMark, FabricMarks, SeenManager
 
-from ...kinds.targets import PrepareError
+from ...errors import PrepareError
 
 log = logging.getLogger(__name__)
 

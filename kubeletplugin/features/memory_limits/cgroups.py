@@ -10,13 +10,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra_driver.process.errors import DriverError
+from ...errors import LimitError
 
 _POD = re.compile(r"(?:.*-)?pod[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}(?:\.slice)?", re.ASCII)
-
-
-class LimitError(DriverError):
-    """A limit cannot be set, and the container must not start. The text is shown in the pod's events."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,10 @@ from dra_driver.gpu.nvml import NO_DRIVER, NvmlError, Return
 from dra_driver.process.backoff import Backoff
 
 from ...containers.limits import LimitFiles
-from ...node.gpus import Gpus, NoDriverError
+from ...errors import LaterError, LimitError, NoDriverError
+from ...node.gpus import Gpus
 from ...records.locks import FileRanges, Held, KeyedLocks
-from .cgroups import Cgroups, ContainerCgroup, LimitError
+from .cgroups import Cgroups, ContainerCgroup
 from .uses import ClaimUse, DeviceUse, Uses
 
 log = logging.getLogger(__name__)
@@ -36,10 +37,6 @@ locks. Together they are shorter than the time limit of the hook program.
 TIDY_SECONDS: Final = 60.0
 FIRST_PAUSE: Final = 5.0
 """The pause before limits are set again that a driver has lost, in seconds."""
-
-
-class LaterError(LimitError):
-    """A limit cannot be set at the moment. The hook program tries again."""
 
 
 @dataclass(frozen=True, slots=True)

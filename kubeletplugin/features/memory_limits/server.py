@@ -20,9 +20,8 @@ from dra_driver.process.containment import Count, contained
 from dra_driver.process.files import make_folder, put_file
 from kubeletplugin.containers.cdi.spec import is_device_name
 
-from ...kubelet.sockets import LONGEST_PATH, SocketError, is_served
-from .cgroups import LimitError
-from .limiter import LaterError
+from ...errors import LaterError, LimitError, SocketError
+from ...kubelet.sockets import LONGEST_PATH, is_served
 
 log = logging.getLogger(__name__)
 

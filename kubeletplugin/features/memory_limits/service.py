@@ -7,10 +7,11 @@ from pathlib import Path
 from dra_driver.process.containment import Count, contained
 
 from ...containers.limits import LimitFiles
+from ...errors import LimitError, NewerVersionError
 from ...node.gpus import GpuAccess, Gpus
-from ...records.files import NewerVersionError, State
+from ...records.files import State
 from ...records.format import Records
-from .cgroups import Cgroups, LimitError
+from .cgroups import Cgroups
 from .limiter import TIDY_SECONDS, Limit, Limiter, LimitOf
 from .server import HookServer
 

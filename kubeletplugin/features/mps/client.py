@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dra_driver.process.mps import MpsError
 
-from .errors import SupervisorAwayError
+from ...errors import SupervisorAwayError
 from .server import SOCKET
 from .supervisor import Status
 

@@ -17,8 +17,8 @@ from typing import Final
 from dra_driver.process.mps import PIPE, MpsError
 from dra_driver.process.programs import ProgramError
 
+from ...errors import ServerGoneError
 from .daemon import Command, Daemon, Limits
-from .errors import ServerGoneError
 from .program import Program
 from .shares import NODE_DAEMON, Share, trash_in
 

@@ -5,12 +5,12 @@ import logging
 from typing import Final
 
 from dra_driver.process.mps import MpsError
+from kubeletplugin.errors import SupervisorAwayError
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.errors import SupervisorAwayError
 from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
 from kubeletplugin.features.mps.supervisor import Status
 
-from ...kinds.targets import PrepareError
+from ...errors import PrepareError
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from dra_driver.process.containment import contained, nobody
 from dra_driver.process.mps import MpsError, end_processes
 from dra_driver.process.programs import ProgramError
 
+from ...errors import ServerGoneError
 from .daemon import Limits
-from .errors import ServerGoneError
 from .patience import Checks, Patience, activity_of
 from .protocol2 import Protocol2
 from .protocol3 import Protocol3

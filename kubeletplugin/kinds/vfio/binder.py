@@ -35,10 +35,11 @@ from dra_driver.gpu.functions import (
 from dra_driver.gpu.pci import NVIDIA_DRIVER
 from kubeletplugin.containers import cdi
 
+from ...errors import PrepareError
 from ...host.modules import VfioModules
 from ...host.openers import names_of, openers
 from ...host.programs import PersistenceModes
-from ..targets import PrepareError, VfioGpu
+from ..targets import VfioGpu
 from .writes import SysfsWrites
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from typing import Final
 
 from dra_driver.process.files import make_folder, try_lock
 
-from ..targets import PrepareError
+from ...errors import StuckError, WriteError
 
 WRITE_SECONDS: Final = 15.0
 _PATIENCE: Final = 8.0
@@ -36,18 +36,6 @@ try:
 except OSError as error:
     sys.exit(error.errno)
 """
-
-
-class WriteError(PrepareError):
-    """The kernel refused a write with the errno `code`. EINTR: the write was interrupted and may have had an effect."""
-
-    def __init__(self, text: str, code: int) -> None:
-        super().__init__(text)
-        self.code = code
-
-
-class StuckError(PrepareError):
-    """A write has not returned."""
 
 
 class SysfsWrites:

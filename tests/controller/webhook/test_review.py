@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.webhook.review import ReviewError, answer, problems
+from controller.errors import ReviewError
+from controller.webhook.review import answer, problems
 
 JSON = dict[str, Any]
 

@@ -18,7 +18,8 @@ from kubeletplugin.check.containerd import (
     read_containerd,
 )
 from kubeletplugin.check.finding import Level
-from kubeletplugin.check.host import FixError, Host, write
+from kubeletplugin.check.host import Host, write
+from kubeletplugin.errors import FixError
 
 from .support import make_host, only
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.check.host import DropIn, FixError, write
+from kubeletplugin.check.host import DropIn, write
+from kubeletplugin.errors import FixError
 
 from .support import make_host
 

@@ -9,10 +9,11 @@ import pytest
 from dra_driver.domains import DRIVER
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
+from kubeletplugin.errors import NewerVersionError, PrepareError
 from kubeletplugin.features.domain.plan import DomainDevice, DomainPlan, plan_claim
 from kubeletplugin.features.domain.records import DomainRecord, decode, encode
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError
-from kubeletplugin.records.files import NewerVersionError, State
+from kubeletplugin.kinds.targets import ClaimRef
+from kubeletplugin.records.files import State
 
 from .domains import POOL, config
 

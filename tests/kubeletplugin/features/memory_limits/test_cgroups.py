@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletplugin.features.memory_limits.cgroups import Cgroups, LimitError
+from kubeletplugin.errors import LimitError
+from kubeletplugin.features.memory_limits.cgroups import Cgroups
 
 UID = "1b671a64-40d5-491e-99b0-da01ff1f3411"
 FLAT = UID.replace("-", "_")

@@ -20,8 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dra_driver.gpu.simulated.faults import Fault
-from kubeletplugin.features.memory_limits.cgroups import LimitError
-from kubeletplugin.features.memory_limits.limiter import LaterError
+from kubeletplugin.errors import LaterError, LimitError
 from kubeletplugin.features.memory_limits.server import HookServer
 from tests.support.limits import compile_program, limit_node, real_cgroups
 from tests.support.waiting import wait_for

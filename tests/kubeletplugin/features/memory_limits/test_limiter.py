@@ -10,8 +10,9 @@ from dra_driver.gpu.memory_limits import MemoryLimits
 from dra_driver.gpu.nvml import DeviceHandle, Return
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.gpu.simulated.nvml import SimulatedNvml
-from kubeletplugin.features.memory_limits.cgroups import Cgroups, LimitError
-from kubeletplugin.features.memory_limits.limiter import TIDY_SECONDS, LaterError, Limiter
+from kubeletplugin.errors import LaterError, LimitError
+from kubeletplugin.features.memory_limits.cgroups import Cgroups
+from kubeletplugin.features.memory_limits.limiter import TIDY_SECONDS, Limiter
 from tests.support.limits import LimitNode, Tree, limit_node
 from tests.support.waiting import wait_for
 

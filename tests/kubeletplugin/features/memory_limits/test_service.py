@@ -15,7 +15,7 @@ from dra_driver.kube.api import ApiClient
 from kubeletplugin.containers.cdi import CLAIM_KIND, claim_spec
 from kubeletplugin.containers.cdi.spec import minimum_version
 from kubeletplugin.containers.limits import LimitFiles
-from kubeletplugin.features.memory_limits.cgroups import LimitError
+from kubeletplugin.errors import LimitError
 from kubeletplugin.features.memory_limits.limiter import Limit
 from kubeletplugin.features.memory_limits.service import recorded_limits
 from kubeletplugin.records.files import State

@@ -17,8 +17,8 @@ import pytest
 from dra_driver import DRIVER_NAME
 from dra_driver.process.mps import MpsError, processes_of
 from kubeletplugin.containers.cdi import Root
+from kubeletplugin.errors import SupervisorAwayError
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.errors import SupervisorAwayError
 from kubeletplugin.features.mps.patience import Patience
 from kubeletplugin.features.mps.program import Program
 from kubeletplugin.features.mps.protocol2 import Protocol2

@@ -11,8 +11,8 @@ import pytest
 from dra_driver.gpu.passthrough import VfioMark, VfioMarks
 from dra_driver.kube.resource import ResourceClaim
 from kubeletplugin.claims.actions import StoppedError
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError, VfioGpu
-from kubeletplugin.kinds.vfio.writes import StuckError
+from kubeletplugin.errors import PrepareError, StuckError
+from kubeletplugin.kinds.targets import ClaimRef, VfioGpu
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.kernel import AUDIO, NVIDIA, VFIO, Function, Kernel
 from tests.support.waiting import wait_for

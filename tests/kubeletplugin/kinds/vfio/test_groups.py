@@ -12,8 +12,8 @@ import pytest
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import GpuRule, NodePolicy, PassthroughMode
 from kubeletplugin.claims.actions import StoppedError
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError
-from kubeletplugin.kinds.vfio.writes import StuckError
+from kubeletplugin.errors import PrepareError, StuckError
+from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.records.format import decode, encode
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.kernel import NVIDIA, VFIO, Kernel

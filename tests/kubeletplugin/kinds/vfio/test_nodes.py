@@ -9,7 +9,7 @@ import pytest
 
 from dra_driver.gpu.passthrough import VfioMarks
 from kubeletplugin.claims.pauses import LONGEST_PAUSE, Pauses
-from kubeletplugin.kinds.targets import PrepareError
+from kubeletplugin.errors import PrepareError
 from tests.kubeletplugin.inside import ApiServer, Call, Plugin
 from tests.support.kernel import LOAD, NVIDIA, VFIO, Kernel
 from tests.support.waiting import wait_for

@@ -14,11 +14,12 @@ from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.passthrough import VfioMark, VfioMarks
 from dra_driver.gpu.session import LettingGoError, Session
 from dra_driver.kube.resource.codec import DecodeError
+from kubeletplugin.errors import PrepareError, StuckError
 from kubeletplugin.host.modules import VfioModules, best_module
 from kubeletplugin.host.openers import Opener, names_of, openers
 from kubeletplugin.host.programs import HostPrograms
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError, VfioGpu
-from kubeletplugin.kinds.vfio.writes import StuckError, SysfsWrites
+from kubeletplugin.kinds.targets import ClaimRef, VfioGpu
+from kubeletplugin.kinds.vfio.writes import SysfsWrites
 from kubeletplugin.node.marks import Marks
 from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.records.files import State

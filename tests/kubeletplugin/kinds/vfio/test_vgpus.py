@@ -22,8 +22,9 @@ from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.containers.metadata import MetadataFiles, SpecMetadata
 from kubeletplugin.containers.mps import MpsFolders
 from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
-from kubeletplugin.kinds.targets import ClaimRef, PrepareError, Vgpu
-from kubeletplugin.kinds.vfio.writes import WRITE_SECONDS, StuckError
+from kubeletplugin.errors import PrepareError, StuckError
+from kubeletplugin.kinds.targets import ClaimRef, Vgpu
+from kubeletplugin.kinds.vfio.writes import WRITE_SECONDS
 from kubeletplugin.records.files import State
 from kubeletplugin.records.format import Record, decode, encode
 from tests.gpu.test_vgpus import MIXED, VFIO, write_node

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exceptions of the controller's processes.
+
+    DriverError
+        ReviewError
+        TlsError
+
+DriverError is that of dra_driver.process.
+"""
+
+from dra_driver.process.errors import DriverError
+
+
+class ReviewError(DriverError, ValueError):
+    """The request is not a valid AdmissionReview. The text tells why."""
+
+
+class TlsError(DriverError, ValueError):
+    """The certificate cannot be used. The text names the files."""
