@@ -17,7 +17,7 @@ from dra_driver.gpu.marked import NodeMarks
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.passthrough import VfioMarks
-from dra_driver.gpu.view import Looks, NodeView
+from dra_driver.gpu.view import HardwareView, Looks
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.process.boot import boot_time
 from dra_driver.process.command import (
@@ -35,7 +35,7 @@ from dra_driver.process.resident import release_after_start
 from .node.channels import DOMAIN_FILE, ChannelDevices, DomainFile
 from .node.labels import FeatureFile, Labeler, NodeFeature
 from .node.metrics import PublisherMetrics
-from .node.publisher import Publisher, Publishers, Report
+from .node.publisher import Publisher, Publishers, PublishReport
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ def controller(
     session = hardware.session(taken)
     marks = NodeMarks(MigMarks(folder / "mig"), taken)
     health = HealthMonitor(session, marks=marks, booted_at=boot_time())
-    view = NodeView(
+    view = HardwareView(
         session,
         marks=marks,
         partitions=FabricMarks(folder / "fabric"),
@@ -141,7 +141,7 @@ def controller(
             domain = DomainFile(kubelet_plugins_directory_path / DOMAIN_FILE)
             channels = ChannelDevices(view.last_inventory, hardware.proc_root, lambda: domain.uid)
 
-            def published(report: Report) -> None:
+            def published(report: PublishReport) -> None:
                 metrics.observe(report, DOMAIN_DRIVER)
                 if startup_taint:
                     publishers.first.wake()  # which may remove it now

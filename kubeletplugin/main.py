@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from dra_driver.process.command import logging_options, run, version_option
 
-from .options import Options, plugin_options
+from .options import PluginOptions, plugin_options
 from .serve import serve
 
 _COMMANDS: Final = {"check": ".check.command", "cleanup": ".commands.cleanup", "status": ".commands.status"}
@@ -36,7 +36,7 @@ class _Loaded(Mapping[str, click.Command]):
 @logging_options
 @version_option
 @click.pass_context
-def kubeletplugin(context: click.Context, options: Options) -> None:
+def kubeletplugin(context: click.Context, options: PluginOptions) -> None:
     """Prepare ResourceClaims with devices of driver gpu.nvidia.com for the pods of this node, and with
     --compute-domains those of compute-domain.nvidia.com, too.
 

@@ -31,7 +31,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeFolders:
     """The folders of this driver on the node, as absolute paths. `folder` is its own, `registry` is kubelet's, and
     `shared_memory` has the /dev/shm of each MPS daemon.
     """
@@ -109,11 +109,11 @@ class DomainOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PluginOptions:
     """The settings of the plugin. `node_name` is empty if it was not given."""
 
     node_name: str
-    node: Node
+    node: NodeFolders
     kubeconfig: str | None
     nvidia_cdi_hook_path: str | None
     instance_uid: str
@@ -146,11 +146,11 @@ def _node(
     cdi_root: Path,
     shared_memory_directory_path: Path | None,
     hardware: Hardware,
-) -> Node:
+) -> NodeFolders:
     folder = kubelet_plugins_directory_path.absolute() / DRIVER_NAME
     registry = kubelet_registrar_directory_path.absolute()
     memory = shared_memory_in(folder / _MPS, shared_memory_directory_path)
-    return Node(registry, folder, cdi_root.absolute(), memory, hardware)
+    return NodeFolders(registry, folder, cdi_root.absolute(), memory, hardware)
 
 
 node_options = flags(
@@ -230,7 +230,7 @@ def _checked_uid(_context: click.Context, _option: click.Parameter, uid: str) ->
 
 plugin_options = flags(
     "options",
-    Options,
+    PluginOptions,
     flag("--node-name", default="", help="The name of the Node on which this process runs."),
     kubeconfig_option,
     node_options,

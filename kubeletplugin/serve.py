@@ -37,7 +37,7 @@ from .kubelet.sockets import SocketKeeper, SocketServer
 from .metrics import PluginMetrics
 from .node.gpus import GpuAccess, Gpus
 from .node.marks import Marks
-from .options import Options
+from .options import PluginOptions
 from .plans.planning import ClaimReader
 from .plans.resources import ClassReader
 from .records.files import State
@@ -55,7 +55,7 @@ _LOOK_SECONDS = 0.1
 _RETRY_SECONDS = 10.0
 
 
-def serve(options: Options) -> None:
+def serve(options: PluginOptions) -> None:
     """Serve kubelet until a signal arrives. Raises UserError."""
     registry = new_registry()
     metrics = PluginMetrics(registry, options.node_name)
@@ -85,7 +85,7 @@ class _Plugin:
     """The parts of a running plugin."""
 
     def __init__(
-        self, options: Options, connection: Connection, metrics: PluginMetrics, policy: Callable[[], NodePolicy]
+        self, options: PluginOptions, connection: Connection, metrics: PluginMetrics, policy: Callable[[], NodePolicy]
     ) -> None:
         node, sockets = options.node, options.sockets
         client = ApiClient(connection)

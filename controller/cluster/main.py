@@ -21,7 +21,7 @@ from dra_driver.kube.api import ApiClient, Connection, Credentials, load_credent
 from dra_driver.kube.api.events import EventRecorder
 from dra_driver.kube.api.leases import Election, LeaseTiming
 from dra_driver.process.command import (
-    Duration,
+    DurationParameter,
     InputError,
     end_when_a_thread_fails,
     flag,
@@ -36,7 +36,7 @@ from dra_driver.process.endpoints import Endpoint, endpoint_options, new_registr
 
 from .caretaker import Caretaker, CaretakerTiming, Metrics
 from .domains.loop import DomainController, DomainMetrics
-from .domains.objects import Settings
+from .domains.objects import DaemonSettings
 from .domains.options import compute_domain_options
 
 LEASE_NAME: Final = "nvidia-dra-cluster-controller"
@@ -99,19 +99,19 @@ leader_election_options = flags(
     flag("--leader-election-lease-lock-name", default=LEASE_NAME, help="The name of the Lease."),
     flag(
         "--leader-election-lease-duration",
-        type=Duration("15s, 1m30s or 500ms"),
+        type=DurationParameter("15s, 1m30s or 500ms"),
         default="15s",
         help="How long other replicas wait for a holder that does not renew the Lease.",
     ),
     flag(
         "--leader-election-renew-deadline",
-        type=Duration("15s, 1m30s or 500ms"),
+        type=DurationParameter("15s, 1m30s or 500ms"),
         default="10s",
         help="How long a holder continues if it cannot renew the Lease.",
     ),
     flag(
         "--leader-election-retry-period",
-        type=Duration("15s, 1m30s or 500ms"),
+        type=DurationParameter("15s, 1m30s or 500ms"),
         default="2s",
         help="The pause between attempts to get or renew the Lease.",
     ),
@@ -128,7 +128,7 @@ log = logging.getLogger(__name__)
 @compute_domain_options
 @flag(
     "--cleanup-grace-period",
-    type=Duration("15s, 1m30s or 500ms"),
+    type=DurationParameter("15s, 1m30s or 500ms"),
     default="60s",
     help="How long to wait, after a node was deleted, for Kubernetes' own controllers to delete its slices.",
 )
@@ -138,7 +138,7 @@ log = logging.getLogger(__name__)
 def cluster_controller(
     kubeconfig: str | None,
     election: LeaderElection,
-    domains: Settings | None,
+    domains: DaemonSettings | None,
     cleanup_grace_period: float,
     endpoint: Endpoint,
 ) -> None:

@@ -12,7 +12,7 @@ from dra_driver import DRIVER_NAME
 from dra_driver.kube.api.features import GATES
 from dra_driver.process.endpoints import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
 
-from .publisher import Report
+from .publisher import PublishReport
 
 
 class PublisherMetrics:
@@ -55,7 +55,7 @@ class PublisherMetrics:
             self._writes.labels(node_name, driver)
             self._errors.labels(node_name, driver)
 
-    def observe(self, report: Report, driver: str) -> None:
+    def observe(self, report: PublishReport, driver: str) -> None:
         """Update the metrics of one DRA driver."""
         writes, errors = (one.labels(self._node, driver) for one in (self._writes, self._errors))
         if report.error is not None:

@@ -29,7 +29,7 @@ from dra_driver.process.containment import Count
 
 from .reconcile import Writes, describe_difference, plan_writes
 from .rules import slices_within_rules
-from .writer import Attempts, Problem, SliceWriter, StoredSlices, Why, Written
+from .writer import Attempts, SliceProblem, SliceWriter, StoredSlices, Why, Written
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class PublisherTiming:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PublishReport:
     """The result of an attempt to publish: what is published, or why it failed (`error`). `unpublished` has, by object
     name, the slices that the API server does not store as they should be. `failures` of the `writes` failed.
     """
@@ -70,7 +70,7 @@ class Report:
     missing_gates: Sequence[str] = ()
     writes: int = 0
     failures: int = 0
-    unpublished: Mapping[str, Problem] = field(default_factory=dict)
+    unpublished: Mapping[str, SliceProblem] = field(default_factory=dict)
     error: str | None = None
 
     @property
@@ -110,7 +110,7 @@ class Publisher:
         node_name: str,
         devices: NodeDevices,
         timing: PublisherTiming | None = None,
-        observe: Callable[[Report], None] = lambda _report: None,
+        observe: Callable[[PublishReport], None] = lambda _report: None,
         *,
         driver: str = DRIVER_NAME,
         wanted: Callable[[], frozenset[str]] = frozenset,
@@ -136,7 +136,7 @@ class Publisher:
         self._adopted = False
         self._target: _Target | None = None
         self._watcher: Watcher | None = None
-        self._last: Report | None = None
+        self._last: PublishReport | None = None
         self._published = False
         self.comparisons = 0  # how often the stored slices were compared with the node's devices
 
@@ -186,11 +186,11 @@ class Publisher:
 
     def _failed(self, error: Exception, backoff: Backoff) -> float:
         pause = backoff.pause()
-        self._tell(Report(error=str(error)))
+        self._tell(PublishReport(error=str(error)))
         log.warning("not published yet: %s", error, extra={"driver": self._driver, "retry_seconds": round(pause, 1)})
         return pause
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: PublishReport) -> None:
         self._last = report
         self._observe(report)
 
@@ -270,7 +270,7 @@ class Publisher:
             written = self._write(writes, features, target)
         self._published = True
         unpublished = self._unpublished(writes, target)
-        report = Report(
+        report = PublishReport(
             description.gpus,
             description.left_out,
             missing_gates(target.features or features, target.wanted),
@@ -345,7 +345,7 @@ class Publisher:
         if gone:
             self._changed.set()
 
-    def _unpublished(self, writes: Writes, target: _Target) -> dict[str, Problem]:
+    def _unpublished(self, writes: Writes, target: _Target) -> dict[str, SliceProblem]:
         """The problems of the slices that were written now or have to wait."""
         found = {}
         for one in (*writes.deletes, *writes.updates, *writes.creates, *writes.waiting):
@@ -356,10 +356,10 @@ class Publisher:
             name = one.metadata.name
             if name not in found:
                 changed = describe_difference(one, stored[name], target.dialect) if name in stored else "all of it"
-                found[name] = Problem(Why.CHANGED, f"somebody changed {changed} after it was written")
+                found[name] = SliceProblem(Why.CHANGED, f"somebody changed {changed} after it was written")
         return found
 
-    def _say_what_is_left_out(self, report: Report) -> None:
+    def _say_what_is_left_out(self, report: PublishReport) -> None:
         known = set(self._last.left_out) if self._last is not None else set()
         for one in report.left_out:
             if one not in known:

@@ -15,7 +15,7 @@ from typing import Final
 from dra_driver.gpu.devices import Description, GpuDevices, LeftOut, Reason
 from dra_driver.kube.resource import Device, ResourceSlice
 from dra_driver.kube.resource.device import SliceFeatures
-from dra_driver.kube.resource.validation import Problem, slice_problems
+from dra_driver.kube.resource.validation import Violation, slice_problems
 
 _PART: Final = re.compile(r"spec\.(devices|sharedCounters)\[([0-9]+)\]")
 
@@ -93,7 +93,7 @@ def _reasons(slices: Sequence[ResourceSlice], features: SliceFeatures) -> dict[s
     return reasons
 
 
-def _concerned(problem: Problem, slice_: ResourceSlice, devices: Iterable[Device]) -> Iterable[Device]:
+def _concerned(problem: Violation, slice_: ResourceSlice, devices: Iterable[Device]) -> Iterable[Device]:
     """The devices that must be left out because of a problem: one device, those that consume a counter set, or all of
     the slice. `devices` are all of the pool.
     """

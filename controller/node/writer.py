@@ -133,7 +133,7 @@ class Why(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SliceProblem:
     """Why a slice is not stored as it should be, for logs and readiness."""
 
     why: Why
@@ -145,7 +145,7 @@ class _Attempt:
     sent: ResourceSlice | None  # None: deleted
     backoff: Backoff
     due: float  # when the slice may be sent again, by `clock`
-    problem: Problem | None
+    problem: SliceProblem | None
 
 
 class Attempts:
@@ -175,7 +175,7 @@ class Attempts:
         waiting = frozenset(name for name, due in vain.items() if now < due)
         return Tried(frozenset(vain) - waiting, waiting)
 
-    def note(self, name: str, sent: ResourceSlice | None, problem: Problem | None) -> float:
+    def note(self, name: str, sent: ResourceSlice | None, problem: SliceProblem | None) -> float:
         """Note that slice `name` was sent, or deleted (None). Returns the seconds until it may be tried again."""
         known = self._attempts.get(name)
         same = known is not None and _same(known.sent, sent)
@@ -184,7 +184,7 @@ class Attempts:
         self._attempts[name] = _Attempt(sent, backoff, self._clock() + pause, problem)
         return pause
 
-    def problem(self, name: str) -> Problem | None:
+    def problem(self, name: str) -> SliceProblem | None:
         """The problem of the last attempt. None if the server stored the slice as it was sent."""
         attempt = self._attempts.get(name)
         return attempt.problem if attempt is not None else None
@@ -267,9 +267,13 @@ class SliceWriter:
         )
         return written
 
-    def _try(self, name: str, sent: ResourceSlice | None, act: Callable[[], Problem | None], written: Written) -> None:
+    def _try(
+        self, name: str, sent: ResourceSlice | None, act: Callable[[], SliceProblem | None], written: Written
+    ) -> None:
         """Carry out one write. A failure does not affect the other slices."""
-        problem: Problem | None = Problem(Why.FAILED, "an unexpected error occurred, see the log of dra-controller")
+        problem: SliceProblem | None = SliceProblem(
+            Why.FAILED, "an unexpected error occurred, see the log of dra-controller"
+        )
         with contained("publish slice", name, self._unexpected, expected=(ApiError,)), self._stored.writing(name):
             problem = self._answered(act, written)
         pause = self._attempts.note(name, sent, problem)
@@ -277,23 +281,23 @@ class SliceWriter:
             written.failures += 1
             log.warning("slice %s: %s", name, problem.text, extra={"retry_seconds": round(pause, 1)})
 
-    def _answered(self, act: Callable[[], Problem | None], written: Written) -> Problem | None:
+    def _answered(self, act: Callable[[], SliceProblem | None], written: Written) -> SliceProblem | None:
         try:
             return act()
         except ConflictError as error:
             written.conflict = True
-            return Problem(Why.REFUSED, str(error))
+            return SliceProblem(Why.REFUSED, str(error))
         except StatusError as error:
             if error.status in _WHOLE_SERVER:
                 raise
-            return Problem(Why.REFUSED, str(error))
+            return SliceProblem(Why.REFUSED, str(error))
 
-    def _send(self, one: ResourceSlice, features: SliceFeatures, written: Written) -> Problem | None:
+    def _send(self, one: ResourceSlice, features: SliceFeatures, written: Written) -> SliceProblem | None:
         broken = slice_problems(one, features)
         for problem in broken:
             log.error("slice %s breaks a rule of the API: %s", one.metadata.name, problem)
         if broken:
-            return Problem(Why.INVALID, f"it is not sent, because it breaks a rule of the API: {broken[0]}")
+            return SliceProblem(Why.INVALID, f"it is not sent, because it breaks a rule of the API: {broken[0]}")
         value = encode_slice(one, self._dialect)
         if not one.metadata.resource_version:
             answer = self._client.create(self._kind, value)
@@ -302,15 +306,15 @@ class SliceWriter:
                 answer = self._client.update(self._kind, value)
             except NotFoundError as error:
                 written.conflict = True  # somebody deleted it
-                return Problem(Why.REFUSED, str(error))
+                return SliceProblem(Why.REFUSED, str(error))
         stored = self._stored.wrote(answer)
         if as_sent(one, stored):
             return None
         written.dropped |= dropped(one, stored)
         difference = describe_difference(one, stored, self._dialect)
-        return Problem(Why.CHANGED, f"the API server changed {difference}; a mutating webhook may do that")
+        return SliceProblem(Why.CHANGED, f"the API server changed {difference}; a mutating webhook may do that")
 
-    def _delete(self, one: ResourceSlice) -> Problem | None:
+    def _delete(self, one: ResourceSlice) -> SliceProblem | None:
         try:
             self._client.delete(self._kind, one.metadata.name, uid=one.metadata.uid)
         except NotFoundError:

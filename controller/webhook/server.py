@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_driver.process.command import UserError
-from dra_driver.process.endpoints import PROBES, REQUEST_SECONDS, Handler, Server
+from dra_driver.process.endpoints import PROBES, REQUEST_SECONDS, ProbeHandler, Server
 
 from ..errors import ReviewError, TlsError
 from .review import answer
@@ -116,7 +116,7 @@ class _Server(Server):
             _Handler(wrapped, client_address, self)
 
 
-class _Handler(Handler):
+class _Handler(ProbeHandler):
     server: _Server
     server_version = "dra-webhook"
 

@@ -22,7 +22,7 @@ from .rollout import with_pods_of_cluster
 from .selection import OpenLabels
 from .sources import Source
 from .status import Note, NotesError, Status
-from .stock import Leftover, leftovers
+from .stock import DeviceCount, leftovers
 from .unread import UnreadFields
 from .verdict import Verdict
 from .whatif import without_claims
@@ -74,7 +74,7 @@ class Answer:
     question: Question
     source: Source
     verdicts: Sequence[Verdict] = ()
-    left: Sequence[Leftover] = ()
+    left: Sequence[DeviceCount] = ()
     replicas: Replicas | None = None
     interrupted: str = ""
     """After Ctrl-C: what the answer lacks."""
@@ -242,7 +242,7 @@ def _encode_copies(copies: Copies) -> JSON:
     return {"copies": copies.count, "more": copies.more, "nodes": nodes}
 
 
-def _encode_leftover(one: Leftover) -> JSON:
+def _encode_leftover(one: DeviceCount) -> JSON:
     kind = one.kind
     return {
         "driver": kind.driver,

@@ -37,7 +37,7 @@ ENOUGH = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Suggestion:
     """A change that a user can make, and a node where the claims fit after it."""
 
     text: str
@@ -87,14 +87,14 @@ class Trial:
         return replace(self, cluster=self.cluster.after(released=claims))
 
 
-def helpful_changes(trial: Trial, holders: Sequence[ResourceClaim]) -> list[Change]:
+def helpful_changes(trial: Trial, holders: Sequence[ResourceClaim]) -> list[Suggestion]:
     """Changes after which the claims fit, but they do not fit now.
 
     `holders` are the claims in the cluster that have devices. Claims that only this dry run has allocated are left out:
     nobody can wait for them.
     """
     tried = (*_gentler(trial), *_fewer(trial), *_tolerant(trial), *_without_holders(trial, holders))
-    return [Change(text, node) for text, changed in tried if (node := changed.node) is not None]
+    return [Suggestion(text, node) for text, changed in tried if (node := changed.node) is not None]
 
 
 def _gentler(trial: Trial) -> Iterator[tuple[str, Trial]]:
@@ -226,13 +226,13 @@ _DEFECTS: Final = {
 """The description of each defect, by the field of `Quirks`."""
 
 
-def defect(trial: Trial) -> Change | None:
+def defect(trial: Trial) -> Suggestion | None:
     """The defect of the release without which the claims would fit. They fit nowhere now. None if no defect matters."""
     node = _lawful(trial).node if not trial.features.ideal else None
-    return None if node is None else Change(_blamed(trial, lambda mended: mended.node is not None), node)
+    return None if node is None else Suggestion(_blamed(trial, lambda mended: mended.node is not None), node)
 
 
-def differing(trial: Trial, outcomes: Outcomes, node: str) -> Change | None:
+def differing(trial: Trial, outcomes: Outcomes, node: str) -> Suggestion | None:
     """The defect that gives claims, which fit on `node`, wrong devices or amounts, or that hides a node from them.
 
     `outcomes` has the answers of all nodes, with every defect of the release.
@@ -246,13 +246,15 @@ def differing(trial: Trial, outcomes: Outcomes, node: str) -> Change | None:
     lawful = _lawful(trial).outcomes
     unlawful = _given(outcomes[node])
     if lawful[node].kind != "allocated" or ((distinct or growing) and _given(lawful[node]) != unlawful):
-        return Change(_blamed(trial, lambda mended: _given(mended.only_on(node)) != unlawful), node)
+        return Suggestion(_blamed(trial, lambda mended: _given(mended.only_on(node)) != unlawful), node)
     kept = _allocated(lawful) - _allocated(outcomes)
     if not kept:
         return None
     first = next(one.name for one in cluster.nodes if one.name in kept)
     blamed = _blamed(trial, lambda mended: mended.only_on(first).kind == "allocated")
-    return Change(f"{blamed}; it passes over {first if len(kept) == 1 else f'{first} and {len(kept) - 1} more'}", first)
+    return Suggestion(
+        f"{blamed}; it passes over {first if len(kept) == 1 else f'{first} and {len(kept) - 1} more'}", first
+    )
 
 
 def _lawful(trial: Trial) -> Trial:

@@ -25,7 +25,7 @@ import yaml
 from urllib3.util import Retry, Timeout
 
 from .. import __version__
-from ..kube.api import ConfigError, UnreachableError
+from ..kube.api import ConnectionConfigError, UnreachableError
 from ..kube.api.kubeconfig import parse_kubeconfig
 from .unreachable import unreachable
 
@@ -66,7 +66,9 @@ class ClusterChoice:
         paths = [named] if self.kubeconfig else [one for one in named.split(":") if one]
         there = [str(path) for path in (Path(one).expanduser() for one in paths) if path.exists()]
         if not there:
-            raise ConfigError(f"kubeconfig {named}: {'there is no such file' if len(paths) == 1 else 'no file exists'}")
+            raise ConnectionConfigError(
+                f"kubeconfig {named}: {'there is no such file' if len(paths) == 1 else 'no file exists'}"
+            )
         return ":".join(there)
 
     @property
@@ -103,13 +105,13 @@ class ClusterConnection:
                 self.identity = f"kubeconfig {files}: user {context.get('user')!r}"
             else:
                 if not os.environ.get(_SERVICE_HOST):
-                    raise ConfigError(f"not in a pod: {_SERVICE_HOST} is not set")
+                    raise ConnectionConfigError(f"not in a pod: {_SERVICE_HOST} is not set")
                 config.load_incluster_config(client_configuration=configuration)
                 namespace = _NAMESPACE_FILE.read_text(encoding="utf-8") if _NAMESPACE_FILE.exists() else ""
                 self.where = f"cluster {configuration.host} (the cluster that this pod runs in)"
                 self.identity = "the pod's service account"
             if problems:
-                raise ConfigError(f"{self.identity}: {problems[0]}")
+                raise ConnectionConfigError(f"{self.identity}: {problems[0]}")
             self._rest: Any = RESTClientObject(configuration)
         self.server = str(configuration.host).rstrip("/")
         self.namespace = str(choice.namespace or namespace or "default").strip()
@@ -166,14 +168,14 @@ def _current_context(documents: Sequence[Mapping[str, Any]]) -> str:
     for document in documents:
         if document.get("current-context"):
             return str(document["current-context"])
-    raise ConfigError(f"has no current-context: choose one with --context (there is {_contexts(documents)})")
+    raise ConnectionConfigError(f"has no current-context: choose one with --context (there is {_contexts(documents)})")
 
 
 def _existing(documents: Sequence[Mapping[str, Any]], context: str) -> str:
     """The name of a context. Raises ConfigError, in kubectl's words, if there is none of this name."""
     if any(str(one.get("name")) == context for document in documents for one in document.get("contexts") or []):
         return context
-    raise ConfigError(f'context "{context}" does not exist (there is {_contexts(documents)})')
+    raise ConnectionConfigError(f'context "{context}" does not exist (there is {_contexts(documents)})')
 
 
 def _contexts(documents: Sequence[Mapping[str, Any]]) -> str:
@@ -208,11 +210,11 @@ def _as_config_error(what: str) -> Iterator[None]:
 
     try:
         yield
-    except ConfigError as error:
+    except ConnectionConfigError as error:
         text = str(error)
-        raise ConfigError(text if text.startswith("kubeconfig") else f"{what}: {text}") from None
+        raise ConnectionConfigError(text if text.startswith("kubeconfig") else f"{what}: {text}") from None
     except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{what}: {' '.join(str(error).split())}") from None
+        raise ConnectionConfigError(f"{what}: {' '.join(str(error).split())}") from None
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from ..domains.template import is_domain_selector
 from ..gpu.health.meanings import Gravity, meaning
 from ..gpu.policy import HealthPolicy
 from ..kube.resource import DeviceTaint, ResourceClaim
-from ..scheduler.allocator import Check, Cluster, Features, NodeOutcome, Recorder, Refusal, Slot, allocate
+from ..scheduler.allocator import Check, Cluster, DeviceRefusal, Features, NodeOutcome, Recorder, Slot, allocate
 from ..scheduler.allocator.capacity import CapacityRefusal
 from ..scheduler.allocator.pools import PoolKey
 from ..scheduler.allocator.selectors import Unmet, compile_cel
@@ -97,7 +97,7 @@ class Explainer:
             return Explanation(outcome.message, True)
         seen = Recorder()
         allocate(self._cluster, claims, outcome.node, self._features, observer=seen, limit=SEARCH_STEPS)
-        by_slot: dict[Slot, list[Refusal]] = defaultdict(list)
+        by_slot: dict[Slot, list[DeviceRefusal]] = defaultdict(list)
         for refusal in seen.refusals:
             by_slot[refusal.slot].append(refusal)
         reports = [
@@ -113,7 +113,7 @@ class Explainer:
         slot: Slot,
         wanted: int,
         candidates: Sequence[int],
-        refusals: Iterable[Refusal],
+        refusals: Iterable[DeviceRefusal],
         seen: Recorder,
     ) -> RequestReport:
         picked = {device for picked_slot, device in seen.picked if picked_slot == slot}
@@ -143,7 +143,7 @@ class Explainer:
         considered = len({*candidates, *excluded})
         return RequestReport(str(claim.metadata), slot.request, wanted, considered, len(left), tuple(removals))
 
-    def _words(self, claim: ResourceClaim, slot: Slot, refusal: Refusal, seen: Recorder) -> tuple[str, str]:
+    def _words(self, claim: ResourceClaim, slot: Slot, refusal: DeviceRefusal, seen: Recorder) -> tuple[str, str]:
         """The check that excluded the device, and the value that it found."""
         assert seen.view is not None
         pool, device = seen.view.device(refusal.device)

@@ -41,7 +41,7 @@ _Alike = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExpressionAnswer:
     """What the expression evaluates to for a device, and what that cost: `value`, or None and the error.
 
     `part` is the first part of a chain of && that is false (empty if the expression is no chain or not false), and
@@ -101,7 +101,7 @@ def cel(
     except CompileError as error:
         return _print_refused(error, output, mistakes)
     blame = Blame(lambda text, _: compile_selector(text, environment), Features())
-    answers: list[Answer] = []
+    answers: list[ExpressionAnswer] = []
     with suppress(KeyboardInterrupt):
         answers.extend(_ask(selector, blame, one) for one in candidates)
     names = PublishedNames.of((one.driver, one.device) for one in candidates)
@@ -141,17 +141,17 @@ def _refusal(expression: str, environment: Environment) -> str:
     return f"too complex: it may cost {cost}, more than {COST_LIMIT}" if cost > COST_LIMIT else ""
 
 
-def _ask(selector: Selector, blame: Blame, candidate: Known) -> Answer:
+def _ask(selector: Selector, blame: Blame, candidate: Known) -> ExpressionAnswer:
     driver, device = candidate.driver, candidate.device
     values = values_read(selector, driver, device)
     try:
         value, cost = selector.evaluate(driver, device)
     except EvaluationError as error:
-        return Answer(candidate, None, error.cost, values, error=error.message, kind=error.kind)
+        return ExpressionAnswer(candidate, None, error.cost, values, error=error.message, kind=error.kind)
     if value or len(parts(selector.expression)) == 1:
-        return Answer(candidate, value, cost, values)
+        return ExpressionAnswer(candidate, value, cost, values)
     false = blame.false_part(selector.expression, driver, device)
-    return Answer(candidate, value, cost, false.saw, false.text)
+    return ExpressionAnswer(candidate, value, cost, false.saw, false.text)
 
 
 def _print_refused(error: CompileError, output: str, hints: Sequence[str]) -> int:
@@ -166,7 +166,13 @@ def _print_refused(error: CompileError, output: str, hints: Sequence[str]) -> in
 
 
 def _print(
-    selector: Selector, refusal: str, hints: Sequence[str], answers: Sequence[Answer], where: str, *, drivers_only: bool
+    selector: Selector,
+    refusal: str,
+    hints: Sequence[str],
+    answers: Sequence[ExpressionAnswer],
+    where: str,
+    *,
+    drivers_only: bool,
 ) -> None:
     console = plain_console()
     costs = [answer.cost for answer in answers if answer.cost is not None]
@@ -198,7 +204,7 @@ def _span(costs: Sequence[int]) -> str:
     return str(costs[0]) if min(costs) == max(costs) else f"{min(costs)} to {max(costs)}"
 
 
-def _groups(answers: Sequence[Answer]) -> list[tuple[_Alike, list[str]]]:
+def _groups(answers: Sequence[ExpressionAnswer]) -> list[tuple[_Alike, list[str]]]:
     """The devices, grouped by answer and values. Selected devices are first."""
     grouped: dict[_Alike, list[str]] = {}
     for answer in answers:
@@ -207,7 +213,9 @@ def _groups(answers: Sequence[Answer]) -> list[tuple[_Alike, list[str]]]:
     return sorted(grouped.items(), key=lambda one: (one[0][0] != "true", -len(one[1])))
 
 
-def _encode(selector: Selector, refusal: str, hints: Sequence[str], answers: Sequence[Answer]) -> dict[str, Any]:
+def _encode(
+    selector: Selector, refusal: str, hints: Sequence[str], answers: Sequence[ExpressionAnswer]
+) -> dict[str, Any]:
     return {
         "compiles": True,
         "type": str(selector.output_type),
@@ -219,7 +227,7 @@ def _encode(selector: Selector, refusal: str, hints: Sequence[str], answers: Seq
     }
 
 
-def _encode_answer(answer: Answer) -> dict[str, Any]:
+def _encode_answer(answer: ExpressionAnswer) -> dict[str, Any]:
     where = {
         "driver": answer.candidate.driver,
         "pool": answer.candidate.pool,

@@ -9,7 +9,7 @@ from ..kube.resource import DeviceTaint, ResourceClaim
 from ..scheduler.pods import Attempt, Pod, Site
 from ..scheduler.pods.devices import PLUGIN as DEVICES
 from ..scheduler.pods.node_filters import untolerated
-from .changes import Change, Trial, helpful_changes, tolerating
+from .changes import Suggestion, Trial, helpful_changes, tolerating
 from .explain import taint_text
 from .refusals import amount, is_bytes
 
@@ -19,7 +19,7 @@ _MEBI: Final = 1 << 20
 _CORDONED: Final = "node.kubernetes.io/unschedulable"
 
 
-def helpful_pod_changes(attempt: Attempt, holders: Sequence[ResourceClaim]) -> list[Change]:
+def helpful_pod_changes(attempt: Attempt, holders: Sequence[ResourceClaim]) -> list[Suggestion]:
     """Changes after each of which the pod fits, which it does not now. `holders` are as for `helpful_changes`."""
     found = [*_to_the_pod(attempt), *_to_nodes(attempt)]
     trial = without_devices(attempt)
@@ -44,7 +44,7 @@ def _refused_by(attempt: Attempt, plugin: str) -> Iterator[Site]:
             yield attempt.snapshot.sites[name]
 
 
-def _to_the_pod(attempt: Attempt) -> Iterator[Change]:
+def _to_the_pod(attempt: Attempt) -> Iterator[Suggestion]:
     pod = attempt.pod
     lacking: dict[str, list[tuple[int, Site]]] = {}
     for site in _refused_by(attempt, "NodeResourcesFit"):
@@ -60,7 +60,7 @@ def _to_the_pod(attempt: Attempt) -> Iterator[Change]:
             if _fits(attempt, replace(pod, amounts={**pod.amounts, resource: less}), site):
                 asked = f"{less // _MEBI}Mi" if is_bytes(resource) else amount(resource, less)
                 text = f"ask for {asked} {resource} instead of {amount(resource, pod.amounts[resource])}"
-                yield Change(text, site.node.name)
+                yield Suggestion(text, site.node.name)
                 break
     tainted: dict[DeviceTaint, list[Site]] = {}
     for site in _refused_by(attempt, "TaintToleration"):
@@ -76,20 +76,20 @@ def _to_the_pod(attempt: Attempt) -> Iterator[Change]:
         yield from _first(attempt, replace(pod, node_selector=rest), unselected, f"remove nodeSelector {key}={value}")
 
 
-def _to_nodes(attempt: Attempt) -> Iterator[Change]:
+def _to_nodes(attempt: Attempt) -> Iterator[Suggestion]:
     for site in list(_refused_by(attempt, "NodeUnschedulable"))[:_TRIED]:
         node = site.node
         taints = tuple(one for one in node.taints if one.key != _CORDONED)
         if attempt.refuses(replace(site, node=replace(node, unschedulable=False, taints=taints))) is None:
-            yield Change(f"uncordon {node.name}", node.name)
+            yield Suggestion(f"uncordon {node.name}", node.name)
             return
 
 
-def _first(attempt: Attempt, pod: Pod, sites: Sequence[Site], text: str) -> Iterator[Change]:
+def _first(attempt: Attempt, pod: Pod, sites: Sequence[Site], text: str) -> Iterator[Suggestion]:
     """The change, with the first node that accepts the pod after it."""
     for site in sites[:_TRIED]:
         if _fits(attempt, pod, site):
-            yield Change(text, site.node.name)
+            yield Suggestion(text, site.node.name)
             return
 
 

@@ -11,11 +11,11 @@ import click
 from click.core import ParameterSource
 
 from ..gpu.policy import NodePolicy
-from ..kube.api import ApiClient, ApiError, ConfigError, Kind, NotFoundError, StatusError, newest_dialect
+from ..kube.api import ApiClient, ApiError, ConnectionConfigError, Kind, NotFoundError, StatusError, newest_dialect
 from ..kube.resource import DeviceClass, DeviceTaintRule, Node, ResourceSlice
 from ..kube.resource.codec import Decoded, DecodeError
 from ..kube.resource.meta import empty
-from ..process.command import Duration, InputError, flags
+from ..process.command import DurationParameter, InputError, flags
 from ..scheduler.allocator import Features, with_taint_rules
 from .connection import ClusterChoice, ClusterConnection
 from .documents import Document, read_documents, within
@@ -136,7 +136,7 @@ _OPTIONS = (
     option(
         "--request-timeout",
         "seconds",
-        type=Duration("10s or 2m", plain_numbers=True),
+        type=DurationParameter("10s or 2m", plain_numbers=True),
         default="10s",
         show_default=True,
         metavar="DURATION",
@@ -169,7 +169,7 @@ def _origin(
     try:
         if places or choice.is_configured:
             return Origin(cluster=choice, namespace=namespace)
-    except ConfigError as error:
+    except ConnectionConfigError as error:
         raise InputError(str(error)) from None
     return Origin(namespace=namespace)
 
@@ -433,7 +433,7 @@ def opened(origin: Origin, rules: Rules = NAMES_NONE, needs: Needs = DEVICES) ->
                 yield Place(origin, connection, rules)
             except StatusError as error:
                 raise InputError(_refused(error, connection, needs)) from None
-    except (ApiError, ConfigError, DecodeError) as error:
+    except (ApiError, ConnectionConfigError, DecodeError) as error:
         raise InputError(str(error)) from None
 
 

@@ -292,7 +292,7 @@ def _ranges(numbers: Iterable[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class DeviceCount:
     """The number of free devices of a kind before and after the demands are placed."""
 
     kind: DeviceKind
@@ -300,7 +300,7 @@ class Leftover:
     after: int
 
 
-def leftovers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features) -> list[Leftover]:
+def leftovers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features) -> list[DeviceCount]:
     """The kinds of which fewer devices are free after the demands, in order."""
     drivers = {id(device): one.driver for one in cluster.slices for device in one.devices}
     taken = [claim for verdict in verdicts for claim in _taken(verdict, drivers)]
@@ -312,7 +312,7 @@ def leftovers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features)
     old = totals(one for one in every if (one.driver, one.pool) in touched)
     new = totals(takers.count(cluster.after(taken), touched))
     return [
-        Leftover(kind, amount.free, amount.free - old[kind].free + new[kind].free)
+        DeviceCount(kind, amount.free, amount.free - old[kind].free + new[kind].free)
         for kind, amount in totals(every).items()
         if kind in old and new[kind].free != old[kind].free
     ]

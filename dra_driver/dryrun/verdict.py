@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ..kube.resource import Device, Quantity, ResourceClaim
 from ..kube.resource.meta import empty
 from ..scheduler.allocator import Cluster
-from .changes import Change
+from .changes import Suggestion
 from .explain import Explanation
 from .workload import Demand
 
@@ -66,8 +66,8 @@ class Verdict:
     fitting: tuple[str, ...] = ()
     placed: tuple[Placed, ...] = ()
     refused: tuple[Refused, ...] = ()
-    changes: tuple[Change, ...] = ()
-    defect: Change | None = None
+    changes: tuple[Suggestion, ...] = ()
+    defect: Suggestion | None = None
     rejects: tuple[str, ...] = ()
     summary: str = ""
     event: str = ""

@@ -16,7 +16,7 @@ from ..kube.resource.codec import DecodeError
 from ..process.command import InputError
 from ..scheduler.allocator import Cluster, Features
 from ..scheduler.pods import Admitted, Attempt, Pod, PodDecoder, Policies, Quotas, Snapshot, admit_pod
-from .changes import Change, Trial, defect, differing
+from .changes import Suggestion, Trial, defect, differing
 from .explain import Explanation
 from .extended import is_of_driver, not_judged, remedy
 from .podchanges import helpful_pod_changes, without_devices
@@ -271,14 +271,14 @@ class WholePods:
             fault = differing(Trial(attempt.snapshot.cluster, pending, self._features), outcomes, node)
         return Verdict(demand, fitting, placed, defect=fault)
 
-    def _cannot_bind(self, failing: Mapping[str, str]) -> Change | None:
+    def _cannot_bind(self, failing: Mapping[str, str]) -> Suggestion | None:
         """The defect that keeps pods from nodes whose device plugins have everything that the pods ask for."""
         if not failing:
             return None
         first = next(iter(failing))
         others = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
         text = f"kube-scheduler {self._features.release} errs: a claim for extended resources that device plugins serve"
-        return Change(f"{text} keeps it from binding the pod to {first}{others}", first)
+        return Suggestion(f"{text} keeps it from binding the pod to {first}{others}", first)
 
     def _nowhere(self, demand: Demand, attempt: Attempt) -> Verdict:
         refused = tuple(groups(attempt))

@@ -51,7 +51,7 @@ caller waits any more.
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallLimits:
     """Time limits in seconds: to `initialize` NVML, which may have to initialize the GPUs first, to `look` at a GPU or
     query a library, and to change a `partition` of NVSwitches, which may train NVLinks.
     """

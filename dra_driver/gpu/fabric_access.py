@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from .calls import FABRIC, Calls, HungError, Limits
+from .calls import FABRIC, CallLimits, Calls, HungError
 from .fabric import NO_SWITCHES, FabricCode, FabricError, FabricManager, Partition, SwitchFacts
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ class FabricAccess:
     threads, and raise FabricError.
     """
 
-    def __init__(self, calls: Calls, manager: FabricManager | None, limits: Limits) -> None:
+    def __init__(self, calls: Calls, manager: FabricManager | None, limits: CallLimits) -> None:
         self._calls = calls
         self._manager = manager
         self._limits = limits

@@ -82,7 +82,7 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
         raise NvmlError(code, function.__name__, detail) from None
 
 
-class Gate:
+class LibraryGate:
     """The access of one NvmlLibrary object to the library. Calls pass while the gate is open. Closing waits for running
     calls.
 
@@ -184,7 +184,7 @@ class NvmlLibrary(Nvml):
 
     def __init__(self, driver_root: Path | None = None) -> None:
         self._driver_root = driver_root
-        self._gate = Gate()
+        self._gate = LibraryGate()
 
     def initialize(self) -> None:
         self._gate.open(self._driver_root)

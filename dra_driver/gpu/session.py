@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from .calls import LIBRARY, Calls, Job, Limits
+from .calls import LIBRARY, CallLimits, Calls, Job
 from .fabric import FabricManager
 from .fabric_access import FabricAccess
 from .facts import Failure, Gpu, Inventory
@@ -130,7 +130,7 @@ class Session:
         dev_root: Path | None = None,
         driver_root: Path | None = None,
         patience: float = _PATIENCE,
-        limits: Limits | None = None,
+        limits: CallLimits | None = None,
         taken: VfioMarks | None = None,
         fabric_manager: FabricManager | None = None,
     ) -> None:
@@ -141,7 +141,7 @@ class Session:
         self._dev_root = dev_root
         self._driver_root = driver_root
         self._patience = patience
-        self._limits = limits or Limits()
+        self._limits = limits or CallLimits()
         self.calls = Calls()
         self.fabric = FabricAccess(self.calls, fabric_manager, self._limits)
         self._state = threading.Condition()  # never held during a call to NVML

@@ -65,7 +65,7 @@ _Basis = tuple[_Seen, NodePolicy, SliceFeatures]
 """The values from which a description is made."""
 
 
-class NodeView:
+class HardwareView:
     """Looks at the hardware between `start` and `stop`, and tells the health monitor which GPUs to watch. Calls
     `on_change` when the results of `describe`, `published` or `problem` may have changed.
 

@@ -53,7 +53,7 @@ class InputError(UserError):
     exit_code = USAGE
 
 
-class Duration(click.ParamType[float]):
+class DurationParameter(click.ParamType[float]):
     """Seconds, in the format of Go's durations (15s, 1m30s, 500ms), and with `plain_numbers` also a number of seconds.
 
     `example` is what the error suggests.

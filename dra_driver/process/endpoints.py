@@ -57,7 +57,7 @@ class Server(socketserver.ThreadingTCPServer):
 
     allow_reuse_address = True
 
-    def __init__(self, host: str, port: int, handler: type["Handler"]) -> None:
+    def __init__(self, host: str, port: int, handler: type["ProbeHandler"]) -> None:
         """An empty host means all addresses, IPv4 and IPv6. Raises OSError if the address cannot be bound."""
         self.answered: dict[str, int] = {}
         self._guard = threading.Lock()
@@ -122,7 +122,7 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int
     return family, (str(address[0]), port)
 
 
-class Handler(BaseHTTPRequestHandler):
+class ProbeHandler(BaseHTTPRequestHandler):
     """Answers one request. Probes come every few seconds, so only failures and changes of probes are logged."""
 
     server: Server
@@ -267,7 +267,7 @@ class _Server(Server):
             ) from None
 
 
-class _Handler(Handler):
+class _Handler(ProbeHandler):
     server: _Server
     server_version = "dra-driver-gpu"
 

@@ -23,7 +23,7 @@ from typing import Final
 import trustme
 import yaml
 
-from ..kube.api import ApiClient, ApiError, ConfigError, Kind
+from ..kube.api import ApiClient, ApiError, ConnectionConfigError, Kind
 from ..kube.resource.codec import V1
 from ..scheduler.allocator import Features
 from ..scheduler.allocator.features import DEFAULT_RELEASE, GATES
@@ -295,7 +295,7 @@ class _Program:
         while True:
             try:
                 request()
-            except (ApiError, ConfigError) as error:
+            except (ApiError, ConnectionConfigError) as error:
                 if self.process.poll() is not None:
                     raise self._error(f"ended with code {self.process.returncode}") from None
                 if time.monotonic() > deadline:

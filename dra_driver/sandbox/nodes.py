@@ -19,7 +19,7 @@ from ..domains import DRIVER
 from ..gpu.inventory import Inventory, read_inventory
 from ..gpu.simulated import NodeDescription, SimulatedNode
 from .computedomains import NAMESPACE
-from .kubelet import Backoff, Kubelet, KubernetesCluster, Options, Periods
+from .kubelet import Kubelet, KubeletBackoff, KubeletOptions, KubernetesCluster, Periods
 from .processes import STOP_SECONDS, Processes, SandboxError
 from .programs import PodPrograms
 
@@ -27,7 +27,7 @@ _PERIODS = Periods(
     pod_resync=2.0,
     unprepare_retry=2.0,
     claim_reconcile=2.0,
-    program_restart=Backoff(0.5, 5.0),
+    program_restart=KubeletBackoff(0.5, 5.0),
     longest_probe=0.5,
 )
 """Shorter periods than kubelet's, which are 10 s or a minute."""
@@ -73,7 +73,7 @@ class SandboxNode(Processes):
         real = stat.S_ISCHR((self.hardware.driver_root / "dev/nvidiactl").stat().st_mode)
         folder, driver_root = self.kubelet_root / "pods", self.hardware.driver_root
         programs = PodPrograms(self.kubeconfig, folder, driver_root, self.logs, self.lock)
-        options = Options(
+        options = KubeletOptions(
             self.name,
             self.kubelet_root,
             self.cdi_root,

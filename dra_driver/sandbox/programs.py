@@ -19,7 +19,7 @@ from typing import Final
 import yaml
 
 from ..domains.names import IMEX_FOLDER
-from ..kube.api import ApiError, ConfigError, Kind
+from ..kube.api import ApiError, ConnectionConfigError, Kind
 from . import child
 from .apiserver.server import write_kubeconfig
 from .kubelet import Launch
@@ -101,7 +101,7 @@ class PodPrograms:
         try:
             with connected(self._kubeconfig) as client:
                 answer = client.create(_ACCOUNTS, request, pod.namespace, name=account, subresource="token")
-        except (ApiError, ConfigError) as error:
+        except (ApiError, ConnectionConfigError) as error:
             raise OSError(f"no token of service account {pod.namespace}/{account}: {error}") from error
         document = yaml.safe_load(self._kubeconfig.read_text(encoding="utf-8"))
         document["users"][0]["user"] = {"token": answer["status"]["token"]}

@@ -23,8 +23,8 @@ from dra_driver.kube.api import (
     NODES,
     ApiClient,
     ApiError,
-    ConfigError,
     Connection,
+    ConnectionConfigError,
     Kind,
     NotFoundError,
     load_credentials,
@@ -144,7 +144,7 @@ GATE_LOSSES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeVersions:
     """The content of the Node object. `kubelet` and `runtime` are like `v1.36.2` and `containerd://2.1.4`. `arguments`
     are those of k3s or rke2, by the name of the distribution, if the Node has them.
     """
@@ -172,7 +172,7 @@ class ClusterFacts:
     gates: Mapping[str, bool] = field(default_factory=dict)
     denied: tuple[str, ...] = ()
     reduced: tuple[str, ...] = ()
-    node: NodeFacts | None = None
+    node: NodeVersions | None = None
     untold: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -252,7 +252,7 @@ def ask_cluster(kubeconfig: str | None, node_name: str, in_pod: bool) -> Cluster
     """Collect all facts for `cluster_findings`."""
     try:
         connection = Connection(load_credentials(kubeconfig), f"dra-check/{__version__}", read_seconds=_SECONDS)
-    except (ApiError, ConfigError) as error:
+    except (ApiError, ConnectionConfigError) as error:
         problem = SERVER.warned(f"not checked: {error}", "set --kubeconfig to check the cluster too")
         if kubeconfig or in_pod:
             remedy = "set --kubeconfig; in a pod, automountServiceAccountToken must be true"
@@ -330,9 +330,9 @@ def _denied(client: ApiClient, permissions: Iterable[Permission]) -> tuple[str, 
     return tuple(denied)
 
 
-def _node_of(value: Mapping[str, Any]) -> NodeFacts:
+def _node_of(value: Mapping[str, Any]) -> NodeVersions:
     info = (value.get("status") or {}).get("nodeInfo") or {}
-    return NodeFacts(
+    return NodeVersions(
         kubelet=str(info.get("kubeletVersion") or ""),
         runtime=str(info.get("containerRuntimeVersion") or ""),
         kernel=str(info.get("kernelVersion") or ""),

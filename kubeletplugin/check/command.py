@@ -30,8 +30,8 @@ from kubeletplugin.containers.cdi import DriverRoot, Root
 
 from ..errors import FixError
 from ..kubelet.instance import SocketPaths, socket_paths
-from ..options import DomainOptions, Node, domain_options, hook_option, node_options
-from .cluster import NodeFacts, ask_cluster, cluster_findings, version_findings
+from ..options import DomainOptions, NodeFolders, domain_options, hook_option, node_options
+from .cluster import NodeVersions, ask_cluster, cluster_findings, version_findings
 from .computedomains import domain_findings
 from .driver import NamedHook, driver_findings, gpu_findings, read_driver
 from .fabric import fabric_findings
@@ -47,14 +47,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CheckFlags:
     """The flags: the plugin's view of the node, and how this process sees the rest of it.
 
     `host_is_visible` is false in a container without the host's /.
     """
 
     node_name: str
-    node: Node
+    node: NodeFolders
     sockets: SocketPaths
     host: Host
     hook: str | None = None
@@ -98,7 +98,7 @@ class _Checks:
         self.findings += self.read(check, lambda: tuple(findings())) or ()
 
 
-def look_at_hardware(place: Place) -> tuple[CheckResult, ...]:
+def look_at_hardware(place: CheckFlags) -> tuple[CheckResult, ...]:
     """Check the driver and the GPUs only."""
     hardware, checks = place.node.hardware, _Checks()
     checks.add("NVIDIA driver", lambda: driver_findings(read_driver(hardware, _named_hook(place))))
@@ -109,7 +109,7 @@ def look_at_hardware(place: Place) -> tuple[CheckResult, ...]:
     return tuple(checks.findings)
 
 
-def look(place: Place) -> Look:
+def look(place: CheckFlags) -> Look:
     """Run all checks."""
     node, host, name = place.node, place.host, place.node_name
     checks = _Checks()
@@ -118,7 +118,7 @@ def look(place: Place) -> Look:
     checks.add("NVSwitches", lambda: fabric_findings(node, place.policy))
     checks.add("ComputeDomains", lambda: domain_findings(node, place.domains))
     cluster = checks.read("cluster", lambda: ask_cluster(place.kubeconfig, name, place.in_pod))
-    reported = (cluster.node if cluster is not None else None) or NodeFacts()
+    reported = (cluster.node if cluster is not None else None) or NodeVersions()
     runtime = checks.read(
         "container runtime",
         lambda: read_runtime(
@@ -161,13 +161,13 @@ def wait_for_hardware(
         pause()
 
 
-def _named_hook(place: Place) -> NamedHook | None:
+def _named_hook(place: CheckFlags) -> NamedHook | None:
     if place.hook is None:
         return None
     return NamedHook(place.hook, place.host.exists(place.hook) if place.host_is_visible else None)
 
 
-def _device_root(place: Place) -> DriverRoot:
+def _device_root(place: CheckFlags) -> DriverRoot:
     """The place of device nodes: the driver's own folder if it has them, else the host."""
     hardware = place.node.hardware
     if (hardware.driver_root / "dev/nvidiactl").exists():
@@ -232,7 +232,7 @@ def check(
     context: click.Context,
     node_name: str,
     kubeconfig: str | None,
-    node: Node,
+    node: NodeFolders,
     policy: PolicyOptions,
     domains: DomainOptions,
     nvidia_cdi_hook_path: str | None,
@@ -250,7 +250,7 @@ def check(
     without --fix.
     """
     host = Host(host_root or (Path(_HOST_ROOT) if Path(_HOST_ROOT).is_dir() else Path("/")))
-    place = Place(
+    place = CheckFlags(
         node_name=node_name,
         node=node,
         sockets=socket_paths(node.folder, node.registry, instance_uid),
@@ -277,7 +277,7 @@ def check(
     context.exit(any_failed(findings))
 
 
-def mend(place: Place, found: Look) -> Look:
+def mend(place: CheckFlags, found: Look) -> Look:
     """Write the file that corrects the runtime's configuration, and check again. Raises UserError."""
     if found.drop_in is None:
         return found

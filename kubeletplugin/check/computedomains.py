@@ -24,7 +24,7 @@ from kubeletplugin.containers import cdi
 from ..features.domain.placing import HostDaemon
 from ..features.domain.specs import DAEMON_PROGRAMS
 from ..host.programs import HostPrograms
-from ..options import DomainOptions, Node
+from ..options import DomainOptions, NodeFolders
 from .finding import CheckResult, NodeCheck
 
 DOMAINS: Final = NodeCheck("ComputeDomains")
@@ -32,7 +32,7 @@ DOMAINS: Final = NodeCheck("ComputeDomains")
 _LISTENS: Final = "0A"
 
 
-def domain_findings(node: Node, options: DomainOptions) -> Iterator[CheckResult]:
+def domain_findings(node: NodeFolders, options: DomainOptions) -> Iterator[CheckResult]:
     """Look at the node. Nothing if ComputeDomains are not enabled, or the GPUs cannot be read, as other checks tell."""
     hardware = node.hardware
     try:

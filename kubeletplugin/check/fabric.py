@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dra_driver.gpu.fabric import SwitchFacts, modules_text
 from dra_driver.gpu.policy import NodePolicy
 
-from ..options import Node
+from ..options import NodeFolders
 from .finding import CheckResult, NodeCheck
 
 NVSWITCH = NodeCheck("NVSwitches")
 
 
-def fabric_findings(node: Node, policy: NodePolicy) -> Iterator[CheckResult]:
+def fabric_findings(node: NodeFolders, policy: NodePolicy) -> Iterator[CheckResult]:
     """Ask Fabric Manager. Raises FabricError if looking for NVSwitches takes too long."""
     with contextlib.closing(node.hardware.session()) as session:
         if session.fabric.has_switches():

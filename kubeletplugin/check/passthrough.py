@@ -17,7 +17,7 @@ from dra_driver.gpu.policy import NodePolicy, PassthroughMode
 
 from ..host.openers import names_of, openers
 from ..node.marks import Marks
-from ..options import Node
+from ..options import NodeFolders
 from ..records.format import read_records
 from .finding import CheckResult, NodeCheck
 
@@ -44,7 +44,7 @@ class MachineGpu:
     users: str = ""
 
 
-def passthrough_findings(node: Node, policy: NodePolicy) -> Iterator[CheckResult]:
+def passthrough_findings(node: NodeFolders, policy: NodePolicy) -> Iterator[CheckResult]:
     """Read sysfs, modules and processes. Nothing if the policy gives nothing to virtual machines. Raises OSError, or
     NvmlError if the driver does not answer.
     """
@@ -85,7 +85,7 @@ def machine_findings(gpus: Sequence[MachineGpu], groups: int, iommufd: bool) -> 
     yield from _users(gpus)
 
 
-def _vgpu_forms(gpu: Gpu, pci: PciGpu, policy: NodePolicy, node: Node) -> Forms:
+def _vgpu_forms(gpu: Gpu, pci: PciGpu, policy: NodePolicy, node: NodeFolders) -> Forms:
     if gpu.vgpu_host is None:
         return Forms(complaints=(NO_VGPU_MANAGER,))
     owned = Marks(node.folder).vfio.vgpus.all()
@@ -100,13 +100,13 @@ def _vgpus(address: str, forms: Forms) -> Iterator[CheckResult]:
         yield VGPUS.passed(f"GPU {address} is published as {len(forms.vgpus)} vGPUs ({names})")
 
 
-def _claimed(node: Node) -> frozenset[str]:
+def _claimed(node: NodeFolders) -> frozenset[str]:
     """The UUIDs of the GPUs that prepared claims have."""
     records, _ = read_records(node.records)
     return frozenset(uuid for record in records for uuid in record.plan.gpus())
 
 
-def _machine_gpu(node: Node, pci: PciGpu, gpu: Gpu | None, claimed: Iterable[str]) -> MachineGpu:
+def _machine_gpu(node: NodeFolders, pci: PciGpu, gpu: Gpu | None, claimed: Iterable[str]) -> MachineGpu:
     modules = node.vfio.modules
     module = modules.choose(pci.address)
     users = ""

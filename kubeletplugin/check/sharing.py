@@ -15,7 +15,7 @@ from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.program import NAME
 
 from ..node.marks import Marks
-from ..options import Node
+from ..options import NodeFolders
 from ..records.format import read_records
 from ..steps import MpsStep, TimeSliceStep, changed_settings
 from .finding import CheckResult, NodeCheck
@@ -24,7 +24,7 @@ TIME_SLICING, MPS, SHARES = NodeCheck("time-slicing"), NodeCheck("mps"), NodeChe
 SETTINGS = NodeCheck("GPU settings")
 
 
-def sharing_findings(node: Node) -> Iterator[CheckResult]:
+def sharing_findings(node: NodeFolders) -> Iterator[CheckResult]:
     """Look for the programs, read the records, and ask dra-mps, which has run where its folder is."""
     root = node.driver_root.files
     records, _ = read_records(node.records)
@@ -44,7 +44,7 @@ def sharing_findings(node: Node) -> Iterator[CheckResult]:
     yield mps_finding(control, served, problem, root.host_path)
 
 
-def setting_findings(node: Node, boot_id: str) -> Iterator[CheckResult]:
+def setting_findings(node: NodeFolders, boot_id: str) -> Iterator[CheckResult]:
     """The settings of GPUs that were changed for claims in this boot of the node, and that no claim needs any more. A
     mark counts that is there before and after the records are read, because claims come and go meanwhile.
     """

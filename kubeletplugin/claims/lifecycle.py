@@ -65,7 +65,7 @@ _PLANS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ClaimTimes:
     """Times in seconds. `step`: the time limit of one step on a GPU. `busy`: how long a step waits for a process to
     leave a MIG device. `grace`: how long a claim must be gone before its devices are removed. `sweep`: the interval of
     looking for such claims. `retry`: the pause before failed work is tried again. `retake`: the first pause before a
@@ -107,7 +107,7 @@ class Lifecycle:
         resource_of: ResourceOfClass = no_resource,
         boundary: ClaimBoundary = UNHEARD,
         on_step: StepHook = unheard,
-        settings: Settings = Settings(),
+        settings: ClaimTimes = ClaimTimes(),
     ) -> None:
         folder = records.folder.parent
         files = FileRanges(folder / "locks")

@@ -25,7 +25,7 @@ from dra_driver.process.exposed import remove_tree
 from dra_driver.process.mps import MpsError, end_processes, processes_of
 from dra_driver.process.programs import ProgramError
 from kubeletplugin.containers import cdi
-from kubeletplugin.features.mps.daemon import Limits
+from kubeletplugin.features.mps.daemon import DaemonLimits
 from kubeletplugin.features.mps.memory import remove_shared_memory, shared_memory_folder
 from kubeletplugin.features.mps.shares import ShareFiles
 
@@ -37,7 +37,7 @@ from ..kinds.targets import ClaimRef
 from ..kubelet.instance import nobody_running, sockets_of_all
 from ..node.gpus import GpuAccess
 from ..node.marks import Marks
-from ..options import Node, node_options
+from ..options import NodeFolders, node_options
 from ..records.files import State
 from ..records.format import Records, read_records
 from .domains import DomainsState, read_domains
@@ -56,7 +56,7 @@ _DRIVER_SECONDS: Final = 10.0
 )
 @logging_options
 @version_option
-def cleanup(node: Node, dry_run: bool, force: bool) -> None:
+def cleanup(node: NodeFolders, dry_run: bool, force: bool) -> None:
     """Remove everything that the driver created on this node: MIG instances, CDI specs, records, sockets.
 
     Fails while a plugin runs or while claims are prepared. It can be run again at any time.
@@ -83,7 +83,7 @@ def cleanup(node: Node, dry_run: bool, force: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NodeRemains:
     """The objects of both drivers on the node: `claims` with a record, the names of those that pods may use, record
     files that cannot be read, changes of GPUs as texts, processes of MPS, and files. The claims of `domains` have only
     files on the node. `foreign` files belong to another driver and stay.
@@ -108,7 +108,7 @@ class Found:
         yield from map(str, self.files)
 
 
-def find(node: Node) -> Found:
+def find(node: NodeFolders) -> NodeRemains:
     """Find the objects of the driver on the node. Raises OSError."""
     records, unreadable = read_records(node.records)
     marks = Marks(node.folder)
@@ -116,7 +116,7 @@ def find(node: Node) -> Found:
         cdi.SpecDirectory(node.cdi_root, kind) for kind in (cdi.BASE_KIND, cdi.CLAIM_KIND, cdi.DOMAIN_CLAIM_KIND)
     )
     domains = read_domains(node)
-    return Found(
+    return NodeRemains(
         claims=tuple(record.plan.claim for record in records),
         domains=domains,
         prepared=tuple(
@@ -153,7 +153,7 @@ def find(node: Node) -> Found:
     )
 
 
-def remove(node: Node, found: Found, force: bool) -> None:
+def remove(node: NodeFolders, found: NodeRemains, force: bool) -> None:
     """Undo every claim and remove all files. Prints what is removed.
 
     Raises UserError, and keeps the records, if a change of a GPU cannot be undone, except with `force`. Raises OSError.
@@ -195,11 +195,11 @@ def _remove_folder(folder: Path) -> str:
     return f"removed {folder}"
 
 
-def _shared_memory(node: Node) -> list[Path]:
+def _shared_memory(node: NodeFolders) -> list[Path]:
     return [shared_memory_folder(node.shared_memory, server) for server in ShareFiles(node.mps.files).servers()]
 
 
-def _remove_shared_memory(path: Path, node: Node) -> str:
+def _remove_shared_memory(path: Path, node: NodeFolders) -> str:
     try:
         remove_shared_memory(path, ShareFiles(node.mps.files).trash)
     except (MpsError, ProgramError) as error:
@@ -207,7 +207,7 @@ def _remove_shared_memory(path: Path, node: Node) -> str:
     return f"removed {path}"
 
 
-def _undo(node: Node, found: Found) -> list[str]:
+def _undo(node: NodeFolders, found: NodeRemains) -> list[str]:
     """Undo claims and changes of GPUs. Returns the problems as texts."""
     if not (found.claims or found.made):
         return []
@@ -239,10 +239,10 @@ def _undo(node: Node, found: Found) -> list[str]:
     return problems
 
 
-def _end_mps(node: Node) -> list[str]:
+def _end_mps(node: NodeFolders) -> list[str]:
     """End the daemons that a killed dra-mps left. Returns the problems as texts."""
     try:
-        end_processes(node.mps.files, Limits.END)
+        end_processes(node.mps.files, DaemonLimits.END)
     except MpsError as error:
         return [str(error)]
     return []

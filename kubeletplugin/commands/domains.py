@@ -11,7 +11,7 @@ from dra_driver.domains.daemon.report import read_report
 
 from ..features.domain.folder import DomainFolder
 from ..features.domain.records import DomainRecord, read_domain_records
-from ..options import Node
+from ..options import NodeFolders
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class DomainsState:
     unreadable: Mapping[str, str]
 
 
-def read_domains(node: Node) -> DomainsState:
+def read_domains(node: NodeFolders) -> DomainsState:
     """Read the state of ComputeDomains. Raises OSError."""
     folder = DomainFolder(node.domain_folder)
     records, unreadable = read_domain_records(folder.records)

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dra_driver.domains import DRIVER as DOMAIN_DRIVER
-from dra_driver.gpu.calls import Limits
+from dra_driver.gpu.calls import CallLimits
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import NvmlError, Placement
@@ -35,7 +35,7 @@ from ..kubelet.instance import sockets_of_all
 from ..kubelet.sockets import is_served
 from ..node.gpus import Gpus
 from ..node.marks import Marks
-from ..options import Node, node_options
+from ..options import NodeFolders, node_options
 from ..records.format import Record, read_records
 from ..reports.devicestatus import device_data
 from ..steps import Step, Tools
@@ -93,7 +93,7 @@ class NodeState:
             yield step, self.driver.done.get((record.plan.claim.uid, index))
 
 
-def read_node(node: Node, boot_id: str) -> NodeState:
+def read_node(node: NodeFolders, boot_id: str) -> NodeState:
     """Read the state of the node. Raises OSError if the driver's folder cannot be read."""
     records, unreadable = read_records(node.records)
     driver = _ask_nvml(node, records)
@@ -104,7 +104,7 @@ def read_node(node: Node, boot_id: str) -> NodeState:
     return NodeState(running, records, unreadable, driver, gpus, read_domains(node), boot_id)
 
 
-def _ask_nvml(node: Node, records: Iterable[Record]) -> DriverState:
+def _ask_nvml(node: NodeFolders, records: Iterable[Record]) -> DriverState:
     session = node.hardware.session()
     try:
         gpus = Gpus(session)
@@ -116,7 +116,7 @@ def _ask_nvml(node: Node, records: Iterable[Record]) -> DriverState:
     done: dict[tuple[str, int], bool] = {}
     for record in records:
         for index, step in enumerate(record.plan.steps):
-            answers = session.calls.gather({step.gpu_uuid: partial(_is_done, step, tools)}, Limits().look)
+            answers = session.calls.gather({step.gpu_uuid: partial(_is_done, step, tools)}, CallLimits().look)
             answer = answers[step.gpu_uuid]
             if isinstance(answer, bool):
                 done[record.plan.claim.uid, index] = answer
@@ -181,7 +181,7 @@ _STEP_MARKS: Final = {True: ": done", False: ": not done", None: ""}
 @output_option(("text", "json"), "STATUS_OUTPUT", "How it is printed.")
 @logging_options
 @version_option
-def status(node: Node, output: str) -> None:
+def status(node: NodeFolders, output: str) -> None:
     """Show the prepared claims of this node, their steps and devices, and which claim has which part of each GPU.
 
     Reads the plugin's records, whether the plugin runs or not, and NVML if the driver is loaded. Changes nothing.

@@ -27,7 +27,7 @@ from dra_driver.gpu.health import Finding, HealthMonitor, concerns, worst_first
 from dra_driver.gpu.health.meanings import UNMONITORED
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
-from dra_driver.gpu.view import NodeView, Published
+from dra_driver.gpu.view import HardwareView, Published
 from dra_driver.kube.api import ApiClient, ApiError, newest_dialect, slices_of
 from dra_driver.kube.resource import AttributeValue, Device, DeviceTaint, DeviceToleration, TaintEffect
 from dra_driver.kube.resource.claim import tolerates
@@ -37,7 +37,7 @@ from dra_driver.process.boot import boot_time
 from dra_driver.process.containment import Count, contained, nobody
 
 from ..node.marks import Marks
-from ..options import Options
+from ..options import PluginOptions
 from ..protocol import health_v1_pb2 as messages
 
 log = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ class HealthWatch:
 
     def __init__(
         self,
-        options: Options,
+        options: PluginOptions,
         client: ApiClient,
         session: Session,
         policy: Callable[[], NodePolicy],
@@ -236,7 +236,7 @@ class HealthWatch:
         self._since = time.time()
         marks = Marks(options.node.folder)
         self._monitor = HealthMonitor(session, marks=marks.node, booted_at=boot_time())
-        self._devices = NodeView(
+        self._devices = HardwareView(
             session,
             marks=marks.node,
             partitions=marks.fabric,

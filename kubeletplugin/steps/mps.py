@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dra_driver.kube.resource.meta import empty
-from kubeletplugin.features.mps.shares import Share, ShareName
+from kubeletplugin.features.mps.shares import MpsShare, ShareName
 
 from ..errors import PrepareError
 from ..kinds.targets import ContainerTarget, MigSlot
@@ -130,13 +130,13 @@ class MpsStep:
         """The limits in MiB by UUID, from the UUIDs of all devices of the group. Raises PrepareError."""
         return self.limits.of(tuple(uuids[one] for one in self.targets), tuple(uuids[one] for one in self.group))
 
-    def _wanted(self, tools: Tools) -> Share:
+    def _wanted(self, tools: Tools) -> MpsShare:
         uuids = {one: _uuid(one, tools) for one in self.group}
         devices = tuple(uuids[one] for one in self.targets)
         percentage, memory = self.limits.percentage, self.memory_of(uuids)
         if self.limits_clients:
             percentage, memory = None, {}
-        return Share(self.protocol, devices, percentage, memory, self.multi_user, self.shared_memory)
+        return MpsShare(self.protocol, devices, percentage, memory, self.multi_user, self.shared_memory)
 
 
 @dataclass(frozen=True, slots=True)

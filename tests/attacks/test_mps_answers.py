@@ -11,7 +11,7 @@ import pytest
 from dra_driver import DRIVER_NAME
 from dra_driver.process.mps import MpsError
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
+from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 from tests.support.mps import MpsProcess, connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
@@ -31,7 +31,7 @@ class Machine:
         self.client = SupervisorClient(self.files.folder)
         self.process = MpsProcess(state, self.node.node, folder / "mps.log").start()
         self.uuid = self.node.nvml.uuid(self.node.nvml.device_by_index(0))
-        self.files.put(ShareName(SERVER, self.uuid, "a"), Share(2, (self.uuid,), 50, shared_memory=False))
+        self.files.put(ShareName(SERVER, self.uuid, "a"), MpsShare(2, (self.uuid,), 50, shared_memory=False))
 
     @property
     def pipe(self) -> Path:

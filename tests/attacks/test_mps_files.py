@@ -13,7 +13,7 @@ import pytest
 
 from dra_driver import DRIVER_NAME
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
+from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 from kubeletplugin.features.mps.supervisor import Status
 from tests.support.mps import MpsProcess, connect
 from tests.support.nodes import make_node
@@ -94,7 +94,7 @@ class Cluster:
             (self.victim / f"file-{number}").chmod(0o600)
         for index, server in enumerate((SERVER, NEIGHBOUR)):
             uuid = node.nvml.uuid(node.nvml.device_by_index(index))
-            self.files.put(ShareName(server, uuid, "a"), Share(2, (uuid,), 50, shared_memory=False))
+            self.files.put(ShareName(server, uuid, "a"), MpsShare(2, (uuid,), 50, shared_memory=False))
             self.client.settle(server)
 
     def pipe(self, server: str = SERVER) -> Path:

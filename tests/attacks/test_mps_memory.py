@@ -12,7 +12,7 @@ import pytest
 from dra_driver import DRIVER_NAME
 from dra_driver.process.mps import MpsError
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
+from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 from tests.support.mps import MpsProcess, connect
 from tests.support.nodes import TestNode, make_node
 
@@ -53,7 +53,7 @@ class Machine:
         """Let dra-mps serve a share with shared memory. Raises MpsError."""
         files = ShareFiles(self.state / "mps")
         uuid = self.node.nvml.uuid(self.node.nvml.device_by_index(0))
-        files.put(ShareName(SERVER, uuid, "a"), Share(2, (uuid,), 50))
+        files.put(ShareName(SERVER, uuid, "a"), MpsShare(2, (uuid,), 50))
         SupervisorClient(files.folder).settle(SERVER)
 
 

@@ -10,7 +10,7 @@ import pytest
 from dra_driver import DRIVER_NAME
 from dra_driver.process.mps import processes_of
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
+from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 from tests.support.isolated import isolated
 from tests.support.mps import MpsProcess, connect
 from tests.support.nodes import make_node
@@ -108,7 +108,7 @@ def test_imitated_processes_stop_no_dra_mps(folder: Path) -> None:
     with attacking(text, own, folder, folder) as attack:
         process.start()
         try:
-            files.put(ShareName(SERVER, uuid, "a"), Share(2, (uuid,), 50, shared_memory=False))
+            files.put(ShareName(SERVER, uuid, "a"), MpsShare(2, (uuid,), 50, shared_memory=False))
             SupervisorClient(files.folder).settle(SERVER)
             daemon = int((files.folder / SERVER / "pipe/nvidia-cuda-mps-control.pid").read_text())
             server = connect(files.folder / SERVER / "pipe")["server"]

@@ -20,7 +20,7 @@ from dra_driver.process.mps import MpsError, processes_of
 from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.memory import shared_memory_folder
 from kubeletplugin.features.mps.options import shared_memory_in
-from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
+from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 from tests.kubeletplugin.containers.cdi.test_runtime import podman, run
 from tests.support.mps import connect
 from tests.support.nodes import TestNode, make_node
@@ -184,7 +184,7 @@ def test_the_pod_serves_a_claim_and_leaves_nothing(values: JSON) -> None:
             pytest.skip(f"podman cannot run a container on this machine: {probe.stderr.strip()}")
         with node.running() as root_of_node:
             shown = root_of_node / memory.relative_to("/")
-            node.files.put(share, Share(2, (gpu,), 50))
+            node.files.put(share, MpsShare(2, (gpu,), 50))
             node.client.settle(share.server)
             assert connect(pipe)["percentage"] == 50.0
             assert os.path.ismount(shown) == ("simulatedNode" not in values)
@@ -199,6 +199,6 @@ def test_the_pod_serves_a_claim_and_leaves_nothing(values: JSON) -> None:
             node.files.remove(share)
             node.client.settle(share.server)
             assert [path for path in (memory, shown, pipe) if path.exists()] == []
-            node.files.put(share, Share(2, (gpu,), 50, shared_memory=False))
+            node.files.put(share, MpsShare(2, (gpu,), 50, shared_memory=False))
             node.client.settle(share.server)
         assert processes_of(node.files.folder) == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, Shares
+from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, ShareMode
 from dra_driver.gpu.policy.parse import parse_policy
 
 from . import values_table
@@ -171,7 +171,7 @@ def policy(values: JSON) -> NodePolicy:
         ({"featureGates": {"NVMLDeviceHealthCheck": True}}, NodePolicy()),
         ({"featureGates": {"NVMLDeviceHealthCheck": False}}, NodePolicy((GpuRule(health=False),))),
         ({"featureGates": {"DRAListTypeAttributes": True}}, NodePolicy(list_type_attributes=True)),
-        ({"consumableShares": "memory"}, NodePolicy((GpuRule(shares=Shares.MEMORY),))),
+        ({"consumableShares": "memory"}, NodePolicy((GpuRule(shares=ShareMode.MEMORY),))),
         ({"consumableShares": "4"}, NodePolicy((GpuRule(shares=4),))),
         ({"consumableShares": 4}, NodePolicy((GpuRule(shares=4),))),
         (

@@ -16,8 +16,8 @@ from dra_driver.dryrun.evaluate import refused_configs
 from dra_driver.dryrun.lint.catalog import Catalog
 from dra_driver.dryrun.lint.configs import check_claim
 from dra_driver.dryrun.lint.finding import Rule
-from dra_driver.dryrun.lint.source import Source
-from dra_driver.dryrun.lint.subject import Context, subject_of
+from dra_driver.dryrun.lint.source import SourceObject
+from dra_driver.dryrun.lint.subject import LintContext, subject_of
 from dra_driver.dryrun.positions import Positions
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.simulated.board import boards
@@ -40,7 +40,7 @@ FOR_NO_DEVICE: Final = "it is for no device that this configuration applies to"
 TYPES: Final = {kind.__name__: forms[0] for kind, forms in DEVICE_TYPES.items()}
 KINDS: Final = {forms[0]: kind for kind, forms in DEVICE_TYPES.items()}
 NOWHERE: Final = Positions(yaml.MappingNode("", []), ())
-CONTEXT: Final = Context("1.36", Catalog((), "1.36", "here", models=True))
+CONTEXT: Final = LintContext("1.36", Catalog((), "1.36", "here", models=True))
 
 VALID: Final[tuple[JSON, ...]] = (
     {"kind": "GpuConfig"},
@@ -127,7 +127,7 @@ def agree(parameters: JSON) -> None:
     value = claim_value(parameters)
     claim = decode_claim(value, V1)
     refused = problems("ResourceClaim", "CREATE", value, {})
-    spec = subject_of(Source("claims.yaml", value, NOWHERE)).claim
+    spec = subject_of(SourceObject("claims.yaml", value, NOWHERE)).claim
     linted = list(check_claim(spec, CONTEXT)) if spec is not None else []
     invalid = [f"{one.path}: {one.message}" for one in linted if one.rule is Rule.INVALID_CONFIG]
     assert refused == invalid[:1]

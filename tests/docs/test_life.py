@@ -22,7 +22,7 @@ from dra_driver.gpu.simulated import SimulatedNode, load_description
 from dra_driver.kube.api import ApiClient, Kind
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.claimcontroller import ClaimController
-from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options, Periods
+from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions, KubernetesCluster, Periods
 from dra_driver.sandbox.loop import CLAIMS, PODS, SLICES, TEMPLATES, ControlLoop
 from dra_driver.sandbox.scheduler import Scheduler
 from tests.charts.policies import DEFINITIONS
@@ -162,7 +162,7 @@ def cluster() -> Iterator[Cluster]:
         # Without the right to make device nodes, the simulated ones are plain files.
         probe = SimulatedNode.create(folder / "probe", load_description("l40sx4"), NODE).driver_root
         real = stat.S_ISCHR((probe / "dev/nvidiactl").stat().st_mode)
-        options = Options(
+        options = KubeletOptions(
             NODE,
             folder / "kubelet",
             folder / "cdi",

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from dra_driver.dryrun.changes import Change
+from dra_driver.dryrun.changes import Suggestion
 from dra_driver.dryrun.report import Report, to_html
 from dra_driver.dryrun.report.page import Html, join, tag
 
@@ -121,7 +121,7 @@ def test_names_and_values_are_text_and_never_markup() -> None:
 
 def test_assumptions_and_defects_of_the_scheduler_are_told(every: Report) -> None:
     first = every.answers[0]
-    answer = replace(first, verdict=replace(first.verdict, defect=Change("it errs", "h100x8")))
+    answer = replace(first, verdict=replace(first.verdict, defect=Suggestion("it errs", "h100x8")))
     page = Page(to_html(replace(every, assumptions=("a drain",), answers=(answer,))))
     assert "a drain" in page.within("dd")
     assert "it errs" in page.within("p")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.text import Text
 
-from dra_driver.dryrun.changes import Change
+from dra_driver.dryrun.changes import Suggestion
 from dra_driver.dryrun.report import PlainTable, Report, plain_console, print_report
 
 from .reports import PROFILE, claim, every_kind, report
@@ -48,7 +48,7 @@ def test_wide_draws_whole_gpus_too_and_gives_uuids(every: Report, capsys: pytest
 
 def test_a_defect_of_the_scheduler_is_told(every: Report, capsys: pytest.CaptureFixture[str]) -> None:
     first = every.answers[0]
-    verdict = replace(first.verdict, defect=Change("kube-scheduler 1.36 errs: by something", "h100x8"))
+    verdict = replace(first.verdict, defect=Suggestion("kube-scheduler 1.36 errs: by something", "h100x8"))
     lines = printed(capsys, replace(every, answers=(replace(first, verdict=verdict),)))
     assert "  kube-scheduler 1.36 errs: by something" in lines
 

@@ -18,7 +18,7 @@ import click
 
 from dra_driver.gpu.options import Hardware
 from dra_driver.process.command import logging_options, run
-from kubeletplugin.options import Options, plugin_options
+from kubeletplugin.options import PluginOptions, plugin_options
 from kubeletplugin.serve import serve
 
 from .census import answer_to
@@ -49,7 +49,7 @@ def _run(points: Points, arguments: list[str]) -> None:
     @click.command()
     @plugin_options
     @logging_options
-    def plugin(options: Options) -> None:
+    def plugin(options: PluginOptions) -> None:
         hardware = options.node.hardware
         setattr(Hardware, "session", impatient_session)  # noqa: B010 - mypy takes no assignment here
         counted = replace(hardware, nvml=lambda: points.gateway(hardware.nvml()))

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from controller.main import main
-from dra_driver.gpu.calls import Limits
+from dra_driver.gpu.calls import CallLimits
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.session import Session
@@ -23,7 +23,7 @@ def impatient_session(hardware: Hardware, taken: VfioMarks | None = None) -> Ses
         hardware.sys_root,
         dev_root=hardware.dev_root,
         driver_root=hardware.driver_root,
-        limits=Limits(initialize=3.0, look=3.0),
+        limits=CallLimits(initialize=3.0, look=3.0),
         taken=taken,
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dra_driver.gpu.simulated.nvml import gpu_uuid
-from dra_driver.gpu.simulated.store import Store
+from dra_driver.gpu.simulated.store import StateFolder
 from dra_driver.process.files import read_file
 from tests.kubeletplugin.inside import MARKS
 from tests.support.hardware import ControlledNode
@@ -23,7 +23,7 @@ def picture(node: ControlledNode, state: Path, cdi: Path) -> Picture:
     the names of those that were left half written apart.
     """
     boards = stored_boards(node)
-    identity = Store(node.root / "state").read_system().identity
+    identity = StateFolder(node.root / "state").read_system().identity
     return {
         "modes": [f"{one.mig_current}, {one.mig_pending} after a reset" for one in boards],
         "settings": [

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
-from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.claims.lifecycle import ClaimTimes
 from kubeletplugin.kinds.targets import ClaimRef
 from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin
 from tests.support.mps import MpsProcess
@@ -18,7 +18,7 @@ from .processes import NODE
 from .scenarios import Scenario, restrict
 
 Verb = str
-QUICK = Settings(busy=0.05, sweep=0.2, retry=0.1)
+QUICK = ClaimTimes(busy=0.05, sweep=0.2, retry=0.1)
 OPPOSITE: dict[Verb, Verb] = {"prepare": "unprepare", "unprepare": "prepare"}
 
 
@@ -29,7 +29,7 @@ def nothing(_: str) -> None:
 class StruckClaim:
     """The claim, and what belongs to either state."""
 
-    def __init__(self, root: Path, scenario: Scenario, settings: Settings = QUICK) -> None:
+    def __init__(self, root: Path, scenario: Scenario, settings: ClaimTimes = QUICK) -> None:
         if scenario.needs_mps:
             root = Path(tempfile.mkdtemp(prefix="dra-"))  # short: sockets are in it
         self._root, self._settings = root, settings

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.calls import Limits
+from dra_driver.gpu.calls import CallLimits
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.inventory import read_inventory
@@ -27,7 +27,7 @@ from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.access import Access
 from dra_driver.gpu.simulated.faults import Fault
-from dra_driver.gpu.view import Looks, NodeView
+from dra_driver.gpu.view import HardwareView, Looks
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.device import SliceFeatures
 from tests.support.nodes import TestNode, make_node
@@ -78,7 +78,7 @@ OF_SPLIT_GPUS = {
 SOME = share(GPU_CALLS, 0, 4)
 
 HUNG, UNMONITORED = "gpu-lost=hung", "unmonitored="
-SHORT = Limits(initialize=1.0, look=1.0)
+SHORT = CallLimits(initialize=1.0, look=1.0)
 LOOKS = Looks(first=0.1, poll=0.1, everything=0.3, patience=0.5)
 TIMING = MonitorTiming(wait=0.1, look=0.2, settle=0.0, patience=0.5)
 
@@ -89,7 +89,7 @@ class Watched:
 
     node: TestNode
     session: Session
-    view: NodeView
+    view: HardwareView
     uuids: Sequence[str]
 
     def taints(self) -> dict[int, set[str]]:
@@ -132,7 +132,7 @@ def watching(root: Path, *faults: Fault, published: Sequence[ResourceSlice] = ()
     session = Session(node.node.nvml, node.sys_root, patience=0.2, limits=SHORT)
     marks = NodeMarks(MigMarks(root / "marks"), VfioMarks(root / "vfio"))
     health = HealthMonitor(session, marks=marks, timing=TIMING)
-    view = NodeView(session, marks=marks, policy=NodePolicy, health=health, looks=LOOKS)
+    view = HardwareView(session, marks=marks, policy=NodePolicy, health=health, looks=LOOKS)
     view.adopt(published)
     view.start()
     health.start()

@@ -20,7 +20,7 @@ from dra_driver.gpu.fabric import FabricCode, FabricError
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
-from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.claims.lifecycle import ClaimTimes
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.nodes import make_node
 from tests.support.plugin import POOL, stored_claim
@@ -39,7 +39,7 @@ partitions: [[1, 2], [3, 4], [1], [2], [3], [4], [5]]
 """
 PAIR, FOUND, BESIDE = 1, 7, 5
 OPPOSITE = {"prepare": "unprepare", "unprepare": "prepare"}
-SETTINGS = Settings(busy=0.05, sweep=0.2, retry=0.1)
+SETTINGS = ClaimTimes(busy=0.05, sweep=0.2, retry=0.1)
 CODES = [FabricCode.GENERIC_ERROR, FabricCode.CONNECTION_NOT_VALID, FabricCode.TIMEOUT, FabricCode.NVLINK_ERROR]
 
 

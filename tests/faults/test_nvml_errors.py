@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.nvml import Return
-from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.claims.lifecycle import ClaimTimes
 from tests.support.waiting import wait_for
 
 from .points import nvml_fails
@@ -63,7 +63,7 @@ def test_an_error_anywhere(tmp_path: Path, verb: str, number: int, name: str) ->
 
 
 def test_what_is_out_of_reach_is_undone_soon_after_it_is_back(tmp_path: Path) -> None:
-    claim = StruckClaim(tmp_path, SCENARIOS["three slices"], Settings(retry=0.1))
+    claim = StruckClaim(tmp_path, SCENARIOS["three slices"], ClaimTimes(retry=0.1))
     point = claim.points_of("unprepare").index("before destroy_compute_instance")
     claim.ready_for("unprepare")
     assert claim.strike("unprepare", point, nvml_fails(Return.GPU_IS_LOST), lasting=True) == ""
@@ -72,7 +72,7 @@ def test_what_is_out_of_reach_is_undone_soon_after_it_is_back(tmp_path: Path) ->
 
 
 def test_what_a_failed_prepare_left_is_undone_soon(tmp_path: Path) -> None:
-    claim = StruckClaim(tmp_path, SCENARIOS["three slices"], Settings(retry=0.1))
+    claim = StruckClaim(tmp_path, SCENARIOS["three slices"], ClaimTimes(retry=0.1))
     point = claim.points_of("prepare").index("before create_compute_instance")
     claim.ready_for("prepare")
     assert claim.strike("prepare", point, nvml_fails(Return.UNKNOWN), lasting=True)

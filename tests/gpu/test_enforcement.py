@@ -7,7 +7,7 @@ import pytest
 
 from dra_driver.gpu.devices import Description, describe
 from dra_driver.gpu.devices.forms import Reason
-from dra_driver.gpu.policy import Enforcement, GpuRule, MigPolicy, NodePolicy, Shares
+from dra_driver.gpu.policy import Enforcement, GpuRule, MigPolicy, NodePolicy, ShareMode
 from dra_driver.kube.resource import Device
 from tests.gpu.test_forms import OFF, node
 
@@ -17,7 +17,7 @@ PASCAL = replace(OFF, compute_capability=(6, 1), memory_limits=False)
 
 
 def described(
-    gpu: object, enforce: Enforcement, shares: Shares | int = 4, *, mps: bool = True, limits: bool = True
+    gpu: object, enforce: Enforcement, shares: ShareMode | int = 4, *, mps: bool = True, limits: bool = True
 ) -> Description:
     rule = GpuRule(shares=shares, enforce=enforce, mig=MigPolicy.DYNAMIC)
     return describe(node(gpu), NodePolicy((rule,), mps=mps, memory_limits=limits))  # type: ignore[arg-type]
@@ -72,8 +72,8 @@ def memory_policy(device: Device) -> list[str]:
     return list(map(str, (policy.default, policy.valid_range.minimum, policy.valid_range.maximum)))
 
 
-@pytest.mark.parametrize(("shares", "usual"), [(4, "20389Mi"), (Shares.MEMORY, "81559Mi")])
-def test_every_claim_consumes_memory_which_becomes_its_limit(shares: Shares | int, usual: str) -> None:
+@pytest.mark.parametrize(("shares", "usual"), [(4, "20389Mi"), (ShareMode.MEMORY, "81559Mi")])
+def test_every_claim_consumes_memory_which_becomes_its_limit(shares: ShareMode | int, usual: str) -> None:
     odd = replace(NEW, mig_mode=None, mig_profiles=(), memory=(81559 << 20) + 12345)
     (whole,) = described(odd, Enforcement.AUTO, shares).gpus[0].devices
     assert memory_policy(whole) == [usual, "1Mi", "81559Mi"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.calls import Calls, Limits
+from dra_driver.gpu.calls import CallLimits, Calls
 from dra_driver.gpu.devices import Reason, describe
 from dra_driver.gpu.fabric import NO_SWITCHES, FabricCode, FabricError, Partition, SwitchFacts
 from dra_driver.gpu.fabric_access import FabricAccess
@@ -94,7 +94,7 @@ def test_other_modes_have_no_partitions(fabric: ControlledFabric) -> None:
     with fabric.changing() as state:
         state.mode = 0
     assert refusal(fabric.supported_partitions) is refusal(fabric.activate, 1) is FabricCode.NOT_SUPPORTED
-    assert FabricAccess(Calls(), fabric, Limits()).read() == SwitchFacts(shared=False)
+    assert FabricAccess(Calls(), fabric, CallLimits()).read() == SwitchFacts(shared=False)
 
 
 # Reading it
@@ -105,15 +105,15 @@ def test_a_node_without_switches_library_or_socket_is_not_noticed(
 ) -> None:
     fabric.stop()
     for manager in (None, fabric):
-        assert FabricAccess(Calls(), manager, Limits()).read() == NO_SWITCHES
-        assert refusal(FabricAccess(Calls(), manager, Limits()).activate, 1) is FabricCode.CONNECTION_NOT_VALID
+        assert FabricAccess(Calls(), manager, CallLimits()).read() == NO_SWITCHES
+        assert refusal(FabricAccess(Calls(), manager, CallLimits()).activate, 1) is FabricCode.CONNECTION_NOT_VALID
     with looked_at(tmp_path / "other", "h100x8") as node:
         assert node.session.inventory().switches == NO_SWITCHES
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
 
 
 def test_partitions_stay_known_while_it_is_away(fabric: ControlledFabric) -> None:
-    access = FabricAccess(Calls(), fabric, Limits())
+    access = FabricAccess(Calls(), fabric, CallLimits())
     known = access.read()
     assert (len(known.partitions), known.shared, known.problem) == (15, True, "")
     fabric.start()
@@ -129,7 +129,7 @@ def test_a_call_that_hangs_is_given_up_and_later_calls_are_refused_until_it_retu
     tmp_path: Path, fabric: ControlledFabric
 ) -> None:
     calls = Calls()
-    access, returned = FabricAccess(calls, fabric, Limits(partition=0.1)), threading.Event()
+    access, returned = FabricAccess(calls, fabric, CallLimits(partition=0.1)), threading.Event()
     calls.listen(lambda _key: returned.set())
     hang = Fault("fmActivateFabricPartition", seconds=1000.0)
     make_node(tmp_path, NODE).node.inject(hang)

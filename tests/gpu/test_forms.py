@@ -18,7 +18,7 @@ from dra_driver.gpu.inventory import Failure, Gpu, Inventory, MigInstance, MigPr
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import GpuInstanceProfile, MigMode, Placement
 from dra_driver.gpu.ownership import MigPlace
-from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, Shares
+from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, ShareMode
 from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.resource import AttributeList, DeviceTaint, Quantity, TaintEffect
 from dra_driver.kube.resource.device import SliceFeatures
@@ -440,24 +440,24 @@ MEMORY = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('1Gi')) > 
 
 
 @pytest.mark.parametrize("mig", [AUTO, DYNAMIC])
-@pytest.mark.parametrize(("shares", "claims"), [(Shares.DISABLED, 1), (Shares.MEMORY, 1), (1, 1), (3, 3)])
-def test_claims_share_a_whole_gpu_as_the_policy_says(mig: MigPolicy, shares: Shares | int, claims: int) -> None:
+@pytest.mark.parametrize(("shares", "claims"), [(ShareMode.DISABLED, 1), (ShareMode.MEMORY, 1), (1, 1), (3, 3)])
+def test_claims_share_a_whole_gpu_as_the_policy_says(mig: MigPolicy, shares: ShareMode | int, claims: int) -> None:
     description = describe(node(OFF), NodePolicy((GpuRule(mig=mig, shares=shares),)))
     whole = "device.attributes['gpu.nvidia.com'].type == 'gpu'"
     assert NodeClaims(node_slices("node-a", "uid", description.gpus)).room(whole) == claims
 
 
 def test_without_limit_a_gpu_is_shared_as_often_as_wanted() -> None:
-    description = describe(node(OFF), NodePolicy((GpuRule(shares=Shares.UNLIMITED),)))
+    description = describe(node(OFF), NodePolicy((GpuRule(shares=ShareMode.UNLIMITED),)))
     claims = NodeClaims(node_slices("node-a", "uid", description.gpus))
     assert all(claims.allocate(MEMORY) is not None for _ in range(20))
 
 
 @pytest.mark.parametrize(
     ("shares", "default", "least"),
-    [(Shares.UNLIMITED, "0", "0"), (Shares.MEMORY, "81559Mi", "1Mi"), (4, "0", "0")],
+    [(ShareMode.UNLIMITED, "0", "0"), (ShareMode.MEMORY, "81559Mi", "1Mi"), (4, "0", "0")],
 )
-def test_memory_is_asked_for_as_with_the_official_driver(shares: Shares | int, default: str, least: str) -> None:
+def test_memory_is_asked_for_as_with_the_official_driver(shares: ShareMode | int, default: str, least: str) -> None:
     odd = replace(OFF, memory=(81559 << 20) + 12345)
     (gpu,) = describe(node(odd), NodePolicy((GpuRule(shares=shares),))).gpus
     memory = gpu.devices[0].capacity["memory"]
@@ -471,7 +471,7 @@ def test_memory_is_asked_for_as_with_the_official_driver(shares: Shares | int, d
 
 
 def test_a_gpu_of_unknown_memory_is_not_shared_by_memory() -> None:
-    description = describe(node(replace(OFF, memory=None)), NodePolicy((GpuRule(shares=Shares.MEMORY),)))
+    description = describe(node(replace(OFF, memory=None)), NodePolicy((GpuRule(shares=ShareMode.MEMORY),)))
     assert not description.gpus[0].devices[0].allow_multiple_allocations
 
 

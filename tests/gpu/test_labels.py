@@ -11,7 +11,7 @@ from dra_driver.gpu.facts import Failure, Gpu, Inventory
 from dra_driver.gpu.labels import Labels, node_labels
 from dra_driver.gpu.nvml import Fabric, FabricState
 from dra_driver.gpu.ownership import MigPlace
-from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy, Shares
+from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy, ShareMode
 from dra_driver.gpu.simulated.board import boards
 from tests.support.nodes import CLUSTER_UUID, board_gpu, board_inventory, make_node, mig_instances
 
@@ -42,7 +42,7 @@ def capable(major: int, minor: int) -> Inventory:
     return node_of(replace(board_gpu(T4, 0), compute_capability=(major, minor)))
 
 
-def shared(shares: Shares | int, enforce: Enforcement = Enforcement.NONE) -> NodePolicy:
+def shared(shares: ShareMode | int, enforce: Enforcement = Enforcement.NONE) -> NodePolicy:
     return NodePolicy((GpuRule(shares=shares, enforce=enforce),), mps=True)
 
 
@@ -112,7 +112,7 @@ CASES: Mapping[str, tuple[Inventory, NodePolicy | None, Mapping[str, str | None]
         shared(4, Enforcement.MPS),
         {"gpu.sharing-strategy": "mps", "mps.capable": "true"},
     ),
-    "shares without a number": (node_of(small), shared(Shares.MEMORY), {"gpu.product": "Tesla-T4", **none}),
+    "shares without a number": (node_of(small), shared(ShareMode.MEMORY), {"gpu.product": "Tesla-T4", **none}),
     "MIG devices": (
         node_of(split(mig, "1g.5gb", "3g.20gb"), split(mig, "1g.5gb")),
         None,

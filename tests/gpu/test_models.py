@@ -12,7 +12,7 @@ from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.ownership import MigPlace
-from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, Shares
+from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, ShareMode
 from dra_driver.gpu.simulated.board import Board, BoardModel, boards
 from dra_driver.gpu.simulated.state import BoardState
 from dra_driver.kube.api import ApiClient
@@ -42,7 +42,7 @@ RUNS = examples(300)
 LISTS = SliceFeatures(list_attributes=True)
 
 
-def policy(mig: MigPolicy, *, passthrough: bool = False, shares: Shares | int = Shares.DISABLED) -> NodePolicy:
+def policy(mig: MigPolicy, *, passthrough: bool = False, shares: ShareMode | int = ShareMode.DISABLED) -> NodePolicy:
     """The same for all GPUs."""
     rule = GpuRule(mig=mig, passthrough=passthrough, shares=shares)
     return NodePolicy((rule,), list_type_attributes=True)

@@ -18,7 +18,7 @@ from dra_driver.gpu.policy import (
     PassthroughMode,
     PolicyError,
     PolicyFile,
-    Shares,
+    ShareMode,
     load_policy,
 )
 from dra_driver.gpu.simulated.board import boards
@@ -154,9 +154,9 @@ def test_a_later_rule_overrides_what_it_names_and_nothing_else(path: Path) -> No
         - {match: {indexes: [2]}, shares: memory}
         """,
     )
-    assert policy.for_gpu(GPU) == GpuPolicy(mig=MigPolicy.STATIC, shares=Shares.MEMORY, health=True)
+    assert policy.for_gpu(GPU) == GpuPolicy(mig=MigPolicy.STATIC, shares=ShareMode.MEMORY, health=True)
     other = replace(GPU, index=0)
-    assert policy.for_gpu(other) == GpuPolicy(mig=MigPolicy.DYNAMIC, shares=Shares.UNLIMITED, health=False)
+    assert policy.for_gpu(other) == GpuPolicy(mig=MigPolicy.DYNAMIC, shares=ShareMode.UNLIMITED, health=False)
 
 
 @pytest.mark.parametrize(

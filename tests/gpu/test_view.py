@@ -22,7 +22,7 @@ from dra_driver.gpu.policy import PolicyFile
 from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
-from dra_driver.gpu.view import Looks, NodeView
+from dra_driver.gpu.view import HardwareView, Looks
 from dra_driver.kube.resource import Device, TaintEffect
 from dra_driver.kube.resource.device import SliceFeatures
 from tests.support.hardware import ControlledNode
@@ -41,7 +41,7 @@ class Node:
     simulated: ControlledNode
     marks: MigMarks
     policy: Path
-    discovery: NodeView
+    discovery: HardwareView
     session: Session
     health: HealthMonitor
     changes: int = 0
@@ -124,7 +124,7 @@ def looked_at(
     file.write_text(policy, encoding="utf-8")
     both = NodeMarks(marks, VfioMarks(folder / "vfio"))
     health = HealthMonitor(session, marks=both, timing=MonitorTiming(wait=0.05, look=0.1))
-    discovery = NodeView(
+    discovery = HardwareView(
         session,
         marks=both,
         partitions=FabricMarks(folder / "fabric"),
@@ -171,7 +171,7 @@ def test_nothing_is_known_before_the_first_look(tmp_path: Path) -> None:
     simulated.unload_driver()
     session = Session(simulated.nvml, simulated.driver_root / "sys")
     marks = NodeMarks(MigMarks(tmp_path / "marks"), VfioMarks(tmp_path / "vfio"))
-    discovery = NodeView(
+    discovery = HardwareView(
         session,
         marks=marks,
         policy=PolicyFile(_empty(tmp_path / "policy"), "node-a").current,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dra_driver.gpu.calls import Limits
+from dra_driver.gpu.calls import CallLimits
 from dra_driver.gpu.fabric import FabricManager
 from dra_driver.gpu.inventory import Gpu, read_inventory
 from dra_driver.gpu.nvml import Nvml
@@ -20,7 +20,7 @@ from dra_driver.gpu.session import Session
 from dra_driver.kube.api import UnreachableError
 from dra_driver.kube.resource import ResourceClaim
 from kubeletplugin.claims.boundary import ClaimBoundary
-from kubeletplugin.claims.lifecycle import Lifecycle, Settings
+from kubeletplugin.claims.lifecycle import ClaimTimes, Lifecycle
 from kubeletplugin.containers.cdi import Root
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.containers.mps import MpsFolders
@@ -43,7 +43,7 @@ SMALL = "gpu-4-mig-1g10gb-19-0"
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
 FOUR_MADE = ["0:1", "1:1", "2:2", "4:4"]
 NOTHING: dict[str, list[str]] = {"instances": [], "specs": [], "records": [], "marks": [], "shares": []}
-QUICK = Settings(busy=0.05)
+QUICK = ClaimTimes(busy=0.05)
 NO_POLICY = NodePolicy()
 DYNAMIC = NodePolicy((GpuRule(mig=MigPolicy.DYNAMIC),))
 MARKS = ("mig", "mig-modes", "compute-modes", "time-slices")
@@ -107,7 +107,7 @@ class Plugin:
         hardware: str = "h100x8-mixed",
         boot_id: str = "boot-1",
         policy: NodePolicy = NO_POLICY,
-        settings: Settings = QUICK,
+        settings: ClaimTimes = QUICK,
         start: bool = True,
         gateway: Callable[[Nvml], Nvml] = lambda nvml: nvml,
         fabric: Callable[[FabricManager], FabricManager] = lambda manager: manager,
@@ -128,7 +128,7 @@ class Plugin:
         self.events: list[tuple[str, str, str]] = []
         self.unexpected: list[str] = []
         self.steps: list[str] = []
-        limits = Limits(look=min(10.0, max(1.0, settings.step)), partition=partition_seconds)
+        limits = CallLimits(look=min(10.0, max(1.0, settings.step)), partition=partition_seconds)
         taken = VfioMarks(root / "vfio")
         self.session = Session(
             lambda: gateway(self.node.nvml()),

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from dra_driver.gpu.policy import Enforcement, GpuRule, MigPolicy, NodePolicy, Shares
+from dra_driver.gpu.policy import Enforcement, GpuRule, MigPolicy, NodePolicy, ShareMode
 from dra_driver.kube.resource import Quantity
 from kubeletplugin.kinds.targets import ClaimRef
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
@@ -16,7 +16,7 @@ from tests.support.mps import mps_of
 SHARES = [f"0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e1{number}" for number in range(6)]
 POLICY = NodePolicy(
     (
-        GpuRule(indexes=(0,), shares=Shares.MEMORY, enforce=Enforcement.MPS),
+        GpuRule(indexes=(0,), shares=ShareMode.MEMORY, enforce=Enforcement.MPS),
         GpuRule(indexes=(1,), shares=2),
         GpuRule(indexes=(4,), shares=2, enforce=Enforcement.MPS),
         GpuRule(indexes=(3,), mig=MigPolicy.DYNAMIC),

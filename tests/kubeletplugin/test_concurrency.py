@@ -13,7 +13,7 @@ import pytest
 from dra_driver.gpu.calls import HungError
 from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.claims.actions import StoppedError
-from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.claims.lifecycle import ClaimTimes
 from kubeletplugin.containers.cdi import CLAIM_KIND, SpecDirectory
 from kubeletplugin.containers.specs import ClaimSpecs, cdi_names
 from kubeletplugin.errors import PrepareError
@@ -148,7 +148,7 @@ def test_an_unprepare_that_nobody_waits_for_is_finished_when_the_room_is_needed(
 
 
 def test_or_a_little_later(tmp_path: Path, api: ApiServer) -> None:
-    plugin = Plugin(tmp_path, api, settings=Settings(retry=0.05))
+    plugin = Plugin(tmp_path, api, settings=ClaimTimes(retry=0.05))
     ref = plugin.api.add(FOUR)
     plugin.lifecycle.prepare(ref)
     with pytest.raises(StoppedError):
@@ -263,7 +263,7 @@ def test_shares_come_and_go_at_the_same_time(plugin: Plugin) -> None:
 @pytest.fixture
 def impatient(tmp_path: Path, api: ApiServer) -> Iterator[Plugin]:
     """A plugin that waits 0.5 s for a step, and tries again what went wrong all the time."""
-    made = Plugin(tmp_path, api, settings=Settings(step=0.5, busy=0.05, retry=0.05))
+    made = Plugin(tmp_path, api, settings=ClaimTimes(step=0.5, busy=0.05, retry=0.05))
     yield made
     made.stop()
 

@@ -10,7 +10,7 @@ import pytest
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.nvml import ComputeMode
-from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy, Shares
+from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy, ShareMode
 from dra_driver.kube.resource import Quantity
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.errors import PrepareError
@@ -28,7 +28,7 @@ JSON = dict[str, Any]
 GIB = 1 << 30
 
 
-def policy(enforce: Enforcement, shares: Shares | int = 4) -> NodePolicy:
+def policy(enforce: Enforcement, shares: ShareMode | int = 4) -> NodePolicy:
     return NodePolicy((GpuRule(shares=shares, enforce=enforce),), mps=True, memory_limits=True)
 
 
@@ -131,7 +131,7 @@ def test_a_configuration_can_only_lower_the_limits(plugin: Plugin, api: ApiServe
 
 
 def test_memory_limits_are_set_by_a_hook_of_each_share(short_path: Path, api: ApiServer) -> None:
-    plugin = Plugin(short_path, api, policy=policy(Enforcement.MEMORY_LIMITS, Shares.MEMORY))
+    plugin = Plugin(short_path, api, policy=policy(Enforcement.MEMORY_LIMITS, ShareMode.MEMORY))
     try:
         plugin.node.load_driver(NEW_DRIVER)
         wait_for(lambda: plugin.has_driver() and plugin.access.current().inventory.driver_version == NEW_DRIVER, "it")

@@ -14,12 +14,12 @@ from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.resource.codec import DecodeError
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
-from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.claims.lifecycle import ClaimTimes
 from kubeletplugin.commands.cleanup import find
 from kubeletplugin.commands.status import read_node
 from kubeletplugin.errors import PrepareError
 from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.options import Node
+from kubeletplugin.options import NodeFolders
 from kubeletplugin.plans.fabric import fabric_steps
 from kubeletplugin.plans.plan import Plan
 from kubeletplugin.records.files import State
@@ -32,7 +32,7 @@ from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
 
 NODE = str(Path(__file__).parents[1] / "support/nvswitch.yaml")
-QUICK = Settings(busy=0.05, retry=0.1)
+QUICK = ClaimTimes(busy=0.05, retry=0.1)
 PAIR, OTHER_PAIR, FOUR, FIRST = 4, 5, 2, 8
 PAIR_GPUS = ["gpu-0", "gpu-2"]  # modules 1 and 3
 
@@ -199,7 +199,7 @@ def test_status_and_cleanup_name_the_partition(plugin: Plugin, api: ApiServer) -
     hardware = Hardware(
         plugin.node.nvml, root, root, root, root / "proc", plugin.sys_root, root, fabric_manager=plugin.node.fabric
     )
-    node = Node(plugin.root / "registry", plugin.root, plugin.cdi, plugin.root / "shm", hardware)
+    node = NodeFolders(plugin.root / "registry", plugin.root, plugin.cdi, plugin.root / "shm", hardware)
     step = "NVSwitch partition 4 (GPU modules 1, 3)"
     for done in (True, None):
         state = read_node(node, "boot-1")

@@ -16,7 +16,7 @@ from dra_driver.gpu.devices import GpuDevices
 from dra_driver.gpu.health import Finding
 from dra_driver.gpu.nvml import Placement, RecoveryAction
 from dra_driver.kube.resource import TaintEffect
-from dra_driver.sandbox.kubelet import Health, Kubelet, Options
+from dra_driver.sandbox.kubelet import Health, Kubelet, KubeletOptions
 from kubeletplugin.kubelet.health import (
     STREAMS,
     DeviceHealth,
@@ -247,7 +247,7 @@ class TestPlugin:
 
     @pytest.mark.parametrize("services", [tuple(f"{one}.DRAResourceHealth" for one in VERSIONS), OLDER])
     def test_kubelet_hears_of_a_gpu_that_falls_ill(self, plugin: Plugin, services: tuple[str, ...]) -> None:
-        options = Options(POOL, plugin.folder, plugin.cdi, health_services=services)
+        options = KubeletOptions(POOL, plugin.folder, plugin.cdi, health_services=services)
         with Kubelet(options, MemoryCluster()) as kubelet:
             kubelet.wait_registered(DRIVER_NAME)
 
@@ -268,7 +268,7 @@ class TestPlugin:
         policy.write_text("", encoding="utf-8")
         with plugin_on(kubeconfig, f"--policy-file={policy}") as plugin:
             plugin.start()
-            options = Options(POOL, plugin.folder, plugin.cdi)
+            options = KubeletOptions(POOL, plugin.folder, plugin.cdi)
             with Kubelet(options, MemoryCluster()) as kubelet:
                 kubelet.wait_registered(DRIVER_NAME)
 

@@ -17,7 +17,7 @@ from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import PolicyFile
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
-from dra_driver.gpu.view import Looks, NodeView
+from dra_driver.gpu.view import HardwareView, Looks
 from kubeletplugin.kubelet.health import HealthStatus, device_healths
 from kubeletplugin.node.marks import Marks
 from tests.support.waiting import wait_for
@@ -33,7 +33,7 @@ class Node:
 
     plugin: Plugin
     policy: Path
-    devices: NodeView
+    devices: HardwareView
     is_doubted: bool = True
     changes: list[None] = field(default_factory=list)
 
@@ -71,7 +71,7 @@ def looked_at(folder: Path, policy: str = "", looks: Looks | None = None) -> Ite
     monitor = HealthMonitor(session, marks=marks.node, timing=MonitorTiming(wait=0.05, look=0.1))
     looks = looks or Looks(poll=0.02, everything=3600, patience=0.1)
     policy_file = PolicyFile(file, "node-a")
-    devices = NodeView(session, marks=marks.node, policy=policy_file.current, health=monitor, looks=looks)
+    devices = HardwareView(session, marks=marks.node, policy=policy_file.current, health=monitor, looks=looks)
     node = Node(plugin, file, devices)
     devices.on_change = lambda: node.changes.append(None)
     devices.start()
@@ -166,7 +166,7 @@ def looked_at_again(node: Node) -> Iterator[Node]:
     session = Session(node.plugin.node.nvml, node.plugin.sys_root)
     marks = Marks(node.plugin.root)
     monitor = HealthMonitor(session, marks=marks.node)
-    devices = NodeView(
+    devices = HardwareView(
         session,
         marks=marks.node,
         policy=PolicyFile(node.policy, "node-a").current,

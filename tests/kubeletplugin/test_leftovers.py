@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.simulated.faults import Fault
-from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.claims.lifecycle import ClaimTimes
 from kubeletplugin.errors import PrepareError
 from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.records.files import State
@@ -21,8 +21,8 @@ from kubeletplugin.records.format import Records
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Plugin
 from tests.support.waiting import wait_for
 
-AT_ONCE = Settings(busy=0.05, grace=0.0, sweep=0.05, retry=0.05)
-NEVER = Settings(busy=0.05, sweep=3600.0, retry=3600.0)
+AT_ONCE = ClaimTimes(busy=0.05, grace=0.0, sweep=0.05, retry=0.05)
+NEVER = ClaimTimes(busy=0.05, sweep=3600.0, retry=3600.0)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def plugin(tmp_path: Path, api: ApiServer) -> Plugin:
     return Plugin(tmp_path, api, settings=NEVER)
 
 
-def restarted(plugin: Plugin, settings: Settings = NEVER, boot_id: str = "boot-1") -> Plugin:
+def restarted(plugin: Plugin, settings: ClaimTimes = NEVER, boot_id: str = "boot-1") -> Plugin:
     """The next process."""
     plugin.stop()
     return Plugin(plugin.root, plugin.api, settings=settings, boot_id=boot_id)
@@ -95,7 +95,7 @@ def test_a_claim_that_is_gone_is_given_time(plugin: Plugin) -> None:
     before = plugin.left()
     plugin.api.delete(ref)
     asked = plugin.api.asked
-    after = restarted(plugin, Settings(busy=0.05, grace=3600.0, sweep=0.05))
+    after = restarted(plugin, ClaimTimes(busy=0.05, grace=3600.0, sweep=0.05))
     wait_for(lambda: plugin.api.asked > asked + 3, "some sweeps")
     assert after.left() == before
 

@@ -8,7 +8,7 @@ import pytest
 
 from dra_driver.gpu.nvml import ComputeMode, Return
 from dra_driver.gpu.simulated.faults import Fault
-from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.claims.lifecycle import ClaimTimes
 from kubeletplugin.claims.unrestored import LONGEST_PAUSE, Unrestored
 from kubeletplugin.containers.cdi import Root
 from kubeletplugin.errors import PrepareError
@@ -219,7 +219,7 @@ SETTINGS = pytest.mark.parametrize(
     ("kind", "left"), [("interval", "time-slice interval Long"), ("compute mode", "compute mode 0")]
 )
 """What cannot be restored."""
-SELDOM = Settings(restore=3600)
+SELDOM = ClaimTimes(restore=3600)
 """Nothing is tried again by itself during a test."""
 
 
@@ -239,7 +239,7 @@ def test_a_setting_that_cannot_be_restored_is_reported_and_restored_soon(
     tmp_path: Path, api: ApiServer, kind: str, left: str
 ) -> None:
     """Long before the next sweep."""
-    plugin = Plugin(tmp_path, api, hardware="l40sx4", settings=Settings(restore=0.05))
+    plugin = Plugin(tmp_path, api, hardware="l40sx4", settings=ClaimTimes(restore=0.05))
     obstacle = leave_setting(plugin, api, kind)
     assert plugin.lifecycle.unrestored() == 1
     ((_, reason, text),) = plugin.events
@@ -295,7 +295,7 @@ def test_the_next_process_reports_a_setting_that_was_not_restored(tmp_path: Path
     plugin = Plugin(tmp_path, api, hardware="l40sx4", settings=SELDOM)
     obstacle = leave_setting(plugin, api, "interval")
     plugin.stop()
-    later = Plugin(tmp_path, api, hardware="l40sx4", settings=Settings(restore=0.05))
+    later = Plugin(tmp_path, api, hardware="l40sx4", settings=ClaimTimes(restore=0.05))
     assert later.lifecycle.unrestored() == 1
     obstacle.vanish()
     wait_for(lambda: later.left() == NOTHING, "the restored setting")

@@ -12,7 +12,7 @@ import pytest
 from dra_driver.kube.api import NODES, ApiClient, Kind, NotFoundError
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.controlplane import controllers
-from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options
+from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions, KubernetesCluster
 from dra_driver.sandbox.kubelet.model import RUN_SECONDS
 from dra_driver.sandbox.loop import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, ControlLoop
 from dra_driver.sandbox.workloads.owned import share
@@ -43,7 +43,7 @@ def cluster(server: FaultyServer) -> Iterator[ApiClient]:
         stack.callback(loop.stop)
         for name in NODE_NAMES:
             kubelet = Kubelet(
-                Options(name, folder / name, folder / "cdi"), KubernetesCluster(kubeconfig, node_name=name)
+                KubeletOptions(name, folder / name, folder / "cdi"), KubernetesCluster(kubeconfig, node_name=name)
             )
             stack.enter_context(kubelet).wait_ready()
         yield client

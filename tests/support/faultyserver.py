@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from aiohttp import web
 
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, status
-from dra_driver.sandbox.apiserver.catalog import Cluster
+from dra_driver.sandbox.apiserver.catalog import ServedCluster
 from dra_driver.sandbox.apiserver.http.paths import Target, target_of
 from dra_driver.sandbox.apiserver.http.rendering import failure, response
 from dra_driver.sandbox.apiserver.rbac import authenticate
@@ -203,7 +203,7 @@ class FaultyServer(ApiServer):
     def compact(self) -> None:
         """Discards the history, as etcd does every few minutes. Watches and lists that need it get 410 Gone."""
 
-        def discard(cluster: Cluster) -> None:
+        def discard(cluster: ServedCluster) -> None:
             for name in cluster.store.names():
                 collection = cluster.store.collection(name)
                 collection.history.clear()
@@ -215,7 +215,7 @@ class FaultyServer(ApiServer):
         """The current revision of the store."""
         return self.call(lambda cluster: cluster.store.revision)
 
-    def call(self, function: Callable[[Cluster], _T]) -> _T:
+    def call(self, function: Callable[[ServedCluster], _T]) -> _T:
         """Runs `function` on the server's event loop and returns its result. Must not be called on this loop."""
 
         async def run() -> _T:

@@ -19,7 +19,7 @@ from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.simulated import load_description
 from dra_driver.gpu.simulated.board import BoardModel, ProfileModel
 from dra_driver.gpu.simulated.state import BoardState
-from dra_driver.gpu.simulated.store import Store
+from dra_driver.gpu.simulated.store import StateFolder
 from kubeletplugin.containers.cdi import DriverRoot, Root
 
 from .hardware import ControlledNode
@@ -68,7 +68,7 @@ def stored_boards(node: ControlledNode) -> list[BoardState]:
     """The state of each GPU as it is stored: to look at it takes a fraction of the time that NVML takes to read all of
     a node, and needs no driver.
     """
-    store = Store(node.root / "state")
+    store = StateFolder(node.root / "state")
     return [store.read_board(index) for index in range(len(list(store.folder.glob("gpu-*.json"))))]
 
 

@@ -5,7 +5,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from controller.node.publisher import NodeDevices, Publisher, PublisherTiming, Report
+from controller.node.publisher import NodeDevices, Publisher, PublisherTiming, PublishReport
 from dra_driver import DRIVER_NAME
 from dra_driver.kube.api import ApiClient
 from dra_driver.process.containment import Count
@@ -18,7 +18,7 @@ def publishing(
     client: ApiClient,
     node: str,
     devices: NodeDevices,
-    observe: Callable[[Report], None] = lambda _report: None,
+    observe: Callable[[PublishReport], None] = lambda _report: None,
     wanted: Callable[[], frozenset[str]] = frozenset,
     *,
     timing: PublisherTiming = QUICK,

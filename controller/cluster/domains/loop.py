@@ -19,9 +19,9 @@ from dra_driver.process.containment import Count, contained, nobody
 from dra_driver.process.endpoints import PREFIX
 
 from ..collection import dialect_when_known
-from .objects import Settings
+from .objects import DaemonSettings
 from .queue import Queue
-from .reconcile import Reconciler, StoppedError
+from .reconcile import NotLeaderError, Reconciler
 from .view import View
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class DomainController:
         self,
         client: ApiClient,
         namespace: str,
-        settings: Settings,
+        settings: DaemonSettings,
         recorder: EventRecorder,
         metrics: DomainMetrics,
         timing: DomainTiming | None = None,
@@ -159,10 +159,10 @@ class DomainController:
         while (uid := queue.take()) is not None:
             succeeded = False
             try:
-                with contained("reconcile compute domain", uid, self._count, expected=(ApiError, StoppedError)):
+                with contained("reconcile compute domain", uid, self._count, expected=(ApiError, NotLeaderError)):
                     reconciler.reconcile(uid)
                     succeeded = True
-            except StoppedError:
+            except NotLeaderError:
                 return
             except ConflictError as error:
                 log.debug("ComputeDomain %s: %s", uid, error)

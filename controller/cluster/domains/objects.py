@@ -36,7 +36,7 @@ _GRACE_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DaemonSettings:
     """How daemons run. `issuer` is the kind and name of cert-manager's issuer, or None without TLS. `resources` are
     those of a container. With `host_managed`, an administrator runs nvidia-imex, and there are no daemons.
     """
@@ -129,7 +129,7 @@ def workload_template(domain: ComputeDomain, dialect: Dialect, *, host_managed: 
 
 
 def daemon_objects(
-    domain: ComputeDomain, dialect: Dialect, settings: Settings, namespace: str, account: Account, slots: int
+    domain: ComputeDomain, dialect: Dialect, settings: DaemonSettings, namespace: str, account: Account, slots: int
 ) -> list[Desired]:
     """The objects in the driver's namespace. `slots` is the number of names in certificates."""
     name, uid = daemon_name(domain.uid), domain.uid
@@ -199,7 +199,7 @@ def _desired(
     return Desired(kind, value, fixed)
 
 
-def _daemon_set(uid: str, settings: Settings) -> JSON:
+def _daemon_set(uid: str, settings: DaemonSettings) -> JSON:
     labels = {DOMAIN_LABEL: uid}
     volumes: list[JSON] = [{"name": "state", "emptyDir": {}}]
     if settings.issuer is not None:
@@ -225,7 +225,7 @@ def _daemon_set(uid: str, settings: Settings) -> JSON:
     }
 
 
-def _container(settings: Settings) -> JSON:
+def _container(settings: DaemonSettings) -> JSON:
     fields = {
         "NODE_NAME": "spec.nodeName",
         "POD_IP": "status.podIP",

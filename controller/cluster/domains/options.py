@@ -9,7 +9,7 @@ import click
 from dra_driver.kube.resource.quantity import Quantity, QuantityError
 from dra_driver.process.command import InputError, flag, flags
 
-from .objects import Settings
+from .objects import DaemonSettings
 
 ISSUERS: Final = ("Issuer", "ClusterIssuer")
 
@@ -27,7 +27,7 @@ def _settings(
     max_nodes_per_imex_domain: int,
     imex_tls_issuer: str,
     daemon_network_policy: bool,
-) -> Settings | None:
+) -> DaemonSettings | None:
     if not compute_domains:
         return None
     managed = imex_mode == "hostManaged"
@@ -41,7 +41,7 @@ def _settings(
             "--imex-tls-issuer is for daemons of this driver: with --imex-mode hostManaged, the administrator"
             " configures TLS of nvidia-imex on the nodes"
         )
-    return Settings(
+    return DaemonSettings(
         daemon_image,
         daemon_pull_policy,
         tuple(filter(None, daemon_pull_secret)),

@@ -33,8 +33,8 @@ from .membership import Membership, membership, slots_of
 from .objects import (
     FINALIZER,
     Account,
+    DaemonSettings,
     Desired,
-    Settings,
     clique_object,
     daemon_objects,
     has_metadata,
@@ -45,9 +45,9 @@ from .status import (
     NAME_TAKEN,
     NO_ACCOUNT,
     WRITE_FAILED,
+    DaemonProblem,
+    DomainProblem,
     DomainStatus,
-    Problem,
-    Trouble,
     domain_status,
     encode_status,
     host_managed_status,
@@ -68,7 +68,7 @@ Place = tuple[str, str]
 """The kind and the name of an object of a domain."""
 
 
-class StoppedError(Exception):
+class NotLeaderError(Exception):
     """The process is no longer the one that writes."""
 
 
@@ -97,7 +97,7 @@ class Reconciler:
         dialect: Dialect,
         view: View,
         namespace: str,
-        settings: Settings,
+        settings: DaemonSettings,
         recorder: EventRecorder,
         writes: Counter,
         stop: threading.Event,
@@ -153,23 +153,23 @@ class Reconciler:
             raise errors[0]
 
     def _try(
-        self, errors: list[ApiError], work: Callable[P, Problem | None], *given: P.args, **more: P.kwargs
-    ) -> Problem | None:
+        self, errors: list[ApiError], work: Callable[P, DomainProblem | None], *given: P.args, **more: P.kwargs
+    ) -> DomainProblem | None:
         """The problem that the work found. An error is a problem, too, but the other work goes on."""
         try:
             return work(*given, **more)
         except ApiError as error:
             errors.append(error)
-            return None if isinstance(error, ConflictError) else Problem(WRITE_FAILED, str(error))
+            return None if isinstance(error, ConflictError) else DomainProblem(WRITE_FAILED, str(error))
 
     def _members(self, domain: ComputeDomain) -> Membership:
         return membership(self._view.state(domain), self._namespace, self._settings.most_nodes)
 
-    def _workload_template(self, domain: ComputeDomain) -> Problem | None:
+    def _workload_template(self, domain: ComputeDomain) -> DomainProblem | None:
         desired = workload_template(domain, self._dialect, host_managed=self._settings.host_managed)
         found = self._find(self._view.templates, desired)
         if found is not None and domain.uid not in found.owners and found.domain != domain.uid:
-            return Problem(
+            return DomainProblem(
                 NAME_TAKEN,
                 f"ResourceClaimTemplate {desired.namespace}/{desired.name} exists and does not belong to this"
                 " ComputeDomain: delete it, or create the ComputeDomain with another name for its template",
@@ -177,7 +177,7 @@ class Reconciler:
         self._ensure(self._view.templates, desired, found)
         return None
 
-    def _daemons(self, domain: ComputeDomain) -> Problem | None:
+    def _daemons(self, domain: ComputeDomain) -> DomainProblem | None:
         sizes = [one.clique.slots for one in self._view.cliques.by("domain", domain.uid)]
         slots = slots_of(domain, self._settings.most_nodes, *sizes)
         # What is created for an account that is gone, as while the driver is uninstalled, is deleted at once.
@@ -186,7 +186,9 @@ class Reconciler:
         if account is None:
             self._again(domain.uid, _ACCOUNT_PAUSE)
             name = f"{self._namespace}/{self._settings.service_account}"
-            return Problem(NO_ACCOUNT, f"there is no ServiceAccount {name}, which the daemons need: install the chart")
+            return DomainProblem(
+                NO_ACCOUNT, f"there is no ServiceAccount {name}, which the daemons need: install the chart"
+            )
         for desired in daemon_objects(domain, self._dialect, self._settings, self._namespace, account, slots):
             collection = self._collection(desired.kind)
             self._ensure(collection, desired, self._find(collection, desired))
@@ -265,7 +267,7 @@ class Reconciler:
 
     # Nodes and members
 
-    def _label(self, node: str, uid: str) -> Problem | None:
+    def _label(self, node: str, uid: str) -> DomainProblem | None:
         """Set the label of a node, or remove it if `uid` is empty."""
         for facts in self._view.nodes.by("name", node):
             meta = {"resourceVersion": facts.resource_version, "labels": {DOMAIN_LABEL: uid or None}}
@@ -277,7 +279,7 @@ class Reconciler:
             self._view.nodes.store(answer)
         return None
 
-    def _write_cliques(self, domain: ComputeDomain) -> Problem | None:
+    def _write_cliques(self, domain: ComputeDomain) -> DomainProblem | None:
         account = self._account
         if account is not None:
             for name in [one.name for one in self._members(domain).cliques]:
@@ -344,7 +346,7 @@ class Reconciler:
         memory.status_at = time.monotonic()
         self._view.domains.store(answer)
 
-    def _tell(self, domain: ComputeDomain, troubles: Iterable[Trouble]) -> None:
+    def _tell(self, domain: ComputeDomain, troubles: Iterable[DaemonProblem]) -> None:
         """Record Events about daemons that cannot start, on the domain and on the claims that wait for them."""
         memory = self._remember(domain.uid)
         serious = [one for one in troubles if one.reason in CANNOT_START]
@@ -400,7 +402,7 @@ class Reconciler:
         found = self._client.list(COMPUTE_DOMAINS, metadata_only=True).items
         return any(one["metadata"]["uid"] == uid for one in found)
 
-    def _remove_daemons(self, uid: str) -> Problem | None:
+    def _remove_daemons(self, uid: str) -> DomainProblem | None:
         """Delete the objects in the driver's namespace, and remove the labels of nodes."""
         errors: list[ApiError] = []
         view = self._view
@@ -415,7 +417,7 @@ class Reconciler:
             raise errors[0]
         return None
 
-    def _delete(self, collection: Collection[Any], found: StoredFacts) -> Problem | None:
+    def _delete(self, collection: Collection[Any], found: StoredFacts) -> DomainProblem | None:
         self._strip(collection.kind, found.namespace, found.name, found.uid, found.finalizers)
         if found.is_deleted:
             return None
@@ -426,7 +428,9 @@ class Reconciler:
         log.info("%s %s/%s: deleted", collection.kind.plural, found.namespace, found.name)
         return None
 
-    def _strip(self, kind: Kind, namespace: str, name: str, uid: str, finalizers: tuple[str, ...]) -> Problem | None:
+    def _strip(
+        self, kind: Kind, namespace: str, name: str, uid: str, finalizers: tuple[str, ...]
+    ) -> DomainProblem | None:
         """Remove the finalizer of NVIDIA's driver from an object."""
         if FINALIZER not in finalizers:
             return None
@@ -447,7 +451,7 @@ class Reconciler:
     ) -> R:
         """Do one write of the client, and count it. Raises StoppedError."""
         if self._stop.is_set():
-            raise StoppedError
+            raise NotLeaderError
         result = work(kind, *given, **more)
         self._writes.labels(kind.plural, verb).inc()
         return result

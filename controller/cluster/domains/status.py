@@ -33,7 +33,7 @@ _NAMED = 3  # nodes in a message
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class DaemonProblem:
     """Why the daemon of a node is not ready."""
 
     node: str
@@ -42,7 +42,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class DomainCondition:
     """A condition without its time."""
 
     type: str
@@ -57,12 +57,12 @@ class DomainStatus:
 
     is_ready: bool
     nodes: tuple[JSON, ...]
-    conditions: tuple[Condition, ...]
-    troubles: tuple[Trouble, ...] = ()
+    conditions: tuple[DomainCondition, ...]
+    troubles: tuple[DaemonProblem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class DomainProblem:
     """Why objects of a domain cannot be as they should be: a reason and a message."""
 
     reason: str
@@ -70,7 +70,7 @@ class Problem:
 
 
 def domain_status(
-    state: DomainState, members: Membership, template: Problem | None, daemons: Problem | None
+    state: DomainState, members: Membership, template: DomainProblem | None, daemons: DomainProblem | None
 ) -> DomainStatus:
     """The status of a domain. `template` and `daemons` are the problems of its objects."""
     rows = {row.node: row for clique in members.cliques for row in clique.members}
@@ -90,18 +90,18 @@ def domain_status(
     return DomainStatus(up.is_true, tuple(shown), (template_created(template), ready, up), troubles)
 
 
-def host_managed_status(template: Problem | None) -> DomainStatus:
+def host_managed_status(template: DomainProblem | None) -> DomainStatus:
     """The status of a domain without daemons of ours."""
     text = "the administrator runs nvidia-imex on the nodes"
-    conditions = tuple(Condition(one, True, "HostManaged", text) for one in ("DaemonsReady", "DomainUp"))
+    conditions = tuple(DomainCondition(one, True, "HostManaged", text) for one in ("DaemonsReady", "DomainUp"))
     return DomainStatus(True, (), (template_created(template), *conditions))
 
 
-def template_created(problem: Problem | None) -> Condition:
+def template_created(problem: DomainProblem | None) -> DomainCondition:
     """The condition of the workload's template."""
     if problem is not None:
-        return Condition("TemplateCreated", False, problem.reason, problem.message)
-    return Condition("TemplateCreated", True, "Created", "the ResourceClaimTemplate exists")
+        return DomainCondition("TemplateCreated", False, problem.reason, problem.message)
+    return DomainCondition("TemplateCreated", True, "Created", "the ResourceClaimTemplate exists")
 
 
 def encode_status(status: DomainStatus, generation: int, before: Mapping[str, Any], now: str) -> JSON:
@@ -139,11 +139,11 @@ def _is_up(row: Member) -> bool:
 
 def _trouble(
     node: str, state: DomainState, members: Membership, row: Member | None, pod: PodFacts | None
-) -> Trouble | None:
+) -> DaemonProblem | None:
     """Why the daemon of a node is not ready, or None if it is."""
     if node in members.surplus:
         clique = members.surplus[node]
-        return Trouble(
+        return DaemonProblem(
             node,
             TOO_MANY,
             f"clique {clique.clique} has {len(clique.members)} daemons in {clique.slots} slots, and cannot get more"
@@ -152,33 +152,37 @@ def _trouble(
         )
     if node in state.rivals:
         text = f"ComputeDomain {state.rivals[node]} has claims on the node, which can be in one domain at a time"
-        return Trouble(node, OTHER_DOMAIN, text)
+        return DaemonProblem(node, OTHER_DOMAIN, text)
     if node in members.moving:
-        return Trouble(node, "CliqueChanging", "the NVLink clique of the node has changed, and its daemon starts anew")
+        return DaemonProblem(
+            node, "CliqueChanging", "the NVLink clique of the node has changed, and its daemon starts anew"
+        )
     if node in members.unknown and (row is None or not row.report.ready):
         text = "the node publishes no channel, or its NVLink fabric is not ready: see its ResourceSlices"
-        return Trouble(node, "NodeUnknown", text)
+        return DaemonProblem(node, "NodeUnknown", text)
     if row is not None and row.report.ready:
         return None
     if pod is None:
         text = "the node has no daemon yet: see kubectl describe of the domain's DaemonSet if this lasts"
-        return Trouble(node, "PodMissing", text)
+        return DaemonProblem(node, "PodMissing", text)
     if pod.trouble is not None:
         more = f" (nvidia-imex: {row.report.message})" if row is not None and row.report.message else ""
-        return Trouble(node, pod.trouble[0], f"pod {pod.name}: {pod.trouble[1]}{more}")
+        return DaemonProblem(node, pod.trouble[0], f"pod {pod.name}: {pod.trouble[1]}{more}")
     if row is None:
-        return Trouble(node, "PodStarting", f"pod {pod.name} is starting")
+        return DaemonProblem(node, "PodStarting", f"pod {pod.name} is starting")
     if row.report.message and not row.report.state:
-        return Trouble(node, IMEX_FAILED, row.report.message)
+        return DaemonProblem(node, IMEX_FAILED, row.report.message)
     text = row.report.message or f"nvidia-imex is {row.report.state or 'starting'}"
-    return Trouble(node, "ImexNotReady", text)
+    return DaemonProblem(node, "ImexNotReady", text)
 
 
-def _daemons_ready(claimed: int, inside: int, troubles: Iterable[Trouble], problem: Problem | None) -> Condition:
-    def condition(is_true: bool, reason: str, message: str) -> Condition:
-        return Condition("DaemonsReady", is_true, reason, message)
+def _daemons_ready(
+    claimed: int, inside: int, troubles: Iterable[DaemonProblem], problem: DomainProblem | None
+) -> DomainCondition:
+    def condition(is_true: bool, reason: str, message: str) -> DomainCondition:
+        return DomainCondition("DaemonsReady", is_true, reason, message)
 
-    found: defaultdict[str, list[Trouble]] = defaultdict(list)
+    found: defaultdict[str, list[DaemonProblem]] = defaultdict(list)
     for one in troubles:
         found[one.reason].append(one)
     if problem is not None:
@@ -194,16 +198,16 @@ def _daemons_ready(claimed: int, inside: int, troubles: Iterable[Trouble], probl
     return condition(True, "AllReady", "the daemons of all nodes are ready")
 
 
-def _domain_up(claimed: int, wanted: int, daemons: Condition, rows: Iterable[Member]) -> Condition:
-    def condition(is_true: bool, reason: str, message: str) -> Condition:
-        return Condition("DomainUp", is_true, reason, message)
+def _domain_up(claimed: int, wanted: int, daemons: DomainCondition, rows: Iterable[Member]) -> DomainCondition:
+    def condition(is_true: bool, reason: str, message: str) -> DomainCondition:
+        return DomainCondition("DomainUp", is_true, reason, message)
 
     if not claimed:
         return condition(False, NO_NODES, daemons.message)
     if not daemons.is_true:
         return condition(False, "DaemonsNotReady", daemons.message)
     apart = [
-        Trouble(row.node, "", f"the domain is {row.report.domain_state}. {row.report.message}".strip(" ."))
+        DaemonProblem(row.node, "", f"the domain is {row.report.domain_state}. {row.report.message}".strip(" ."))
         for row in rows
         if not _is_up(row)
     ]
@@ -214,7 +218,7 @@ def _domain_up(claimed: int, wanted: int, daemons: Condition, rows: Iterable[Mem
     return condition(True, "Up", "all nodes with claims are up")
 
 
-def _named(troubles: list[Trouble]) -> str:
+def _named(troubles: list[DaemonProblem]) -> str:
     """The troubles of the first nodes. Equal texts are told once."""
     by_text: defaultdict[str, list[str]] = defaultdict(list)
     for one in troubles:

@@ -25,10 +25,10 @@ from ...process.endpoints import Endpoint, endpoint_options, new_registry, servi
 from ...process.resident import release_after_start
 from ..names import IMEX_FOLDER, clique_name
 from ..objects import DaemonReport
-from .peers import CliqueWatch, Place, place_in
+from .peers import CliqueWatch, DomainPlace, place_in
 from .report import ReportFile
 from .rows import RowReporter
-from .supervisor import Metrics, Setup, Supervisor
+from .supervisor import DaemonMetrics, ImexSupervisor, Setup
 
 log = logging.getLogger(__name__)
 
@@ -116,10 +116,10 @@ def imex_daemon(
         watch = CliqueWatch(client, namespace, clique_name(compute_domain_uuid, clique_id), changed, count)
         rows = RowReporter(client, namespace, watch, node_name, pod_ip, count)
 
-        def place() -> Place:
+        def place() -> DomainPlace:
             return place_in(watch.clique, node_name, pod_ip, watch.problem)
 
-        supervisor = Supervisor(setup, place, rows.report, Metrics(registry), count)
+        supervisor = ImexSupervisor(setup, place, rows.report, DaemonMetrics(registry), count)
         live, ready = {"supervision": supervisor.unhealthy}, {"imex": supervisor.unready}
         with serving(endpoint, registry, live=live, ready=ready):
             log.info("started", extra={"version": __version__, "server": connection.server, "clique": clique_id})

@@ -23,7 +23,7 @@ class NotPlacedError(DriverError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DomainPlace:
     """The place of this daemon in its domain, and the members. `slots` is the number of lines in the list of nodes,
     `index` the own one. `addresses` and `nodes` are those of all members, by index. `ready` are the indices of the
     members that report to be ready.
@@ -41,7 +41,7 @@ class Place:
         return frozenset(self.nodes) - {self.index}
 
 
-def place_in(clique: Clique | None, node: str, address: str, problem: str | None = None) -> Place:
+def place_in(clique: Clique | None, node: str, address: str, problem: str | None = None) -> DomainPlace:
     """The place of the daemon with this address on this node. Raises NotPlacedError. `problem` is why the object may
     not be known.
     """
@@ -68,7 +68,7 @@ def place_in(clique: Clique | None, node: str, address: str, problem: str | None
     }
     nodes = {index: one.node for index, one in members.items()}
     ready = frozenset(index for index, one in members.items() if one.report.ready)
-    return Place(clique.slots, own.index, addresses, nodes, ready)
+    return DomainPlace(clique.slots, own.index, addresses, nodes, ready)
 
 
 class CliqueWatch:

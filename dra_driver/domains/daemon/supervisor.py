@@ -23,7 +23,7 @@ from ..objects import DaemonReport
 from .config import CONFIG_FILE, NODES_FILE, TLS_FILES, render_config, render_nodes
 from .control import READY, ImexStatus, Monitor
 from .hosts import host_lines, write_hosts
-from .peers import NotPlacedError, Place
+from .peers import DomainPlace, NotPlacedError
 from .process import ImexError, ImexProcess
 from .report import ReportFile
 
@@ -57,7 +57,7 @@ class Setup:
     tls: Path | None
 
 
-class Metrics:
+class DaemonMetrics:
     """The metrics of the daemon."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -74,15 +74,15 @@ class Metrics:
         self.signals = counter("imex_signals", "SIGUSR1 sent to nvidia-imex after members or certificates changed.")
 
 
-class Supervisor:
+class ImexSupervisor:
     """Runs nvidia-imex. `place` gives the place in the domain or raises NotPlacedError, and `tell` gets each report."""
 
     def __init__(
         self,
         setup: Setup,
-        place: Callable[[], Place],
+        place: Callable[[], DomainPlace],
         tell: Callable[[DaemonReport], None],
-        metrics: Metrics,
+        metrics: DaemonMetrics,
         count: Count = nobody,
     ) -> None:
         self._setup = setup
@@ -94,7 +94,7 @@ class Supervisor:
         self._written: DaemonReport | None = None
         self.report = DaemonReport()
         self._problem = ""
-        self._place: Place | None = None
+        self._place: DomainPlace | None = None
         self._process: ImexProcess | None = None
         self._monitor: Monitor | None = None
         self._started = self._due = 0.0
@@ -225,7 +225,7 @@ class Supervisor:
 
     # The process
 
-    def _start(self, place: Place) -> None:
+    def _start(self, place: DomainPlace) -> None:
         setup = self._setup
         config = setup.folder / CONFIG_FILE
         texts = {

@@ -13,13 +13,13 @@ from ..status import Note
 from . import claims, configs, domains, form, pods, selectors
 from .catalog import Catalog
 from .domains import is_domain, made_templates
-from .finding import Issue, LintFinding
+from .finding import LintFinding, LintIssue
 from .pods import is_workload, notes_of
-from .source import Reading
-from .subject import ClaimSpec, Context, Requirement, Subject, is_device_api, subject_of
+from .source import FilesRead
+from .subject import ClaimSpec, LintContext, Requirement, Subject, is_device_api, subject_of
 
 T = TypeVar("T")
-Check = Callable[[T, Context], Iterator[Issue]]
+Check = Callable[[T, LintContext], Iterator[LintIssue]]
 
 _OF_FORM: Final[tuple[Check[Subject], ...]] = (
     form.check_version,
@@ -56,7 +56,7 @@ class Result:
 
 
 def check(
-    reading: Reading,
+    reading: FilesRead,
     known: Iterable[Decoded],
     release: str,
     where: str,
@@ -74,7 +74,7 @@ def check(
     # Classes among the files replace those of the same name that are known from elsewhere.
     everything = (*subjects, *made_templates(subjects))
     library = Library(one.value for one in reading.sources)
-    context = Context(release, Catalog([*known, *given], release, where, models=models), everything, library)
+    context = LintContext(release, Catalog([*known, *given], release, where, models=models), everything, library)
     concerned = [one for one in subjects if _is_checked(one)]
     findings = [*reading.findings]
     checked = 0
@@ -91,14 +91,14 @@ def check(
     return Result(tuple(findings), reading.files, checked, others, len(concerned) - checked, unknown)
 
 
-def _findings(subject: Subject, context: Context) -> Iterator[LintFinding]:
+def _findings(subject: Subject, context: LintContext) -> Iterator[LintFinding]:
     issues = [issue for one in _OF_FORM for issue in one(subject, context)]
     issues += [issue for issue in _of_meaning(subject, context) if subject.is_news(issue)]
     yield from subject.source.duplicate_keys()
     yield from (subject.source.finding(issue) for issue in issues)
 
 
-def _of_meaning(subject: Subject, context: Context) -> Iterator[Issue]:
+def _of_meaning(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """The issues of an object, and if it is a class, a claim or a template, of what it consists of."""
     for of_object in _OF_OBJECT:
         yield from of_object(subject, context)

@@ -15,25 +15,25 @@ from ...kube.resource.names import (
     is_subdomain,
 )
 from .catalog import Known
-from .finding import Issue, Rule
-from .subject import STAND_IN, ClaimSpec, Context, Requirement, Subject
+from .finding import LintIssue, Rule
+from .subject import STAND_IN, ClaimSpec, LintContext, Requirement, Subject
 
 _TOLERATIONS: Final = 16
 
 
-def check_name(subject: Subject, context: Context) -> Iterator[Issue]:
+def check_name(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check the name of an object of resource.k8s.io."""
     metadata = subject.source.metadata
     if subject.form is None:
         return
     if "name" in metadata:
         if not is_subdomain(subject.source.name):
-            yield Issue(Rule.INVALID_NAME, "metadata.name", not_a_subdomain(metadata["name"]))
+            yield LintIssue(Rule.INVALID_NAME, "metadata.name", not_a_subdomain(metadata["name"]))
     elif not metadata.get("generateName"):
-        yield Issue(Rule.INVALID_NAME, "metadata", "the object has no name: set metadata.name")
+        yield LintIssue(Rule.INVALID_NAME, "metadata", "the object has no name: set metadata.name")
 
 
-def check_class(one: DeviceClass, context: Context) -> Iterator[Issue]:
+def check_class(one: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
     """Check the extended resource name of a class, and the lengths of its lists."""
     yield from _length("spec.selectors", one.selectors, limits.SELECTORS_PER_LIST)
     yield from _length("spec.config", one.config, limits.CONFIGS_PER_CLAIM)
@@ -41,10 +41,10 @@ def check_class(one: DeviceClass, context: Context) -> Iterator[Issue]:
         domain, slash, _ = name.partition("/")
         if not slash or not is_label_key(name) or f".{domain}".endswith(".kubernetes.io"):
             problem = f"{name!r} is not an extended resource: use DOMAIN/NAME with a domain outside of kubernetes.io"
-            yield Issue(Rule.INVALID_NAME, "spec.extendedResourceName", problem)
+            yield LintIssue(Rule.INVALID_NAME, "spec.extendedResourceName", problem)
 
 
-def check_claim(claim: ClaimSpec, context: Context) -> Iterator[Issue]:
+def check_claim(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
     """Check the names of requests, the lengths of lists, the number of devices, and the constraints."""
     devices, path = claim.devices, f"{claim.path}.requests"
     yield from _names((f"{path}[{index}]", one.name) for index, one in enumerate(devices.requests))
@@ -61,7 +61,7 @@ def check_claim(claim: ClaimSpec, context: Context) -> Iterator[Issue]:
         least += min((max(one.count, 1) for one in choices), default=0)
     if least > (most := limits.RESULTS_PER_CLAIM):
         problem = f"the claim asks for at least {least} devices, it can be given {most}: use several claims"
-        yield Issue(Rule.TOO_MANY, path, problem)
+        yield LintIssue(Rule.TOO_MANY, path, problem)
     for index, constraint in enumerate(devices.constraints):
         place = f"{claim.path}.constraints[{index}]"
         yield from request_names(claim, constraint.requests, f"{place}.requests", Rule.CONSTRAINT_NAMES_NO_REQUEST)
@@ -69,11 +69,11 @@ def check_claim(claim: ClaimSpec, context: Context) -> Iterator[Issue]:
         yield from malformed or _unmet(claim, constraint, place, context)
 
 
-def check_request(one: Requirement, context: Context) -> Iterator[Issue]:
+def check_request(one: Requirement, context: LintContext) -> Iterator[LintIssue]:
     """Check the class name, the count and mode, the capacity keys, and the lists of a request."""
     wanted, path = one.value, one.path
     if not is_subdomain(wanted.device_class_name):
-        yield Issue(Rule.INVALID_NAME, f"{path}.deviceClassName", not_a_subdomain(wanted.device_class_name))
+        yield LintIssue(Rule.INVALID_NAME, f"{path}.deviceClassName", not_a_subdomain(wanted.device_class_name))
     yield from _count(wanted, path)
     yield from _tolerations(wanted, f"{path}.tolerations")
     yield from _length(f"{path}.selectors", wanted.selectors, limits.SELECTORS_PER_LIST)
@@ -81,56 +81,56 @@ def check_request(one: Requirement, context: Context) -> Iterator[Issue]:
     for key in wanted.capacity_requests:
         if not is_qualified_name(key):
             problem = f"{key!r} is not an identifier, optionally after a domain and a slash"
-            yield Issue(Rule.INVALID_NAME, f"{path}.capacity.requests[{key}]", problem)
+            yield LintIssue(Rule.INVALID_NAME, f"{path}.capacity.requests[{key}]", problem)
 
 
-def _length(path: str, entries: Sequence[object], most: int) -> Iterator[Issue]:
+def _length(path: str, entries: Sequence[object], most: int) -> Iterator[LintIssue]:
     if len(entries) > most:
-        yield Issue(Rule.TOO_MANY, path, f"has {len(entries)} entries, at most {most} are accepted")
+        yield LintIssue(Rule.TOO_MANY, path, f"has {len(entries)} entries, at most {most} are accepted")
 
 
-def _names(named: Iterable[tuple[str, str]]) -> Iterator[Issue]:
+def _names(named: Iterable[tuple[str, str]]) -> Iterator[LintIssue]:
     seen: set[str] = set()
     for path, name in named:
         if not is_label(name):
             problem = f"{name!r} is not a DNS label: use at most 63 lowercase letters, digits and inner hyphens"
-            yield Issue(Rule.INVALID_NAME, f"{path}.name", problem)
+            yield LintIssue(Rule.INVALID_NAME, f"{path}.name", problem)
         if name in seen:
-            yield Issue(Rule.DUPLICATE_NAME, f"{path}.name", f"{name!r} is used twice: rename one")
+            yield LintIssue(Rule.DUPLICATE_NAME, f"{path}.name", f"{name!r} is used twice: rename one")
         seen.add(name)
 
 
-def _count(wanted: DeviceRequirements, path: str) -> Iterator[Issue]:
+def _count(wanted: DeviceRequirements, path: str) -> Iterator[LintIssue]:
     if wanted.allocation_mode == ALL:
         if wanted.count:
             problem = f"count {wanted.count} does not go with allocationMode {ALL}: remove one of them"
-            yield Issue(Rule.INVALID_COUNT, f"{path}.count", problem)
+            yield LintIssue(Rule.INVALID_COUNT, f"{path}.count", problem)
     elif wanted.allocation_mode != EXACT_COUNT:
         problem = f"must be {EXACT_COUNT} or {ALL}, not {wanted.allocation_mode!r}"
-        yield Issue(Rule.INVALID_COUNT, f"{path}.allocationMode", problem)
+        yield LintIssue(Rule.INVALID_COUNT, f"{path}.allocationMode", problem)
     elif wanted.count < 0:
-        yield Issue(Rule.INVALID_COUNT, f"{path}.count", f"must be at least 1, not {wanted.count}")
+        yield LintIssue(Rule.INVALID_COUNT, f"{path}.count", f"must be at least 1, not {wanted.count}")
     elif wanted.count == 0:
         problem = "0 is taken as 1: say 1, or remove the request if no device is wanted"
-        yield Issue(Rule.ZERO_COUNT, f"{path}.count", problem)
+        yield LintIssue(Rule.ZERO_COUNT, f"{path}.count", problem)
 
 
-def _tolerations(wanted: DeviceRequirements, path: str) -> Iterator[Issue]:
+def _tolerations(wanted: DeviceRequirements, path: str) -> Iterator[LintIssue]:
     for index, one in enumerate(wanted.tolerations):
         place = f"{path}[{index}]"
         if one.key and not is_label_key(one.key):
-            yield Issue(Rule.INVALID_TOLERATION, f"{place}.key", f"{one.key!r} is not the key of a taint")
+            yield LintIssue(Rule.INVALID_TOLERATION, f"{place}.key", f"{one.key!r} is not the key of a taint")
         if one.operator not in ("Equal", "Exists"):
             problem = f"must be Equal or Exists, not {one.operator!r}"
-            yield Issue(Rule.INVALID_TOLERATION, f"{place}.operator", problem)
+            yield LintIssue(Rule.INVALID_TOLERATION, f"{place}.operator", problem)
         elif one.operator == "Exists" and one.value:
             problem = "must be empty with operator Exists: remove it, or use operator Equal"
-            yield Issue(Rule.INVALID_TOLERATION, f"{place}.value", problem)
+            yield LintIssue(Rule.INVALID_TOLERATION, f"{place}.value", problem)
         elif not is_label_value(one.value):
-            yield Issue(Rule.INVALID_TOLERATION, f"{place}.value", f"{one.value!r} is not the value of a taint")
+            yield LintIssue(Rule.INVALID_TOLERATION, f"{place}.value", f"{one.value!r} is not the value of a taint")
         if one.effect and one.effect not in tuple(TaintEffect):
             problem = f"must be one of {', '.join(TaintEffect)}, not {one.effect!r}"
-            yield Issue(Rule.INVALID_TOLERATION, f"{place}.effect", problem)
+            yield LintIssue(Rule.INVALID_TOLERATION, f"{place}.effect", problem)
 
 
 def not_a_subdomain(name: object) -> str:
@@ -138,7 +138,7 @@ def not_a_subdomain(name: object) -> str:
     return f"{name!r} is not a DNS subdomain: use lower case letters, digits, and inner hyphens and dots"
 
 
-def request_names(claim: ClaimSpec, names: tuple[str, ...], path: str, rule: Rule) -> Iterator[Issue]:
+def request_names(claim: ClaimSpec, names: tuple[str, ...], path: str, rule: Rule) -> Iterator[LintIssue]:
     """Check that each name is that of a request, or `request/alternative`, and occurs once."""
     known = {*claim.requests, *(one.name for one in claim.requirements() if STAND_IN not in one.name.split("/"))}
     for index, name in enumerate(names):
@@ -146,24 +146,26 @@ def request_names(claim: ClaimSpec, names: tuple[str, ...], path: str, rule: Rul
             close = difflib.get_close_matches(name, known, n=1)
             there = f"there is {', '.join(sorted(known))}" if known else "it has none"
             hint = f"; did you mean {close[0]!r}?" if close else f" ({there})"
-            yield Issue(rule, f"{path}[{index}]", f"{name!r} is no request of the claim{hint}")
+            yield LintIssue(rule, f"{path}[{index}]", f"{name!r} is no request of the claim{hint}")
         elif name in names[:index]:
-            yield Issue(rule, f"{path}[{index}]", f"{name!r} is named twice: remove one")
+            yield LintIssue(rule, f"{path}[{index}]", f"{name!r} is named twice: remove one")
 
 
-def _form(constraint: DeviceConstraint, path: str) -> Iterator[Issue]:
+def _form(constraint: DeviceConstraint, path: str) -> Iterator[LintIssue]:
     attributes = {"matchAttribute": constraint.match_attribute, "distinctAttribute": constraint.distinct_attribute}
     given = {field: name for field, name in attributes.items() if name is not None}
     if len(given) != 1:
-        yield Issue(Rule.CONSTRAINT_ATTRIBUTE, path, "must have exactly one of matchAttribute and distinctAttribute")
+        yield LintIssue(
+            Rule.CONSTRAINT_ATTRIBUTE, path, "must have exactly one of matchAttribute and distinctAttribute"
+        )
     for field, name in given.items():
         domain, slash, _ = name.partition("/")
         if not slash or not is_qualified_name(name) or not is_driver_name(domain):
             problem = f"{name!r} must be DOMAIN/ATTRIBUTE, such as gpu.nvidia.com/parentUUID"
-            yield Issue(Rule.CONSTRAINT_ATTRIBUTE, f"{path}.{field}", problem)
+            yield LintIssue(Rule.CONSTRAINT_ATTRIBUTE, f"{path}.{field}", problem)
 
 
-def _unmet(claim: ClaimSpec, constraint: DeviceConstraint, path: str, context: Context) -> Iterator[Issue]:
+def _unmet(claim: ClaimSpec, constraint: DeviceConstraint, path: str, context: LintContext) -> Iterator[LintIssue]:
     """Check that known devices have the attribute: a device without it meets no constraint."""
     field = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
     name = constraint.match_attribute or constraint.distinct_attribute or ""
@@ -178,7 +180,7 @@ def _unmet(claim: ClaimSpec, constraint: DeviceConstraint, path: str, context: C
         known = {key.rpartition("/")[2].lower(): key for key in sorted(published)}
         close = difflib.get_close_matches(name.rpartition("/")[2].lower(), known, n=1)
         hint = f"; did you mean {known[close[0]]!r}?" if close else ""
-        yield Issue(
+        yield LintIssue(
             Rule.CONSTRAINT_NEVER_MET,
             f"{path}.{field}",
             f"none of the {len(candidates)} known devices that request {one.name!r} selects has"

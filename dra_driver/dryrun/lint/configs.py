@@ -24,13 +24,13 @@ from ...kube.resource.limits import OPAQUE_PARAMETERS_BYTES
 from ...kube.resource.names import is_driver_name
 from .catalog import Known
 from .claims import request_names
-from .finding import Issue, Rule, Severity
-from .subject import ClaimSpec, Context, decode_all
+from .finding import LintIssue, Rule, Severity
+from .subject import ClaimSpec, LintContext, decode_all
 
 _STAND_INS = {"apiVersion": API_VERSION}
 
 
-def check_class(one: DeviceClass, context: Context) -> Iterator[Issue]:
+def check_class(one: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
     """Check the configurations of a class."""
     for index, opaque in enumerate(one.config):
         path = f"spec.config[{index}].opaque"
@@ -38,7 +38,7 @@ def check_class(one: DeviceClass, context: Context) -> Iterator[Issue]:
         yield from _opaque(opaque, path, one.metadata.name, of_class=True)
 
 
-def check_claim(claim: ClaimSpec, context: Context) -> Iterator[Issue]:
+def check_claim(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
     """Check the configurations of a claim."""
     for path, names, opaque in claim.configs():
         yield from request_names(claim, names, f"{path}.requests", Rule.CONFIG_NAMES_NO_REQUEST)
@@ -49,39 +49,39 @@ def check_claim(claim: ClaimSpec, context: Context) -> Iterator[Issue]:
             yield from _fits(claim, names, opaque, path, context)
 
 
-def _size(opaque: OpaqueConfiguration, path: str) -> Iterator[Issue]:
+def _size(opaque: OpaqueConfiguration, path: str) -> Iterator[LintIssue]:
     size = len(json.dumps(opaque.parameters, separators=(",", ":"), default=str).encode())
     if size > OPAQUE_PARAMETERS_BYTES:
         problem = f"has {size} bytes, at most {OPAQUE_PARAMETERS_BYTES} are accepted"
-        yield Issue(Rule.TOO_LARGE, f"{path}.parameters", problem)
+        yield LintIssue(Rule.TOO_LARGE, f"{path}.parameters", problem)
 
 
-def _opaque(opaque: OpaqueConfiguration, path: str, owner: str, *, of_class: bool = False) -> Iterator[Issue]:
+def _opaque(opaque: OpaqueConfiguration, path: str, owner: str, *, of_class: bool = False) -> Iterator[LintIssue]:
     parameters = f"{path}.parameters"
     if not is_driver_name(opaque.driver):
-        yield Issue(Rule.INVALID_CONFIG, f"{path}.driver", f"{opaque.driver!r} is not the name of a driver")
+        yield LintIssue(Rule.INVALID_CONFIG, f"{path}.driver", f"{opaque.driver!r} is not the name of a driver")
     elif opaque.driver == DRIVER_NAME:
         form = decode_all(dict(opaque.parameters), partial(decode_config, of_class=of_class), _STAND_INS)
         yield from _invalid(form.errors, parameters)
         if form.decoded is not None and not form.errors and (doubt := ineffective(form.decoded, parameters)):
-            yield Issue(Rule.CONFIG_WITHOUT_EFFECT, doubt.path, doubt.problem)
+            yield LintIssue(Rule.CONFIG_WITHOUT_EFFECT, doubt.path, doubt.problem)
     elif opaque.driver == DOMAIN_DRIVER:
         found = decode_all(dict(opaque.parameters), decode_domain_config, _STAND_INS)
         yield from _invalid(found.errors, parameters)
         if found.decoded is not None and not found.errors and (doubt := mistake(found.decoded, owner, parameters)):
-            yield Issue(Rule.CONFIG_DOMAIN, doubt.path, doubt.problem)
+            yield LintIssue(Rule.CONFIG_DOMAIN, doubt.path, doubt.problem)
 
 
-def _invalid(errors: Iterable[DecodeError], parameters: str) -> Iterator[Issue]:
+def _invalid(errors: Iterable[DecodeError], parameters: str) -> Iterator[LintIssue]:
     for problem in errors:
-        yield Issue(
+        yield LintIssue(
             Rule.INVALID_CONFIG, f"{parameters}.{problem.path}" if problem.path else parameters, problem.problem
         )
 
 
 def _fits(
-    claim: ClaimSpec, names: tuple[str, ...], opaque: OpaqueConfiguration, path: str, context: Context
-) -> Iterator[Issue]:
+    claim: ClaimSpec, names: tuple[str, ...], opaque: OpaqueConfiguration, path: str, context: LintContext
+) -> Iterator[LintIssue]:
     """Check that a request that it names can get a device that reads it. Without names, it is for all requests."""
     requirements = claim.covered(names)
     found = [(one, context.catalog.candidates(one.value)) for one in requirements]
@@ -90,19 +90,19 @@ def _fits(
     drivers = sorted({known.driver for _, candidates in found for known in candidates})
     if opaque.driver not in drivers:
         problem = f"{opaque.driver!r} is not the driver of any device it is for ({', '.join(drivers)}): nobody reads it"
-        yield Issue(Rule.CONFIG_UNUSED, f"{path}.opaque.driver", problem)
+        yield LintIssue(Rule.CONFIG_UNUSED, f"{path}.opaque.driver", problem)
     if opaque.driver != DRIVER_NAME:
         return
     config = decode_config(opaque.parameters)
     others = {one.name: kinds for one, candidates in found if type(config) not in (kinds := _kinds(candidates))}
     if names and others:
         request, kinds = next(iter(others.items()))
-        yield Issue(Rule.CONFIG_KIND, f"{path}.opaque.parameters.kind", misfit(request, config, kinds))
+        yield LintIssue(Rule.CONFIG_KIND, f"{path}.opaque.parameters.kind", misfit(request, config, kinds))
     elif len(others) == len(found):
         kind = type(config).__name__
         kinds = [one for one in DEVICE_TYPES if any(one in taken for taken in others.values())]
         problem = f"the claim has no request for devices that take a {kind}: {use_other(kinds)}"
-        yield Issue(Rule.CONFIG_UNUSED, f"{path}.opaque.parameters.kind", problem)
+        yield LintIssue(Rule.CONFIG_UNUSED, f"{path}.opaque.parameters.kind", problem)
 
 
 def _kinds(candidates: Iterable[Known]) -> list[type[DeviceConfig]]:

@@ -12,16 +12,16 @@ from ...domains.objects import ComputeDomain, decode_domain
 from ...kube.resource.names import is_subdomain
 from ..domains import KIND, template_of
 from .claims import not_a_subdomain
-from .finding import Issue, Rule
-from .source import Source
-from .subject import STAND_IN, ClaimSpec, Context, Form, Subject, decode_all, is_unknown_field, subject_of
+from .finding import LintIssue, Rule
+from .source import SourceObject
+from .subject import STAND_IN, ClaimSpec, Form, LintContext, Subject, decode_all, is_unknown_field, subject_of
 
 _NAME: Final = "spec.channel.resourceClaimTemplate.name"
 _GROUP: Final = COMPUTE_DOMAINS.api_version.partition("/")[0]
 _STAND_INS: Final = {"spec": {}, "channel": {}, "resourceClaimTemplate": {}, "name": STAND_IN}
 
 
-def is_domain(source: Source) -> bool:
+def is_domain(source: SourceObject) -> bool:
     """Whether the object is a ComputeDomain, of any version."""
     return source.kind == KIND and source.api_version.partition("/")[0] == _GROUP
 
@@ -29,26 +29,26 @@ def is_domain(source: Source) -> bool:
 def made_templates(subjects: Iterable[Subject]) -> list[Subject]:
     """The claim templates that would be made for the ComputeDomains, in the places of these."""
     return [
-        subject_of(Source(one.source.file, template_of(domain), one.source.positions))
+        subject_of(SourceObject(one.source.file, template_of(domain), one.source.positions))
         for one in subjects
         if is_domain(one.source) and (domain := _form(one.source).decoded) is not None and domain.template != STAND_IN
     ]
 
 
-def check_domains(subject: Subject, context: Context) -> Iterator[Issue]:
+def check_domains(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check a ComputeDomain."""
     if not is_domain(subject.source):
         return
     if subject.source.api_version != COMPUTE_DOMAINS.api_version:
-        yield Issue(Rule.SCHEMA, "apiVersion", f"must be {COMPUTE_DOMAINS.api_version}")
+        yield LintIssue(Rule.SCHEMA, "apiVersion", f"must be {COMPUTE_DOMAINS.api_version}")
     form = _form(subject.source)
     for problem in form.errors:
-        yield Issue(Rule.UNKNOWN_FIELD if is_unknown_field(problem) else Rule.SCHEMA, problem.path, problem.problem)
+        yield LintIssue(Rule.UNKNOWN_FIELD if is_unknown_field(problem) else Rule.SCHEMA, problem.path, problem.problem)
     domain = form.decoded
     if domain is None:
         return
     if domain.num_nodes:
-        yield Issue(
+        yield LintIssue(
             Rule.DOMAIN_NUM_NODES,
             "spec.numNodes",
             "is deprecated, and no pod waits for this number of nodes: remove it",
@@ -56,36 +56,36 @@ def check_domains(subject: Subject, context: Context) -> Iterator[Issue]:
     if domain.template == STAND_IN:
         return
     if not is_subdomain(domain.template):
-        yield Issue(Rule.INVALID_NAME, _NAME, not_a_subdomain(domain.template))
+        yield LintIssue(Rule.INVALID_NAME, _NAME, not_a_subdomain(domain.template))
     yield from _taken(subject, domain, context)
 
 
-def _taken(subject: Subject, domain: ComputeDomain, context: Context) -> Iterator[Issue]:
+def _taken(subject: Subject, domain: ComputeDomain, context: LintContext) -> Iterator[LintIssue]:
     """Check that no earlier ComputeDomain names the same template, and that no other object is one of this name."""
     near = [one for one in context.subjects if one.source.namespace == subject.source.namespace]
     for one in takewhile(lambda other: other is not subject, near):
         other = _form(one.source).decoded if is_domain(one.source) else None
         if other is not None and other.template == domain.template and other.name != domain.name:
             problem = f"is also the template of ComputeDomain {other.name}: each ComputeDomain needs its own"
-            yield Issue(Rule.DOMAIN_TEMPLATE_TAKEN, _NAME, problem)
+            yield LintIssue(Rule.DOMAIN_TEMPLATE_TAKEN, _NAME, problem)
             return
     for one in near:
         classes = [each.value.device_class_name for each in one.claim.requirements()] if one.claim is not None else ()
         named = (one.source.kind, one.source.name) == ("ResourceClaimTemplate", domain.template)
         if named and CHANNEL_CLASS not in classes:
             problem = "is the name of a template among the files, which the controller does not replace"
-            yield Issue(Rule.DOMAIN_TEMPLATE_TAKEN, _NAME, f"{problem}: choose another name")
+            yield LintIssue(Rule.DOMAIN_TEMPLATE_TAKEN, _NAME, f"{problem}: choose another name")
 
 
-def check_channels(claim: ClaimSpec, context: Context) -> Iterator[Issue]:
+def check_channels(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
     """Check that requests for channels name a ComputeDomain."""
     configured = [names for _, names, opaque in claim.configs() if opaque.driver == DRIVER]
     for one in claim.requirements():
         named = (not names or {one.name, one.name.partition("/")[0]} & set(names) for names in configured)
         if one.value.device_class_name == CHANNEL_CLASS and not any(named):
             problem = "has no ComputeDomainChannelConfig: use the claim template that a ComputeDomain names"
-            yield Issue(Rule.CHANNEL_WITHOUT_DOMAIN, one.path, f"request {one.name!r} {problem}")
+            yield LintIssue(Rule.CHANNEL_WITHOUT_DOMAIN, one.path, f"request {one.name!r} {problem}")
 
 
-def _form(source: Source) -> Form[ComputeDomain]:
+def _form(source: SourceObject) -> Form[ComputeDomain]:
     return decode_all(source.value, partial(decode_domain, strict=True), _STAND_INS)

@@ -82,7 +82,7 @@ class Rule(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
+class LintIssue:
     """A violation of a rule. `path` is the field, `offset` a place in its text (code points; None: the whole text)."""
 
     rule: Rule

@@ -15,41 +15,41 @@ from ...kube.resource.codec import GROUP
 from ...kube.resource.device import COUNTERS_APART_SINCE, SliceFeatures
 from ...kube.resource.validation import slice_problems
 from ...scheduler.pods import form_errors
-from .finding import Issue, Rule
+from .finding import LintIssue, Rule
 from .source import DECODED_KINDS
-from .subject import Context, Subject, is_device_api, is_unknown_field
+from .subject import LintContext, Subject, is_device_api, is_unknown_field
 
 _CLAIM_OF_POD: Final = re.compile(r"\b(resourceClaims|resources\.claims)\[")
 """Places in pods that `pods` checks."""
 
 
-def check_form(subject: Subject, context: Context) -> Iterator[Issue]:
+def check_form(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check the form. `check_gates` judges fields that some release has."""
     for problem in subject.form.errors if subject.form is not None else ():
         if not is_unknown_field(problem):
-            yield Issue(Rule.SCHEMA, problem.path, problem.problem)
+            yield LintIssue(Rule.SCHEMA, problem.path, problem.problem)
         elif not is_gated(problem.path):
-            yield Issue(Rule.UNKNOWN_FIELD, problem.path, problem.problem)
+            yield LintIssue(Rule.UNKNOWN_FIELD, problem.path, problem.problem)
     for problem in form_errors(subject.source.value):
         if not _CLAIM_OF_POD.search(problem.path):
             rule = Rule.UNKNOWN_FIELD if is_unknown_field(problem) else Rule.SCHEMA
-            yield Issue(rule, problem.path, problem.problem)
+            yield LintIssue(rule, problem.path, problem.problem)
 
 
-def check_identity(subject: Subject, context: Context) -> Iterator[Issue]:
+def check_identity(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check that no earlier object has the same name."""
     first = context.first_of(subject)
     if first is not None and first is not subject:
         said = f"there is another {subject.source.kind} of this name in the file: rename one, or remove it"
-        yield Issue(Rule.DUPLICATE_OBJECT, "metadata.name", said)
+        yield LintIssue(Rule.DUPLICATE_OBJECT, "metadata.name", said)
 
 
-def check_slice(subject: Subject, context: Context) -> Iterator[Issue]:
+def check_slice(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check a ResourceSlice by the rules of the API server."""
     if isinstance(subject.decoded, ResourceSlice):
         features = SliceFeatures(counters_beside_devices=context.minor < COUNTERS_APART_SINCE)
         for problem in slice_problems(subject.decoded, features):
-            yield Issue(Rule.INVALID_SLICE, problem.path, problem.message)
+            yield LintIssue(Rule.INVALID_SLICE, problem.path, problem.message)
 
 
 _WITH_REQUESTS: Final = ("ResourceClaim", "ResourceClaimTemplate")
@@ -74,7 +74,7 @@ _VERSIONS: Final[Mapping[str, _Lifecycle]] = {
 }
 
 
-def check_version(subject: Subject, context: Context) -> Iterator[Issue]:
+def check_version(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check that the release serves the object's apiVersion and kind."""
     source = subject.source
     if not is_device_api(source) or source.kind in _OTHER_KINDS:
@@ -82,7 +82,7 @@ def check_version(subject: Subject, context: Context) -> Iterator[Issue]:
     if source.kind not in DECODED_KINDS:
         close = difflib.get_close_matches(source.kind, (*DECODED_KINDS, *_OTHER_KINDS), n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(DECODED_KINDS)}"
-        yield Issue(Rule.UNKNOWN_KIND, "kind", f"{GROUP} has no kind {source.kind!r}; {hint}")
+        yield LintIssue(Rule.UNKNOWN_KIND, "kind", f"{GROUP} has no kind {source.kind!r}; {hint}")
         return
     name = source.api_version.partition("/")[2]
     version = _VERSIONS.get(name)
@@ -102,7 +102,7 @@ def check_version(subject: Subject, context: Context) -> Iterator[Issue]:
         problem = f"is served only where --runtime-config asks for it, {outlook}: {use}"
     else:
         return
-    yield Issue(rule, "apiVersion", f"{source.api_version} {problem}")
+    yield LintIssue(rule, "apiVersion", f"{source.api_version} {problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def is_gated(path: str) -> bool:
     return _gate_of(path) is not None
 
 
-def check_gates(subject: Subject, context: Context) -> Iterator[Issue]:
+def check_gates(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check that the release has the fields of an object of resource.k8s.io."""
     if not is_device_api(subject.source) or subject.source.kind not in DECODED_KINDS:
         return
@@ -165,13 +165,13 @@ def check_gates(subject: Subject, context: Context) -> Iterator[Issue]:
             continue
         if context.minor < gate.first:
             since = f"is known from Kubernetes 1.{gate.first} on (feature gate {gate.name}), not in {context.release}"
-            yield Issue(Rule.FIELD_NOT_IN_RELEASE, path, f"{since}: remove it, or lint for a newer release")
+            yield LintIssue(Rule.FIELD_NOT_IN_RELEASE, path, f"{since}: remove it, or lint for a newer release")
         elif gate.gone is not None and context.minor >= gate.gone:
-            yield Issue(Rule.FIELD_NOT_IN_RELEASE, path, f"was removed in Kubernetes 1.{gate.gone}: remove it")
+            yield LintIssue(Rule.FIELD_NOT_IN_RELEASE, path, f"was removed in Kubernetes 1.{gate.gone}: remove it")
         elif gate.on is None or context.minor < gate.on:
             dropped = f"is dropped by Kubernetes {context.release} unless the feature gate {gate.name} is on"
             default = f", on by default from 1.{gate.on} on" if gate.on is not None else ""
-            yield Issue(Rule.FEATURE_GATE_OFF, path, dropped + default)
+            yield LintIssue(Rule.FEATURE_GATE_OFF, path, dropped + default)
 
 
 def _gate_of(path: str) -> _Gate | None:

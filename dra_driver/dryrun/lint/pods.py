@@ -15,9 +15,9 @@ from ..groups import Library, PodGroup, Reading, joined, key_of, pods_of
 from ..kinds import KINDS
 from ..podforms import FORMS
 from ..status import Note
-from .finding import Issue, Rule
-from .source import Source
-from .subject import STAND_IN, ClaimSpec, Context, Subject, decode_all, is_unknown_field, subject_of
+from .finding import LintIssue, Rule
+from .source import SourceObject
+from .subject import STAND_IN, ClaimSpec, LintContext, Subject, decode_all, is_unknown_field, subject_of
 
 _OLD_FORM: Final = "source"
 _CLAIM_OF_POD: Final = re.compile(r"\b(resourceClaims|resources\.claims)\[")
@@ -60,12 +60,12 @@ class Use:
         return self.path.rpartition("[")[0], self.name, self.request
 
 
-def is_workload(source: Source) -> bool:
+def is_workload(source: SourceObject) -> bool:
     """Whether the object is a pod or a workload that creates pods."""
     return key_of(source.value) in KINDS or bool(_read(source, Library()).groups)
 
 
-def notes_of(source: Source, library: Library) -> Iterator[Note]:
+def notes_of(source: SourceObject, library: Library) -> Iterator[Note]:
     """What of the pods of an object is not checked."""
     reading = _read(source, library)
     texts = [*reading.unknown]
@@ -77,7 +77,7 @@ def notes_of(source: Source, library: Library) -> Iterator[Note]:
     yield from (Note(subject, text, source.file, place.line, place.column) for text in dict.fromkeys(texts))
 
 
-def _read(source: Source, library: Library) -> Reading:
+def _read(source: SourceObject, library: Library) -> Reading:
     """The pods of an object. Fields that are missing are no mistakes: the object may be a patch."""
     try:
         return pods_of(source.value, library, FORMS)
@@ -101,13 +101,13 @@ def _decode_use(fields: Fields, path: str) -> Use:
 
 
 def _decoded(
-    value: Any, field: str, path: str, decode: Callable[[Fields, str], T], problems: list[Issue]
+    value: Any, field: str, path: str, decode: Callable[[Fields, str], T], problems: list[LintIssue]
 ) -> Iterator[T]:
     """The entries of a list that have a name. The mistakes of all entries are added to `problems`."""
     for place, entry in _items(value, field, path):
         form = decode_all({"entry": entry}, partial(_inside, decode, place), {"name": STAND_IN})
         mistakes = ((place + one.path.removeprefix("entry"), one.problem) for one in form.errors)
-        problems += [Issue(Rule.POD_CLAIM, path, problem) for path, problem in mistakes]
+        problems += [LintIssue(Rule.POD_CLAIM, path, problem) for path, problem in mistakes]
         if form.decoded is not None and not form.is_mended("entry.name"):
             yield form.decoded
 
@@ -123,16 +123,16 @@ def _items(value: Any, field: str, path: str) -> Iterator[tuple[str, Any]]:
         yield f"{joined(path, field)}[{index}]", item
 
 
-def check_pods(subject: Subject, context: Context) -> Iterator[Issue]:
+def check_pods(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check the claims of pods and of pod templates."""
     source = subject.source
     try:
         groups = pods_of(source.value, context.library, FORMS).groups
     except DecodeError as error:
         if not error.problem.endswith("missing"):  # the object may be a patch
-            yield Issue(Rule.SCHEMA, error.path, error.problem)
+            yield LintIssue(Rule.SCHEMA, error.path, error.problem)
         return
-    issues: dict[Issue, None] = {}
+    issues: dict[LintIssue, None] = {}
     for group in groups:
         found = [*_check_spec(group, subject, context)]
         if not has_form(source.value):
@@ -141,18 +141,18 @@ def check_pods(subject: Subject, context: Context) -> Iterator[Issue]:
     yield from issues
 
 
-def _form_issues(spec: JSON) -> Iterator[Issue]:
+def _form_issues(spec: JSON) -> Iterator[LintIssue]:
     """Unknown fields and wrong types of a pod of a kind whose other fields are not checked."""
     for error in pod_spec_errors(spec):
         if not _CLAIM_OF_POD.search(error.path):
             rule = Rule.UNKNOWN_FIELD if is_unknown_field(error) else Rule.SCHEMA
-            yield Issue(rule, error.path, error.problem)
+            yield LintIssue(rule, error.path, error.problem)
 
 
-def _check_spec(group: PodGroup, subject: Subject, context: Context) -> Iterator[Issue]:
+def _check_spec(group: PodGroup, subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check the spec of pods. The paths are those in the spec."""
     spec = group.spec
-    problems: list[Issue] = []
+    problems: list[LintIssue] = []
     claims = list(_decoded(spec, "resourceClaims", "", _decode_claim, problems))
     containers = (one for field in ("initContainers", "containers") for one in _items(spec, field, ""))
     uses = [
@@ -164,38 +164,38 @@ def _check_spec(group: PodGroup, subject: Subject, context: Context) -> Iterator
     yield from problems
     yield from _repeated(claims, uses)
     source = subject.source
-    made = [subject_of(Source(source.file, one, source.positions)) for one in group.templates]
+    made = [subject_of(SourceObject(source.file, one, source.positions)) for one in group.templates]
     found = {one.name: _named(one, source, context, made) for one in claims}
     for one in claims:
         if bool(one.claim) == bool(one.template):
             if not any(problem.path.startswith(f"{one.path}.") for problem in problems):  # a misspelt one of them
                 problem = "exactly one of resourceClaimName and resourceClaimTemplateName must be set"
-                yield Issue(Rule.POD_CLAIM, one.path, problem)
+                yield LintIssue(Rule.POD_CLAIM, one.path, problem)
         elif not found[one.name]:
-            yield Issue(Rule.CLAIM_NOT_FOUND, one.field, _nowhere(one, source, context))
+            yield LintIssue(Rule.CLAIM_NOT_FOUND, one.field, _nowhere(one, source, context))
     yield from _uses(claims, uses, found)
     yield from _unused(claims, uses, found, context)
 
 
-def _repeated(claims: Iterable[PodClaim], uses: Iterable[Use]) -> Iterator[Issue]:
+def _repeated(claims: Iterable[PodClaim], uses: Iterable[Use]) -> Iterator[LintIssue]:
     seen: set[object] = set()
     for one in claims:
         if one.name in seen:
-            yield Issue(Rule.POD_CLAIM, f"{one.path}.name", f"{one.name!r} is used twice: rename one")
+            yield LintIssue(Rule.POD_CLAIM, f"{one.path}.name", f"{one.name!r} is used twice: rename one")
         seen.add(one.name)
     for use in uses:
         if use.key in seen:
-            yield Issue(Rule.POD_CLAIM, use.path, "the container has the same entry twice: remove one")
+            yield LintIssue(Rule.POD_CLAIM, use.path, "the container has the same entry twice: remove one")
         seen.add(use.key)
 
 
-def _uses(claims: Iterable[PodClaim], uses: Iterable[Use], found: Mapping[str, list[Subject]]) -> Iterator[Issue]:
+def _uses(claims: Iterable[PodClaim], uses: Iterable[Use], found: Mapping[str, list[Subject]]) -> Iterator[LintIssue]:
     """Check that containers use claims and requests that exist."""
     known = {one.name: one for one in claims}
     for use in uses:
         if use.name not in known:
             problem = f"{use.name!r} is not in the pod's resourceClaims (there is {', '.join(known) or 'none'})"
-            yield Issue(Rule.CONTAINER_NAMES_NO_CLAIM, f"{use.path}.name", problem)
+            yield LintIssue(Rule.CONTAINER_NAMES_NO_CLAIM, f"{use.path}.name", problem)
             continue
         specs = _specs(found[use.name])
         if use.request and specs and not any(use.request in one.requests for one in specs):
@@ -203,12 +203,12 @@ def _uses(claims: Iterable[PodClaim], uses: Iterable[Use], found: Mapping[str, l
             there = ", ".join(specs[0].requests) or "none"
             note = "; alternatives have no entry of their own" if "/" in use.request else ""
             problem = f"{use.request!r} is no request of {one.kind} {one.claim or one.template} (it has {there}{note})"
-            yield Issue(Rule.CONTAINER_NAMES_NO_REQUEST, f"{use.path}.request", problem)
+            yield LintIssue(Rule.CONTAINER_NAMES_NO_REQUEST, f"{use.path}.request", problem)
 
 
 def _unused(
-    claims: Iterable[PodClaim], uses: Iterable[Use], found: Mapping[str, list[Subject]], context: Context
-) -> Iterator[Issue]:
+    claims: Iterable[PodClaim], uses: Iterable[Use], found: Mapping[str, list[Subject]], context: LintContext
+) -> Iterator[LintIssue]:
     """Check that containers use each claim. Devices of other drivers, such as networks, may be for the whole pod."""
     used = {one.name for one in uses}
     for one in claims:
@@ -216,10 +216,10 @@ def _unused(
         ours = any(context.catalog.of_class(each.device_class_name) for each in requirements)
         if one.name not in used and ours:
             problem = f"no container uses claim {one.name!r}: add it to a container's resources.claims, or remove it"
-            yield Issue(Rule.CLAIM_UNUSED, one.path, problem)
+            yield LintIssue(Rule.CLAIM_UNUSED, one.path, problem)
 
 
-def _named(claim: PodClaim, pod: Source, context: Context, made: Iterable[Subject]) -> list[Subject]:
+def _named(claim: PodClaim, pod: SourceObject, context: LintContext, made: Iterable[Subject]) -> list[Subject]:
     """The objects that the entry may refer to: more than one if files repeat a name. `made` are templates that are made
     with the pod.
     """
@@ -232,7 +232,7 @@ def _named(claim: PodClaim, pod: Source, context: Context, made: Iterable[Subjec
     ]
 
 
-def _together(one: Source, other: Source) -> bool:
+def _together(one: SourceObject, other: SourceObject) -> bool:
     return one.namespace == other.namespace or not one.namespace or not other.namespace
 
 
@@ -240,7 +240,7 @@ def _specs(subjects: list[Subject]) -> list[ClaimSpec]:
     return [one.claim for one in subjects if one.claim is not None]
 
 
-def _nowhere(claim: PodClaim, pod: Source, context: Context) -> str:
+def _nowhere(claim: PodClaim, pod: SourceObject, context: LintContext) -> str:
     name = claim.claim or claim.template
     others = [one.source for one in context.subjects if one.source.kind == claim.kind]
     elsewhere = next((one.namespace for one in others if one.name == name), None)

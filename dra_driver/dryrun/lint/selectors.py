@@ -11,8 +11,8 @@ from ...kube.resource import Device, DeviceClass
 from ...scheduler.cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, compile_selector
 from ..report import listed
 from .catalog import Catalog, Known, SelectorStep
-from .finding import Issue, Rule
-from .subject import Context, Requirement
+from .finding import LintIssue, Rule
+from .subject import LintContext, Requirement
 
 _CLOSE = 0.85
 """The likeness of a misspelt name. Classes of different NVIDIA drivers have half of their names in common."""
@@ -21,7 +21,7 @@ _FOREIGN = Known("another-driver.example.com", "pool", Device("device"))
 """A device of another driver."""
 
 
-def check_class(one: DeviceClass, context: Context) -> Iterator[Issue]:
+def check_class(one: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
     """Check the selectors of a class."""
     catalog = context.catalog
     yield from _expressions("spec", one.selectors, context)
@@ -31,20 +31,20 @@ def check_class(one: DeviceClass, context: Context) -> Iterator[Issue]:
         yield from _answers("spec", catalog.narrow(one.selectors, catalog.devices), None, catalog)
 
 
-def check_request(one: Requirement, context: Context) -> Iterator[Issue]:
+def check_request(one: Requirement, context: LintContext) -> Iterator[LintIssue]:
     """Check that the class and the capacities exist that a request names, and its selectors."""
     name, known = one.value.device_class_name, context.catalog.classes
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)
         hint = f"did you mean {close[0]!r}?" if close else "pass its file too, or take devices from your cluster"
         problem = f"there is no DeviceClass {name!r} (known: {', '.join(sorted(known))}); {hint}"
-        yield Issue(Rule.UNKNOWN_CLASS, f"{one.path}.deviceClassName", problem)
+        yield LintIssue(Rule.UNKNOWN_CLASS, f"{one.path}.deviceClassName", problem)
     yield from _capacity(one, context)
     yield from _expressions(one.path, one.value.selectors, context)
     yield from _answers(one.path, context.catalog.steps(one.value), name, context.catalog)
 
 
-def _capacity(one: Requirement, context: Context) -> Iterator[Issue]:
+def _capacity(one: Requirement, context: LintContext) -> Iterator[LintIssue]:
     candidates = context.catalog.candidates(one.value)
     for key, wanted in one.value.capacity_requests.items() if candidates else ():
         amounts = [known.device.capacity[key].value for known in candidates if key in known.device.capacity]
@@ -56,24 +56,26 @@ def _capacity(one: Requirement, context: Context) -> Iterator[Issue]:
         else:
             there = sorted({name for known in candidates for name in known.device.capacity})
             problem = f"none of the {len(candidates)} known devices has capacity {key!r} (there is {', '.join(there)})"
-        yield Issue(Rule.CAPACITY_NEVER_MET, f"{one.path}.capacity.requests[{key}]", problem)
+        yield LintIssue(Rule.CAPACITY_NEVER_MET, f"{one.path}.capacity.requests[{key}]", problem)
 
 
-def _expressions(path: str, expressions: Sequence[str], context: Context) -> Iterator[Issue]:
+def _expressions(path: str, expressions: Sequence[str], context: LintContext) -> Iterator[LintIssue]:
     """Check whether the API server accepts each expression in a new object."""
     environment = Environment(context.release, stored=False)
     for index, expression in enumerate(expressions):
         place = _place(path, index)
         size = len(expression.encode())
         if size > MAX_BYTES:
-            yield Issue(Rule.SELECTOR_REFUSED, place, f"is too long: {size} bytes, at most {MAX_BYTES} are accepted")
+            yield LintIssue(
+                Rule.SELECTOR_REFUSED, place, f"is too long: {size} bytes, at most {MAX_BYTES} are accepted"
+            )
             continue
         try:
             cost = compile_selector(expression, environment).max_cost
         except CompileError as refusal:
             hints = context.catalog.mistakes(expression)
             for issue in refusal.issues or (refusal,):
-                yield Issue(
+                yield LintIssue(
                     Rule.SELECTOR_REFUSED,
                     place,
                     f"does not compile: {'; '.join((issue.message, *hints))}",
@@ -83,10 +85,10 @@ def _expressions(path: str, expressions: Sequence[str], context: Context) -> Ite
             continue
         if cost > COST_LIMIT:
             problem = f"is too complex: it may cost {cost}, more than {COST_LIMIT}; use fewer loops and functions"
-            yield Issue(Rule.SELECTOR_REFUSED, place, problem)
+            yield LintIssue(Rule.SELECTOR_REFUSED, place, problem)
 
 
-def _answers(path: str, steps: Sequence[SelectorStep], class_name: str | None, catalog: Catalog) -> Iterator[Issue]:
+def _answers(path: str, steps: Sequence[SelectorStep], class_name: str | None, catalog: Catalog) -> Iterator[LintIssue]:
     """Check the results on the devices of a class (None: all). Each expression gets the devices that are left."""
     whose = "known" if class_name is None else f"known {class_name}"
     for index, step in enumerate(steps):
@@ -97,12 +99,12 @@ def _answers(path: str, steps: Sequence[SelectorStep], class_name: str | None, c
             continue
         unknown = step.selector.unknown_names(catalog.names_of(class_name))
         for name in unknown:
-            yield Issue(Rule.UNKNOWN_ATTRIBUTE, _place(path, index), name.message, name.offset)
+            yield LintIssue(Rule.UNKNOWN_ATTRIBUTE, _place(path, index), name.message, name.offset)
         if not step.after and not unknown:
             yield from _never(_place(path, index), step, whose, catalog, narrowed=index > 0)
 
 
-def _failure(place: str, step: SelectorStep, whose: str, catalog: Catalog) -> Issue:
+def _failure(place: str, step: SelectorStep, whose: str, catalog: Catalog) -> LintIssue:
     known, first = step.failed[0]
     count = f"{len(step.failed)} of {len(step.before)} {whose} devices"
     fix = "".join(f"; {hint}" for hint in catalog.mistakes(step.selector.expression)) if step.selector else ""
@@ -111,7 +113,7 @@ def _failure(place: str, step: SelectorStep, whose: str, catalog: Catalog) -> Is
         fix = "; guard it with has(…) && …, or read it with .?NAME.orValue(…)"
         if others and len(step.failed) == len(step.before):
             fix = f"; devices of class {others[0]} have it"
-    return Issue(
+    return LintIssue(
         Rule.SELECTOR_FAILS,
         place,
         f"fails on {count}, such as {known}, and one failure makes the scheduler give up the pod: {first.message}{fix}",
@@ -119,7 +121,7 @@ def _failure(place: str, step: SelectorStep, whose: str, catalog: Catalog) -> Is
     )
 
 
-def _never(place: str, step: SelectorStep, whose: str, catalog: Catalog, *, narrowed: bool) -> Iterator[Issue]:
+def _never(place: str, step: SelectorStep, whose: str, catalog: Catalog, *, narrowed: bool) -> Iterator[LintIssue]:
     assert step.selector is not None
     part, saw = catalog.culprit(step)
     if not catalog.is_conclusive(saw):
@@ -128,7 +130,7 @@ def _never(place: str, step: SelectorStep, whose: str, catalog: Catalog, *, narr
     values = "; ".join(f"{name} is {listed(list(seen), _VALUES)}" for name, seen in saw.items())
     who = f"{len(step.before)} {whose} devices ({catalog.where}){left}"
     offset = step.selector.expression.find(part)
-    yield Issue(
+    yield LintIssue(
         Rule.SELECTOR_NEVER_TRUE,
         place,
         f"is true for none of the {who}: {part} is false, {values or 'always'}",
@@ -146,12 +148,12 @@ def _classes_with_all(step: SelectorStep, catalog: Catalog) -> list[str]:
     ]
 
 
-def _other_drivers(steps: Sequence[SelectorStep]) -> Iterator[Issue]:
+def _other_drivers(steps: Sequence[SelectorStep]) -> Iterator[LintIssue]:
     """Check a class on devices of other drivers. If it fails on one, no pod with a claim of this class is scheduled."""
     for index, step in enumerate(steps):
         for _, failure in step.failed:
             problem = "fails on devices of other drivers: begin with device.driver == 'NAME OF THE DRIVER' &&"
-            yield Issue(Rule.CLASS_WITHOUT_DRIVER, _place("spec", index), problem, failure.offset)
+            yield LintIssue(Rule.CLASS_WITHOUT_DRIVER, _place("spec", index), problem, failure.offset)
 
 
 def _place(path: str, index: int) -> str:

@@ -10,14 +10,14 @@ import yaml
 
 from ..documents import JSON, Flaw, Problem, read_all, read_text, within
 from ..positions import MERGE, Position, Positions, position_of, resolve
-from .finding import Issue, LintFinding, Rule
+from .finding import LintFinding, LintIssue, Rule
 
 _REQUEST = re.compile(r"\brequests\[\d+\]")
 DECODED_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceObject:
     """One object of a file."""
 
     file: str
@@ -67,7 +67,7 @@ class Source:
                         yield _finding(Rule.DUPLICATE_KEY, self.file, position_of(key.start_mark), "", message)
                     seen.add(key.value)
 
-    def finding(self, issue: Issue) -> LintFinding:
+    def finding(self, issue: LintIssue) -> LintFinding:
         """The issue with its line and column. A request may be in the form of another version of the API."""
         forms = (issue.path, issue.path.replace(".exactly", ""), _REQUEST.sub(r"\g<0>.exactly", issue.path))
         found = [resolve(self.value, path) for path in forms]
@@ -77,10 +77,10 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FilesRead:
     """The objects of the files, findings about the files themselves, and the number of files."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[SourceObject, ...]
     findings: tuple[LintFinding, ...]
     files: int
 
@@ -90,17 +90,17 @@ class Reading:
         return any(finding.rule == Rule.UNREADABLE.id for finding in self.findings)
 
 
-def read(paths: Iterable[str]) -> Reading:
+def read(paths: Iterable[str]) -> FilesRead:
     """Read files, folders (their YAML and JSON files) and standard input (`-`)."""
     found = read_all(paths, lenient=True)
-    sources = tuple(Source(one.file, one.value, one.positions) for one in found.documents)
-    return Reading(sources, tuple(_findings(found.problems)), found.files)
+    sources = tuple(SourceObject(one.file, one.value, one.positions) for one in found.documents)
+    return FilesRead(sources, tuple(_findings(found.problems)), found.files)
 
 
-def parse(text: str, file: str) -> Iterator[Source | LintFinding]:
+def parse(text: str, file: str) -> Iterator[SourceObject | LintFinding]:
     """The objects of a YAML stream or a JSON document, and findings about the file itself."""
     found = read_text(text, file, lenient=True)
-    yield from (Source(one.file, one.value, one.positions) for one in found.documents)
+    yield from (SourceObject(one.file, one.value, one.positions) for one in found.documents)
     yield from _findings(found.problems)
 
 

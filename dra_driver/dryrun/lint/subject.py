@@ -18,8 +18,8 @@ from ..groups import Library
 from ..positions import is_within, resolve
 from ..strict import Identity, identity_of
 from .catalog import Catalog
-from .finding import Issue
-from .source import DECODED_KINDS, Source
+from .finding import LintIssue
+from .source import DECODED_KINDS, SourceObject
 
 T = TypeVar("T")
 
@@ -198,7 +198,7 @@ class ClaimSpec:
 class Subject:
     """One object to check. `form` is None for kinds, and versions of them, that are not decoded."""
 
-    source: Source
+    source: SourceObject
     form: Form[Decoded] | None
 
     @property
@@ -216,13 +216,13 @@ class Subject:
             return ClaimSpec(self.source.name, "spec.spec.devices", one.spec, flat)
         return None
 
-    def is_news(self, issue: Issue) -> bool:
+    def is_news(self, issue: LintIssue) -> bool:
         """Whether the issue is about the text of the file, and not about a stand-in."""
         return self.form is None or not self.form.is_mended(issue.path)
 
 
 @dataclass(frozen=True)
-class Context:
+class LintContext:
     """The context of the object: the release to check for, devices and classes, and all objects of the files.
 
     `library` has the objects to which workloads refer.
@@ -248,13 +248,13 @@ class Context:
         return int(self.release.partition(".")[2])
 
 
-def subject_of(source: Source) -> Subject:
+def subject_of(source: SourceObject) -> Subject:
     """The object, decoded when it is one of resource.k8s.io that the driver knows."""
     known = source.api_version in (*BY_API_VERSION, _V1ALPHA3) and source.kind in DECODED_KINDS
     return Subject(source, decode_all(source.value, _decode) if known else None)
 
 
-def is_device_api(source: Source) -> bool:
+def is_device_api(source: SourceObject) -> bool:
     """Whether the object belongs to resource.k8s.io."""
     return source.api_version.partition("/")[0] == GROUP
 

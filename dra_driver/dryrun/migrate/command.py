@@ -36,9 +36,9 @@ from ..status import Note, NotesError, Status, documents_of
 from ..world import read_around
 from .configs import GPU, is_configuration
 from .nodes import BARE, Configurations, GpuNode, gpu_nodes, permitted_machines, programs
-from .plan import Plan, plan_of
+from .plan import MigrationPlan, plan_of
 from .verify import verified
-from .workloads import CANNOT, CHANGE, MACHINES, UNCHANGED, Finding, findings, groups_of, unknown_of
+from .workloads import CANNOT, CHANGE, MACHINES, UNCHANGED, WorkloadFinding, findings, groups_of, unknown_of
 
 JSON = dict[str, Any]
 
@@ -61,9 +61,9 @@ class Migration:
 
     where: str
     release: str
-    plan: Plan
+    plan: MigrationPlan
     replaced: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[WorkloadFinding, ...]
     notes: tuple[str, ...]
     answer: Answer | None
     unknown: tuple[Note, ...] = ()
@@ -191,7 +191,7 @@ def _migration(
     return Migration(where, features.release, plan, replaced, judged, notes, answer, unknown)
 
 
-def _competing(documents: Sequence[Document], plan: Plan) -> Iterator[str]:
+def _competing(documents: Sequence[Document], plan: MigrationPlan) -> Iterator[str]:
     """DeviceClasses that serve the same resources."""
     own = {one.metadata.name for one in plan.all_classes()}
     for one in documents:
@@ -343,5 +343,5 @@ def _resources(node: GpuNode) -> dict[str, int]:
     return dict(found)
 
 
-def _objects(one: Finding) -> list[JSON]:
+def _objects(one: WorkloadFinding) -> list[JSON]:
     return [*one.objects, *([one.changed] if one.changed is not None else [])]

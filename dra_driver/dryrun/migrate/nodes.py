@@ -113,7 +113,7 @@ class GpuNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class NvidiaDaemonSet:
     """A DaemonSet of NVIDIA's: `role` is what its `container` does."""
 
     document: Document
@@ -139,7 +139,7 @@ class Program:
         return next((found for one in containers if "CONFIG_FILE_SRCDIR" in (found := environment(one))), {})
 
 
-def programs(documents: Iterable[Document]) -> list[Program]:
+def programs(documents: Iterable[Document]) -> list[NvidiaDaemonSet]:
     """The DaemonSets of NVIDIA's device plugins, GPU Feature Discovery and mig-parted."""
     found = []
     for document in documents:
@@ -147,7 +147,7 @@ def programs(documents: Iterable[Document]) -> list[Program]:
             named = " ".join((*words(container), str(container.get("name")), str(container.get("image"))))
             role = next((role for part, role in _PROGRAMS.items() if part in named), None)
             if role is not None and "config-manager" not in named:
-                found.append(Program(document, role, container))
+                found.append(NvidiaDaemonSet(document, role, container))
                 break
     return found
 
@@ -155,7 +155,7 @@ def programs(documents: Iterable[Document]) -> list[Program]:
 class Configurations:
     """All configurations among the documents, and the choice of one for a node."""
 
-    def __init__(self, documents: Iterable[Document], found: Iterable[Program]) -> None:
+    def __init__(self, documents: Iterable[Document], found: Iterable[NvidiaDaemonSet]) -> None:
         every = list(found)
         self._plugins = [one for one in every if one.role == "plugin"]
         mounted = {key for one in every if one.role in ("plugin", "mig") for key in one.config_maps()}
@@ -197,7 +197,7 @@ class Configurations:
         value, where = named.get(name, ({}, str(plugin.document) if plugin is not None else ""))
         return name, read_plugin(value, where, container), notes
 
-    def _named(self, plugin: Program | None) -> Mapping[str, tuple[Mapping[str, Any], str]]:
+    def _named(self, plugin: NvidiaDaemonSet | None) -> Mapping[str, tuple[Mapping[str, Any], str]]:
         """The configurations of the plugin by name, with the place of each; all if no DaemonSet is known."""
         keys = plugin.config_maps() if plugin is not None else list(self._maps)
         missing = ["/".join(key) for key in keys if key not in self._maps]

@@ -45,7 +45,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MigrationPlan:
     """What to install. `classes` are the DeviceClasses by resource; `manifests` are those that the chart does not
     create.
     """
@@ -63,7 +63,7 @@ class Plan:
         return [*self.classes.values(), *(one for one in CLASSES if one.metadata.name not in served)]
 
 
-def plan_of(nodes: Sequence[GpuNode], features: Features) -> Plan:
+def plan_of(nodes: Sequence[GpuNode], features: Features) -> MigrationPlan:
     """The plan for the nodes of a cluster with these features."""
     meanings: dict[str, set[Meaning]] = defaultdict(set)
     for offer in (offer for node in nodes for offer in node.offers()):
@@ -95,7 +95,7 @@ def plan_of(nodes: Sequence[GpuNode], features: Features) -> Plan:
         notes.append(f"the nodes have several driver roots ({', '.join(roots)}): a release of the chart has one")
     if any("nodes" in rule.get("match", {}) for rule in values["policy"].get("gpus", ())):
         notes.append("the policy names nodes: a node that joins later has to be added, unless a pattern matches it")
-    return Plan(
+    return MigrationPlan(
         tuple(nodes),
         {name: value for name, value in values.items() if value},
         classes,

@@ -31,15 +31,15 @@ from ..workload import Lookup, decode_document, sort_documents
 from ..world import is_of_world, world_of
 from .configs import PREFIX
 from .nodes import GpuNode
-from .plan import Plan
-from .workloads import CANNOT, Finding, manifest, uses_gpus
+from .plan import MigrationPlan
+from .workloads import CANNOT, WorkloadFinding, manifest, uses_gpus
 
 _DRIVER_VERSION: Final = "570.158.01"
 
 
 def verified(
-    plan: Plan,
-    found: Sequence[Finding],
+    plan: MigrationPlan,
+    found: Sequence[WorkloadFinding],
     documents: Sequence[Document],
     library: Library,
     lookup: Lookup,
@@ -67,7 +67,7 @@ def verified(
     return answered(Question(demands, features, unknown=given.unknown), source)
 
 
-def planned_slices(plan: Plan, features: Features) -> Iterator[ResourceSlice]:
+def planned_slices(plan: MigrationPlan, features: Features) -> Iterator[ResourceSlice]:
     """The slices that the driver would publish with the chart's values."""
     policy = replace(parse_policy(to_json(plan.values.get("policy", {}))), mps="mps" in plan.values)
     stored = SliceFeatures(
@@ -89,7 +89,7 @@ def _is_around(one: Document) -> bool:
     return one.is_empty_list or is_of_world(one.value.get("apiVersion"), one.kind)
 
 
-def _of_others(documents: Iterable[Document], plan: Plan) -> Iterator[Decoded]:
+def _of_others(documents: Iterable[Document], plan: MigrationPlan) -> Iterator[Decoded]:
     """The slices and DeviceClasses of other drivers."""
     own = {one.metadata.name for one in plan.all_classes()}
     for one in documents:

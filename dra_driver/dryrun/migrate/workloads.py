@@ -24,7 +24,7 @@ from ..positions import resolve
 from ..report import to_yaml
 from ..status import Note
 from .configs import GPU, PREFIX, SHARED, environment, profile_of
-from .plan import Plan, api_version
+from .plan import MigrationPlan, api_version
 
 JSON = dict[str, Any]
 
@@ -66,7 +66,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class WorkloadFinding:
     """The verdict on a workload. `reasons` tell why it needs the change or cannot run; `changed` is the new object, and
     `objects` are needed besides.
     """
@@ -95,10 +95,10 @@ class Finding:
 def findings(
     documents: Sequence[Document],
     library: Library,
-    plan: Plan,
+    plan: MigrationPlan,
     permitted: Mapping[str, str],
     features: Features,
-) -> Iterator[Finding]:
+) -> Iterator[WorkloadFinding]:
     """The workloads that use GPUs, with their verdicts. `permitted` are the GPUs that KubeVirt permits.
 
     Raises DecodeError.
@@ -179,7 +179,7 @@ _WORKLOADS: Final = frozenset(kind for group, kind in KINDS if group in OF_KUBER
 """Kinds of Kubernetes that are read of a cluster. If an owner of such a kind is gone, its pods are about to be."""
 
 
-def _permission(document: Document, plan: Plan) -> Finding | None:
+def _permission(document: Document, plan: MigrationPlan) -> WorkloadFinding | None:
     """What KubeVirt has to know: that another program offers the GPUs that it permits."""
     changed = manifest(document.value)
     devices = each(changed, "spec", "configuration", "permittedHostDevices", "pciHostDevices")
@@ -189,7 +189,7 @@ def _permission(document: Document, plan: Plan) -> Finding | None:
         one["externalResourceProvider"] = True
     names = ", ".join(str(one["resourceName"]) for one in missing)
     reason = f"KubeVirt would offer {names} itself, beside this driver"
-    return Finding(document, CHANGE, {}, (reason,), changed=changed) if missing else None
+    return WorkloadFinding(document, CHANGE, {}, (reason,), changed=changed) if missing else None
 
 
 class _Workload:
@@ -199,7 +199,7 @@ class _Workload:
         self,
         document: Document,
         groups: Sequence[PodGroup],
-        plan: Plan,
+        plan: MigrationPlan,
         permitted: Mapping[str, str],
         features: Features,
     ) -> None:
@@ -208,14 +208,14 @@ class _Workload:
         self._groups = groups
         self._requests = [one for group in groups for one in _requests(group.spec) if self._is_gpu(one.resource)]
 
-    def finding(self) -> Finding | None:
+    def finding(self) -> WorkloadFinding | None:
         """The verdict, None if the workload has nothing to do with GPUs."""
         notes = tuple(self._notes())
         totals: Counter[str] = Counter()
         for one in self._requests:
             totals[one.resource] += one.count
         if problems := tuple(dict.fromkeys(self._problems())):
-            return Finding(self._document, CANNOT, totals, problems, notes)
+            return WorkloadFinding(self._document, CANNOT, totals, problems, notes)
         changed = manifest(self._document.value)
         reasons: dict[str, None] = {}
         objects: list[JSON] = []
@@ -237,8 +237,8 @@ class _Workload:
                     objects.append(self._claim(changed, spec, group.role))
         if reasons:
             shown = None if by_hand else changed
-            return Finding(self._document, CHANGE, totals, tuple(reasons), notes, shown, tuple(objects))
-        return Finding(self._document, UNCHANGED, totals, (), notes) if notes or totals else None
+            return WorkloadFinding(self._document, CHANGE, totals, tuple(reasons), notes, shown, tuple(objects))
+        return WorkloadFinding(self._document, UNCHANGED, totals, (), notes) if notes or totals else None
 
     def _is_gpu(self, resource: str) -> bool:
         named = resource.removesuffix(SHARED) == GPU or profile_of(resource) is not None

@@ -13,11 +13,11 @@ import yaml
 
 from ...gpu.devices import ENFORCED_BY
 from ...process.streams import UNPRINTABLE
-from ..changes import Change
+from ..changes import Suggestion
 from ..explain import Removal, RequestReport
 from ..status import Note, documents_of
 from ..verdict import Refused
-from .model import Answer, Item, Report
+from .model import Item, Report, ReportAnswer
 from .picture import Cell, NodePicture, attribute, memory
 
 API_VERSION: Final = "dryrun.gpu.nvidia.com/v1alpha1"
@@ -72,7 +72,7 @@ def _inputs(report: Report) -> Json:
     }
 
 
-def _answer(answer: Answer) -> Json:
+def _answer(answer: ReportAnswer) -> Json:
     verdict, removal = answer.verdict, answer.verdict.removal
     return {
         "name": verdict.demand.name,
@@ -146,7 +146,7 @@ def _removal(removal: Removal) -> Json:
     }
 
 
-def _change(change: Change) -> Json:
+def _change(change: Suggestion) -> Json:
     return {"change": change.text, "node": change.node}
 
 

@@ -23,7 +23,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReportAnswer:
     """A verdict, and the GPUs of the node of the demand. If the demand fits nowhere, it is the closest node."""
 
     verdict: Verdict
@@ -48,7 +48,7 @@ class Report:
     the notes about what was not evaluated, those on single demands included, and `errors` those about wrong objects.
     """
 
-    answers: tuple[Answer, ...]
+    answers: tuple[ReportAnswer, ...]
     where: str
     release: str
     nodes: int
@@ -92,7 +92,7 @@ class Report:
         )
 
 
-def _answers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features) -> Iterable[Answer]:
+def _answers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features) -> Iterable[ReportAnswer]:
     drivers = _drivers(cluster)
     held = _held(cluster.claims)
     for verdict in verdicts:
@@ -100,7 +100,7 @@ def _answers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features) 
         proposed: dict[DeviceKey, Claims] = defaultdict(tuple)
         for item in items:
             proposed[item.driver, item.placed.pool, item.placed.name] += (item.placed.claim,)
-        yield Answer(verdict, items, _picture(verdict, cluster, features, held, proposed))
+        yield ReportAnswer(verdict, items, _picture(verdict, cluster, features, held, proposed))
         if verdict.demand.stage:  # its devices are free again for the demands that follow
             continue
         for key, claims in proposed.items():  # for the demands that follow they are taken

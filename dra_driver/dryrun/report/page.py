@@ -16,7 +16,7 @@ from ...process.streams import printable
 from ..explain import RequestReport, constraint_text
 from ..verdict import Refused
 from ..workload import Demand
-from .model import Answer, Report
+from .model import Report, ReportAnswer
 from .picture import Cell, GpuPicture, NodePicture
 from .tables import described, seen_by
 from .terminal import counted, listed
@@ -123,7 +123,7 @@ def _title(report: Report) -> str:
     return f"All {total} demands fit" if fitting == total else f"{fitting} of {total} demands fit"
 
 
-def _outcome(answer: Answer) -> str:
+def _outcome(answer: ReportAnswer) -> str:
     if answer.verdict.rejects:
         return "is not admitted"
     if answer.verdict.problems:
@@ -148,7 +148,7 @@ def _inputs(report: Report) -> Html:
     return tag("dl", *(tag("div", tag("dt", key), tag("dd", value)) for key, value in rows.items() if value))
 
 
-def _contents(answers: Sequence[Answer]) -> Html:
+def _contents(answers: Sequence[ReportAnswer]) -> Html:
     if len(answers) == 1:
         return Html()
     links = (
@@ -158,11 +158,11 @@ def _contents(answers: Sequence[Answer]) -> Html:
     return tag("nav", tag("ol", *links), aria_label="Demands")
 
 
-def _badge(answer: Answer) -> Html:
+def _badge(answer: ReportAnswer) -> Html:
     return tag("span", _outcome(answer), class_="badge yes" if answer.verdict.fits else "badge no")
 
 
-def _answer(answer: Answer, number: int) -> Html:
+def _answer(answer: ReportAnswer, number: int) -> Html:
     verdict = answer.verdict
     parts = [tag("h2", _badge(answer), " ", verdict.demand.name, id_=f"heading-{number}")]
     unknown = (f"not known: {text}" for text in verdict.unknown)
@@ -180,7 +180,7 @@ def _answer(answer: Answer, number: int) -> Html:
     return tag("section", *parts, id_=f"demand-{number}", aria_labelledby=f"heading-{number}")
 
 
-def _fitting(answer: Answer) -> Iterator[Html]:
+def _fitting(answer: ReportAnswer) -> Iterator[Html]:
     node, *others = answer.verdict.fitting
     yield tag("p", "On node ", tag("strong", node), "" if others else ", and on no other node.")
     if others:
@@ -213,7 +213,7 @@ def _amount(required: DeviceRequirements) -> str:
     return "all" if required.allocation_mode == ALL else str(required.count)
 
 
-def _refusing(answer: Answer) -> Iterator[Html]:
+def _refusing(answer: ReportAnswer) -> Iterator[Html]:
     verdict = answer.verdict
     if verdict.changes:
         changes = (tag("li", change.text, tag("small", f" then on {change.node}")) for change in verdict.changes)

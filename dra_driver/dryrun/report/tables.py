@@ -11,7 +11,7 @@ from rich.text import Text
 from ...scheduler.allocator import Check
 from ..explain import Removal
 from ..verdict import Verdict
-from .model import Answer, Item, Report
+from .model import Item, Report, ReportAnswer
 from .picture import attribute, drawn, placed_memory
 from .terminal import PlainTable, counted, listed, plain_console
 
@@ -50,7 +50,7 @@ def _lines(report: Report, wide: bool, columns: int) -> Iterator[Text | PlainTab
             yield from _answer(answer, report.nodes, wide, columns)
 
 
-def _summarised(group: Sequence[Answer], nodes: int, columns: int) -> Iterator[Text | PlainTable]:
+def _summarised(group: Sequence[ReportAnswer], nodes: int, columns: int) -> Iterator[Text | PlainTable]:
     """The number of pods of a workload that fit, their nodes, and why the next pod does not fit."""
     verdicts = [answer.verdict for answer in group]
     fitting = [one for one in verdicts if one.fits]
@@ -73,7 +73,7 @@ def _summarised(group: Sequence[Answer], nodes: int, columns: int) -> Iterator[T
     yield from _answer(others[0], nodes, wide=False, columns=columns)
 
 
-def _answer(answer: Answer, nodes: int, wide: bool, columns: int) -> Iterator[Text | PlainTable]:
+def _answer(answer: ReportAnswer, nodes: int, wide: bool, columns: int) -> Iterator[Text | PlainTable]:
     verdict = answer.verdict
     yield _headline(verdict, nodes)
     yield from (Text(f"{_INDENT}{problem}", style="bold red") for problem in verdict.problems)
@@ -175,7 +175,7 @@ def seen_by(removal: Removal, most: int) -> str:
     return "; ".join([*seen, "…"] if len(removal.saw) > most else seen)
 
 
-def _picture(answer: Answer, columns: int) -> Iterator[Text]:
+def _picture(answer: ReportAnswer, columns: int) -> Iterator[Text]:
     if answer.picture is None:
         return
     closest = "" if answer.verdict.node is not None else ", which comes closest"

@@ -28,7 +28,7 @@ from ...kube.resource import (
 )
 from ..inventory import Gpu, MigProfile
 from ..nvml import GpuInstanceProfile, Placement
-from ..policy import Shares
+from ..policy import ShareMode
 from .names import gpu_name
 
 Capacities = dict[str, DeviceCapacity]
@@ -72,12 +72,12 @@ def slice_capacity(placement: Placement) -> Capacities:
     return {f"memorySlice{index}": DeviceCapacity(Quantity.of(1)) for index in placement.slices}
 
 
-def shared(device: Device, shares: Shares | int, enforced: bool = False) -> Device:
+def shared(device: Device, shares: ShareMode | int, enforced: bool = False) -> Device:
     """The device with the policies under which claims may share it. In MEMORY mode, and if shares are `enforced`, a
     device whose memory is unknown stays exclusive.
     """
-    needs_memory = enforced or shares is Shares.MEMORY
-    if shares is Shares.DISABLED or (needs_memory and "memory" not in device.capacity):
+    needs_memory = enforced or shares is ShareMode.MEMORY
+    if shares is ShareMode.DISABLED or (needs_memory and "memory" not in device.capacity):
         return device
     capacity = {name: replace(one, request_policy=_NOTHING) for name, one in device.capacity.items()}
     if "memory" in capacity:
@@ -87,10 +87,10 @@ def shared(device: Device, shares: Shares | int, enforced: bool = False) -> Devi
     return replace(device, capacity=capacity, allow_multiple_allocations=True)
 
 
-def _shared_memory(memory: DeviceCapacity, shares: Shares | int, enforced: bool) -> DeviceCapacity:
+def _shared_memory(memory: DeviceCapacity, shares: ShareMode | int, enforced: bool) -> DeviceCapacity:
     """A memory capacity that claims consume in whole MiB. The capacity is rounded down to whole MiB too."""
     mebibytes = memory.value.value // _MIB
-    if shares is Shares.MEMORY:
+    if shares is ShareMode.MEMORY:
         least, default = 1, mebibytes
     elif enforced and isinstance(shares, int):
         least, default = 1, max(1, mebibytes // shares)

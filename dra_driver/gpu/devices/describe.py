@@ -23,7 +23,7 @@ from ..inventory import Gpu, Inventory, PciGpu
 from ..nvml import Placement
 from ..ownership import Owned
 from ..pci import NVIDIA_DRIVER
-from ..policy import Enforcement, GpuPolicy, NodePolicy, PassthroughMode, Shares
+from ..policy import Enforcement, GpuPolicy, NodePolicy, PassthroughMode, ShareMode
 from .attributes import (
     Attributes,
     driver_attributes,
@@ -298,7 +298,7 @@ class _Node:
 
     def _shared(self, gpu: Gpu, wanted: GpuPolicy, whole: list[Device], instances: list[Device]) -> list[Device]:
         """The devices as claims may share them."""
-        if wanted.shares is Shares.DISABLED or not (whole or instances):
+        if wanted.shares is ShareMode.DISABLED or not (whole or instances):
             return whole + instances
         if not self._features.consumable_capacity:
             text = "shares: the API server stores no request policies, so every device is exclusive"

@@ -22,7 +22,7 @@ from .taints import Finding, published_findings
 
 
 @dataclass(slots=True)
-class Entry:
+class HealthEntry:
     """What is reported for a GPU: for the memory slices of `placement`, or for the whole GPU if that is None. Times are
     in seconds of the epoch.
     """
@@ -50,7 +50,7 @@ class GpuRecord:
     pci_address: str | None = None
     switches: Set[str] | None = None
     missing_since: float | None = None
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[HealthEntry] = field(default_factory=list)
     links: int = 0
     looked_at: float | None = None
 
@@ -67,7 +67,7 @@ class GpuRecord:
         """Note that `condition` was reported. The time since when a known condition is reported stays the same."""
         known = self._entry(condition, placement)
         if known is None:
-            self.entries.append(Entry(condition, placement, now, now))
+            self.entries.append(HealthEntry(condition, placement, now, now))
         else:
             known.last_seen = now
 
@@ -81,7 +81,7 @@ class GpuRecord:
             found[FABRIC] = found.get(FABRIC, set()) | self.switches
         found[UNMONITORED] = set() if watched or not answers else {""}
 
-        def is_over(entry: Entry) -> bool:
+        def is_over(entry: HealthEntry) -> bool:
             key, value = entry.condition.key, entry.condition.value
             return entry.meaning(policy).lasts is Lasts.STATE and key in found and value not in found[key]
 
@@ -104,7 +104,7 @@ class GpuRecord:
         """End the findings that have not been reported for long enough."""
         patience = {Lasts.QUIET: policy.quiet_after, Lasts.RESET: policy.clear_after}
 
-        def is_old(entry: Entry) -> bool:
+        def is_old(entry: HealthEntry) -> bool:
             seconds = patience.get(entry.meaning(policy).lasts)
             return seconds is not None and now - entry.last_seen >= seconds
 
@@ -116,29 +116,29 @@ class GpuRecord:
             condition = Condition(finding.key, finding.value)
             known = self._entry(condition, finding.placement)
             if known is None:
-                self.entries.append(Entry(condition, finding.placement, finding.since, finding.since))
+                self.entries.append(HealthEntry(condition, finding.placement, finding.since, finding.since))
             else:
                 known.since = finding.since
             if finding.key == NVLINK:
                 self.links = max(self.links, expected_links(finding.value))
 
-    def _entry(self, condition: Condition, placement: Placement | None) -> Entry | None:
+    def _entry(self, condition: Condition, placement: Placement | None) -> HealthEntry | None:
         found = (entry for entry in self.entries if (entry.condition, entry.placement) == (condition, placement))
         return next(found, None)
 
-    def _finding(self, entry: Entry, policy: HealthPolicy) -> Finding:
+    def _finding(self, entry: HealthEntry, policy: HealthPolicy) -> Finding:
         means, condition = entry.meaning(policy), entry.condition
         effect = means.effect(policy)
         return Finding(self.uuid, condition.key, condition.value, effect, entry.since, means.text, entry.placement)
 
-    def _end(self, is_over: Callable[[Entry], bool]) -> list[Entry]:
+    def _end(self, is_over: Callable[[HealthEntry], bool]) -> list[HealthEntry]:
         """Remove entries, and return those that were removed."""
         over = [entry for entry in self.entries if is_over(entry)]
         self.entries = [entry for entry in self.entries if entry not in over]
         return over
 
 
-def _order(entry: Entry) -> tuple[str, str, int, int]:
+def _order(entry: HealthEntry) -> tuple[str, str, int, int]:
     start, size = (-1, 0) if entry.placement is None else (entry.placement.start, entry.placement.size)
     return entry.condition.key, entry.condition.value, start, size
 

@@ -6,7 +6,7 @@ nodes, some of which exclude each other. Here each GPU may have a different poli
 """
 
 from .parse import PolicyError, PolicyFile, load_policy
-from .rules import Enforcement, GpuPolicy, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode, Shares
+from .rules import Enforcement, GpuPolicy, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode, ShareMode
 
 __all__ = [
     "Enforcement",
@@ -18,6 +18,6 @@ __all__ = [
     "PassthroughMode",
     "PolicyError",
     "PolicyFile",
-    "Shares",
+    "ShareMode",
     "load_policy",
 ]

@@ -38,7 +38,7 @@ from ...kube.resource import TaintEffect
 from ...kube.resource.codec import DecodeError, Fields
 from ...process.errors import DriverError
 from ...process.parsing import ParseError, decode_text, load
-from .rules import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode, Shares
+from .rules import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode, ShareMode
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ def _word(fields: Fields, field: str, words: type[E]) -> E | None:
         raise fields.error(field, f"must be {' or '.join(words)}, not {word!r}") from None
 
 
-def _shares(fields: Fields) -> tuple[Shares | int | None, Enforcement | None]:
+def _shares(fields: Fields) -> tuple[ShareMode | int | None, Enforcement | None]:
     """How claims share a device, and what enforces it."""
     value = fields.take("shares")
     if value is None:
@@ -166,19 +166,19 @@ def _shares(fields: Fields) -> tuple[Shares | int | None, Enforcement | None]:
     return mode, enforce
 
 
-_NOTHING_TO_ENFORCE: Final[Mapping[Shares | int, str]] = {
-    Shares.DISABLED: "with mode disabled, there are no shares",
-    Shares.UNLIMITED: "with mode unlimited, a claim need not request memory, so it would have no limit",
+_NOTHING_TO_ENFORCE: Final[Mapping[ShareMode | int, str]] = {
+    ShareMode.DISABLED: "with mode disabled, there are no shares",
+    ShareMode.UNLIMITED: "with mode unlimited, a claim need not request memory, so it would have no limit",
 }
 
 
-def _mode(fields: Fields, field: str, value: object) -> Shares | int:
+def _mode(fields: Fields, field: str, value: object) -> ShareMode | int:
     if type(value) is int and 1 <= value <= _MOST_SHARES:
         return value
-    if type(value) is str and value in tuple(Shares):
-        return Shares(value)
+    if type(value) is str and value in tuple(ShareMode):
+        return ShareMode(value)
     raise fields.error(
-        field, f"must be {', '.join(Shares)} or a number of claims from 1 to {_MOST_SHARES}, not {value!r}"
+        field, f"must be {', '.join(ShareMode)} or a number of claims from 1 to {_MOST_SHARES}, not {value!r}"
     )
 
 

@@ -35,7 +35,7 @@ class PassthroughMode(enum.StrEnum):
     ONLY = "only"
 
 
-class Shares(enum.StrEnum):
+class ShareMode(enum.StrEnum):
     """How many claims may share a device: the modes of the official --consumable-shares.
 
     UNLIMITED: any number; claims may request memory. MEMORY: as long as memory remains; a claim that requests no amount
@@ -71,7 +71,7 @@ class GpuPolicy:
     mig: MigPolicy = MigPolicy.AUTO
     passthrough: PassthroughMode | bool = False
     health: bool = True
-    shares: Shares | int = Shares.DISABLED
+    shares: ShareMode | int = ShareMode.DISABLED
     enforce: Enforcement = Enforcement.NONE
     binding_conditions: bool = False
     additional_devices: tuple[AdditionalDevice, ...] = ()
@@ -96,7 +96,7 @@ class GpuRule:
     passthrough: PassthroughMode | bool | None = None
     vgpu_types: tuple[str, ...] | None = None
     health: bool | None = None
-    shares: Shares | int | None = None
+    shares: ShareMode | int | None = None
     enforce: Enforcement | None = None
     binding_conditions: bool | None = None
     additional_devices: tuple[AdditionalDevice, ...] | None = None

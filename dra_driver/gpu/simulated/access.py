@@ -21,7 +21,7 @@ from .board import Board
 from .description import NodeDescription
 from .faults import Fault
 from .state import BoardState
-from .store import Store, SystemState, parse_board, parse_system
+from .store import StateFolder, SystemState, parse_board, parse_system
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ _CLEARED_SECONDS = 0.05
 class Access:
     """The hardware in a store, for one NVML interface."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: StateFolder) -> None:
         self._store = store
         self._initialized: _Initialization | None = None
         self._system = SystemState()

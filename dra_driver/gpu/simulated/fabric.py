@@ -16,14 +16,14 @@ from pathlib import Path
 from ...process.files import write_file
 from ..fabric import FabricCode, FabricError, FabricManager, Partition, SwitchFacts
 from .access import Access
-from .store import Store
+from .store import StateFolder
 
 _SOCKET = "driver/run/nvidia-fabricmanager/socket"
 _STATE = "fabric.json"
 
 
 @dataclass
-class FabricState:
+class ManagerState:
     """The state. `mode` is FABRIC_MODE. `resilient` tells that it was restarted in this mode, and `told` is false from
     then on until it is told the active partitions.
     """
@@ -43,21 +43,21 @@ class SimulatedFabric(FabricManager):
     """Fabric Manager of the simulated node in `root`. `partitions` of the node's description have the IDs from 1 on."""
 
     def __init__(self, root: Path) -> None:
-        self._store = Store(root / "state")
+        self._store = StateFolder(root / "state")
         self._access = Access(self._store)
         self._socket = root / _SOCKET
 
     def create(self, partitions: Collection[Collection[int]]) -> None:
         """Start it for the first time."""
         numbered = {number: list(modules) for number, modules in enumerate(partitions, start=1)}
-        self._write(FabricState(numbered))
+        self._write(ManagerState(numbered))
         self._listen()
 
     @property
-    def state(self) -> FabricState:
+    def state(self) -> ManagerState:
         """The current state."""
         value = json.loads((self._store.folder / _STATE).read_bytes())
-        return FabricState(**{**value, "partitions": {int(key): one for key, one in value["partitions"].items()}})
+        return ManagerState(**{**value, "partitions": {int(key): one for key, one in value["partitions"].items()}})
 
     @property
     def facts(self) -> SwitchFacts:
@@ -77,7 +77,7 @@ class SimulatedFabric(FabricManager):
         return state.mode == 0 or any(module in state.partitions[one] for one in state.active)
 
     @contextmanager
-    def changing(self) -> Iterator[FabricState]:
+    def changing(self) -> Iterator[ManagerState]:
         """The state, for changing."""
         with self._store.lock("fabric"):
             state = self.state
@@ -144,7 +144,7 @@ class SimulatedFabric(FabricManager):
     # Parts
 
     @contextmanager
-    def _called(self, call: str, told: bool = True) -> Iterator[FabricState]:
+    def _called(self, call: str, told: bool = True) -> Iterator[ManagerState]:
         """A call: raises the error that a connection or the state demands, and keeps what the call changes."""
         code = self._access.fault(call)
         if code is not None:
@@ -158,13 +158,13 @@ class SimulatedFabric(FabricManager):
                 raise FabricError(FabricCode.NOT_CONFIGURED, call)
             yield state
 
-    def _partitions(self, state: FabricState) -> tuple[Partition, ...]:
+    def _partitions(self, state: ManagerState) -> tuple[Partition, ...]:
         return tuple(
             Partition(number, tuple(sorted(modules)), number in state.active)
             for number, modules in state.partitions.items()
         )
 
-    def _write(self, state: FabricState) -> None:
+    def _write(self, state: ManagerState) -> None:
         file = self._store.folder / _STATE
         write_file(file, json.dumps(asdict(state)).encode(), file.with_name(f"{_STATE}.new"))
 
@@ -176,7 +176,7 @@ class SimulatedFabric(FabricManager):
         fresh.replace(self._socket)
 
 
-def _modules(state: FabricState, partition: int, call: str) -> set[int]:
+def _modules(state: ManagerState, partition: int, call: str) -> set[int]:
     if partition not in state.partitions:
         raise FabricError(FabricCode.BADPARAM, call)
     return set(state.partitions[partition])

@@ -16,7 +16,7 @@ from .files import DriverFiles, SysFiles
 from .nvml import SimulatedNvml, gpu_uuid
 from .smi import create_smi
 from .state import BoardState
-from .store import Store, SystemState
+from .store import StateFolder, SystemState
 
 
 class SimulatedNode:
@@ -24,7 +24,7 @@ class SimulatedNode:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._store = Store(root / "state")
+        self._store = StateFolder(root / "state")
         self._files = DriverFiles(root / "driver")
         self.fabric = SimulatedFabric(root)
 

@@ -45,7 +45,7 @@ from .board import COMPUTE_PROFILES, Board
 from .fabric import SimulatedFabric
 from .files import DriverFiles
 from .limits import get_limits, require_limits, set_limits
-from .store import Store
+from .store import StateFolder
 from .vgpu import vgpu_types
 
 _BRAND_NVIDIA = 14
@@ -102,7 +102,7 @@ class SimulatedNvml(Nvml):
     """NVML of the simulated node in `root` (see SimulatedNode, which creates the node)."""
 
     def __init__(self, root: Path) -> None:
-        self._store = Store(root / "state")
+        self._store = StateFolder(root / "state")
         self._files = DriverFiles(root / "driver")
         self._access = Access(self._store)
         self._switches = SimulatedFabric(root)

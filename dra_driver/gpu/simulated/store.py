@@ -37,7 +37,7 @@ class SystemState:
     faults: list[Fault] = field(default_factory=list)
 
 
-class Store:
+class StateFolder:
     """The folder. Reading needs no lock, because files are replaced as a whole. A change needs the lock of the file."""
 
     def __init__(self, folder: Path) -> None:

@@ -9,7 +9,7 @@ client sends requests with urllib3, and `dra_driver.kube.resource.codec` convert
 
 from .client import NODES, ApiClient, Kind, Selection, Transport, claims_of, newest_dialect, slices_of
 from .connection import Connection
-from .errors import ApiError, ConfigError, ConflictError, NotFoundError, StatusError, UnreachableError
+from .errors import ApiError, ConflictError, ConnectionConfigError, NotFoundError, StatusError, UnreachableError
 from .kubeconfig import Credentials, load_credentials
 from .watch import Watcher
 
@@ -17,9 +17,9 @@ __all__ = [
     "NODES",
     "ApiClient",
     "ApiError",
-    "ConfigError",
     "ConflictError",
     "Connection",
+    "ConnectionConfigError",
     "Credentials",
     "Kind",
     "NotFoundError",

@@ -16,7 +16,7 @@ import urllib3
 from urllib3 import BaseHTTPResponse
 from urllib3.util import Retry, Timeout, Url, parse_url
 
-from .errors import ConfigError, UnreachableError, text_of
+from .errors import ConnectionConfigError, UnreachableError, text_of
 from .kubeconfig import Credentials
 from .proxy import Proxy, environment_proxy
 
@@ -124,7 +124,7 @@ class Connection:
         headers = dict(self._headers)
         try:
             token = self._token()
-        except ConfigError as error:
+        except ConnectionConfigError as error:
             raise UnreachableError(f"{method} {self.server}{path}: {error}") from None
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -175,7 +175,7 @@ def _url(server: str) -> Url:
     except urllib3.exceptions.LocationParseError:
         url = Url()
     if url.scheme not in ("http", "https") or not url.host or not server.isprintable():
-        raise ConfigError(f"{server!r} is not the URL of a server (https://host:port)")
+        raise ConnectionConfigError(f"{server!r} is not the URL of a server (https://host:port)")
     return url
 
 
@@ -183,7 +183,7 @@ def _tls(credentials: Credentials) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=credentials.ca or None)
     except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: characters that PEM does not allow
-        raise ConfigError(
+        raise ConnectionConfigError(
             f"the certificate authority of {credentials.server} is not a PEM certificate: {error}"
         ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -196,7 +196,9 @@ def _tls(credentials: Credentials) -> ssl.SSLContext:
         try:
             _load_certificate(context, *credentials.client_certificate)
         except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(f"the client certificate for {credentials.server} cannot be used: {error}") from None
+            raise ConnectionConfigError(
+                f"the client certificate for {credentials.server} cannot be used: {error}"
+            ) from None
     return context
 
 

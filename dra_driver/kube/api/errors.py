@@ -12,7 +12,7 @@ _LONGEST: Final = 4000
 """The number of characters of a message. The API server repeats invalid values, which can have megabytes."""
 
 
-class ConfigError(DriverError):
+class ConnectionConfigError(DriverError):
     """The API server cannot be reached with this configuration. The text tells what to change."""
 
 

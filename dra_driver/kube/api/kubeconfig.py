@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from ...process.parsing import ParseError, decode_text, load
 from ...process.programs import end
-from .errors import ConfigError
+from .errors import ConnectionConfigError
 from .proxy import Proxy, parse_proxy
 
 TokenSource = Callable[[], str | None]
@@ -72,7 +72,7 @@ def token_file(path: Path) -> TokenSource:
         except (OSError, ValueError) as error:
             problem = reason(error)
         if not held:
-            raise ConfigError(f"no token in {path}: {problem}")
+            raise ConnectionConfigError(f"no token in {path}: {problem}")
         return held
 
     return token
@@ -81,7 +81,9 @@ def token_file(path: Path) -> TokenSource:
 def checked_token(text: str, source: str) -> str:
     """The token, if it has a valid form. Raises ConfigError."""
     if not _TOKEN.fullmatch(text):
-        raise ConfigError(f"{source}: the token has blanks, line breaks or characters that no token has: copy it again")
+        raise ConnectionConfigError(
+            f"{source}: the token has blanks, line breaks or characters that no token has: copy it again"
+        )
     return text
 
 
@@ -113,10 +115,12 @@ class ExecPlugin:
         self, spec: object, user: str, folder: Path, cluster: Mapping[str, Any], *, seconds: float = _SECONDS
     ) -> None:
         if not isinstance(spec, dict) or not isinstance(spec.get("command"), str) or not spec["command"]:
-            raise ConfigError(f"{user}: exec has no command")
+            raise ConnectionConfigError(f"{user}: exec has no command")
         self._version = spec.get("apiVersion")
         if self._version not in _VERSIONS:
-            raise ConfigError(f"{user}: exec has apiVersion {self._version!r}, known are {' and '.join(_VERSIONS)}")
+            raise ConnectionConfigError(
+                f"{user}: exec has apiVersion {self._version!r}, known are {' and '.join(_VERSIONS)}"
+            )
         command = spec["command"]
         if "/" in command:
             command = str(folder / command)
@@ -166,14 +170,14 @@ class ExecPlugin:
             finally:
                 process.kill() if self._interactive else end(process)
         except subprocess.TimeoutExpired:
-            raise ConfigError(
+            raise ConnectionConfigError(
                 f"{self._what} returned no credential within {self._seconds:g} s and was stopped: run it to see why"
             ) from None
         except (OSError, ValueError) as error:  # ValueError: an invalid character in an argument, or output not UTF-8
-            raise ConfigError(f"{self._what}: {reason(error)} ({self._hint})") from None
+            raise ConnectionConfigError(f"{self._what}: {reason(error)} ({self._hint})") from None
         if process.returncode != 0:
             said = " ".join((errors or "").split())
-            raise ConfigError(
+            raise ConnectionConfigError(
                 f"{self._what} failed with exit status {process.returncode}: {said or 'without a message'}"
             )
         return output
@@ -190,9 +194,9 @@ class ExecPlugin:
             if expires is not None and expires.tzinfo is None:
                 raise ValueError(f"{expiry} has no time zone")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigError(f"{self._what} did not print an ExecCredential: {error!r}") from None
+            raise ConnectionConfigError(f"{self._what} did not print an ExecCredential: {error!r}") from None
         if not token and not (certificate and key):
-            raise ConfigError(f"{self._what} returned neither a token nor a certificate with its key")
+            raise ConnectionConfigError(f"{self._what} returned neither a token nor a certificate with its key")
         pair = (str(certificate), str(key)) if certificate and key else None
         return _Credential(checked_token(str(token), self._what) if token else None, pair, expires)
 
@@ -200,7 +204,7 @@ class ExecPlugin:
 def _arguments(spec: Mapping[str, Any], user: str) -> list[str]:
     found = spec.get("args") or []
     if not isinstance(found, list) or not all(_is_text(one) for one in found):
-        raise ConfigError(f"{user}: args of exec must be a list of texts")
+        raise ConnectionConfigError(f"{user}: args of exec must be a list of texts")
     return [str(one) for one in found]
 
 
@@ -209,7 +213,7 @@ def _environment(spec: Mapping[str, Any], user: str) -> dict[str, str]:
     named = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     pairs = [(one.get("name"), one.get("value")) for one in named]
     if not isinstance(found, list) or len(pairs) < len(found) or not all(_is_text(one) for one in sum(pairs, ())):
-        raise ConfigError(f"{user}: env of exec must be a list of pairs of a name and a value, both texts")
+        raise ConnectionConfigError(f"{user}: env of exec must be a list of pairs of a name and a value, both texts")
     return {str(name): str(value) for name, value in pairs}
 
 
@@ -245,7 +249,7 @@ class _Entry:
         """The text of a field. None if it is missing or empty. Raises ConfigError."""
         value = self.fields.get(field)
         if value is not None and not isinstance(value, str):
-            raise ConfigError(f"{self}: {field} must be a text, not {value!r}")
+            raise ConnectionConfigError(f"{self}: {field} must be a text, not {value!r}")
         return value or None
 
     def pem(self, field: str) -> str | None:
@@ -257,7 +261,7 @@ class _Entry:
             return (self.file.parent / path).read_text(encoding="utf-8") if path else None
         except (OSError, ValueError) as error:
             named = f"{field}-data" if data else f"{field} {path}"
-            raise ConfigError(f"{self}: {named} cannot be read: {reason(error)}") from None
+            raise ConnectionConfigError(f"{self}: {named} cannot be read: {reason(error)}") from None
 
 
 def read_kubeconfig(paths: str) -> Credentials:
@@ -265,16 +269,18 @@ def read_kubeconfig(paths: str) -> Credentials:
     files = [Path(one).expanduser() for one in paths.split(":") if one]
     documents = {file: parse_kubeconfig(file) for file in files if len(files) == 1 or file.exists()}
     if not documents:
-        raise ConfigError(f"kubeconfig {paths}: none of these files exists")
+        raise ConnectionConfigError(f"kubeconfig {paths}: none of these files exists")
     current = (document.get("current-context") for document in documents.values())
     wanted = next(filter(None, current), None)
     if not wanted:
-        raise ConfigError(f"kubeconfig {paths} has no current-context: choose one with kubectl config use-context")
+        raise ConnectionConfigError(
+            f"kubeconfig {paths} has no current-context: choose one with kubectl config use-context"
+        )
     chosen = _entry(documents, paths, "contexts", str(wanted))
     cluster = _entry(documents, paths, "clusters", chosen.text("cluster") or "")
     server = cluster.text("server")
     if server is None:
-        raise ConfigError(f"{cluster} has no server")
+        raise ConnectionConfigError(f"{cluster} has no server")
     proxy = cluster.text("proxy-url")
     certificate, token, identity = None, _no_token, str(chosen)
     if user_name := chosen.text("user"):
@@ -298,11 +304,11 @@ def parse_kubeconfig(file: Path) -> Mapping[str, Any]:
     try:
         document = load(decode_text(file.read_bytes()))
     except OSError as error:
-        raise ConfigError(f"kubeconfig {file}: {reason(error)}") from None
+        raise ConnectionConfigError(f"kubeconfig {file}: {reason(error)}") from None
     except ParseError as error:
-        raise ConfigError(f"kubeconfig {file}:{error}") from None
+        raise ConnectionConfigError(f"kubeconfig {file}:{error}") from None
     if not isinstance(document, dict):
-        raise ConfigError(f"kubeconfig {file} is empty or not a mapping")
+        raise ConnectionConfigError(f"kubeconfig {file} is empty or not a mapping")
     return document
 
 
@@ -312,25 +318,27 @@ def _entry(documents: Mapping[Path, Mapping[str, Any]], paths: str, section: str
     for file, document in documents.items():
         entries = document.get(section) or []
         if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
-            raise ConfigError(f"kubeconfig {file}: {section} must be a list of mappings")
+            raise ConnectionConfigError(f"kubeconfig {file}: {section} must be a list of mappings")
         for one in entries:
             if one.get("name") == name:
                 fields = one.get(kind) or {}
                 if not isinstance(fields, dict):
-                    raise ConfigError(f"kubeconfig {file}: {kind} {name!r} must be a mapping")
+                    raise ConnectionConfigError(f"kubeconfig {file}: {kind} {name!r} must be a mapping")
                 return _Entry(file, section, name, fields)
             known.append(str(one.get("name")))
-    raise ConfigError(f"kubeconfig {paths}: no {kind} {name!r} (there is {', '.join(known) or 'none'})")
+    raise ConnectionConfigError(f"kubeconfig {paths}: no {kind} {name!r} (there is {', '.join(known) or 'none'})")
 
 
 def _identity(user: _Entry, cluster: _Entry) -> tuple[tuple[str, str] | None, TokenSource]:
     """(Certificate and key, token) of a user."""
     for field, why in _REFUSED.items():
         if user.fields.get(field):
-            raise ConfigError(f"{user} has {field!r}: {why}")
+            raise ConnectionConfigError(f"{user} has {field!r}: {why}")
     certificate, key = user.pem("client-certificate"), user.pem("client-key")
     if bool(certificate) != bool(key):
-        raise ConfigError(f"{user}: client-certificate and client-key belong together, one of them is missing")
+        raise ConnectionConfigError(
+            f"{user}: client-certificate and client-key belong together, one of them is missing"
+        )
     pair = (certificate, key) if certificate and key else None
     if path := user.text("tokenFile"):
         token: TokenSource = token_file(user.file.parent / path)
@@ -373,11 +381,13 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Credentials:
     """The pod's service account, which is mounted in `folder`. Raises ConfigError."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
-        raise ConfigError("not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not both set")
+        raise ConnectionConfigError(
+            "not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not both set"
+        )
     try:
         ca = (folder / "ca.crt").read_text(encoding="ascii")
     except (OSError, ValueError) as error:
-        raise ConfigError(
+        raise ConnectionConfigError(
             f"no service account in {folder}: ca.crt: {reason(error)} (is automountServiceAccountToken off?)"
         ) from None
     token = token_file(folder / "token")
@@ -395,5 +405,7 @@ def load_credentials(kubeconfig: str | None = None) -> Credentials:
     if not paths and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster()
     if not paths and not default.exists():
-        raise ConfigError("no cluster given: set --kubeconfig or KUBECONFIG, or run in a pod with a service account")
+        raise ConnectionConfigError(
+            "no cluster given: set --kubeconfig or KUBECONFIG, or run in a pod with a service account"
+        )
     return read_kubeconfig(paths or str(default))

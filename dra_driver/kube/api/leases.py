@@ -117,7 +117,7 @@ def _end_process(why: str) -> None:
     os._exit(75)  # EX_TEMPFAIL: the process should be started again
 
 
-class Candidate:
+class LeaseCandidate:
     """The attempts of one identity to take and renew a Lease. Used by one thread at a time."""
 
     def __init__(
@@ -207,7 +207,7 @@ class Election:
         overdue: Callable[[str], None] = _end_process,
     ) -> None:
         self._timing = timing or LeaseTiming()
-        self._candidate = Candidate(client, namespace, name, identity, self._timing.duration)
+        self._candidate = LeaseCandidate(client, namespace, name, identity, self._timing.duration)
         self._lease = f"{namespace}/{name}"
         self._identity = identity
         self._changed = changed

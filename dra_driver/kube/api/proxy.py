@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlsplit
 
 import urllib3
 
-from .errors import ConfigError
+from .errors import ConnectionConfigError
 
 SCHEMES: Final = ("http", "https", "socks5")
 _PORTS: Final = {"http": 80, "https": 443, "socks5": 1080}
@@ -56,7 +56,7 @@ class Proxy:
         """
         if self.scheme == "socks5":
             if importlib.util.find_spec("socks") is None:
-                raise ConfigError(
+                raise ConnectionConfigError(
                     f"proxy {self} needs the Python package PySocks: pip install 'dra-driver-gpu[socks]', or use an"
                     " HTTP proxy"
                 )
@@ -82,9 +82,11 @@ def parse_proxy(text: str, source: str) -> Proxy:
     except ValueError:
         url, port = urlsplit(""), None
     if url.scheme not in SCHEMES and "://" in text and url.hostname:
-        raise ConfigError(f"{source}: a proxy of scheme {url.scheme!r} is not supported, use {', '.join(SCHEMES)}")
+        raise ConnectionConfigError(
+            f"{source}: a proxy of scheme {url.scheme!r} is not supported, use {', '.join(SCHEMES)}"
+        )
     if url.scheme not in SCHEMES or not url.hostname or not text.isprintable() or " " in text:
-        raise ConfigError(f"{source}: {shown}is not the URL of a proxy (http://host:port)")
+        raise ConnectionConfigError(f"{source}: {shown}is not the URL of a proxy (http://host:port)")
     user = None if url.username is None else unquote(url.username)
     return Proxy(url.scheme, url.hostname, port or _PORTS[url.scheme], user, unquote(url.password or ""))
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from .kinds import Context, Served, ServedKind
 from .objects import Object, now
 from .release import Release
-from .schema import Type
+from .schema import SchemaType
 from .schema.published import PublishedSchemas
 from .store import Store
 from .users import INTERNAL, User
 
 
-class Catalog:
+class ServedKinds:
     """The kinds that the server serves, by the parts of their URLs. Only CustomResourceDefinitions change them."""
 
     def __init__(self, release: Release, schemas: PublishedSchemas, kinds: Iterable[ServedKind]) -> None:
@@ -33,7 +33,7 @@ class Catalog:
                 if node is not None and release.serves(kind.group, version):
                     self.add(kind, version, node)
 
-    def add(self, kind: ServedKind, version: str, node: Type) -> None:
+    def add(self, kind: ServedKind, version: str, node: SchemaType) -> None:
         """Start to serve `kind` in `version`."""
         served = Served(kind, version, node)
         self._served[kind.group, version, kind.plural] = served
@@ -81,11 +81,11 @@ def admit_everything(resource: str, obj: Object) -> None:
 
 
 @dataclass(slots=True)
-class Cluster:
+class ServedCluster:
     """The objects, kinds and settings of a running server."""
 
     release: Release
-    catalog: Catalog
+    catalog: ServedKinds
     rbac: bool = False
     check_cel: CelCheck | None = None
     admit: Admission = admit_everything

@@ -8,22 +8,22 @@ lifecycle. `dra_driver.sandbox.workloads` creates pods.
 import asyncio
 from collections import defaultdict, deque
 
-from .catalog import Cluster
+from .catalog import ServedCluster
 from .groups.crds import GROUP, custom_kinds, custom_type
 from .kinds import Served
 from .objects import Object, clone, pick
-from .store import Change, Event, Record
+from .store import ChangeType, ObjectEvent, StoredObject
 from .users import INTERNAL
 from .verbs.delete import FOREGROUND, ORPHAN, DeleteOptions, delete_record
-from .verbs.request import Call
+from .verbs.request import ApiCall
 from .verbs.write import replace
 
 MANAGER = "kube-apiserver"
 
 
-def internal_call(served: Served, namespace: str, name: str) -> Call:
+def internal_call(served: Served, namespace: str, name: str) -> ApiCall:
     """Return a request that the server itself sends."""
-    return Call("update", served, namespace, name, "", INTERNAL, user_agent=MANAGER)
+    return ApiCall("update", served, namespace, name, "", INTERNAL, user_agent=MANAGER)
 
 
 ObjectRef = tuple[str, str]
@@ -37,19 +37,19 @@ class GarbageCollector:
     owners and its dependents. The results are those of kube-controller-manager's garbage collector.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ServedCluster) -> None:
         self._cluster = cluster
         self._by_uid: dict[str, ObjectRef] = {}
         self._dependents: dict[str, set[ObjectRef]] = defaultdict(set)
         self._queue: deque[ObjectRef] = deque()
 
-    def observe(self, collection: str, event: Event) -> None:
+    def observe(self, collection: str, event: ObjectEvent) -> None:
         """Record a change of an object."""
         ref = (collection, event.record.key)
         meta = event.record.object["metadata"]
         for owner in _owners(event.previous.object if event.previous else None):
             self._dependents[owner["uid"]].discard(ref)
-        if event.change is Change.DELETED:
+        if event.change is ChangeType.DELETED:
             self._by_uid.pop(meta["uid"], None)
             self._queue.extend(self._dependents.get(meta["uid"], ()))
             for owner in _owners(event.record.object):
@@ -74,7 +74,7 @@ class GarbageCollector:
             if record is not None:
                 self._look(collection, record)
 
-    def _look(self, collection: str, record: Record) -> None:
+    def _look(self, collection: str, record: StoredObject) -> None:
         meta = record.object["metadata"]
         if meta.get("deletionTimestamp"):
             if FOREGROUND in meta.get("finalizers", ()):
@@ -98,7 +98,7 @@ class GarbageCollector:
         group, _, version = owner.get("apiVersion", "").rpartition("/")
         return self._cluster.catalog.find_kind(group, version, owner.get("kind", "")) is None
 
-    def _delete_in_foreground(self, collection: str, record: Record) -> None:
+    def _delete_in_foreground(self, collection: str, record: StoredObject) -> None:
         dependents = self._dependents_of(record)
         for other, dependent in dependents:
             if not dependent.object["metadata"].get("deletionTimestamp"):
@@ -106,24 +106,24 @@ class GarbageCollector:
         if not dependents:
             self._drop_finalizer(collection, record, FOREGROUND)
 
-    def _orphan(self, collection: str, record: Record) -> None:
+    def _orphan(self, collection: str, record: StoredObject) -> None:
         uid = record.object["metadata"]["uid"]
         for other, dependent in self._dependents_of(record):
             kept = [owner for owner in _owners(dependent.object) if owner["uid"] != uid]
             self._change(other, dependent, "ownerReferences", kept)
         self._drop_finalizer(collection, record, ORPHAN)
 
-    def _dependents_of(self, owner: Record) -> list[tuple[str, Record]]:
+    def _dependents_of(self, owner: StoredObject) -> list[tuple[str, StoredObject]]:
         """Return the dependents that exist, with their collections."""
         refs = sorted(self._dependents.get(owner.object["metadata"]["uid"], ()))
         found = ((collection, self._cluster.store.get(collection, key)) for collection, key in refs)
         return [(collection, record) for collection, record in found if record is not None]
 
-    def _drop_finalizer(self, collection: str, record: Record, name: str) -> None:
+    def _drop_finalizer(self, collection: str, record: StoredObject, name: str) -> None:
         kept = [finalizer for finalizer in record.object["metadata"]["finalizers"] if finalizer != name]
         self._change(collection, record, "finalizers", kept)
 
-    def _change(self, collection: str, record: Record, field: str, values: list[Object] | list[str]) -> None:
+    def _change(self, collection: str, record: StoredObject, field: str, values: list[Object] | list[str]) -> None:
         """Replace a list in the metadata of an object. The object is deleted if this removes its last finalizer."""
         obj: Object = clone(record.object)
         obj["metadata"][field] = values
@@ -131,10 +131,10 @@ class GarbageCollector:
             del obj["metadata"][field]
         replace(self._cluster, self._call(collection, record), record, obj)
 
-    def _delete(self, collection: str, record: Record, policy: str) -> None:
+    def _delete(self, collection: str, record: StoredObject, policy: str) -> None:
         delete_record(self._cluster, self._call(collection, record), record, DeleteOptions(policy=policy))
 
-    def _call(self, collection: str, record: Record) -> Call:
+    def _call(self, collection: str, record: StoredObject) -> ApiCall:
         served = self._cluster.catalog.of_collection(collection)
         return internal_call(served, record.namespace, record.object["metadata"]["name"])
 
@@ -147,14 +147,14 @@ def _owners(obj: Object | None) -> list[Object]:
 NAMESPACES = "namespaces"
 
 
-def empty_namespaces(cluster: Cluster) -> None:
+def empty_namespaces(cluster: ServedCluster) -> None:
     """Delete the objects in namespaces that are being deleted, then the empty namespaces."""
     for record in list(cluster.store.collection(NAMESPACES).records.values()):
         if record.object["metadata"].get("deletionTimestamp") and _is_empty(cluster, record.key):
             _finish(cluster, record)
 
 
-def _is_empty(cluster: Cluster, namespace: str) -> bool:
+def _is_empty(cluster: ServedCluster, namespace: str) -> bool:
     """Delete the objects in a namespace. Return whether all of them are gone."""
     prefix = f"{namespace}/"
     empty = True
@@ -168,7 +168,7 @@ def _is_empty(cluster: Cluster, namespace: str) -> bool:
     return empty
 
 
-def _finish(cluster: Cluster, record: Record) -> None:
+def _finish(cluster: ServedCluster, record: StoredObject) -> None:
     """Remove the finalizer `kubernetes`. The namespace is deleted if it has no other finalizer."""
     obj: Object = {**record.object, "metadata": dict(record.object["metadata"]), "spec": {}}
     if not obj["metadata"].get("finalizers"):
@@ -180,11 +180,11 @@ def _finish(cluster: Cluster, record: Record) -> None:
 DEFINITIONS = f"customresourcedefinitions.{GROUP}"
 
 
-def serve_definition(cluster: Cluster, event: Event) -> None:
+def serve_definition(cluster: ServedCluster, event: ObjectEvent) -> None:
     """Serve the kinds of a new or changed CustomResourceDefinition. If it is deleted, delete its objects as well."""
     catalog, crd = cluster.catalog, event.record.object
     catalog.withdraw(crd["spec"]["group"], crd["spec"]["names"]["plural"])
-    if event.change is Change.DELETED:
+    if event.change is ChangeType.DELETED:
         cluster.store.drop(event.record.key)
         return
     namespace = catalog.find("", "v1", "namespaces")
@@ -197,13 +197,13 @@ def serve_definition(cluster: Cluster, event: Event) -> None:
 class Controllers:
     """All controllers of a server. They get every event of its store."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ServedCluster) -> None:
         self._cluster = cluster
         self._garbage = GarbageCollector(cluster)
         self._scheduled = False
         cluster.store.listeners.append(self._observe)
 
-    def _observe(self, collection: str, event: Event) -> None:
+    def _observe(self, collection: str, event: ObjectEvent) -> None:
         if collection == DEFINITIONS:
             serve_definition(self._cluster, event)
         self._garbage.observe(collection, event)

@@ -12,7 +12,7 @@ operations (which tell kubectl that the server validates fields).
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from .catalog import Catalog
+from .catalog import ServedKinds
 from .kinds import Served, ServedKind
 from .names import version_order
 from .objects import Object
@@ -28,7 +28,7 @@ _FOREIGN_KINDS = {
 }
 
 
-def group_versions(catalog: Catalog) -> dict[str, list[str]]:
+def group_versions(catalog: ServedKinds) -> dict[str, list[str]]:
     """Return every named group with its versions. The preferred version comes first."""
     found: dict[str, set[str]] = {}
     for served in catalog:
@@ -43,12 +43,12 @@ def api_group(group: str, versions: Iterable[str]) -> Object:
     return {"name": group, "versions": named, "preferredVersion": named[0]}
 
 
-def _of(catalog: Catalog, group: str, version: str) -> list[Served]:
+def _of(catalog: ServedKinds, group: str, version: str) -> list[Served]:
     found = (served for served in catalog if (served.kind.group, served.version) == (group, version))
     return sorted(found, key=lambda served: served.kind.plural)
 
 
-def api_resource_list(catalog: Catalog, group: str, version: str) -> Object:
+def api_resource_list(catalog: ServedKinds, group: str, version: str) -> Object:
     """Return the document `/api/v1` or `/apis/GROUP/VERSION`."""
     resources = []
     for served in _of(catalog, group, version):
@@ -127,7 +127,7 @@ def index_document(groups: Mapping[str, Iterable[str]]) -> Object:
     return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in ("api/v1", *named)}}
 
 
-def v3_document(catalog: Catalog, group: str, version: str) -> Object:
+def v3_document(catalog: ServedKinds, group: str, version: str) -> Object:
     """Return the document `/openapi/v3/apis/GROUP/VERSION`."""
     served = _of(catalog, group, version)
     definitions = _definitions(catalog.schemas, served)

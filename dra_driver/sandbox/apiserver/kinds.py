@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Descriptions of kinds: their names, their versions, and how their objects behave.
 
-A `ServedKind` is data. Its behaviour is a `Strategy`: functions over raw objects that the verbs call at fixed points,
-like the strategies in the registry of k8s.io/kubernetes. `groups` lists the built-in kinds. A CustomResourceDefinition
-adds kinds at run time.
+A `ServedKind` is data. Its behaviour is a `KindStrategy`: functions over raw objects that the verbs call at fixed
+points, like the strategies in the registry of k8s.io/kubernetes. `groups` lists the built-in kinds. A
+CustomResourceDefinition adds kinds at run time.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +16,7 @@ from . import names
 from .field_errors import FieldError
 from .objects import Object, encode, pick
 from .release import Release
-from .schema import Type
+from .schema import SchemaType
 from .users import User
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -57,7 +57,7 @@ def no_warnings(new: Object, context: Context) -> Iterable[str]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Strategy:
+class KindStrategy:
     """How objects of a kind behave when they are written. The functions may change only the new object."""
 
     default: Callable[[Object, Context], None] = nothing
@@ -140,7 +140,7 @@ class ServedKind:
     in_all: bool = False
     """Whether `kubectl get all` lists it."""
     subresources: tuple[str, ...] = ()
-    strategy: Strategy = field(default_factory=Strategy)
+    strategy: KindStrategy = field(default_factory=KindStrategy)
     selectors: FieldSelectors = field(default_factory=dict)
     columns: tuple[Column, ...] = ()
     collection: str = ""
@@ -186,7 +186,7 @@ class Served:
 
     kind: ServedKind
     version: str
-    type: Type
+    type: SchemaType
 
     @property
     def api_version(self) -> str:

@@ -19,7 +19,7 @@ from dra_driver.kube.resource.names import is_label_key, is_label_value
 from . import status
 from .kinds import ServedKind
 from .objects import Object
-from .store import Change, Event, Record, Store, Watcher
+from .store import ChangeType, EventQueue, ObjectEvent, Store, StoredObject
 
 Test = Callable[[Object], bool]
 _LabelTest = Callable[[Mapping[str, str]], bool]
@@ -105,16 +105,16 @@ class ListQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """One page of a list."""
 
-    records: list[Record]
+    records: list[StoredObject]
     revision: int
     token: str = ""
     remaining: int | None = None
 
 
-def list_page(store: Store, kind: ServedKind, namespace: str, query: ListQuery) -> Page:
+def list_page(store: Store, kind: ServedKind, namespace: str, query: ListQuery) -> ListPage:
     """Return the matching objects of a namespace, or of all namespaces. Raises 400 and 410."""
     collection = store.collection(kind.stored_in)
     revision, after = store.revision, ""
@@ -125,7 +125,7 @@ def list_page(store: Store, kind: ServedKind, namespace: str, query: ListQuery) 
         if revision < collection.floor:
             raise status.expired("The provided continue parameter is too old to display a consistent list result.")
     prefix = f"{namespace}/" if namespace else ""
-    found: list[Record] = []
+    found: list[StoredObject] = []
     for index, key in enumerate(keys):
         if key <= after or not key.startswith(prefix):
             continue
@@ -134,9 +134,9 @@ def list_page(store: Store, kind: ServedKind, namespace: str, query: ListQuery) 
             continue
         if query.limit and len(found) == query.limit:
             others = sum(1 for other in keys[index:] if other.startswith(prefix)) if not query.tests else None
-            return Page(found, revision, _token(revision, found[-1].key), others)
+            return ListPage(found, revision, _token(revision, found[-1].key), others)
         found.append(record)
-    return Page(found, revision)
+    return ListPage(found, revision)
 
 
 def _token(revision: int, last: str) -> str:
@@ -158,19 +158,19 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 class Told:
     """One message to a watcher."""
 
-    type: Change
-    record: Record
+    type: ChangeType
+    record: StoredObject
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class WatchSelection:
     """The objects that a watcher selects."""
 
     prefix: str = ""
     """The prefix of their keys: a namespace and a slash."""
     tests: tuple[Test, ...] = ()
 
-    def wants(self, record: Record | None) -> bool:
+    def wants(self, record: StoredObject | None) -> bool:
         """Return whether the record exists and matches."""
         return (
             record is not None
@@ -178,24 +178,24 @@ class Selection:
             and all(test(record.object) for test in self.tests)
         )
 
-    def told(self, event: Event) -> Told | None:
+    def told(self, event: ObjectEvent) -> Told | None:
         """Return the message that an event is for this watcher, or None."""
         if not event.record.key.startswith(self.prefix):
             return None
         if not self.tests:
             return Told(event.change, event.record)
         before = self.wants(event.previous)
-        after = event.change is not Change.DELETED and self.wants(event.record)
+        after = event.change is not ChangeType.DELETED and self.wants(event.record)
         if after:
-            return Told(Change.MODIFIED if before else Change.ADDED, event.record)
+            return Told(ChangeType.MODIFIED if before else ChangeType.ADDED, event.record)
         if before:
-            return Told(Change.DELETED, event.gone)
+            return Told(ChangeType.DELETED, event.gone)
         return None
 
 
 def begin(
-    store: Store, kind: ServedKind, selection: Selection, revision: int | None, *, initial: bool
-) -> tuple[Watcher, list[Told], int]:
+    store: Store, kind: ServedKind, selection: WatchSelection, revision: int | None, *, initial: bool
+) -> tuple[EventQueue, list[Told], int]:
     """Register a watcher. Return it, its first messages, and the revision that it knows then.
 
     If `revision` is None or 0, or with `initial`, the first messages add all objects. Otherwise they are the events
@@ -204,7 +204,7 @@ def begin(
     collection = store.collection(kind.stored_in)
     if not revision or initial:
         first = [
-            Told(Change.ADDED, collection.records[key])
+            Told(ChangeType.ADDED, collection.records[key])
             for key in collection.ordered()
             if selection.wants(collection.records[key])
         ]
@@ -212,17 +212,17 @@ def begin(
         if revision < collection.floor:
             raise status.expired(f"too old resource version: {revision} ({collection.floor})")
         first = [told for event in collection.since(revision) if (told := selection.told(event)) is not None]
-    watcher = Watcher()
+    watcher = EventQueue()
     collection.watchers.add(watcher)
     return watcher, first, store.revision
 
 
-def end(store: Store, kind: ServedKind, watcher: Watcher) -> None:
+def end(store: Store, kind: ServedKind, watcher: EventQueue) -> None:
     """Remove a watcher."""
     store.collection(kind.stored_in).watchers.discard(watcher)
 
 
-def drain(watcher: Watcher, selection: Selection) -> Iterator[Told]:
+def drain(watcher: EventQueue, selection: WatchSelection) -> Iterator[Told]:
     """Yield the messages of the watcher's pending events, and remove the events."""
     while watcher.pending:
         told = selection.told(watcher.pending.popleft())

@@ -12,7 +12,7 @@ k8s.io/apimachinery/pkg/util/strategicpatch.
 from typing import Any, Final
 
 from .objects import canonical, clone, merged_order
-from .schema import Shape, Type
+from .schema import SchemaType, Shape
 
 
 class PatchError(Exception):
@@ -122,14 +122,14 @@ _DELETE_FROM: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
 
 
-def apply_strategic_patch(target: Any, patch: Any, node: Type) -> Any:
+def apply_strategic_patch(target: Any, patch: Any, node: SchemaType) -> Any:
     """Return `target`, an object of type `node`, merged with `patch`. Raises PatchError."""
     if not isinstance(patch, dict):
         raise MalformedPatchError("a strategic merge patch must be an object")
     return _merge_maps(target, patch, node)
 
 
-def _merge_maps(target: Any, patch: dict[str, Any], node: Type) -> dict[str, Any]:
+def _merge_maps(target: Any, patch: dict[str, Any], node: SchemaType) -> dict[str, Any]:
     directive = patch.get(_DIRECTIVE)
     if directive not in (None, "merge", "replace", "delete"):
         raise PatchError(f"unknown patch type: {directive}")
@@ -160,7 +160,7 @@ def _list(patch: dict[str, Any], key: str) -> list[Any]:
     return found
 
 
-def _merge_values(current: Any, value: Any, node: Type, order: list[Any] | None) -> Any:
+def _merge_values(current: Any, value: Any, node: SchemaType, order: list[Any] | None) -> Any:
     if isinstance(value, dict):
         if node.shape is Shape.ANY:
             return value if not isinstance(current, dict) else _merge_maps(current, value, node)
@@ -172,7 +172,7 @@ def _merge_values(current: Any, value: Any, node: Type, order: list[Any] | None)
     return value
 
 
-def _merge_lists(current: list[Any], patch: list[Any], node: Type, order: list[Any] | None) -> list[Any]:
+def _merge_lists(current: list[Any], patch: list[Any], node: SchemaType, order: list[Any] | None) -> list[Any]:
     """Return the merged list, in the order that the patch requests (`order`), or else in that of its items."""
 
     def key(item: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from multidict import CIMultiDictProxy
 
 from . import status
-from .catalog import Cluster
+from .catalog import ServedCluster
 from .groups.core import RBAC_GROUP
 from .kinds import ServedKind
 from .objects import Object, now, timestamp
@@ -57,7 +57,7 @@ class Attributes:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-def allowed(cluster: Cluster, user: User, asked: Attributes) -> bool:
+def allowed(cluster: ServedCluster, user: User, asked: Attributes) -> bool:
     """Return whether the user has the permission. Without RBAC, everyone has it, and system:masters always has it."""
     if not cluster.rbac or SYSTEM_MASTERS in user.groups:
         return True
@@ -74,7 +74,7 @@ def refusal(user: User, asked: Attributes) -> str:
     )
 
 
-def rules_for(cluster: Cluster, user: User, namespace: str) -> Iterator[Object]:
+def rules_for(cluster: ServedCluster, user: User, namespace: str) -> Iterator[Object]:
     """Yield the rules that apply to a user in the cluster and in a namespace."""
     yield from _FOR_EVERYONE
     if AUTHENTICATED in user.groups:
@@ -89,7 +89,7 @@ def rules_for(cluster: Cluster, user: User, namespace: str) -> Iterator[Object]:
             yield from _rules(cluster, record.object["roleRef"], namespace)
 
 
-def _rules(cluster: Cluster, role: Object, namespace: str) -> Iterable[Object]:
+def _rules(cluster: ServedCluster, role: Object, namespace: str) -> Iterable[Object]:
     if role.get("kind") == "ClusterRole":
         found = cluster.object(_CLUSTER_ROLES, role.get("name", ""))
     else:
@@ -141,7 +141,7 @@ def _matches_path(patterns: Iterable[str], path: str) -> bool:
 
 
 def authorizer(
-    cluster: Cluster, user: User, wanted: str, kind: ServedKind
+    cluster: ServedCluster, user: User, wanted: str, kind: ServedKind
 ) -> Callable[[str, str, str, str], str | None]:
     """Return a check of permissions on parts of a claim's status, which exist since Kubernetes 1.36.
 
@@ -160,7 +160,7 @@ def authorizer(
     return problem
 
 
-def authenticate(cluster: Cluster, headers: CIMultiDictProxy[str]) -> User:
+def authenticate(cluster: ServedCluster, headers: CIMultiDictProxy[str]) -> User:
     """Return the user of a request: the owner of its token, or the user that the owner impersonates.
 
     For the headers that `kubectl --as` sends, the owner needs the verb `impersonate` on the other user. Raises 401 and
@@ -183,11 +183,11 @@ def authenticate(cluster: Cluster, headers: CIMultiDictProxy[str]) -> User:
     return User(name, (*groups, AUTHENTICATED))
 
 
-def _self(cluster: Cluster, user: User, spec: Object) -> Object:
+def _self(cluster: ServedCluster, user: User, spec: Object) -> Object:
     return {"userInfo": user.info}
 
 
-def _self_access(cluster: Cluster, user: User, spec: Object) -> Object:
+def _self_access(cluster: ServedCluster, user: User, spec: Object) -> Object:
     if path := spec.get("nonResourceAttributes"):
         asked = Attributes(path.get("verb", ""), path=path.get("path", ""))
     else:
@@ -197,7 +197,7 @@ def _self_access(cluster: Cluster, user: User, spec: Object) -> Object:
     return {"allowed": allowed(cluster, user, asked)}
 
 
-def _self_rules(cluster: Cluster, user: User, spec: Object) -> Object:
+def _self_rules(cluster: ServedCluster, user: User, spec: Object) -> Object:
     rules = list(rules_for(cluster, user, spec.get("namespace", "")))
     if not cluster.rbac:
         rules += [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]}]
@@ -210,7 +210,7 @@ def _self_rules(cluster: Cluster, user: User, spec: Object) -> Object:
 
 _AUTHENTICATION: Final = "authentication.k8s.io"
 _AUTHORIZATION: Final = "authorization.k8s.io"
-Review = tuple[str, Callable[[Cluster, User, Object], Object]]
+Review = tuple[str, Callable[[ServedCluster, User, Object], Object]]
 """The kind of a review, and the function that returns its status from the cluster, the user and the spec."""
 REVIEWS: Final[Mapping[tuple[str, str, str], Review]] = {
     (_AUTHENTICATION, "v1", "selfsubjectreviews"): ("SelfSubjectReview", _self),
@@ -220,7 +220,7 @@ REVIEWS: Final[Mapping[tuple[str, str, str], Review]] = {
 """The kinds that clients only create, by group, version and plural. The server answers without storing them."""
 
 
-def answer(cluster: Cluster, user: User, body: Object, review: Review) -> Object:
+def answer(cluster: ServedCluster, user: User, body: Object, review: Review) -> Object:
     """Return a review with its status. `body` is the decoded review."""
     spec = body.get("spec") or {}
     meta = {"creationTimestamp": timestamp(now())}

@@ -29,7 +29,7 @@ import trustme
 import yaml
 from aiohttp import web
 
-from .catalog import Catalog, CelCheck, Cluster
+from .catalog import CelCheck, ServedCluster, ServedKinds
 from .controllers import Controllers, internal_call
 from .groups import builtin_kinds
 from .groups.core import RBAC_GROUP
@@ -76,7 +76,7 @@ _EVERYTHING: Final = [
 ]
 
 
-def bootstrap(cluster: Cluster) -> None:
+def bootstrap(cluster: ServedCluster) -> None:
     """Create the objects that an API server creates itself: namespaces and the role cluster-admin."""
     for name in NAMESPACES:
         _create(cluster, "", "namespaces", {"metadata": {"name": name}})
@@ -99,7 +99,7 @@ def bootstrap(cluster: Cluster) -> None:
 _LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 
 
-def _create(cluster: Cluster, group: str, plural: str, obj: Object) -> None:
+def _create(cluster: ServedCluster, group: str, plural: str, obj: Object) -> None:
     served = cluster.catalog.find(group, "v1", plural)
     assert served is not None, f"{plural} are built in"
     call = internal_call(served, "", "")
@@ -178,8 +178,8 @@ class ApiServer:
         """Raises ReleaseError and SchemaError."""
         self._options = options = options or ApiServerOptions()
         chosen = options.release()
-        catalog = Catalog(chosen, schemas_of(chosen.minor), builtin_kinds(chosen))
-        self.cluster = Cluster(chosen, catalog, rbac=options.rbac, check_cel=options.check_cel)
+        catalog = ServedKinds(chosen, schemas_of(chosen.minor), builtin_kinds(chosen))
+        self.cluster = ServedCluster(chosen, catalog, rbac=options.rbac, check_cel=options.check_cel)
         self.certificates = make_certificates(_NAMES) if options.tls else None
         self.admin_token = options.admin_token or secrets.token_urlsafe(32)
         self.cluster.users[self.admin_token] = ADMIN

@@ -24,7 +24,7 @@ HISTORY: Final = 10_000
 """The number of events that a collection keeps. A watch that needs older events gets 410 Gone."""
 
 
-class Change(StrEnum):
+class ChangeType(StrEnum):
     """The type of a change."""
 
     ADDED = "ADDED"
@@ -32,7 +32,7 @@ class Change(StrEnum):
     DELETED = "DELETED"
 
 
-class Record:
+class StoredObject:
     """An object at one revision."""
 
     __slots__ = ("_bodies", "key", "object", "revision")
@@ -64,32 +64,32 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ObjectEvent:
     """A change of one object. `record` is the new state, or the last state of a deleted object."""
 
-    change: Change
-    record: Record
-    previous: Record | None
+    change: ChangeType
+    record: StoredObject
+    previous: StoredObject | None
 
     @property
-    def gone(self) -> Record:
+    def gone(self) -> StoredObject:
         """The previous state at this revision. Watchers whose selectors the object no longer matches get it."""
         assert self.previous is not None, "an added object has not left anything"
         return _stamped(self.previous.key, self.previous.object, self.record.revision)
 
 
-class Watcher:
+class EventQueue:
     """A queue of a collection's events. Read `pending`, then wait for `wake`."""
 
     __slots__ = ("cut_off", "pending", "wake")
 
     def __init__(self) -> None:
-        self.pending: deque[Event] = deque()
+        self.pending: deque[ObjectEvent] = deque()
         self.wake = asyncio.Event()
         self.cut_off = False
         """True after the server has ended the watch."""
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: ObjectEvent) -> None:
         """Add an event."""
         self.pending.append(event)
         self.wake.set()
@@ -100,13 +100,13 @@ class Watcher:
         self.wake.set()
 
 
-class Collection:
+class StoredCollection:
     """The objects of one resource by key: `namespace/name`, or `name` for cluster-scoped objects."""
 
     def __init__(self) -> None:
-        self.records: dict[str, Record] = {}
-        self.history: deque[Event] = deque()
-        self.watchers: set[Watcher] = set()
+        self.records: dict[str, StoredObject] = {}
+        self.history: deque[ObjectEvent] = deque()
+        self.watchers: set[EventQueue] = set()
         self.floor = 0
         """The revision up to which changes are no longer kept."""
         self._sorted: list[str] | None = None
@@ -117,14 +117,14 @@ class Collection:
             self._sorted = sorted(self.records)
         return self._sorted
 
-    def add(self, event: Event) -> None:
+    def add(self, event: ObjectEvent) -> None:
         """Apply a change and notify the watchers."""
         key = event.record.key
-        if event.change is Change.DELETED:
+        if event.change is ChangeType.DELETED:
             del self.records[key]
             self._sorted = None
         else:
-            if event.change is Change.ADDED:
+            if event.change is ChangeType.ADDED:
                 self._sorted = None
             self.records[key] = event.record
         if len(self.history) >= HISTORY:
@@ -133,7 +133,7 @@ class Collection:
         for watcher in self.watchers:
             watcher.offer(event)
 
-    def since(self, revision: int) -> Iterator[Event]:
+    def since(self, revision: int) -> Iterator[ObjectEvent]:
         """Return the events after `revision`, oldest first."""
         found = []
         for event in reversed(self.history):
@@ -148,43 +148,43 @@ class Store:
 
     def __init__(self) -> None:
         self.revision = 1
-        self._collections: dict[str, Collection] = {}
-        self.listeners: list[Callable[[str, Event], None]] = []
+        self._collections: dict[str, StoredCollection] = {}
+        self.listeners: list[Callable[[str, ObjectEvent], None]] = []
 
-    def collection(self, name: str) -> Collection:
+    def collection(self, name: str) -> StoredCollection:
         """Return the collection of that name. A new collection is empty."""
         found = self._collections.get(name)
         if found is None:
-            found = self._collections[name] = Collection()
+            found = self._collections[name] = StoredCollection()
         return found
 
     def names(self) -> list[str]:
         """Return the names of all collections."""
         return list(self._collections)
 
-    def get(self, collection: str, key: str) -> Record | None:
+    def get(self, collection: str, key: str) -> StoredObject | None:
         """Return the record, or None."""
         return self.collection(collection).records.get(key)
 
-    def put(self, collection: str, key: str, obj: Object) -> Record:
+    def put(self, collection: str, key: str, obj: Object) -> StoredObject:
         """Store `obj` with the next resourceVersion. It must not be changed afterwards."""
         previous = self.get(collection, key)
         self.revision += 1
         obj["metadata"]["resourceVersion"] = str(self.revision)
-        record = Record(key, obj, self.revision)
-        change = Change.ADDED if previous is None else Change.MODIFIED
-        self._publish(collection, Event(change, record, previous))
+        record = StoredObject(key, obj, self.revision)
+        change = ChangeType.ADDED if previous is None else ChangeType.MODIFIED
+        self._publish(collection, ObjectEvent(change, record, previous))
         return record
 
-    def delete(self, collection: str, key: str, last: Object | None = None) -> Record:
+    def delete(self, collection: str, key: str, last: Object | None = None) -> StoredObject:
         """Remove an object and return its last state (`last`, if the delete changes it) at the new revision."""
         previous = self.collection(collection).records[key]
         self.revision += 1
         record = _stamped(key, last or previous.object, self.revision)
-        self._publish(collection, Event(Change.DELETED, record, previous))
+        self._publish(collection, ObjectEvent(ChangeType.DELETED, record, previous))
         return record
 
-    def _publish(self, collection: str, event: Event) -> None:
+    def _publish(self, collection: str, event: ObjectEvent) -> None:
         self.collection(collection).add(event)
         for listener in self.listeners:
             listener(collection, event)
@@ -201,6 +201,6 @@ class Store:
                 watcher.end()
 
 
-def _stamped(key: str, obj: Object, revision: int) -> Record:
+def _stamped(key: str, obj: Object, revision: int) -> StoredObject:
     changed = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
-    return Record(key, changed, revision)
+    return StoredObject(key, changed, revision)

@@ -20,19 +20,19 @@ The modules, from the lowest layer: `wire` (messages), `model` and `state` (pods
 
 from .apiclient import KubernetesCluster
 from .kubelet import Kubelet
-from .options import Backoff, Options, Periods
+from .options import KubeletBackoff, KubeletOptions, Periods
 from .programs import Launch
 from .runtime import ContainerSpec
 from .wire import ClaimRef, Health
 
 __all__ = [
-    "Backoff",
     "ClaimRef",
     "ContainerSpec",
     "Health",
     "Kubelet",
+    "KubeletBackoff",
+    "KubeletOptions",
     "KubernetesCluster",
     "Launch",
-    "Options",
     "Periods",
 ]

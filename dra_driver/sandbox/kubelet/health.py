@@ -18,7 +18,7 @@ from .state import rpc_text
 from .wire import DeviceHealth
 
 
-class HealthWatch:
+class PluginHealth:
     """The latest reports of all drivers, and the streams that bring them."""
 
     def __init__(

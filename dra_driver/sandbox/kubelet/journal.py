@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """An entry about `subject` (a driver, `namespace/name` of a pod, a node)."""
 
     reason: str
@@ -32,18 +32,18 @@ class Journal:
     """A list of entries that only grows. All methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[JournalEntry] = []
         self._changed = threading.Condition()
 
     def record(self, reason: str, subject: str, message: str = "") -> None:
         """Add an entry and wake all threads that wait."""
-        entry = Entry(reason, subject, message)
+        entry = JournalEntry(reason, subject, message)
         _log.info("%s", entry)
         with self._changed:
             self._entries.append(entry)
             self._changed.notify_all()
 
-    def entries(self, reason: str | None = None, subject: str | None = None) -> tuple[Entry, ...]:
+    def entries(self, reason: str | None = None, subject: str | None = None) -> tuple[JournalEntry, ...]:
         """Return all entries, or those with this reason or subject."""
         with self._changed:
             return tuple(

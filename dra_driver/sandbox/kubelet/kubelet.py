@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .apiclient import KubeletApiError, KubernetesCluster
-from .health import HealthWatch
+from .health import PluginHealth
 from .journal import Journal
 from .manager import ClaimManager
-from .options import Options
+from .options import KubeletOptions
 from .plugin import Registration
 from .plugins import Plugins, PluginWatcher
 from .pods import Phase, PodManager, Services
 from .podstatus import HOST_IP, timestamp
-from .runtime import ContainerSpec, Runtime
+from .runtime import ContainerRuntime, ContainerSpec
 from .state import PREPARE, UNPREPARE, ClaimCache, ClaimInfo
 from .wire import ClaimAnswer, ClaimRef, DeviceHealth
 
@@ -74,7 +74,7 @@ DEFAULT_TIMEOUT = 30.0
 class Kubelet:
     """The kubelet. It runs inside its context. The `wait_` methods raise TimeoutError."""
 
-    def __init__(self, options: Options, cluster: KubernetesCluster) -> None:
+    def __init__(self, options: KubeletOptions, cluster: KubernetesCluster) -> None:
         """Create the directories and read the checkpoint. Raises CheckpointError if it is damaged."""
         self.options = options
         self.journal = Journal()
@@ -84,9 +84,9 @@ class Kubelet:
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         periods = options.periods
         self._claims = ClaimCache(options.checkpoint)
-        self._health = HealthWatch(periods, self.journal, self._health_changed)
+        self._health = PluginHealth(periods, self.journal, self._health_changed)
         self._plugins = Plugins(periods, self._wipe, self._health, self.journal)
-        self._runtime = Runtime(options)
+        self._runtime = ContainerRuntime(options)
         manager = ClaimManager(self._claims, cluster, self._plugins, self.journal)
         self._pods = PodManager(
             Services(cluster, manager, self._claims, self._health, self._runtime, self.journal, periods)

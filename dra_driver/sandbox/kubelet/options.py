@@ -13,7 +13,7 @@ from .wire import HEALTH_SERVICES, PLUGIN_SERVICES
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class KubeletBackoff:
     """Waits that grow by `factor` from `first` seconds to at most `limit`."""
 
     first: float
@@ -36,28 +36,28 @@ class Periods:
     notify: float = 5.0
     call: float = 45.0
     """The timeout of NodePrepareResources and NodeUnprepareResources."""
-    register_retry: Backoff = Backoff(0.5, 122.0)
-    reconnect: Backoff = Backoff(1.0, 120.0, 1.6)
+    register_retry: KubeletBackoff = KubeletBackoff(0.5, 122.0)
+    reconnect: KubeletBackoff = KubeletBackoff(1.0, 120.0, 1.6)
     health_retry: float = 5.0
     health_timeout: float = 30.0
     """How long a health report without a timeout is valid."""
     wipe_delay: float = 30.0
     """From the disconnection of a driver's last plugin to the deletion of its ResourceSlices."""
-    wipe_retry: Backoff = Backoff(1.0, 300.0)
+    wipe_retry: KubeletBackoff = KubeletBackoff(1.0, 300.0)
     pod_resync: float = 60.0
     """Between two checks of a pod without changes, and after a failed prepare."""
     container_retry: float = 10.0
     unprepare_retry: float = 10.0
     claim_reconcile: float = 60.0
-    watch_retry: Backoff = Backoff(0.2, 30.0)
-    program_restart: Backoff = Backoff(10.0, 300.0)
+    watch_retry: KubeletBackoff = KubeletBackoff(0.2, 30.0)
+    program_restart: KubeletBackoff = KubeletBackoff(10.0, 300.0)
     """Before the second and later restarts of a container's program."""
     longest_probe: float = 10.0
     """A readiness probe with a longer period is made this often."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class KubeletOptions:
     """Options of one node's kubelet.
 
     `root` stands for /var/lib/kubelet; kubelet creates it. `cdi_dir` is the only directory of CDI specs. `services` and

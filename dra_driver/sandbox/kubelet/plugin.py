@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import grpc
 
-from .options import Options, Periods
+from .options import KubeletOptions, Periods
 from .state import ClaimError, rpc_text
 from .wire import (
     GET_INFO,
@@ -181,7 +181,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def register(
-    socket: str, options: Options, add: Callable[[Registration], None], remove: Callable[[Registration], None]
+    socket: str, options: KubeletOptions, add: Callable[[Registration], None], remove: Callable[[Registration], None]
 ) -> Registration:
     """Register one plugin: call `add` and tell the plugin, or call `remove` if the plugin objects.
 

@@ -18,9 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .health import HealthWatch
+from .health import PluginHealth
 from .journal import Journal
-from .options import Options, Periods
+from .options import KubeletOptions, Periods
 from .plugin import Plugin, Registration, RegistrationError, register
 from .state import ClaimError
 
@@ -28,7 +28,7 @@ from .state import ClaimError
 class Plugins:
     """The registered plugins. All methods may be called from any thread."""
 
-    def __init__(self, periods: Periods, wipe: Callable[[str], None], health: HealthWatch, journal: Journal) -> None:
+    def __init__(self, periods: Periods, wipe: Callable[[str], None], health: PluginHealth, journal: Journal) -> None:
         """`wipe(driver)` is called on another thread."""
         self._periods = periods
         self._wipe = wipe
@@ -172,7 +172,7 @@ class _Socket:
 class PluginWatcher:
     """Keeps registrations in line with the sockets."""
 
-    def __init__(self, options: Options, plugins: Plugins, journal: Journal) -> None:
+    def __init__(self, options: KubeletOptions, plugins: Plugins, journal: Journal) -> None:
         self._options = options
         self._plugins = plugins
         self._journal = journal

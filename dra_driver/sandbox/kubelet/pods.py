@@ -13,13 +13,13 @@ from enum import Enum
 from typing import Any
 
 from .apiclient import KubeletApiError, KubernetesCluster
-from .health import HealthWatch
+from .health import PluginHealth
 from .journal import Journal
 from .manager import ClaimManager
 from .model import Container, Pod, differs
 from .options import Periods
 from .podstatus import ContainerState, Running, Terminated, Waiting, allocated_resources, pod_status
-from .runtime import ContainerError, RunningContainer, Runtime
+from .runtime import ContainerError, ContainerRuntime, RunningContainer
 from .state import ClaimCache, ClaimError, cdi_ids
 
 _PREPARE_FAILED = "Failed to prepare dynamic resources: prepare dynamic resources: {}"
@@ -42,8 +42,8 @@ class Services:
     cluster: KubernetesCluster
     manager: ClaimManager
     claims: ClaimCache
-    health: HealthWatch
-    runtime: Runtime
+    health: PluginHealth
+    runtime: ContainerRuntime
     journal: Journal
     periods: Periods
 

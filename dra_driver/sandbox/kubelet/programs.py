@@ -43,7 +43,7 @@ class Launch:
         return tuple(expand(one, self.env) for one in self.container.command)
 
 
-class Program(Protocol):
+class RunningProgram(Protocol):
     """A program that was started. Only one thread calls `wait`."""
 
     def wait(self, seconds: float) -> int | None:
@@ -62,7 +62,7 @@ class Programs(Protocol):
     def runs(self, container: Container) -> bool:
         """Return whether the container has a program."""
 
-    def start(self, launch: Launch) -> Program:
+    def start(self, launch: Launch) -> RunningProgram:
         """Start the program. Raises OSError."""
 
     def clean_up(self, uid: str) -> None:
@@ -84,7 +84,7 @@ class Supervisor:
 
     def __init__(
         self,
-        start: Callable[[], Program],
+        start: Callable[[], RunningProgram],
         probe: Callable[[], bool] | None,
         period: float,
         delay: Callable[[int], float],

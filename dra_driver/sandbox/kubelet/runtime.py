@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from .cdi import CdiError, DeviceNode, Edits, Hook, Mount, inject, scan
 from .model import Container, Pod
-from .options import Options
+from .options import KubeletOptions
 from .programs import Launch, Supervisor, answers, expand
 
 _log = logging.getLogger(__name__)
@@ -116,10 +116,10 @@ class _PodSandbox:
     containers: dict[str, RunningContainer] = field(default_factory=dict)
 
 
-class Runtime:
+class ContainerRuntime:
     """The containers of one node. Callers serialize the calls for one pod; calls for different pods may overlap."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: KubeletOptions) -> None:
         self._options = options
         self._lock = threading.Lock()
         self._pods: dict[str, _PodSandbox] = {}

@@ -55,7 +55,7 @@ _IN_USE = "Failed to allocate Imex session object: NV_ERR_IN_USE"
 _NO_INTERFACE = "No matching network interface found for any IP addresses in the node configuration file"
 
 
-class RefusedError(Exception):
+class ImexRefusedError(Exception):
     """The program prints the text and exits with code 1."""
 
 
@@ -84,7 +84,7 @@ class Config:
             nodes = Path(self.get("IMEX_NODE_CONFIG_FILE", "/etc/nvidia-imex/nodes_config.cfg"))
             names = [line.partition("#")[0].strip() for line in nodes.read_text("utf-8").splitlines()]
         except OSError as error:
-            raise RefusedError(f"Failed to read {error.filename}: {error.strerror}") from None
+            raise ImexRefusedError(f"Failed to read {error.filename}: {error.strerror}") from None
         self.nodes = [name for name in names if name]
         self.digest = hashlib.sha256("\n".join(self.nodes).encode()).hexdigest()
 
@@ -129,7 +129,7 @@ def _listen(address: str, port: int) -> socket.socket:
     try:
         return socket.create_server((address, port), family=_family(address), backlog=64)
     except OSError as error:
-        raise RefusedError(f"Failed to bind {address}:{port}: {error.strerror}") from None
+        raise ImexRefusedError(f"Failed to bind {address}:{port}: {error.strerror}") from None
 
 
 class Stream:
@@ -175,7 +175,7 @@ class Security:
         import ssl
 
         if (mode := self._config.get("IMEX_AUTH_ENCRYPTION_MODE", "SSL_TLS")) != "SSL_TLS":
-            raise RefusedError(f"Unsupported IMEX_AUTH_ENCRYPTION_MODE {mode}")
+            raise ImexRefusedError(f"Unsupported IMEX_AUTH_ENCRYPTION_MODE {mode}")
         contexts = []
         for side, protocol in (("SERVER", ssl.PROTOCOL_TLS_SERVER), ("CLIENT", ssl.PROTOCOL_TLS_CLIENT)):
             context = ssl.SSLContext(protocol)
@@ -185,7 +185,7 @@ class Security:
                 context.load_cert_chain(names[0], names[1])
                 context.load_verify_locations(names[2])
             except OSError as error:  # ssl.SSLError is one
-                raise RefusedError(f"Failed to load SSL/TLS credentials from {', '.join(names)}: {error}") from None
+                raise ImexRefusedError(f"Failed to load SSL/TLS credentials from {', '.join(names)}: {error}") from None
             contexts.append(context)
         self._contexts = contexts[0], contexts[1]
 
@@ -222,7 +222,7 @@ class Peer:
             self.status, self.changed = status, time.time()
 
 
-class Daemon:
+class ImexDaemon:
     """The daemon."""
 
     def __init__(self, config: Config) -> None:
@@ -233,7 +233,7 @@ class Daemon:
         found = ((number, _resolve(name) or "") for number, name in enumerate(config.nodes))
         self._number, self._address = next((one for one in found if one[1] and _is_own(one[1])), (-1, ""))
         if not self._address:
-            raise RefusedError(_NO_INTERFACE)
+            raise ImexRefusedError(_NO_INTERFACE)
         self._name = config.nodes[self._number]
         self._security = Security(config)
         self._peers = {at: Peer(at, name) for at, name in enumerate(config.nodes) if at != self._number}
@@ -284,7 +284,7 @@ class Daemon:
         _log("INFO", "SIGUSR1: restarting all outgoing connections")
         try:
             self._security.load()
-        except RefusedError as error:
+        except ImexRefusedError as error:
             _log("ERROR", str(error))
         for peer in self._peers.values():
             peer.again.set()
@@ -415,16 +415,16 @@ def _imex(arguments: list[str]) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     threading.stack_size(1 << 18)
     if len(arguments) != 2 or arguments[0] != "-c":
-        raise RefusedError(f"Invalid arguments: {' '.join(arguments)}")
+        raise ImexRefusedError(f"Invalid arguments: {' '.join(arguments)}")
     if (text := _fault("start-fails")) is not None:
-        raise RefusedError(text)
+        raise ImexRefusedError(text)
     _STATE.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise RefusedError(_IN_USE) from None
-    Daemon(Config(arguments[1])).run()
+        raise ImexRefusedError(_IN_USE) from None
+    ImexDaemon(Config(arguments[1])).run()
     os._exit(0)  # threads wait for connections
 
 
@@ -473,20 +473,20 @@ def _control(arguments: list[str]) -> None:
         case ["-q", word] if word.startswith("--u="):
             _print_state(word.removeprefix("--u="))
         case _:
-            raise RefusedError(f"Invalid arguments: {' '.join(arguments)}")
+            raise ImexRefusedError(f"Invalid arguments: {' '.join(arguments)}")
 
 
 def _print_state(address: str | tuple[str, int]) -> None:
     try:
         print(_ask(address).get("status", "UNAVAILABLE"))  # noqa: T201
     except OSError as error:
-        raise RefusedError(f"Failed to connect to the IMEX daemon: {error}") from None
+        raise ImexRefusedError(f"Failed to connect to the IMEX daemon: {error}") from None
 
 
 def main() -> None:
     """Entry point."""
     try:
         (_control if Path(sys.argv[0]).name == "nvidia-imex-ctl" else _imex)(sys.argv[1:])
-    except RefusedError as error:
+    except ImexRefusedError as error:
         _log("ERROR", str(error))
         os._exit(1)

@@ -39,11 +39,11 @@ _BUFFER = 1 << 16
 _HOURS = 3600.0
 
 
-class RefusedError(Exception):
+class MpsRefusedError(Exception):
     """A refused request. The program prints the text and exits with code 1."""
 
 
-class Server:
+class MpsServer:
     """A server process (`pid`), and the limits of its clients."""
 
     def __init__(self, uid: int, limits: JSON) -> None:
@@ -59,7 +59,7 @@ class Server:
         os.waitpid(self.pid, 0)
 
 
-class Daemon:
+class ControlDaemonStandIn:
     """The common part of the daemons of both protocols: the pipe directory and its sockets."""
 
     def __init__(self, pipe: Path, multi_user: bool) -> None:
@@ -103,9 +103,9 @@ class Daemon:
                 return {"code": 0, **self.connect(asked, key)}
             words = asked.get("words") or []
             if asked.get("protocol") != self.protocol:
-                raise RefusedError(f"This daemon speaks protocol {self.protocol}")
+                raise MpsRefusedError(f"This daemon speaks protocol {self.protocol}")
             return {"code": 0, "text": self.command(words)}
-        except RefusedError as error:
+        except MpsRefusedError as error:
             return {"code": 1, "text": str(error)}
 
     protocol = 0
@@ -119,7 +119,7 @@ class Daemon:
         raise NotImplementedError
 
 
-class Daemon2(Daemon):
+class Daemon2(ControlDaemonStandIn):
     """The daemon of protocol 2. It has one server at a time, which starts with the first client of a user."""
 
     protocol = 2
@@ -128,7 +128,7 @@ class Daemon2(Daemon):
         super().__init__(pipe, multi_user)
         self.percentage = float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"))
         self.memory: dict[str, str] = {}
-        self.server: Server | None = None
+        self.server: MpsServer | None = None
         self.listen(pipe, None)
 
     def connect(self, asked: JSON, key: object) -> JSON:
@@ -136,7 +136,7 @@ class Daemon2(Daemon):
         uid = 0 if self.multi_user else int(asked.get("uid", 0))
         server = self.server
         if server is not None and server.uid != uid and server.clients:
-            raise RefusedError("CUDA_ERROR_MPS_SERVER_NOT_READY")  # the real one waits for the other clients
+            raise MpsRefusedError("CUDA_ERROR_MPS_SERVER_NOT_READY")  # the real one waits for the other clients
         if server is None or server.uid != uid:
             server = self._start(uid)
         server.clients.add(int(asked["client"]))
@@ -156,7 +156,7 @@ class Daemon2(Daemon):
             case ["quit"]:
                 self._quit()
                 return ""
-        raise RefusedError(f"Unknown command or wrong arguments: {' '.join(words)}")
+        raise MpsRefusedError(f"Unknown command or wrong arguments: {' '.join(words)}")
 
     def _quit(self) -> None:
         if self.server is not None:
@@ -165,31 +165,31 @@ class Daemon2(Daemon):
             self.server.end()
         self.ended = True
 
-    def _start(self, uid: int) -> Server:
+    def _start(self, uid: int) -> MpsServer:
         if self.server is not None:
             self.server.end()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         if visible != [""] and not set(visible) <= set(_devices()):
-            raise RefusedError("CUDA_ERROR_NO_DEVICE")
-        self.server = Server(uid, {"percentage": self.percentage, "memory": dict(self.memory)})
+            raise MpsRefusedError("CUDA_ERROR_NO_DEVICE")
+        self.server = MpsServer(uid, {"percentage": self.percentage, "memory": dict(self.memory)})
         return self.server
 
 
-class Daemon3(Daemon):
+class Daemon3(ControlDaemonStandIn):
     """The daemon of protocol 3. It has named servers, which have named namespaces with limits."""
 
     protocol = 3
 
     def __init__(self, pipe: Path, multi_user: bool) -> None:
         super().__init__(pipe, multi_user)
-        self.servers: dict[str, Server] = {}
+        self.servers: dict[str, MpsServer] = {}
         self.namespaces: dict[tuple[str, str], tuple[JSON, socket.socket]] = {}
         self.listen(pipe, None)
 
     def connect(self, asked: JSON, key: object) -> JSON:
         """Serve a CUDA program that connects to the socket of a namespace."""
         if not isinstance(key, tuple) or key not in self.namespaces:
-            raise RefusedError("CUDA_ERROR_MPS_CONNECTION_FAILED")
+            raise MpsRefusedError("CUDA_ERROR_MPS_CONNECTION_FAILED")
         server = self.servers[key[0]]
         server.clients.add(int(asked["client"]))
         return {"server": server.pid, **self.namespaces[key][0]}
@@ -217,22 +217,22 @@ class Daemon3(Daemon):
                     self._delete_server(server, True)
                 self.ended = True
                 return ""
-        raise RefusedError(f"Unknown command or wrong arguments: {' '.join(words)}")
+        raise MpsRefusedError(f"Unknown command or wrong arguments: {' '.join(words)}")
 
     def _create_server(self, name: str, options: dict[str, str]) -> None:
         if not _NAME.fullmatch(name) or name in self.servers:
-            raise RefusedError(f"Server {name} exists or has no valid name")
+            raise MpsRefusedError(f"Server {name} exists or has no valid name")
         if self.multi_user and options.get("uid", "0") != "0":
-            raise RefusedError("Only user 0 has servers in multiuser mode")
+            raise MpsRefusedError("Only user 0 has servers in multiuser mode")
         (self.pipe / name).mkdir(exist_ok=True)
         wanted = [one for one in options.get("allowed-devices", "").split(",") if one]
         if set(wanted) <= set(_devices()):  # otherwise the real server ends at once, without an error
-            self.servers[name] = Server(int(options.get("uid", "0")), {})
+            self.servers[name] = MpsServer(int(options.get("uid", "0")), {})
 
     def _delete_server(self, name: str, force: bool) -> None:
         server = self._server(name)
         if server.clients and not force:
-            raise RefusedError(f"Server {name} has clients")
+            raise MpsRefusedError(f"Server {name} has clients")
         for of, namespace in list(self.namespaces):
             if of == name:
                 self._delete_namespace(of, namespace)
@@ -243,7 +243,7 @@ class Daemon3(Daemon):
         server = options.get("server", "")
         self._server(server)
         if not _NAME.fullmatch(name) or (server, name) in self.namespaces:
-            raise RefusedError(f"Namespace {name} exists or has no valid name")
+            raise MpsRefusedError(f"Namespace {name} exists or has no valid name")
         limits: JSON = {"percentage": 100.0, "memory": "0"}
         if "active-thread-percentage" in options:
             limits["percentage"] = _percentage(options["active-thread-percentage"])
@@ -254,16 +254,16 @@ class Daemon3(Daemon):
 
     def _delete_namespace(self, server: str, name: str) -> None:
         if (server, name) not in self.namespaces:
-            raise RefusedError(f"Namespace {name} not found")
+            raise MpsRefusedError(f"Namespace {name} not found")
         _, listener = self.namespaces.pop((server, name))
         self.selector.unregister(listener)
         listener.close()
         (self.pipe / server / name / "control").unlink(missing_ok=True)
 
-    def _server(self, name: str) -> Server:
+    def _server(self, name: str) -> MpsServer:
         server = self.servers.get(name)
         if server is None:
-            raise RefusedError(f"Server {name} not found")
+            raise MpsRefusedError(f"Server {name} not found")
         return server
 
 
@@ -276,13 +276,13 @@ def _percentage(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 100:
-        raise RefusedError(f"Invalid percentage: {text}")
+        raise MpsRefusedError(f"Invalid percentage: {text}")
     return value
 
 
 def _limit(text: str) -> str:
     if not _LIMIT.fullmatch(text):
-        raise RefusedError(f"Invalid memory limit: {text}")
+        raise MpsRefusedError(f"Invalid memory limit: {text}")
     return text
 
 
@@ -333,19 +333,19 @@ def _strike(command: str) -> None:
         time.sleep(0.05)
     text = _fault(f"fail-{command}")
     if text is not None:
-        raise RefusedError(text)
+        raise MpsRefusedError(text)
 
 
 def _serve(protocol: type[Daemon2 | Daemon3], multi_user: bool) -> None:
     """Run the daemon."""
     if (text := _fault("start-fails")) is not None:
-        raise RefusedError(text)
+        raise MpsRefusedError(text)
     _PIPE.mkdir(parents=True, exist_ok=True)
     lock = os.open(_PIPE / "control_lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise RefusedError("An instance of this daemon is already running") from None
+        raise MpsRefusedError("An instance of this daemon is already running") from None
     daemon = protocol(_PIPE, multi_user)
     (_PIPE / "nvidia-cuda-mps-control.pid").write_text(f"{os.getpid()}\n", encoding="ascii")
     daemon.run()
@@ -360,11 +360,11 @@ def _ask(asked: JSON) -> str:
             with _in(_PIPE):
                 connection.connect("control")
         except OSError:
-            raise RefusedError("Cannot find MPS control daemon process") from None
+            raise MpsRefusedError("Cannot find MPS control daemon process") from None
         connection.send(json.dumps(asked).encode())
         answer = json.loads(connection.recv(_BUFFER) or b'{"code": 1, "text": "the daemon ended"}')
     if answer["code"]:
-        raise RefusedError(answer["text"])
+        raise MpsRefusedError(answer["text"])
     return str(answer["text"])
 
 
@@ -387,7 +387,7 @@ def _run(arguments: list[str]) -> None:
         case ["-f", "-p", "3", *options] if options in ([], ["-m"]):
             _serve(Daemon3, bool(options))
         case _:
-            raise RefusedError(f"Invalid arguments: {' '.join(arguments)}")
+            raise MpsRefusedError(f"Invalid arguments: {' '.join(arguments)}")
 
 
 def main() -> None:
@@ -396,6 +396,6 @@ def main() -> None:
         signal.pause()
     try:
         _run(sys.argv[1:])
-    except RefusedError as error:
+    except MpsRefusedError as error:
         print(error, flush=True)  # noqa: T201
         sys.exit(1)

@@ -15,7 +15,7 @@ plugin), its defects included; tests/golden/allocation/README.md states the rule
 from .allocate import allocate, allocate_all
 from .cluster import Cluster
 from .features import ISSUES, RELEASES, Features, Quirks
-from .observer import Check, Recorder, Refusal, Slot
+from .observer import Check, DeviceRefusal, Recorder, Slot
 from .option import Growing
 from .outcome import ErrorKind, Group, NodeOutcome, Outcomes
 from .selectors import Predicate
@@ -26,6 +26,7 @@ __all__ = [
     "RELEASES",
     "Check",
     "Cluster",
+    "DeviceRefusal",
     "ErrorKind",
     "Features",
     "Group",
@@ -35,7 +36,6 @@ __all__ = [
     "Predicate",
     "Quirks",
     "Recorder",
-    "Refusal",
     "Slot",
     "allocate",
     "allocate_all",

@@ -25,7 +25,7 @@ from ...kube.resource import (
     ResourceSlice,
 )
 from ..cel import Reads
-from .candidates import Options, state_problem
+from .candidates import CandidateOptions, state_problem
 from .cluster import Cluster
 from .features import Features, Variant
 from .likeness import Concern
@@ -200,7 +200,9 @@ class _Attempt:
             if observer is not None:
                 observer.view = view
                 observer.skipped += [pool for pool in view.pools if pool.state is not PoolState.COMPLETE]
-            options = Options(view, self._survey, self._cluster.class_by_name, self._features, self._rulings, observer)
+            options = CandidateOptions(
+                view, self._survey, self._cluster.class_by_name, self._features, self._rulings, observer
+            )
             problem = state_problem(view, self._survey, self._claims, options, self._features)
             return Search(problem, self._features, observer, self._limit).run()
         except AllocationError as failure:

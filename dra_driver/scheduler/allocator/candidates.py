@@ -30,7 +30,7 @@ from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fa
 from .counters import Charge, Counters
 from .features import Features, Variant
 from .nodes import NodeSelectorError, is_at
-from .observer import Check, Recorder, Refusal, Slot
+from .observer import Check, DeviceRefusal, Recorder, Slot
 from .option import BoundConstraint, Growing, Option
 from .outcome import AllocationError, ErrorKind
 from .pools import PoolState, PoolUsage, PoolView
@@ -72,33 +72,33 @@ class Checks:
         self._view = view
         self._features = features
 
-    def in_use(self, candidate: Candidate) -> Refusal | None:
+    def in_use(self, candidate: Candidate) -> DeviceRefusal | None:
         """Refuses a device that another claim holds as a whole. Requests with admin access are never refused."""
         name = candidate.device.name
         if candidate.option.requirements.admin_access or name not in candidate.usage.whole:
             return None
-        return Refusal(candidate.option.slot, candidate.index, Check.IN_USE, candidate.usage.holders(name))
+        return DeviceRefusal(candidate.option.slot, candidate.index, Check.IN_USE, candidate.usage.holders(name))
 
-    def selected(self, candidate: Candidate) -> Refusal | None:
+    def selected(self, candidate: Candidate) -> DeviceRefusal | None:
         """Checks the selectors and the place of the device.
 
         Raises AllocationError if an expression or node selector is invalid.
         """
         option, index = candidate.option, candidate.index
         if candidate.device.binding_conditions and not self._features.binding:
-            return Refusal(option.slot, index, Check.BINDING_CONDITIONS)
+            return DeviceRefusal(option.slot, index, Check.BINDING_CONDITIONS)
         if candidate.verdict is not None:
             if candidate.verdict.error is not None:
                 raise _broken_expression(option, candidate.verdict, self._view.name(index))
-            return Refusal(option.slot, index, Check.SELECTOR, candidate.verdict)
+            return DeviceRefusal(option.slot, index, Check.SELECTOR, candidate.verdict)
         try:
             here = is_at(candidate.pool.places.get(candidate.local, True), self._view.node)
         except NodeSelectorError as error:
             text = f"device {self._view.name(index)} has a node selector that cannot be used: {error}"
             raise AllocationError(ErrorKind.NODE_SELECTOR, text) from error
-        return None if here else Refusal(option.slot, index, Check.NODE)
+        return None if here else DeviceRefusal(option.slot, index, Check.NODE)
 
-    def capacity(self, candidate: Candidate) -> Refusal | None:
+    def capacity(self, candidate: Candidate) -> DeviceRefusal | None:
         """Checks the requested capacity against what is in use, and records the share of a shared device."""
         if not self._features.consumable_capacity:
             return None
@@ -111,25 +111,25 @@ class Checks:
             lacking = shortage(device.capacity, amounts, candidate.usage.consumed.get(device.name, {}))
         changes = option.growing is not None and not option.wants_all and requested.keys() <= device.capacity.keys()
         if lacking is not None and not changes:
-            return Refusal(option.slot, candidate.index, Check.CAPACITY, lacking)
+            return DeviceRefusal(option.slot, candidate.index, Check.CAPACITY, lacking)
         if option.growing is not None:
             option.growing.capacities[candidate.index] = device.capacity
         if device.allow_multiple_allocations:
             option.shares[candidate.index] = Share(amounts, device.capacity)
         return None
 
-    def gates(self, candidate: Candidate) -> Refusal | None:
+    def gates(self, candidate: Candidate) -> DeviceRefusal | None:
         """Refuses devices with counters while the feature gate for partitionable devices is off."""
         if self._features.partitionable_devices or not candidate.device.consumes_counters:
             return None
-        return Refusal(candidate.option.slot, candidate.index, Check.COUNTERS_GATE)
+        return DeviceRefusal(candidate.option.slot, candidate.index, Check.COUNTERS_GATE)
 
-    def taints(self, candidate: Candidate) -> Refusal | None:
+    def taints(self, candidate: Candidate) -> DeviceRefusal | None:
         """Refuses a device with a taint that the request does not tolerate."""
         if not candidate.device.taints or not self._features.device_taints:
             return None
         taint = blocking_taint(candidate.device.taints, candidate.option.requirements.tolerations)
-        return None if taint is None else Refusal(candidate.option.slot, candidate.index, Check.TAINT, taint)
+        return None if taint is None else DeviceRefusal(candidate.option.slot, candidate.index, Check.TAINT, taint)
 
 
 def _broken_expression(option: Option, unmet: Unmet, device: str) -> AllocationError:
@@ -148,7 +148,7 @@ def _broken_expression(option: Option, unmet: Unmet, device: str) -> AllocationE
     )
 
 
-class Options:
+class CandidateOptions:
     """Makes the options of claims on one node."""
 
     def __init__(
@@ -244,7 +244,7 @@ class Options:
             else:
                 self._report(refusal)
 
-    def _refusal(self, candidate: Candidate) -> Refusal | None:
+    def _refusal(self, candidate: Candidate) -> DeviceRefusal | None:
         checks = self._checks
         refusal = (
             checks.in_use(candidate)
@@ -289,7 +289,7 @@ class Options:
                 yield Candidate(option, first + local, pool, local, verdict, usage)
             first += len(pool.devices)
 
-    def _report(self, refusal: Refusal) -> None:
+    def _report(self, refusal: DeviceRefusal) -> None:
         if self._observer is not None:
             self._observer.refusals.append(refusal)
 
@@ -364,7 +364,7 @@ class Problem:
 
 
 def state_problem(
-    view: NodeView, survey: Survey, claims: Sequence[ResourceClaim], options: Options, features: Features
+    view: NodeView, survey: Survey, claims: Sequence[ResourceClaim], options: CandidateOptions, features: Features
 ) -> Problem:
     """The search problem of all `claims` together. Raises AllocationError if one of them cannot be searched for."""
     problem = Problem(name=view.name)

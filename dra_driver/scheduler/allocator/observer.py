@@ -41,7 +41,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class DeviceRefusal:
     """A device (index in the NodeView) that `check` removed."""
 
     slot: Slot
@@ -62,6 +62,6 @@ class Recorder:
     """Pools that are incomplete or invalid and offer nothing."""
     wanted: list[tuple[Slot, int, tuple[int, ...]]] = field(default_factory=list)
     """For each request the number of devices that it needs, and the candidates."""
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[DeviceRefusal] = field(default_factory=list)
     picked: list[tuple[Slot, int]] = field(default_factory=list)
     """Devices that passed all checks and were taken for a time, also if the rest of the search failed."""

@@ -17,7 +17,7 @@ from ...kube.resource import ALL, DeviceCapacity, DeviceClass, DeviceRequirement
 from ..cel.library.quantity import is_decimal
 from .capacity import CapacityRefusal, Share, amounts_for, consumed, shortage, takes_as_is
 from .constraints import Constraint, Fact
-from .observer import Refusal, Slot
+from .observer import DeviceRefusal, Slot
 from .outcome import AllocationError
 
 
@@ -95,9 +95,9 @@ class Option:
     """Exact counts: the candidates in the order of the search. All: every device that has to be had."""
     errors: dict[int, AllocationError] = field(default_factory=dict)
     """Candidates that end the search when it comes to them."""
-    barred: dict[int, Refusal] = field(default_factory=dict)
+    barred: dict[int, DeviceRefusal] = field(default_factory=dict)
     """Devices of an All request that cannot be had."""
-    tainted: dict[int, Refusal] = field(default_factory=dict)
+    tainted: dict[int, DeviceRefusal] = field(default_factory=dict)
     """Devices that are refused for a taint, though not before their counters were looked at."""
     shares: dict[int, Share] = field(default_factory=dict)
     """What is picked of shared devices."""

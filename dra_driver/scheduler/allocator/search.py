@@ -19,10 +19,10 @@ from .capacity import CapacityRefusal, Share
 from .constraints import MatchAttribute
 from .counters import Charge
 from .features import Features, Variant
-from .observer import Check, Detail, Recorder, Refusal
+from .observer import Check, Detail, DeviceRefusal, Recorder
 from .option import BoundConstraint, Option
 from .outcome import AllocationError, ErrorKind
-from .shares import Shares
+from .shares import ConsumedShares
 
 
 def is_hopeless(problem: Problem) -> bool:
@@ -165,7 +165,7 @@ class Search:
         self._hopeless = observer is None and is_hopeless(problem)
         self._claims = problem.claims
         self._charges = problem.charges
-        self._shares = Shares(problem.consumed, features.quirks)
+        self._shares = ConsumedShares(problem.consumed, features.quirks)
         self._sharing = problem.sharing
         self._name = problem.name
         self._quirks = features.quirks
@@ -396,7 +396,7 @@ class Search:
 
     def _refuse(self, option: Option, device: int, check: Check, detail: Detail = None) -> None:
         assert self._observer is not None
-        self._observer.refusals.append(Refusal(option.slot, device, check, detail))
+        self._observer.refusals.append(DeviceRefusal(option.slot, device, check, detail))
 
 
 def _unsatisfiable(option: Option, bound: BoundConstraint, device: str) -> AllocationError:

@@ -14,7 +14,7 @@ from .option import Option
 _NOTHING: Mapping[str, int] = {}
 
 
-class Shares:
+class ConsumedShares:
     """What picked shares consume. Devices are known by their index in the NodeView."""
 
     def __init__(self, recorded: Mapping[int, Mapping[str, int]], quirks: Quirks) -> None:

@@ -30,14 +30,14 @@ from ...kube.resource import Device
 from .check import VARIABLE, check, validate
 from .check.declarations import NEWEST, RELEASES, Environment
 from .check.estimate import estimate
-from .errors import Abort, CelError, CompileError, ErrorValue, EvaluationError, Issue
+from .errors import Abort, CelError, CelIssue, CompileError, ErrorValue, EvaluationError
 from .evaluate import PlanError, compile_tree
 from .evaluate.frame import COST_LIMIT, Frame
 from .evaluate.paths import Run
 from .library import registry_of
 from .library.values import OptionalValue, refill, type_name
 from .syntax import parse, refusal
-from .syntax.tree import Call, Ident, Literal, Node, Select, walk
+from .syntax.tree import Call, Expression, Ident, Literal, Select, walk
 from .types import BOOL, Type, TypeTooLargeError
 
 __all__ = [
@@ -46,10 +46,10 @@ __all__ = [
     "NEWEST",
     "RELEASES",
     "CelError",
+    "CelIssue",
     "CompileError",
     "Environment",
     "EvaluationError",
-    "Issue",
     "PublishedNames",
     "Reads",
     "Selector",
@@ -80,7 +80,7 @@ class Reads:
 EVERYTHING: Final = Reads(everything=True)
 
 
-def reads_of(root: Node) -> Reads:
+def reads_of(root: Expression) -> Reads:
     """The attributes and capacities that the tree reads. These are all if a part of the device is used as a value."""
     found = Reads()
     pending = [root]
@@ -100,13 +100,13 @@ def reads_of(root: Node) -> Reads:
     return found
 
 
-def path_of(root: Node) -> tuple[tuple[object, ...] | None, list[Node]]:
+def path_of(root: Expression) -> tuple[tuple[object, ...] | None, list[Expression]]:
     """The keys after `device`, where None is a computed key, and the expressions in its brackets.
 
     The keys are None, and the expressions are the children, if the node is not a path into the device.
     """
     keys: list[object] = []
-    computed: list[Node] = []
+    computed: list[Expression] = []
     node = root
     while True:
         if isinstance(node, Select) and node.constant is None:
@@ -153,17 +153,17 @@ def _frozen(names: Mapping[str, set[str]]) -> Names:
     return {domain: frozenset(identifiers) for domain, identifiers in names.items()}
 
 
-def unknown_names(root: Node, names: PublishedNames) -> list[Issue]:
+def unknown_names(root: Expression, names: PublishedNames) -> list[CelIssue]:
     """The places where the expression reads names that no device has, in source order, also in has() and `.?`."""
     found = [
-        Issue("unknown_name", message, node.offset)
+        CelIssue("unknown_name", message, node.offset)
         for node in walk(root)
         for message in _missing(node, names, "no device has")
     ]
     return sorted(found, key=lambda issue: issue.offset)
 
 
-def suggestion(root: Node, offset: int, driver: str, device: Device) -> str:
+def suggestion(root: Expression, offset: int, driver: str, device: Device) -> str:
     """A hint for a name that the device does not have. Empty if the name is not that of an attribute or capacity."""
     names = PublishedNames.of([(driver, device)])
     messages = (
@@ -175,7 +175,7 @@ def suggestion(root: Node, offset: int, driver: str, device: Device) -> str:
     return next(messages, "")
 
 
-def _missing(node: Node, names: PublishedNames, who: str) -> Iterator[str]:
+def _missing(node: Expression, names: PublishedNames, who: str) -> Iterator[str]:
     match path_of(node)[0]:
         case ("attributes" | "capacity" as field, str(domain), str(identifier)):
             published = names.attributes if field == "attributes" else names.capacity
@@ -211,7 +211,7 @@ MAX_BYTES: Final = 10_240
 class Selector:
     """A compiled expression. Threads may share it."""
 
-    def __init__(self, expression: str, environment: Environment, tree: Node, run: Run, slots: int) -> None:
+    def __init__(self, expression: str, environment: Environment, tree: Expression, run: Run, slots: int) -> None:
         self.expression = expression
         self.environment = environment
         self._tree = tree
@@ -297,7 +297,7 @@ def compile_selector(expression: str, environment: Environment | None = None) ->
     return Selector(expression, environment, tree, run, slots)
 
 
-def _checked(expression: str, environment: Environment) -> Node:
+def _checked(expression: str, environment: Environment) -> Expression:
     registry = registry_of(environment)
     tree = parse(expression, registry.macros)
     try:

@@ -34,7 +34,7 @@ class CelError(DriverError):
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
+class CelIssue:
     """One error that the parser or the type checker found."""
 
     kind: str
@@ -51,7 +51,7 @@ class CompileError(CelError):
     """
 
     internal: bool = field(default=False, kw_only=True)
-    issues: tuple[Issue, ...] = field(default=(), kw_only=True)
+    issues: tuple[CelIssue, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(eq=False)

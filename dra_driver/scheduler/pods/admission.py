@@ -15,7 +15,7 @@ from .form import checked_pod
 from .outcome import aggregated
 from .placement import PREFERRED, REQUIRED
 from .policies import SYSTEM_CLASSES, LimitRange, PriorityClass, Quota, RuntimeClass, fill_in, violations
-from .resources import Container, defaulted_own, read_containers, resource_list, section
+from .resources import ContainerResources, defaulted_own, read_containers, resource_list, section
 from .validation import pod_errors
 
 JSON = dict[str, Any]
@@ -105,7 +105,7 @@ def _raw_containers(spec: JSON) -> Iterator[JSON]:
         yield from spec.get(key) or ()
 
 
-def _containers(pod: Mapping[str, Any]) -> list[Container]:
+def _containers(pod: Mapping[str, Any]) -> list[ContainerResources]:
     return read_containers(Fields(pod["spec"], "spec", strict=False))
 
 

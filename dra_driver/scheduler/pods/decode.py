@@ -29,7 +29,7 @@ from .objects import (
 )
 from .placement import PREFERRED, REQUIRED
 from .resources import (
-    Container,
+    ContainerResources,
     Quantities,
     StatusResources,
     amounts,
@@ -192,7 +192,7 @@ def _is_best_effort(status: Fields, amounts: Iterable[Quantities]) -> bool:
     return not any(one[name].nanos for one in amounts for name in ("cpu", "memory") if name in one)
 
 
-def _amounts_of(containers: Iterable[Container]) -> Iterator[Quantities]:
+def _amounts_of(containers: Iterable[ContainerResources]) -> Iterator[Quantities]:
     for container in containers:
         yield from (container.requests, container.limits)
 
@@ -253,7 +253,7 @@ def _spread(spec: Fields) -> Iterator[SpreadConstraint]:
             )
 
 
-def _host_ports(containers: list[Container], *, shared: bool) -> Iterator[HostPort]:
+def _host_ports(containers: list[ContainerResources], *, shared: bool) -> Iterator[HostPort]:
     """The ports of containers and sidecars. With the network of the host (`shared`), every port is one of the host."""
     for container in containers:
         if container.init and not container.sidecar:
@@ -310,7 +310,7 @@ def _claims(spec: Fields, status: Fields) -> Iterator[ClaimReference]:
             yield ClaimReference(recorded.get(name), from_template=True, recorded=name in recorded)
 
 
-def extended_requests(containers: list[Container]) -> Iterator[ExtendedRequest]:
+def extended_requests(containers: list[ContainerResources]) -> Iterator[ExtendedRequest]:
     """What the containers of a pod request of extended resources."""
     for index, container in enumerate(containers):
         for number, name in enumerate(sorted(container.requests)):
@@ -328,7 +328,7 @@ def _controller(meta: Fields) -> tuple[str, str]:
     return next(((kind, name) for controls, kind, name in owners if controls), ("", ""))
 
 
-def _features(spec: Fields, containers: Iterable[Container], *, shares_network: bool) -> frozenset[str]:
+def _features(spec: Fields, containers: Iterable[ContainerResources], *, shares_network: bool) -> frozenset[str]:
     """Features of the kubelet that the pod needs, as component-helpers' nodedeclaredfeatures of 1.36 infers them."""
     features = set()
     if shares_network and "hostUsers" in spec and not spec.flag("hostUsers"):

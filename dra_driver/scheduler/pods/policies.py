@@ -12,7 +12,7 @@ from typing import Any, Final
 from ...kube.resource import Quantity
 from ...kube.resource.codec import Fields
 from ...kube.resource.meta import empty
-from .resources import Container, Quantities, pod_limits, pod_requests, resource_list, section, sections
+from .resources import ContainerResources, Quantities, pod_limits, pod_requests, resource_list, section, sections
 
 CONTAINER: Final = "Container"
 POD: Final = "Pod"
@@ -39,7 +39,7 @@ class RuntimeClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LimitRangeItem:
     """One item of a LimitRange, about containers or pods (`type`), with the API server's defaults."""
 
     type: str
@@ -57,7 +57,7 @@ class LimitRange:
 
     namespace: str
     name: str
-    items: tuple[Limits, ...]
+    items: tuple[LimitRangeItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +121,14 @@ def decode_limit_range(value: Mapping[str, Any]) -> LimitRange:
     return LimitRange(namespace, meta.required_text("name"), spec.objects("limits", _limits))
 
 
-def _limits(fields: Fields) -> Limits:
+def _limits(fields: Fields) -> LimitRangeItem:
     kind = fields.required_text("type")
     default, request = resource_list(fields, "default"), resource_list(fields, "defaultRequest")
     least, most = resource_list(fields, "min"), resource_list(fields, "max")
     if kind == CONTAINER:
         default = {**most, **default}
         request = {**least, **default, **request}
-    return Limits(kind, default, request, least, most, resource_list(fields, "maxLimitRequestRatio"))
+    return LimitRangeItem(kind, default, request, least, most, resource_list(fields, "maxLimitRequestRatio"))
 
 
 def decode_quota(value: Mapping[str, Any]) -> Quota:
@@ -173,7 +173,7 @@ def fill_in(pod: dict[str, Any], limit_range: LimitRange) -> None:
 
 
 def violations(
-    limit_range: LimitRange, containers: list[Container], own: tuple[Quantities, Quantities]
+    limit_range: LimitRange, containers: list[ContainerResources], own: tuple[Quantities, Quantities]
 ) -> Iterator[str]:
     """The limits that a pod's containers violate. `own` are the requests and limits of the pod as a whole."""
     for item in limit_range.items:
@@ -184,7 +184,7 @@ def violations(
             yield from _check(item, pod_requests(containers, own[0], {}), pod_limits(containers, own[1], {}))
 
 
-def _check(item: Limits, requested: Quantities, limits: Quantities) -> Iterator[str]:
+def _check(item: LimitRangeItem, requested: Quantities, limits: Quantities) -> Iterator[str]:
     for name, least in sorted(item.minimum.items()):
         bound = f"minimum {name} usage per {item.type} is {least}"
         request, limit, enforced = _comparable(name, requested, limits, least)

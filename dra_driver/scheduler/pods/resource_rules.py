@@ -8,7 +8,7 @@ from ...kube.resource import Quantity
 from ...kube.resource.codec import Fields
 from ...kube.resource.quantity import QuantityError
 from .names import duplicate, forbidden, invalid, key_problems, label_problems, named, required, unsupported
-from .resources import Container, aggregate, is_extended, is_native, is_of_pods, read_containers, resource_list
+from .resources import ContainerResources, aggregate, is_extended, is_native, is_of_pods, read_containers, resource_list
 
 JSON = Mapping[str, Any]
 
@@ -139,7 +139,9 @@ def consistency_errors(spec: JSON, path: str) -> Iterator[str]:
     own = fields.required_object("resources")
     limits, requests = resource_list(own, "limits"), resource_list(own, "requests")
 
-    def exceeded(kind: str, given: Mapping[str, Quantity], of: Callable[[Container], Mapping[str, Quantity]]) -> Any:
+    def exceeded(
+        kind: str, given: Mapping[str, Quantity], of: Callable[[ContainerResources], Mapping[str, Quantity]]
+    ) -> Any:
         for name, amount in sorted(aggregate(containers, of).items()):
             if name in given and amount > given[name] and (kind == "requests" or name.startswith(_HUGE_PAGES)):
                 text = f"must be greater than or equal to aggregate container {kind} of {amount}"

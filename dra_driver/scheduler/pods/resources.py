@@ -91,7 +91,7 @@ def largest(*lists: Quantities) -> dict[str, Quantity]:
     return result
 
 
-class Container:
+class ContainerResources:
     """What a container requests. `sidecar`: an init container that keeps running."""
 
     __slots__ = ("init", "limits", "name", "ports", "requests", "restart_actions", "sidecar")
@@ -108,16 +108,18 @@ class Container:
         self.restart_actions = fields.objects("restartPolicyRules", lambda rule: rule.text("action"))
 
 
-def read_containers(spec: Fields) -> list[Container]:
+def read_containers(spec: Fields) -> list[ContainerResources]:
     """The containers of a pod's `spec`, init containers first. Raises DecodeError."""
     return [
-        Container(one, init=init)
+        ContainerResources(one, init=init)
         for key, init in (("initContainers", True), ("containers", False))
         for one in spec.objects(key, lambda one: one)
     ]
 
 
-def aggregate(containers: Iterable[Container], of: Callable[[Container], Quantities]) -> dict[str, Quantity]:
+def aggregate(
+    containers: Iterable[ContainerResources], of: Callable[[ContainerResources], Quantities]
+) -> dict[str, Quantity]:
     """The peak of what the containers (init containers first) need at one time. `of` gives what one container needs."""
     running: dict[str, Quantity] = {}
     sidecars: dict[str, Quantity] = {}
@@ -138,7 +140,10 @@ def aggregate(containers: Iterable[Container], of: Callable[[Container], Quantit
 
 
 def pod_requests(
-    containers: Iterable[Container], own: Quantities, overhead: Quantities, status: "StatusResources | None" = None
+    containers: Iterable[ContainerResources],
+    own: Quantities,
+    overhead: Quantities,
+    status: "StatusResources | None" = None,
 ) -> dict[str, Quantity]:
     """What a pod requests, where `own` is `spec.resources.requests`."""
     requests = aggregate(containers, lambda one: one.requests if status is None else status.requests(one))
@@ -148,7 +153,7 @@ def pod_requests(
     return requests
 
 
-def pod_limits(containers: Iterable[Container], own: Quantities, overhead: Quantities) -> dict[str, Quantity]:
+def pod_limits(containers: Iterable[ContainerResources], own: Quantities, overhead: Quantities) -> dict[str, Quantity]:
     """What a pod is limited to, where `own` is `spec.resources.limits`."""
     limits = aggregate(containers, lambda one: one.limits)
     limits.update((name, quantity) for name, quantity in own.items() if is_of_pods(name))
@@ -157,7 +162,7 @@ def pod_limits(containers: Iterable[Container], own: Quantities, overhead: Quant
 
 
 def defaulted_own(
-    requests: Quantities, limits: Quantities, containers: Collection[Container]
+    requests: Quantities, limits: Quantities, containers: Collection[ContainerResources]
 ) -> tuple[Quantities, Quantities]:
     """The requests and limits of a pod as a whole with what the API server adds.
 
@@ -192,7 +197,7 @@ class StatusResources:
                     allocated = resource_list(fields, "allocatedResources")
                     self._reported[init, fields.text("name")] = largest(actual, allocated)
 
-    def requests(self, container: Container) -> Quantities:
+    def requests(self, container: ContainerResources) -> Quantities:
         """The larger of the requested and the actual resources; the actual ones if the kubelet reports the resize as
         infeasible.
         """

@@ -26,7 +26,7 @@ from pathlib import Path
 from dra_driver.process.files import NotAFileError, put_file, read_file, remove_file
 
 from ...errors import SpecError
-from .spec import ContainerEdits, Device, Spec, dumps, is_device_name, qualified_name, validate
+from .spec import CdiDevice, ContainerEdits, Spec, dumps, is_device_name, qualified_name, validate
 
 _SUFFIX = ".json"
 _YAML_SUFFIX = ".yaml"
@@ -156,12 +156,12 @@ VOID = "NVIDIA_VISIBLE_DEVICES=void"
 
 def base_spec(edits: ContainerEdits) -> Spec:
     """The spec of the node's driver, with `common_edits`."""
-    return Spec(BASE_KIND, (Device("common", ContainerEdits(env=(VOID,))),), container_edits=edits)
+    return Spec(BASE_KIND, (CdiDevice("common", ContainerEdits(env=(VOID,))),), container_edits=edits)
 
 
 def claim_spec(claim_uid: str, devices: Mapping[str, ContainerEdits], kind: str = CLAIM_KIND) -> Spec:
     """The spec of a claim, with edits by the device names of the ResourceSlice (`gpu-0`)."""
-    return Spec(kind, tuple(Device(f"{claim_uid}-{name}", edits) for name, edits in devices.items()))
+    return Spec(kind, tuple(CdiDevice(f"{claim_uid}-{name}", edits) for name, edits in devices.items()))
 
 
 def claim_device(claim_uid: str, device: str, kind: str = CLAIM_KIND) -> str:

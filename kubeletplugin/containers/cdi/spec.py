@@ -85,7 +85,7 @@ class ContainerEdits:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class CdiDevice:
     """A device that a container can request as `kind=name`."""
 
     name: str
@@ -100,7 +100,7 @@ class Spec:
     """
 
     kind: str
-    devices: tuple[Device, ...]
+    devices: tuple[CdiDevice, ...]
     container_edits: ContainerEdits = ContainerEdits()
 
 

@@ -43,7 +43,7 @@ _RECORDS_LOCK = "all records"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DomainTimes:
     """Times in seconds. `wait`: how long a channel waits for its daemon; kubelet gives up after 45 s. `look`: the
     interval of looking for its report. `grace`: how long a claim must be gone before its remains are removed. `sweep`:
     the interval of looking for such claims.
@@ -70,7 +70,7 @@ class DomainClaims:
         specs: DomainSpecs,
         namespace: str,
         boundary: ClaimBoundary = UNHEARD,
-        settings: Settings = Settings(),
+        settings: DomainTimes = DomainTimes(),
     ) -> None:
         self._folder = folder
         self._boot_id = boot_id

@@ -20,7 +20,7 @@ from ...kubelet.service import SERVICES, DraService, RegistrationService
 from ...kubelet.sockets import SocketServer
 from ...metrics import PluginMetrics
 from ...node.gpus import GpuAccess
-from ...options import Options
+from ...options import PluginOptions
 from ...plans.planning import ClaimReader
 from ...records.files import State
 from ...reports.reporter import ClaimReports, claim_events
@@ -41,7 +41,7 @@ class DomainService:
 
     def __init__(
         self,
-        options: Options,
+        options: PluginOptions,
         connection: Connection,
         metrics: PluginMetrics,
         access: GpuAccess,

@@ -36,7 +36,7 @@ _MOST_READ: Final = 1 << 16
 _PIPE_MODE: Final = 0o755  # containers of any user must reach the sockets, whose modes CUDA sets
 
 
-class Limits:
+class DaemonLimits:
     """Time limits in seconds: from the start of a daemon until it answers, for one command, for `quit` (the daemon
     would wait for its clients without a limit), and for processes to end after a signal.
     """
@@ -57,7 +57,7 @@ class Command(NamedTuple):
         return f"{NAME} {' '.join(self.arguments) or ', '.join(self.text.splitlines())}"
 
 
-class Daemon:
+class ControlDaemon:
     """The daemon in `folder`, which is started with `arguments` and `environment`. `name` tells people which one it is.
     `shared_memory` is the folder that is mounted as its /dev/shm, if any.
     """
@@ -109,9 +109,9 @@ class Daemon:
         with (self.folder / LOG / OUTPUT).open("wb+") as output:
             self._process = self._spawn(output)
             try:
-                deadline = time.monotonic() + Limits.START
+                deadline = time.monotonic() + DaemonLimits.START
                 self._wait_for_socket(output, deadline)
-                done = self._try(first, Limits.COMMAND)
+                done = self._try(first, DaemonLimits.COMMAND)
                 if done.code:
                     self._wait_ready(output, probe, deadline)
                     said = self.ask(first)
@@ -128,7 +128,7 @@ class Daemon:
         with folder_at(self.folder / DAEMON_PIPE) as source, folder_at(self.pipe_directory) as target:
             publish(source, target, files=files)
 
-    def ask(self, command: Command, seconds: float = Limits.COMMAND) -> str:
+    def ask(self, command: Command, seconds: float = DaemonLimits.COMMAND) -> str:
         """Execute a command and return its output. Raises MpsError if it fails or is not answered within `seconds`, and
         ProgramError if the program cannot be run.
         """
@@ -143,7 +143,7 @@ class Daemon:
         """
         if self.is_running():
             try:
-                done = self._run(goodbye, Limits.QUIT)
+                done = self._run(goodbye, DaemonLimits.QUIT)
                 if done.code:
                     log.warning("an MPS daemon refuses to quit: %s", done, extra={"folder": str(self.folder)})
             except (MpsError, ProgramError) as error:
@@ -152,10 +152,10 @@ class Daemon:
 
     def kill(self) -> None:
         """Kill the daemon and all processes that it started. Raises MpsError or OSError."""
-        end_processes(self.folder, Limits.END)
+        end_processes(self.folder, DaemonLimits.END)
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(Limits.END)
+                self._process.wait(DaemonLimits.END)
             self._process = None
 
     def _prepare_folders(self) -> None:
@@ -193,7 +193,7 @@ class Daemon:
             self._wait_on(output, deadline, "it made no control socket")
 
     def _wait_ready(self, output: IO[bytes], probe: Command, deadline: float) -> None:
-        while (done := self._try(probe, max(Limits.COMMAND, deadline - time.monotonic()))).code:
+        while (done := self._try(probe, max(DaemonLimits.COMMAND, deadline - time.monotonic()))).code:
             self._wait_on(output, deadline, str(done))
 
     def _wait_on(self, output: IO[bytes], deadline: float, problem: str) -> None:
@@ -201,7 +201,7 @@ class Daemon:
         if not self.is_running():
             raise MpsError(f"{self._name} ended while it started: {_said(output)}")
         if time.monotonic() > deadline:
-            raise MpsError(f"{self._name} did not answer within {Limits.START:g} s: {problem}")
+            raise MpsError(f"{self._name} did not answer within {DaemonLimits.START:g} s: {problem}")
         time.sleep(_PAUSE)
 
     def _try(self, command: Command, seconds: float) -> Ended:

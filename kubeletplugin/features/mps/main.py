@@ -29,7 +29,7 @@ from .protocol2 import Protocol2
 from .protocol3 import Protocol3
 from .server import SupervisorServer
 from .shares import ShareFiles
-from .supervisor import Supervisor
+from .supervisor import MpsSupervisor
 
 log = logging.getLogger(__name__)
 
@@ -76,14 +76,14 @@ def mps(
     program = Program(Root(root.absolute()), private_mounts)
     files = ShareFiles(folder)
     memory = shared_memory_in(folder, shared_memory_directory_path)
-    supervisor = Supervisor(files, {2: Protocol2(program, folder, memory), 3: Protocol3(program, folder)})
+    supervisor = MpsSupervisor(files, {2: Protocol2(program, folder, memory), 3: Protocol3(program, folder)})
     try:
         supervise(folder, supervisor)
     except (MpsError, OSError) as error:
         raise UserError(f"cannot start: {error}") from None
 
 
-def supervise(folder: Path, supervisor: Supervisor) -> None:
+def supervise(folder: Path, supervisor: MpsSupervisor) -> None:
     """Supervise until this process receives a termination signal. Raises MpsError or OSError."""
     end_when_a_thread_fails()
     stopped = threading.Event()

@@ -14,11 +14,11 @@ from typing import Final
 from dra_driver.process.mps import MpsError
 from dra_driver.process.programs import excerpt
 
-from .daemon import Command, Daemon
+from .daemon import Command, ControlDaemon
 from .memory import SharedMemory
 from .program import Program
 from .selinux import let_containers_use
-from .shares import Share, trash_in
+from .shares import MpsShare, trash_in
 
 _PROBE: Final = Command((), "get_default_active_thread_percentage\n")
 _QUIT: Final = Command((), "quit\n")
@@ -35,9 +35,9 @@ class Protocol2:
         self._program = program
         self._folder = folder
         self._memory = SharedMemory(shared_memory, program.private, trash_in(folder))
-        self._daemons: dict[str, tuple[Share, Daemon]] = {}
+        self._daemons: dict[str, tuple[MpsShare, ControlDaemon]] = {}
 
-    def serves(self, server: str, shares: Mapping[str, Share]) -> bool:
+    def serves(self, server: str, shares: Mapping[str, MpsShare]) -> bool:
         """Whether a daemon runs that serves these shares."""
         share, daemon = self._daemons.get(server, (None, None))
         return daemon is not None and daemon.is_running() and all(one == share for one in shares.values())
@@ -58,7 +58,7 @@ class Protocol2:
         """Show containers the sockets of the daemon again, if they are gone. Raises OSError."""
         self._daemons[server][1].publish()
 
-    def serve(self, server: str, shares: Mapping[str, Share]) -> None:
+    def serve(self, server: str, shares: Mapping[str, MpsShare]) -> None:
         """Serve the shares. Raises MpsError, ProgramError or OSError, after which none of them is served."""
         if self.serves(server, shares):
             return
@@ -83,7 +83,7 @@ class Protocol2:
         """
         _, daemon = self._daemons.get(server, (None, None))
         if daemon is None:
-            daemon = Daemon(self._program, self._folder / server, _name(()))
+            daemon = ControlDaemon(self._program, self._folder / server, _name(()))
         daemon.stop(_QUIT)
         self._daemons.pop(server, None)
 
@@ -91,21 +91,21 @@ class Protocol2:
         """Remove the shared memory of a group whose daemon has ended. Raises MpsError, ProgramError or OSError."""
         self._memory.discard(server)
 
-    def _daemon(self, server: str, share: Share) -> Daemon:
+    def _daemon(self, server: str, share: MpsShare) -> ControlDaemon:
         arguments = ["-f", *(["-multiuser-server"] if share.multi_user else [])]
         memory = None
         if share.shared_memory:
             memory = self._memory.provide(server)
             let_containers_use(memory)
         environment = {"CUDA_VISIBLE_DEVICES": ",".join(share.devices)}
-        return Daemon(self._program, self._folder / server, _name(share.devices), arguments, environment, memory)
+        return ControlDaemon(self._program, self._folder / server, _name(share.devices), arguments, environment, memory)
 
 
 def _name(devices: Sequence[str]) -> str:
     return f"the MPS control daemon of {', '.join(devices) or 'an earlier dra-mps'}"
 
 
-def _limits(share: Share) -> Command:
+def _limits(share: MpsShare) -> Command:
     """The commands that set the limits, which must be done before a server starts. The last line of their output is the
     percentage.
     """

@@ -18,9 +18,9 @@ from dra_driver.process.mps import PIPE, MpsError
 from dra_driver.process.programs import ProgramError
 
 from ...errors import ServerGoneError
-from .daemon import Command, Daemon, Limits
+from .daemon import Command, ControlDaemon, DaemonLimits
 from .program import Program
-from .shares import NODE_DAEMON, Share, trash_in
+from .shares import NODE_DAEMON, MpsShare, trash_in
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +33,12 @@ class Protocol3:
     """The daemon of the node, in a folder below `folder`. A group must be used by one thread at a time."""
 
     def __init__(self, program: Program, folder: Path) -> None:
-        self._daemon = Daemon(program, folder / NODE_DAEMON, _NAME, ("-f", "-p", "3", "-m"))
+        self._daemon = ControlDaemon(program, folder / NODE_DAEMON, _NAME, ("-f", "-p", "3", "-m"))
         self._trash = trash_in(folder)
         self._lock = threading.Lock()
-        self._served: dict[str, dict[str, Share]] = {}
+        self._served: dict[str, dict[str, MpsShare]] = {}
 
-    def serves(self, server: str, shares: Mapping[str, Share]) -> bool:
+    def serves(self, server: str, shares: Mapping[str, MpsShare]) -> bool:
         """Whether exactly these shares of the group are served."""
         return self._daemon.is_running() and self._served.get(server) == dict(shares)
 
@@ -58,7 +58,7 @@ class Protocol3:
         """Show containers the sockets of the daemon again, if they are gone. Raises OSError."""
         self._daemon.publish()
 
-    def serve(self, server: str, shares: Mapping[str, Share]) -> None:
+    def serve(self, server: str, shares: Mapping[str, MpsShare]) -> None:
         """Serve exactly these shares of the group. Raises MpsError, ProgramError or OSError."""
         with self._lock:
             devices = next(iter(shares.values())).devices
@@ -76,7 +76,7 @@ class Protocol3:
                 if key not in served:
                     self._daemon.ask(Command(("namespace", "create", key, f"--server={server}", *_limits(share))))
                     served[key] = share
-            self._require_listed(server, Limits.COMMAND)
+            self._require_listed(server, DaemonLimits.COMMAND)
             self._daemon.publish()
 
     def end(self, server: str) -> None:
@@ -106,7 +106,7 @@ class Protocol3:
             raise ServerGoneError(f"MPS server {server} has ended: its devices are not there, or cannot be used")
 
 
-def _limits(share: Share) -> list[str]:
+def _limits(share: MpsShare) -> list[str]:
     """The options of a namespace. All devices of a share have the same memory limit with this protocol."""
     limits = [] if share.percentage is None else [f"--active-thread-percentage={share.percentage}"]
     memory = set(share.memory.values())

@@ -20,7 +20,7 @@ from typing import Any, Final
 from dra_driver.process.mps import MpsError
 from dra_driver.process.programs import ProgramError
 
-from .supervisor import Supervisor
+from .supervisor import MpsSupervisor
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _READ_SECONDS: Final = 5.0
 class SupervisorServer:
     """Serves the socket in `folder`, with one thread per connection. Raises OSError."""
 
-    def __init__(self, folder: Path, supervisor: Supervisor) -> None:
+    def __init__(self, folder: Path, supervisor: MpsSupervisor) -> None:
         self.path = folder / SOCKET
         self.path.unlink(missing_ok=True)
         before = os.umask(0o177)
@@ -57,7 +57,7 @@ class SupervisorServer:
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
     request_queue_size = 128
-    supervisor: Supervisor
+    supervisor: MpsSupervisor
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Log an unexpected error of a request. Other requests continue."""

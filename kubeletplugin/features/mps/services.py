@@ -7,7 +7,7 @@ from typing import Final
 from dra_driver.process.mps import MpsError
 from kubeletplugin.errors import SupervisorAwayError
 from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
+from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 from kubeletplugin.features.mps.supervisor import Status
 
 from ...errors import PrepareError
@@ -24,7 +24,7 @@ class MpsServices:
         self.files = files
         self._supervisor = SupervisorClient(files.folder)
 
-    def has(self, name: ShareName, share: Share) -> bool:
+    def has(self, name: ShareName, share: MpsShare) -> bool:
         """Whether the share is served as wanted. Raises OSError."""
         if self.files.get(name) != share:
             return False
@@ -34,7 +34,7 @@ class MpsServices:
             return False
         return status is not None and not status.problem
 
-    def provide(self, name: ShareName, share: Share) -> None:
+    def provide(self, name: ShareName, share: MpsShare) -> None:
         """Let dra-mps serve the share. Raises PrepareError or OSError."""
         try:
             self.files.put(name, share)

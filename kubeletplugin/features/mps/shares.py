@@ -45,7 +45,7 @@ _SERVER: Final = re.compile(r"s[0-9a-f]{10}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class MpsShare:
     """A claim's share of MPS. `devices` are UUIDs for CUDA, `memory` is the limit in MiB of each device that has one,
     and `percentage` is the limit of active threads. With `multi_user`, clients of several users are served at a time.
     """
@@ -74,7 +74,7 @@ class ShareFiles:
         self.folder = folder
         self.trash = trash_in(folder)
 
-    def put(self, name: ShareName, share: Share) -> None:
+    def put(self, name: ShareName, share: MpsShare) -> None:
         """Write a share, or replace it. Raises OSError or MpsError."""
         file = self._file(name)
         data = json.dumps({"boot": boot_id(), **asdict(share)}).encode()
@@ -82,12 +82,12 @@ class ShareFiles:
             make_folder(file.parent)
             write_file(file, data, file.with_suffix(".new"))
 
-    def get(self, name: ShareName) -> Share | None:
+    def get(self, name: ShareName) -> MpsShare | None:
         """A share. None if its file is missing, invalid or of an earlier boot. Raises OSError."""
         try:
             value = json.loads(read_file(self._file(name)))
             is_current = value.pop("boot", None) == boot_id()
-            return Share(**{**value, "devices": tuple(value["devices"])}) if is_current else None
+            return MpsShare(**{**value, "devices": tuple(value["devices"])}) if is_current else None
         except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -104,7 +104,7 @@ class ShareFiles:
         found = (_NAME.fullmatch(name) for name in sorted(names_in(self.folder / server / "shares")))
         return [ShareName(server, one["gpu"], one["key"]) for one in found if one is not None]
 
-    def of(self, server: str) -> dict[str, Share]:
+    def of(self, server: str) -> dict[str, MpsShare]:
         """The shares of a group by key, without invalid ones and those of an earlier boot."""
         found = ((one.key, self.get(one)) for one in self.names(server))
         return {key: share for key, share in found if share is not None}

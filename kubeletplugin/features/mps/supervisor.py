@@ -23,11 +23,11 @@ from dra_driver.process.mps import MpsError, end_processes
 from dra_driver.process.programs import ProgramError
 
 from ...errors import ServerGoneError
-from .daemon import Limits
+from .daemon import DaemonLimits
 from .patience import Checks, Patience, activity_of
 from .protocol2 import Protocol2
 from .protocol3 import Protocol3
-from .shares import Share, ShareFiles
+from .shares import MpsShare, ShareFiles
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class _Group:
         self._was_restarted = False
 
 
-class Supervisor:
+class MpsSupervisor:
     """Serves the shares of `files` with `protocols`, which are by number."""
 
     def __init__(self, files: ShareFiles, protocols: Mapping[int, Server], patience: Patience | None = None) -> None:
@@ -127,7 +127,7 @@ class Supervisor:
         reported when the group is served. Raises OSError.
         """
         try:
-            end_processes(self._files.folder, Limits.END)
+            end_processes(self._files.folder, DaemonLimits.END)
         except MpsError as error:
             log.error("an MPS daemon of an earlier dra-mps remains: %s", error)
 
@@ -245,7 +245,7 @@ class Supervisor:
             raise
         group.due = 0.0
 
-    def _serve(self, group: _Group, shares: dict[str, Share]) -> None:
+    def _serve(self, group: _Group, shares: dict[str, MpsShare]) -> None:
         server, before = group.name, group.by
         numbers = {share.protocol for share in shares.values()}
         by = self._protocols.get(min(numbers))

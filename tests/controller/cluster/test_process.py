@@ -21,7 +21,7 @@ from dra_driver.domains.names import daemon_name
 from dra_driver.kube.api import ApiClient, NotFoundError
 from dra_driver.kube.api.leases import LEASES
 from dra_driver.kube.resource.codec import V1
-from dra_driver.process.command import Duration
+from dra_driver.process.command import DurationParameter
 from tests.controller.cluster.domains.cluster import NAMESPACE, Cluster
 from tests.support.apiserver import SLICES, embedded
 from tests.support.preloaded import start
@@ -171,10 +171,10 @@ def test_flags_that_do_not_fit_together_are_refused(
     ("text", "seconds"), [("15s", 15.0), ("1m30s", 90.0), ("500ms", 0.5), ("1.5h", 5400.0), ("0s", 0.0)]
 )
 def test_durations_are_written_as_in_go(text: str, seconds: float) -> None:
-    assert Duration("15s").convert(text, None, None) == seconds
+    assert DurationParameter("15s").convert(text, None, None) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "15", "s", "15 s", "-1s", "1d", "1s2"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(click.BadParameter, match="such as 15s"):
-        Duration("15s").convert(text, None, None)
+        DurationParameter("15s").convert(text, None, None)

@@ -12,7 +12,7 @@ import urllib3
 from prometheus_client import CollectorRegistry
 
 from controller.node.metrics import PublisherMetrics
-from controller.node.publisher import NodeDevices, Publisher, PublisherTiming, Report
+from controller.node.publisher import NodeDevices, Publisher, PublisherTiming, PublishReport
 from controller.node.writer import Why
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.inventory import Inventory, read_inventory
@@ -63,7 +63,7 @@ class Cluster:
     client: ApiClient
     counted: Counted
     node: str
-    reports: list[Report] = field(default_factory=list)
+    reports: list[PublishReport] = field(default_factory=list)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
     def publishing(self, hardware: NodeDevices, timing: PublisherTiming = QUICK) -> Any:
@@ -71,7 +71,7 @@ class Cluster:
         self.registry = CollectorRegistry()
         metrics = PublisherMetrics(self.registry, self.node, float, (DRIVER_NAME,))
 
-        def observe(report: Report) -> None:
+        def observe(report: PublishReport) -> None:
             self.reports.append(report)
             metrics.observe(report, DRIVER_NAME)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from controller.node.reconcile import Tried
-from controller.node.writer import Attempts, Problem, Why
+from controller.node.writer import Attempts, SliceProblem, Why
 from dra_driver.kube.resource import Device, DeviceTaint, ObjectMeta, ResourcePool, ResourceSlice
 
-REFUSED = Problem(Why.REFUSED, "403")
+REFUSED = SliceProblem(Why.REFUSED, "403")
 FIRST, LONGEST = 1.0, 300.0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.node.publisher import Report
+from controller.node.publisher import PublishReport
 from controller.node.reconcile import Writes
 from controller.node.writer import Attempts, SliceWriter, StoredSlices, Why
 from dra_driver import DRIVER_NAME
@@ -192,7 +192,7 @@ def test_a_device_that_the_api_server_would_refuse_is_left_out_and_no_write_is_r
             long = replace(second, devices=(replace(device, attributes={**device.attributes, "model": "x" * 65}),))
             return replace(found, gpus=(first, long, *others, replace(first, key="0000:1b:00.0")))
 
-    reports: list[Report] = []
+    reports: list[PublishReport] = []
     everything = len(published_names(hardware))
     with publishing(client, node, Faulty(hardware.inventory), reports.append) as publisher:
         slices = published(client, node)
@@ -435,7 +435,7 @@ def test_a_server_is_asked_about_an_optional_feature_while_it_is_wanted(
     tmp_path: Path, hardware: Hardware, flag: str, kept: bool
 ) -> None:
     wanted = threading.Event()
-    reports: list[Report] = []
+    reports: list[PublishReport] = []
 
     def optional() -> frozenset[str]:
         return frozenset((flag,)) if wanted.is_set() else frozenset()

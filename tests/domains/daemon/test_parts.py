@@ -9,7 +9,7 @@ import pytest
 from dra_driver.domains.daemon.config import render_config, render_nodes
 from dra_driver.domains.daemon.control import connected_peers, state_of
 from dra_driver.domains.daemon.hosts import FREE, MARK, host_lines, merge_hosts, write_hosts
-from dra_driver.domains.daemon.peers import NotPlacedError, Place, place_in
+from dra_driver.domains.daemon.peers import DomainPlace, NotPlacedError, place_in
 from dra_driver.domains.daemon.process import explain
 from dra_driver.domains.names import host_name
 from dra_driver.domains.objects import Clique, DaemonReport, Member
@@ -122,7 +122,7 @@ def test_the_place_in_a_domain_has_no_peer_with_the_own_address() -> None:
     members = (member("c", "", 3), member("b", "10.0.0.2", 0, ready=True), ME, member("gone", OWN, 2))
     nodes = {0: "b", 1: "me", 2: "gone", 3: "c"}
     place = place_in(clique(*members), "me", OWN)
-    assert place == Place(4, 1, {0: "10.0.0.2", 1: OWN}, nodes, frozenset({0}))
+    assert place == DomainPlace(4, 1, {0: "10.0.0.2", 1: OWN}, nodes, frozenset({0}))
     assert place.peers == {0, 2, 3}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.lint.check import check
 from dra_driver.dryrun.lint.finding import LintFinding
-from dra_driver.dryrun.lint.source import Reading, Source, parse
+from dra_driver.dryrun.lint.source import FilesRead, SourceObject, parse
 from dra_driver.dryrun.nodetypes import built_in_nodes
 from dra_driver.kube.resource.codec import Decoded
 from dra_driver.scheduler.cel import NEWEST
@@ -26,8 +26,8 @@ def known() -> tuple[Decoded, ...]:
 def lint_text(text: str, release: str = NEWEST) -> list[LintFinding]:
     """The findings for one file with this text."""
     found = list(parse(textwrap.dedent(text), FILE))
-    reading = Reading(
-        tuple(one for one in found if isinstance(one, Source)),
+    reading = FilesRead(
+        tuple(one for one in found if isinstance(one, SourceObject)),
         tuple(one for one in found if isinstance(one, LintFinding)),
         1,
     )

@@ -10,7 +10,7 @@ from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.nvml import EventType, FabricState, Placement, RecoveryAction, RemappedRows, Return
 from dra_driver.gpu.policy import GpuRule, HealthPolicy, NodePolicy
 from dra_driver.gpu.simulated.faults import Fault
-from dra_driver.gpu.simulated.store import Store
+from dra_driver.gpu.simulated.store import StateFolder
 from dra_driver.kube.resource import TaintEffect
 from tests.gpu.calls import destroy_instance, make_instance
 from tests.gpu.health.support import QUICK, watched
@@ -248,7 +248,7 @@ def test_a_wait_that_always_fails_is_not_tried_without_a_pause(node: TestNode) -
         uuids = [one.uuid(index) for index in range(8)]
         node.node.inject(Fault("nvmlEventSetWait", code=Return.UNKNOWN, times=10_000))
         one.wait({uuid: ["unmonitored="] for uuid in uuids})
-        (fault,) = Store(node.node.root / "state").read_system().faults
+        (fault,) = StateFolder(node.node.root / "state").read_system().faults
         assert fault.times > 9_900
         node.node.set_nvlinks(1, up=False)  # what can be seen is seen all the same
         wait_for(lambda: one.held()[uuids[1]] == ["nvlink=0-of-18", "unmonitored="], "the state of links")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from urllib3 import HTTPResponse
 
-from dra_driver.kube.api import ConfigError, Connection, Credentials, UnreachableError
+from dra_driver.kube.api import Connection, ConnectionConfigError, Credentials, UnreachableError
 from dra_driver.kube.api.connection import ONCE, REPEATABLE
 from dra_driver.sandbox.apiserver.server import Certificates, make_certificates
 from tests.support.scripted import End, Reply, ScriptedServer, scripted
@@ -54,7 +54,7 @@ def test_requests_say_who_and_what_we_are(server: str, path: str) -> None:
 
 @pytest.mark.parametrize("server", ["", "10.0.0.1:6443", "ftp://host", "https://", "https://host:port"])
 def test_a_server_that_is_no_url_is_refused(server: str) -> None:
-    with pytest.raises(ConfigError, match=r"is not the URL of a server \(https://host:port\)"):
+    with pytest.raises(ConnectionConfigError, match=r"is not the URL of a server \(https://host:port\)"):
         Connection(credentials(server), "tests")
 
 
@@ -133,10 +133,14 @@ def client_certificate() -> tuple[bytes, bytes]:
 def test_certificates_that_cannot_be_used_are_refused_at_once(pem: Certificates) -> None:
     server = "https://127.0.0.1:1"
     other = make_certificates(["127.0.0.1"])
-    with pytest.raises(ConfigError, match=r"certificate authority of https://127\.0\.0\.1:1 is not a PEM certificate"):
+    with pytest.raises(
+        ConnectionConfigError, match=r"certificate authority of https://127\.0\.0\.1:1 is not a PEM certificate"
+    ):
         Connection(credentials(server, ca=b"rubbish"), "tests")
     for pair in ((pem.certificate, other.key), (b"rubbish", pem.key)):
-        with pytest.raises(ConfigError, match=r"client certificate for https://127\.0\.0\.1:1 cannot be used"):
+        with pytest.raises(
+            ConnectionConfigError, match=r"client certificate for https://127\.0\.0\.1:1 cannot be used"
+        ):
             Connection(credentials(server, client=pair), "tests")
 
 

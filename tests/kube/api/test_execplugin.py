@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.kube.api import ConfigError, Connection, Credentials, UnreachableError, load_credentials
+from dra_driver.kube.api import Connection, ConnectionConfigError, Credentials, UnreachableError, load_credentials
 from dra_driver.kube.api.kubeconfig import ExecPlugin
 from tests.support.scripted import Reply, scripted
 from tests.support.waiting import wait_for
@@ -58,7 +58,7 @@ class Plugin:
 
     def refusal(self, **spec: Any) -> str:
         """What is said instead of giving credentials."""
-        with pytest.raises(ConfigError) as raised:
+        with pytest.raises(ConnectionConfigError) as raised:
             self.load(**spec)
         text = str(raised.value)
         assert "\n" not in text
@@ -146,7 +146,7 @@ def test_one_that_never_ends_is_ended_with_what_it_started(tmp_path: Path) -> No
     started = tmp_path / "started"
     args = ["-c", f"sleep 1000 & echo $! > {started}; wait"]
     spec = {"apiVersion": V1, "command": "sh", "args": args, "interactiveMode": "Never"}
-    with pytest.raises(ConfigError, match=r"me: sh returned no credential within 1 s and was stopped"):
+    with pytest.raises(ConnectionConfigError, match=r"me: sh returned no credential within 1 s and was stopped"):
         ExecPlugin(spec, "me", Path(), {}, seconds=1.0).token()
     wait_for(lambda: not _command_of(int(started.read_text())), "the end of what the program started")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.kube.api import ConfigError, Credentials, load_credentials
+from dra_driver.kube.api import ConnectionConfigError, Credentials, load_credentials
 from dra_driver.sandbox.apiserver.server import Certificates, make_certificates
 from tests.support.hostile import HOSTILE
 
@@ -48,7 +48,7 @@ def load(folder: Path, document: Any, context: str | None = None) -> Credentials
 
 
 def refusal(folder: Path, document: Any, context: str | None = None) -> str:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConnectionConfigError) as raised:
         load(folder, document, context)
     text = str(raised.value)
     assert "\n" not in text
@@ -150,7 +150,9 @@ def test_the_home_folder_is_the_last_place(tmp_path: Path, monkeypatch: pytest.M
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match="no cluster given: set --kubeconfig or KUBECONFIG, or run in a pod"):
+    with pytest.raises(
+        ConnectionConfigError, match="no cluster given: set --kubeconfig or KUBECONFIG, or run in a pod"
+    ):
         load_credentials()
     (tmp_path / ".kube").mkdir()
     write(tmp_path / ".kube", config(), "config")
@@ -207,7 +209,7 @@ def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path, document: Any, 
 def test_a_text_that_is_no_kubeconfig_is_said_with_its_place(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "kubeconfig"
     file.write_bytes(content)
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConnectionConfigError) as raised:
         load_credentials(str(file))
     assert str(raised.value).startswith(f"kubeconfig {file}:")
     assert "\n" not in str(raised.value)
@@ -215,7 +217,7 @@ def test_a_text_that_is_no_kubeconfig_is_said_with_its_place(tmp_path: Path, con
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    with pytest.raises(ConfigError, match=rf"kubeconfig {one}: No such file or directory"):
+    with pytest.raises(ConnectionConfigError, match=rf"kubeconfig {one}: No such file or directory"):
         load_credentials(str(one))
-    with pytest.raises(ConfigError, match=rf"kubeconfig {one}:{two}: none of these files exists"):
+    with pytest.raises(ConnectionConfigError, match=rf"kubeconfig {one}:{two}: none of these files exists"):
         load_credentials(f"{one}:{two}")

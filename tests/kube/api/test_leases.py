@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dra_driver.kube.api import ApiClient, ConflictError
-from dra_driver.kube.api.leases import LEASES, Candidate, Election, LeaseTiming
+from dra_driver.kube.api.leases import LEASES, Election, LeaseCandidate, LeaseTiming
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault
@@ -52,7 +52,7 @@ class Pair:
     """Two candidates for one Lease of 15 seconds."""
 
     def __init__(self, client: ApiClient, name: str, clock: Clock) -> None:
-        self.a, self.b = (Candidate(client, NAMESPACE, name, identity, 15, clock) for identity in "ab")
+        self.a, self.b = (LeaseCandidate(client, NAMESPACE, name, identity, 15, clock) for identity in "ab")
 
 
 @pytest.fixture
@@ -142,11 +142,11 @@ def test_a_deleted_lease_is_made_again_by_its_holder_and_by_others_only_in_time(
 
 
 def test_of_two_that_take_it_at_the_same_moment_one_does(client: ApiClient, name: str, clock: Clock) -> None:
-    candidates = [Candidate(client, NAMESPACE, name, str(one), 15, clock) for one in range(8)]
+    candidates = [LeaseCandidate(client, NAMESPACE, name, str(one), 15, clock) for one in range(8)]
     barrier = threading.Barrier(len(candidates))
     won = []
 
-    def contest(candidate: Candidate) -> None:
+    def contest(candidate: LeaseCandidate) -> None:
         barrier.wait()
         if candidate.attempt():
             won.append(candidate)

@@ -18,8 +18,8 @@ import yaml
 from dra_driver.kube.api import (
     NODES,
     ApiClient,
-    ConfigError,
     Connection,
+    ConnectionConfigError,
     Credentials,
     UnreachableError,
     Watcher,
@@ -81,7 +81,7 @@ def test_urls_of_proxies(text: str, proxy: Proxy, shown: str) -> None:
     ],
 )
 def test_what_is_no_proxy_is_refused_in_one_line_without_its_password(text: str, said: str) -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConnectionConfigError) as raised:
         parse_proxy(text, "x")
     assert str(raised.value) == said
 
@@ -115,7 +115,7 @@ def test_the_environment(environment: Mapping[str, str], server: str, proxy: str
 
 def test_a_variable_that_is_no_proxy_is_named() -> None:
     with pytest.raises(
-        ConfigError, match=r"^environment variable https_proxy: a proxy of scheme 'ftp' is not supported"
+        ConnectionConfigError, match=r"^environment variable https_proxy: a proxy of scheme 'ftp' is not supported"
     ):
         environment_proxy("https", "api", 443, {"https_proxy": "ftp://a"})
 
@@ -303,7 +303,7 @@ def test_a_proxy_that_is_not_there_is_named(server: FaultyServer, tmp_path: Path
 def test_what_socks_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     credentials = Credentials("https://api", lambda: "token", proxy=parse_proxy("socks5://me:secret@proxy", "x"))
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConnectionConfigError) as raised:
         Connection(credentials, "tests")
     text = "proxy socks5://proxy:1080 needs the Python package PySocks: pip install 'dra-driver-gpu[socks]', "
     assert str(raised.value) == text + "or use an HTTP proxy"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kube.api import ApiClient, ConfigError, Connection, Kind, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, ConnectionConfigError, Kind, load_credentials
 from dra_driver.kube.api.kubeconfig import in_cluster
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.faultyserver import FaultyServer
@@ -35,19 +35,21 @@ def test_a_pod_knows_its_server(pod: Path, monkeypatch: pytest.MonkeyPatch, host
 @pytest.mark.parametrize("missing", VARIABLES[:2])
 def test_outside_of_a_pod_it_says_what_is_missing(pod: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.delenv(missing)
-    with pytest.raises(ConfigError, match="not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not"):
+    with pytest.raises(
+        ConnectionConfigError, match="not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not"
+    ):
         in_cluster(pod)
 
 
 @pytest.mark.parametrize("missing", ["ca.crt", "token"])
 def test_a_pod_without_a_service_account_says_so(pod: Path, missing: str) -> None:
     (pod / missing).unlink()
-    with pytest.raises(ConfigError, match=rf"{missing}.*: No such file or directory"):
+    with pytest.raises(ConnectionConfigError, match=rf"{missing}.*: No such file or directory"):
         in_cluster(pod)
 
 
 def test_the_environment_of_a_pod_leads_to_its_service_account(pod: Path) -> None:
-    with pytest.raises(ConfigError, match="no service account in /var/run/secrets"):
+    with pytest.raises(ConnectionConfigError, match="no service account in /var/run/secrets"):
         load_credentials()
 
 

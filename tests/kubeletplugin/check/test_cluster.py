@@ -14,7 +14,7 @@ from kubeletplugin.check.cluster import (
     PERMITTED,
     WANTED,
     ClusterFacts,
-    NodeFacts,
+    NodeVersions,
     Permission,
     ask_cluster,
     cluster_findings,
@@ -29,7 +29,7 @@ GOOD = ClusterFacts(
     version="v1.36.2",
     served=("v1",),
     gates={"DRAPartitionableDevices": True, "DRADeviceTaints": True, "DRAConsumableCapacity": True},
-    node=NodeFacts("v1.36.2", "containerd://2.1.4", "6.18", "Debian"),
+    node=NodeVersions("v1.36.2", "containerd://2.1.4", "6.18", "Debian"),
 )
 
 

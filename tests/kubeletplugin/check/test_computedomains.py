@@ -10,7 +10,7 @@ from dra_driver.gpu.nvml import FabricState
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.simulated import SimulatedNode
 from kubeletplugin.check.computedomains import domain_findings
-from kubeletplugin.options import DomainOptions, Node
+from kubeletplugin.options import DomainOptions, NodeFolders
 from tests.support.nodes import make_node
 
 from ..features.domain.domains import CLUSTER, HARDWARE, install_imex
@@ -132,7 +132,7 @@ def check(folder: Path, made: SimulatedNode, options: DomainOptions, told: list[
     """What is found on a node."""
     root = made.driver_root
     hardware = Hardware(made.nvml, root, root, root, root / "proc", root / "sys", root)
-    node = Node(folder / "registry", folder / "plugin", folder / "cdi", folder / "shm", hardware)
+    node = NodeFolders(folder / "registry", folder / "plugin", folder / "cdi", folder / "shm", hardware)
     found = list(domain_findings(node, options))
     assert [text in one.text for text, one in zip(told, found, strict=True)] == [True] * len(told)
     assert sum(bool(one.remedy) for one in found) == warnings

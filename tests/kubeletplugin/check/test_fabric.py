@@ -10,7 +10,7 @@ from dra_driver.gpu.fabric import NO_SWITCHES, Partition, SwitchFacts
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import GpuRule, NodePolicy
 from kubeletplugin.check.fabric import fabric_findings, switch_findings
-from kubeletplugin.options import Node
+from kubeletplugin.options import NodeFolders
 from tests.kubeletplugin.check.support import levels, only
 from tests.support.nodes import make_node
 
@@ -52,7 +52,7 @@ def test_a_node_is_asked_if_it_has_switches(tmp_path: Path, name: str) -> None:
     made = make_node(tmp_path / "node", name).node
     root, fabric = made.driver_root, made.fabric if name == NODE else None
     hardware = Hardware(made.nvml, root, root, root, root / "proc", root / "sys", root, fabric_manager=fabric)
-    node = Node(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
+    node = NodeFolders(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
     found = list(fabric_findings(node, NodePolicy((GpuRule(passthrough=True),))))
     if fabric is None:
         assert found == []

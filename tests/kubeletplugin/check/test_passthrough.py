@@ -16,7 +16,7 @@ from dra_driver.gpu.policy import GpuRule, NodePolicy, PassthroughMode
 from kubeletplugin.check.passthrough import MachineGpu, machine_findings, passthrough_findings
 from kubeletplugin.host.modules import VfioModules
 from kubeletplugin.host.programs import HostPrograms
-from kubeletplugin.options import Node
+from kubeletplugin.options import NodeFolders
 from tests.gpu.test_vgpus import VFIO, write_node
 from tests.support.nodes import make_node
 
@@ -87,7 +87,7 @@ def test_gpus_of_one_group_are_for_machines_together_or_not_at_all(
     made = make_node(tmp_path / "node", "h100x8").node
     root = made.driver_root
     hardware = Hardware(made.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
-    node = Node(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
+    node = NodeFolders(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
     addresses = [one.address for one in read_pci_gpus(hardware.sys_root)]
     first, second = (hardware.sys_root / "bus/pci/devices" / address for address in addresses[:2])
     (first / "iommu_group/devices" / second.name).symlink_to(second.resolve())
@@ -113,7 +113,7 @@ def test_a_node_is_read_if_its_policy_gives_gpus_to_machines(tmp_path: Path) -> 
     made = make_node(tmp_path / "node", "h100x8").node
     root = made.driver_root
     hardware = Hardware(made.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
-    node = Node(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
+    node = NodeFolders(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
     assert list(passthrough_findings(node, NodePolicy())) == []
     assert list(passthrough_findings(node, NodePolicy((GpuRule(passthrough=False),)))) == []
     device = root / "dev/nvidia1"
@@ -143,7 +143,7 @@ def test_vgpus_that_claims_can_get_are_counted(
     made = make_node(tmp_path / "node", write_node(tmp_path, host)).node
     root = made.driver_root
     hardware = Hardware(made.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
-    node = Node(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
+    node = NodeFolders(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
     found = list(passthrough_findings(node, NodePolicy((GpuRule(vgpu_types=types),))))
     assert [(str(one.level), one.text[: len(text)]) for one, (_, text) in zip(found, expected, strict=True)] == expected
     assert all(one.remedy for one in found if str(one.level) == "warn")

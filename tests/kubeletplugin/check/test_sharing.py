@@ -17,7 +17,7 @@ from kubeletplugin.check.sharing import (
     sharing_findings,
     time_slicing_finding,
 )
-from kubeletplugin.options import Node
+from kubeletplugin.options import NodeFolders
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.claims import mps, time_slicing
 from tests.support.mps import mps_of
@@ -65,10 +65,10 @@ def plugin() -> Iterator[Plugin]:
         made.stop()
 
 
-def node_of(plugin: Plugin) -> Node:
+def node_of(plugin: Plugin) -> NodeFolders:
     root = plugin.node.driver_root
     hardware = Hardware(plugin.node.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
-    return Node(plugin.root / "registry", plugin.root, plugin.cdi, plugin.root / "shm", hardware)
+    return NodeFolders(plugin.root / "registry", plugin.root, plugin.cdi, plugin.root / "shm", hardware)
 
 
 def test_shares_that_cannot_be_enforced_are_named_with_the_reason(plugin: Plugin) -> None:

@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.sandbox.kubelet import Backoff, Kubelet, Options, Periods
+from dra_driver.sandbox.kubelet import Kubelet, KubeletBackoff, KubeletOptions, Periods
 
 from .memory_cluster import NODE, MemoryCluster
 
 QUICK = Periods(
     scan=0.01,
     call=5.0,
-    register_retry=Backoff(0.05, 0.1),
-    reconnect=Backoff(0.05, 0.1),
+    register_retry=KubeletBackoff(0.05, 0.1),
+    reconnect=KubeletBackoff(0.05, 0.1),
     health_retry=0.02,
     wipe_delay=0.3,
-    wipe_retry=Backoff(0.02, 0.05),
+    wipe_retry=KubeletBackoff(0.02, 0.05),
     pod_resync=0.1,
     container_retry=0.05,
     unprepare_retry=0.05,
     claim_reconcile=0.05,
-    watch_retry=Backoff(0.02, 0.05),
+    watch_retry=KubeletBackoff(0.02, 0.05),
 )
 
 
@@ -46,20 +46,20 @@ def cluster() -> MemoryCluster:
 
 
 @pytest.fixture
-def options(root: Path) -> Options:
+def options(root: Path) -> KubeletOptions:
     """How the node's kubelet is told to be."""
-    return Options(NODE, root, root / "cdi", periods=QUICK)
+    return KubeletOptions(NODE, root, root / "cdi", periods=QUICK)
 
 
 @pytest.fixture
-def kubelet(options: Options, cluster: MemoryCluster) -> Iterator[Kubelet]:
+def kubelet(options: KubeletOptions, cluster: MemoryCluster) -> Iterator[Kubelet]:
     """A running kubelet."""
     with Kubelet(options, cluster) as running:
         yield running
 
 
 @pytest.fixture
-def patient(options: Options) -> Options:
+def patient(options: KubeletOptions) -> KubeletOptions:
     """Options with which a pod that failed is only looked at again when it changes."""
     return replace(options, periods=replace(QUICK, pod_resync=3600.0))
 

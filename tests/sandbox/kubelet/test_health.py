@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.sandbox.kubelet import Health, Kubelet, Options, Periods
-from dra_driver.sandbox.kubelet.health import HealthWatch
+from dra_driver.sandbox.kubelet import Health, Kubelet, KubeletOptions, Periods
+from dra_driver.sandbox.kubelet.health import PluginHealth
 from dra_driver.sandbox.kubelet.journal import Journal
 from dra_driver.sandbox.kubelet.plugin import HealthReport
 from dra_driver.sandbox.kubelet.wire import HEALTH_V1, HEALTH_V1ALPHA1, DeviceHealth
@@ -23,8 +23,8 @@ SICK = DeviceHealth(Health.UNHEALTHY, "XID 79")
 
 
 @pytest.fixture
-def watch() -> HealthWatch:
-    return HealthWatch(Periods(), Journal(), lambda *_: None)
+def watch() -> PluginHealth:
+    return PluginHealth(Periods(), Journal(), lambda *_: None)
 
 
 def report(health: Health, timeout: int = 0, message: str = "") -> HealthReport:
@@ -33,7 +33,7 @@ def report(health: Health, timeout: int = 0, message: str = "") -> HealthReport:
 
 @pytest.mark.parametrize(("timeout", "counts"), [(0, 30.0), (-5, 30.0), (90, 90.0)])
 def test_a_report_counts_until_its_timeout(
-    watch: HealthWatch, monkeypatch: pytest.MonkeyPatch, timeout: int, counts: float
+    watch: PluginHealth, monkeypatch: pytest.MonkeyPatch, timeout: int, counts: float
 ) -> None:
     clock = SimpleNamespace(monotonic=lambda: 7.0)
     monkeypatch.setattr("dra_driver.sandbox.kubelet.health.time", clock)
@@ -44,7 +44,7 @@ def test_a_report_counts_until_its_timeout(
     assert watch.get(DRIVER, "pool", "dev") == DeviceHealth(Health.UNKNOWN)
 
 
-def test_only_another_state_is_a_change(watch: HealthWatch) -> None:
+def test_only_another_state_is_a_change(watch: PluginHealth) -> None:
     changes = [
         watch.update(DRIVER, report(health, message=message))
         for health, message in [
@@ -57,7 +57,7 @@ def test_only_another_state_is_a_change(watch: HealthWatch) -> None:
     assert [bool(changed) for changed in changes] == [True, False, True, True]
 
 
-def test_drivers_do_not_know_each_others_devices(watch: HealthWatch) -> None:
+def test_drivers_do_not_know_each_others_devices(watch: PluginHealth) -> None:
     watch.update(DRIVER, report(Health.HEALTHY))
     assert watch.get("other.example.com", "pool", "dev").health is Health.UNKNOWN
 
@@ -121,7 +121,7 @@ def test_the_newest_instance_is_the_one_that_is_heard(kubelet: Kubelet, root: Pa
 
 
 def test_health_shows_in_the_status_of_the_pods_that_have_the_device(
-    options: Options, cluster: MemoryCluster, root: Path, cdi: WriteCdi
+    options: KubeletOptions, cluster: MemoryCluster, root: Path, cdi: WriteCdi
 ) -> None:
     cdi("uid-gpu")
     unhurried = replace(options, periods=replace(options.periods, pod_resync=3600.0))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.sandbox.kubelet import ClaimRef, Kubelet, Options
+from dra_driver.sandbox.kubelet import ClaimRef, Kubelet, KubeletOptions
 from dra_driver.sandbox.kubelet.apiclient import KubeletApiError
 from dra_driver.sandbox.kubelet.state import ClaimError
 from dra_driver.sandbox.kubelet.wire import DRA_V1, DRA_V1BETA1
@@ -26,7 +26,7 @@ CLAIM = ClaimRef("default", "claim", "uid-claim")
     ],
 )
 def test_calls_use_the_service_that_was_chosen(
-    options: Options, cluster: MemoryCluster, root: Path, advertised: list[str], known: list[str], package: str
+    options: KubeletOptions, cluster: MemoryCluster, root: Path, advertised: list[str], known: list[str], package: str
 ) -> None:
     plugin = ScriptedPlugin(root, services=advertised)
     with Kubelet(replace(options, services=tuple(known)), cluster) as kubelet, plugin:
@@ -99,7 +99,7 @@ def test_a_lost_connection_alone_is_enough_for_that(kubelet: Kubelet, cluster: M
 
 
 def test_the_slices_of_a_driver_that_comes_back_in_time_stay(
-    options: Options, cluster: MemoryCluster, root: Path
+    options: KubeletOptions, cluster: MemoryCluster, root: Path
 ) -> None:
     unhurried = replace(options, periods=replace(options.periods, wipe_delay=3600.0))
     with Kubelet(unhurried, cluster) as kubelet:
@@ -114,7 +114,7 @@ def test_the_slices_of_a_driver_that_comes_back_in_time_stay(
     assert cluster.writes == [("wipe", NODE, "*")]
 
 
-def test_wiping_is_tried_until_the_api_server_takes_it(options: Options, cluster: MemoryCluster) -> None:
+def test_wiping_is_tried_until_the_api_server_takes_it(options: KubeletOptions, cluster: MemoryCluster) -> None:
     cluster.failing = KubeletApiError(0, "connection refused")
     with Kubelet(options, cluster) as kubelet:
         kubelet.wait_event("ApiFailed", "Node")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.sandbox.kubelet import ClaimRef, Kubelet, Options
+from dra_driver.sandbox.kubelet import ClaimRef, Kubelet, KubeletOptions
 from dra_driver.sandbox.kubelet.model import RUN_SECONDS
 
 from .conftest import WriteCdi
@@ -105,7 +105,7 @@ def call_error(claims: Any) -> Mapping[str, Any]:
     ],
 )
 def test_a_failed_prepare_is_an_event_and_is_tried_again_when_the_pod_changes(
-    patient: Options,
+    patient: KubeletOptions,
     cluster: MemoryCluster,
     root: Path,
     cdi: WriteCdi,
@@ -143,7 +143,7 @@ def test_a_failed_prepare_is_an_event_and_is_tried_again_when_the_pod_changes(
     ],
 )
 def test_a_claim_that_cannot_be_used_is_not_prepared_at_all(
-    patient: Options, cluster: MemoryCluster, root: Path, claim: Any, error: str
+    patient: KubeletOptions, cluster: MemoryCluster, root: Path, claim: Any, error: str
 ) -> None:
     with Kubelet(patient, cluster) as kubelet, ScriptedPlugin(root) as plugin:
         kubelet.wait_registered(DRIVER)
@@ -334,7 +334,7 @@ def test_concurrent_pods_are_prepared_concurrently(
 
 
 def test_a_pod_that_was_refused_a_claim_does_not_take_it_from_the_pod_that_has_it(
-    patient: Options, cluster: MemoryCluster, root: Path, cdi: WriteCdi
+    patient: KubeletOptions, cluster: MemoryCluster, root: Path, cdi: WriteCdi
 ) -> None:
     cdi("uid-gpu")
     with Kubelet(patient, cluster) as kubelet, ScriptedPlugin(root) as plugin:
@@ -349,7 +349,7 @@ def test_a_pod_that_was_refused_a_claim_does_not_take_it_from_the_pod_that_has_i
 
 
 def test_a_kubelet_that_ends_cancels_its_calls_and_blames_no_pod(
-    options: Options, cluster: MemoryCluster, root: Path
+    options: KubeletOptions, cluster: MemoryCluster, root: Path
 ) -> None:
     asked, ended = threading.Event(), threading.Event()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.sandbox.kubelet import Backoff, Kubelet, Launch, Options
+from dra_driver.sandbox.kubelet import Kubelet, KubeletBackoff, KubeletOptions, Launch
 from dra_driver.sandbox.kubelet.model import Container
 from dra_driver.sandbox.kubelet.programs import answers
 from tests.support.waiting import wait_for
@@ -87,8 +87,8 @@ def servers(root: Path) -> Iterator[Servers]:
 
 
 @pytest.fixture
-def running(options: Options, cluster: MemoryCluster, servers: Servers) -> Iterator[Kubelet]:
-    periods = replace(options.periods, program_restart=Backoff(0.01, 0.02), longest_probe=0.02)
+def running(options: KubeletOptions, cluster: MemoryCluster, servers: Servers) -> Iterator[Kubelet]:
+    periods = replace(options.periods, program_restart=KubeletBackoff(0.01, 0.02), longest_probe=0.02)
     with Kubelet(replace(options, programs=servers, pod_network=NETWORK, periods=periods), cluster) as kubelet:
         yield kubelet
 

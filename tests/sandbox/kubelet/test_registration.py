@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.sandbox.kubelet import Kubelet, Options
+from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions
 from dra_driver.sandbox.kubelet.plugin import registration_channel
 from dra_driver.sandbox.kubelet.wire import GET_INFO, decode_info, encode_nothing
 
@@ -26,7 +26,7 @@ def test_a_plugin_that_makes_its_socket_is_registered_and_told_so(kubelet: Kubel
 
 
 def test_a_plugin_that_was_there_before_kubelet_is_registered_too(
-    options: Options, cluster: MemoryCluster, root: Path
+    options: KubeletOptions, cluster: MemoryCluster, root: Path
 ) -> None:
     with ScriptedPlugin(root), Kubelet(options, cluster) as kubelet:
         kubelet.wait_registered(DRIVER)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.sandbox.kubelet import Kubelet, Options
+from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions
 from dra_driver.sandbox.kubelet.state import ClaimInfo
 
 from .conftest import WriteCdi
@@ -23,7 +23,7 @@ def plugin(root: Path) -> Iterator[ScriptedPlugin]:
         yield running
 
 
-def run_pod(options: Options, cluster: MemoryCluster, *names: str) -> tuple[ClaimInfo, ...]:
+def run_pod(options: KubeletOptions, cluster: MemoryCluster, *names: str) -> tuple[ClaimInfo, ...]:
     """Run pods that share the claim `gpu` in a kubelet of their own; what that knew when it ended."""
     with Kubelet(options, cluster) as kubelet:
         kubelet.wait_registered(DRIVER)
@@ -34,7 +34,7 @@ def run_pod(options: Options, cluster: MemoryCluster, *names: str) -> tuple[Clai
 
 
 def test_a_checkpointed_claim_is_prepared_again_for_its_pod_and_not_for_the_next(
-    options: Options, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
+    options: KubeletOptions, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
 ) -> None:
     cdi("uid-gpu")
     run_pod(options, cluster, "first")
@@ -53,7 +53,7 @@ def test_a_checkpointed_claim_is_prepared_again_for_its_pod_and_not_for_the_next
 
 
 def test_claims_of_pods_that_went_while_no_kubelet_was_there_are_unprepared(
-    options: Options, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
+    options: KubeletOptions, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
 ) -> None:
     cdi("uid-gpu")
     run_pod(options, cluster, "pod")
@@ -64,7 +64,7 @@ def test_claims_of_pods_that_went_while_no_kubelet_was_there_are_unprepared(
 
 
 def test_claims_are_in_the_checkpoint_before_the_plugin_is_asked(
-    options: Options, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
+    options: KubeletOptions, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
 ) -> None:
     seen: list[str] = []
 
@@ -85,7 +85,7 @@ def test_claims_are_in_the_checkpoint_before_the_plugin_is_asked(
 
 
 def test_a_new_kubelet_prepares_the_claims_of_its_pods_again(
-    options: Options, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
+    options: KubeletOptions, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
 ) -> None:
     cdi("uid-gpu")
     (before,) = run_pod(options, cluster, "pod")

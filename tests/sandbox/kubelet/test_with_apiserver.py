@@ -9,7 +9,7 @@ import pytest
 from kubernetes import client, config
 
 from dra_driver.sandbox.apiserver import ApiServerOptions
-from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options
+from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions, KubernetesCluster
 from tests.support.faultyserver import FaultyServer
 
 from .conftest import WriteCdi
@@ -78,7 +78,7 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
         yield server.write_kubeconfig(tmp_path / "kubeconfig")
 
 
-def test_a_pod_lives_and_ends(options: Options, kubeconfig: Path, root: Path, cdi: WriteCdi) -> None:
+def test_a_pod_lives_and_ends(options: KubeletOptions, kubeconfig: Path, root: Path, cdi: WriteCdi) -> None:
     api = Api(kubeconfig)
     api.add_slice("stale")
     with Kubelet(options, KubernetesCluster(kubeconfig, node_name=NODE)) as kubelet, ScriptedPlugin(root) as plugin:
@@ -108,7 +108,7 @@ def test_a_pod_lives_and_ends(options: Options, kubeconfig: Path, root: Path, cd
         assert pod_uid not in {p.metadata.uid for p in api.core.list_namespaced_pod("default").items if p.metadata}
 
 
-def test_failed_prepares_are_counted_in_one_event(options: Options, kubeconfig: Path, root: Path) -> None:
+def test_failed_prepares_are_counted_in_one_event(options: KubeletOptions, kubeconfig: Path, root: Path) -> None:
     api = Api(kubeconfig)
     reason = "FailedPrepareDynamicResources"
     with Kubelet(options, KubernetesCluster(kubeconfig, node_name=NODE)) as kubelet, ScriptedPlugin(root) as plugin:
@@ -127,7 +127,7 @@ def test_failed_prepares_are_counted_in_one_event(options: Options, kubeconfig: 
 
 
 def test_the_slices_of_a_lost_driver_go_and_those_of_others_stay(
-    options: Options, kubeconfig: Path, root: Path
+    options: KubeletOptions, kubeconfig: Path, root: Path
 ) -> None:
     api = Api(kubeconfig)
     with Kubelet(options, KubernetesCluster(kubeconfig, node_name=NODE)) as kubelet:
@@ -140,7 +140,7 @@ def test_the_slices_of_a_lost_driver_go_and_those_of_others_stay(
         assert api.slices() == ["others"]
 
 
-def test_a_watch_that_is_cut_is_begun_again(options: Options, tmp_path: Path, root: Path, cdi: WriteCdi) -> None:
+def test_a_watch_that_is_cut_is_begun_again(options: KubeletOptions, tmp_path: Path, root: Path, cdi: WriteCdi) -> None:
     with FaultyServer(ApiServerOptions(minor=36)) as server:
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
         api = Api(kubeconfig)

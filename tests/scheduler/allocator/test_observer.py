@@ -4,7 +4,7 @@
 import pytest
 
 from dra_driver.kube.resource import Device, DeviceRequirements, DeviceTaint, ResourceClaim
-from dra_driver.scheduler.allocator import Check, NodeOutcome, Recorder, Refusal, Slot, allocate
+from dra_driver.scheduler.allocator import Check, DeviceRefusal, NodeOutcome, Recorder, Slot, allocate
 from dra_driver.scheduler.allocator.capacity import CapacityRefusal
 from dra_driver.scheduler.allocator.selectors import Unmet
 
@@ -32,42 +32,44 @@ HOLDER = holding(held("a"))
 @pytest.mark.parametrize(
     ("where", "asked", "refusal"),
     [
-        pytest.param([slice_of(gpu("a")), HOLDER], wants(), Refusal(X, 0, Check.IN_USE, (HOLDER,)), id="in use"),
+        pytest.param([slice_of(gpu("a")), HOLDER], wants(), DeviceRefusal(X, 0, Check.IN_USE, (HOLDER,)), id="in use"),
         pytest.param(
             [slice_of(gpu("a"))],
             wants(1, "true", "false"),
-            Refusal(X, 0, Check.SELECTOR, Unmet(False, 1, "false")),
+            DeviceRefusal(X, 0, Check.SELECTOR, Unmet(False, 1, "false")),
             id="selector",
         ),
         pytest.param(
             [slice_of(Device("a", node_name="b"), Device("z", all_nodes=True), per_device_node_selection=True)],
             wants(2),
-            Refusal(X, 0, Check.NODE),
+            DeviceRefusal(X, 0, Check.NODE),
             id="node",
         ),
         pytest.param(
             [slice_of(gpu("a"))],
             wants(capacity_requests=quantities({"memory": 1})),
-            Refusal(X, 0, Check.CAPACITY, CapacityRefusal("memory", "the device has no such capacity")),
+            DeviceRefusal(X, 0, Check.CAPACITY, CapacityRefusal("memory", "the device has no such capacity")),
             id="capacity",
         ),
-        pytest.param([slice_of(gpu("a", taints=(TAINT,)))], wants(), Refusal(X, 0, Check.TAINT, TAINT), id="taint"),
+        pytest.param(
+            [slice_of(gpu("a", taints=(TAINT,)))], wants(), DeviceRefusal(X, 0, Check.TAINT, TAINT), id="taint"
+        ),
         pytest.param(
             counted(gpu("a", takes={"s": {"slots": 2}})),
             wants(),
-            Refusal(X, 0, Check.COUNTERS, (("s", "slots"),)),
+            DeviceRefusal(X, 0, Check.COUNTERS, (("s", "slots"),)),
             id="counters",
         ),
         pytest.param(
             counted(gpu("a", takes={"s": {"slots": 1}}, taints=(TAINT,))),
             wants(),
-            Refusal(X, 0, Check.TAINT, TAINT),
+            DeviceRefusal(X, 0, Check.TAINT, TAINT),
             id="a taint that keeps counters",
         ),
     ],
 )
 def test_a_refusal_names_the_check_and_what_it_found(
-    where: list[object], asked: DeviceRequirements, refusal: Refusal
+    where: list[object], asked: DeviceRequirements, refusal: DeviceRefusal
 ) -> None:
     outcome, recorder = observe(where, claim(x=asked))
     assert outcome.kind == "unavailable"
@@ -78,7 +80,7 @@ def test_a_constraint_and_its_device_are_named() -> None:
     devices = [gpu("a", attributes={"x": 1}), gpu("b", attributes={"x": 2})]
     outcome, recorder = observe([slice_of(*devices)], claim(match("x"), x=wants(2)))
     assert outcome.kind == "unavailable"
-    assert Refusal(X, 1, Check.CONSTRAINT, 0) in recorder.refusals
+    assert DeviceRefusal(X, 1, Check.CONSTRAINT, 0) in recorder.refusals
 
 
 def test_room_on_a_shared_device_is_reported_with_what_is_left() -> None:
@@ -107,7 +109,7 @@ def test_picks_and_what_is_taken_back_are_reported_in_order() -> None:
     assert outcome.kind == "allocated"
     y = Slot(0, "y")
     assert recorder.picked == [(X, 0), (X, 1), (y, 0)]
-    assert Refusal(y, 0, Check.PICKED) in recorder.refusals
+    assert DeviceRefusal(y, 0, Check.PICKED) in recorder.refusals
 
 
 def test_pools_that_offer_nothing_are_reported() -> None:

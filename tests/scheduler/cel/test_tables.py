@@ -8,7 +8,7 @@ import lark
 import pytest
 
 from dra_driver.scheduler.cel import syntax
-from dra_driver.scheduler.cel.syntax.tree import Node, walk
+from dra_driver.scheduler.cel.syntax.tree import Expression, walk
 from tests import golden
 from tests.golden.cel.vectors import vectors
 
@@ -56,7 +56,7 @@ def outcome(parser: Any, expression: str) -> list[object] | tuple[object, ...]:
         return type(error), error.pos_in_stream, getattr(error, "expected", None)
 
 
-def described(node: Node) -> tuple[object, ...]:
+def described(node: Expression) -> tuple[object, ...]:
     fields = [getattr(node, name) for name in type(node).__slots__]
     plain = [repr(field) for field in fields if isinstance(field, str | bytes | int | float | frozenset)]
     return type(node), node.offset, len(list(node.children())), plain

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from dra_driver.kube.resource.codec import DecodeError
-from dra_driver.sandbox.apiserver.schema import Shape, Type
+from dra_driver.sandbox.apiserver.schema import SchemaType, Shape
 from dra_driver.sandbox.apiserver.schema.published import schemas_of
 from dra_driver.scheduler.pods import Attempt, PodDecoder, Policies, Reader, admit_pod
 from dra_driver.scheduler.pods.form import _table, form_errors
@@ -208,7 +208,7 @@ def test_table_has_the_types_that_kubernetes_publishes() -> None:
         Shape.ANY: ("any",),
     }
 
-    def check(kind: str, node: Type, seen: set[str]) -> None:
+    def check(kind: str, node: SchemaType, seen: set[str]) -> None:
         if kind[0] in "[{":
             assert node.shape is (Shape.LIST if kind[0] == "[" else Shape.MAP)
             check(kind[1:-1], node.item, seen)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from .. import status
 from ..field_errors import FieldError
 from ..objects import Object, clone
-from ..schema import Type
+from ..schema import SchemaType
 from . import typed
 from .managers import (
     APPLY,
@@ -45,7 +45,7 @@ class Writer:
     """The API version of the request: `resource.k8s.io/v1`."""
     subresource: str
     time: str
-    node: Type
+    node: SchemaType
     """The kind's type in that version."""
     in_version: Callable[[Object], Object]
     """Convert a stored object to that version."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..objects import Object
-from ..schema import Shape, Type
+from ..schema import SchemaType, Shape
 
 Path = tuple[str, ...]
 Paths = Set[Path]
@@ -52,7 +52,7 @@ def from_fields_v1(fields: Object, path: Path = ()) -> Iterator[Path]:
             yield from from_fields_v1(child, (*path, element))
 
 
-def with_named_fields(paths: Paths, root: Type) -> set[Path]:
+def with_named_fields(paths: Paths, root: SchemaType) -> set[Path]:
     """Return the paths, and the declared fields above each path."""
     result = set(paths)
     for path in paths:

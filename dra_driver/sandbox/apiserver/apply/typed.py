@@ -8,7 +8,7 @@ maps and lists, and empty maps and lists are leaves.
 from typing import Any
 
 from ..objects import canonical, merged_order
-from ..schema import ListKind, Shape, Type
+from ..schema import ListKind, SchemaType, Shape
 from .managers import Path, Paths
 
 _MAPS = (Shape.STRUCT, Shape.MAP, Shape.ANY)
@@ -18,15 +18,15 @@ class TypedError(Exception):
     """The value cannot be merged by its type. For example, an item of a keyed list lacks its keys."""
 
 
-def _is_map(value: Any, node: Type) -> bool:
+def _is_map(value: Any, node: SchemaType) -> bool:
     return isinstance(value, dict) and node.shape in _MAPS and not node.atomic
 
 
-def _is_associative(value: Any, node: Type) -> bool:
+def _is_associative(value: Any, node: SchemaType) -> bool:
     return isinstance(value, list) and node.list_kind is not ListKind.ATOMIC
 
 
-def _keyed(items: list[Any], node: Type) -> dict[str, Any]:
+def _keyed(items: list[Any], node: SchemaType) -> dict[str, Any]:
     """Return the items of an associative list by the path elements that identify them. Raises TypedError."""
     found: dict[str, Any] = {}
     for item in items:
@@ -37,7 +37,7 @@ def _keyed(items: list[Any], node: Type) -> dict[str, Any]:
     return found
 
 
-def _element(item: Any, node: Type) -> str:
+def _element(item: Any, node: SchemaType) -> str:
     if node.list_kind is ListKind.SET:
         return f"v:{canonical(item)}"
     given = {**node.item.key_defaults, **item} if isinstance(item, dict) else {}
@@ -47,14 +47,14 @@ def _element(item: Any, node: Type) -> str:
     return f"k:{canonical(keys)}"
 
 
-def leaves(value: Any, node: Type) -> dict[Path, Any]:
+def leaves(value: Any, node: SchemaType) -> dict[Path, Any]:
     """Return every leaf of `value` by its path, and the path of every item of an associative list."""
     found: dict[Path, Any] = {}
     _collect(value, node, (), found)
     return found
 
 
-def _collect(value: Any, node: Type, path: Path, found: dict[Path, Any]) -> None:
+def _collect(value: Any, node: SchemaType, path: Path, found: dict[Path, Any]) -> None:
     if value and _is_map(value, node):
         for name, item in value.items():
             _collect(item, node.child(name), (*path, f"f:{name}"), found)
@@ -67,7 +67,7 @@ def _collect(value: Any, node: Type, path: Path, found: dict[Path, Any]) -> None
         found[path] = value
 
 
-def merge(live: Any, applied: Any, node: Type) -> Any:
+def merge(live: Any, applied: Any, node: SchemaType) -> Any:
     """Return `live` merged with `applied`: nothing is removed, and `applied` decides values and order."""
     if _is_map(live, node) and _is_map(applied, node):
         return {**live, **{name: merge(live.get(name), item, node.child(name)) for name, item in applied.items()}}
@@ -80,7 +80,7 @@ def merge(live: Any, applied: Any, node: Type) -> Any:
     return applied
 
 
-def without(value: Any, gone: Paths, node: Type, path: Path = ()) -> Any:
+def without(value: Any, gone: Paths, node: SchemaType, path: Path = ()) -> Any:
     """Return `value` without the fields and items at the paths `gone`."""
     if _is_map(value, node):
         return {

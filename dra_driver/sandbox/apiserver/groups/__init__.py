@@ -8,22 +8,24 @@ create them.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..kinds import ALL_VERBS, Column, FieldSelectors, ServedKind, Strategy, text_at
+from ..kinds import ALL_VERBS, Column, FieldSelectors, KindStrategy, ServedKind, text_at
 from ..release import Release
 from . import core, crds, pods, resource, workloads
 from .columns import CREATED, NAME, NAME_AND_AGE
 
-_STORED: Final = Strategy(status_keeps_metadata=True)
-_PRIORITY: Final = Strategy(default=lambda obj, context: obj.setdefault("preemptionPolicy", "PreemptLowerPriority"))
+_STORED: Final = KindStrategy(status_keeps_metadata=True)
+_PRIORITY: Final = KindStrategy(default=lambda obj, context: obj.setdefault("preemptionPolicy", "PreemptLowerPriority"))
 """`kubectl describe` fails without this default."""
-_NETWORK: Final = Strategy(default=core.set_network_policy_defaults, generation=("spec",), status_keeps_metadata=True)
+_NETWORK: Final = KindStrategy(
+    default=core.set_network_policy_defaults, generation=("spec",), status_keeps_metadata=True
+)
 _STATUS: Final = ("status",)
 _SCALED: Final = ("scale", "status")
 _CREATED: Final = (NAME, CREATED)
 _ONE_BY_ONE: Final = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
-_POLICY: Final = Strategy(generation=("*",), unconditional_update=False)
+_POLICY: Final = KindStrategy(generation=("*",), unconditional_update=False)
 _EXTENSION: Final[Mapping[str, Any]] = {"namespaced": False, "categories": ("api-extensions",)}
-_BUDGET: Final = Strategy(
+_BUDGET: Final = KindStrategy(
     generation=("spec",),
     first_status={"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0},
     status_keeps_metadata=True,
@@ -56,7 +58,7 @@ def _kind(
     name: str,
     plural: str,
     short: str = "",
-    strategy: Strategy = _STORED,
+    strategy: KindStrategy = _STORED,
     columns: tuple[Column, ...] = NAME_AND_AGE,
     under: tuple[str, ...] = (),
     selectors: FieldSelectors | None = None,

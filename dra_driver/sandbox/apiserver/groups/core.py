@@ -12,7 +12,7 @@ from typing import Any, Final
 from .. import field_errors as errors
 from .. import names
 from ..field_errors import FieldError
-from ..kinds import Column, Context, Strategy
+from ..kinds import Column, Context, KindStrategy
 from ..objects import Object, fill, pick, timestamp
 from . import columns
 from .columns import AGE, NAME, NONE
@@ -105,7 +105,7 @@ def _ports(service: Object) -> str:
     return ",".join(texts) or NONE
 
 
-NAMESPACE: Final = Strategy(
+NAMESPACE: Final = KindStrategy(
     default=set_namespace_defaults,
     prepare=prepare_namespace,
     name_rule=names.LABEL,
@@ -114,10 +114,10 @@ NAMESPACE: Final = Strategy(
     begin_deletion=begin_namespace_deletion,
     held=namespace_is_held,
 )
-NODE: Final = Strategy(prepare=lambda new, old, context: fill(new, spec={}), status_keeps_metadata=True)
-SECRET: Final = Strategy(default=set_secret_defaults)
-SERVICE_ACCOUNT: Final = Strategy(returns_deleted=True)
-SERVICE: Final = Strategy(
+NODE: Final = KindStrategy(prepare=lambda new, old, context: fill(new, spec={}), status_keeps_metadata=True)
+SECRET: Final = KindStrategy(default=set_secret_defaults)
+SERVICE_ACCOUNT: Final = KindStrategy(returns_deleted=True)
+SERVICE: Final = KindStrategy(
     default=set_service_defaults,
     prepare=prepare_service,
     name_rule=names.LABEL,
@@ -211,9 +211,9 @@ def _role(binding: Object) -> str:
     return f"{role.get('kind', '')}/{role.get('name', '')}"
 
 
-ROLE: Final = Strategy(name_rule=names.PATH_SEGMENT)
-BINDING: Final = Strategy(default=set_binding_defaults, validate=validate_binding, name_rule=names.PATH_SEGMENT)
-LEASE: Final = Strategy(unconditional_update=False)
+ROLE: Final = KindStrategy(name_rule=names.PATH_SEGMENT)
+BINDING: Final = KindStrategy(default=set_binding_defaults, validate=validate_binding, name_rule=names.PATH_SEGMENT)
+LEASE: Final = KindStrategy(unconditional_update=False)
 
 BINDING_COLUMNS: Final = (NAME, columns.made("Role", _role), AGE)
 LEASE_COLUMNS: Final = (NAME, columns.text("Holder", "spec", "holderIdentity"), AGE)

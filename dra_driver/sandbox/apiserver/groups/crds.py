@@ -11,14 +11,14 @@ from typing import Any, Final
 from .. import field_errors as errors
 from .. import names
 from ..field_errors import FieldError
-from ..kinds import Context, ServedKind, Strategy
+from ..kinds import Context, KindStrategy, ServedKind
 from ..objects import Object, pick, timestamp
-from ..schema import Shape, Type
+from ..schema import SchemaType, Shape
 from . import structural
 from .columns import NAME_AND_AGE
 
 GROUP: Final = "apiextensions.k8s.io"
-_TEXT: Final = Type(Shape.STRING)
+_TEXT: Final = SchemaType(Shape.STRING)
 
 
 def set_defaults(obj: Object, context: Context) -> None:
@@ -70,7 +70,7 @@ def validate(new: Object, old: Object | None, context: Context) -> Iterator[Fiel
         yield errors.invalid("spec.versions", [version.get("name", "") for version in _versions(new)], text)
 
 
-STRATEGY: Final = Strategy(
+STRATEGY: Final = KindStrategy(
     checks_required=False,
     default=set_defaults,
     prepare=prepare,
@@ -82,7 +82,7 @@ STRATEGY: Final = Strategy(
 )
 
 
-def _custom_strategy(schema: Object, *, has_status: bool) -> Strategy:
+def _custom_strategy(schema: Object, *, has_status: bool) -> KindStrategy:
     """Return how objects with this schema behave."""
 
     def prepare(new: Object, old: Object | None, context: Context) -> None:
@@ -92,7 +92,7 @@ def _custom_strategy(schema: Object, *, has_status: bool) -> Strategy:
     def validate(new: Object, old: Object | None, context: Context) -> Iterator[FieldError]:
         yield from structural.problems(new, old, schema)
 
-    return Strategy(
+    return KindStrategy(
         default=lambda obj, context: structural.set_defaults(obj, schema),
         prepare=prepare,
         validate=validate,
@@ -140,8 +140,8 @@ def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str, Object]]:
         )
 
 
-def custom_type(metadata: Type, declared: Type) -> Type:
+def custom_type(metadata: SchemaType, declared: SchemaType) -> SchemaType:
     """Return the type of a custom object: its `metadata`, and the fields that its schema has."""
     fields = {**declared.fields, "apiVersion": _TEXT, "kind": _TEXT, "metadata": metadata}
     is_open = declared.open or declared.shape is not Shape.STRUCT
-    return Type(Shape.STRUCT, fields=fields, open=is_open)
+    return SchemaType(Shape.STRUCT, fields=fields, open=is_open)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from .. import field_errors as errors
 from .. import names
 from ..field_errors import FieldError
-from ..kinds import Column, Context, Strategy
+from ..kinds import Column, Context, KindStrategy
 from ..objects import Object, clone, fill, pick
 from . import columns
 from .columns import AGE, NAME, NONE
@@ -258,7 +258,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     columns.text("Nominated Node", "status", "nominatedNodeName", wide=True, absent=NONE),
     columns.made("Readiness Gates", lambda pod: NONE, wide=True),
 )
-STRATEGY: Final = Strategy(
+STRATEGY: Final = KindStrategy(
     default=set_defaults,
     prepare=prepare,
     validate=validate,

@@ -11,7 +11,7 @@ from dra_driver.scheduler.pods.objects import decode_label_selector
 
 from .. import field_errors as errors
 from ..field_errors import FieldError
-from ..kinds import Column, Context, Strategy
+from ..kinds import Column, Context, KindStrategy
 from ..objects import Object, fill, parse_timestamp, pick
 from . import columns
 from .columns import AGE, CONTAINERS, IMAGES, NAME, SELECTOR
@@ -84,8 +84,8 @@ def _ready(obj: Object) -> Any:
     return f"{pick(obj, 'status', 'readyReplicas') or 0}/{pick(obj, 'spec', 'replicas') or 0}"
 
 
-def _strategy(default: Callable[[Object, Context], None], **status: Any) -> Strategy:
-    return Strategy(
+def _strategy(default: Callable[[Object, Context], None], **status: Any) -> KindStrategy:
+    return KindStrategy(
         default=default, validate=validate, generation=("spec",), first_status=status, status_keeps_metadata=True
     )
 
@@ -209,7 +209,7 @@ def _duration(job: Object, now: datetime) -> Any:
     return columns.since(start, parse_timestamp(end) if end else now)
 
 
-JOB: Final = Strategy(
+JOB: Final = KindStrategy(
     default=set_job_defaults,
     prepare=prepare_job,
     validate=validate_job,

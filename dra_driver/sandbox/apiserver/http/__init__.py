@@ -12,15 +12,15 @@ from collections.abc import Callable
 from aiohttp import web
 
 from .. import rbac, status
-from ..catalog import Cluster
-from ..listing import Page
+from ..catalog import ServedCluster
+from ..listing import ListPage
 from ..rbac import authenticate
 from ..schema.protobuf import WireError
 from ..schema.protobuf_answer import encode_object
-from ..store import Record
+from ..store import StoredObject
 from ..users import User
 from ..verbs import check_shape, run
-from ..verbs.request import PROTOBUF, Call, read_body, typed, versioned
+from ..verbs.request import PROTOBUF, ApiCall, read_body, typed, versioned
 from . import watching
 from .paths import Paths, Target, target_of
 from .rendering import (
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 class Handler:
     """Answers all requests to a server."""
 
-    def __init__(self, cluster: Cluster, settle: Callable[[], None]) -> None:
+    def __init__(self, cluster: ServedCluster, settle: Callable[[], None]) -> None:
         """`settle` runs after each write and schedules the controllers."""
         self._cluster = cluster
         self._paths = Paths(cluster.catalog)
@@ -85,7 +85,7 @@ class Handler:
         served = cluster.catalog.find(target.group, target.version, target.resource)
         if served is None:
             return self._review(target, user, body, content_type)
-        call = Call(
+        call = ApiCall(
             target.verb,
             served,
             target.namespace,
@@ -118,25 +118,25 @@ class Handler:
         body = {**typed(self._cluster, value, api_version, kind), "kind": kind, "apiVersion": api_version}
         return Reply(201, render_value(rbac.answer(self._cluster, user, body, review)))
 
-    def _carry_out(self, call: Call, form: str, *, protobuf: bool) -> Reply:
+    def _carry_out(self, call: ApiCall, form: str, *, protobuf: bool) -> Reply:
         try:
             result, code = run(self._cluster, call)
         finally:
             if call.verb not in ("get", "list"):
                 self._settle()
         whole = call.option("includeObject") == "Object"
-        if isinstance(result, Record) and protobuf and not call.kind.custom:
+        if isinstance(result, StoredObject) and protobuf and not call.kind.custom:
             with contextlib.suppress(WireError):  # a kind of which no field numbers are known
                 return Reply(code, encode_object(versioned(result.object, call.served), call.served.type), PROTOBUF)
-        if isinstance(result, Record):
+        if isinstance(result, StoredObject):
             body = render_record(result, call.served, form, whole)
-        elif isinstance(result, Page):
+        elif isinstance(result, ListPage):
             body = render_page(result, call.served, form, whole)
         else:
             body = render_value(result)
         return Reply(code, body)
 
-    async def _watch(self, request: web.BaseRequest, call: Call, form: str) -> web.StreamResponse:
+    async def _watch(self, request: web.BaseRequest, call: ApiCall, form: str) -> web.StreamResponse:
         frames = watching.stream(self._cluster, call, form)
         # The first frame is computed before the headers are sent, so that an invalid parameter gets an error status.
         first = await anext(frames)

@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from .. import discovery, status
-from ..catalog import Catalog
+from ..catalog import ServedKinds
 from ..objects import Object
 from ..rbac import Attributes
 from .rendering import Reply, render_value
@@ -21,7 +21,7 @@ _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 class Paths:
     """The documents at URLs that name no resource. They are cached for each state of the catalog."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: ServedKinds) -> None:
         self._catalog = catalog
         self._made: dict[str, Reply] = {}
         self._generation = -1

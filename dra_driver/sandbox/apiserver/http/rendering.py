@@ -16,9 +16,9 @@ from multidict import CIMultiDict
 from .. import status
 from ..groups.columns import NAME_AND_AGE
 from ..kinds import Served
-from ..listing import Page
+from ..listing import ListPage
 from ..objects import Object, encode, now
-from ..store import Record
+from ..store import StoredObject
 from ..verbs.request import PROTOBUF, versioned
 
 JSON: Final = "application/json"
@@ -39,7 +39,7 @@ def prefers_protobuf(header: str) -> bool:
     return header.partition(",")[0].strip() == PROTOBUF
 
 
-def render_record(record: Record, served: Served, form: str, whole: bool) -> bytes:
+def render_record(record: StoredObject, served: Served, form: str, whole: bool) -> bytes:
     """Return the body with one object. `whole`: rows of a Table have the whole object, not only its metadata."""
     if form == "Table":
         meta = {"resourceVersion": record.object["metadata"].get("resourceVersion", "")}
@@ -49,7 +49,7 @@ def render_record(record: Record, served: Served, form: str, whole: bool) -> byt
     return record.encoded(served) + b"\n"
 
 
-def list_meta(page: Page) -> Object:
+def list_meta(page: ListPage) -> Object:
     """Return the metadata of a list."""
     meta: Object = {"resourceVersion": str(page.revision)}
     if page.token:
@@ -59,7 +59,7 @@ def list_meta(page: Page) -> Object:
     return meta
 
 
-def render_page(page: Page, served: Served, form: str, whole: bool) -> bytes:
+def render_page(page: ListPage, served: Served, form: str, whole: bool) -> bytes:
     """Return the body with a list."""
     meta = list_meta(page)
     if form == "Table":

@@ -8,17 +8,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 
 from .. import status
-from ..catalog import Cluster
-from ..listing import INITIAL_EVENTS_END, Selection, Told, begin, drain, end
+from ..catalog import ServedCluster
+from ..listing import INITIAL_EVENTS_END, Told, WatchSelection, begin, drain, end
 from ..objects import Object, encode
-from ..verbs.request import Call, resource_version, selectors
+from ..verbs.request import ApiCall, resource_version, selectors
 from . import rendering
 
 
 class Frames:
     """Encodes the frames of one watcher."""
 
-    def __init__(self, call: Call, form: str) -> None:
+    def __init__(self, call: ApiCall, form: str) -> None:
         self._served = call.served
         self._form = form
         self._whole = call.option("includeObject") == "Object"
@@ -55,11 +55,11 @@ def frame(kind: str, obj: Object) -> bytes:
     return encode({"type": kind, "object": obj}) + b"\n"
 
 
-async def stream(cluster: Cluster, call: Call, form: str) -> AsyncGenerator[bytes, None]:
+async def stream(cluster: ServedCluster, call: ApiCall, form: str) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of a watch. Errors that are found only then are ERROR frames."""
     frames = Frames(call, form)
     initial = call.flag("sendInitialEvents")
-    selection = Selection(f"{call.namespace}/" if call.namespace else "", selectors(call))
+    selection = WatchSelection(f"{call.namespace}/" if call.namespace else "", selectors(call))
     revision = resource_version(call)
     seconds = call.number("timeoutSeconds")
     deadline = asyncio.get_running_loop().time() + seconds if seconds else None

@@ -37,15 +37,15 @@ class ListKind(enum.Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Type:
+class SchemaType:
     """A node of a type tree. Trees are shared and may be cyclic, so a finished tree must not be changed."""
 
     shape: Shape
     definition: str = ""
     """The OpenAPI name: `io.k8s.api.core.v1.PodSpec`."""
-    fields: "dict[str, Type]" = field(default_factory=dict)
+    fields: "dict[str, SchemaType]" = field(default_factory=dict)
     required: tuple[str, ...] = ()
-    element: "Type | None" = None
+    element: "SchemaType | None" = None
     """The type of the items of a list or of the values of a map."""
     list_kind: ListKind = ListKind.ATOMIC
     list_keys: tuple[str, ...] = ()
@@ -60,15 +60,15 @@ class Type:
     open: bool = False
     """Whether undeclared fields are kept, as in custom objects."""
 
-    def child(self, name: str) -> "Type":
+    def child(self, name: str) -> "SchemaType":
         """Return the type of field or key `name`."""
         return self.fields.get(name) or self.element or DEDUCED
 
     @property
-    def item(self) -> "Type":
+    def item(self) -> "SchemaType":
         """The type of a list's items or a map's values."""
         return self.element or DEDUCED
 
 
-DEDUCED = Type(Shape.ANY, open=True)
+DEDUCED = SchemaType(Shape.ANY, open=True)
 """The type of a value without a declaration. It merges by its JSON type."""

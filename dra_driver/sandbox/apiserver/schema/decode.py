@@ -25,12 +25,12 @@ from .. import field_errors as errors
 from ..field_errors import FieldError
 from ..objects import Object, parse_timestamp, timestamp
 from ..opaque import DEFINITION, Opaque, opaque, plain
-from . import Shape, Type
+from . import SchemaType, Shape
 
 _MICRO_TIME = re.compile(r"[^.]*\.\d{6}(?!\d).*")
 
 
-class DecodeError(Exception):
+class SchemaError(Exception):
     """The JSON value does not match the type."""
 
     def __init__(self, problem: str) -> None:
@@ -50,7 +50,7 @@ class Decoded:
     unknown: list[str]
 
 
-def decode(value: Object, node: Type) -> Decoded:
+def decode(value: Object, node: SchemaType) -> Decoded:
     """Decode `value` as an object of type `node`. Raises DecodeError."""
     walk = _Walk()
     result = walk.struct(value, node)
@@ -62,7 +62,7 @@ class _Walk:
     def __init__(self) -> None:
         self.unknown = False
 
-    def struct(self, value: Any, node: Type) -> Object:
+    def struct(self, value: Any, node: SchemaType) -> Object:
         _check(value, node)
         fields = node.fields
         result = {}
@@ -76,14 +76,14 @@ class _Walk:
             elif item is not None:
                 try:
                     decoded = _READERS[field.shape](self, item, field)
-                except DecodeError as error:
+                except SchemaError as error:
                     error.path.append(key)
                     raise
                 if decoded or not node.definition or (field.shape is not Shape.LIST and field.shape is not Shape.MAP):
                     result[key] = decoded
         return result
 
-    def map(self, value: Any, node: Type) -> Any:
+    def map(self, value: Any, node: SchemaType) -> Any:
         _check(value, node)
         element = node.item
         if element.shape is Shape.ANY:
@@ -91,48 +91,48 @@ class _Walk:
         read = _READERS[element.shape]
         return {key: read(self, item, element) for key, item in value.items() if item is not None}
 
-    def list(self, value: Any, node: Type) -> Any:
+    def list(self, value: Any, node: SchemaType) -> Any:
         _check(value, node)
         element = node.item
         read = _READERS[element.shape]
         return [read(self, item, element) for item in value if item is not None]
 
-    def scalar(self, value: Any, node: Type) -> Any:
+    def scalar(self, value: Any, node: SchemaType) -> Any:
         _check(value, node)
         return value
 
-    def quantity(self, value: Any, node: Type) -> str:
+    def quantity(self, value: Any, node: SchemaType) -> str:
         _check(value, node)
         try:
             return str(Quantity.parse(value if type(value) is str else json.dumps(value)))
         except QuantityError as error:
-            raise DecodeError(str(error)) from error
+            raise SchemaError(str(error)) from error
 
-    def time(self, value: Any, node: Type) -> str:
+    def time(self, value: Any, node: SchemaType) -> str:
         return timestamp(_moment(value, node))
 
-    def micro_time(self, value: Any, node: Type) -> str:
+    def micro_time(self, value: Any, node: SchemaType) -> str:
         moment = _moment(value, node)
         if not _MICRO_TIME.fullmatch(value):
-            raise DecodeError(f"{value!r} must have six digits after the seconds")
+            raise SchemaError(f"{value!r} must have six digits after the seconds")
         return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
-    def bytes(self, value: Any, node: Type) -> str:
+    def bytes(self, value: Any, node: SchemaType) -> str:
         _check(value, node)
         try:
             base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise DecodeError(f"is not base64: {error}") from error
+            raise SchemaError(f"is not base64: {error}") from error
         text: str = value
         return text
 
-    def any(self, value: Any, node: Type) -> Any:
+    def any(self, value: Any, node: SchemaType) -> Any:
         if node.definition == DEFINITION:
             return opaque(value)
         return plain(value) if type(value) is Opaque else value
 
 
-_READERS: Final[dict[Shape, Callable[[_Walk, Any, Type], Any]]] = {
+_READERS: Final[dict[Shape, Callable[[_Walk, Any, SchemaType], Any]]] = {
     Shape.STRUCT: _Walk.struct,
     Shape.MAP: _Walk.map,
     Shape.LIST: _Walk.list,
@@ -160,20 +160,20 @@ _JSON_TYPES: Final[dict[Shape, tuple[type, ...]]] = {
 """The JSON types of values. A shape that is not here is a string."""
 
 
-def _check(value: Any, node: Type) -> None:
+def _check(value: Any, node: SchemaType) -> None:
     if type(value) not in _JSON_TYPES.get(node.shape, (str,)):
-        raise DecodeError(f"must be of type {node.shape.value}, not {json_type(value)}")
+        raise SchemaError(f"must be of type {node.shape.value}, not {json_type(value)}")
 
 
-def _moment(value: Any, node: Type) -> datetime:
+def _moment(value: Any, node: SchemaType) -> datetime:
     _check(value, node)
     try:
         return parse_timestamp(value)
     except ValueError as error:
-        raise DecodeError(str(error)) from error
+        raise SchemaError(str(error)) from error
 
 
-def _unknown_fields(value: Any, node: Type, path: str) -> Iterator[str]:
+def _unknown_fields(value: Any, node: SchemaType, path: str) -> Iterator[str]:
     """Yield the paths of fields that `node` does not declare, such as `spec.requests[0].name`."""
     if node.shape is Shape.STRUCT and isinstance(value, dict):
         for key, item in value.items():
@@ -191,7 +191,7 @@ def _unknown_fields(value: Any, node: Type, path: str) -> Iterator[str]:
             yield from _unknown_fields(item, node.item, f"{path}[{index}]")
 
 
-def missing_fields(value: Any, node: Type, path: str = "") -> Iterator[FieldError]:
+def missing_fields(value: Any, node: SchemaType, path: str = "") -> Iterator[FieldError]:
     """Yield errors for required fields that are absent or empty texts. Metadata and status are not checked."""
     if node.shape is Shape.STRUCT and isinstance(value, dict):
         for name in node.required:

@@ -22,7 +22,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from ..objects import Object, timestamp
 from ..opaque import Opaque
-from . import Shape, Type
+from . import SchemaType, Shape
 
 WIRE_FILE: Final = Path(__file__).with_name("wire.json")
 MAGIC: Final = b"k8s\x00"
@@ -79,12 +79,12 @@ def read_envelope(body: bytes) -> tuple[Object, bytes]:
     return head, raw
 
 
-def decode_message(data: bytes, node: Type) -> Object:
+def decode_message(data: bytes, node: SchemaType) -> Object:
     """Return the JSON object that a message of type `node` stands for. Raises WireError."""
     return _message(data, node, node.definition)
 
 
-def _message(data: bytes, node: Type, definition: str) -> Object:
+def _message(data: bytes, node: SchemaType, definition: str) -> Object:
     result: Object = {}
     fields = wire_fields(definition)
     for number, value in _entries(data):
@@ -101,7 +101,7 @@ def _message(data: bytes, node: Type, definition: str) -> Object:
     return result
 
 
-def _put(result: Object, field: WireField, node: Type, value: "int | bytes", *, required: bool) -> None:
+def _put(result: Object, field: WireField, node: SchemaType, value: "int | bytes", *, required: bool) -> None:
     name = field.name
     if node.shape is Shape.LIST:
         result.setdefault(name, []).append(_value(value, node.item))
@@ -116,7 +116,7 @@ def _put(result: Object, field: WireField, node: Type, value: "int | bytes", *, 
             result[name] = decoded
 
 
-def _value(value: "int | bytes", node: Type) -> Any:
+def _value(value: "int | bytes", node: SchemaType) -> Any:
     match node.shape:
         case Shape.STRUCT:
             return _message(_bytes(value), node, node.definition)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..objects import Object, encode, parse_timestamp
 from ..opaque import Opaque
-from . import Shape, Type
+from . import SchemaType, Shape
 from .protobuf import MAGIC, wire_fields
 
 _VARINT: Final = 0
@@ -18,13 +18,13 @@ _FIXED64: Final = 1
 _BYTES: Final = 2
 
 
-def encode_object(value: Object, node: Type) -> bytes:
+def encode_object(value: Object, node: SchemaType) -> bytes:
     """Return the body with an object of type `node` that has `apiVersion` and `kind`. Raises WireError."""
     head = _text(1, value["apiVersion"]) + _text(2, value["kind"])
     return MAGIC + _field(1, head) + _field(2, _message(value, node, node.definition))
 
 
-def _message(value: Object, node: Type, definition: str) -> bytes:
+def _message(value: Object, node: SchemaType, definition: str) -> bytes:
     parts = []
     for number, field in wire_fields(definition).items():
         if field.inlined:
@@ -34,7 +34,7 @@ def _message(value: Object, node: Type, definition: str) -> bytes:
     return b"".join(parts)
 
 
-def _put(number: int, value: Any, node: Type) -> bytes:
+def _put(number: int, value: Any, node: SchemaType) -> bytes:
     if node.shape is Shape.LIST:
         return b"".join(_single(number, item, node.item) for item in value)
     if node.shape is Shape.MAP:
@@ -43,7 +43,7 @@ def _put(number: int, value: Any, node: Type) -> bytes:
     return _single(number, value, node)
 
 
-def _single(number: int, value: Any, node: Type) -> bytes:
+def _single(number: int, value: Any, node: SchemaType) -> bytes:
     match node.shape:
         case Shape.STRING:
             return _text(number, value)
@@ -57,7 +57,7 @@ def _single(number: int, value: Any, node: Type) -> bytes:
             return _field(number, _submessage(value, node))
 
 
-def _submessage(value: Any, node: Type) -> bytes:
+def _submessage(value: Any, node: SchemaType) -> bytes:
     match node.shape:
         case Shape.STRUCT:
             return _message(value, node, node.definition)

@@ -2,7 +2,7 @@
 """The types of Kubernetes' own kinds, from the JSON schemas that each release publishes.
 
 The schemas are data of the package kubernetes-validate. The definitions of a release are one file of about 1.6 MB.
-Reading it takes about ten milliseconds. A definition becomes a `Type` when a kind needs it for the first time.
+Reading it takes about ten milliseconds. A definition becomes a `SchemaType` when a kind needs it for the first time.
 """
 
 import importlib.util
@@ -12,13 +12,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from . import ListKind, Shape, Type
+from . import ListKind, SchemaType, Shape
 
 _STRING_DEFINITIONS = {
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": Type(Shape.QUANTITY),
-    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": Type(Shape.INT_OR_STRING),
-    "io.k8s.apimachinery.pkg.apis.meta.v1.Time": Type(Shape.TIME),
-    "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": Type(Shape.MICRO_TIME),
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": SchemaType(Shape.QUANTITY),
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": SchemaType(Shape.INT_OR_STRING),
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Time": SchemaType(Shape.TIME),
+    "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": SchemaType(Shape.MICRO_TIME),
 }
 # The published schemas have no defaults. These are the defaults of list keys.
 _KEY_DEFAULTS = {
@@ -36,7 +36,7 @@ class PublishedSchemas:
 
     def __init__(self, definitions: dict[str, Any]) -> None:
         self.definitions = definitions
-        self._types: dict[str, Type] = {}
+        self._types: dict[str, SchemaType] = {}
         self._names: dict[tuple[str, str, str], str] = {}
         for name, schema in definitions.items():
             for gvk in schema.get("x-kubernetes-group-version-kind", ()):
@@ -44,23 +44,23 @@ class PublishedSchemas:
                 key = (gvk["group"], gvk["version"], gvk["kind"])
                 self._names.setdefault(key, name)
 
-    def find(self, group: str, version: str, kind: str) -> Type | None:
+    def find(self, group: str, version: str, kind: str) -> SchemaType | None:
         """Return the kind's type, or None if the release does not publish it."""
         name = self._names.get((group, version, kind))
         return None if name is None else self._definition(name)
 
-    def _definition(self, name: str) -> Type:
+    def _definition(self, name: str) -> SchemaType:
         if name in _STRING_DEFINITIONS:
             return _STRING_DEFINITIONS[name]
         found = self._types.get(name)
         if found is None:
-            found = self._types[name] = Type(Shape.ANY)  # filled below, so that cyclic definitions find this node
+            found = self._types[name] = SchemaType(Shape.ANY)  # filled below, so that cyclic definitions find this node
             self._fill(found, self.definitions[name])
             found.definition = name
             found.key_defaults = _KEY_DEFAULTS.get(name, {})
         return found
 
-    def _fill(self, node: Type, schema: dict[str, Any]) -> None:
+    def _fill(self, node: SchemaType, schema: dict[str, Any]) -> None:
         kind = _type_name(schema)
         node.atomic = schema.get("x-kubernetes-map-type") == "atomic"
         node.open = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
@@ -80,11 +80,11 @@ class PublishedSchemas:
             node.shape, node.atomic = Shape.ANY, True
         _merging(node, schema)
 
-    def type_of(self, schema: dict[str, Any]) -> Type:
+    def type_of(self, schema: dict[str, Any]) -> SchemaType:
         """Return the type that a schema declares: a part of a definition, or that of a CustomResourceDefinition."""
         reference = schema.get("$ref")
         if reference is None:
-            node = Type(Shape.ANY)
+            node = SchemaType(Shape.ANY)
             self._fill(node, schema)
             return node
         target = self._definition(reference.rpartition("/")[2])
@@ -96,7 +96,7 @@ class PublishedSchemas:
         return target
 
 
-def _merging(node: Type, schema: dict[str, Any]) -> None:
+def _merging(node: SchemaType, schema: dict[str, Any]) -> None:
     strategies = schema.get("x-kubernetes-patch-strategy", "")
     node.strategies = frozenset(strategies.split(",")) if strategies else frozenset()
     node.merge_key = schema.get("x-kubernetes-patch-merge-key", "")

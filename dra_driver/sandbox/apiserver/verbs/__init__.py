@@ -4,17 +4,17 @@
 from typing import Final
 
 from .. import status
-from ..catalog import Cluster
-from ..listing import Page
+from ..catalog import ServedCluster
+from ..listing import ListPage
 from ..objects import Object
-from ..store import Record
+from ..store import StoredObject
 from . import delete, modify, request, subresources
-from .request import Call
+from .request import ApiCall
 
 _STATUS_VERBS: Final = ("get", "update", "patch")
 
 
-def run(cluster: Cluster, call: Call) -> tuple[Record | Page | Object, int]:
+def run(cluster: ServedCluster, call: ApiCall) -> tuple[StoredObject | ListPage | Object, int]:
     """Execute any verb except watch, and return the result and its HTTP status. Raises RequestError."""
     if call.subresource and call.subresource != "status":
         handler = subresources.HANDLERS.get((call.subresource, call.verb))
@@ -39,7 +39,7 @@ def run(cluster: Cluster, call: Call) -> tuple[Record | Page | Object, int]:
     raise status.method_not_allowed()
 
 
-def check_shape(call: Call) -> None:
+def check_shape(call: ApiCall) -> None:
     """Raise 404 or 405 if the URL does not match the kind, or the verb does not match the URL."""
     kind = call.kind
     if call.subresource:

@@ -6,11 +6,11 @@ from datetime import timedelta
 from typing import Final
 
 from .. import status
-from ..catalog import Cluster
-from ..listing import Page, list_page
+from ..catalog import ServedCluster
+from ..listing import ListPage, list_page
 from ..objects import Object, clone, now, timestamp
-from ..store import Record
-from .request import Call, list_query, read_message
+from ..store import StoredObject
+from .request import ApiCall, list_query, read_message
 from .write import check_delete
 
 ORPHAN: Final = "orphan"
@@ -28,12 +28,12 @@ class DeleteOptions:
     dry_run: bool = False
 
 
-def delete_options(cluster: Cluster, call: Call) -> DeleteOptions:
+def delete_options(cluster: ServedCluster, call: ApiCall) -> DeleteOptions:
     """Return the options of a DELETE request. Raises 400 or 415."""
     return parse_options(read_message(cluster, call, "v1", "DeleteOptions") if call.body else {}, call)
 
 
-def parse_options(given: Object, call: Call) -> DeleteOptions:
+def parse_options(given: Object, call: ApiCall) -> DeleteOptions:
     """Return the options of a decoded DeleteOptions, and for those that it lacks the query parameters. Raises 400."""
     preconditions = given.get("preconditions") or {}
     grace = given.get("gracePeriodSeconds")
@@ -46,7 +46,7 @@ def parse_options(given: Object, call: Call) -> DeleteOptions:
     )
 
 
-def delete_object(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
+def delete_object(cluster: ServedCluster, call: ApiCall) -> tuple[StoredObject | Object, int]:
     """Delete one object. Return the object, or a Status that it is gone."""
     options = delete_options(cluster, call)
     check_delete(call)
@@ -61,7 +61,7 @@ def delete_object(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
     return status.success({name: value for name, value in details.items() if value}), 200
 
 
-def delete_collection(cluster: Cluster, call: Call) -> Page:
+def delete_collection(cluster: ServedCluster, call: ApiCall) -> ListPage:
     """Delete the objects of a collection, and return them."""
     options = delete_options(cluster, call)
     page = list_page(cluster.store, call.kind, call.namespace, list_query(call))
@@ -72,7 +72,9 @@ def delete_collection(cluster: Cluster, call: Call) -> Page:
     return page
 
 
-def delete_record(cluster: Cluster, call: Call, existing: Record, options: DeleteOptions) -> tuple[Record, bool]:
+def delete_record(
+    cluster: ServedCluster, call: ApiCall, existing: StoredObject, options: DeleteOptions
+) -> tuple[StoredObject, bool]:
     """Delete an object or begin its deletion. Return the new record, and whether the object is gone."""
     _check_preconditions(call, existing.object["metadata"], options)
     obj: Object = clone(existing.object)
@@ -102,24 +104,26 @@ def delete_record(cluster: Cluster, call: Call, existing: Record, options: Delet
     return _finish(cluster, call, existing, obj if graceful else existing.object, options)
 
 
-def _keep(cluster: Cluster, call: Call, existing: Record, obj: Object, options: DeleteOptions) -> tuple[Record, bool]:
+def _keep(
+    cluster: ServedCluster, call: ApiCall, existing: StoredObject, obj: Object, options: DeleteOptions
+) -> tuple[StoredObject, bool]:
     if obj == existing.object:
         return existing, False
     if options.dry_run:
-        return Record(existing.key, obj, existing.revision), False
+        return StoredObject(existing.key, obj, existing.revision), False
     return cluster.store.put(call.kind.stored_in, existing.key, obj), False
 
 
 def _finish(
-    cluster: Cluster, call: Call, existing: Record, last: Object, options: DeleteOptions
-) -> tuple[Record, bool]:
+    cluster: ServedCluster, call: ApiCall, existing: StoredObject, last: Object, options: DeleteOptions
+) -> tuple[StoredObject, bool]:
     if options.dry_run:
-        return Record(existing.key, last, existing.revision), True
+        return StoredObject(existing.key, last, existing.revision), True
     record = cluster.store.delete(call.kind.stored_in, existing.key, last)
     return record, True
 
 
-def _check_preconditions(call: Call, meta: Object, options: DeleteOptions) -> None:
+def _check_preconditions(call: ApiCall, meta: Object, options: DeleteOptions) -> None:
     for what, wanted, found, hint in (
         ("UID", options.uid, meta["uid"], "deleted and then recreated"),
         ("ResourceVersion", options.resource_version, meta["resourceVersion"], "modified"),

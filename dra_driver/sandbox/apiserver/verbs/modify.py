@@ -9,14 +9,14 @@ from .. import field_errors as errors
 from .. import status
 from ..apply import apply_configuration
 from ..apply.typed import TypedError
-from ..catalog import Cluster
+from ..catalog import ServedCluster
 from ..objects import Object, pick
 from ..opaque import compact, encoded_anew, recoded
 from ..patches import MalformedPatchError, PatchError, apply_json_patch, apply_merge_patch, apply_strategic_patch
-from ..schema import Type
-from ..schema.decode import DecodeError, decode
-from ..store import Record
-from .request import Call, DecodingError, defaulted, media_type, read_object, shown, stored_form, versioned
+from ..schema import SchemaType
+from ..schema.decode import SchemaError, decode
+from ..store import StoredObject
+from .request import ApiCall, DecodingError, defaulted, media_type, read_object, shown, stored_form, versioned
 from .write import create, replace, writer
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -25,13 +25,13 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 
-def create_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
+def create_object(cluster: ServedCluster, call: ApiCall) -> tuple[StoredObject, int]:
     """Create an object (POST to a collection)."""
     obj = read_object(cluster, call)
     return create(cluster, call, obj), 201
 
 
-def update_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
+def update_object(cluster: ServedCluster, call: ApiCall) -> tuple[StoredObject, int]:
     """Update an object or its status (PUT)."""
     obj = read_object(cluster, call)
     _check_name(call, obj)
@@ -45,7 +45,7 @@ def update_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
     return replace(cluster, call, existing, obj), 200
 
 
-def _check_name(call: Call, obj: Object) -> None:
+def _check_name(call: ApiCall, obj: Object) -> None:
     name = obj["metadata"].get("name", "")
     if not name:
         raise status.bad_request("name must be provided")
@@ -53,7 +53,7 @@ def _check_name(call: Call, obj: Object) -> None:
         raise status.bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
 
 
-def patch_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
+def patch_object(cluster: ServedCluster, call: ApiCall) -> tuple[StoredObject, int]:
     """Patch an object or its status (PATCH) with any of the four types of patch."""
     kind = media_type(call.content_type)
     if kind == APPLY_PATCH:
@@ -74,7 +74,7 @@ def patch_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
     return replace(cluster, call, existing, obj), 200
 
 
-def patched(call: Call, current: Object, node: Type) -> Object:
+def patched(call: ApiCall, current: Object, node: SchemaType) -> Object:
     """Return `current`, of type `node`, after the request's patch.
 
     Raises 400, 422 or 500 if the patch cannot be applied, and 415 for server-side apply and unknown types of patch.
@@ -95,14 +95,14 @@ def patched(call: Call, current: Object, node: Type) -> Object:
     return found
 
 
-_PATCHES: Final[Mapping[str, Callable[[Object, Any, Type], Any]]] = {
+_PATCHES: Final[Mapping[str, Callable[[Object, Any, SchemaType], Any]]] = {
     JSON_PATCH: lambda current, patch, node: apply_json_patch(current, patch),
     MERGE_PATCH: lambda current, patch, node: apply_merge_patch(current, patch),
     STRATEGIC_PATCH: apply_strategic_patch,
 }
 
 
-def _apply(cluster: Cluster, call: Call) -> tuple[Record, int]:
+def _apply(cluster: ServedCluster, call: ApiCall) -> tuple[StoredObject, int]:
     try:
         config = json.loads(call.body)  # JSON is YAML, and clients send nothing else
     except ValueError as problem:
@@ -125,7 +125,7 @@ def _apply(cluster: Cluster, call: Call) -> tuple[Record, int]:
     return replace(cluster, call, existing, obj, track=False), 200
 
 
-def _check_config(call: Call, config: Any) -> None:
+def _check_config(call: ApiCall, config: Any) -> None:
     if not isinstance(config, dict):
         raise status.bad_request("error decoding YAML: the configuration is not an object")
     group, version, kind = call.kind.group, call.served.version, call.kind.name
@@ -137,13 +137,13 @@ def _check_config(call: Call, config: Any) -> None:
         raise status.bad_request("metadata.managedFields must be nil")
 
 
-def _decoded_config(call: Call, config: Object) -> Object:
+def _decoded_config(call: ApiCall, config: Object) -> Object:
     """Return the configuration in normal form. Fields that it does not mention stay absent."""
     if config.get("metadata") is None:
         config["metadata"] = {}
     try:
         decoded = decode(config, call.served.type)
-    except DecodeError as error:
+    except SchemaError as error:
         raise _untyped(call, config, str(error)) from error
     unknown = [text.partition('"')[2].rstrip('"') for text in decoded.unknown]
     if unknown:
@@ -151,7 +151,7 @@ def _decoded_config(call: Call, config: Object) -> Object:
     return decoded.value
 
 
-def _untyped(call: Call, config: Object, problem: str) -> status.RequestError:
+def _untyped(call: ApiCall, config: Object, problem: str) -> status.RequestError:
     name = f"{pick(config, 'metadata', 'namespace') or ''}/{pick(config, 'metadata', 'name') or ''}"
     where = f"{name}; {call.served.api_version}, Kind={call.kind.name}"
     return status.internal(f"failed to create typed patch object ({where}): {problem}", plain=True)

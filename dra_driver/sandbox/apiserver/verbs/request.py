@@ -13,22 +13,22 @@ from dra_driver.kube.resource.codec import GROUP
 
 from .. import field_errors as errors
 from .. import status
-from ..catalog import Cluster
+from ..catalog import ServedCluster
 from ..field_errors import FieldError
 from ..kinds import FieldSelectors, Served, ServedKind, text_at
-from ..listing import ListQuery, Page, SelectorError, Test, field_test, label_test, list_page
+from ..listing import ListPage, ListQuery, SelectorError, Test, field_test, label_test, list_page
 from ..objects import Object
 from ..opaque import parse
-from ..schema.decode import DecodeError, decode
+from ..schema.decode import SchemaError, decode
 from ..schema.protobuf import WireError, decode_message, read_envelope
-from ..store import Record
+from ..store import StoredObject
 from ..users import User
 
 _MANAGER_LENGTH = 128
 
 
 @dataclass
-class Call:
+class ApiCall:
     """A request to a resource. The client gets `warnings` in headers."""
 
     verb: str
@@ -104,7 +104,7 @@ class Call:
         return status.conflict(self.kind.plural, self.kind.group, name, detail)
 
 
-def get_object(cluster: Cluster, call: Call) -> Record:
+def get_object(cluster: ServedCluster, call: ApiCall) -> StoredObject:
     """Return an object (GET). Raises 404."""
     record = cluster.store.get(call.kind.stored_in, call.key)
     if record is None:
@@ -112,12 +112,12 @@ def get_object(cluster: Cluster, call: Call) -> Record:
     return record
 
 
-def list_objects(cluster: Cluster, call: Call) -> Page:
+def list_objects(cluster: ServedCluster, call: ApiCall) -> ListPage:
     """Return a page of a collection (GET)."""
     return list_page(cluster.store, call.kind, call.namespace, list_query(call))
 
 
-def resource_version(call: Call) -> int | None:
+def resource_version(call: ApiCall) -> int | None:
     """Return the parameter resourceVersion, or None. Raises 400."""
     text = call.option("resourceVersion")
     if not text:
@@ -128,7 +128,7 @@ def resource_version(call: Call) -> int | None:
     return int(text)
 
 
-def list_query(call: Call) -> ListQuery:
+def list_query(call: ApiCall) -> ListQuery:
     """Return the parameters of a list. Raises 400 or 422."""
     token = call.option("continue")
     revision = resource_version(call)
@@ -139,7 +139,7 @@ def list_query(call: Call) -> ListQuery:
     return ListQuery(selectors(call), limit, token)
 
 
-def selectors(call: Call) -> tuple[Test, ...]:
+def selectors(call: ApiCall) -> tuple[Test, ...]:
     """Return the tests of labelSelector and fieldSelector. Raises 400."""
     try:
         found = (label_test(call.option("labelSelector")), field_test(call.option("fieldSelector"), readers(call)))
@@ -148,7 +148,7 @@ def selectors(call: Call) -> tuple[Test, ...]:
     return tuple(test for test in found if test is not None)
 
 
-def readers(call: Call) -> FieldSelectors:
+def readers(call: ApiCall) -> FieldSelectors:
     """Return the fields that the kind can be selected by."""
     common = {"metadata.name": text_at("metadata", "name")}
     if call.kind.namespaced:
@@ -165,7 +165,7 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def read_body(cluster: Cluster, body: bytes, content_type: str, kind: str, api_version: str) -> Object:
+def read_body(cluster: ServedCluster, body: bytes, content_type: str, kind: str, api_version: str) -> Object:
     """Return the body of a request as a JSON object.
 
     `kind` and `api_version` are those of the URL. Raises 400 or 415.
@@ -184,7 +184,7 @@ def read_body(cluster: Cluster, body: bytes, content_type: str, kind: str, api_v
     return value
 
 
-def _read_protobuf(cluster: Cluster, body: bytes, kind: str, api_version: str) -> Object:
+def _read_protobuf(cluster: ServedCluster, body: bytes, kind: str, api_version: str) -> Object:
     head, raw = read_envelope(body)
     group, _, version = head.get("apiVersion", api_version).rpartition("/")
     node = cluster.catalog.schemas.find(group, version, head.get("kind", kind))
@@ -193,29 +193,29 @@ def _read_protobuf(cluster: Cluster, body: bytes, kind: str, api_version: str) -
     return {**decode_message(raw, node), **head}
 
 
-def read_value(cluster: Cluster, call: Call) -> Object:
+def read_value(cluster: ServedCluster, call: ApiCall) -> Object:
     """Return the body of a request to a resource as a JSON object. Raises 400 or 415."""
     return read_body(cluster, call.body, call.content_type, call.kind.name, call.served.api_version)
 
 
-def read_message(cluster: Cluster, call: Call, api_version: str, kind: str) -> Object:
+def read_message(cluster: ServedCluster, call: ApiCall, api_version: str, kind: str) -> Object:
     """Return the body as an object of another kind than the URL's: options, a Binding, a Scale. Raises 400 or 415."""
     return typed(cluster, read_value(cluster, call), api_version, kind)
 
 
-def typed(cluster: Cluster, value: Object, api_version: str, kind: str) -> Object:
+def typed(cluster: ServedCluster, value: Object, api_version: str, kind: str) -> Object:
     """Decode `value` as a built-in kind, without fields that the kind does not have. Raises 400."""
     group, _, version = api_version.rpartition("/")
     node = cluster.catalog.schemas.find(group, version, kind)
     assert node is not None, f"{api_version} {kind} is published"
     try:
         return decode(value, node).value
-    except DecodeError as problem:
+    except SchemaError as problem:
         text = f'{kind} in version "{version}" cannot be handled as a {kind}: {problem}'
         raise status.bad_request(text) from problem
 
 
-def read_object(cluster: Cluster, call: Call) -> Object:
+def read_object(cluster: ServedCluster, call: ApiCall) -> Object:
     """Return the body's object in stored form, decoded and with defaults. Raises 400, 415 or 422."""
     value = read_value(cluster, call)
     _check_kind(call, value)
@@ -227,7 +227,7 @@ def read_object(cluster: Cluster, call: Call) -> Object:
         raise status.bad_request(text) from problem
 
 
-def _check_kind(call: Call, value: Object) -> None:
+def _check_kind(call: ApiCall, value: Object) -> None:
     """Raise 400 if the object has another kind or version than the URL."""
     kind = value.get("kind") or call.kind.name
     api_version = value.get("apiVersion") or call.served.api_version
@@ -247,11 +247,11 @@ class DecodingError(Exception):
     """The JSON object does not match the kind's schema, or strict validation refuses its fields."""
 
 
-def stored_form(cluster: Cluster, call: Call, value: Object) -> Object:
+def stored_form(cluster: ServedCluster, call: ApiCall, value: Object) -> Object:
     """Decode an object in the request's version, convert it to stored form and set defaults. Raises DecodingError."""
     try:
         decoded = decode(value, call.served.type)
-    except DecodeError as error:
+    except SchemaError as error:
         raise DecodingError(str(error)) from error
     if decoded.unknown and call.field_validation == "Strict":
         raise DecodingError(f"strict decoding error: {', '.join(decoded.unknown)}")
@@ -260,7 +260,7 @@ def stored_form(cluster: Cluster, call: Call, value: Object) -> Object:
     return defaulted(cluster, call, decoded.value)
 
 
-def defaulted(cluster: Cluster, call: Call, value: Object) -> Object:
+def defaulted(cluster: ServedCluster, call: ApiCall, value: Object) -> Object:
     """Convert a decoded object to stored form and set defaults."""
     value.pop("apiVersion", None)
     value.pop("kind", None)

@@ -9,25 +9,25 @@ from typing import Final
 from .. import field_errors as errors
 from .. import status
 from ..apply.managers import decode
-from ..catalog import Cluster
+from ..catalog import ServedCluster
 from ..objects import Object, clone, now, pick, timestamp
-from ..store import Record
+from ..store import StoredObject
 from ..users import service_account
 from .delete import delete_record, parse_options
 from .modify import patched
-from .request import Call, get_object, read_message, typed
+from .request import ApiCall, get_object, read_message, typed
 from .write import replace
 
 _SCALE: Final = ("autoscaling/v1", "Scale")
 _TOKEN_SECONDS: Final = 3600
 
 
-def get_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
+def get_scale(cluster: ServedCluster, call: ApiCall) -> tuple[Object, int]:
     """Return a Scale (GET)."""
     return _scale(get_object(cluster, call)), 200
 
 
-def _scale(record: Record) -> Object:
+def _scale(record: StoredObject) -> Object:
     obj = record.object
     meta = {
         field: obj["metadata"][field]
@@ -47,7 +47,7 @@ def _scale(record: Record) -> Object:
     }
 
 
-def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
+def update_scale(cluster: ServedCluster, call: ApiCall) -> tuple[Object, int]:
     """Change the replicas of an object (PUT or PATCH of a Scale)."""
     existing = get_object(cluster, call)
     current = _scale(existing)
@@ -72,7 +72,7 @@ def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
     return _scale(replace(cluster, call, existing, obj, track=owned)), 200
 
 
-def bind(cluster: Cluster, call: Call) -> tuple[Object, int]:
+def bind(cluster: ServedCluster, call: ApiCall) -> tuple[Object, int]:
     """Assign a pod to a node (POST of a Binding)."""
     binding = read_message(cluster, call, "v1", "Binding")
     existing = get_object(cluster, call)
@@ -94,7 +94,7 @@ def bind(cluster: Cluster, call: Call) -> tuple[Object, int]:
     return status.success(code=201), 201
 
 
-def evict(cluster: Cluster, call: Call) -> tuple[Object, int]:
+def evict(cluster: ServedCluster, call: ApiCall) -> tuple[Object, int]:
     """Delete a pod (POST of an Eviction). Disruption budgets are ignored."""
     eviction = read_message(cluster, call, "policy/v1", "Eviction")
     existing = get_object(cluster, call)
@@ -102,7 +102,7 @@ def evict(cluster: Cluster, call: Call) -> tuple[Object, int]:
     return status.success(code=201), 201
 
 
-def request_token(cluster: Cluster, call: Call) -> tuple[Object, int]:
+def request_token(cluster: ServedCluster, call: ApiCall) -> tuple[Object, int]:
     """Return a new token of a service account (POST of a TokenRequest). It can be bound to a pod. It never expires."""
     request = read_message(cluster, call, "authentication.k8s.io/v1", "TokenRequest")
     get_object(cluster, call)
@@ -126,7 +126,7 @@ def request_token(cluster: Cluster, call: Call) -> tuple[Object, int]:
     return result, 201
 
 
-HANDLERS: Final[Mapping[tuple[str, str], Callable[[Cluster, Call], tuple[Record | Object, int]]]] = {
+HANDLERS: Final[Mapping[tuple[str, str], Callable[[ServedCluster, ApiCall], tuple[StoredObject | Object, int]]]] = {
     ("scale", "get"): get_scale,
     ("scale", "patch"): update_scale,
     ("scale", "update"): update_scale,

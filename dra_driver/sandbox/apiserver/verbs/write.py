@@ -16,21 +16,21 @@ from .. import field_errors as errors
 from .. import status
 from ..apply import Writer, track_update
 from ..apply.managers import Path
-from ..catalog import Cluster
+from ..catalog import ServedCluster
 from ..field_errors import FieldError
 from ..groups import meta as meta_rules
-from ..kinds import Context, Strategy
+from ..kinds import Context, KindStrategy
 from ..objects import Object, clone, generated_name, new_uid, now, timestamp
 from ..opaque import identical
 from ..rbac import authorizer
 from ..schema.decode import missing_fields
-from ..store import Record
-from .request import Call
+from ..store import StoredObject
+from .request import ApiCall
 
 IMMORTAL: Final = ("default", "kube-system", "kube-public")
 
 
-def check_create(cluster: Cluster, call: Call, obj: Object) -> None:
+def check_create(cluster: ServedCluster, call: ApiCall, obj: Object) -> None:
     """Raise 404 or 403 if the namespace cannot get new objects."""
     if not call.kind.namespaced:
         return
@@ -42,7 +42,7 @@ def check_create(cluster: Cluster, call: Call, obj: Object) -> None:
         raise status.forbidden(call.kind.plural, call.kind.group, obj["metadata"].get("name", ""), text)
 
 
-def check_delete(call: Call) -> None:
+def check_delete(call: ApiCall) -> None:
     """Raise 403 if the object must not be deleted."""
     if call.kind.stored_in == "namespaces" and call.name in IMMORTAL:
         raise status.forbidden("namespaces", "", call.name, "this namespace may not be deleted")
@@ -51,7 +51,7 @@ def check_delete(call: Call) -> None:
 _STATUS_ONLY: Final[frozenset[Path]] = frozenset({("f:status",)})
 
 
-def request_context(cluster: Cluster, call: Call) -> Context:
+def request_context(cluster: ServedCluster, call: ApiCall) -> Context:
     """Return the context of this request for strategies. Their warnings become the request's."""
     context = cluster.context(call.user)
     context.warnings = call.warnings
@@ -59,7 +59,7 @@ def request_context(cluster: Cluster, call: Call) -> Context:
     return context
 
 
-def writer(cluster: Cluster, call: Call) -> Writer:
+def writer(cluster: ServedCluster, call: ApiCall) -> Writer:
     """Return the part of the request that managed fields depend on."""
     served = call.served
     if call.subresource == "status":
@@ -80,7 +80,7 @@ def writer(cluster: Cluster, call: Call) -> Writer:
     )
 
 
-def create(cluster: Cluster, call: Call, obj: Object, *, track: bool = True) -> Record:
+def create(cluster: ServedCluster, call: ApiCall, obj: Object, *, track: bool = True) -> StoredObject:
     """Store a new decoded object. With `track=False`, its managed fields are set already."""
     kind, meta = call.kind, obj["metadata"]
     if meta.get("resourceVersion"):
@@ -107,11 +107,11 @@ def create(cluster: Cluster, call: Call, obj: Object, *, track: bool = True) -> 
     call.warnings += kind.strategy.warn(obj, context)
     key = call.key_of(meta["name"])
     if call.dry_run:
-        return Record(key, obj, 0)
+        return StoredObject(key, obj, 0)
     return cluster.store.put(kind.stored_in, key, obj)
 
 
-def _place(call: Call, meta: Object) -> None:
+def _place(call: ApiCall, meta: Object) -> None:
     namespace = meta.get("namespace", "")
     if call.kind.namespaced:
         if namespace and namespace != call.namespace:
@@ -122,7 +122,7 @@ def _place(call: Call, meta: Object) -> None:
         meta.pop("namespace", None)
 
 
-def _begin(cluster: Cluster, call: Call, obj: Object) -> None:
+def _begin(cluster: ServedCluster, call: ApiCall, obj: Object) -> None:
     """Set the metadata of a new object. It replaces what the client sent."""
     meta, strategy = obj["metadata"], call.kind.strategy
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
@@ -135,7 +135,9 @@ def _begin(cluster: Cluster, call: Call, obj: Object) -> None:
         obj["status"] = clone(dict(strategy.first_status))
 
 
-def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, track: bool = True) -> Record:
+def replace(
+    cluster: ServedCluster, call: ApiCall, existing: StoredObject, obj: Object, *, track: bool = True
+) -> StoredObject:
     """Replace an object by a decoded one. Return the same record if nothing changes."""
     kind, live, meta = call.kind, existing.object, obj["metadata"]
     strategy = kind.strategy
@@ -168,13 +170,13 @@ def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, trac
     return _commit(cluster, call, existing, obj)
 
 
-def _missing(call: Call, obj: Object) -> Iterable[FieldError]:
+def _missing(call: ApiCall, obj: Object) -> Iterable[FieldError]:
     if not call.kind.strategy.checks_required:
         return ()
     return missing_fields(call.kind.from_stored(obj, call.served.version), call.served.type)
 
 
-def _commit(cluster: Cluster, call: Call, existing: Record, obj: Object) -> Record:
+def _commit(cluster: ServedCluster, call: ApiCall, existing: StoredObject, obj: Object) -> StoredObject:
     collection, old = call.kind.stored_in, existing.object["metadata"]
     held = obj["metadata"].get("finalizers") or old.get("deletionGracePeriodSeconds")
     gone = old.get("deletionTimestamp") and not held
@@ -184,10 +186,10 @@ def _commit(cluster: Cluster, call: Call, existing: Record, obj: Object) -> Reco
         if not gone:
             return cluster.store.put(collection, existing.key, obj)
         cluster.store.delete(collection, existing.key, obj)
-    return Record(existing.key, obj, existing.revision)
+    return StoredObject(existing.key, obj, existing.revision)
 
 
-def _check_version(call: Call, meta: Object, live: Object) -> None:
+def _check_version(call: ApiCall, meta: Object, live: Object) -> None:
     given = meta.get("resourceVersion", "")
     current = live["metadata"]["resourceVersion"]
     name = live["metadata"]["name"]
@@ -214,7 +216,7 @@ def _carry_over(meta: Object, old: Object) -> None:
             meta.pop(field, None)
 
 
-def _reset(call: Call, obj: Object, live: Object) -> None:
+def _reset(call: ApiCall, obj: Object, live: Object) -> None:
     """Restore the fields that this endpoint does not write: the status, or everything but the status."""
     strategy = call.kind.strategy
     if call.subresource == "status":
@@ -238,7 +240,7 @@ def _restore(obj: Object, live: Object, field: str) -> None:
         obj.pop(field, None)
 
 
-def _differ(obj: Object, live: Object, strategy: Strategy) -> bool:
+def _differ(obj: Object, live: Object, strategy: KindStrategy) -> bool:
     """Return whether fields differ that increment the generation. `*` stands for all but metadata and status."""
     fields = {*obj, *live} - {"metadata", "status"} if strategy.generation == ("*",) else strategy.generation
     return any((obj.get(field) or None) != (live.get(field) or None) for field in fields)

@@ -14,17 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from .. import types
-from ..errors import Issue
+from ..errors import CelIssue
 from ..syntax.tree import (
     Call,
     Comprehension,
     Entry,
+    Expression,
     Ident,
     ListNode,
     Literal,
     MapNode,
     MessageNode,
-    Node,
     Select,
     qualified_name,
     walk,
@@ -53,7 +53,7 @@ from ..types import (
     type_of,
     unwrap_optional,
 )
-from .declarations import Environment, Function, Overload, Registry
+from .declarations import Declarations, Environment, Function, Overload
 
 VARIABLE: Final = "device"
 """The only variable of an expression."""
@@ -65,7 +65,7 @@ _ALIASES: Final[Mapping[Type, str]] = {
 }
 
 
-def check(root: Node, registry: Registry, environment: Environment) -> list[Issue]:
+def check(root: Expression, registry: Declarations, environment: Environment) -> list[CelIssue]:
     """Store types and overloads in the tree. Returns the errors in source order."""
     checker = _Checker(registry, environment)
     checker.check(root)
@@ -75,15 +75,15 @@ def check(root: Node, registry: Registry, environment: Environment) -> list[Issu
 
 
 class _Checker:
-    def __init__(self, registry: Registry, environment: Environment) -> None:
+    def __init__(self, registry: Declarations, environment: Environment) -> None:
         self._functions = registry.functions
         self._fields = environment.device_fields
         self._scopes: list[dict[str, Type]] = []
         self._variables = 0
         self.bindings: types.Bindings = {}
-        self.issues: list[Issue] = []
+        self.issues: list[CelIssue] = []
 
-    def check(self, node: Node) -> Type:
+    def check(self, node: Expression) -> Type:
         """Find the type of a node, and store it."""
         match node:
             case Literal():
@@ -104,10 +104,10 @@ class _Checker:
                 node.type = self._comprehension(node)
         return node.type
 
-    def _report(self, kind: str, message: str, node: Node | Entry) -> None:
-        self.issues.append(Issue(kind, message, node.offset))
+    def _report(self, kind: str, message: str, node: Expression | Entry) -> None:
+        self.issues.append(CelIssue(kind, message, node.offset))
 
-    def _mismatch(self, node: Node, expected: Type, found: Type) -> None:
+    def _mismatch(self, node: Expression, expected: Type, found: Type) -> None:
         self._report("type_mismatch", f"expected type '{expected}' but found '{found}'", node)
 
     def _new_variable(self) -> Type:
@@ -163,7 +163,7 @@ class _Checker:
     def _is_local(self, name: str) -> bool:
         return any(name in scope for scope in self._scopes)
 
-    def _field(self, node: Node, operand: Node, field: str, *, optional: bool = False) -> Type:
+    def _field(self, node: Expression, operand: Expression, field: str, *, optional: bool = False) -> Type:
         operand_type = self._substituted(self.check(operand))
         target, was_optional = unwrap_optional(operand_type)
         result = DYN
@@ -180,7 +180,7 @@ class _Checker:
                 self._report("bad_select", f"type '{target}' does not support field selection", node)
         return optional_of(result) if was_optional or optional else result
 
-    def _struct_field(self, node: Node, struct: Type, field: str) -> Type:
+    def _struct_field(self, node: Expression, struct: Type, field: str) -> Type:
         if struct == DEVICE:
             fields = self._fields
         elif struct.name in MESSAGES:
@@ -296,7 +296,7 @@ class _Checker:
             values = self._joined(values, found)
         return map_of(keys or self._new_variable(), values or self._new_variable())
 
-    def _optional_value(self, node: Node, found: Type) -> Type:
+    def _optional_value(self, node: Expression, found: Type) -> Type:
         value, is_optional = unwrap_optional(found)
         if not is_optional and not value.is_dynamic:
             self._mismatch(node, optional_of(value), value)
@@ -373,7 +373,7 @@ class _Checker:
                 first = second = ERROR
         return {node.variable: first, node.second: second} if node.second else {node.variable: first}
 
-    def _expect(self, node: Node, expected: Type) -> None:
+    def _expect(self, node: Expression, expected: Type) -> None:
         found = self.check(node)
         if not self._assignable((expected,), (found,)):
             self._mismatch(node, expected, found)
@@ -388,9 +388,9 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def validate(root: Node, registry: Registry) -> list[Issue]:
+def validate(root: Expression, registry: Declarations) -> list[CelIssue]:
     """The errors that remain if the types are right, in source order."""
-    found: list[Issue] = []
+    found: list[CelIssue] = []
     for node in walk(root):
         if isinstance(node, Call) and node.arguments and node.function in registry.functions:
             constants = registry.functions[node.function].constants
@@ -402,7 +402,7 @@ def validate(root: Node, registry: Registry) -> list[Issue]:
     return sorted(found, key=lambda issue: issue.offset)
 
 
-def _mixed(root: Node) -> Iterator[Issue]:
+def _mixed(root: Expression) -> Iterator[CelIssue]:
     """Errors for lists and maps whose parts have different types, except in arguments of format()."""
     pending = [root]
     while pending:
@@ -421,13 +421,13 @@ def _mixed(root: Node) -> Iterator[Issue]:
 class _PanicError(Exception):
     """An optional element has the type dyn. The check in Kubernetes expects an optional type, and panics."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Expression) -> None:
         super().__init__(node)
         message = "an optional element must have an optional type, but its type is only known when it is evaluated"
-        self.issue = Issue("other", message, node.offset)
+        self.issue = CelIssue("other", message, node.offset)
 
 
-def _parts(nodes: Sequence[Node], optional: frozenset[int]) -> Iterator[tuple[Node, Type]]:
+def _parts(nodes: Sequence[Expression], optional: frozenset[int]) -> Iterator[tuple[Expression, Type]]:
     for index, node in enumerate(nodes):
         found, is_optional = unwrap_optional(node.type)
         if index in optional and not is_optional:
@@ -435,12 +435,12 @@ def _parts(nodes: Sequence[Node], optional: frozenset[int]) -> Iterator[tuple[No
         yield node, found if index in optional else node.type
 
 
-def _different(parts: Iterator[tuple[Node, Type]]) -> Iterator[Issue]:
+def _different(parts: Iterator[tuple[Expression, Type]]) -> Iterator[CelIssue]:
     first: Type | None = None
     for node, found in parts:
         if first is None:
             first = found
         elif found != first:
             message = f"expected type '{first}' but found '{found}': use dyn() for mixed types"
-            yield Issue("type_mismatch", message, node.offset)
+            yield CelIssue("type_mismatch", message, node.offset)
             return

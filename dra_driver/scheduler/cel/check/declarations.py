@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
-from ..errors import Issue
+from ..errors import CelIssue
 from ..syntax.tree import Call, Literal, Macro
 from ..types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of, parameters_of
 from .estimate import EstimateCall
@@ -109,7 +109,7 @@ RuntimeCost = Callable[[Sequence[object], object], int]
 
 Implementation = Callable[..., object]
 
-CheckConstants = Callable[[Call], Iterator[Issue]]
+CheckConstants = Callable[[Call], Iterator[CelIssue]]
 """Finds errors in the literal arguments of a call whose types are right."""
 
 
@@ -208,15 +208,15 @@ method = functools.partial(function, member=True)
 def literal_argument(is_usable: Callable[[object], bool]) -> CheckConstants:
     """A check of the first argument (not the target) where it is a literal."""
 
-    def check(call: Call) -> Iterator[Issue]:
+    def check(call: Call) -> Iterator[CelIssue]:
         argument = call.arguments[0]
         if isinstance(argument, Literal) and not is_usable(argument.value):
-            yield Issue("invalid_literal", f"invalid {call.function} argument", argument.offset)
+            yield CelIssue("invalid_literal", f"invalid {call.function} argument", argument.offset)
 
     return check
 
 
-class Library:
+class CelLibrary:
     """Functions and macros that belong together.
 
     `since` as in Overload. `release` is the first release whose binaries have the library.
@@ -230,14 +230,14 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Registry:
+class Declarations:
     """The functions and macros of one environment."""
 
     functions: Mapping[str, Function] = field(default_factory=dict)
     macros: Mapping[tuple[str, int, bool], Macro] = field(default_factory=dict)
 
     @staticmethod
-    def of(libraries: Sequence[Library], level: int, release: int) -> "Registry":
+    def of(libraries: Sequence[CelLibrary], level: int, release: int) -> "Declarations":
         """What expressions can use at a level (a minor version) in a release."""
         functions: dict[str, Function] = {}
         macros: dict[tuple[str, int, bool], Macro] = {}
@@ -249,7 +249,7 @@ class Registry:
                 functions[function.name] = known.merged(function) if known else function
             for macro in library.macros:
                 macros[macro.name, macro.arguments, macro.member] = macro
-        return Registry(functions, macros)
+        return Declarations(functions, macros)
 
     def estimate_of(self, name: str, overload: str) -> EstimateCall | None:
         """The estimate for an overload of the function `name`, None if each call costs one."""

@@ -16,12 +16,12 @@ from typing import Final
 from ..syntax.tree import (
     Call,
     Comprehension,
+    Expression,
     Ident,
     ListNode,
     Literal,
     MapNode,
     MessageNode,
-    Node,
     Select,
     qualified_name,
 )
@@ -155,7 +155,7 @@ def _size_at(path: ValuePath | None) -> Size | None:
 class Operand:
     """A target or argument of a call. `known` is its size if it is known."""
 
-    node: Node | None
+    node: Expression | None
     type: Type
     path: ValuePath | None
     known: Size | None
@@ -238,7 +238,7 @@ class _Local:
     entries: _Entries | None = None
 
 
-def estimate(root: Node, estimate_of: Callable[[str, str], EstimateCall | None]) -> int:
+def estimate(root: Expression, estimate_of: Callable[[str, str], EstimateCall | None]) -> int:
     """The cost of a checked tree in the worst case, at most UNBOUNDED.
 
     `estimate_of` returns the estimate for a function and the id of an overload, None if each call costs one.
@@ -249,12 +249,12 @@ def estimate(root: Node, estimate_of: Callable[[str, str], EstimateCall | None])
 class _Estimator:
     def __init__(self, estimate_of: Callable[[str, str], EstimateCall | None]) -> None:
         self._estimate_of = estimate_of
-        self._paths: dict[Node, ValuePath] = {}
-        self._sizes: dict[Node, Size] = {}
-        self._entries: dict[Node, _Entries] = {}
+        self._paths: dict[Expression, ValuePath] = {}
+        self._sizes: dict[Expression, Size] = {}
+        self._entries: dict[Expression, _Entries] = {}
         self._locals: dict[str, list[_Local]] = {}
 
-    def cost(self, node: Node) -> int:
+    def cost(self, node: Expression) -> int:
         """The cost of a node. Stores paths and sizes that the costs of other nodes depend on."""
         match node:
             case Ident():
@@ -287,7 +287,7 @@ class _Estimator:
         self._paths[node] = self._path_below(node.operand, node.field)
         return add(cost, node.operand.type.kind in (TypeKind.MAP, TypeKind.STRUCT))
 
-    def _path_below(self, node: Node, name: str) -> ValuePath:
+    def _path_below(self, node: Expression, name: str) -> ValuePath:
         path = self._path(node)
         return path.followed_by(name) if path else ValuePath.of(name)
 
@@ -346,7 +346,7 @@ class _Estimator:
         self._join_entries(node, then, otherwise)
         return CallEstimate(add(costs[0], max(costs[1], costs[2])), size)
 
-    def _join_entries(self, node: Node, one: Node, other: Node) -> None:
+    def _join_entries(self, node: Expression, one: Expression, other: Expression) -> None:
         entries = self._entries_of(one)
         joined = entries.union(self._entries_of(other)) if entries else None
         if joined is not None:
@@ -365,7 +365,7 @@ class _Estimator:
         self._entries[node] = _Entries(TypeKind.MAP, self._range_of(keys), self._range_of(values))
         return cost
 
-    def _range_of(self, nodes: Sequence[Node]) -> Size:
+    def _range_of(self, nodes: Sequence[Expression]) -> Size:
         covered = Size(UNBOUNDED if nodes else 0, 0)
         for node in nodes:
             covered = covered.union(self._size_or_unknown(node))
@@ -416,28 +416,28 @@ class _Estimator:
     def _push(self, name: str, local: _Local) -> None:
         self._locals.setdefault(name, []).append(local)
 
-    def _push_item(self, name: str, iterated: Node, part: str, size: Size | None) -> None:
+    def _push_item(self, name: str, iterated: Expression, part: str, size: Size | None) -> None:
         self._push(name, _Local(self._path_below(iterated, part), size))
 
     # sizes
 
-    def _local(self, node: Node) -> _Local | None:
+    def _local(self, node: Expression) -> _Local | None:
         if not isinstance(node, Ident) or node.absolute:
             return None
         stack = self._locals.get(node.name)
         return stack[-1] if stack else None
 
-    def _path(self, node: Node) -> ValuePath | None:
+    def _path(self, node: Expression) -> ValuePath | None:
         local = self._local(node)
         return local.path if local else self._paths.get(node)
 
-    def _operand(self, node: Node) -> Operand:
+    def _operand(self, node: Expression) -> Operand:
         return Operand(node, node.type, self._path(node), self._size(node))
 
-    def _size_or_unknown(self, node: Node) -> Size:
+    def _size_or_unknown(self, node: Expression) -> Size:
         return self._size(node) or UNKNOWN
 
-    def _size(self, node: Node) -> Size | None:
+    def _size(self, node: Expression) -> Size | None:
         known = self._sizes.get(node) or _written_size(node)
         if known is not None:
             return known
@@ -450,23 +450,23 @@ class _Estimator:
         local = self._local(node)
         return local.size if local else None
 
-    def _entries_of(self, node: Node) -> _Entries | None:
+    def _entries_of(self, node: Expression) -> _Entries | None:
         local = self._local(node)
         return self._entries.get(node) or (local.entries if local else None)
 
-    def _copy_entries(self, node: Node, source: Node) -> None:
+    def _copy_entries(self, node: Expression, source: Expression) -> None:
         entries = self._entries_of(source)
         if entries is not None:
             self._entries[node] = entries
 
-    def _copy_sizes(self, node: Node, source: Node) -> None:
+    def _copy_sizes(self, node: Expression, source: Expression) -> None:
         size = self._size(source)
         if size is not None:
             self._sizes[node] = size
         self._copy_entries(node, source)
 
 
-def _written_size(node: Node) -> Size | None:
+def _written_size(node: Expression) -> Size | None:
     """The size of a literal."""
     match node:
         case Literal(value=str() | bytes() as text):

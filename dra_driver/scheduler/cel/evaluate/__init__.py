@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..check import VARIABLE
-from ..check.declarations import Environment, Registry
+from ..check.declarations import Declarations, Environment
 from ..errors import Abort, ErrorValue
 from ..library import regex
 from ..library.conversions import MESSAGE_BUILDERS
@@ -24,12 +24,12 @@ from ..syntax.tree import (
     Call,
     Comprehension,
     Entry,
+    Expression,
     Ident,
     ListNode,
     Literal,
     MapNode,
     MessageNode,
-    Node,
     Select,
     qualified_name,
 )
@@ -58,7 +58,7 @@ class PlanError(Exception):
     offset: int
 
 
-def compile_tree(root: Node, registry: Registry, environment: Environment) -> tuple[Run, int]:
+def compile_tree(root: Expression, registry: Declarations, environment: Environment) -> tuple[Run, int]:
     """The closure of a checked tree, and the number of its local variables. Raises PlanError."""
     compiler = _Compiler(registry, environment)
     run = compiler.plan(root).run
@@ -66,13 +66,13 @@ def compile_tree(root: Node, registry: Registry, environment: Environment) -> tu
 
 
 class _Compiler:
-    def __init__(self, registry: Registry, environment: Environment) -> None:
+    def __init__(self, registry: Declarations, environment: Environment) -> None:
         self._functions = registry.functions
         self._device = DevicePath(multiple_allocations=environment.has_multiple_allocations)
         self._scopes: list[dict[str, Run]] = []
         self.slots = 0
 
-    def plan(self, node: Node) -> Evaluable:
+    def plan(self, node: Expression) -> Evaluable:
         """The closure of a node, as a path or constant if it is one."""
         match node:
             case Literal():
@@ -93,7 +93,7 @@ class _Compiler:
                 return self._loop(node)
         raise AssertionError(f"a checked tree has no {type(node).__name__}")
 
-    def _run(self, node: Node) -> Run:
+    def _run(self, node: Expression) -> Run:
         return self.plan(node).run
 
     def _ident(self, node: Ident) -> Evaluable:

@@ -13,7 +13,7 @@ value of type dyn compiles.
 import functools
 from typing import Final
 
-from ..check.declarations import Cost, Environment, Library, Registry, method
+from ..check.declarations import CelLibrary, Cost, Declarations, Environment, method
 from ..check.estimate import TRAVERSAL, CallEstimate, add, scaled
 from ..types import BOOL, STRING, Type, TypeKind
 from .containers import CONTAINERS, INCLUDES, OPTIONAL_LISTS, TWO_VARIABLES
@@ -63,7 +63,7 @@ _PARSE_SELECTOR: Final = Cost(
 _ON_RESOURCE: Final = ((_RESOURCE, STRING), _RESOURCE, _unavailable)
 _OF_DECISION: Final = ((_DECISION,), STRING, _unavailable)
 
-_AUTHORIZATION: Final = Library(
+_AUTHORIZATION: Final = CelLibrary(
     method("path", ("authorizer_path", (_AUTHORIZER, STRING), _PATH, _unavailable)),
     method("group", ("authorizer_group", (_AUTHORIZER, STRING), _GROUP, _unavailable)),
     method(
@@ -88,7 +88,7 @@ _AUTHORIZATION: Final = Library(
     method("labelSelector", ("authorizer_labelselector", *_ON_RESOURCE), cost=_PARSE_SELECTOR),
 )
 
-_LIBRARIES: Final[tuple[Library, ...]] = (
+_LIBRARIES: Final[tuple[CelLibrary, ...]] = (
     OPERATORS,
     CONVERSIONS,
     CONTAINERS,
@@ -108,7 +108,7 @@ _LIBRARIES: Final[tuple[Library, ...]] = (
 
 
 @functools.cache
-def registry_of(environment: Environment) -> Registry:
+def registry_of(environment: Environment) -> Declarations:
     """The functions and macros of the environment."""
     libraries = (*_LIBRARIES, INCLUDES) if environment.has_includes else _LIBRARIES
-    return Registry.of(libraries, environment.level, environment.release)
+    return Declarations.of(libraries, environment.level, environment.release)

@@ -12,17 +12,17 @@ optional types. includes(), for attributes that may be lists, follows k8s.io/dyn
 from collections.abc import Sequence
 from typing import Final
 
-from ..check.declarations import Cost, Library, Overload, function, method
+from ..check.declarations import CelLibrary, Cost, Overload, function, method
 from ..check.estimate import CallEstimate
 from ..errors import ErrorValue
 from ..syntax.tree import (
     Call,
+    Expression,
     Ident,
     ListNode,
     Macro,
     MacroError,
     MapNode,
-    Node,
     Select,
     accumulated,
     binding,
@@ -61,7 +61,7 @@ Variables = tuple[str, str]
 """The names of the variables of a loop. The second is empty if the loop has only one."""
 
 
-def _variables(call: Call, count: int) -> tuple[Variables, list[Node]]:
+def _variables(call: Call, count: int) -> tuple[Variables, list[Expression]]:
     """The variables of a macro with one or two of them, and its other arguments."""
     first = loop_variable(call.arguments[0])
     second = loop_variable(call.arguments[1]) if count == 2 else ""
@@ -70,104 +70,104 @@ def _variables(call: Call, count: int) -> tuple[Variables, list[Node]]:
     return (first, second), call.arguments[count:]
 
 
-def _with_predicate(call: Call) -> tuple[Variables, Node]:
+def _with_predicate(call: Call) -> tuple[Variables, Expression]:
     """The variables and the predicate of a macro that has no other arguments."""
     variables, (predicate,) = _variables(call, len(call.arguments) - 1)
     return variables, predicate
 
 
-def _has(call: Call) -> Node:
+def _has(call: Call) -> Expression:
     (argument,) = call.arguments
     if not isinstance(argument, Select):
         raise MacroError(argument.offset, "has() expects the selection of a field: has(a.b)")
     return Select(call.offset, argument.operand, argument.field, test=True)
 
 
-def _all(call: Call) -> Node:
+def _all(call: Call) -> Expression:
     variables, predicate = _with_predicate(call)
     condition = operation(call, "@not_strictly_false", accumulated(call))
     step = operation(call, "_&&_", accumulated(call), predicate)
     return loop(call, variables, literal(call, True), condition, step)
 
 
-def _exists(call: Call) -> Node:
+def _exists(call: Call) -> Expression:
     variables, predicate = _with_predicate(call)
     condition = operation(call, "@not_strictly_false", operation(call, "!_", accumulated(call)))
     step = operation(call, "_||_", accumulated(call), predicate)
     return loop(call, variables, literal(call, False), condition, step)
 
 
-def _exists_one(call: Call) -> Node:
+def _exists_one(call: Call) -> Expression:
     variables, predicate = _with_predicate(call)
     counted = operation(call, "_+_", accumulated(call), literal(call, 1))
     result = operation(call, "_==_", accumulated(call), literal(call, 1))
     return loop(call, variables, literal(call, 0), literal(call, True), _if(call, [predicate], counted), result)
 
 
-def _if(call: Call, predicate: Sequence[Node], step: Node) -> Node:
+def _if(call: Call, predicate: Sequence[Expression], step: Expression) -> Expression:
     """The step of a loop, which is left out if there is a predicate and it is false."""
     return operation(call, "_?_:_", *predicate, step, accumulated(call)) if predicate else step
 
 
-def _collected(call: Call, variables: Variables, item: Node, predicate: Sequence[Node] = ()) -> Node:
+def _collected(call: Call, variables: Variables, item: Expression, predicate: Sequence[Expression] = ()) -> Expression:
     appended = operation(call, "_+_", accumulated(call), ListNode(call.offset, [item]))
     return loop(call, variables, ListNode(call.offset, []), literal(call, True), _if(call, predicate, appended))
 
 
-def map_elements(call: Call) -> Node:
+def map_elements(call: Call) -> Expression:
     """list.map(x, e) and list.map(x, p, e)"""
     variables, (*predicate, item) = _variables(call, 1)
     return _collected(call, variables, item, predicate)
 
 
-def _filter(call: Call) -> Node:
+def _filter(call: Call) -> Expression:
     variables, predicate = _with_predicate(call)
     return _collected(call, variables, call.arguments[0], [predicate])
 
 
-def _transform_list(call: Call) -> Node:
+def _transform_list(call: Call) -> Expression:
     variables, (*predicate, item) = _variables(call, 2)
     return _collected(call, variables, item, predicate)
 
 
-def _transform_map(call: Call) -> Node:
+def _transform_map(call: Call) -> Expression:
     variables, (*predicate, value) = _variables(call, 2)
     return _inserted(call, variables, predicate, call.arguments[0].copy(), value)
 
 
-def _transform_entry(call: Call) -> Node:
+def _transform_entry(call: Call) -> Expression:
     variables, (*predicate, entries) = _variables(call, 2)
     return _inserted(call, variables, predicate, entries)
 
 
-def _inserted(call: Call, variables: Variables, predicate: Sequence[Node], *added: Node) -> Node:
+def _inserted(call: Call, variables: Variables, predicate: Sequence[Expression], *added: Expression) -> Expression:
     insert = operation(call, "cel.@mapInsert", accumulated(call), *added)
     return loop(call, variables, MapNode(call.offset, []), literal(call, True), _if(call, predicate, insert))
 
 
-def _bind(call: Call) -> Node | None:
+def _bind(call: Call) -> Expression | None:
     if not isinstance(call.target, Ident) or call.target.name != "cel" or call.target.absolute:
         return None
     name, value, result = call.arguments
     return binding(call, variable_name(name, "the first argument of cel.bind() must be a name"), value, result)
 
 
-def _mapped(call: Call) -> Node:
+def _mapped(call: Call) -> Expression:
     assert call.target is not None
     name = variable_name(call.arguments[0], f"the first argument of {call.function}() must be a name")
     value = Call(call.offset, "value", [], call.target.copy())
     return binding(call, name, value, call.arguments[1])
 
 
-def _opt_map(call: Call) -> Node:
+def _opt_map(call: Call) -> Expression:
     return _if_present(call, operation(call, "optional.of", _mapped(call)))
 
 
-def _opt_flat_map(call: Call) -> Node:
+def _opt_flat_map(call: Call) -> Expression:
     return _if_present(call, _mapped(call))
 
 
-def _if_present(call: Call, result: Node) -> Node:
+def _if_present(call: Call, result: Expression) -> Expression:
     present = Call(call.offset, "hasValue", [], call.target)
     return operation(call, "_?_:_", present, result, operation(call, "optional.none"))
 
@@ -186,7 +186,7 @@ def _insert_all(target: MapValue, added: MapValue) -> MapValue:
     return target
 
 
-TWO_VARIABLES = Library(
+TWO_VARIABLES = CelLibrary(
     function(
         "cel.@mapInsert",
         ("@mapInsert_map_key_value", (_MAP_TO_V, _K, _V), _MAP_TO_V, _insert_entry),
@@ -243,7 +243,7 @@ def _includes(target: object, value: object) -> bool:
     return False
 
 
-INCLUDES = Library(
+INCLUDES = CelLibrary(
     method(
         "includes",
         ("dra_includes_dyn_dyn", (DYN, DYN), BOOL, _includes),
@@ -283,7 +283,7 @@ def _unwrap(values: list[object]) -> list[object]:
     return present
 
 
-CONTAINERS = Library(
+CONTAINERS = CelLibrary(
     function(
         "size",
         ("size_bytes", (BYTES,), INT),
@@ -337,7 +337,7 @@ CONTAINERS = Library(
     ),
 )
 
-OPTIONAL_LISTS = Library(
+OPTIONAL_LISTS = CelLibrary(
     method("first", ("list_first", (_LIST_OF_V,), _OPTIONAL, _first)),
     method("last", ("list_last", (_LIST_OF_V,), _OPTIONAL, _last)),
     function("optional.unwrap", ("optional_unwrap", (_OPTIONALS,), _LIST_OF_V, _unwrap)),

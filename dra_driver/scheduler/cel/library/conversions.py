@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ..check.declarations import (
+    CelLibrary,
     Cost,
-    Library,
     Overload,
     function,
     literal_argument,
@@ -174,7 +174,7 @@ def _is_timestamp(value: object) -> bool:
     return not isinstance(value, int) or Timestamp(value).in_range
 
 
-CONVERSIONS = Library(
+CONVERSIONS = CelLibrary(
     function("type", ("type", (_A,), type_of(_A)), dispatch=value_type),
     function("dyn", ("to_dyn", (_A,), DYN), dispatch=_same),
     function("bool", ("bool_to_bool", (BOOL,), BOOL, _same), ("string_to_bool", (STRING,), BOOL, _string_to_bool)),

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import ErrorValue, Issue
-from ..syntax.tree import Call, ListNode, Literal, MapNode, Node
+from ..errors import CelIssue, ErrorValue
+from ..syntax.tree import Call, Expression, ListNode, Literal, MapNode
 from ..types import INT_MAX, Type, TypeKind, Uint
 from .time import SECOND, Duration, Timestamp
 from .values import MapValue, no_such_overload, spend, type_name
@@ -333,7 +333,7 @@ _CLAUSES: Final[dict[str, _Known]] = {
 }
 
 
-def check_format(call: Call) -> Iterator[Issue]:
+def check_format(call: Call) -> Iterator[CelIssue]:
     """Errors in a literal format string and in the literal list of its arguments."""
     template, arguments = call.target, call.arguments[0]
     if not isinstance(template, Literal) or not isinstance(template.value, str) or not isinstance(arguments, ListNode):
@@ -347,23 +347,23 @@ def check_format(call: Call) -> Iterator[Issue]:
                 raise clause
             wrong = _misfit(clause, elements[used - 1]) if used <= len(elements) else None
             if wrong is not None:
-                yield Issue("format", clause.refusal(wrong.type.name), wrong.offset)
+                yield CelIssue("format", clause.refusal(wrong.type.name), wrong.offset)
                 return
     except FormatError as error:
-        yield Issue("format", str(error), call.offset)
+        yield CelIssue("format", str(error), call.offset)
         return
     if len(elements) != used:
         message = f"format() has {used} clauses but {len(elements)} arguments"
-        yield Issue("format", message, call.offset)
+        yield CelIssue("format", message, call.offset)
 
 
-def _misfit(clause: Clause, argument: Node) -> Node | None:
+def _misfit(clause: Clause, argument: Expression) -> Expression | None:
     """The argument, or the part of it, that the clause does not accept."""
     if argument.type.kind is not TypeKind.DYN and argument.type.kind not in clause.kinds:
         return argument
     if clause.letter != "s":
         return None
-    parts: Iterator[Node] = iter(())
+    parts: Iterator[Expression] = iter(())
     if isinstance(argument, ListNode | MapNode):
         parts = argument.children()
     return next((misfit for part in parts if (misfit := _misfit(clause, part))), None)

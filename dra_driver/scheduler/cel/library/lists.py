@@ -10,10 +10,10 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ..check.declarations import Cost, Implementation, Library, Overload, function, method
+from ..check.declarations import CelLibrary, Cost, Implementation, Overload, function, method
 from ..check.estimate import UNBOUNDED, CallEstimate, Operand, Size, add, exactly, scaled
 from ..errors import Abort, ErrorValue
-from ..syntax.tree import Call, Comprehension, Ident, ListNode, Macro, MacroError, Node, Select, binding
+from ..syntax.tree import Call, Comprehension, Expression, Ident, ListNode, Macro, MacroError, Select, binding
 from ..types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, Type, Uint, list_of, parameter
 from .containers import map_elements
 from .operators import COMPARABLE, add_values, compare, same
@@ -202,7 +202,7 @@ def _range(count: int) -> list[object]:
     return list(range(count))
 
 
-def _sort_by_macro(call: Call) -> Node:
+def _sort_by_macro(call: Call) -> Expression:
     """list.sortBy(e, key) sorts a list by the keys of its elements.
 
     A binding ensures that the list is evaluated once.
@@ -262,7 +262,7 @@ def _sorting(template: str, *parameters: Type) -> Iterable[Overload]:
         yield Overload(identifier, given, result, member=True, cost=_sorting_cost(item))
 
 
-LISTS = Library(
+LISTS = CelLibrary(
     function("isSorted", *_of_each("list_{0}_is_sorted_bool", _is_sorted, BOOL), cost=VISIT),
     function("sum", *_sums(), cost=VISIT),
     function("max", *_of_each("list_{0}_max_{0}", lambda items: _extreme(items, "max", 1)), cost=VISIT),
@@ -274,7 +274,7 @@ LISTS = Library(
     function("sets.intersects", _on_sets("list_sets_intersects_list", _intersects, 1)),
 )
 
-LIST_TRANSFORMS = Library(
+LIST_TRANSFORMS = CelLibrary(
     method("slice", ("list_slice", (_TS, INT, INT), _TS, _slice), cost=Cost(_result_cost, _slice_estimate)),
     method(
         "flatten",

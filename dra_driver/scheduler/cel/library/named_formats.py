@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import Cost, Function, Library, function, method
+from ..check.declarations import CelLibrary, Cost, Function, function, method
 from ..check.estimate import CallEstimate, Operand, scaled, traversal
 from ..types import NAMED_FORMAT, STRING, list_of, optional_of
 from .network import URLError, parse_request
@@ -224,7 +224,7 @@ def _getter(name: str, named: NamedFormat) -> Function:
     return function(name, (name, (), NAMED_FORMAT, lambda: named))
 
 
-FORMAT = Library(
+FORMAT = CelLibrary(
     *(_getter(f"format.{name}", named) for name, named in _NAMED_FORMATS.items()),
     function("format.named", ("format-named", (STRING,), optional_of(NAMED_FORMAT), _named)),
     method(

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import Cost, Function, Library, Overload, Row, RuntimeCost, function, method
+from ..check.declarations import CelLibrary, Cost, Function, Overload, Row, RuntimeCost, function, method
 from ..check.estimate import TRAVERSAL, CallEstimate, add, scaled, traversal
 from ..errors import ErrorValue
 from ..types import BOOL, CIDR, INT, IP, STRING, URL, list_of, map_of
@@ -415,7 +415,7 @@ def _is_well_escaped(text: str, allowed: frozenset[int]) -> bool:
     return all(byte in allowed or byte in _LEFT_AS_WRITTEN for byte in text.encode(errors="replace"))
 
 
-NETWORK = Library(
+NETWORK = CelLibrary(
     parser("ip", "string_to_ip", IP, parse_address),
     parser("isIP", "is_ip", BOOL, succeeds(parse_address)),
     function(

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from ..check.declarations import Cost, Library, Overload, Row, function
+from ..check.declarations import CelLibrary, Cost, Overload, Row, function
 from ..check.estimate import TRAVERSAL, CallEstimate, Operand, scaled
 from ..errors import ErrorValue
 from ..types import (
@@ -372,7 +372,7 @@ def _same(identifier: str, operand: Type) -> Row:
     return identifier, (operand, operand), operand
 
 
-OPERATORS = Library(
+OPERATORS = CelLibrary(
     function("_==_", ("equals", (_A, _A), BOOL), cost=Cost(_equality_cost, _equality), dispatch=equal),
     function("_!=_", ("not_equals", (_A, _A), BOOL), cost=_COMPARE, dispatch=_differ),
     function("_<_", *_ordering("less"), dispatch=_less),

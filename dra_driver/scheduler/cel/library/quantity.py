@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....kube.resource import Format, Quantity
-from ..check.declarations import Library, function, method
+from ..check.declarations import CelLibrary, function, method
 from ..errors import ErrorValue
 from ..types import BOOL, DOUBLE, INT, INT_MAX, INT_MIN, QUANTITY
 from .values import Extension, comparisons, no_such_overload, parser, spend, succeeds
@@ -314,7 +314,7 @@ def _of_int(amount: int) -> QuantityValue:
     return QuantityValue((amount, 0, False))
 
 
-QUANTITIES = Library(
+QUANTITIES = CelLibrary(
     parser("quantity", "string_to_quantity", QUANTITY, _quantity),
     parser("isQuantity", "is_quantity_string", BOOL, succeeds(_quantity)),
     function("sign", ("quantity_sign", (QUANTITY,), INT, lambda quantity: quantity.sign)),

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from ..check.declarations import Cost, Library, Overload, function, literal_argument, method
+from ..check.declarations import CelLibrary, Cost, Overload, function, literal_argument, method
 from ..check.estimate import CallEstimate, Size, matching
 from ..errors import ErrorValue
 from ..types import BOOL, INT, STRING, list_of
@@ -270,7 +270,7 @@ _SEARCH: Final = Cost(
     lambda text, pattern, *limit: CallEstimate(matching(text, pattern), Size(0, text.size.high)),
 )
 
-REGEX = Library(
+REGEX = CelLibrary(
     function(
         "matches",
         ("matches", (STRING, STRING), BOOL, _matches),

@@ -8,7 +8,7 @@ import functools
 import re
 from typing import Final
 
-from ..check.declarations import Library, Overload, function, method
+from ..check.declarations import CelLibrary, Overload, function, method
 from ..errors import ErrorValue
 from ..types import BOOL, INT, INT_MAX, SEMVER, STRING, UINT_MAX
 from .values import PARSE, Extension, comparisons, succeeds
@@ -108,7 +108,7 @@ def _semver(text: str, normalize: bool = False) -> Semver:
     return parse_semver_loosely(text) if normalize else parse_semver(text)
 
 
-SEMVERS = Library(
+SEMVERS = CelLibrary(
     function(
         "semver",
         ("string_to_semver", (STRING,), SEMVER, _semver),

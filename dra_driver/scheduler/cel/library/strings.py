@@ -5,7 +5,7 @@ import math
 import operator
 from typing import Final
 
-from ..check.declarations import Cost, Library, function, method
+from ..check.declarations import CelLibrary, Cost, function, method
 from ..check.estimate import TRAVERSAL, UNBOUNDED, CallEstimate, Operand, Size, add, times, traversal
 from ..errors import ErrorValue
 from ..syntax.tree import Literal
@@ -155,7 +155,7 @@ _CONTAINS: Final = Cost(
 )
 _AFFIX: Final = Cost(read_core, lambda text, affix: CallEstimate(traversal(affix)))
 
-STRINGS = Library(
+STRINGS = CelLibrary(
     method("contains", ("contains_string", (STRING, STRING), BOOL, operator.contains), cost=_CONTAINS),
     method("startsWith", ("starts_with_string", (STRING, STRING), BOOL, str.startswith), cost=_AFFIX),
     method("endsWith", ("ends_with_string", (STRING, STRING), BOOL, str.endswith), cost=_AFFIX),

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import Function, Library, Row, method
+from ..check.declarations import CelLibrary, Function, Row, method
 from ..errors import ErrorValue
 from ..types import DURATION, INT, INT_MAX, STRING, TIMESTAMP
 
@@ -242,7 +242,7 @@ def _parts(name: str, suffix: str, part: Part, unit: int = 0) -> Function:
     return method(name, *of_timestamp, *of_duration)
 
 
-TIME = Library(
+TIME = CelLibrary(
     _parts("getFullYear", "year", lambda year, at, nanos: year),
     _parts("getMonth", "month", lambda year, at, nanos: at.month - 1),
     _parts("getDayOfYear", "day_of_year", lambda year, at, nanos: at.timetuple().tm_yday - 1),

@@ -35,10 +35,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
-from ..errors import CompileError, Issue
+from ..errors import CelIssue, CompileError
 from .builder import LITERALS, Piece, TreeBuilder
 from .recovery import SyntaxProblem, syntax_problem
-from .tree import Invalid, Macros, Node, TooLargeError, depth, expand, walk
+from .tree import Expression, Invalid, Macros, TooLargeError, depth, expand, walk
 
 MAX_CODE_POINTS: Final = 100_000
 MAX_DEPTH: Final = 250
@@ -47,7 +47,7 @@ _SPARE_FRAMES: Final = 300
 """Frames for the code before and after the recursion."""
 
 
-def parse(expression: str, macros: Macros) -> Node:
+def parse(expression: str, macros: Macros) -> Expression:
     """The tree of an expression. Raises CompileError."""
     if len(expression) > MAX_CODE_POINTS:
         message = f"the expression has {len(expression)} code points, more than {MAX_CODE_POINTS}"
@@ -67,13 +67,13 @@ def parse(expression: str, macros: Macros) -> Node:
     return tree
 
 
-def refusal(expression: str, issues: list[Issue]) -> CompileError:
+def refusal(expression: str, issues: list[CelIssue]) -> CompileError:
     """The error for an expression with these issues. There must be at least one."""
     first = issues[0]
     return CompileError(first.kind, first.message, expression, first.offset, issues=tuple(issues))
 
 
-def _expanded(expression: str, tree: Node, macros: Macros) -> Node:
+def _expanded(expression: str, tree: Expression, macros: Macros) -> Expression:
     make_room(tree)
     try:
         tree = expand(tree, macros)
@@ -85,10 +85,10 @@ def _expanded(expression: str, tree: Node, macros: Macros) -> Node:
     return tree
 
 
-def _invalid_places(root: Node) -> list[Issue]:
+def _invalid_places(root: Expression) -> list[CelIssue]:
     """The errors in a tree, in source order. Errors in the parts of an invalid place come before its own error."""
     invalid = reversed([node for node in walk(root) if isinstance(node, Invalid)])
-    found = [Issue(node.kind, node.message, node.offset) for node in invalid]
+    found = [CelIssue(node.kind, node.message, node.offset) for node in invalid]
     return sorted(found, key=lambda issue: issue.offset)
 
 
@@ -111,7 +111,7 @@ def _too_deep(expression: str) -> CompileError:
     return CompileError("size_limit", f"the expression is nested more than {MAX_DEPTH} levels deep", expression)
 
 
-def make_room(root: Node) -> None:
+def make_room(root: Expression) -> None:
     """Raise Python's limit of recursion if this tree may need it."""
     needed = _FRAMES_PER_LEVEL * depth(root) + _SPARE_FRAMES
     if needed > sys.getrecursionlimit() // 2:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..types import INT_MAX, INT_MIN, UINT_MAX, Uint
-from .tree import Call, Entry, Ident, Invalid, ListNode, Literal, MapNode, MessageNode, Node, Select
+from .tree import Call, Entry, Expression, Ident, Invalid, ListNode, Literal, MapNode, MessageNode, Select
 
 _LONGEST_NUMBER: Final = 4000  # digits; longer numbers exceed 64 bits, and Python refuses to convert them
 
@@ -141,7 +141,7 @@ class Piece:
 
     __slots__ = ("calcs", "chain", "exprs", "name", "node", "relations", "visits")
 
-    def __init__(self, node: Node, *parts: "Piece", visit: int = 0) -> None:
+    def __init__(self, node: Expression, *parts: "Piece", visit: int = 0) -> None:
         self.node = node
         self.exprs: int = max([part.exprs for part in parts], default=0)
         self.relations: int = max([part.relations for part in parts], default=0)

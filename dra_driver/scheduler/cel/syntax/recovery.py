@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..errors import Issue
+from ..errors import CelIssue
 from .builder import LOST, Piece
 from .tree import MapNode, walk
 
@@ -40,7 +40,7 @@ class SyntaxProblem:
     `before` is the repaired expression. It is None if the text could not be repaired.
     """
 
-    issue: Issue
+    issue: CelIssue
     depth: int
     before: Piece | None
 
@@ -59,13 +59,13 @@ def syntax_problem(parser: Any, expression: str, error: Any, deepest: int) -> Sy
         offset = error.token.start_pos
     tokens = _tokens(parser, expression)
     depth = _bracket_depth([token for token in tokens if token.start_pos < offset])
-    issue = Issue("syntax", _describe(error), offset)
+    issue = CelIssue("syntax", _describe(error), offset)
     try:
         return SyntaxProblem(
             issue, depth, _Repair(parser, tokens, len(expression)).piece() if depth < deepest else None
         )
     except _SkippedTooMuchError:
-        return SyntaxProblem(Issue("other", issue.message, offset), depth, None)
+        return SyntaxProblem(CelIssue("other", issue.message, offset), depth, None)
 
 
 def _describe(error: Any) -> str:

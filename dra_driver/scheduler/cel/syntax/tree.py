@@ -27,13 +27,13 @@ MAX_COPIED: Final = 50_000
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Node:
+class Expression:
     """Any expression. The type checker sets `type`."""
 
     offset: int
     type: Type = dataclasses.field(default=ERROR, init=False)
 
-    def children(self) -> Iterator["Node"]:
+    def children(self) -> Iterator["Expression"]:
         """The nodes directly below this node."""
         return iter(())
 
@@ -44,26 +44,26 @@ class Node:
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Literal(Node):
+class Literal(Expression):
     """A constant."""
 
     value: object
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Invalid(Node):
+class Invalid(Expression):
     """A place where the parser or a macro found an error. `parts` may contain further errors."""
 
     kind: str
     message: str
-    parts: tuple[Node, ...] = ()
+    parts: tuple[Expression, ...] = ()
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[Expression]:
         return iter(self.parts)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Ident(Node):
+class Ident(Expression):
     """A name. `.name` with a leading dot is `absolute`, and never refers to a local variable.
 
     The checker sets `constant` for names of types, and `shadowed` if a local variable has the same name.
@@ -76,20 +76,20 @@ class Ident(Node):
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Select(Node):
+class Select(Expression):
     """operand.field, or with `test` has(operand.field). The checker sets `constant` for qualified names of types."""
 
-    operand: Node
+    operand: Expression
     field: str
     test: bool = dataclasses.field(default=False, kw_only=True)
     constant: object = dataclasses.field(default=None, init=False)
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[Expression]:
         yield self.operand
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Call(Node):
+class Call(Expression):
     """A call of a function or operator.
 
     The checker sets `overloads`. For functions with a namespace, such as `sets.contains(…)`, it moves the namespace
@@ -97,24 +97,24 @@ class Call(Node):
     """
 
     function: str
-    arguments: list[Node]
-    target: Node | None = None
+    arguments: list[Expression]
+    target: Expression | None = None
     overloads: tuple[str, ...] = dataclasses.field(default=(), init=False)
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[Expression]:
         if self.target is not None:
             yield self.target
         yield from self.arguments
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class ListNode(Node):
+class ListNode(Expression):
     """[a, ?b]. `optional` has the indices of the elements with a question mark."""
 
-    elements: list[Node]
+    elements: list[Expression]
     optional: frozenset[int] = frozenset()
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[Expression]:
         return iter(self.elements)
 
 
@@ -123,51 +123,51 @@ class Entry:
     """`key: value` of a map literal, or `field: value` of a message. The key of a field is its name as a literal."""
 
     offset: int
-    key: Node
-    value: Node
+    key: Expression
+    value: Expression
     optional: bool = dataclasses.field(default=False, kw_only=True)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class MapNode(Node):
+class MapNode(Expression):
     """{a: b, ?c: d}"""
 
     entries: list[Entry]
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[Expression]:
         for entry in self.entries:
             yield entry.key
             yield entry.value
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class MessageNode(Node):
+class MessageNode(Expression):
     """some.Message{field: value}"""
 
     name: str
     entries: list[Entry]
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[Expression]:
         return (entry.value for entry in self.entries)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Comprehension(Node):
+class Comprehension(Expression):
     """A loop over `range`. It sets the accumulator to `step` while `condition` is true, and then returns `result`.
 
     With `second`, the variables are the key (or index) and the value. cel.bind is a loop over an empty list.
     """
 
-    range: Node
+    range: Expression
     variable: str
     accumulator: str
-    initial: Node
-    condition: Node
-    step: Node
-    result: Node
+    initial: Expression
+    condition: Expression
+    step: Expression
+    result: Expression
     second: str = ""
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[Expression]:
         yield self.range
         yield self.initial
         yield self.condition
@@ -189,7 +189,7 @@ class Comprehension(Node):
 def _copied(part: Any) -> Any:
     if isinstance(part, list | tuple):
         return part.__class__([_copied(item) for item in part])
-    if not isinstance(part, Node | Entry):
+    if not isinstance(part, Expression | Entry):
         return part
     twin = part.__class__.__new__(part.__class__)
     for owner in part.__class__.__mro__:
@@ -198,7 +198,7 @@ def _copied(part: Any) -> Any:
     return twin
 
 
-def walk(root: Node) -> Iterator[Node]:
+def walk(root: Expression) -> Iterator[Expression]:
     """The node and all nodes below it in source order, parents before their children."""
     pending = [root]
     while pending:
@@ -207,7 +207,7 @@ def walk(root: Node) -> Iterator[Node]:
         pending.extend(reversed(list(node.children())))
 
 
-def depth(root: Node) -> int:
+def depth(root: Expression) -> int:
     """The number of levels of the tree."""
     deepest, level = 0, [root]
     while level:
@@ -216,7 +216,7 @@ def depth(root: Node) -> int:
     return deepest
 
 
-def qualified_name(node: Node) -> str | None:
+def qualified_name(node: Expression) -> str | None:
     """The name `a.b.c` if the node consists only of names and dots."""
     parts: list[str] = []
     while isinstance(node, Select) and not node.test:
@@ -231,7 +231,7 @@ def qualified_name(node: Node) -> str | None:
 # Macros
 
 
-Expand = Callable[[Call], Node | None]
+Expand = Callable[[Call], Expression | None]
 """Rewrites a call. None means that the call does not use the macro. Raises MacroError."""
 
 
@@ -264,7 +264,7 @@ class TooLargeError(Exception):
     """The expansion of the macros copies more than MAX_COPIED nodes."""
 
 
-def expand(root: Node, macros: Macros) -> Node:
+def expand(root: Expression, macros: Macros) -> Expression:
     """The tree with its macros expanded, inner macros first.
 
     A wrong use of a macro becomes an Invalid node. Raises TooLargeError.
@@ -277,7 +277,7 @@ class _Expansion:
         self._macros = macros
         self._copied = 0
 
-    def of(self, node: Node) -> Node:
+    def of(self, node: Expression) -> Expression:
         if isinstance(node, Call):
             return self._call(node)
         if isinstance(node, Select):
@@ -291,7 +291,7 @@ class _Expansion:
             node.parts = tuple([self.of(part) for part in node.parts])
         return node
 
-    def _call(self, call: Call) -> Node:
+    def _call(self, call: Call) -> Expression:
         if call.target is not None:
             call.target = self.of(call.target)
         call.arguments = [self.of(argument) for argument in call.arguments]
@@ -308,14 +308,14 @@ class _Expansion:
             return Invalid(error.offset, "macro", error.message, tuple(call.children()))
 
 
-def variable_name(node: Node, message: str) -> str:
+def variable_name(node: Expression, message: str) -> str:
     """The name that a macro gives to a value. Raises MacroError with `message` if the argument is not a name."""
     if not isinstance(node, Ident):
         raise MacroError(node.offset, message)
     return f".{node.name}" if node.absolute else node.name  # nothing can refer to a name with a dot
 
 
-def loop_variable(node: Node) -> str:
+def loop_variable(node: Expression) -> str:
     """The name of a loop variable. Raises MacroError if the argument is not a name."""
     name = variable_name(node, "argument must be a simple name")
     if name == TRADITIONAL_ACCUMULATOR:  # cel.bind and optMap accept this name, see `variable_name`
@@ -328,7 +328,7 @@ def accumulated(call: Call) -> Ident:
     return Ident(call.offset, ACCUMULATOR)
 
 
-def operation(call: Call, function: str, *arguments: Node) -> Call:
+def operation(call: Call, function: str, *arguments: Expression) -> Call:
     """A call of an operator or a global function, with the place of the macro."""
     return Call(call.offset, function, list(arguments))
 
@@ -339,7 +339,12 @@ def literal(call: Call, value: object) -> Literal:
 
 
 def loop(
-    call: Call, variables: tuple[str, str], initial: Node, condition: Node, step: Node, result: Node | None = None
+    call: Call,
+    variables: tuple[str, str],
+    initial: Expression,
+    condition: Expression,
+    step: Expression,
+    result: Expression | None = None,
 ) -> Comprehension:
     """A loop over the target of the macro. Its result is the accumulator unless `result` is given."""
     assert call.target is not None
@@ -348,7 +353,7 @@ def loop(
     return Comprehension(call.offset, call.target, first, ACCUMULATOR, initial, condition, step, result, second)
 
 
-def binding(call: Call, name: str, value: Node, result: Node) -> Comprehension:
+def binding(call: Call, name: str, value: Expression, result: Expression) -> Comprehension:
     """`result`, in which `name` stands for `value`. The value is evaluated when it is first needed."""
     unused = Ident(call.offset, name.removeprefix("."), absolute=name.startswith("."))
     empty, never = ListNode(call.offset, []), Literal(call.offset, False)

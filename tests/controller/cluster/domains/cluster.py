@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from controller.cluster.domains.loop import DomainController, DomainMetrics, DomainTiming
-from controller.cluster.domains.objects import Settings
+from controller.cluster.domains.objects import DaemonSettings
 from controller.cluster.domains.view import DAEMON_SETS
 from dra_driver.domains import CLIQUE_ATTRIBUTE, DRIVER, FABRIC_TAINT
 from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL, clique_name, daemon_name
@@ -24,13 +24,13 @@ from tests.support.waiting import wait_for
 
 JSON = dict[str, Any]
 NAMESPACE = "dra"
-ACCOUNT = Settings().service_account
+ACCOUNT = DaemonSettings().service_account
 PODS = Kind("v1", "pods", namespaced=True)
 TEMPLATES = Kind(V1.api_version, "resourceclaimtemplates", namespaced=True)
 POLICIES = Kind("networking.k8s.io/v1", "networkpolicies", namespaced=True)
 ACCOUNTS = Kind("v1", "serviceaccounts", namespaced=True)
 DEFINITIONS = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions")
-SETTINGS = Settings("example.com/dra:1")
+SETTINGS = DaemonSettings("example.com/dra:1")
 READY = DaemonReport(True, "READY", "UP")
 
 
@@ -191,7 +191,7 @@ class Cluster:
 class Work:
     """A controller at work, and what it counts."""
 
-    def __init__(self, client: ApiClient, settings: Settings) -> None:
+    def __init__(self, client: ApiClient, settings: DaemonSettings) -> None:
         self.registry = new_registry()
         self.recorder = EventRecorder(client, "tests")
         timing = DomainTiming(settle=0.01, status=0.05, first_retry=0.02, longest_retry=0.2)
@@ -212,7 +212,7 @@ class Work:
 
 
 @contextmanager
-def at_work(client: ApiClient, settings: Settings = SETTINGS) -> Iterator[Work]:
+def at_work(client: ApiClient, settings: DaemonSettings = SETTINGS) -> Iterator[Work]:
     work = Work(client, settings)
     try:
         with loops.at_work(work.controller.run, work.recorder):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.cluster.domains.membership import Membership, membership, slots_of
-from controller.cluster.domains.objects import Account, Settings, daemon_objects
+from controller.cluster.domains.objects import Account, DaemonSettings, daemon_objects
 from controller.cluster.domains.pods import PodFacts, pod_facts
 from controller.cluster.domains.status import domain_status, encode_status
 from controller.cluster.domains.view import (
@@ -293,7 +293,7 @@ def test_the_number_of_slots_that_a_user_asks_for_is_bounded(number: int) -> Non
     model.join("a")
     (clique,) = model.settle().cliques
     assert clique.slots == min(max(number, SLOTS), MOST_SLOTS)
-    account, settings = Account("daemons", "uid"), Settings(issuer=("Issuer", "ca"))
+    account, settings = Account("daemons", "uid"), DaemonSettings(issuer=("Issuer", "ca"))
     (certificate,) = (
         one.value
         for one in daemon_objects(model.domain, V1, settings, "dra", account, slots_of(model.domain, SLOTS))

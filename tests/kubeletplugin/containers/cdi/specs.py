@@ -2,11 +2,11 @@
 """Specs that several tests start from."""
 
 from kubeletplugin.containers.cdi import ContainerEdits, Mount
-from kubeletplugin.containers.cdi.spec import Device, DeviceNode, Hook, Spec
+from kubeletplugin.containers.cdi.spec import CdiDevice, DeviceNode, Hook, Spec
 
 NODE = DeviceNode("/dev/nvidia0")
 EDITS = ContainerEdits(device_nodes=(NODE,))
-MINIMAL = Spec("nvidia.com/gpu", (Device("gpu0", EDITS),))
+MINIMAL = Spec("nvidia.com/gpu", (CdiDevice("gpu0", EDITS),))
 
 CLAIM_KIND = "k8s.gpu.nvidia.com/claim"
 
@@ -14,13 +14,13 @@ CLAIM_KIND = "k8s.gpu.nvidia.com/claim"
 def large(device: str) -> Spec:
     """A claim's spec of some 50 KB, which takes a while to write."""
     paths = (f"/usr/lib64/library-{index}" for index in range(400))
-    return Spec(CLAIM_KIND, (Device(device, ContainerEdits(mounts=tuple(Mount(path, path) for path in paths))),))
+    return Spec(CLAIM_KIND, (CdiDevice(device, ContainerEdits(mounts=tuple(Mount(path, path) for path in paths))),))
 
 
 EVERYTHING = Spec(
     kind="nvidia.com/gpu",
     devices=(
-        Device(
+        CdiDevice(
             name="gpu0",
             container_edits=ContainerEdits(
                 env=("A=1", "B="),

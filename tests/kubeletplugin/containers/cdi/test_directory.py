@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.containers.cdi import ContainerEdits, SpecDirectory, SpecError
-from kubeletplugin.containers.cdi.spec import Device, dumps
+from kubeletplugin.containers.cdi.spec import CdiDevice, dumps
 
 from .specs import CLAIM_KIND, MINIMAL
 
 UID = "9f53c0e5-9f54-647d-a53c-73174df363ba"
 SPEC = replace(MINIMAL, kind=CLAIM_KIND)
-OTHER = replace(SPEC, devices=(Device("gpu1", ContainerEdits(env=("A=1",))),))
+OTHER = replace(SPEC, devices=(CdiDevice("gpu1", ContainerEdits(env=("A=1",))),))
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_directory_that_was_wiped_is_made_again(specs: SpecDirectory) -> None:
 
 def test_a_spec_that_a_runtime_would_refuse_is_not_written(specs: SpecDirectory) -> None:
     with pytest.raises(SpecError, match=r"claim_x\.json: device gpu0 has no edits"):
-        specs.write(replace(SPEC, devices=(Device("gpu0", ContainerEdits()),)), "x")
+        specs.write(replace(SPEC, devices=(CdiDevice("gpu0", ContainerEdits()),)), "x")
     assert not specs.path.exists()
 
 

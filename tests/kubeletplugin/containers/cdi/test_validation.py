@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from kubeletplugin.containers.cdi import ContainerEdits, Mount
-from kubeletplugin.containers.cdi.spec import Device, DeviceNode, Hook, Spec, validate
+from kubeletplugin.containers.cdi.spec import CdiDevice, DeviceNode, Hook, Spec, validate
 
 from .specs import EDITS, EVERYTHING, MINIMAL
 
 
 def with_edits(edits: ContainerEdits) -> Spec:
     """A spec in which the only device makes `edits`, and so does the spec for all devices."""
-    return replace(MINIMAL, devices=(Device("gpu0", edits),), container_edits=edits)
+    return replace(MINIMAL, devices=(CdiDevice("gpu0", edits),), container_edits=edits)
 
 
 def mount(host_path: str, container_path: str) -> Spec:
@@ -21,20 +21,20 @@ def mount(host_path: str, container_path: str) -> Spec:
 
 
 def named(name: str) -> Spec:
-    return replace(MINIMAL, devices=(Device(name, EDITS),))
+    return replace(MINIMAL, devices=(CdiDevice(name, EDITS),))
 
 
 GOOD = [
     MINIMAL,
     EVERYTHING,
-    replace(MINIMAL, devices=(Device("a", EDITS), Device("b", EDITS))),
-    replace(MINIMAL, devices=(Device("a", ContainerEdits(additional_gids=(0,))),)),
+    replace(MINIMAL, devices=(CdiDevice("a", EDITS), CdiDevice("b", EDITS))),
+    replace(MINIMAL, devices=(CdiDevice("a", ContainerEdits(additional_gids=(0,))),)),
     mount("/a", "/b"),
     *map(named, ("0", "gpu-0", "9f53-gpu-0-mig-1g.10gb-19-0", "a:b_c", "A")),
 ]
 
 REFUSED = [
-    (replace(MINIMAL, devices=(Device("a", ContainerEdits()),)), "device a has no edits"),
+    (replace(MINIMAL, devices=(CdiDevice("a", ContainerEdits()),)), "device a has no edits"),
     (with_edits(ContainerEdits(device_nodes=(DeviceNode(""),))), "'' is not an absolute path"),
     (mount("", "/a"), "'' is not an absolute path"),
     (mount("/a", ""), "'' is not an absolute path"),
@@ -66,5 +66,5 @@ def test_each_problem_names_what_is_wrong(spec: Spec, message: str) -> None:
 
 
 def test_every_problem_is_reported_at_once() -> None:
-    spec = Spec("v/c", (Device("", ContainerEdits(mounts=(Mount("a", "b"),))), Device("x", ContainerEdits())))
+    spec = Spec("v/c", (CdiDevice("", ContainerEdits(mounts=(Mount("a", "b"),))), CdiDevice("x", ContainerEdits())))
     assert len(validate(spec)) == 4

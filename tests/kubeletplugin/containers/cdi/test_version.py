@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from kubeletplugin.containers.cdi import ContainerEdits
-from kubeletplugin.containers.cdi.spec import Device, DeviceNode, Spec, dumps, minimum_version
+from kubeletplugin.containers.cdi.spec import CdiDevice, DeviceNode, Spec, dumps, minimum_version
 
 from .specs import EDITS, EVERYTHING, MINIMAL
 
 
 def device(edits: ContainerEdits = EDITS, name: str = "gpu0") -> Spec:
-    return replace(MINIMAL, devices=(Device(name, edits),))
+    return replace(MINIMAL, devices=(CdiDevice(name, edits),))
 
 
 def for_all(edits: ContainerEdits) -> Spec:

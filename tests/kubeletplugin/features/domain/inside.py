@@ -15,7 +15,7 @@ from dra_driver.process.endpoints import new_registry
 from kubeletplugin.claims.boundary import ClaimBoundary
 from kubeletplugin.containers.specs import CommonSpec
 from kubeletplugin.features.domain.folder import DomainFolder
-from kubeletplugin.features.domain.lifecycle import DomainClaims, Settings
+from kubeletplugin.features.domain.lifecycle import DomainClaims, DomainTimes
 from kubeletplugin.features.domain.placing import HostDaemon, NodeImex
 from kubeletplugin.features.domain.plan import DomainPlanner
 from kubeletplugin.features.domain.records import FORMAT, DomainRecord
@@ -37,8 +37,8 @@ from tests.support.waiting import wait_for
 
 from .domains import HARDWARE, NAMESPACE, POOL, Left, install_imex, left
 
-SOON = Settings(wait=0.3, look=0.02, grace=0.0, sweep=600.0)
-LONG = Settings(wait=60.0, look=0.02, grace=0.0, sweep=600.0)
+SOON = DomainTimes(wait=0.3, look=0.02, grace=0.0, sweep=600.0)
+LONG = DomainTimes(wait=60.0, look=0.02, grace=0.0, sweep=600.0)
 
 
 class DomainPlugin:
@@ -49,7 +49,7 @@ class DomainPlugin:
         root: Path,
         kubeconfig: Path,
         *,
-        settings: Settings = LONG,
+        settings: DomainTimes = LONG,
         boot_id: str = "boot-1",
         host_managed: bool = False,
         name: str = "dra.sock",

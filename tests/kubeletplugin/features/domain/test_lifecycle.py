@@ -12,7 +12,7 @@ from dra_driver.gpu.imex import read_channels, read_management
 from dra_driver.gpu.nvml import FabricState, Return
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.containers.cdi import BASE_DEVICE, DOMAIN_CLAIM_KIND
-from kubeletplugin.features.domain.lifecycle import Settings
+from kubeletplugin.features.domain.lifecycle import DomainTimes
 from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.records.files import State
 from tests.support.apiserver import CLAIMS
@@ -403,7 +403,7 @@ def test_claims_that_no_longer_exist_are_swept(impatient: DomainPlugin, admin: A
 
 
 def test_a_claim_that_is_gone_is_not_swept_at_once(short_path: Path, kubeconfig: Path, admin: ApiClient) -> None:
-    with domain_plugin(short_path, kubeconfig, settings=Settings(wait=0.1, look=0.02)) as plugin:
+    with domain_plugin(short_path, kubeconfig, settings=DomainTimes(wait=0.1, look=0.02)) as plugin:
         channel = add_channel(admin, add_domain(admin))
         assert plugin.prepare(channel).error
         gone(admin, channel)

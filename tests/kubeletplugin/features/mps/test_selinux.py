@@ -13,7 +13,7 @@ from kubeletplugin.features.mps.program import Program
 from kubeletplugin.features.mps.protocol2 import Protocol2
 from kubeletplugin.features.mps.protocol3 import Protocol3
 from kubeletplugin.features.mps.selinux import LABEL, let_containers_use
-from kubeletplugin.features.mps.shares import NODE_DAEMON, Share
+from kubeletplugin.features.mps.shares import NODE_DAEMON, MpsShare
 from tests.support.nodes import make_node
 
 SERVER = "s0123456789"
@@ -92,7 +92,7 @@ def test_a_daemon_starts_with_folders_that_containers_may_use(labelled: Path, pr
     program = Program(Root(node.node.driver_root), private=False)
     files = labelled / "mps"
     served = Protocol2(program, files, labelled / "shm") if protocol == 2 else Protocol3(program, files)
-    share = Share(protocol, (node.nvml.uuid(node.nvml.device_by_index(0)),))
+    share = MpsShare(protocol, (node.nvml.uuid(node.nvml.device_by_index(0)),))
     try:
         served.serve(SERVER, {"a": share})
         folders = [files / NODE_DAEMON / "pipe"]

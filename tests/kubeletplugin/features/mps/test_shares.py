@@ -9,10 +9,10 @@ import pytest
 from dra_driver.process.files import open_lock, try_lock
 from dra_driver.process.mps import MpsError
 from kubeletplugin.features.mps import shares
-from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
+from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 
 NAME = ShareName("s0123456789", "GPU-1", "a")
-SHARE = Share(2, ("GPU-1",))
+SHARE = MpsShare(2, ("GPU-1",))
 
 
 def test_a_share_is_not_lost_while_the_folder_of_its_group_is_removed(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from kubeletplugin.features.mps.patience import Patience
 from kubeletplugin.features.mps.program import Program
 from kubeletplugin.features.mps.protocol2 import Protocol2
 from kubeletplugin.features.mps.protocol3 import Protocol3, namespace_folder
-from kubeletplugin.features.mps.shares import Share, ShareFiles, ShareName
-from kubeletplugin.features.mps.supervisor import Server, Supervisor
+from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
+from kubeletplugin.features.mps.supervisor import MpsSupervisor, Server
 from tests.support.mps import MpsProcess, connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
@@ -48,7 +48,7 @@ class Served:
     def want(self, key: str = "a", protocol: int = 2, percentage: int = 50, server: str = SERVER) -> ShareName:
         """A share that somebody wants."""
         name = ShareName(server, self.uuid, key)
-        self.files.put(name, Share(protocol, (self.uuid,), percentage, shared_memory=False))
+        self.files.put(name, MpsShare(protocol, (self.uuid,), percentage, shared_memory=False))
         return name
 
     def pipe(self, protocol: int, key: str = "a") -> Path:
@@ -78,14 +78,14 @@ IMPATIENT = Patience(interval=0.0, retry=0.0, first_limit=0.2, longest_limit=0.4
 """A supervisor that checks a daemon each time it looks."""
 
 
-def supervisor_of(served: Served, patience: Patience) -> Supervisor:
+def supervisor_of(served: Served, patience: Patience) -> MpsSupervisor:
     """A supervisor in this process."""
     folder, program = served.files.folder, Program(Root(served.node.node.driver_root), False)
     protocols: dict[int, Server] = {2: Protocol2(program, folder, folder / "memory"), 3: Protocol3(program, folder)}
-    return Supervisor(served.files, protocols, patience)
+    return MpsSupervisor(served.files, protocols, patience)
 
 
-def look(supervisor: Supervisor) -> bool:
+def look(supervisor: MpsSupervisor) -> bool:
     """Let a supervisor look once, and wait until its work is done."""
     return not wait(supervisor.look(), 60).not_done
 
@@ -199,7 +199,7 @@ class Scripted(Protocol2):
         self.served: list[str] = []
         self.starts: list[str] = []
 
-    def serves(self, server: str, shares: Mapping[str, Share]) -> bool:
+    def serves(self, server: str, shares: Mapping[str, MpsShare]) -> bool:
         return server in self.served
 
     def runs(self, server: str) -> bool:
@@ -211,7 +211,7 @@ class Scripted(Protocol2):
     def publish(self, server: str) -> None:
         """It has no sockets."""
 
-    def serve(self, server: str, shares: Mapping[str, Share]) -> None:
+    def serve(self, server: str, shares: Mapping[str, MpsShare]) -> None:
         if server == SERVER:
             self.began.set()
             assert self.goes_on.wait(60)
@@ -227,7 +227,7 @@ class Scripted(Protocol2):
 
 def test_a_group_whose_daemon_is_slow_does_not_keep_others_waiting(served: Served) -> None:
     slow = Scripted()
-    supervisor = Supervisor(served.files, {2: slow})
+    supervisor = MpsSupervisor(served.files, {2: slow})
     served.want()
     other = served.want(server="sabcdef0123")
     waiting = threading.Thread(target=supervisor.settle, args=(SERVER,))
@@ -242,7 +242,7 @@ def test_a_group_whose_daemon_is_slow_does_not_keep_others_waiting(served: Serve
 
 def test_a_daemon_that_starts_slowly_does_not_delay_the_restarts_of_others(served: Served) -> None:
     slow, other = Scripted(), "sabcdef0123"
-    supervisor = Supervisor(served.files, {2: slow})
+    supervisor = MpsSupervisor(served.files, {2: slow})
     served.want(server=other)
     look(supervisor)
     served.want()
@@ -258,7 +258,7 @@ def test_a_daemon_that_starts_slowly_does_not_delay_the_restarts_of_others(serve
 
 def test_only_the_first_restart_is_without_a_pause(served: Served) -> None:
     slow, server = Scripted(), "sabcdef0123"
-    supervisor = Supervisor(served.files, {2: slow}, Patience(first_pause=1000.0, longest_pause=1000.0))
+    supervisor = MpsSupervisor(served.files, {2: slow}, Patience(first_pause=1000.0, longest_pause=1000.0))
     served.want(server=server)
     for starts in (1, 2):
         look(supervisor)
@@ -276,7 +276,7 @@ def test_only_the_first_restart_is_without_a_pause(served: Served) -> None:
 def test_pauses_begin_anew_after_a_daemon_has_run_for_a_while(served: Served) -> None:
     slow, server = Scripted(), "sabcdef0123"
     patience = Patience(first_pause=1000.0, longest_pause=1000.0, healthy=0.0)
-    supervisor = Supervisor(served.files, {2: slow}, patience)
+    supervisor = MpsSupervisor(served.files, {2: slow}, patience)
     served.want(server=server)
     for starts in (1, 2, 3, 4):
         look(supervisor)

@@ -13,7 +13,7 @@ from dra_driver.kube.resource.codec import V1, DecodeError, decode_class
 from dra_driver.kube.resource.names import is_label_key
 
 from ... import field_errors as errors
-from ...kinds import Context, ServedKind, Strategy, text_at
+from ...kinds import Context, KindStrategy, ServedKind, text_at
 from ...objects import Object, pick
 from ...opaque import without_texts
 from ...release import RESOURCE_GROUP, Release
@@ -101,7 +101,7 @@ def validate_class(new: Object, old: Object | None, context: Context) -> Problem
         yield errors.invalid("spec.extendedResourceName", name, text)
 
 
-CLASS: Final = Strategy(
+CLASS: Final = KindStrategy(
     prepare=prepare_class,
     validate=validate_class,
     generation=("spec",),

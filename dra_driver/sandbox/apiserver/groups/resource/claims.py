@@ -21,7 +21,7 @@ from dra_driver.kube.resource.names import is_qualified_name
 
 from ... import field_errors as errors
 from ... import names
-from ...kinds import Context, Strategy
+from ...kinds import Context, KindStrategy
 from ...objects import Object, encode, fill, pick
 from ...opaque import identical, without_texts
 from .. import meta
@@ -203,7 +203,7 @@ def validate_claim_status(new: Object, old: Object | None, context: Context) -> 
     yield from _status_problems(new, before)
 
 
-CLAIM: Final = Strategy(
+CLAIM: Final = KindStrategy(
     default=set_claim_defaults,
     prepare=prepare_claim,
     prepare_status=prepare_claim_status,
@@ -213,7 +213,7 @@ CLAIM: Final = Strategy(
     returns_deleted=True,
     checks_required=False,
 )
-TEMPLATE: Final = Strategy(
+TEMPLATE: Final = KindStrategy(
     default=set_template_defaults,
     prepare=prepare_template,
     validate=validate_template,

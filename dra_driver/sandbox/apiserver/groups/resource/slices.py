@@ -13,7 +13,7 @@ from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.kube.resource.validation import slice_problems
 
 from ... import field_errors as errors
-from ...kinds import Context, Strategy
+from ...kinds import Context, KindStrategy
 from ...objects import Object, timestamp
 from . import rules, versions
 from .rules import Problems
@@ -65,7 +65,7 @@ def _immutable_problems(spec: Object, old: Object) -> Problems:
             yield errors.invalid(f"spec.{'.'.join(path)}", after, "field is immutable")
 
 
-STRATEGY: Final = Strategy(
+STRATEGY: Final = KindStrategy(
     default=set_defaults,
     prepare=prepare,
     validate=validate,
