@@ -93,6 +93,8 @@ class ClusterConnection:
         configuration = client.Configuration()
         user: Mapping[str, Any] = {}
         files = choice.files
+        if choice.context and not files:
+            raise ConnectionConfigError(f'context "{choice.context}" does not exist (there is no kubeconfig)')
         with _as_config_error(f"kubeconfig {files}" if files else "service account"), _no_login_fails() as problems:
             if files:
                 documents = [parse_kubeconfig(Path(one)) for one in files.split(":")]

@@ -162,15 +162,17 @@ def may_lack(*, devices_only: bool) -> Collection[str]:
 
 def found_without(forbidden: Collection[str], objects: Iterable[Decoded]) -> Found:
     """What is known about devices if objects of the kinds `forbidden` may not be listed."""
-    unknown, warnings = [], []
+    given = list(objects)
+    unknown, warnings, open_nodes = [], [], frozenset[str]()
     if _TAINT_RULE in forbidden:
         unknown.append(Note("", f"not considered, as listing them is not allowed: {_TAINT_RULES}"))
     if "Node" in forbidden:
-        objects = with_nodes_of_slices(objects)
+        open_nodes = frozenset(nodes_without_objects(given))
+        given = with_nodes_of_slices(given)
         warnings.append(
             "listing nodes is not allowed: nodes that slices name are assumed, and their labels are not known"
         )
-    return Found(tuple(objects), unknown=tuple(unknown), warnings=tuple(warnings))
+    return Found(tuple(given), unknown=tuple(unknown), warnings=tuple(warnings), open_nodes=open_nodes)
 
 
 def with_defaults(objects: Iterable[Decoded]) -> list[Decoded]:
@@ -183,12 +185,14 @@ def with_defaults(objects: Iterable[Decoded]) -> list[Decoded]:
 def with_nodes_of_slices(objects: Iterable[Decoded]) -> list[Decoded]:
     """The objects, and a Node for each node name of a slice."""
     given = list(objects)
-    nodes = {one.name for one in given if isinstance(one, Node)}
-    named = {one.node_name: None for one in given if isinstance(one, ResourceSlice) and one.node_name}
-    return [
-        *given,
-        *(_node(name) for name in named if name and name not in nodes),
-    ]
+    return [*given, *map(_node, nodes_without_objects(given))]
+
+
+def nodes_without_objects(objects: Sequence[Decoded]) -> Collection[str]:
+    """The nodes that slices name and of which there is no Node object, in the order of the slices."""
+    nodes = {one.name for one in objects if isinstance(one, Node)}
+    named = (one.node_name for one in objects if isinstance(one, ResourceSlice) and one.node_name)
+    return dict.fromkeys(name for name in named if name not in nodes)
 
 
 def _node(name: str) -> Node:

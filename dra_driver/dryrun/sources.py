@@ -27,6 +27,7 @@ from .inventory import (
     from_documents,
     get_object,
     kinds,
+    nodes_without_objects,
     templates_of,
     with_nodes_of_slices,
 )
@@ -316,7 +317,6 @@ class Place:
         Raises InputError, ApiError and DecodeError.
         """
         served = ""
-        open_nodes: frozenset[str] = frozenset()
         if self.connection is not None:
             found = from_cluster(self.connection, devices_only=devices_only, around=around)
         elif self._origin.slices:
@@ -327,16 +327,17 @@ class Place:
                     said = f"no DeviceClass is in {self.where}: those of the driver's chart are assumed"
                     found = replace(found, warnings=(*found.warnings, said))
                     served = _SERVED
-                open_nodes = _nodes_without_objects(found.objects)
-                found = replace(found, objects=tuple(with_nodes_of_slices([*found.objects, *assumed])))
+                open_nodes = frozenset(nodes_without_objects(found.objects))
+                objects = tuple(with_nodes_of_slices([*found.objects, *assumed]))
+                found = replace(found, objects=objects, open_nodes=open_nodes)
         else:
             served = _SERVED
             objects = (*built_in_nodes(policy, machines=machines), *classes_with_resources())
-            found = Found(objects, notes=(f"{DEVICES_ONLY}: built-in nodes have no pods, cpu or memory",))
-            open_nodes = _names(objects)
+            notes = (f"{DEVICES_ONLY}: built-in nodes have no pods, cpu or memory",)
+            found = Found(objects, notes=notes, open_nodes=_names(objects))
         if devices_only:
             found = replace(found, world=None, notes=(f"{DEVICES_ONLY}, as asked",))
-        return replace(self.source_of(found), open_nodes=open_nodes, served=served)
+        return replace(self.source_of(found), served=served)
 
     def source_of(self, found: Found) -> Source:
         """What was found, with what is known about the place."""
@@ -352,6 +353,7 @@ class Place:
             unknown_of_pods=found.unknown_of_pods,
             errors=found.errors,
             gates=self.rules.all_gates(server or Server()),
+            open_nodes=found.open_nodes,
         )
 
     def around(self, reduce: Callable[[Mapping[str, Any]], dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -440,13 +442,6 @@ def opened(origin: Origin, rules: Rules = NAMES_NONE, needs: Needs = DEVICES) ->
 def _names(objects: Iterable[Decoded]) -> frozenset[str]:
     """The names of the nodes."""
     return frozenset(one.name for one in objects if isinstance(one, Node))
-
-
-def _nodes_without_objects(objects: Sequence[Decoded]) -> frozenset[str]:
-    """The nodes that slices name and of which there is no Node object."""
-    return frozenset(one.node_name for one in objects if isinstance(one, ResourceSlice) and one.node_name) - _names(
-        objects
-    )
 
 
 def _refused(error: StatusError, connection: ClusterConnection, needs: Needs) -> str:

@@ -68,6 +68,7 @@ class Found:
 
     `warnings` are about the devices. `unknown` are notes about what may change verdicts and was not read (`status`),
     and `unknown_of_pods` those that matter only for whole pods. `errors` are about pods that cannot be read.
+    `open_nodes` are nodes of which only the names are known (`selection`).
     """
 
     objects: tuple[Decoded, ...]
@@ -77,6 +78,7 @@ class Found:
     unknown_of_pods: tuple[Note, ...] = ()
     warnings: tuple[str, ...] = ()
     errors: tuple[Note, ...] = ()
+    open_nodes: frozenset[str] = frozenset()
 
 
 LeaveOut = Callable[[Mapping[str, Any], DecodeError], None]

@@ -126,6 +126,12 @@ def test_an_unknown_token_is_unauthorized(dryrun: DryRun, tmp_path: Path) -> Non
     assert "the token or certificate is wrong or has expired" in found
 
 
+def test_a_context_without_a_kubeconfig_does_not_exist(dryrun: DryRun) -> None:
+    code, out, err = dryrun("capacity", "--context", "nope")
+    assert (code, out) == (2, "")
+    assert err.endswith(': context "nope" does not exist (there is no kubeconfig)\n')
+
+
 def test_a_context_that_does_not_exist_is_answered_with_those_that_do(dryrun: DryRun, write: Write) -> None:
     found = refusal(dryrun, kubeconfig(write, "http://127.0.0.1:1"), "--context", "nope")
     assert found.endswith('context "nope" does not exist (there is first, second)')

@@ -17,6 +17,8 @@ from tests.charts.rendering import find, render
 from tests.support.apiserver import SLICES, embedded
 
 from .conftest import DryRun, Write, gpu, install_classes, slice_of
+from .migrate.test_cluster import objects as migrating
+from .migrate.test_cluster import store
 from .test_cluster import TEMPLATES, referring
 from .test_command import claim
 from .test_whole_pod import PODS, node
@@ -26,12 +28,21 @@ PAGE = Path(__file__).parents[2] / "docs/dry-run.md"
 RBAC = "rbac.authorization.k8s.io"
 ROLES = Kind(f"{RBAC}/v1", "clusterroles")
 ROLE: JSON = find(render({"dryRun": {"clusterRole": True}}), "ClusterRole", "dry-run")
-RIGHTS = [
+OF_MIGRATE = ("apps", "batch", "kubevirt.io")
+"""API groups that only `migrate` reads."""
+EVERY_RIGHT = [
     (number, verb, resource)
     for number, rule in enumerate(ROLE["rules"])
     for verb in rule["verbs"]
     for resource in rule.get("resources", ())
 ]
+RIGHTS_OF_MIGRATE = [
+    (number, verb, resource)
+    for number, verb, resource in EVERY_RIGHT
+    if ROLE["rules"][number]["apiGroups"][0] in OF_MIGRATE
+    or resource in ("podtemplates", "replicationcontrollers", "configmaps")
+]
+RIGHTS = [right for right in EVERY_RIGHT if right not in RIGHTS_OF_MIGRATE]
 SPEC: JSON = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
 
 
@@ -45,6 +56,13 @@ class Cluster:
     def grant(self, rules: list[JSON]) -> None:
         """Give the user these rules, and no other rights."""
         self._client.update(ROLES, {**self._client.get(ROLES, "some"), "rules": rules})
+
+    def store(self, *values: JSON) -> None:
+        """Create these objects, and their namespaces."""
+        for name in {value["metadata"].get("namespace", "default") for value in values} - {"default"}:
+            self._client.create(Kind("v1", "namespaces"), {"metadata": {"name": name}})
+        for value in values:
+            store(self._client, value)
 
     def has(self, group: str, resource: str) -> bool:
         """Whether the server has these objects."""
@@ -90,6 +108,11 @@ def without(number: int, verb: str, resource: str) -> list[JSON]:
     return rules + ([{**rule, "resources": kept, "verbs": [verb]}] if kept else [])
 
 
+def without_nodes() -> list[JSON]:
+    """The rules of the chart's role without the right to list nodes."""
+    return [rule for rule in copy.deepcopy(ROLE["rules"]) if rule.get("resources") != ["nodes"]]
+
+
 @pytest.mark.parametrize(
     "command",
     [["fit"], ["fit", "--until-fits"], ["lint"], ["capacity"], ["nodes"], ["devices"], ["cel", "true"], ["snapshot"]],
@@ -128,6 +151,40 @@ def test_without_any_one_of_the_rights_something_is_unknown(
     assert code in (2, 3), out + err
     assert "allowed" in out + err
     assert resource in out + err
+
+
+@pytest.fixture(scope="module")
+def with_plugin(cluster: Cluster) -> Cluster:
+    """The cluster with NVIDIA's device plugin, and a workload that uses it."""
+    cluster.store(*migrating())
+    return cluster
+
+
+def test_with_the_role_of_the_chart_migrate_reads_everything(with_plugin: Cluster, dryrun: DryRun) -> None:
+    with_plugin.grant(ROLE["rules"])
+    code, out, err = dryrun("migrate", "--kubeconfig", with_plugin.config)
+    assert code == 0, out + err
+    assert "allowed" not in out + err
+    assert "Deployment" in out
+
+
+@pytest.mark.parametrize(("number", "verb", "resource"), RIGHTS_OF_MIGRATE)
+def test_without_any_one_of_its_rights_migrate_names_what_it_does_not_know(
+    number: int, verb: str, resource: str, with_plugin: Cluster, dryrun: DryRun
+) -> None:
+    with_plugin.grant(without(number, verb, resource))
+    code, out, err = dryrun("migrate", "--kubeconfig", with_plugin.config)
+    # Without its configuration, nothing can be said about the plugin; without the plugin, its resources are unknown.
+    assert code == {"configmaps": 2, "daemonsets": 1}.get(resource, 3), out + err
+    assert "not allowed" in out + err
+    assert resource in out + err
+
+
+def test_migrate_needs_the_right_to_list_nodes(with_plugin: Cluster, dryrun: DryRun) -> None:
+    with_plugin.grant(without_nodes())
+    code, out, err = dryrun("migrate", "--kubeconfig", with_plugin.config)
+    assert (code, out) == (2, "")
+    assert "not allowed to list nodes (kubeconfig" in err
 
 
 def test_without_the_right_to_read_metrics_the_gates_are_those_of_the_release(
@@ -174,8 +231,7 @@ def test_only_the_rights_that_a_command_needs_are_named(cluster: Cluster, dryrun
 def test_without_the_right_to_list_nodes_only_devices_can_be_evaluated(
     cluster: Cluster, dryrun: DryRun, wanted: Path
 ) -> None:
-    rules = copy.deepcopy(ROLE["rules"])
-    cluster.grant([rule for rule in rules if rule.get("resources") != ["nodes"]])
+    cluster.grant(without_nodes())
     code, out, err = dryrun(wanted, "--kubeconfig", cluster.config)
     assert (code, out) == (2, "")
     assert "not allowed to list nodes (" in err
@@ -185,6 +241,42 @@ def test_without_the_right_to_list_nodes_only_devices_can_be_evaluated(
         assert code == 0, out + err
         assert "listing nodes is not allowed: nodes that slices name are assumed" in out
         assert "on node a" in out
+
+
+SELECTED = {"nodeSelector": {"pool": "gpus"}}
+EXPRESSION = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["gpus"]}]}
+AFFINE = {
+    "affinity": {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [EXPRESSION]}}
+    }
+}
+
+
+@pytest.mark.parametrize("flags", [[], ["--until-fits"]])
+@pytest.mark.parametrize("fields", [SELECTED, AFFINE])
+def test_labels_of_nodes_that_may_not_be_listed_are_assumed(
+    fields: JSON, flags: list[str], cluster: Cluster, dryrun: DryRun, write: Write
+) -> None:
+    cluster.grant(without_nodes())
+    pod = referring("p", resourceClaimTemplateName="shape")
+    pod["spec"] |= fields
+    asked = write("selecting.json", pod)
+    code, out, err = dryrun(asked, "--kubeconfig", cluster.config, "--devices-only", *flags)
+    assert code == 0, out + err
+    assert "assuming the node has pool=gpus" in out
+
+
+@pytest.mark.parametrize(("flags", "code"), [(["--strict-labels"], 1), (["--node-labels", "pool=gpus"], 0)])
+def test_labels_of_nodes_that_may_not_be_listed_can_be_given(
+    flags: list[str], code: int, cluster: Cluster, dryrun: DryRun, write: Write
+) -> None:
+    cluster.grant(without_nodes())
+    pod = referring("p", resourceClaimTemplateName="shape")
+    pod["spec"] |= SELECTED
+    asked = write("selecting.json", pod)
+    found, out, err = dryrun(asked, "--kubeconfig", cluster.config, "--devices-only", *flags)
+    assert found == code, out + err
+    assert "assuming" not in out
 
 
 def test_the_user_to_act_as_is_named(cluster: Cluster, dryrun: DryRun, tmp_path: Path) -> None:

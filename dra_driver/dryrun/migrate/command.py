@@ -12,7 +12,7 @@ import click
 from rich.text import Text
 
 from ...domains import DRIVER as DOMAIN_DRIVER
-from ...kube.api import ApiClient, Kind
+from ...kube.api import NODES, ApiClient, Kind
 from ...kube.resource.codec import DecodeError, Fields
 from ...process.command import InputError, output_option
 from ...process.streams import printable
@@ -29,7 +29,7 @@ from ..progress import progress
 from ..reduction import reduced_object
 from ..release import Rules
 from ..report import PlainTable, counted, listed, plain_console, to_json, to_yaml
-from ..rights import Needs
+from ..rights import Needs, advice
 from ..snapshot import written
 from ..sources import Origin, Place, cluster_options, lookup_among, opened
 from ..status import Note, NotesError, Status, documents_of
@@ -50,6 +50,7 @@ _KINDS: Final = {
 }
 """What is read of a cluster besides the objects of its world."""
 _OF_OTHERS: Final = ("DeviceClass", "ResourceSlice")
+_NEEDS: Final = Needs(whole_pods=True)
 _CONFIG_MAP: Final = Kind("v1", "configmaps", namespaced=True)
 _REPLACED: Final = ("plugin", "mps", "machines")
 _COLORS: Final = {UNCHANGED: "bold green", CHANGE: "bold yellow", CANNOT: "bold red"}
@@ -150,12 +151,17 @@ def migrate(files: tuple[str, ...], origin: Origin, rules: Rules, verify: bool, 
         origin = Origin(asked=True, namespace=origin.namespace)
     elif origin.is_built_in:
         raise InputError("no cluster is configured: name FILEs, or set --kubeconfig or KUBECONFIG")
-    with progress("reading") as say, opened(origin, rules, Needs(whole_pods=True)) as place:
+    with progress("reading") as say, opened(origin, rules, _NEEDS) as place:
         where = ", ".join(files) or place.where
-        documents, errors = _read(files, place.namespace) if files else (_read_cluster(place), ())
+        unread: tuple[Note, ...] = ()
+        errors: tuple[Note, ...] = ()
+        if files:
+            documents, errors = _read(files, place.namespace)
+        else:
+            documents, unread = _read_cluster(place)
         say("planning")
         found = _migration(place, where, documents, place.features, verify=verify)
-        found = replace(found, errors=errors)
+        found = replace(found, errors=errors, unknown=(*unread, *found.unknown))
     if folder:
         _write(folder, found.files())
     if output == "table":
@@ -256,21 +262,28 @@ def _as_object(value: object, source: str) -> object:
     return {"apiVersion": "v1", "kind": BARE, "metadata": {"name": name}, "data": {name: json.dumps(value)}}
 
 
-def _read_cluster(place: Place) -> list[Document]:
-    """What a cluster has. Of pods that others have made, only what decides scheduling. Raises ApiError."""
+def _read_cluster(place: Place) -> tuple[list[Document], tuple[Note, ...]]:
+    """What a cluster has, and notes about what may not be read. Of pods that others have made, only what decides
+    scheduling. Raises ApiError, and InputError if nodes may not be listed.
+    """
     assert place.connection is not None
     client = ApiClient(place.connection)
     around, forbidden = place.around(lambda one: dict(one) if _is_bare(one) else reduced_object(one))
     every = {**{name: kind for name, kind in kinds(client).items() if name in _OF_OTHERS}, **_KINDS}
     found, refused = read_around(client, every, dict)
-    if forbidden := [*forbidden, *(every[name].plural for name in refused)]:
-        click.echo(f"note: not considered, as listing them is not allowed: {', '.join(forbidden)}", err=True)
+    forbidden += [every[name].plural for name in refused]
+    if NODES.plural in forbidden:
+        raise InputError(
+            f"not allowed to list {', '.join(forbidden)} ({place.connection.identity}); {advice((), _NEEDS)}"
+        )
+    said = f"not considered, as listing them is not allowed: {', '.join(forbidden)}"
+    unread = (Note("", said),) if forbidden else ()
     documents = [Document(one, place.where, stored=True) for one in (*around, *(value for _, value in found))]
     for program in programs(documents):
         for namespace, name in program.config_maps() if program.role in ("plugin", "mig") else ():
             value = {**client.get(_CONFIG_MAP, name, namespace), "apiVersion": "v1", "kind": "ConfigMap"}
             documents.append(Document(value, place.where, stored=True))
-    return documents
+    return documents, unread
 
 
 def _is_bare(value: Mapping[str, Any]) -> bool:
