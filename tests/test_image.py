@@ -310,6 +310,12 @@ def contents(installed: Path) -> set[PurePosixPath]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("package", OURS)
+def test_wheel_marks_package_as_typed(installed: Path, package: str) -> None:
+    assert list(installed.glob(f"lib/python3*/site-packages/{package}/py.typed"))
+
+
+@pytest.mark.timeout(600)
 def test_what_node_processes_import_can_be_imported_with_the_locked_packages_only(installed: Path) -> None:
     ours, _ = reached(modules_of("controller", "kubeletplugin"))
     assert "dra_driver.gpu.nvml_library" in ours
