@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The API versions and feature gates of Kubernetes releases.
 
-The tables have facts of k8s.io/kubernetes 1.32 to 1.37: the versions of resource.k8s.io, and the feature gates that
-make the API server drop or refuse fields.
+The table has facts of k8s.io/kubernetes 1.32 to 1.37: the versions of resource.k8s.io. The feature gates, some of which
+make the API server drop or refuse fields, are those of `kube.releases`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,30 +10,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from ...kube.releases import default_gates
+
 OLDEST: Final = 32
 NEWEST: Final = 37
 RESOURCE_GROUP: Final = "resource.k8s.io"
-
-# For each gate: releases and the default from then on. Releases before the first one do not know the gate.
-_GATES: Final[Mapping[str, tuple[tuple[int, bool], ...]]] = {
-    "DRAAdminAccess": ((32, False), (34, True)),
-    "DRAConsumableCapacity": ((34, False), (36, True)),
-    "DRADerivedAttributes": ((37, False),),
-    "DRADeviceBindingConditions": ((34, False), (36, True)),
-    "DRADeviceCompatibilityGroups": ((37, False),),
-    "DRADeviceTaintRules": ((35, False), (37, True)),
-    "DRADeviceTaints": ((33, False), (36, True)),
-    "DRAExtendedResource": ((34, False), (36, True)),
-    "DRAFractionalCapacityRange": ((37, True),),
-    "DRAListTypeAttributes": ((36, False),),
-    "DRANodeAllocatableResources": ((36, False),),
-    "DRAOptionalNodeOperations": ((37, False),),
-    "DRAPartitionableDevices": ((33, False), (36, True)),
-    "DRAPartitionableDevicesType": ((37, False),),
-    "DRAPrioritizedList": ((33, False), (34, True)),
-    "DRAResourceClaimDeviceStatus": ((32, False), (33, True)),
-    "DRAResourceClaimGranularStatusAuthorization": ((36, True),),
-}
 
 # For each version of resource.k8s.io: the first release that has it, and the first one that serves it by default.
 _NEVER: Final = NEWEST + 1
@@ -84,11 +65,7 @@ def release(
     """
     if not OLDEST <= minor <= NEWEST:
         raise ReleaseError(f"Kubernetes 1.{minor} is not one of 1.{OLDEST} to 1.{NEWEST}")
-    effective = {}
-    for gate, steps in _GATES.items():
-        defaults = [default for since, default in steps if since <= minor]
-        if defaults:
-            effective[gate] = defaults[-1]
+    effective = default_gates(f"1.{minor}")
     for gate, value in (gates or {}).items():
         if gate not in effective:
             raise ReleaseError(f"Kubernetes 1.{minor} has no feature gate {gate}; it has {', '.join(effective)}")

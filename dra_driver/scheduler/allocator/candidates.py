@@ -25,7 +25,7 @@ from ...kube.resource import (
 )
 from ...kube.resource.claim import tolerates
 from ..cel import CompileError
-from .capacity import CapacityRefusal, Share, amounts_for, shortage
+from .capacity import CapacityRefusal, Share, UnrepresentableError, amounts_for, shortage
 from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of
 from .counters import Charge, Counters
 from .features import Features, Variant
@@ -71,11 +71,14 @@ class Checks:
     def __init__(self, view: NodeView, features: Features) -> None:
         self._view = view
         self._features = features
+        self._counts_shares = not features.quirks.whole_beside_shares
 
     def in_use(self, candidate: Candidate) -> DeviceRefusal | None:
         """Refuses a device that another claim holds as a whole. Requests with admin access are never refused."""
-        name = candidate.device.name
-        if candidate.option.requirements.admin_access or name not in candidate.usage.whole:
+        name, usage = candidate.device.name, candidate.usage
+        is_whole = not candidate.device.allow_multiple_allocations
+        is_taken = name in usage.whole or (is_whole and self._counts_shares and name in usage.shared)
+        if candidate.option.requirements.admin_access or not is_taken:
             return None
         return DeviceRefusal(candidate.option.slot, candidate.index, Check.IN_USE, candidate.usage.holders(name))
 
@@ -99,11 +102,17 @@ class Checks:
         return None if here else DeviceRefusal(option.slot, index, Check.NODE)
 
     def capacity(self, candidate: Candidate) -> DeviceRefusal | None:
-        """Checks the requested capacity against what is in use, and records the share of a shared device."""
+        """Checks the requested capacity against what is in use, and records the share of a shared device.
+
+        Raises AllocationError if the request cannot be rounded to the steps of the device.
+        """
         if not self._features.consumable_capacity:
             return None
         option, device, requested = candidate.option, candidate.device, candidate.option.requirements.capacity_requests
-        amounts = amounts_for(device.capacity, requested)
+        try:
+            amounts = amounts_for(device.capacity, requested, self._features.arithmetic)
+        except UnrepresentableError as error:
+            raise _unrepresentable(option, error, self._view.name(candidate.index)) from error
         lacking: CapacityRefusal | None
         if isinstance(amounts, CapacityRefusal):
             lacking, amounts = amounts, {}
@@ -145,6 +154,16 @@ def _broken_expression(option: Option, unmet: Unmet, device: str) -> AllocationE
         kind,
         f"claim {option.claim.metadata}: selector {unmet.index} of {where} {what}: {unmet.error}",
         reason=f"{owner}: selector #{unmet.index}: CEL {step} error: {unmet.error.message}",
+    )
+
+
+def _unrepresentable(option: Option, error: UnrepresentableError, device: str) -> AllocationError:
+    text = f"capacity request cannot be represented in the device's range arithmetic: {error}"
+    return AllocationError(
+        ErrorKind.CAPACITY,
+        f"claim {option.claim.metadata}, request {option.slot.request}, device {device}: "
+        f"capacity {error.capacity!r}: {text}",
+        reason=f'{_asked(option.claim, option.slot)}: capacity "{error.capacity}": {text}',
     )
 
 
@@ -283,7 +302,7 @@ class CandidateOptions:
         first = 0
         for pool in self._view.pools:
             if pool.state is not PoolState.COMPLETE and option.wants_all:
-                raise _unknown_devices(option, pool)
+                raise _unknown_devices(option, pool, fatal=self._features.quirks.unknown_devices_fail_pods)
             usage = self._survey.usage(pool.key)
             for local, verdict in enumerate(ruling.verdicts(pool)):
                 yield Candidate(option, first + local, pool, local, verdict, usage)
@@ -329,7 +348,7 @@ def _disabled(claim: ResourceClaim, request: str, what: str, gate: str) -> Alloc
     )
 
 
-def _unknown_devices(option: Option, pool: PoolView) -> AllocationError:
+def _unknown_devices(option: Option, pool: PoolView, *, fatal: bool) -> AllocationError:
     incomplete = pool.state is PoolState.INCOMPLETE
     return AllocationError(
         ErrorKind.ALL_INCOMPLETE_POOL if incomplete else ErrorKind.ALL_INVALID_POOL,
@@ -337,6 +356,7 @@ def _unknown_devices(option: Option, pool: PoolView) -> AllocationError:
         f"but pool {pool.driver}/{pool.name} is {pool.state.value}: {pool.reason}",
         reason=f"{_asked(option.claim, option.slot)}: asks for all devices, but resource pool {pool.driver}/{pool.name}"
         f" is currently {'being updated' if incomplete else 'invalid'}",
+        fatal=fatal,
     )
 
 

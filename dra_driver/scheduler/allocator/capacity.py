@@ -8,9 +8,15 @@ one that is not shared has all its capacity left, so that only the policies can 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from ...kube.resource import DeviceCapacity, Format, Quantity, RequestPolicy, RequestRange
+from ...kube.resource.quantity import NANO
+from ...process.errors import DriverError
 from ..cel.library.quantity import is_decimal
+
+_MILLI: Final = NANO // 1000
+_MOST: Final = (1 << 63) - 1
 
 Amounts = Mapping[str, Quantity]
 """What a pick consumes of each capacity of its device."""
@@ -32,31 +38,62 @@ class Share:
     capacities: Mapping[str, DeviceCapacity]
 
 
+class UnrepresentableError(DriverError):
+    """A request cannot be rounded in the arithmetic of the range. `capacity` names the capacity."""
+
+    def __init__(self, capacity: str, text: str) -> None:
+        super().__init__(text)
+        self.capacity = capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """How requests are rounded to the steps of a range."""
+
+    is_checked: bool = False
+    """Results outside of an int64 are errors, and results keep the notation of the step: so from 1.37."""
+    fractions: bool = False
+    """Ranges that are exact in thousandths are computed in thousandths (DRAFractionalCapacityRange)."""
+
+    def unit(self, valid: RequestRange) -> int:
+        """The unit in which a range with a step is computed, in billionths: a whole, or a thousandth."""
+        bounds = [bound.nanos for bound in (valid.minimum, valid.maximum, valid.step) if bound is not None]
+        in_thousandths = self.fractions and valid.step is not None and valid.step.nanos >= _MILLI
+        return _MILLI if in_thousandths and not any(bound % _MILLI for bound in bounds) else NANO
+
+
+WHOLES: Final = Arithmetic()
+"""The arithmetic up to 1.36."""
+
+
 def amounts_for(
-    capacities: Mapping[str, DeviceCapacity], requested: Mapping[str, Quantity]
+    capacities: Mapping[str, DeviceCapacity], requested: Mapping[str, Quantity], arithmetic: Arithmetic = WHOLES
 ) -> Amounts | CapacityRefusal:
-    """The amounts that a request for `requested` consumes of a device, by the request policies of its capacities."""
+    """The amounts that a request for `requested` consumes of a device, by the request policies of its capacities.
+
+    Raises UnrepresentableError if the arithmetic is checked.
+    """
     for name in requested:
         if name not in capacities:
             return CapacityRefusal(name, "the device has no such capacity")
-    amounts: dict[str, Quantity] = {}
-    for name, capacity in capacities.items():
-        amount, origin = _consumed(capacity, requested.get(name))
-        policy = capacity.request_policy
-        if policy is not None and not _is_allowed(amount, origin, policy):
+    amounts = {
+        name: _consumed(name, capacity, requested.get(name), arithmetic) for name, capacity in capacities.items()
+    }
+    for name, (amount, origin) in amounts.items():
+        policy = capacities[name].request_policy
+        if policy is not None and not _is_allowed(amount, origin, policy, arithmetic):
             return CapacityRefusal(name, f"{amount} is not allowed by the device's request policy")
-        amounts[name] = amount
-    return amounts
+    return {name: amount for name, (amount, _) in amounts.items()}
 
 
 def consumed(capacities: Mapping[str, DeviceCapacity], requested: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """`amounts_for` without asking whether the policies allow the amounts."""
-    return {name: _consumed(capacity, requested.get(name))[0] for name, capacity in capacities.items()}
+    return {name: _consumed(name, capacity, requested.get(name), WHOLES)[0] for name, capacity in capacities.items()}
 
 
 def takes_as_is(capacity: DeviceCapacity, requested: Quantity) -> bool:
     """Whether the capacity has a policy and this changes nothing about the request."""
-    return capacity.request_policy is not None and _consumed(capacity, requested)[1] is _Origin.REQUEST
+    return capacity.request_policy is not None and _consumed("", capacity, requested, WHOLES)[1] is _Origin.REQUEST
 
 
 def shortage(
@@ -79,44 +116,63 @@ class _Origin(enum.Enum):
     ROUNDED = "the request, rounded"
 
 
-def _consumed(capacity: DeviceCapacity, requested: Quantity | None) -> tuple[Quantity, _Origin]:
+def _consumed(
+    name: str, capacity: DeviceCapacity, requested: Quantity | None, arithmetic: Arithmetic
+) -> tuple[Quantity, _Origin]:
     """The amount that a request for `requested` takes."""
     policy = capacity.request_policy
     if requested is None:
         return capacity.value if policy is None or policy.default is None else policy.default, _Origin.DEVICE
     if policy is not None and policy.valid_range is not None:
-        return _rounded_to_range(requested, policy.valid_range)
+        return _rounded_to_range(name, requested, policy.valid_range, arithmetic)
     for value in policy.valid_values if policy is not None else ():
         if requested <= value:
             return value, _Origin.DEVICE
     return requested, _Origin.REQUEST
 
 
-def _rounded_to_range(requested: Quantity, valid: RequestRange) -> tuple[Quantity, _Origin]:
+def _rounded_to_range(
+    name: str, requested: Quantity, valid: RequestRange, arithmetic: Arithmetic
+) -> tuple[Quantity, _Origin]:
     if requested < valid.minimum:
         return valid.minimum, _Origin.DEVICE
     if valid.step is None or valid.step.value <= 0:
         return requested, _Origin.REQUEST
-    minimum, step = valid.minimum.value, valid.step.value
-    steps = -((minimum - requested.value) // step)
-    return Quantity.of(minimum + steps * step, Format.BINARY_SI), _Origin.ROUNDED
+    unit = arithmetic.unit(valid)
+    minimum, step, wanted = (_units(amount, unit) for amount in (valid.minimum, valid.step, requested))
+    rounded = minimum - (minimum - wanted) // step * step
+    if not arithmetic.is_checked:
+        return Quantity(rounded * unit, Format.BINARY_SI), _Origin.ROUNDED
+    if unit != NANO and (requested.nanos % unit or wanted > _MOST):
+        raise UnrepresentableError(name, f"request {requested} is not a representable milli value")
+    if wanted > _MOST:
+        raise UnrepresentableError(name, f"request {requested} exceeds MaxInt64")
+    if rounded > _MOST:
+        passed = "MaxInt64" if unit == NANO else "the milli-value range"
+        raise UnrepresentableError(name, f"rounding request {requested} up to the next step passes {passed}")
+    return Quantity(rounded * unit, valid.step.format), _Origin.ROUNDED
 
 
-def _is_allowed(amount: Quantity, origin: _Origin, policy: RequestPolicy) -> bool:
+def _units(amount: Quantity, unit: int) -> int:
+    """The amount in units of `unit` billionths, rounded up."""
+    return -(-amount.nanos // unit)
+
+
+def _is_allowed(amount: Quantity, origin: _Origin, policy: RequestPolicy, arithmetic: Arithmetic) -> bool:
     """Kubernetes looks for the default by comparing Go structs, which are never equal when they hold decimals."""
     default = policy.default
     same = default is not None and amount == default and amount.format is default.format
     if same and origin is not _Origin.ROUNDED and not is_decimal(amount):
         return True
     if policy.valid_range is not None:
-        return _is_in_range(amount, policy.valid_range)
+        return _is_in_range(amount, policy.valid_range, arithmetic.unit(policy.valid_range))
     return not policy.valid_values or amount in policy.valid_values
 
 
-def _is_in_range(amount: Quantity, valid: RequestRange) -> bool:
+def _is_in_range(amount: Quantity, valid: RequestRange, unit: int) -> bool:
     """The minimum is not looked at: an amount below it was raised, unless nothing was requested."""
     if valid.maximum is not None and amount > valid.maximum:
         return False
     if valid.step is None:
         return True
-    return valid.step.value > 0 and (amount.value - valid.minimum.value) % valid.step.value == 0
+    return valid.step.value > 0 and (_units(amount, unit) - _units(valid.minimum, unit)) % _units(valid.step, unit) == 0

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ...kube.releases import default_gates, is_since
+from .capacity import Arithmetic
+
 DEFAULT_RELEASE: Final = "1.36"
 
 
@@ -51,6 +54,10 @@ class Quirks:
     """A configuration entry of the claim appears once for each of its requests."""
     config_names_all_requests: bool = False
     """A configuration entry names its requests even if these are all requests of the claim."""
+    unknown_devices_fail_pods: bool = False
+    """A request for all devices of a pool that is incomplete or invalid fails the pod, and not only the node."""
+    whole_beside_shares: bool = False
+    """A device that is not shared any more is allocated as a whole while a share of it is in use."""
 
 
 _AS_IN_1_36: Final = Quirks(
@@ -65,6 +72,8 @@ _AS_IN_1_36: Final = Quirks(
     counter_slices_everywhere=True,
     config_repeats=True,
     config_names_all_requests=True,
+    unknown_devices_fail_pods=True,
+    whole_beside_shares=True,
 )
 _AS_IN_1_34: Final = replace(_AS_IN_1_36, capacity_of_another_device=True)
 _QUIRKS: Final[Mapping[str, Quirks]] = {
@@ -72,7 +81,8 @@ _QUIRKS: Final[Mapping[str, Quirks]] = {
     "1.34": _AS_IN_1_34,
     "1.35": _AS_IN_1_36,
     "1.36": _AS_IN_1_36,
-    "1.37": Quirks(),
+    "1.37": Quirks(unknown_devices_fail_pods=True, whole_beside_shares=True),
+    "1.38": Quirks(),
 }
 RELEASES: Final = tuple(_QUIRKS)
 """Releases that can be imitated."""
@@ -85,23 +95,24 @@ ISSUES: Final[Mapping[str, str]] = {
     "shares_without_capacity_unnoticed": "kubernetes/kubernetes#139034",
     "distinct_forgets": "kubernetes/kubernetes#140438",
     "common_values_stay_narrow": "kubernetes/kubernetes#140300",
+    "unknown_devices_fail_pods": "kubernetes/kubernetes#141829",
 }
 """Where a defect was reported, by the field of `Quirks`. The others were not found there."""
 
-_GATES: Final[Mapping[str, tuple[str, str]]] = {
-    "DRAAdminAccess": ("admin_access", "1.34"),
-    "DRAPrioritizedList": ("prioritized_list", "1.34"),
-    "DRAConsumableCapacity": ("consumable_capacity", "1.36"),
-    "DRADeviceBindingConditions": ("binding_conditions", "1.36"),
-    "DRAResourceClaimDeviceStatus": ("claim_device_status", "1.33"),
-    "DRADeviceTaints": ("device_taints", "1.36"),
-    # Off by default up to 1.36, as the API of the rules is: where there are rules, both were switched on.
-    "DRADeviceTaintRules": ("device_taint_rules", "1.33"),
-    "DRAPartitionableDevices": ("partitionable_devices", "1.36"),
-    "DRAListTypeAttributes": ("list_attributes", ""),
-    "DRAExtendedResource": ("extended_resources", "1.36"),
+_GATES: Final[Mapping[str, str]] = {
+    "DRAAdminAccess": "admin_access",
+    "DRAPrioritizedList": "prioritized_list",
+    "DRAConsumableCapacity": "consumable_capacity",
+    "DRADeviceBindingConditions": "binding_conditions",
+    "DRAResourceClaimDeviceStatus": "claim_device_status",
+    "DRADeviceTaints": "device_taints",
+    "DRADeviceTaintRules": "device_taint_rules",
+    "DRAPartitionableDevices": "partitionable_devices",
+    "DRAListTypeAttributes": "list_attributes",
+    "DRAExtendedResource": "extended_resources",
+    "DRAFractionalCapacityRange": "fractional_capacity",
 }
-"""Gates that matter here: the field of `Features`, and the release (of those above) from which it is on."""
+"""Gates that matter here, with the field of `Features`."""
 GATES: Final = frozenset(_GATES)
 """Their names."""
 
@@ -128,6 +139,8 @@ class Features:
     """Constraints compare list-valued attributes. The scheduler of 1.36 never asks for it; from 1.37 the gate
     DRAListTypeAttributes does.
     """
+    fractional_capacity: bool = False
+    """Ranges of capacity that are exact in thousandths are computed in thousandths. From 1.37."""
     release: str = DEFAULT_RELEASE
     ideal: bool = False
     mended: frozenset[str] = frozenset()
@@ -143,18 +156,26 @@ class Features:
         if unknown:
             raise ValueError(f"unknown feature gate {unknown[0]!r} (known: {', '.join(_GATES)})")
         known = Features(release=release, ideal=ideal)
-        numbers = RELEASES.index(release)
-        on: dict[str, Any] = {
-            field: gates.get(gate, bool(since) and numbers >= RELEASES.index(since))
-            for gate, (field, since) in _GATES.items()
-        }
-        on["list_constraints"] = on["list_attributes"] and numbers >= RELEASES.index("1.37")
+        # Off by default up to 1.36, as the API of the rules is: where there are rules, both were switched on.
+        settings = default_gates(release) | {"DRADeviceTaintRules": True} | dict(gates)
+        on: dict[str, Any] = {field: settings.get(gate, False) for gate, field in _GATES.items()}
+        on["list_constraints"] = on["list_attributes"] and known.is_since("1.37")
         return replace(known, **on)
+
+    def is_since(self, release: str) -> bool:
+        """Whether the release is this one or a later one."""
+        return is_since(self.release, release)
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """How capacity requests are rounded."""
+        is_checked = self.is_since("1.37")
+        return Arithmetic(is_checked, is_checked and self.fractional_capacity)
 
     @property
     def counters_beside_devices(self) -> bool:
         """Whether a slice holds counter sets beside the devices that draw on them: so up to 1.34."""
-        return RELEASES.index(self.release) < RELEASES.index("1.35")
+        return not self.is_since("1.35")
 
     @property
     def binding(self) -> bool:

@@ -32,6 +32,7 @@ class ErrorKind(enum.StrEnum):
     ALL_INVALID_POOL = "all-invalid-pool"
     ALL_CONSTRAINT = "all-constraint"
     TOO_MANY_DEVICES = "too-many-devices"
+    CAPACITY = "capacity-not-representable"
     NODE_SELECTOR = "node-selector"
     FEATURE_DISABLED = "feature-disabled"
     UNSUPPORTED_CONSTRAINT = "unsupported-constraint"

@@ -26,9 +26,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ...kube.releases import RELEASES
 from ...kube.resource import Device
 from .check import VARIABLE, check, validate
-from .check.declarations import NEWEST, RELEASES, Environment
+from .check.declarations import NEWEST, Environment
 from .check.estimate import estimate
 from .errors import Abort, CelError, CelIssue, CompileError, ErrorValue, EvaluationError
 from .evaluate import PlanError, compile_tree

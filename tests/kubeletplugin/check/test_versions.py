@@ -3,7 +3,7 @@
 
 import pytest
 
-from dra_driver.scheduler.cel import RELEASES
+from dra_driver.kube.releases import NEWEST_RELEASED, RELEASES
 from kubeletplugin.check.cluster import NEWEST_MINOR, OLDEST_MINOR, minor_of, version_findings, version_of
 
 from .support import levels
@@ -47,4 +47,4 @@ def test_each_version_has_a_line_with_what_to_do(kubelet: str, runtime: str, exp
 
 
 def test_the_range_is_that_of_the_whole_project() -> None:
-    assert (f"1.{OLDEST_MINOR}", f"1.{NEWEST_MINOR}") == (RELEASES[0], RELEASES[-1])
+    assert (f"1.{OLDEST_MINOR}", f"1.{NEWEST_MINOR}") == (RELEASES[0], NEWEST_RELEASED)

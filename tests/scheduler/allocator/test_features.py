@@ -58,8 +58,9 @@ def test_reported_defects_are_defects() -> None:
     [
         ("1.34", {"admin_access", "prioritized_list", "claim_device_status", "device_taint_rules"}),
         ("1.35", {"admin_access", "prioritized_list", "claim_device_status", "device_taint_rules"}),
-        ("1.36", GATES - {"list_attributes"}),
+        ("1.36", GATES - {"list_attributes", "fractional_capacity"}),
         ("1.37", GATES - {"list_attributes"}),
+        ("1.38", GATES - {"list_attributes"}),
     ],
 )
 def test_a_release_brings_its_own_defaults(release: str, on: set[str]) -> None:

@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
+from ....kube.releases import NEWEST_RELEASED, RELEASES
 from ..errors import CelIssue
 from ..syntax.tree import Call, Literal, Macro
 from ..types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of, parameters_of
 from .estimate import EstimateCall
 
-RELEASES: Final = ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
-"""The supported Kubernetes releases, oldest first."""
-NEWEST: Final = RELEASES[-1]
+NEWEST: Final = NEWEST_RELEASED
 
 _MULTIPLE_ALLOCATIONS: Final = 34
 _LIST_ATTRIBUTES: Final = 36
@@ -35,8 +34,8 @@ _LISTS_WITHOUT_GATE: Final = 37
 class Environment:
     """A Kubernetes release with its feature gates DRAConsumableCapacity and DRAListTypeAttributes.
 
-    The defaults of the gates are those of 1.36. `stored` selects the environment of kube-scheduler; False selects the
-    environment in which kube-apiserver compiles new expressions.
+    The defaults of the gates are those of 1.36 and later. `stored` selects the environment of kube-scheduler; False
+    selects the environment in which kube-apiserver compiles new expressions.
     """
 
     kubernetes: str = NEWEST
