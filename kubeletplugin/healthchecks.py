@@ -36,6 +36,13 @@ _LATELY_SECONDS = 180.0
 Observe = Callable[[str, str], None]
 """Called with the method and the HTTP status (or `unreachable`) of each request."""
 
+_SECONDS: Final = 2.0
+
+_PREPARE: Final = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
+_GET_INFO: Final = "/pluginregistration.Registration/GetInfo"
+
+Check = Callable[[], str | None]
+
 
 class ApiContact:
     """The time of the API server's last answer. `clock` returns monotonic seconds."""
@@ -108,14 +115,6 @@ def keep_contact(client: ApiClient, contact: ApiContact) -> None:
             time.sleep(_QUIET_SECONDS * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
 
     threading.Thread(target=run, name="api-contact", daemon=True).start()
-
-
-_SECONDS: Final = 2.0
-
-_PREPARE: Final = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
-_GET_INFO: Final = "/pluginregistration.Registration/GetInfo"
-
-Check = Callable[[], str | None]
 
 
 def live_checks(*sockets: tuple[SocketServer, SocketServer]) -> dict[str, Check]:

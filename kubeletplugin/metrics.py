@@ -32,13 +32,12 @@ MPS_STATES: Final = ("running", "down")
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2)
 
+SHARE_LABELS: Final = ("driver", "device", "share_id", "namespace", "claim", "enforced_by")
+
 
 def error_type(error: Exception) -> str:
     """The label of an error, which tells its cause."""
     return next((label for kind, label in ERROR_TYPES.items() if isinstance(error, kind)), "internal")
-
-
-SHARE_LABELS: Final = ("driver", "device", "share_id", "namespace", "claim", "enforced_by")
 
 
 class PluginMetrics:

@@ -29,6 +29,12 @@ DEFAULT_HOST_SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
 _MPS = "mps"
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
+hook_option = flag(
+    "--nvidia-cdi-hook-path",
+    metavar="PATH",
+    help="Path of nvidia-cdi-hook or nvidia-ctk on the host. By default, it is looked for below the driver root.",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeFolders:
@@ -178,13 +184,6 @@ node_options = flags(
     hardware_options,
 )
 """Adds the flags for folders on the node, and passes a Node as `node`."""
-
-
-hook_option = flag(
-    "--nvidia-cdi-hook-path",
-    metavar="PATH",
-    help="Path of nvidia-cdi-hook or nvidia-ctk on the host. By default, it is looked for below the driver root.",
-)
 
 
 def _domains(compute_domains: bool, imex_mode: str, imex_host_socket_path: str, namespace: str) -> DomainOptions:

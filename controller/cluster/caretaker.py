@@ -27,6 +27,10 @@ from .collection import dialect_when_known
 from .leftovers import REASONS, Leftover, advice, plan_cleanup
 from .view import ClaimFacts, SliceFacts, View, slice_facts
 
+log = logging.getLogger(__name__)
+
+EVENT_REASON = "NodeGone"
+
 
 class Metrics:
     """The metrics of one process."""
@@ -46,11 +50,6 @@ class Metrics:
         )
         for reason in REASONS:
             self.removed.labels(reason)
-
-
-log = logging.getLogger(__name__)
-
-EVENT_REASON = "NodeGone"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,10 @@ from dra_driver.kube.api import ApiClient, ApiError, Kind, Selection, Watcher, n
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.resource.codec import Dialect
 
+Key = tuple[str, str]
+"""The name of an index, and a value in it."""
+_REMEMBERED = 1000  # deleted objects
+
 
 class Facts(Protocol):
     """The facts of one object, compared by value."""
@@ -22,9 +26,6 @@ class Facts(Protocol):
 
 
 T = TypeVar("T", bound=Facts)
-Key = tuple[str, str]
-"""The name of an index, and a value in it."""
-_REMEMBERED = 1000  # deleted objects
 
 
 def _no_keys(_: object) -> Iterable[Key]:

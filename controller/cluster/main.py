@@ -41,6 +41,8 @@ from .domains.options import compute_domain_options
 
 LEASE_NAME: Final = "nvidia-dra-cluster-controller"
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class LeaderElection:
@@ -117,9 +119,6 @@ leader_election_options = flags(
     ),
 )
 """Adds --leader-election-…, --namespace and --pod-name, and passes a LeaderElection as `election`."""
-
-
-log = logging.getLogger(__name__)
 
 
 @click.command("dra-cluster-controller")

@@ -17,6 +17,13 @@ from typing import Any
 from dra_driver.kube.resource import ObjectMeta, ResourcePool, ResourceSlice
 from dra_driver.kube.resource.codec import Dialect, encode_slice
 
+_NO_METADATA = ObjectMeta()
+
+_KEYS = ("uid", "name", "counterSet", "key")
+"""Fields that identify the items of a list: of owners, devices and counter sets, consumptions, taints."""
+_LONGEST_VALUE = 80
+_ABSENT = object()
+
 
 @dataclass(frozen=True, slots=True)
 class Tried:
@@ -114,9 +121,6 @@ def _content(one: ResourceSlice) -> ResourceSlice:
     return replace(one, metadata=_NO_METADATA, pool=ResourcePool(one.pool.name, 0, 0), unread=())
 
 
-_NO_METADATA = ObjectMeta()
-
-
 def _to_send(one: ResourceSlice, generation: int, stored: Mapping[str, ResourceSlice]) -> ResourceSlice:
     """The slice to send: with `generation`, and with the metadata of the stored slice that it replaces, which others
     may have labelled, for example.
@@ -126,12 +130,6 @@ def _to_send(one: ResourceSlice, generation: int, stored: Mapping[str, ResourceS
     if existing is not None:
         metadata = replace(existing.metadata, owner_references=metadata.owner_references)
     return replace(one, metadata=metadata, pool=replace(one.pool, generation=generation))
-
-
-_KEYS = ("uid", "name", "counterSet", "key")
-"""Fields that identify the items of a list: of owners, devices and counter sets, consumptions, taints."""
-_LONGEST_VALUE = 80
-_ABSENT = object()
 
 
 def describe_difference(sent: ResourceSlice, stored: ResourceSlice, dialect: Dialect) -> str:

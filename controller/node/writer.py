@@ -30,6 +30,9 @@ from .reconcile import Tried, Writes, as_sent, describe_difference, same_content
 
 log = logging.getLogger(__name__)
 
+_WHOLE_SERVER = frozenset((401, 404, 429, 502, 503, 504))
+"""Errors that requests about other slices would get too."""
+
 
 class StoredSlices:
     """The stored slices by object name, from JSON of one API version. Sets `changed` when somebody else changed a
@@ -208,10 +211,6 @@ def _achieved(sent: ResourceSlice | None, stored: ResourceSlice | None) -> bool:
     if sent is None or stored is None:
         return sent is stored
     return as_sent(sent, stored)
-
-
-_WHOLE_SERVER = frozenset((401, 404, 429, 502, 503, 504))
-"""Errors that requests about other slices would get too."""
 
 
 @dataclass(slots=True)

@@ -25,6 +25,10 @@ log = logging.getLogger(__name__)
 
 _Version = tuple[tuple[int, int, int], ...]
 
+REVIEW_PATH: Final = "/validate-resource-claim-parameters"
+
+_LONGEST_BODY: Final = 8 << 20  # bytes: an object before and after an update, of at most 3 MiB each
+
 
 class TlsFiles:
     """A TLS context for servers, which is loaded again when the files have changed. May be used by several threads.
@@ -81,11 +85,6 @@ class TlsFiles:
             files = f"certificate {self._certificate} with key {self._key}"
             raise TlsError(f"{files} cannot be used: {error.strerror or error}") from None
         return context
-
-
-REVIEW_PATH: Final = "/validate-resource-claim-parameters"
-
-_LONGEST_BODY: Final = 8 << 20  # bytes: an object before and after an update, of at most 3 MiB each
 
 
 @contextmanager

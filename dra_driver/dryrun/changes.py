@@ -35,6 +35,21 @@ _OF_FABRIC: Final = f"{DOMAIN_DRIVER}/"
 ENOUGH = 3
 """The number of claims that are suggested to wait for, if any one of them is enough."""
 
+_DEFECTS: Final = {
+    "refused_keep_counters": "a device that is tried in vain keeps the counters it reserved",
+    "undone_shares_keep_counters": "a share that is tried in vain keeps its device's counters",
+    "refused_shares_stay_in_constraints": "a share that is tried in vain still counts for the constraints",
+    "counters_by_pool_name": "counters of two drivers' pools of the same name are mixed up",
+    "distinct_forgets": "distinctAttribute compares only two devices of a request that asks for more",
+    "shares_without_capacity_unnoticed": "shares in use that consumed nothing are not counted",
+    "decimal_requests_grow": "a requested capacity that Go keeps as a decimal, such as 1Pi, grows by the shares that "
+    "were picked of the same device before",
+    "common_values_stay_narrow": "a device that is tried in vain narrows what matchAttribute finds common",
+    "capacity_of_another_device": "the capacity that is left is looked up for another device of the same slice",
+    "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
+}
+"""The description of each defect, by the field of `Quirks`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
@@ -208,22 +223,6 @@ def _fewest(trial: Trial, holders: Sequence[ResourceClaim]) -> list[ResourceClai
         if size == 1:
             return gone
         size = max(1, size // 2)
-
-
-_DEFECTS: Final = {
-    "refused_keep_counters": "a device that is tried in vain keeps the counters it reserved",
-    "undone_shares_keep_counters": "a share that is tried in vain keeps its device's counters",
-    "refused_shares_stay_in_constraints": "a share that is tried in vain still counts for the constraints",
-    "counters_by_pool_name": "counters of two drivers' pools of the same name are mixed up",
-    "distinct_forgets": "distinctAttribute compares only two devices of a request that asks for more",
-    "shares_without_capacity_unnoticed": "shares in use that consumed nothing are not counted",
-    "decimal_requests_grow": "a requested capacity that Go keeps as a decimal, such as 1Pi, grows by the shares that "
-    "were picked of the same device before",
-    "common_values_stay_narrow": "a device that is tried in vain narrows what matchAttribute finds common",
-    "capacity_of_another_device": "the capacity that is left is looked up for another device of the same slice",
-    "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
-}
-"""The description of each defect, by the field of `Quirks`."""
 
 
 def defect(trial: Trial) -> Suggestion | None:

@@ -28,6 +28,33 @@ JSON = dict[str, Any]
 STDIN = "-"
 _SUFFIXES = {".yaml", ".yml", ".json"}
 
+_FIRST: Final = Position(1, 1)
+
+Convert = Callable[[object, str], object]
+"""(value, source) -> the value, or the object that it stands for."""
+
+_START: Final = yaml.Mark("", 0, 0, 0, "", 0)
+_NEXT: Final = re.compile(r"---(\s|$)")
+
+_CLUSTERED = frozenset(
+    {
+        "DeviceClass",
+        "ResourceSlice",
+        "DeviceTaintRule",
+        "Node",
+        "Namespace",
+        "PersistentVolume",
+        "PriorityClass",
+        "RuntimeClass",
+        "StorageClass",
+        "CSINode",
+        "CSIDriver",
+    }
+)
+"""Kinds whose objects are in no namespace."""
+
+_LISTS: Final = ("List", "ResourceClaimList", "ResourceClaimTemplateList", "DeviceClassList", "ResourceSliceList")
+
 
 def within(value: object, *path: str) -> dict[str, Any]:
     """The mapping at a path of mappings, an empty one if there is none."""
@@ -105,9 +132,6 @@ class Document:
         return f"{self.source}: {self.kind} {self.name}"
 
 
-_FIRST: Final = Position(1, 1)
-
-
 class DocumentError(NotesError):
     """Objects that the API server would refuse, with the reasons and their places."""
 
@@ -159,10 +183,6 @@ class Read:
         return Read(self.documents + other.documents, self.problems + other.problems, self.files + other.files)
 
 
-Convert = Callable[[object, str], object]
-"""(value, source) -> the value, or the object that it stands for."""
-
-
 class Text:
     """The text of a file. Its YAML nodes, which know lines and columns, are made when they are needed."""
 
@@ -197,10 +217,6 @@ class Text:
         for index in items:
             found = found.item("items", index)
         return found
-
-
-_START: Final = yaml.Mark("", 0, 0, 0, "", 0)
-_NEXT: Final = re.compile(r"---(\s|$)")
 
 
 class LenientLoader(Loader):
@@ -324,24 +340,6 @@ def _unreadable(error: ParseError, file: str) -> Problem:
     return Problem(Flaw.UNREADABLE, error.problem, file, Position(error.line, error.column))
 
 
-_CLUSTERED = frozenset(
-    {
-        "DeviceClass",
-        "ResourceSlice",
-        "DeviceTaintRule",
-        "Node",
-        "Namespace",
-        "PersistentVolume",
-        "PriorityClass",
-        "RuntimeClass",
-        "StorageClass",
-        "CSINode",
-        "CSIDriver",
-    }
-)
-"""Kinds whose objects are in no namespace."""
-
-
 def in_namespace(
     documents: Iterable[Document], namespace: str, *, asked: str = ""
 ) -> tuple[list[Document], tuple[Note, ...]]:
@@ -442,9 +440,6 @@ def _objects(value: object, place: Document) -> Iterator[Document | Problem]:
         if (problem := _wrong_metadata(value)) is not None:
             yield _problem(Flaw.NO_NAME, place, f"{kind}: {problem}")
         yield replace(place, value=value)
-
-
-_LISTS: Final = ("List", "ResourceClaimList", "ResourceClaimTemplateList", "DeviceClassList", "ResourceSliceList")
 
 
 def _problem(flaw: Flaw, place: Document, text: str) -> Problem:

@@ -38,6 +38,8 @@ from .wholepod import WholePods, held_claims, of_others, running, valid_pod
 from .workload import Demand
 from .world import World
 
+_KINDS: Final[dict[object, type[DeviceConfig]]] = {form: kind for kind, forms in DEVICE_TYPES.items() for form in forms}
+
 
 def evaluate(
     demands: Iterable[Demand],
@@ -262,9 +264,6 @@ def _not_offered(node: Node, resources: Iterable[str]) -> str:
     """Why the node does not offer all of these extended resources, which no DeviceClass serves. Empty if it does."""
     missing = [one for one in resources if one not in node.plugin_resources]
     return f"no DeviceClass and no device plugin offers {' and '.join(missing)}" if missing else ""
-
-
-_KINDS: Final[dict[object, type[DeviceConfig]]] = {form: kind for kind, forms in DEVICE_TYPES.items() for form in forms}
 
 
 def refused_configs(claims: Iterable[ResourceClaim], cluster: Cluster) -> tuple[str, ...]:

@@ -19,6 +19,9 @@ _STEP: Final = re.compile(r"([^.\[{]+)(\[\]|\{\})?")
 _NOT_SEARCHED: Final = ("metadata", "status")
 MOST_COPIES: Final = 1 << 31
 
+Key = tuple[str, str]
+"""The API group, without the version, and the kind."""
+
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
@@ -58,10 +61,6 @@ class Reading:
 
     groups: tuple[PodGroup, ...] = ()
     unknown: tuple[str, ...] = ()
-
-
-Key = tuple[str, str]
-"""The API group, without the version, and the kind."""
 
 
 def key_of(value: JSON) -> Key:

@@ -25,6 +25,57 @@ Form = Literal[
 - `workflow`: the spec of an Argo Workflow
 """
 
+_TEMPLATE: Final = "template"
+
+OF_KUBERNETES: Final = frozenset({"", "apps", "batch"})
+"""Groups of Kubernetes, whose kinds are known whole."""
+WITHOUT_PODS: Final = frozenset(
+    {
+        *("", "apps", "batch", "autoscaling", "policy", "events.k8s.io", "rbac.authorization.k8s.io"),
+        *("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "certificates.k8s.io"),
+        *("authentication.k8s.io", "authorization.k8s.io", "coordination.k8s.io", "discovery.k8s.io"),
+        *("flowcontrol.apiserver.k8s.io", "metrics.k8s.io", "networking.k8s.io", "node.k8s.io", "resource.k8s.io"),
+        *("scheduling.k8s.io", "storage.k8s.io", "snapshot.storage.k8s.io", "storagemigration.k8s.io"),
+        # Configurations of programs, which are not objects
+        *("config.k8s.io", "kind.x-k8s.io", "kubeadm.k8s.io", "kubelet.config.k8s.io", "kubeproxy.config.k8s.io"),
+        *("kubescheduler.config.k8s.io", "kustomize.config.k8s.io", "apiserver.config.k8s.io", "config.kueue.x-k8s.io"),
+        # Networks, certificates, secrets, metrics and policies
+        *("gateway.networking.k8s.io", "gateway.networking.x-k8s.io", "policy.networking.k8s.io"),
+        *("inference.networking.k8s.io", "inference.networking.x-k8s.io", "k8s.cni.cncf.io", "metallb.io"),
+        *("networking.istio.io", "security.istio.io", "telemetry.istio.io", "traefik.io", "cilium.io"),
+        *("crd.projectcalico.org", "projectcalico.org", "gateway.envoyproxy.io", "route.openshift.io"),
+        *("cert-manager.io", "acme.cert-manager.io", "external-secrets.io", "bitnami.com", "monitoring.coreos.com"),
+        *("kyverno.io", "policies.kyverno.io", "templates.gatekeeper.sh", "constraints.gatekeeper.sh"),
+        *("security.openshift.io", "image.openshift.io", "config.openshift.io"),
+        # Queues, nodes and devices
+        *(
+            "kueue.x-k8s.io",
+            "scheduling.run.ai",
+            "scheduling.volcano.sh",
+            "bus.volcano.sh",
+            "nodeinfo.volcano.sh",
+            "topology.volcano.sh",
+        ),
+        *("karpenter.sh", "karpenter.k8s.aws", "karpenter.azure.com", "karpenter.k8s.gcp", "nfd.k8s-sigs.io"),
+        *("resource.nvidia.com", "scheduler.grove.io", "cdi.kubevirt.io", "snapshot.kubevirt.io", "clone.kubevirt.io"),
+        *("instancetype.kubevirt.io", "migrations.kubevirt.io", "autoscaling.internal.knative.dev"),
+    }
+)
+"""Groups whose other kinds make no pods that request devices."""
+KINDS_WITHOUT_PODS: Final[Mapping[str, frozenset[str]]] = {
+    "argoproj.io": frozenset({"AnalysisTemplate", "ClusterAnalysisTemplate", "AppProject", "WorkflowTaskSet"}),
+    "apps.nvidia.com": frozenset({"NIMCache"}),
+    "grove.io": frozenset({"ClusterTopology", "ClusterTopologyBinding", "PodCliqueScalingGroup"}),
+    "keda.sh": frozenset({"ScaledObject", "TriggerAuthentication", "ClusterTriggerAuthentication"}),
+    "kubevirt.io": frozenset({"KubeVirt", "VirtualMachineInstanceMigration", "VirtualMachineInstancePreset"}),
+    "nvidia.com": frozenset({"ClusterPolicy", "NVIDIADriver"}),
+    "serving.kserve.io": frozenset(
+        {"ClusterStorageContainer", "LocalModelCache", "LocalModelNode", "LocalModelNodeGroup", "TrainedModel"}
+    ),
+    "serving.knative.dev": frozenset({"Route", "DomainMapping"}),
+}
+"""Further kinds that make no pods that request devices, by group."""
+
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -68,7 +119,6 @@ class Known:
     reusable: bool = False
 
 
-_TEMPLATE: Final = "template"
 _REPLICAS: Final = (Number("replicas"),)
 _JOB_PODS: Final = (Number("parallelism", most="completions"),)
 """A Job never has more pods at once than are to complete."""
@@ -226,52 +276,3 @@ KINDS: Final[Mapping[tuple[str, str], Known]] = {
     ("keda.sh", "ScaledJob"): Known((Pods("spec.jobTargetRef", _TEMPLATE, _JOB_PODS),)),
 }
 """The kinds that make pods, by API group (without the version) and kind."""
-
-OF_KUBERNETES: Final = frozenset({"", "apps", "batch"})
-"""Groups of Kubernetes, whose kinds are known whole."""
-WITHOUT_PODS: Final = frozenset(
-    {
-        *("", "apps", "batch", "autoscaling", "policy", "events.k8s.io", "rbac.authorization.k8s.io"),
-        *("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "certificates.k8s.io"),
-        *("authentication.k8s.io", "authorization.k8s.io", "coordination.k8s.io", "discovery.k8s.io"),
-        *("flowcontrol.apiserver.k8s.io", "metrics.k8s.io", "networking.k8s.io", "node.k8s.io", "resource.k8s.io"),
-        *("scheduling.k8s.io", "storage.k8s.io", "snapshot.storage.k8s.io", "storagemigration.k8s.io"),
-        # Configurations of programs, which are not objects
-        *("config.k8s.io", "kind.x-k8s.io", "kubeadm.k8s.io", "kubelet.config.k8s.io", "kubeproxy.config.k8s.io"),
-        *("kubescheduler.config.k8s.io", "kustomize.config.k8s.io", "apiserver.config.k8s.io", "config.kueue.x-k8s.io"),
-        # Networks, certificates, secrets, metrics and policies
-        *("gateway.networking.k8s.io", "gateway.networking.x-k8s.io", "policy.networking.k8s.io"),
-        *("inference.networking.k8s.io", "inference.networking.x-k8s.io", "k8s.cni.cncf.io", "metallb.io"),
-        *("networking.istio.io", "security.istio.io", "telemetry.istio.io", "traefik.io", "cilium.io"),
-        *("crd.projectcalico.org", "projectcalico.org", "gateway.envoyproxy.io", "route.openshift.io"),
-        *("cert-manager.io", "acme.cert-manager.io", "external-secrets.io", "bitnami.com", "monitoring.coreos.com"),
-        *("kyverno.io", "policies.kyverno.io", "templates.gatekeeper.sh", "constraints.gatekeeper.sh"),
-        *("security.openshift.io", "image.openshift.io", "config.openshift.io"),
-        # Queues, nodes and devices
-        *(
-            "kueue.x-k8s.io",
-            "scheduling.run.ai",
-            "scheduling.volcano.sh",
-            "bus.volcano.sh",
-            "nodeinfo.volcano.sh",
-            "topology.volcano.sh",
-        ),
-        *("karpenter.sh", "karpenter.k8s.aws", "karpenter.azure.com", "karpenter.k8s.gcp", "nfd.k8s-sigs.io"),
-        *("resource.nvidia.com", "scheduler.grove.io", "cdi.kubevirt.io", "snapshot.kubevirt.io", "clone.kubevirt.io"),
-        *("instancetype.kubevirt.io", "migrations.kubevirt.io", "autoscaling.internal.knative.dev"),
-    }
-)
-"""Groups whose other kinds make no pods that request devices."""
-KINDS_WITHOUT_PODS: Final[Mapping[str, frozenset[str]]] = {
-    "argoproj.io": frozenset({"AnalysisTemplate", "ClusterAnalysisTemplate", "AppProject", "WorkflowTaskSet"}),
-    "apps.nvidia.com": frozenset({"NIMCache"}),
-    "grove.io": frozenset({"ClusterTopology", "ClusterTopologyBinding", "PodCliqueScalingGroup"}),
-    "keda.sh": frozenset({"ScaledObject", "TriggerAuthentication", "ClusterTriggerAuthentication"}),
-    "kubevirt.io": frozenset({"KubeVirt", "VirtualMachineInstanceMigration", "VirtualMachineInstancePreset"}),
-    "nvidia.com": frozenset({"ClusterPolicy", "NVIDIADriver"}),
-    "serving.kserve.io": frozenset(
-        {"ClusterStorageContainer", "LocalModelCache", "LocalModelNode", "LocalModelNodeGroup", "TrainedModel"}
-    ),
-    "serving.knative.dev": frozenset({"Route", "DomainMapping"}),
-}
-"""Further kinds that make no pods that request devices, by group."""

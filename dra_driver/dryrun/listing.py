@@ -33,6 +33,12 @@ _DEVICES: Final = ("dra-dryrun devices", "dra-dryrun devices --built-in -o json"
 
 Row = dict[str, Any]
 
+_SHOWN: Final = 10
+"""The number of reasons that are printed, unless the output is wide."""
+_HEADINGS: Final = ("TOTAL", "IN USE", "FREE", "STRANDED", "PROFILE", "MODEL")
+
+JSON = Mapping[str, Any]
+
 
 @click.command(
     "nodes", cls=Subcommand, examples=_NODES, short_help="List the nodes, with the number of devices in use."
@@ -158,13 +164,6 @@ def _told_elsewhere(rows: Sequence[Row]) -> set[str]:
     same_names = all(row["pool"] == row["node"] for row in rows)
     one_driver = len({row["driver"] for row in rows}) == 1
     return empty | {name for name, left_out in (("pool", same_names), ("driver", one_driver)) if left_out}
-
-
-_SHOWN: Final = 10
-"""The number of reasons that are printed, unless the output is wide."""
-_HEADINGS: Final = ("TOTAL", "IN USE", "FREE", "STRANDED", "PROFILE", "MODEL")
-
-JSON = Mapping[str, Any]
 
 
 @click.command(

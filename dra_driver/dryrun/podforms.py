@@ -23,6 +23,25 @@ _GPU: Final = "nvidia.com/gpu"
 _KSERVE: Final = "serving.kserve.io"
 _TRAINER: Final = "trainer.kubeflow.org"
 
+_MODELS: Final = (
+    *("model", "huggingface", "lightgbm", "onnx", "paddle", "pmml", "pytorch", "sklearn", "tensorflow", "triton"),
+    *("xgboost", "alibi", "art"),
+)
+"""Fields of a component that are its container: the model and, before it, one field for each framework."""
+
+_MANAGED: Final = f"{_KSERVE}/exp-dra-"
+
+_OPERATORS: Final = {
+    "Equal": "==",
+    "NotEqual": "!=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+
+_ANCESTOR: Final = f"{_TRAINER}/trainjob-ancestor-step"
+
 
 def template(part: Part) -> Iterator[PodGroup]:
     """A pod template, or a pod."""
@@ -95,13 +114,6 @@ def _annotation(annotations: JSON, name: str, path: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise DecodeError(joined(path, name), f"must be a whole number, not {text!r}")
     return int(text)
-
-
-_MODELS: Final = (
-    *("model", "huggingface", "lightgbm", "onnx", "paddle", "pmml", "pytorch", "sklearn", "tensorflow", "triton"),
-    *("xgboost", "alibi", "art"),
-)
-"""Fields of a component that are its container: the model and, before it, one field for each framework."""
 
 
 def component(part: Part) -> Iterator[PodGroup]:
@@ -184,9 +196,6 @@ def _with_gpus(spec: JSON, count: int) -> JSON:
     requests = {name: one for name, one in within(resources, "requests").items() if name != _GPU}
     resources = {**resources, "limits": limits, "requests": requests}
     return {**spec, "containers": [{**first, "resources": resources}, *others]}
-
-
-_MANAGED: Final = f"{_KSERVE}/exp-dra-"
 
 
 def llm(part: Part) -> Iterator[PodGroup]:
@@ -346,16 +355,6 @@ def _limited(container: JSON, resource: str, count: int) -> JSON:
     return {**container, "resources": {**resources, "limits": limits}}
 
 
-_OPERATORS: Final = {
-    "Equal": "==",
-    "NotEqual": "!=",
-    "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=",
-    "LessThan": "<",
-    "LessThanOrEqual": "<=",
-}
-
-
 def _nim_claim(one: JSON, path: str, name: str) -> tuple[JSON, list[JSON]]:
     """The reference to a claim of a pod, and the claim template that the operator makes for it."""
     created = one.get("claimCreationSpec")
@@ -409,9 +408,6 @@ def _literal(value: object) -> str:
     if isinstance(value, int):
         return str(value)
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-_ANCESTOR: Final = f"{_TRAINER}/trainjob-ancestor-step"
 
 
 def runtime(part: Part) -> Iterator[PodGroup]:

@@ -16,6 +16,8 @@ Steps = tuple[str | int, ...]
 
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
 
+MERGE: Final = "tag:yaml.org,2002:merge"
+
 
 def resolve(value: Any, path: str) -> tuple[Steps, bool]:
     """The keys and indices of `path`, as far as `value` has them, and whether this is the whole path.
@@ -49,9 +51,6 @@ def _step(value: Any, names: list[str]) -> tuple[str | int | None, int]:
 def is_within(path: str, outer: str) -> bool:
     """Whether `path` is `outer` or a place in it."""
     return path == outer or path.startswith((f"{outer}.", f"{outer}[")) or not outer
-
-
-MERGE: Final = "tag:yaml.org,2002:merge"
 
 
 @dataclass(frozen=True, slots=True)

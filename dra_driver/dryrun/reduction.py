@@ -13,13 +13,6 @@ JSON = dict[str, Any]
 Kept = Mapping[str, "Kept"] | None
 """The fields of an object that are kept, each with its own; None for all of a value. Lists are reduced item by item."""
 
-
-def _only(names: str, **more: Kept) -> Kept:
-    """All of the fields `names`, and some of the fields in `more`."""
-    return {**dict.fromkeys(names.split()), **more}
-
-
-_NAME: Final = _only("name namespace")
 _ANNOTATIONS: Final = dict.fromkeys(
     (
         "volume.beta.kubernetes.io/storage-class",
@@ -27,6 +20,16 @@ _ANNOTATIONS: Final = dict.fromkeys(
         "volume.kubernetes.io/selected-node",
     )
 )
+
+_VOLUME_FIELDS: Final = "accessModes storageClassName volumeMode volumeAttributesClassName"
+
+
+def _only(names: str, **more: Kept) -> Kept:
+    """All of the fields `names`, and some of the fields in `more`."""
+    return {**dict.fromkeys(names.split()), **more}
+
+
+_NAME: Final = _only("name namespace")
 _STORED: Final = _only(
     "name namespace uid labels creationTimestamp deletionTimestamp",
     annotations=_ANNOTATIONS,
@@ -45,7 +48,6 @@ _VOLUME: Final = _only(
     iscsi=_only("iqn readOnly"),
     rbd=_only("monitors pool image readOnly"),
 )
-_VOLUME_FIELDS: Final = "accessModes storageClassName volumeMode volumeAttributesClassName"
 
 _KEPT: Final[Mapping[str, Kept]] = {
     "Node": _only(

@@ -14,6 +14,9 @@ FORBIDDEN: Final = 403
 _NAME: Final = "dra-dryrun-asks-for-its-rights"
 """The name of an object that does not exist: the server tells whether it may be read."""
 
+Right = Callable[[ApiClient], object]
+"""A request that the server refuses with status 403 without the right."""
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -28,9 +31,6 @@ class Needs:
 
 DEVICES: Final = Needs()
 """Only devices are read."""
-
-Right = Callable[[ApiClient], object]
-"""A request that the server refuses with status 403 without the right."""
 
 
 def missing(client: ApiClient, rights: Iterable[Right]) -> Iterator[str]:

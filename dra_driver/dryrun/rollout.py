@@ -25,6 +25,9 @@ _HASH: Final = "pod-template-hash"
 _QUARTER: Final = "25%"
 """The default of `maxSurge` and `maxUnavailable` of a Deployment."""
 
+_Claims = Mapping[tuple[str, str], ResourceClaim]
+"""Claims by namespace and name."""
+
 
 def with_pods_of_cluster(
     demands: Iterable[Demand], objects: Sequence[Decoded], world: World | None
@@ -46,10 +49,6 @@ def with_pods_of_cluster(
                 )
         else:
             yield from _rolled(workload, list(group), there, claims)
-
-
-_Claims = Mapping[tuple[str, str], ResourceClaim]
-"""Claims by namespace and name."""
 
 
 def _pods_of(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:

@@ -29,6 +29,30 @@ _TOKENS: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_TEXTS: Final = re.compile(r"""\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
+_NO_OPERATOR: Final = "write {}; {} is no operator of CEL"
+_USUAL: Final = {
+    r"(?<![=!<>])=(?!=)": _NO_OPERATOR.format("== to compare", "="),
+    r"\band\b": _NO_OPERATOR.format("&&", "and"),
+    r"\bor\b": _NO_OPERATOR.format("||", "or"),
+    r"\bnot\b": _NO_OPERATOR.format("!", "not"),
+    r"(?<!&)&(?!&)": _NO_OPERATOR.format("&&", "&"),
+    r"(?<!\|)\|(?!\|)": _NO_OPERATOR.format("||", "|"),
+    r"device\.capacity\[[^]]*\]\.\w+\s*(?:>=|<=|>|<|(?:==|!=)\s*[\"'0-9])|quantity\([^)]*\)\s*(?:>=|<=|>|<)": (
+        "quantities are compared by methods: .compareTo(quantity('40Gi')) >= 0"
+    ),
+}
+"""What to write instead of an expression with such a part, outside of texts."""
+_COMPARED_ATTRIBUTE: Final = re.compile(
+    r"device\.attributes\[[^]]*\]\.(?P<name>\w+)\s*"
+    r"(?:(?:==|!=)\s*[\"']|(?:<=|>=|<|>)|\.(?:startsWith|endsWith|contains|matches)\()"
+)
+_COMPARED_SEMVER: Final = re.compile(r"semver\([^)]*\)\s*(?:>=|<=|>|<)")
+_WHOLE_NAME: Final = re.compile(r"device\.(attributes|capacity)\[([\"'])([^\"'/]+)/(\w+)\2\]")
+_OF_CHANNELS: Final = frozenset({"domain", "id"})
+"""Attributes that only the driver of ComputeDomains has."""
+_NO_DOMAIN: Final = re.compile(r"device\.(attributes|capacity)(?:\.(?P<field>\w+)|\[([\"'])(?P<key>\w+)\3\])")
+
 
 @dataclass(frozen=True, slots=True)
 class FalsePart:
@@ -112,31 +136,6 @@ def shown(value: AttributeValue) -> str:
     if isinstance(value, AttributeList):
         return "[" + ", ".join(item.text if isinstance(item, Version) else str(item) for item in value.items) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-_TEXTS: Final = re.compile(r"""\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
-_NO_OPERATOR: Final = "write {}; {} is no operator of CEL"
-_USUAL: Final = {
-    r"(?<![=!<>])=(?!=)": _NO_OPERATOR.format("== to compare", "="),
-    r"\band\b": _NO_OPERATOR.format("&&", "and"),
-    r"\bor\b": _NO_OPERATOR.format("||", "or"),
-    r"\bnot\b": _NO_OPERATOR.format("!", "not"),
-    r"(?<!&)&(?!&)": _NO_OPERATOR.format("&&", "&"),
-    r"(?<!\|)\|(?!\|)": _NO_OPERATOR.format("||", "|"),
-    r"device\.capacity\[[^]]*\]\.\w+\s*(?:>=|<=|>|<|(?:==|!=)\s*[\"'0-9])|quantity\([^)]*\)\s*(?:>=|<=|>|<)": (
-        "quantities are compared by methods: .compareTo(quantity('40Gi')) >= 0"
-    ),
-}
-"""What to write instead of an expression with such a part, outside of texts."""
-_COMPARED_ATTRIBUTE: Final = re.compile(
-    r"device\.attributes\[[^]]*\]\.(?P<name>\w+)\s*"
-    r"(?:(?:==|!=)\s*[\"']|(?:<=|>=|<|>)|\.(?:startsWith|endsWith|contains|matches)\()"
-)
-_COMPARED_SEMVER: Final = re.compile(r"semver\([^)]*\)\s*(?:>=|<=|>|<)")
-_WHOLE_NAME: Final = re.compile(r"device\.(attributes|capacity)\[([\"'])([^\"'/]+)/(\w+)\2\]")
-_OF_CHANNELS: Final = frozenset({"domain", "id"})
-"""Attributes that only the driver of ComputeDomains has."""
-_NO_DOMAIN: Final = re.compile(r"device\.(attributes|capacity)(?:\.(?P<field>\w+)|\[([\"'])(?P<key>\w+)\3\])")
 
 
 def version_names(devices: Iterable[Device]) -> frozenset[str]:

@@ -49,52 +49,6 @@ _SERVED = (
 _SELECTS_NOTHING_FROM = (1, 38)
 """The release from which a DeviceTaintRule without a selector selects no device."""
 
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Slices, classes, nodes and claims, and in words where they are from and what was changed.
-
-    `world` is None where only devices are considered; `notes` say why, or what else of pods is not considered.
-    `warnings` are about the devices. `server` is set where a cluster was asked. `unknown` are notes about what may
-    change verdicts and is not known (`status`), and `unknown_of_pods` those that matter only for whole pods. `gates`
-    are the feature gates that the user or the cluster names. `open_nodes` are nodes of which some labels are not
-    known (`selection`). `served` says which extended resources DeviceClasses serve that no cluster and no file has.
-    `errors` are about demands that cannot be placed there, and about pods of the place that cannot be read.
-    """
-
-    objects: Sequence[Decoded]
-    where: str
-    assumptions: tuple[str, ...] = ()
-    world: World | None = None
-    notes: tuple[str, ...] = ()
-    server: Server | None = None
-    warnings: tuple[str, ...] = ()
-    unknown: tuple[Note, ...] = ()
-    unknown_of_pods: tuple[Note, ...] = ()
-    gates: Mapping[str, bool] = field(default_factory=empty)
-    open_nodes: frozenset[str] = frozenset()
-    served: str = ""
-    errors: tuple[Note, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where to look for the objects: in files, in a cluster, or else among the built-in example nodes.
-
-    `asked` says whether the built-in nodes were asked for; if not, no cluster is configured. `namespace` is -n.
-    """
-
-    slices: tuple[str, ...] = ()
-    cluster: ClusterChoice | None = None
-    asked: bool = False
-    namespace: str = ""
-
-    @property
-    def is_built_in(self) -> bool:
-        """Whether the devices are those of the built-in example nodes."""
-        return not self.slices and self.cluster is None
-
-
 _PLACES = {
     "slices": ("--slices", "files"),
     "kubeconfig": ("--kubeconfig", "cluster"),
@@ -149,6 +103,51 @@ _OPTIONS = (
         help="Take the devices from the built-in example nodes, all idle. The default where no cluster is configured.",
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Slices, classes, nodes and claims, and in words where they are from and what was changed.
+
+    `world` is None where only devices are considered; `notes` say why, or what else of pods is not considered.
+    `warnings` are about the devices. `server` is set where a cluster was asked. `unknown` are notes about what may
+    change verdicts and is not known (`status`), and `unknown_of_pods` those that matter only for whole pods. `gates`
+    are the feature gates that the user or the cluster names. `open_nodes` are nodes of which some labels are not
+    known (`selection`). `served` says which extended resources DeviceClasses serve that no cluster and no file has.
+    `errors` are about demands that cannot be placed there, and about pods of the place that cannot be read.
+    """
+
+    objects: Sequence[Decoded]
+    where: str
+    assumptions: tuple[str, ...] = ()
+    world: World | None = None
+    notes: tuple[str, ...] = ()
+    server: Server | None = None
+    warnings: tuple[str, ...] = ()
+    unknown: tuple[Note, ...] = ()
+    unknown_of_pods: tuple[Note, ...] = ()
+    gates: Mapping[str, bool] = field(default_factory=empty)
+    open_nodes: frozenset[str] = frozenset()
+    served: str = ""
+    errors: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where to look for the objects: in files, in a cluster, or else among the built-in example nodes.
+
+    `asked` says whether the built-in nodes were asked for; if not, no cluster is configured. `namespace` is -n.
+    """
+
+    slices: tuple[str, ...] = ()
+    cluster: ClusterChoice | None = None
+    asked: bool = False
+    namespace: str = ""
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether the devices are those of the built-in example nodes."""
+        return not self.slices and self.cluster is None
 
 
 def _origin(

@@ -28,6 +28,9 @@ Amounts = tuple[int, ...]
 _MOST_STEPS: Final = 20_000
 """The number of steps after which a search ends with its best result. A GPU in MIG mode takes a few hundred."""
 
+_SET_SUFFIX = "-counter-set"
+_BLOCKING = {TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE}
+
 
 def first_fit(devices: Sequence[Amounts], left: Amounts) -> tuple[int, ...]:
     """The devices that would be allocated one after the other, in the order of the scheduler."""
@@ -74,10 +77,6 @@ def _minus(left: Amounts, amounts: Amounts) -> Amounts | None:
     """The remaining amounts; None if they are not enough."""
     after = tuple([have - need for have, need in zip(left, amounts, strict=True)])
     return None if min(after, default=0) < 0 else after
-
-
-_SET_SUFFIX = "-counter-set"
-_BLOCKING = {TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE}
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -39,6 +39,9 @@ Names = Callable[[str], Iterable[str]]
 MOST_DEMANDS: Final = 5000
 """The number of pods that are placed one by one. For more copies, there is --replicas."""
 
+_Key = tuple[str, str, str]
+"""The kind, namespace and name of a ResourceClaim or ResourceClaimTemplate."""
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
@@ -205,10 +208,6 @@ def _as_stored(one: Decoded) -> Decoded:
     if not isinstance(one, ResourceClaim | ResourceClaimTemplate):
         return one
     return replace(one, spec=one.spec.with_requirements(stored))
-
-
-_Key = tuple[str, str, str]
-"""The kind, namespace and name of a ResourceClaim or ResourceClaimTemplate."""
 
 
 def _key(one: ResourceClaim | ResourceClaimTemplate) -> _Key:

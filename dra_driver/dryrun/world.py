@@ -32,6 +32,9 @@ TEMPLATE: Final = "ResourceClaimTemplate"
 
 DEVICES_ONLY: Final = "only devices are evaluated"
 
+LeaveOut = Callable[[Mapping[str, Any], DecodeError], None]
+"""Is told of an object that cannot be read, and why."""
+
 
 @dataclass(frozen=True, eq=False)
 class World:
@@ -79,10 +82,6 @@ class Found:
     warnings: tuple[str, ...] = ()
     errors: tuple[Note, ...] = ()
     open_nodes: frozenset[str] = frozenset()
-
-
-LeaveOut = Callable[[Mapping[str, Any], DecodeError], None]
-"""Is told of an object that cannot be read, and why."""
 
 
 def raise_error(_: Mapping[str, Any], error: DecodeError) -> None:

@@ -49,6 +49,8 @@ Beat = Callable[[], None]
 caller waits any more.
 """
 
+_LOOKING = threading.Lock()
+
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
@@ -333,9 +335,6 @@ def _pause(worker: _Worker, deadline: float | None) -> float:
 
 def _without_beat(work: Callable[[], T]) -> Callable[[Beat], T]:
     return lambda _beat: work()
-
-
-_LOOKING = threading.Lock()
 
 
 def _frame_of(thread: int) -> FrameType | None:

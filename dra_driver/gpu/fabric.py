@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 from ..process.errors import DriverError
 
+_START = "kubelet tries again; if it lasts, read its log (/var/log/fabricmanager.log)"
+
 
 class FabricCode(enum.IntEnum):
     """The error codes of the library (fmReturn_t)."""
@@ -38,7 +40,6 @@ class FabricCode(enum.IntEnum):
         return cls.GENERIC_ERROR  # a code of a newer version
 
 
-_START = "kubelet tries again; if it lasts, read its log (/var/log/fabricmanager.log)"
 _MEANINGS = {
     FabricCode.BADPARAM: "it does not know such a partition (any more); delete the pod to have it scheduled again",
     FabricCode.GENERIC_ERROR: "it failed; read its log (/var/log/fabricmanager.log)",

@@ -61,6 +61,8 @@ _BRANDS = (
 )
 _ARCHITECTURES = {int(one): one.name.capitalize() for one in Architecture} | {int(Architecture.ADA): "Ada Lovelace"}
 
+__all__ = ["Failure", "Gpu", "Inventory", "MigInstance", "MigProfile", "PciGpu", "Threads", "read_inventory"]
+
 
 def mig_mode(nvml: Nvml, gpu: DeviceHandle) -> MigMode | None:
     """The MIG mode of a GPU, or None for a GPU without MIG. Raises NvmlError if the mode cannot be read, because such a
@@ -247,9 +249,6 @@ def brand_name(brand: int) -> str:
 def architecture_name(architecture: int) -> str:
     """The name of an nvmlDeviceArchitecture_t; `Unknown` for newer ones."""
     return _ARCHITECTURES.get(architecture, "Unknown")
-
-
-__all__ = ["Failure", "Gpu", "Inventory", "MigInstance", "MigProfile", "PciGpu", "Threads", "read_inventory"]
 
 
 class Threads:

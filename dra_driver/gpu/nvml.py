@@ -23,6 +23,9 @@ ComputeInstanceHandle = NewType("ComputeInstanceHandle", object)
 EventSetHandle = NewType("EventSetHandle", object)
 """nvmlEventSet_t."""
 
+NO_INSTANCE = 0xFFFFFFFF
+"""The instance id in an event that concerns the whole GPU."""
+
 
 class Return(enum.IntEnum):
     """nvmlReturn_t: why a call failed."""
@@ -246,10 +249,6 @@ class EventType(enum.IntFlag):
     FATAL_POISON = 0x2000
     GPU_UNAVAILABLE = 0x4000
     GPU_RECOVERY_ACTION = 0x8000
-
-
-NO_INSTANCE = 0xFFFFFFFF
-"""The instance id in an event that concerns the whole GPU."""
 
 
 @dataclass(frozen=True, slots=True)

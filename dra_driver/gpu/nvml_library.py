@@ -65,6 +65,11 @@ T = TypeVar("T")
 _process = threading.Lock()
 _users = 0  # the number of NvmlLibrary objects that are or are being initialized; guarded by _process
 
+_MOST_COMPUTE_INSTANCES = 8  # a compute instance has at least one slice of its GPU instance
+_NO_PROFILE = 0xFFFFFFFF  # INVALID_GPU_INSTANCE_PROFILE_ID
+_PLACEMENTS_VERSION = 2  # in version 1, pynvml gives no room for placements
+_ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
+
 
 def find_library(driver_root: Path, name: str = LIBRARY) -> Path | None:
     """The library with this name below `driver_root`: by default NVML."""
@@ -167,12 +172,6 @@ def _unload() -> None:
     library, pynvml.nvmlLib = pynvml.nvmlLib, None
     pynvml._nvmlGetFunctionPointer_cache.clear()
     _ctypes.dlclose(library._handle)
-
-
-_MOST_COMPUTE_INSTANCES = 8  # a compute instance has at least one slice of its GPU instance
-_NO_PROFILE = 0xFFFFFFFF  # INVALID_GPU_INSTANCE_PROFILE_ID
-_PLACEMENTS_VERSION = 2  # in version 1, pynvml gives no room for placements
-_ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
 
 
 class NvmlLibrary(Nvml):

@@ -22,6 +22,12 @@ from .passthrough import VfioMarks
 from .policy import NodePolicy, PolicyError, PolicyFile
 from .session import Session
 
+_INIT_ROOT = Path("/proc/1/root")
+"""The root folder of the node's first process, for a process that shares the node's process IDs."""
+
+_FABRIC_ADDRESS, _FABRIC_SOCKET = "NVIDIA_FABRICMANAGER_ADDRESS", "NVIDIA_FABRICMANAGER_UNIX_SOCKET"
+_LOOPBACK = "127.0.0.1"
+
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
@@ -69,14 +75,6 @@ class Hardware:
             taken=taken,
             fabric_manager=self.fabric_manager,
         )
-
-
-_INIT_ROOT = Path("/proc/1/root")
-"""The root folder of the node's first process, for a process that shares the node's process IDs."""
-
-
-_FABRIC_ADDRESS, _FABRIC_SOCKET = "NVIDIA_FABRICMANAGER_ADDRESS", "NVIDIA_FABRICMANAGER_UNIX_SOCKET"
-_LOOPBACK = "127.0.0.1"
 
 
 def _installed(host_root: Path, container_root: Path, address: str | None, socket: Path | None) -> Hardware:

@@ -24,6 +24,23 @@ from .functions import (
     virtual_functions,
 )
 
+log = logging.getLogger(__name__)
+
+NVIDIA_DRIVER = "nvidia"
+"""The kernel driver whose GPUs NVML reports."""
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_BARS = 6  # the lines after these describe the expansion ROM and the windows of bridges and virtual functions
+_ADDRESS_BITS, _BITS_64 = 0x06, 0x04  # of a BAR's flags
+_PAGE = 1 << 12  # no text in sysfs is longer
+_PCI_IDS = (
+    "usr/share/misc/pci.ids",
+    "usr/share/hwdata/pci.ids",
+    "usr/share/pci.ids",
+    "usr/local/share/pci.ids",
+    "var/lib/pciutils/pci.ids",
+)
+
 
 def pci_location(sys_root: Path, address: str) -> tuple[str | None, int | None]:
     """(Root complex such as `pci0000:3a`, nearest NUMA node) of the device at `address` (`0000:3b:00.0`), each None if
@@ -44,24 +61,6 @@ def _root_complex(device: Path) -> str | None:
 def _numa_node(file: Path) -> int | None:
     node = number_in(file)
     return None if node == -1 else node  # -1: the machine has no NUMA, or the firmware does not report the node
-
-
-log = logging.getLogger(__name__)
-
-NVIDIA_DRIVER = "nvidia"
-"""The kernel driver whose GPUs NVML reports."""
-
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_BARS = 6  # the lines after these describe the expansion ROM and the windows of bridges and virtual functions
-_ADDRESS_BITS, _BITS_64 = 0x06, 0x04  # of a BAR's flags
-_PAGE = 1 << 12  # no text in sysfs is longer
-_PCI_IDS = (
-    "usr/share/misc/pci.ids",
-    "usr/share/hwdata/pci.ids",
-    "usr/share/pci.ids",
-    "usr/local/share/pci.ids",
-    "var/lib/pciutils/pci.ids",
-)
 
 
 class PciBus:

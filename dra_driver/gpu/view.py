@@ -34,6 +34,9 @@ Published = tuple[tuple[GpuDevices, ...], tuple[Finding, ...]]
 
 _LOOK_NOW_SECONDS = 2.0
 
+_NOTHING = Inventory(driver_version="", cuda_driver_version=None, gpus=())
+_NO_MARKS = Marked()
+
 
 @dataclass(frozen=True, slots=True)
 class Looks:
@@ -43,10 +46,6 @@ class Looks:
     poll: float = 5.0
     everything: float = 60.0
     patience: float = 10.0  # for a driver that stops answering, before its GPUs are treated as lost
-
-
-_NOTHING = Inventory(driver_version="", cuda_driver_version=None, gpus=())
-_NO_MARKS = Marked()
 
 
 @dataclass(frozen=True, slots=True)

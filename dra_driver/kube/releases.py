@@ -34,6 +34,11 @@ DRAResourceClaimDeviceStatus                 A-    B+    B+    B+    B+    G+L  
 DRAResourceClaimGranularStatusAuthorization  .     .     .     .     B+    B+    B+
 """
 
+_STAGES: Final = {"A": "alpha", "B": "beta", "G": "general availability"}
+
+NEWEST_RELEASED: Final = "1.37"
+"""The newest one that is not a preview."""
+
 
 @dataclass(frozen=True, slots=True)
 class GateStage:
@@ -54,13 +59,10 @@ def _read_table() -> dict[str, dict[str, GateStage]]:
     return stages
 
 
-_STAGES: Final = {"A": "alpha", "B": "beta", "G": "general availability"}
 GATES: Final[Mapping[str, Mapping[str, GateStage]]] = _read_table()
 """By release, and then by gate."""
 RELEASES: Final = tuple(GATES)
 """Oldest first."""
-NEWEST_RELEASED: Final = "1.37"
-"""The newest one that is not a preview."""
 
 
 def default_gates(release: str) -> dict[str, bool]:

@@ -42,6 +42,8 @@ _DURATION = re.compile(f"(?:{_PART.pattern})+")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_STANDARD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
 
 class UserError(click.ClickException):
     """An error that the user can correct. The message says what is wrong, where, and what to do."""
@@ -279,9 +281,6 @@ class _TextFormatter(logging.Formatter):
         fields = "".join(f" {name}={value}" for name, value in record.__dict__.items() if name not in _STANDARD_FIELDS)
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return printable(line + fields + trace)
-
-
-_STANDARD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
 def _timestamp(record: logging.LogRecord) -> str:

@@ -47,6 +47,22 @@ _STOP_SECONDS: Final = 0.2
 MOST_CONNECTIONS: Final = 64
 """The number of open connections of a server. Each has a thread, and any pod can connect to a server."""
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+Check = Callable[[], str | None]
+"""Returns None, or the reason of a failure in one line. It runs on the threads of the server, so it must not wait."""
+
+Checks = Mapping[str, Check]
+
+_NONE: Final[Checks] = {}
+_TEXT: Final = "text/plain; charset=utf-8"
+
+PREFIX = "nvidia_dra"
+"""The start of the names of all metrics. prometheus_client calls it a namespace."""
+
+HANGING_CALLS = "hanging_calls"
+HANGING_CALLS_TEXT = "Calls to the NVIDIA driver that have not returned within their time limit."
+
 
 class Server(socketserver.ThreadingTCPServer):
     """A server that stores the last answer to each probe, because a handler exists only for one request.
@@ -150,17 +166,6 @@ class ProbeHandler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-Check = Callable[[], str | None]
-"""Returns None, or the reason of a failure in one line. It runs on the threads of the server, so it must not wait."""
-
-Checks = Mapping[str, Check]
-
-_NONE: Final[Checks] = {}
-_TEXT: Final = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +285,6 @@ class _Handler(ProbeHandler):
         self.send(status, content_type, body)
 
     do_HEAD = do_GET  # noqa: N815
-
-
-PREFIX = "nvidia_dra"
-"""The start of the names of all metrics. prometheus_client calls it a namespace."""
-
-HANGING_CALLS = "hanging_calls"
-HANGING_CALLS_TEXT = "Calls to the NVIDIA driver that have not returned within their time limit."
 
 
 def new_registry() -> CollectorRegistry:

@@ -41,6 +41,8 @@ _ALIAS: Final = re.compile(r"\*(?<=[\s\[{,:]\*)[A-Za-z0-9_-]")
 _Pair = tuple[Any, Any]
 """The nodes of a key and its value."""
 
+_INNER: Final = (dict, list)
+
 
 class ParseError(DriverError, ValueError):
     """The text is invalid. `line` and `column` count from 1. The message is `LINE:COLUMN: problem` in one line."""
@@ -281,9 +283,6 @@ def _teach() -> None:
 
 
 _teach()
-
-
-_INNER: Final = (dict, list)
 
 
 class _RefusedJsonError(ValueError):

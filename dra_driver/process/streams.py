@@ -22,6 +22,14 @@ _STDOUT, _STDERR = 1, 2
 _UNUSABLE: Final = ((0, os.O_WRONLY), (_STDOUT, os.O_RDONLY), (_STDERR, os.O_WRONLY))
 """Modes in which closed streams are opened. Reading standard input or writing the others fails with these modes."""
 
+UNPRINTABLE: Final = (
+    *(code for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"),
+    *(0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+)
+"""Characters that move the cursor, change the terminal, break lines, or turn the direction of writing around."""
+
+_REPLACED: Final = dict.fromkeys(UNPRINTABLE, "\N{REPLACEMENT CHARACTER}")
+
 
 class OutputError(DriverError):
     """Standard output cannot be written. `error` is the reason.
@@ -72,15 +80,6 @@ def read_standard_input() -> bytes:
     if sys.stdin is None:
         raise OSError(errno.EBADF, "it is closed")
     return sys.stdin.buffer.read()
-
-
-UNPRINTABLE: Final = (
-    *(code for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"),
-    *(0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
-)
-"""Characters that move the cursor, change the terminal, break lines, or turn the direction of writing around."""
-
-_REPLACED: Final = dict.fromkeys(UNPRINTABLE, "\N{REPLACEMENT CHARACTER}")
 
 
 def printable(text: str) -> str:

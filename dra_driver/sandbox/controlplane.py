@@ -37,6 +37,18 @@ from .processes import SandboxError
 from .scheduler import Scheduler
 from .workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets
 
+RELEASE = "dra-driver-gpu"
+"""The name and the namespace of the Helm release that may adopt the classes. The README's `helm install` uses them."""
+
+_CHART = Path(__file__).parents[2] / "charts/dra-driver-gpu/files"
+
+PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+_START_SECONDS: Final = 90.0
+_PAUSE_SECONDS: Final = 0.1
+_ACCOUNTS: Final = Kind("v1", "serviceaccounts", namespaced=True)
+_INDEPENDENT: Final = ("--leader-elect=false", "--secure-port=0")
+"""Flags of a component without replicas and without an endpoint."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kubernetes:
@@ -113,12 +125,6 @@ def _selector_problem(expression: str, release: str) -> str | None:
     return "too complex, exceeds cost limit" if cost > COST_LIMIT else None
 
 
-RELEASE = "dra-driver-gpu"
-"""The name and the namespace of the Helm release that may adopt the classes. The README's `helm install` uses them."""
-
-_CHART = Path(__file__).parents[2] / "charts/dra-driver-gpu/files"
-
-
 def chart_file(name: str) -> Path:
     """Return a file or folder of the chart: that of the checkout, or its copy in this package."""
     packaged = Path(str(resources.files("dra_driver.sandbox") / name))
@@ -152,14 +158,6 @@ def of_release(value: JSON) -> JSON:
     release = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": RELEASE}
     annotations = {**(meta.get("annotations") or {}), **release}
     return {**value, "metadata": {**meta, "labels": labels, "annotations": annotations}}
-
-
-PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-_START_SECONDS: Final = 90.0
-_PAUSE_SECONDS: Final = 0.1
-_ACCOUNTS: Final = Kind("v1", "serviceaccounts", namespaced=True)
-_INDEPENDENT: Final = ("--leader-elect=false", "--secure-port=0")
-"""Flags of a component without replicas and without an endpoint."""
 
 
 @contextlib.contextmanager

@@ -24,6 +24,12 @@ from .environment import JSON, NODE, Sandbox
 _CELL = 7
 _COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red")
 
+HARDWARE = "h100x8-mixed"
+EXAMPLES = ("whole-gpu", "shared-gpu", "mig-slices")
+MIG_POD = "mig-slices"
+
+_CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
+
 
 def memory_slices(inventory: Inventory) -> Table:
     """Return rows like `gpu-4  |1g.10gb|1g.10gb|   2g.20gb   |          3g.40gb          |`, in colours."""
@@ -51,13 +57,6 @@ def _slices(gpu: Gpu) -> Text:
         text.append("|")
         position += width
     return text
-
-
-HARDWARE = "h100x8-mixed"
-EXAMPLES = ("whole-gpu", "shared-gpu", "mig-slices")
-MIG_POD = "mig-slices"
-
-_CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 
 
 class DemoError(DriverError):

@@ -35,6 +35,13 @@ _ENDING_SECONDS = 10.0
 """How long to wait for the processes of a killed sandbox to end."""
 _PAUSE_SECONDS = 0.1
 
+NODE = "node-1"
+"""The name of the first node. Further nodes are node-2, node-3, ..."""
+
+_LOOK_SECONDS = 0.1
+
+__all__ = ["JSON", "NODE", "Kubernetes", "Sandbox", "SandboxError", "SandboxNode"]
+
 
 class FolderInUseError(DriverError, OSError):
     """Another sandbox uses the folder. The text has the id of its process."""
@@ -75,14 +82,6 @@ def _runs(pid: str) -> bool:
     except PermissionError:  # a process of another user
         return True
     return True
-
-
-NODE = "node-1"
-"""The name of the first node. Further nodes are node-2, node-3, ..."""
-
-_LOOK_SECONDS = 0.1
-
-__all__ = ["JSON", "NODE", "Kubernetes", "Sandbox", "SandboxError", "SandboxNode"]
 
 
 class Sandbox:

@@ -35,6 +35,14 @@ JOBS = Kind("batch/v1", "jobs", namespaced=True)
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """The finalizer that the scheduler adds to a claim before it allocates the claim."""
 
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 0.5
+_WATCHED = (
+    *(PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, NODES),
+    *(DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS),
+)
+
 
 def is_finished(pod: JSON) -> bool:
     """Return whether all containers of the pod have ended."""
@@ -96,15 +104,6 @@ def connected(kubeconfig: Path) -> Iterator[ApiClient]:
     """Give a client of the API server that the kubeconfig names. Raises ConfigError."""
     with Connection(load_credentials(str(kubeconfig)), f"dra-sandbox/{__version__}") as connection:
         yield ApiClient(connection)
-
-
-log = logging.getLogger(__name__)
-
-_RETRY_SECONDS = 0.5
-_WATCHED = (
-    *(PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, NODES),
-    *(DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS),
-)
 
 
 class Controller(Protocol):

@@ -32,6 +32,9 @@ EXTRA: Final = Extra(
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _option = partial(click.option, show_envvar=True)
 
+KIND_DRIVER_ROOT: Final = "/host"
+"""Where a node of kind has the root folder of the host, which contains the NVIDIA driver."""
+
 
 @click.group("dra-sandbox")
 @version_option
@@ -172,10 +175,6 @@ def up(
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise UserError(f"port {port} is taken: choose another --port, or 0 for a free one") from None
         raise UserError(f"the sandbox in {folder} did not start: {error}") from None
-
-
-KIND_DRIVER_ROOT: Final = "/host"
-"""Where a node of kind has the root folder of the host, which contains the NVIDIA driver."""
 
 
 @sandbox.command("kind-config", short_help="Print the configuration of a kind cluster for the driver.")

@@ -46,6 +46,19 @@ ON_BY_DEFAULT = 34
 _OLDEST_RUNTIMES = {"containerd": ((1, 7), RUNTIME.failed), "cri-o": ((1, OLDEST_MINOR), RUNTIME.warned)}
 _UNTOLD = "with --kubeconfig and --node-name, check reads it from the Node"
 
+SERVER, API, GATES = NodeCheck("api server"), NodeCheck("resource.k8s.io"), NodeCheck("feature gates")
+PERMISSIONS, NODE = NodeCheck("permissions"), NodeCheck("node")
+
+GATE_LOSSES: Mapping[str, str] = {
+    "DRAPartitionableDevices": "MIG devices cannot be created on demand",
+    "DRADeviceTaints": "GPUs that fail cannot be tainted",
+    "DRAConsumableCapacity": "GPUs cannot be shared by their memory",
+}
+"""The gates that this driver can use, and the loss without each."""
+
+_REVIEWS = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews")
+_SECONDS = 10.0
+
 
 def minor_of(version: str) -> int | None:
     """36 for `v1.36.2-gke.100`. None for a text without a version."""
@@ -103,10 +116,6 @@ def _runtime(reported: str) -> CheckResult:
     return RUNTIME.passed(reported)
 
 
-SERVER, API, GATES = NodeCheck("api server"), NodeCheck("resource.k8s.io"), NodeCheck("feature gates")
-PERMISSIONS, NODE = NodeCheck("permissions"), NodeCheck("node")
-
-
 @dataclass(frozen=True, slots=True)
 class Permission:
     """Verbs for a resource (`resourceclaims/status` is a subresource), or only for the object `name`."""
@@ -134,13 +143,6 @@ WANTED = (
 """Permissions without which only status, Events or claims of ComputeDomains are missing. The chart grants them if they
 are configured.
 """
-
-GATE_LOSSES: Mapping[str, str] = {
-    "DRAPartitionableDevices": "MIG devices cannot be created on demand",
-    "DRADeviceTaints": "GPUs that fail cannot be tainted",
-    "DRAConsumableCapacity": "GPUs cannot be shared by their memory",
-}
-"""The gates that this driver can use, and the loss without each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,10 +244,6 @@ def _node(facts: ClusterFacts, node_name: str) -> Iterator[CheckResult]:
     if facts.node is None:
         return
     yield NODE.passed(f"{node_name}: " + (", ".join(filter(None, (facts.node.kernel, facts.node.image))) or "exists"))
-
-
-_REVIEWS = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews")
-_SECONDS = 10.0
 
 
 def ask_cluster(kubeconfig: str | None, node_name: str, in_pod: bool) -> ClusterFacts:

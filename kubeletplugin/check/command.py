@@ -45,6 +45,9 @@ from .sharing import setting_findings, share_findings, sharing_findings
 
 T = TypeVar("T")
 
+_HOST_ROOT = "/host-root"
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+
 
 @dataclass(frozen=True, slots=True)
 class CheckFlags:
@@ -175,10 +178,6 @@ def _device_root(place: CheckFlags) -> DriverRoot:
     else:
         dev = hardware.dev_root if place.host.is_own else place.host.here("/")
     return DriverRoot(Root(hardware.driver_root), Root(dev), hardware.proc_root, hardware.sys_root)
-
-
-_HOST_ROOT = "/host-root"
-_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
 @click.command()

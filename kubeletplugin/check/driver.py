@@ -28,6 +28,18 @@ _OLDEST = (565,)
 _MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)\b")
 _LIBRARY_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 
+NVML, GPUS, MIG = NodeCheck("nvml"), NodeCheck("gpus"), NodeCheck("mig")
+NODES, CAPABILITIES = NodeCheck("device nodes"), NodeCheck("mig capabilities")
+
+_REMEDIES: Mapping[Return, str] = {
+    Return.LIBRARY_NOT_FOUND: "set --nvidia-driver-root (chart: nvidiaDriverRoot) to the folder of the driver",
+    Return.DRIVER_NOT_LOADED: "`modprobe nvidia`; if that does not help, read `dmesg | grep -i nvrm`",
+    Return.LIB_RM_VERSION_MISMATCH: "reload the nvidia modules, or restart the node: library and module differ",
+    Return.NO_PERMISSION: "run as root with the GPUs' device nodes; in a container, as privileged",
+    Return.GPU_IS_LOST: "a GPU fell off the bus: read `dmesg | grep -i xid` and restart the node",
+}
+_LOSSES = {path: loss for path, _, _, loss in CONTROL_NODES if loss}
+
 
 @dataclass(frozen=True, slots=True)
 class NamedHook:
@@ -146,19 +158,6 @@ def _library(facts: DriverFacts) -> CheckResult:
             " /run/nvidia/driver for a driver container, /home/kubernetes/bin/nvidia on GKE",
         )
     return LIBRARY_CHECK.passed(posixpath.join(facts.driver_root, facts.library.lstrip("/")))
-
-
-NVML, GPUS, MIG = NodeCheck("nvml"), NodeCheck("gpus"), NodeCheck("mig")
-NODES, CAPABILITIES = NodeCheck("device nodes"), NodeCheck("mig capabilities")
-
-_REMEDIES: Mapping[Return, str] = {
-    Return.LIBRARY_NOT_FOUND: "set --nvidia-driver-root (chart: nvidiaDriverRoot) to the folder of the driver",
-    Return.DRIVER_NOT_LOADED: "`modprobe nvidia`; if that does not help, read `dmesg | grep -i nvrm`",
-    Return.LIB_RM_VERSION_MISMATCH: "reload the nvidia modules, or restart the node: library and module differ",
-    Return.NO_PERMISSION: "run as root with the GPUs' device nodes; in a container, as privileged",
-    Return.GPU_IS_LOST: "a GPU fell off the bus: read `dmesg | grep -i xid` and restart the node",
-}
-_LOSSES = {path: loss for path, _, _, loss in CONTROL_NODES if loss}
 
 
 def gpu_findings(hardware: Hardware, root: DriverRoot) -> Iterator[CheckResult]:

@@ -26,6 +26,9 @@ REGISTRAR_VALUE = "kubeletPlugin.kubeletRegistrarDirectoryPath"
 PLUGINS_VALUE = "kubeletPlugin.kubeletPluginsDirectoryPath"
 """The chart's values for both folders."""
 
+CHECK = NodeCheck("cdi specs")
+_NAMED = 3  # how many paths are in the text; all are in the command of the remedy
+
 
 def folder_findings(
     host: Host, registry: Path, own: Path, cdi: Path, sockets: Sequence[Path], root: str
@@ -99,10 +102,6 @@ def socket_finding(paths: Sequence[str]) -> CheckResult:
             "choose a shorter kubelet root folder",
         )
     return SOCKETS.passed(f"the longest has {length} of {LONGEST_PATH} bytes")
-
-
-CHECK = NodeCheck("cdi specs")
-_NAMED = 3  # how many paths are in the text; all are in the command of the remedy
 
 
 def foreign_findings(host: Host, cdi_root: Path) -> Iterator[CheckResult]:

@@ -28,6 +28,11 @@ from ..errors import FixError
 
 _LARGEST = 4 << 20
 
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_HEADER = re.compile(r"^\s*\[(?!\[)(.+?)\]\s*(?:#.*)?$")
+
+_MARK = "# Written by `dra-kubeletplugin check --fix`."
+
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
@@ -134,10 +139,6 @@ class Host:
         return Folder(path, exists=True)
 
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-_HEADER = re.compile(r"^\s*\[(?!\[)(.+?)\]\s*(?:#.*)?$")
-
-
 @dataclass(frozen=True, slots=True)
 class TomlFile:
     """A TOML file at `path` of the host."""
@@ -236,9 +237,6 @@ def _keys(header: str) -> list[str]:
         keys.append(key)
         value = value[key]
     return keys
-
-
-_MARK = "# Written by `dra-kubeletplugin check --fix`."
 
 
 @dataclass(frozen=True, slots=True)

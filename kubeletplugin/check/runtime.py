@@ -31,6 +31,8 @@ _TABLE = ("crio", "runtime")
 _KEY = "cdi_spec_dirs"
 _DROP_IN = "99-dra-driver-gpu-cdi.conf"
 
+CHECK = NodeCheck("container runtime")
+
 
 @dataclass(frozen=True, slots=True)
 class CrioFacts:
@@ -108,9 +110,6 @@ def _line(facts: CrioFacts, folders: tuple[str, ...]) -> str:
 
 def _path(facts: CrioFacts) -> str:
     return posixpath.join(facts.folder, _DROP_IN)
-
-
-CHECK = NodeCheck("container runtime")
 
 
 class Runtime(enum.StrEnum):

@@ -41,6 +41,19 @@ from ..steps import FabricStep, InstanceStep, MigModeStep, Step, Tools, Undoable
 from .boundary import ClaimBoundary
 from .unrestored import Unrestored
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Check = Callable[[], None]
+"""Raises an exception if no caller waits any more."""
+
+StepHook = Callable[[str, Step, float], None]
+"""Called for every step that was carried out, with `do` or `undo`, the step, and its duration in seconds."""
+
+KUBELET_SECONDS = 45.0
+"""How long kubelet waits for an answer, in seconds."""
+
 
 class StoppedError(DriverError):
     """A call was stopped between two steps. The text tells why. Finished steps stay recorded."""
@@ -60,21 +73,6 @@ ERROR_TYPES: Final[Mapping[type[Exception], str]] = {
 """The errors with which a claim may fail. Their labels in metrics tell the cause."""
 
 EXPECTED_ERRORS: Final = tuple(ERROR_TYPES)
-
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-Check = Callable[[], None]
-"""Raises an exception if no caller waits any more."""
-
-StepHook = Callable[[str, Step, float], None]
-"""Called for every step that was carried out, with `do` or `undo`, the step, and its duration in seconds."""
-
-
-KUBELET_SECONDS = 45.0
-"""How long kubelet waits for an answer, in seconds."""
 
 
 def within(seconds: float, what: str, check: Check = wait_on) -> Check:

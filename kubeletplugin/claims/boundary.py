@@ -8,13 +8,12 @@ from dra_driver.process.containment import Count, contained
 
 from ..kinds.targets import ClaimRef
 
+EventHook = Callable[[ClaimRef, str, str], None]
+"""Called with events for users: the claim, a reason in one word, and a text."""
+
 
 def unheard(*_: object) -> None:
     """A hook that does nothing."""
-
-
-EventHook = Callable[[ClaimRef, str, str], None]
-"""Called with events for users: the claim, a reason in one word, and a text."""
 
 
 class ClaimBoundary:

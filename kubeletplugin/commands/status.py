@@ -46,6 +46,11 @@ log = logging.getLogger(__name__)
 MEMORY_SLICES: Final = 8
 """The number of memory slices of a GPU whose profiles are unknown. All but the smallest boards have 8."""
 
+_LETTERS: Final = string.ascii_uppercase + string.ascii_lowercase
+_FREE, _OTHER = "·", "#"
+_WIDTH: Final = 160  # if the output is not a terminal
+_STEP_MARKS: Final = {True: ": done", False: ": not done", None: ""}
+
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
@@ -168,12 +173,6 @@ def _slices(gpu: Gpu | None, placements: Iterable[Placement]) -> int:
     known = [one for profile in profiles for one in profile.placements]
     ends = [one.start + one.size for one in (*known, *placements)]
     return max(ends if known else [MEMORY_SLICES, *ends])
-
-
-_LETTERS: Final = string.ascii_uppercase + string.ascii_lowercase
-_FREE, _OTHER = "·", "#"
-_WIDTH: Final = 160  # if the output is not a terminal
-_STEP_MARKS: Final = {True: ": done", False: ": not done", None: ""}
 
 
 @click.command()

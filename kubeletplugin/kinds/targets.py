@@ -9,6 +9,9 @@ from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.vgpus import VgpuPlace
 
+Found = Gpu | MigPlacement | VgpuDevice | PciGpu
+"""The hardware of a device name of this node."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
@@ -124,6 +127,3 @@ MachineTarget = VfioGpu | Vgpu
 
 Target = ContainerTarget | MachineTarget
 """The hardware of an allocated device."""
-
-Found = Gpu | MigPlacement | VgpuDevice | PciGpu
-"""The hardware of a device name of this node."""

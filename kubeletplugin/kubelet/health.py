@@ -51,6 +51,9 @@ STREAMS = 8
 _REPEAT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 30  # after which kubelet treats a device as unknown
 
+_RETRY_SECONDS = 10.0
+_LONGEST_SILENCE = 60.0  # several times the interval at which the GPUs are read
+
 
 class HealthStatus(enum.IntEnum):
     """The health of a device, as in the protocol."""
@@ -171,10 +174,6 @@ def _response(devices: Iterable[DeviceHealth]) -> messages.NodeWatchResourcesRes
             for one in devices
         ]
     )
-
-
-_RETRY_SECONDS = 10.0
-_LONGEST_SILENCE = 60.0  # several times the interval at which the GPUs are read
 
 
 def device_healths(

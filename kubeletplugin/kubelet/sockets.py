@@ -35,6 +35,13 @@ T = TypeVar("T")
 
 _IDLE_SECONDS = 10.0
 
+LONGEST_PATH = 107
+"""The length of sockaddr_un.sun_path in bytes, without its NUL."""
+
+_LOOK_SECONDS = 1.0  # kubelet looks as often
+_RETIRE_SECONDS = 60.0  # kubelet waits less for any call
+_CONNECT_SECONDS = 1.0
+
 
 class CallThreads(Executor):
     """Runs each call at once, on a daemon thread called `name`, so that a call that hangs does not prevent the process
@@ -115,14 +122,6 @@ def _run(future: Future[T], call: Callable[[], T]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
-
-
-LONGEST_PATH = 107
-"""The length of sockaddr_un.sun_path in bytes, without its NUL."""
-
-_LOOK_SECONDS = 1.0  # kubelet looks as often
-_RETIRE_SECONDS = 60.0  # kubelet waits less for any call
-_CONNECT_SECONDS = 1.0
 
 
 class Service(Protocol):

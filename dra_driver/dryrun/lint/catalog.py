@@ -12,6 +12,11 @@ from ...scheduler.allocator import Features
 from ...scheduler.cel import CompileError, Environment, EvaluationError, PublishedNames, Selector, compile_selector
 from ..selectors import Blame, FalsePart, parts, usual_mistakes, version_names
 
+_OF_ONE_NODE: Final = frozenset(
+    ["addressingMode", "cudaDriverVersion", "driverVersion", "numaNode", "parentUUID", "pciBusID", "pcieRoot", "uuid"]
+)
+"""Attributes that describe the place of a device and the setup of its node, not its model."""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -42,12 +47,6 @@ class SelectorStep:
     before: tuple[Known, ...]
     after: tuple[Known, ...]
     failed: tuple[tuple[Known, EvaluationError], ...] = ()
-
-
-_OF_ONE_NODE: Final = frozenset(
-    ["addressingMode", "cudaDriverVersion", "driverVersion", "numaNode", "parentUUID", "pciBusID", "pcieRoot", "uuid"]
-)
-"""Attributes that describe the place of a device and the setup of its node, not its model."""
 
 
 class Catalog:

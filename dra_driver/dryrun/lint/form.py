@@ -22,6 +22,15 @@ from .subject import LintContext, Subject, is_device_api, is_unknown_field
 _CLAIM_OF_POD: Final = re.compile(r"\b(resourceClaims|resources\.claims)\[")
 """Places in pods that `pods` checks."""
 
+_WITH_REQUESTS: Final = ("ResourceClaim", "ResourceClaimTemplate")
+_OTHER_KINDS: Final = ("DeviceTaintRule", "ResourcePoolStatusRequest")
+"""Kinds that exist and are not checked further."""
+
+_REQUEST: Final = r"spec(?:\.spec)?\.devices\.requests\[\](?:\.exactly|\.firstAvailable\[\])?"
+_DEVICE: Final = r"spec\.devices\[\](?:\.basic)?"
+
+_INDEX: Final = re.compile(r"\[\d+\]")
+
 
 def check_form(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check the form. `check_gates` judges fields that some release has."""
@@ -50,11 +59,6 @@ def check_slice(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
         features = SliceFeatures(counters_beside_devices=context.minor < COUNTERS_APART_SINCE)
         for problem in slice_problems(subject.decoded, features):
             yield LintIssue(Rule.INVALID_SLICE, problem.path, problem.message)
-
-
-_WITH_REQUESTS: Final = ("ResourceClaim", "ResourceClaimTemplate")
-_OTHER_KINDS: Final = ("DeviceTaintRule", "ResourcePoolStatusRequest")
-"""Kinds that exist and are not checked further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,6 @@ class _Gate:
     gone: int | None = None
 
 
-_REQUEST: Final = r"spec(?:\.spec)?\.devices\.requests\[\](?:\.exactly|\.firstAvailable\[\])?"
-_DEVICE: Final = r"spec\.devices\[\](?:\.basic)?"
 _GATES: Final = (
     _Gate("DRAPrioritizedList", r"spec(\.spec)?\.devices\.requests\[\]\.firstAvailable", 33, 34),
     _Gate("DRAAdminAccess", rf"{_REQUEST}\.adminAccess", 32, 34),
@@ -147,7 +149,6 @@ _GATES: Final = (
     _Gate("DRAOptionalNodeOperations", r"spec\.skipNodeOperations", 37),
     _Gate("DRADeviceCompatibilityGroups", rf"{_DEVICE}\.consumesCounters\[\]\.compatibilityGroups", 37),
 )
-_INDEX: Final = re.compile(r"\[\d+\]")
 
 
 def is_gated(path: str) -> bool:

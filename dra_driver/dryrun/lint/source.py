@@ -15,6 +15,14 @@ from .finding import LintFinding, LintIssue, Rule
 _REQUEST = re.compile(r"\brequests\[\d+\]")
 DECODED_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
 
+_RULES: Final = {
+    Flaw.UNREADABLE: Rule.UNREADABLE,
+    Flaw.NO_FILE: Rule.UNREADABLE,
+    Flaw.EMPTY_FOLDER: Rule.UNREADABLE,
+    Flaw.NO_MAPPING: Rule.NOT_AN_OBJECT,
+    Flaw.NO_ITEMS: Rule.NOT_AN_OBJECT,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class SourceObject:
@@ -102,15 +110,6 @@ def parse(text: str, file: str) -> Iterator[SourceObject | LintFinding]:
     found = read_text(text, file, lenient=True)
     yield from (SourceObject(one.file, one.value, one.positions) for one in found.documents)
     yield from _findings(found.problems)
-
-
-_RULES: Final = {
-    Flaw.UNREADABLE: Rule.UNREADABLE,
-    Flaw.NO_FILE: Rule.UNREADABLE,
-    Flaw.EMPTY_FOLDER: Rule.UNREADABLE,
-    Flaw.NO_MAPPING: Rule.NOT_AN_OBJECT,
-    Flaw.NO_ITEMS: Rule.NOT_AN_OBJECT,
-}
 
 
 def _findings(problems: Iterable[Problem]) -> Iterator[LintFinding]:

@@ -54,6 +54,8 @@ _ITEMS: Final[Mapping[str, Any]] = {
     "tolerations": {},
 }
 
+_V1ALPHA3: Final = f"{GROUP}/v1alpha3"
+
 
 @dataclass(frozen=True, slots=True)
 class Form(Generic[T]):
@@ -145,9 +147,6 @@ def _at(value: Any, steps: tuple[str | int, ...]) -> Any:
     for step in steps:
         value = value[step]
     return value
-
-
-_V1ALPHA3: Final = f"{GROUP}/v1alpha3"
 
 
 @dataclass(frozen=True, slots=True)

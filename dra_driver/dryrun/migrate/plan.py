@@ -34,6 +34,9 @@ _OURS: Final = ".extended.nvidia.com"
 _TOLERATED: Final = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 """What the chart's DaemonSet tolerates by default."""
 
+Meaning = tuple[str, str, bool]
+"""The type of devices, the profile or device id, and whether they are shared."""
+
 
 @dataclass(frozen=True, slots=True)
 class Need:
@@ -152,10 +155,6 @@ def _unequal(node: GpuNode) -> Iterator[str]:
             counts = ", ".join(f"{name} {count}" for name, count in offered.items())
             most = max(offered.values())
             yield f"one GPU has different numbers of shares ({counts}): the policy has one for a GPU, here {most}"
-
-
-Meaning = tuple[str, str, bool]
-"""The type of devices, the profile or device id, and whether they are shared."""
 
 
 def _class(resource: str, meanings: Mapping[str, set[Meaning]]) -> DeviceClass:

@@ -46,6 +46,9 @@ _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _LONGEST_NAME: Final = 63
 _NEEDS_CLAIM: Final = "without DRAExtendedResource, no DeviceClass serves extended resources: it needs a claim"
 
+_WORKLOADS: Final = frozenset(kind for group, kind in KINDS if group in OF_KUBERNETES)
+"""Kinds of Kubernetes that are read of a cluster. If an owner of such a kind is gone, its pods are about to be."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -173,10 +176,6 @@ def _is_made(document: Document, present: Collection[tuple[str, str, str, str]])
     named = [(*key_of(one), document.namespace, str(one.get("name"))) for one in owners]
     of_kubernetes = any(key_of(one)[0] in OF_KUBERNETES and one.get("kind") in _WORKLOADS for one in owners)
     return ended or of_kubernetes or any(one in present for one in named)
-
-
-_WORKLOADS: Final = frozenset(kind for group, kind in KINDS if group in OF_KUBERNETES)
-"""Kinds of Kubernetes that are read of a cluster. If an owner of such a kind is gone, its pods are about to be."""
 
 
 def _permission(document: Document, plan: MigrationPlan) -> WorkloadFinding | None:

@@ -23,6 +23,9 @@ from .terminal import counted, listed
 
 _VOID: Final = {"meta", "link"}
 
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""Nothing may be loaded and no script may run, in case that a name ever gets past the escaping."""
+
 
 class Html(str):
     """Markup. A plain str is text."""
@@ -86,10 +89,6 @@ def _key(picture: NodePicture) -> Html:
     entries = {"proposed": "this demand gets it", "held": "a claim holds it", "free": "free"}
     shown = [tag("li", tag("i", class_=f"box {state}"), text) for state, text in entries.items() if state in states]
     return tag("ul", *shown, class_="key")
-
-
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Nothing may be loaded and no script may run, in case that a name ever gets past the escaping."""
 
 
 def to_html(report: Report) -> str:

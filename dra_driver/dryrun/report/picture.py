@@ -37,6 +37,27 @@ from ..selectors import shown
 from ..verdict import Placed
 from .terminal import listed
 
+DeviceKey = tuple[str, str, str]
+"""(driver, pool, device)."""
+
+Claims = tuple[str, ...]
+"""Names of claims."""
+
+_MEMORY_SLICE: Final = re.compile(r"memory(?:-s|S)lice-?([0-9]{1,2})")
+_WHOLE_GPU: Final = "gpu"
+
+_By = Literal["counters", "capacities", "device"]
+"""What describes a GPU in a pool: a set of counters, the capacities of its MIG devices, or one device as a whole."""
+
+_MOST_GPUS: Final = 13
+"""The number of lines with GPUs: a picture is smaller than a screen."""
+_MOST_HOLDERS: Final = 8
+_NARROWEST: Final = 5
+"""The columns of a memory slice, if the terminal is wide enough."""
+_GAP: Final = 2
+_PROPOSED: Final = "bold green"
+_COLOURS: Final = ("cyan", "magenta", "yellow", "blue", "red")
+
 
 def attribute(device: Device | None, name: str) -> str:
     """An attribute of a device as text; empty if the device has none of this name."""
@@ -61,16 +82,6 @@ def placed_memory(placed: Placed) -> str:
     text = f"{counted} of {whole}" if counted is not None and counted.nanos else f"{whole}, shared"
     by = attribute(device, ENFORCED_BY)
     return f"{text}, limited by {by}" if by else text
-
-
-DeviceKey = tuple[str, str, str]
-"""(driver, pool, device)."""
-
-Claims = tuple[str, ...]
-"""Names of claims."""
-
-_MEMORY_SLICE: Final = re.compile(r"memory(?:-s|S)lice-?([0-9]{1,2})")
-_WHOLE_GPU: Final = "gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +188,6 @@ def node_picture(
     return NodePicture(node.name, tuple(gpus))
 
 
-_By = Literal["counters", "capacities", "device"]
-"""What describes a GPU in a pool: a set of counters, the capacities of its MIG devices, or one device as a whole."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Share:
     """Memory slices that a device takes of a GPU: `of` is a counter set, a UUID, or the device itself."""
@@ -264,16 +271,6 @@ def _natural(name: str) -> list[tuple[str, int]]:
 
 def _distinct(names: Iterable[str]) -> Claims:
     return tuple(dict.fromkeys(names))
-
-
-_MOST_GPUS: Final = 13
-"""The number of lines with GPUs: a picture is smaller than a screen."""
-_MOST_HOLDERS: Final = 8
-_NARROWEST: Final = 5
-"""The columns of a memory slice, if the terminal is wide enough."""
-_GAP: Final = 2
-_PROPOSED: Final = "bold green"
-_COLOURS: Final = ("cyan", "magenta", "yellow", "blue", "red")
 
 
 def drawn(picture: NodePicture, columns: int) -> Iterator[Text]:

@@ -36,6 +36,11 @@ Capacities = dict[str, DeviceCapacity]
 _MIB = 1 << 20
 _NOTHING = RequestPolicy(default=Quantity.of(0))
 
+Counters = Mapping[str, Quantity]
+
+ONE_GPU: Counters = {"gpu": Quantity.of(1)}
+"""The counters of a GPU that is never split. Only one form of the GPU can be allocated at a time."""
+
 
 def bytes_of(amount: int) -> DeviceCapacity:
     """A capacity of `amount` bytes."""
@@ -105,12 +110,6 @@ def _counted(shares: int) -> DeviceCapacity:
     one, most = Quantity.of(1), Quantity.of(shares)
     step = one if shares > 1 else None  # the API requires a range that is at least one step wide
     return DeviceCapacity(most, RequestPolicy(default=one, valid_range=RequestRange(one, most, step)))
-
-
-Counters = Mapping[str, Quantity]
-
-ONE_GPU: Counters = {"gpu": Quantity.of(1)}
-"""The counters of a GPU that is never split. Only one form of the GPU can be allocated at a time."""
 
 
 def set_name(gpu: Gpu) -> str:

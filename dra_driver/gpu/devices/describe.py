@@ -57,15 +57,16 @@ AVAILABLE: Final = f"{DRIVER_NAME}/Available"
 UNAVAILABLE: Final = f"{DRIVER_NAME}/Unavailable"
 """If true, the device cannot be used, and the scheduler should choose another one."""
 
+_NO_POLICY = NodePolicy()
+_EVERY_FEATURE = SliceFeatures()
+_UNWANTED: Complaint = (Reason.POLICY, "the GPU: the policy says publish: false")
+
+_FORBIDDING = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
+
 
 def waiting_for_plugin(device: Device) -> Device:
     """The device with both binding conditions."""
     return replace(device, binding_conditions=(AVAILABLE,), binding_failure_conditions=(UNAVAILABLE,))
-
-
-_NO_POLICY = NodePolicy()
-_EVERY_FEATURE = SliceFeatures()
-_UNWANTED: Complaint = (Reason.POLICY, "the GPU: the policy says publish: false")
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,9 +343,6 @@ def _unseen_problem(pci: PciGpu, wanted: GpuPolicy) -> Complaint | None:
     if not wanted.passthrough:
         return Reason.POLICY, f"the GPU: it is bound to {pci.driver or 'no driver'}, and the policy has no passthrough"
     return passthrough_problem(pci)
-
-
-_FORBIDDING = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
 
 
 def without_tainted(gpus: Iterable[GpuDevices]) -> Description:

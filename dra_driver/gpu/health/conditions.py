@@ -49,6 +49,28 @@ _LOST: Final = frozenset({Return.GPU_IS_LOST, Return.GPU_NOT_FOUND})
 _GENERAL: Final = _LOST | NO_DRIVER | DRIVER_GONE | {Return.RESET_REQUIRED}
 """Codes that concern the whole GPU or driver, whatever was queried."""
 
+_EVENTS: Final = {
+    EventType.DOUBLE_BIT_ECC: (ECC, "double-bit"),
+    EventType.SINGLE_BIT_ECC_STORM: (ECC, "single-bit-storm"),
+    EventType.NON_FATAL_POISON: (ECC, "contained"),
+    EventType.FATAL_POISON: (ECC, "uncontained"),
+    EventType.DRAM_RETIREMENT: (PAGE_RETIREMENT, "retired"),
+    EventType.DRAM_RETIREMENT_FAILURE: (PAGE_RETIREMENT, "failed"),
+    EventType.GPU_UNAVAILABLE: (GPU_LOST, "unavailable"),
+}
+
+WATCHED: Final = EventType.XID | EventType.GPU_RECOVERY_ACTION | EventType(sum(_EVENTS))
+"""The events to register for. Single-bit errors, which ECC corrects, are not among them."""
+
+_TRUE = 1  # of the two-bit fields of the health mask: 0 not supported, 2 false
+_HEALTH_BITS: Final = {
+    4: "route-unhealthy",
+    2: "route-recovery",
+    6: "access-timeout-recovery",
+    0: "degraded-bandwidth",
+}
+_CONFIGURATION_SHIFT, _CONFIGURATION_MASK, _CONFIGURATION_GOOD = 8, 0xF, (0, 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -118,29 +140,6 @@ def _instances(nvml: Nvml, gpu: DeviceHandle, split: bool) -> Iterator[Placement
     for profile in supported_profiles(nvml, gpu) if split else ():
         for instance in nvml.gpu_instances(gpu, profile.id):
             yield nvml.gpu_instance_info(instance).placement
-
-
-_EVENTS: Final = {
-    EventType.DOUBLE_BIT_ECC: (ECC, "double-bit"),
-    EventType.SINGLE_BIT_ECC_STORM: (ECC, "single-bit-storm"),
-    EventType.NON_FATAL_POISON: (ECC, "contained"),
-    EventType.FATAL_POISON: (ECC, "uncontained"),
-    EventType.DRAM_RETIREMENT: (PAGE_RETIREMENT, "retired"),
-    EventType.DRAM_RETIREMENT_FAILURE: (PAGE_RETIREMENT, "failed"),
-    EventType.GPU_UNAVAILABLE: (GPU_LOST, "unavailable"),
-}
-
-WATCHED: Final = EventType.XID | EventType.GPU_RECOVERY_ACTION | EventType(sum(_EVENTS))
-"""The events to register for. Single-bit errors, which ECC corrects, are not among them."""
-
-_TRUE = 1  # of the two-bit fields of the health mask: 0 not supported, 2 false
-_HEALTH_BITS: Final = {
-    4: "route-unhealthy",
-    2: "route-recovery",
-    6: "access-timeout-recovery",
-    0: "degraded-bandwidth",
-}
-_CONFIGURATION_SHIFT, _CONFIGURATION_MASK, _CONFIGURATION_GOOD = 8, 0xF, (0, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,14 @@ LINKS = "<up>-of-<expected>"
 """The key of MEANINGS that represents all values of NVLINK."""
 _LINKS = re.compile(r"(\d{1,3})-of-(\d{1,3})")
 
+APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+"""XIDs that the official driver treats as errors of the application. The catalog recommends a GPU reset after 109.
+Drivers that know that a reset is needed also request it as the recovery action.
+"""
+
+RECOVERY_ACTION_CHANGED: Final = 154
+"""An XID that only tells that the recovery action has changed, which can be queried."""
+
 
 class Gravity(enum.Enum):
     """How severe a finding is."""
@@ -221,15 +229,6 @@ def expected_links(value: str) -> int:
     """How many links should be up according to a value of NVLINK; 0 if the text is not such a value."""
     match = _LINKS.fullmatch(value)
     return int(match[2]) if match else 0
-
-
-APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
-"""XIDs that the official driver treats as errors of the application. The catalog recommends a GPU reset after 109.
-Drivers that know that a reset is needed also request it as the recovery action.
-"""
-
-RECOVERY_ACTION_CHANGED: Final = 154
-"""An XID that only tells that the recovery action has changed, which can be queried."""
 
 
 class Advice(enum.Enum):

@@ -27,6 +27,8 @@ from .watching import EventWatch
 
 log = logging.getLogger(__name__)
 
+_AGE_SECONDS = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class MonitorTiming:
@@ -41,9 +43,6 @@ class MonitorTiming:
     settle: float = 0.2
     first_retry: float = 0.2
     patience: float = 10.0
-
-
-_AGE_SECONDS = 5.0
 
 
 class HealthMonitor:

@@ -49,6 +49,11 @@ _ADDRESS = re.compile(r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<rest>[0-9a-fA-F]{2}:[0-
 _MOST_SHARES: Final = 1_000_000
 _MOST_SECONDS: Final = 366 * 24 * 3600  # a year
 
+_NOTHING_TO_ENFORCE: Final[Mapping[ShareMode | int, str]] = {
+    ShareMode.DISABLED: "with mode disabled, there are no shares",
+    ShareMode.UNLIMITED: "with mode unlimited, a claim need not request memory, so it would have no limit",
+}
+
 
 class PolicyError(DriverError, ValueError):
     """The policy cannot be used. The text names the file and the field, and what is allowed."""
@@ -164,12 +169,6 @@ def _shares(fields: Fields) -> tuple[ShareMode | int | None, Enforcement | None]
     if enforce not in (None, Enforcement.NONE) and mode in _NOTHING_TO_ENFORCE:
         raise nested.error("enforce", f"{enforce} needs mode memory or a number: {_NOTHING_TO_ENFORCE[mode]}")
     return mode, enforce
-
-
-_NOTHING_TO_ENFORCE: Final[Mapping[ShareMode | int, str]] = {
-    ShareMode.DISABLED: "with mode disabled, there are no shares",
-    ShareMode.UNLIMITED: "with mode unlimited, a claim need not request memory, so it would have no limit",
-}
 
 
 def _mode(fields: Fields, field: str, value: object) -> ShareMode | int:

@@ -23,6 +23,11 @@ from .faults import Fault
 from .state import BoardState
 from .store import StateFolder, SystemState, parse_board, parse_system
 
+_CLEARED_SECONDS = 0.05
+
+_MODIFY, _ATTRIB = 0x2, 0x4
+_POLL_SECONDS = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class _Initialization:
@@ -34,9 +39,6 @@ class _Initialization:
     identity: str
     driver_loads: int
     probes: Mapping[int, int]
-
-
-_CLEARED_SECONDS = 0.05
 
 
 class Access:
@@ -188,10 +190,6 @@ class Access:
         if text != self._system_text:
             self._system, self._system_text = parse_system(text), text
         return self._system
-
-
-_MODIFY, _ATTRIB = 0x2, 0x4
-_POLL_SECONDS = 0.1
 
 
 class FileWatch:

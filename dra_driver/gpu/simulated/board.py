@@ -26,6 +26,9 @@ from ..nvml import (
 )
 from .state import BoardState, ComputeInstanceState, GpuInstanceState
 
+COMPUTE_PROFILES = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
+"""The id of the compute instance profile by its number of slices. The NVML constant has the same value."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProfileModel:
@@ -105,10 +108,6 @@ def _profile(name: str, row: dict[str, Any]) -> ProfileModel:
         ofa_engines=ofa,
     )
     return ProfileModel(info, tuple(Placement(start, row["size"]) for start in row["starts"]))
-
-
-COMPUTE_PROFILES = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
-"""The id of the compute instance profile by its number of slices. The NVML constant has the same value."""
 
 
 class Board:

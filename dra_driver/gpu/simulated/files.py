@@ -53,6 +53,13 @@ _STAND_INS = Path(__file__).parents[2] / "sandbox/standins"
 _INSTANCES_PER_GPU = 15
 _COMPUTES_PER_INSTANCE = 8
 
+_FIRST_IOMMU_GROUP = 16
+_FIRST_FUNCTIONS_GROUP, _MOST_FUNCTIONS = 1000, 64
+_LINES = 13  # six BARs, the expansion ROM, and the windows that only bridges and virtual functions have
+_MEMORY_32, _MEMORY_64 = 0x40200, 0x14220C  # flags: plain memory; prefetchable memory with 64-bit addresses
+_WINDOWS = 0x2000_0000_0000  # where the BARs of the first GPU are mapped
+_MIB = 1 << 20
+
 
 def capability_minor(minor: int, instance: int, compute: int | None = None) -> int:
     """The minor number of a MIG capability, as in /proc/driver/nvidia-caps/mig-minors."""
@@ -168,14 +175,6 @@ def _device_node(path: Path, major: int, minor: int, mode: int = 0o666) -> None:
         path.touch()
     path.chmod(mode)  # mknod is subject to the umask
     return None
-
-
-_FIRST_IOMMU_GROUP = 16
-_FIRST_FUNCTIONS_GROUP, _MOST_FUNCTIONS = 1000, 64
-_LINES = 13  # six BARs, the expansion ROM, and the windows that only bridges and virtual functions have
-_MEMORY_32, _MEMORY_64 = 0x40200, 0x14220C  # flags: plain memory; prefetchable memory with 64-bit addresses
-_WINDOWS = 0x2000_0000_0000  # where the BARs of the first GPU are mapped
-_MIB = 1 << 20
 
 
 def _function_group(position: int, number: int) -> int:

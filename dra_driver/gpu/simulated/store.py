@@ -22,6 +22,8 @@ from .description import NodeDescription, decode_description, encode_description
 from .faults import Fault, decode_fault, encode_fault
 from .state import BoardState, fields_of
 
+_CHUNK = 1 << 13
+
 
 @dataclass(slots=True)
 class SystemState:
@@ -124,8 +126,6 @@ def _runs(pid: int) -> bool:
 
 
 # Every NVML call uses these functions several times. They avoid pathlib, which would take most of the time.
-
-_CHUNK = 1 << 13
 
 
 def _read(path: str) -> bytes:

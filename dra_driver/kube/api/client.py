@@ -27,6 +27,13 @@ JSON = dict[str, Any]
 
 _CHUNK = 1 << 16
 
+_PAGE = 500
+_UNAUTHORIZED = 401
+_WATCH_SECONDS = 300  # up to twice as long, like client-go, so that clients do not reconnect at the same time
+# Exactly one form for each request: kube-apiserver accepts the list form for a watch too, and then sends nothing.
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
 
 class EventStream(Iterator[tuple[str, JSON]]):
     """(type, object) of each change, with type ADDED, MODIFIED, DELETED or BOOKMARK, until the server ends the stream.
@@ -83,14 +90,6 @@ def _event(line: bytes, path: str) -> tuple[str, JSON]:
     if kind == "ERROR":
         raise error_of_status(f"watch {path}", value)
     return kind, value
-
-
-_PAGE = 500
-_UNAUTHORIZED = 401
-_WATCH_SECONDS = 300  # up to twice as long, like client-go, so that clients do not reconnect at the same time
-# Exactly one form for each request: kube-apiserver accepts the list form for a watch too, and then sends nothing.
-_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 
 @dataclass(frozen=True, slots=True)

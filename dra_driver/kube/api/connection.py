@@ -22,6 +22,18 @@ from .proxy import Proxy, environment_proxy
 
 _LONGEST_WAIT: Final = 5.0
 
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 5.0
+_READ_SECONDS = 20.0  # two attempts are within the 45 s of a call of kubelet
+_KEEP_ALIVE = [  # detect within a minute that the peer is gone, also during an idle watch
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+]
+
 
 class _Retry(Retry):
     def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
@@ -47,19 +59,6 @@ def _policy(read: int, statuses: tuple[int, ...]) -> _Retry:
 
 REPEATABLE: Final = _policy(1, (429, 502, 503, 504))
 ONCE: Final = _policy(0, (429,))
-
-
-log = logging.getLogger(__name__)
-
-_CONNECT_SECONDS = 5.0
-_READ_SECONDS = 20.0  # two attempts are within the 45 s of a call of kubelet
-_KEEP_ALIVE = [  # detect within a minute that the peer is gone, also during an idle watch
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-]
 
 
 class Connection:

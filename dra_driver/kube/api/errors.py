@@ -11,6 +11,8 @@ from .answers import decode_answer
 _LONGEST: Final = 4000
 """The number of characters of a message. The API server repeats invalid values, which can have megabytes."""
 
+_CONNECTION = re.compile(r"HTTPS?Connection(Pool)?\(.*?\): ")  # with which urllib3 begins many texts
+
 
 class ConnectionConfigError(DriverError):
     """The API server cannot be reached with this configuration. The text tells what to change."""
@@ -67,7 +69,6 @@ class GoneError(StatusError):
     """410: the resource version is too old to watch from."""
 
 
-_CONNECTION = re.compile(r"HTTPS?Connection(Pool)?\(.*?\): ")  # with which urllib3 begins many texts
 _CLASSES: Mapping[int, type[StatusError]] = {404: NotFoundError, 409: ConflictError, 410: GoneError}
 
 

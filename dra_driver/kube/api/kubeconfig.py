@@ -33,6 +33,22 @@ TokenSource = Callable[[], str | None]
 
 _TOKEN: Final = re.compile(r"[!-~]+")
 
+_SECONDS: Final = 60.0
+"""The time limit of a program that does not ask the user."""
+_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+
+_SECTIONS = {"contexts": "context", "clusters": "cluster", "users": "user"}
+_REFUSED = {
+    "as": "impersonation is not supported",
+    "as-groups": "impersonation is not supported",
+    "as-uid": "impersonation is not supported",
+    "as-user-extra": "impersonation is not supported",
+    "username": "Kubernetes does not accept passwords since 1.19",
+    "auth-provider": "it is not supported; use an exec plugin (gke-gcloud-auth-plugin, kubelogin)",
+}
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
@@ -90,11 +106,6 @@ def checked_token(text: str, source: str) -> str:
 def reason(error: Exception) -> str:
     """The text of an error, without the path, which the caller adds."""
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-
-
-_SECONDS: Final = 60.0
-"""The time limit of a program that does not ask the user."""
-_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,17 +231,6 @@ def _environment(spec: Mapping[str, Any], user: str) -> dict[str, str]:
 def _is_text(value: object) -> bool:
     """Whether the value is a text, or a number that YAML has made of a text without quotes."""
     return type(value) in (str, int, float)
-
-
-_SECTIONS = {"contexts": "context", "clusters": "cluster", "users": "user"}
-_REFUSED = {
-    "as": "impersonation is not supported",
-    "as-groups": "impersonation is not supported",
-    "as-uid": "impersonation is not supported",
-    "as-user-extra": "impersonation is not supported",
-    "username": "Kubernetes does not accept passwords since 1.19",
-    "auth-provider": "it is not supported; use an exec plugin (gke-gcloud-auth-plugin, kubelogin)",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,9 +372,6 @@ def _exec_cluster(cluster: _Entry) -> dict[str, Any]:
         if isinstance(extension, dict) and extension.get("name") == "client.authentication.k8s.io/exec":
             fields["config"] = extension.get("extension")
     return {name: value for name, value in fields.items() if value is not None}
-
-
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Credentials:

@@ -19,6 +19,9 @@ EXTENDED_CLAIM_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """With the name of a DeviceClass, the extended resource that the class serves in addition to the one it names."""
 
+EXACT_COUNT = "ExactCount"
+ALL = "All"
+
 
 @dataclass(frozen=True, slots=True)
 class OpaqueConfiguration:
@@ -37,10 +40,6 @@ class DeviceClass:
     config: tuple[OpaqueConfiguration, ...] = ()
     extended_resource_name: str = ""
     unread: tuple[str, ...] = ()
-
-
-EXACT_COUNT = "ExactCount"
-ALL = "All"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,10 @@ _STRICT = re.compile(
 )
 _LENIENT = re.compile(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?", re.ASCII)
 
+COUNTERS_APART_SINCE: Final = 35
+"""Since this minor release of Kubernetes, counter sets are in slices of their own."""
+_TAINTS_BEFORE_1_35 = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -235,11 +239,6 @@ class DeviceTaintRule:
     taint: DeviceTaint
     selector: DeviceTaintSelector | None = None
     unread: tuple[str, ...] = ()
-
-
-COUNTERS_APART_SINCE: Final = 35
-"""Since this minor release of Kubernetes, counter sets are in slices of their own."""
-_TAINTS_BEFORE_1_35 = 4
 
 
 @dataclass(frozen=True, slots=True)

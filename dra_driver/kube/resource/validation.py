@@ -28,6 +28,8 @@ from .device import (
 )
 from .quantity import Quantity
 
+_NEWEST = SliceFeatures()
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -38,9 +40,6 @@ class Violation:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
-
-
-_NEWEST = SliceFeatures()
 
 
 def slice_problems(resource_slice: ResourceSlice, features: SliceFeatures = _NEWEST) -> list[Violation]:

@@ -15,6 +15,14 @@ from .schema.published import PublishedSchemas
 from .store import Store
 from .users import INTERNAL, User
 
+CelCheck = Callable[[str], str | None]
+"""A function that returns the problem of a device selector's CEL expression, or None."""
+
+Admission = Callable[[str, Object], None]
+"""A function that gets the resource and the stored form of an object before it is created or updated. Like an admission
+webhook, it may change the object, or refuse it with a RequestError.
+"""
+
 
 class ServedKinds:
     """The kinds that the server serves, by the parts of their URLs. Only CustomResourceDefinitions change them."""
@@ -64,16 +72,6 @@ class ServedKinds:
 
     def __iter__(self) -> Iterator[Served]:
         return iter(self._served.values())
-
-
-CelCheck = Callable[[str], str | None]
-"""A function that returns the problem of a device selector's CEL expression, or None."""
-
-
-Admission = Callable[[str, Object], None]
-"""A function that gets the resource and the stored form of an object before it is created or updated. Like an admission
-webhook, it may change the object, or refuse it with a RequestError.
-"""
 
 
 def admit_everything(resource: str, obj: Object) -> None:

@@ -20,14 +20,17 @@ from .verbs.write import replace
 
 MANAGER = "kube-apiserver"
 
+ObjectRef = tuple[str, str]
+"""The collection and the key of an object."""
+
+NAMESPACES = "namespaces"
+
+DEFINITIONS = f"customresourcedefinitions.{GROUP}"
+
 
 def internal_call(served: Served, namespace: str, name: str) -> ApiCall:
     """Return a request that the server itself sends."""
     return ApiCall("update", served, namespace, name, "", INTERNAL, user_agent=MANAGER)
-
-
-ObjectRef = tuple[str, str]
-"""The collection and the key of an object."""
 
 
 class GarbageCollector:
@@ -144,9 +147,6 @@ def _owners(obj: Object | None) -> list[Object]:
     return found
 
 
-NAMESPACES = "namespaces"
-
-
 def empty_namespaces(cluster: ServedCluster) -> None:
     """Delete the objects in namespaces that are being deleted, then the empty namespaces."""
     for record in list(cluster.store.collection(NAMESPACES).records.values()):
@@ -175,9 +175,6 @@ def _finish(cluster: ServedCluster, record: StoredObject) -> None:
         cluster.store.delete(NAMESPACES, record.key, obj)
     elif record.object["spec"]:
         cluster.store.put(NAMESPACES, record.key, obj)
-
-
-DEFINITIONS = f"customresourcedefinitions.{GROUP}"
 
 
 def serve_definition(cluster: ServedCluster, event: ObjectEvent) -> None:

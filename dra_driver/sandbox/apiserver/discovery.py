@@ -27,6 +27,19 @@ _FOREIGN_KINDS = {
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
 }
 
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_PREFIX: Final = "#/components/schemas/"
+_GVK: Final = "x-kubernetes-group-version-kind"
+
+V2_PROTOBUF_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""The Content-Type of OpenAPI v2 as protobuf. In Accept headers, clients have an @ before v1.0."""
+V2_PROTOBUF: Final = b"\x0a\x032.0\x12\x19\x0a\x0aKubernetes\x12\x0bunversioned"
+"""OpenAPI v2 as protobuf: a Document with `swagger` and `info`, but without definitions.
+
+kubectl reads OpenAPI v2 only for kinds that v3 does not have. With this document it reports that there are no matches
+for the kind.
+"""
+
 
 def group_versions(catalog: ServedKinds) -> dict[str, list[str]]:
     """Return every named group with its versions. The preferred version comes first."""
@@ -105,20 +118,6 @@ def version_info(minor: int) -> Object:
         "compiler": "",
         "platform": "linux/amd64",
     }
-
-
-_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-_PREFIX: Final = "#/components/schemas/"
-_GVK: Final = "x-kubernetes-group-version-kind"
-
-V2_PROTOBUF_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""The Content-Type of OpenAPI v2 as protobuf. In Accept headers, clients have an @ before v1.0."""
-V2_PROTOBUF: Final = b"\x0a\x032.0\x12\x19\x0a\x0aKubernetes\x12\x0bunversioned"
-"""OpenAPI v2 as protobuf: a Document with `swagger` and `info`, but without definitions.
-
-kubectl reads OpenAPI v2 only for kinds that v3 does not have. With this document it reports that there are no matches
-for the kind.
-"""
 
 
 def index_document(groups: Mapping[str, Iterable[str]]) -> Object:

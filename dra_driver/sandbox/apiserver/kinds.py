@@ -21,6 +21,12 @@ from .users import User
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
+FieldSelectors = Mapping[str, Callable[[Object], str]]
+
+Conversion = Callable[[Object, str], Object]
+"""Convert an object from or to a version. Conversions never change their argument; the result may share parts with it.
+"""
+
 
 @dataclass(slots=True)
 class Context:
@@ -101,9 +107,6 @@ class Column:
     format: str = ""
 
 
-FieldSelectors = Mapping[str, Callable[[Object], str]]
-
-
 def text_at(*path: str, absent: str = "") -> Callable[[Object], str]:
     """Return a function that reads the text at `path`, for field selectors."""
 
@@ -114,11 +117,6 @@ def text_at(*path: str, absent: str = "") -> Callable[[Object], str]:
         return absent if value is None else str(value)
 
     return read
-
-
-Conversion = Callable[[Object, str], Object]
-"""Convert an object from or to a version. Conversions never change their argument; the result may share parts with it.
-"""
 
 
 def same_shape(obj: Object, version: str) -> Object:

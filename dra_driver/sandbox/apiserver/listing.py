@@ -32,6 +32,10 @@ _REQUIREMENT = re.compile(
 )
 """One requirement of a label selector, up to the comma before the next requirement."""
 
+FieldReaders = Mapping[str, Callable[[Object], str]]
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
 
 class SelectorError(ValueError):
     """The text is not a selector, or names a field that the kind cannot be selected by."""
@@ -71,9 +75,6 @@ def _requirement(match: re.Match[str]) -> _LabelTest:
         return lambda labels: key in labels
     positive = operator not in ("!=", "notin")
     return lambda labels: (labels.get(key) in values) is positive
-
-
-FieldReaders = Mapping[str, Callable[[Object], str]]
 
 
 def field_test(text: str, readers: FieldReaders) -> Test | None:
@@ -149,9 +150,6 @@ def _read_token(token: str) -> tuple[int, str]:
         return int(revision), last
     except ValueError as error:
         raise status.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
-
-
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 @dataclass(frozen=True, slots=True)

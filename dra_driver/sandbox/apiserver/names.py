@@ -11,6 +11,11 @@ from dra_driver.kube.resource.names import is_driver_name, is_label, is_label_ke
 from . import field_errors as errors
 from .field_errors import FieldError
 
+_KEY_TEXT: Final = "at most 63 letters, digits, and inner hyphens, underscores and dots"
+
+_version = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)
+_STABILITY: Final = {None: 0, "beta": 1, "alpha": 2}
+
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
@@ -25,7 +30,6 @@ class NameRule:
             yield errors.invalid(field, name, self.text)
 
 
-_KEY_TEXT: Final = "at most 63 letters, digits, and inner hyphens, underscores and dots"
 LABEL: Final = NameRule(is_label, "must be a DNS label: at most 63 lower case letters, digits and inner hyphens")
 SUBDOMAIN: Final = NameRule(
     is_subdomain, "must be a DNS subdomain: lower case letters, digits, and inner hyphens and dots"
@@ -45,10 +49,6 @@ def listed_problems(found: Sequence[str], path: str) -> Iterator[FieldError]:
         yield from LABEL.problems(name, f"{path}[{index}].name")
         if name in found[:index]:
             yield errors.duplicate(f"{path}[{index}].name", name)
-
-
-_version = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)
-_STABILITY: Final = {None: 0, "beta": 1, "alpha": 2}
 
 
 def version_order(name: str) -> tuple[int, int, int, str]:

@@ -23,6 +23,12 @@ from .objects import Object, encode
 DEFINITION: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 """The type of opaque objects in the published schemas."""
 
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\s+')
+_ESCAPED: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+
+_MARK: Final = "\x00opaque"
+_MARKED: Final = re.compile(re.escape(json.dumps({_MARK: 0}, separators=(",", ":"))).replace("0\\}", r"(\d+)\}"))
+
 
 class Opaque(dict[str, Any]):
     """An opaque object, and the JSON text that it stands for. It is never changed, except in a copy of `recoded`."""
@@ -101,10 +107,6 @@ def identical(first: Any, second: Any) -> bool:
     return bool(first == second) and sorted(texts(first)) == sorted(texts(second))
 
 
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\s+')
-_ESCAPED: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
-
-
 def compact(text: str) -> str:
     """Return JSON text without white space and with the escapes of Go's encoder. The rest of it stays."""
     return _TOKEN.sub(lambda token: token[0].translate(_ESCAPED) if token[0][0] == '"' else "", text)
@@ -147,7 +149,3 @@ def encode_with_texts(value: Object) -> bytes:
 
     marked = encode(mark(value)).decode()
     return _MARKED.sub(lambda match: found[int(match[1])], marked).encode()
-
-
-_MARK: Final = "\x00opaque"
-_MARKED: Final = re.compile(re.escape(json.dumps({_MARK: 0}, separators=(",", ":"))).replace("0\\}", r"(\d+)\}"))

@@ -14,6 +14,11 @@ from typing import Any, Final
 from .objects import canonical, clone, merged_order
 from .schema import SchemaType, Shape
 
+_DIRECTIVE: Final = "$patch"
+_RETAIN: Final = "$retainKeys"
+_DELETE_FROM: Final = "$deleteFromPrimitiveList/"
+_ORDER: Final = "$setElementOrder/"
+
 
 class PatchError(Exception):
     """The patch cannot be applied to the object."""
@@ -114,12 +119,6 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
         else:
             result[key] = apply_merge_patch(result.get(key), value)
     return result
-
-
-_DIRECTIVE: Final = "$patch"
-_RETAIN: Final = "$retainKeys"
-_DELETE_FROM: Final = "$deleteFromPrimitiveList/"
-_ORDER: Final = "$setElementOrder/"
 
 
 def apply_strategic_patch(target: Any, patch: Any, node: SchemaType) -> Any:

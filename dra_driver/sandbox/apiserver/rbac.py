@@ -38,6 +38,11 @@ _FOR_AUTHENTICATED: Final[tuple[Object, ...]] = (
     },
 )
 
+_AUTHENTICATION: Final = "authentication.k8s.io"
+_AUTHORIZATION: Final = "authorization.k8s.io"
+Review = tuple[str, Callable[[ServedCluster, User, Object], Object]]
+"""The kind of a review, and the function that returns its status from the cluster, the user and the spec."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
@@ -208,10 +213,6 @@ def _self_rules(cluster: ServedCluster, user: User, spec: Object) -> Object:
     }
 
 
-_AUTHENTICATION: Final = "authentication.k8s.io"
-_AUTHORIZATION: Final = "authorization.k8s.io"
-Review = tuple[str, Callable[[ServedCluster, User, Object], Object]]
-"""The kind of a review, and the function that returns its status from the cluster, the user and the spec."""
 REVIEWS: Final[Mapping[tuple[str, str, str], Review]] = {
     (_AUTHENTICATION, "v1", "selfsubjectreviews"): ("SelfSubjectReview", _self),
     (_AUTHORIZATION, "v1", "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", _self_access),

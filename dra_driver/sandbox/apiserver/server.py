@@ -40,6 +40,24 @@ from .schema.published import schemas_of
 from .users import ADMIN
 from .verbs.write import create
 
+NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_EVERYTHING: Final = [
+    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+]
+
+_LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+
+_NAME: Final = "dra-sandbox"
+_USER: Final = "admin"
+
+_log = logging.getLogger(__name__)
+
+_STOP_SECONDS: Final = 5.0
+_HOST: Final = "127.0.0.1"
+_NAMES: Final = (_HOST, "::1", "localhost", "kubernetes", "kubernetes.default.svc")
+"""The hosts in the server's certificate."""
+
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
@@ -69,13 +87,6 @@ def make_certificates(hosts: Iterable[str]) -> Certificates:
     return Certificates(authority.cert_pem.bytes(), certificate.bytes(), issued.private_key_pem.bytes())
 
 
-NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
-_EVERYTHING: Final = [
-    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
-    {"nonResourceURLs": ["*"], "verbs": ["*"]},
-]
-
-
 def bootstrap(cluster: ServedCluster) -> None:
     """Create the objects that an API server creates itself: namespaces and the role cluster-admin."""
     for name in NAMESPACES:
@@ -96,19 +107,12 @@ def bootstrap(cluster: ServedCluster) -> None:
     )
 
 
-_LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
-
-
 def _create(cluster: ServedCluster, group: str, plural: str, obj: Object) -> None:
     served = cluster.catalog.find(group, "v1", plural)
     assert served is not None, f"{plural} are built in"
     call = internal_call(served, "", "")
     served.kind.strategy.default(obj, cluster.context())
     create(cluster, call, obj)
-
-
-_NAME: Final = "dra-sandbox"
-_USER: Final = "admin"
 
 
 def kubeconfig(url: str, token: str, authority: bytes | None) -> dict[str, Any]:
@@ -133,14 +137,6 @@ def write_kubeconfig(path: Path, document: dict[str, Any]) -> Path:
     beside.touch(mode=0o600)
     beside.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     return beside.replace(path)
-
-
-_log = logging.getLogger(__name__)
-
-_STOP_SECONDS: Final = 5.0
-_HOST: Final = "127.0.0.1"
-_NAMES: Final = (_HOST, "::1", "localhost", "kubernetes", "kubernetes.default.svc")
-"""The hosts in the server's certificate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from typing import Any
 from .field_errors import FieldError
 from .objects import Object
 
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
 
 class RequestError(Exception):
     """A request failed. `status` is the body of the answer, `code` its HTTP status."""
@@ -85,9 +87,6 @@ def conflict(plural: str, group: str, name: str, detail: str) -> RequestError:
     """Return 409: the object is not in the state that the request assumes."""
     text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {detail}'
     return RequestError(409, "Conflict", text, _about(name, group, plural))
-
-
-MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
 def apply_conflict(message: str, causes: Sequence[FieldError]) -> RequestError:

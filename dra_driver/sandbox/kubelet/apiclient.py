@@ -23,6 +23,11 @@ from dra_driver.kube.resource.codec import V1, decode_claim
 from .model import Pod, decode_pod
 from .podstatus import timestamp
 
+_T = TypeVar("_T")
+_WATCH_SECONDS = 240
+_CUT_OFF_SECONDS = 0.05
+_COMPONENT = "kubelet"
+
 
 class KubeletApiError(Exception):
     """The API server refused a request, or was unavailable (`status` 0). The text is the server's."""
@@ -30,12 +35,6 @@ class KubeletApiError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
-
-
-_T = TypeVar("_T")
-_WATCH_SECONDS = 240
-_CUT_OFF_SECONDS = 0.05
-_COMPONENT = "kubelet"
 
 
 class KubernetesCluster:

@@ -29,6 +29,9 @@ _DEVICE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 
 Unsigned = Annotated[int, "not negative"]
 
+_EXPECTED = {str: "a string", int: "an integer", list: "a list", dict: "an object"}
+_RENAMED = {"version": "cdiVersion", "edits": "containerEdits"}
+
 
 class CdiError(Exception):
     """A CDI spec is invalid, or devices cannot be injected. The text is the runtime's where it has one."""
@@ -179,10 +182,6 @@ def _check_env(env: Iterable[str]) -> None:
     for entry in env:
         if entry.find("=") <= 0:
             raise CdiError(f'invalid CDI Spec: invalid environment variable "{entry}"')
-
-
-_EXPECTED = {str: "a string", int: "an integer", list: "a list", dict: "an object"}
-_RENAMED = {"version": "cdiVersion", "edits": "containerEdits"}
 
 
 def _decode(kind: Any, raw: Any, where: str) -> Any:

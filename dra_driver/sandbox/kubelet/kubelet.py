@@ -24,6 +24,10 @@ from .wire import ClaimAnswer, ClaimRef, DeviceHealth
 KUBELET_VERSION = "v1.36.2"
 """The release of kubelet that this one behaves like."""
 
+_log = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT = 30.0
+
 
 def node_labels(name: str) -> Mapping[str, str]:
     """Return the labels that kubelet sets on every node."""
@@ -64,11 +68,6 @@ def node_status(name: str, now: float) -> Mapping[str, Any]:
 
 def _architecture() -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-
-
-_log = logging.getLogger(__name__)
-
-DEFAULT_TIMEOUT = 30.0
 
 
 class Kubelet:

@@ -44,6 +44,11 @@ _NUDGE_HEARD = 0.3
 # Every channel has its own connection. A shared connection would keep the reconnect delay of an old registration.
 _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
+HealthReport = Mapping[tuple[str, str], DeviceHealth]
+"""The health of devices by pool and name."""
+
+PLUGIN_TYPE = "DRAPlugin"
+
 
 def registration_channel(socket: str) -> grpc.Channel:
     """Return a channel to a registration socket. Kubelet's authority is the percent-encoded path."""
@@ -61,10 +66,6 @@ def service_channel(endpoint: str, periods: Periods) -> grpc.Channel:
         ("grpc.max_reconnect_backoff_ms", int(periods.reconnect.limit * 1000)),
     ]
     return grpc.insecure_channel(f"unix:{endpoint}", options=options)
-
-
-HealthReport = Mapping[tuple[str, str], DeviceHealth]
-"""The health of devices by pool and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +142,6 @@ class Plugin:
 
 def _nothing(_: grpc.ChannelConnectivity) -> None:
     return None
-
-
-PLUGIN_TYPE = "DRAPlugin"
 
 
 class RegistrationError(Exception):

@@ -24,6 +24,9 @@ from .options import KubeletOptions, Periods
 from .plugin import Plugin, Registration, RegistrationError, register
 from .state import ClaimError
 
+SocketId = tuple[int, int]
+"""The inode and the birth of a socket, which identify it."""
+
 
 class Plugins:
     """The registered plugins. All methods may be called from any thread."""
@@ -140,10 +143,6 @@ class Plugins:
         self._wipe(driver)
         with self._lock:
             self._pending_wipes.pop(driver, None)
-
-
-SocketId = tuple[int, int]
-"""The inode and the birth of a socket, which identify it."""
 
 
 def scan(directory: Path) -> Mapping[str, SocketId]:

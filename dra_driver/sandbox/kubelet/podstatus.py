@@ -12,6 +12,11 @@ from .wire import DeviceHealth
 
 HOST_IP = "127.0.0.1"
 
+ClaimOf = Callable[[str, str], ClaimInfo | None]
+"""A function from namespace and name to the claim in the checkpoint, or None."""
+HealthOf = Callable[[str, str, str], DeviceHealth]
+"""A function from driver, pool and device to the health of the device."""
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -43,10 +48,6 @@ class Terminated:
 
 
 ContainerState = Waiting | Running | Terminated
-ClaimOf = Callable[[str, str], ClaimInfo | None]
-"""A function from namespace and name to the claim in the checkpoint, or None."""
-HealthOf = Callable[[str, str, str], DeviceHealth]
-"""A function from driver, pool and device to the health of the device."""
 
 
 def timestamp(seconds: float) -> str:

@@ -22,6 +22,9 @@ from dra_driver.kube.resource import ResourceClaim
 from .model import Container, Pod, PodClaim
 from .wire import ClaimAnswer, ClaimRef, PreparedDevice
 
+PREPARE = "NodePrepareResources"
+UNPREPARE = "NodeUnprepareResources"
+
 
 class CheckpointError(Exception):
     """The checkpoint is unusable. The node has to be drained and the file removed."""
@@ -115,10 +118,6 @@ def load(path: Path) -> tuple[ClaimInfo, ...]:
 
 def _device(raw: Mapping[str, Any]) -> PreparedDevice:
     return PreparedDevice(raw["pool"], raw["device"], tuple(raw["request_names"]), tuple(raw["cdi_ids"]))
-
-
-PREPARE = "NodePrepareResources"
-UNPREPARE = "NodeUnprepareResources"
 
 
 class ClaimError(Exception):

@@ -38,6 +38,13 @@ _NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 _BUFFER = 1 << 16
 _HOURS = 3600.0
 
+_LIMITS_3 = ("active-thread-percentage", "pinned-memory-limit", "client-priority")
+
+_PIPE = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))  # noqa: S108 - the default of the real program
+_STATE = Path(sys.argv[0]).resolve().parents[2].parent / "state"
+
+_NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # the same as in `simulation.nvml`
+
 
 class MpsRefusedError(Exception):
     """A refused request. The program prints the text and exits with code 1."""
@@ -267,9 +274,6 @@ class Daemon3(ControlDaemonStandIn):
         return server
 
 
-_LIMITS_3 = ("active-thread-percentage", "pinned-memory-limit", "client-priority")
-
-
 def _percentage(text: str) -> float:
     try:
         value = float(text)
@@ -287,12 +291,6 @@ def _limit(text: str) -> str:
 
 
 # The program
-
-_PIPE = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))  # noqa: S108 - the default of the real program
-_STATE = Path(sys.argv[0]).resolve().parents[2].parent / "state"
-
-
-_NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # the same as in `simulation.nvml`
 
 
 def _devices() -> list[str]:

@@ -10,6 +10,9 @@ from ..loop import DAEMON_SETS, JSON, PODS, is_alive, is_finished
 from ..scheduler import decode_pod
 from .owned import HASH_LABEL, Workloads, is_owned, is_ready, revision_of, share
 
+_CORDONED = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+"""A toleration that every pod of a DaemonSet gets. Nodes of the sandbox have no other taints of their own."""
+
 
 class DaemonSets(Workloads):
     """Creates a pod for each node. The pod's node affinity names the node, and the scheduler binds the pod to it."""
@@ -71,10 +74,6 @@ class DaemonSets(Workloads):
         self.delete(PODS, [pod for pod in outdated if not is_ready(pod)])
         unavailable = wanted - sum(1 for pod in running if is_ready(pod))
         self.delete(PODS, [pod for pod in outdated if is_ready(pod)][: max(0, most - unavailable)])
-
-
-_CORDONED = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
-"""A toleration that every pod of a DaemonSet gets. Nodes of the sandbox have no other taints of their own."""
 
 
 def _runs_on(spec: JSON, node: JSON) -> bool:

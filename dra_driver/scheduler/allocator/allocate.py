@@ -44,6 +44,8 @@ FROM_CLAIM = "FromClaim"
 ShareIds = Callable[[], str]
 """Makes the id of a new share: a UUID."""
 
+Decision = Solution | AllocationError | None
+
 
 def allocations(
     claims: Sequence[ResourceClaim], solution: Solution, view: NodeView, features: Features, share_ids: ShareIds
@@ -169,9 +171,6 @@ def allocate_all(
 ) -> Outcomes:
     """`allocate` on every node of the cluster. Nodes that pose the same problem are decided once."""
     return _Attempt(cluster, claims, features or Features(), share_ids, None).outcomes()
-
-
-Decision = Solution | AllocationError | None
 
 
 class _Attempt:

@@ -17,6 +17,35 @@ from .capacity import Arithmetic
 
 DEFAULT_RELEASE: Final = "1.36"
 
+ISSUES: Final[Mapping[str, str]] = {
+    "refused_keep_counters": "kubernetes/kubernetes#140436",
+    "undone_shares_keep_counters": "kubernetes/kubernetes#140436",
+    "refused_shares_stay_in_constraints": "kubernetes/kubernetes#140436",
+    "counters_by_pool_name": "kubernetes/kubernetes#140434",
+    "shares_without_capacity_unnoticed": "kubernetes/kubernetes#139034",
+    "distinct_forgets": "kubernetes/kubernetes#140438",
+    "common_values_stay_narrow": "kubernetes/kubernetes#140300",
+    "unknown_devices_fail_pods": "kubernetes/kubernetes#141829",
+}
+"""Where a defect was reported, by the field of `Quirks`. The others were not found there."""
+
+_GATES: Final[Mapping[str, str]] = {
+    "DRAAdminAccess": "admin_access",
+    "DRAPrioritizedList": "prioritized_list",
+    "DRAConsumableCapacity": "consumable_capacity",
+    "DRADeviceBindingConditions": "binding_conditions",
+    "DRAResourceClaimDeviceStatus": "claim_device_status",
+    "DRADeviceTaints": "device_taints",
+    "DRADeviceTaintRules": "device_taint_rules",
+    "DRAPartitionableDevices": "partitionable_devices",
+    "DRAListTypeAttributes": "list_attributes",
+    "DRAExtendedResource": "extended_resources",
+    "DRAFractionalCapacityRange": "fractional_capacity",
+}
+"""Gates that matter here, with the field of `Features`."""
+GATES: Final = frozenset(_GATES)
+"""Their names."""
+
 
 class Variant(enum.Enum):
     """The three allocators that Kubernetes ships; the least new one that knows all features asked for answers."""
@@ -86,35 +115,6 @@ _QUIRKS: Final[Mapping[str, Quirks]] = {
 }
 RELEASES: Final = tuple(_QUIRKS)
 """Releases that can be imitated."""
-
-ISSUES: Final[Mapping[str, str]] = {
-    "refused_keep_counters": "kubernetes/kubernetes#140436",
-    "undone_shares_keep_counters": "kubernetes/kubernetes#140436",
-    "refused_shares_stay_in_constraints": "kubernetes/kubernetes#140436",
-    "counters_by_pool_name": "kubernetes/kubernetes#140434",
-    "shares_without_capacity_unnoticed": "kubernetes/kubernetes#139034",
-    "distinct_forgets": "kubernetes/kubernetes#140438",
-    "common_values_stay_narrow": "kubernetes/kubernetes#140300",
-    "unknown_devices_fail_pods": "kubernetes/kubernetes#141829",
-}
-"""Where a defect was reported, by the field of `Quirks`. The others were not found there."""
-
-_GATES: Final[Mapping[str, str]] = {
-    "DRAAdminAccess": "admin_access",
-    "DRAPrioritizedList": "prioritized_list",
-    "DRAConsumableCapacity": "consumable_capacity",
-    "DRADeviceBindingConditions": "binding_conditions",
-    "DRAResourceClaimDeviceStatus": "claim_device_status",
-    "DRADeviceTaints": "device_taints",
-    "DRADeviceTaintRules": "device_taint_rules",
-    "DRAPartitionableDevices": "partitionable_devices",
-    "DRAListTypeAttributes": "list_attributes",
-    "DRAExtendedResource": "extended_resources",
-    "DRAFractionalCapacityRange": "fractional_capacity",
-}
-"""Gates that matter here, with the field of `Features`."""
-GATES: Final = frozenset(_GATES)
-"""Their names."""
 
 
 @dataclass(frozen=True, slots=True)

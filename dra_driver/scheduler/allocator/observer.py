@@ -13,6 +13,8 @@ from .pools import CounterKey, PoolView
 from .selectors import Unmet
 from .survey import NodeView
 
+Detail = tuple[ResourceClaim, ...] | Unmet | CapacityRefusal | tuple[CounterKey, ...] | DeviceTaint | int | None
+
 
 class Check(enum.Enum):
     """The checks of a candidate, in the order in which they are made. The comment tells a refusal's `detail`."""
@@ -27,9 +29,6 @@ class Check(enum.Enum):
     COUNTERS = "counters"  # the counters that would be overdrawn
     TAINT = "taint"  # the taint
     CONSTRAINT = "constraint"  # the index of the constraint in its claim
-
-
-Detail = tuple[ResourceClaim, ...] | Unmet | CapacityRefusal | tuple[CounterKey, ...] | DeviceTaint | int | None
 
 
 @dataclass(frozen=True, slots=True)

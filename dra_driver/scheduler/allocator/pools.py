@@ -24,6 +24,12 @@ from .nodes import Place, place
 PoolKey = tuple[str, str]
 """(driver, pool name)."""
 
+_SCALARS = frozenset({str, int, bool})
+_HASHED_APART = frozenset({str, Version, type(None)})
+
+CounterKey = tuple[str, str]
+"""(counter set, counter)."""
+
 
 @dataclass(slots=True)
 class PoolUsage:
@@ -101,10 +107,6 @@ def usage_after(
     return {**usage, **{key: counted.get(key, NOTHING) for key in touched}}
 
 
-_SCALARS = frozenset({str, int, bool})
-_HASHED_APART = frozenset({str, Version, type(None)})
-
-
 def read_values(devices: Sequence[Device], driver: str, reads: Reads) -> list[Hashable]:
     """A key for each device of `driver`. Devices with equal keys have equal values of everything that is read."""
     if reads.everything:
@@ -171,10 +173,6 @@ def _is_strict(version: str) -> bool:
 
 def _written(capacity: DeviceCapacity | None) -> Hashable:
     return None if capacity is None else (capacity.value.nanos, capacity.value.format)
-
-
-CounterKey = tuple[str, str]
-"""(counter set, counter)."""
 
 
 class PoolState(enum.Enum):

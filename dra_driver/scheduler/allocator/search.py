@@ -24,6 +24,11 @@ from .option import BoundConstraint, Option
 from .outcome import AllocationError, ErrorKind
 from .shares import ConsumedShares
 
+Dead = int
+"""Why a branch holds no solution: TRIED, or the index of the claim that it would give too many devices."""
+
+TRIED: Final = -1
+
 
 def is_hopeless(problem: Problem) -> bool:
     """Whether some request has too few devices even if nothing else were picked.
@@ -104,12 +109,6 @@ def _only_takes(charges: list[Charge | None]) -> bool:
     return len(pools) == len({ledger for ledger, _ in pools}) and all(
         amount >= 0 for charge in known for _, amount in charge.items
     )
-
-
-Dead = int
-"""Why a branch holds no solution: TRIED, or the index of the claim that it would give too many devices."""
-
-TRIED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,15 @@ __all__ = [
 
 _INDEXING: Final = frozenset(("_[_]", "_[?_]", "_?._"))
 
+_SINGULAR: Final = {"attributes": "attribute", "capacity": "capacity"}
+_LISTED: Final = 8
+
+Names = Mapping[str, frozenset[str]]
+"""Identifiers by domain."""
+
+MAX_BYTES: Final = 10_240
+"""The largest expression that kube-apiserver accepts, in bytes of UTF-8."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reads:
@@ -121,13 +130,6 @@ def path_of(root: Expression) -> tuple[tuple[object, ...] | None, list[Expressio
             return tuple(reversed(keys)), computed
         else:
             return None, list(root.children())
-
-
-_SINGULAR: Final = {"attributes": "attribute", "capacity": "capacity"}
-_LISTED: Final = 8
-
-Names = Mapping[str, frozenset[str]]
-"""Identifiers by domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +205,6 @@ def _nearest(wanted: str, existing: Iterable[str]) -> str:
         return ""
     more = f" and {len(shown) - _LISTED} more" if len(shown) > _LISTED else ""
     return f" (there are {', '.join(shown[:_LISTED])}{more})"
-
-
-MAX_BYTES: Final = 10_240
-"""The largest expression that kube-apiserver accepts, in bytes of UTF-8."""
 
 
 class Selector:

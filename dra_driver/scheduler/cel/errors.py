@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from ...process.errors import DriverError
 
+_WIDTH = 100
+
 
 @dataclass(eq=False)
 class CelError(DriverError):
@@ -89,9 +91,6 @@ def position(expression: str, offset: int) -> tuple[int, int]:
     """The line and the column of an offset. Both count from 1."""
     before = expression[:offset]
     return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
-
-
-_WIDTH = 100
 
 
 def excerpt(expression: str, offset: int) -> str:

@@ -14,6 +14,15 @@ INT_MIN: Final = -(1 << 63)
 INT_MAX: Final = (1 << 63) - 1
 UINT_MAX: Final = (1 << 64) - 1
 
+_MAX_SIZE: Final = 1000
+"""A limit of this project. A few nested maps can double the size of the type again and again, and the type checker of
+Kubernetes would not end."""
+
+_OPTIONAL = "optional_type"
+
+CONSTANTS: Final[Mapping[str, int]] = {"google.protobuf.NullValue.NULL_VALUE": 0}
+"""Values of protobuf enumerations."""
+
 
 class Uint(int):
     """An unsigned 64-bit integer. Arithmetic gives plain ints, so each result has to be converted to Uint again."""
@@ -42,11 +51,6 @@ class TypeKind(enum.Enum):
     TYPE = "type"
     PARAMETER = "parameter"
     UINT = "uint"
-
-
-_MAX_SIZE: Final = 1000
-"""A limit of this project. A few nested maps can double the size of the type again and again, and the type checker of
-Kubernetes would not end."""
 
 
 class TypeTooLargeError(Exception):
@@ -127,8 +131,6 @@ IP = Type(TypeKind.OPAQUE, "net.IP")
 CIDR = Type(TypeKind.OPAQUE, "net.CIDR")
 EMPTY = Type(TypeKind.STRUCT, "google.protobuf.Empty")
 DEVICE = Type(TypeKind.STRUCT, "kubernetes.DRADevice")
-
-_OPTIONAL = "optional_type"
 
 
 def list_of(element: Type) -> Type:
@@ -232,9 +234,6 @@ UNUSABLE_TYPES: Final[Mapping[str, Type]] = {
     DEVICE.name: DEVICE,
 }
 """Names that the type checker accepts as types, but that fail when the tree becomes a program."""
-
-CONSTANTS: Final[Mapping[str, int]] = {"google.protobuf.NullValue.NULL_VALUE": 0}
-"""Values of protobuf enumerations."""
 
 
 def is_optional(candidate: Type) -> bool:

@@ -49,6 +49,9 @@ T = TypeVar("T")
 PREEMPT_NEVER: Final = "Never"
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the address of ports that are taken on every address
 
+_Condition = tuple[str, str, str]
+"""Type, status and reason of a condition."""
+
 
 class PodDecoder:
     """Reads pods. What many pods have in common is kept once."""
@@ -164,10 +167,6 @@ def decode_disruption_budget(value: Mapping[str, Any]) -> DisruptionBudget:
         status.integer("disruptionsAllowed") or 0,
         frozenset(status.raw_object("disruptedPods") or ()),
     )
-
-
-_Condition = tuple[str, str, str]
-"""Type, status and reason of a condition."""
 
 
 def _condition(fields: Fields) -> _Condition:

@@ -32,6 +32,9 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:
 _NOTHING: Final[Mapping[str, Any]] = {"string": "", "boolean": False, "int32": 0, "int64": 0, "quantity": "0"}
 """What null means as an item of a list or a map."""
 
+_VERSIONS: Final = ("v1", "apps/v1", "batch/v1")
+_POD_SPEC: Final = "PodSpec"
+
 
 def form_errors(value: Mapping[str, Any]) -> Iterator[DecodeError]:
     """Unknown fields and values of wrong types in a Pod, Deployment, Job or similar object. In other kinds, none."""
@@ -77,8 +80,6 @@ def _table() -> dict[str, Any]:
     return table
 
 
-_VERSIONS: Final = ("v1", "apps/v1", "batch/v1")
-_POD_SPEC: Final = "PodSpec"
 POD_FIELDS: Final = frozenset(_table()["types"][_POD_SPEC])
 """The names of the fields of the spec of a pod."""
 

@@ -29,6 +29,10 @@ _NO_FEATURES: Final = Refusal("NodeDeclaredFeatures", ("node(s) didn't match Pod
 
 _CORDONED: Final = DeviceTaint("node.kubernetes.io/unschedulable", "NoSchedule")
 
+_PLUGIN = "NodeResourcesFit"
+
+_ORDER = {"pods": 0, "cpu": 1, "memory": 2, "ephemeral-storage": 3}
+
 
 def unschedulable(pod: Pod, _: Snapshot) -> Filter | None:
     """Refuses cordoned nodes unless the pod tolerates the taint of cordoned nodes."""
@@ -124,9 +128,6 @@ def declared_features(pod: Pod, _: Snapshot) -> Filter | None:
     return lambda site: None if pod.features <= site.node.features else _NO_FEATURES
 
 
-_PLUGIN = "NodeResourcesFit"
-
-
 @dataclass(frozen=True, slots=True)
 class Shortage:
     """A resource of which a node has too little, in the units of `Amounts`: `pods` is the number of pods."""
@@ -179,6 +180,3 @@ class Resources:
             return None
         code = Code.UNRESOLVABLE if any(one.final for one in lacking) else Code.UNSCHEDULABLE
         return Refusal(_PLUGIN, tuple(one.reason for one in lacking), code)
-
-
-_ORDER = {"pods": 0, "cpu": 1, "memory": 2, "ephemeral-storage": 3}

@@ -34,6 +34,11 @@ from ...kube.resource.codec import Fields
 from ...kube.resource.meta import empty
 from ..allocator.nodes import label_matches
 
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+Amounts = Mapping[str, int]
+"""Resources as the scheduler counts them: CPU in thousandths, the rest in whole units, each rounded up."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExtendedRequest:
@@ -111,7 +116,6 @@ class LabelSelector:
 
 
 NOTHING: Final = LabelSelector(nothing=True)
-_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def decode_label_selector(fields: Fields | None) -> LabelSelector:
@@ -127,10 +131,6 @@ def _requirement(fields: Fields) -> NodeSelectorRequirement:
     if operator not in _OPERATORS:
         raise fields.error("operator", f"{operator!r} is none of {', '.join(_OPERATORS)}")
     return NodeSelectorRequirement(fields.required_text("key"), operator, fields.texts("values"))
-
-
-Amounts = Mapping[str, int]
-"""Resources as the scheduler counts them: CPU in thousandths, the rest in whole units, each rounded up."""
 
 
 @dataclass(frozen=True, slots=True)

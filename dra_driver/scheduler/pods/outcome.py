@@ -12,6 +12,11 @@ from typing import Final
 
 from .snapshot import Site
 
+NO_NODES: Final = "no nodes available to schedule pods"
+
+_MOST_BYTES: Final = 1024
+_CUT: Final = " ..."
+
 
 class Code(enum.StrEnum):
     """How final a refusal is, by the scheduler's names."""
@@ -48,12 +53,6 @@ Prepared = Filter | Refusal | None
 
 NARROWED: Final = Refusal("", ("node(s) didn't satisfy plugin(s) [NodeAffinity]",))
 """A node that is not among those that the pod's node affinity names."""
-
-
-NO_NODES: Final = "no nodes available to schedule pods"
-
-_MOST_BYTES: Final = 1024
-_CUT: Final = " ..."
 
 
 def none_available(count: int, text: str) -> str:

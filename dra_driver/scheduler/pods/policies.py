@@ -17,6 +17,9 @@ from .resources import ContainerResources, Quantities, pod_limits, pod_requests,
 CONTAINER: Final = "Container"
 POD: Final = "Pod"
 
+_ZERO: Final = Quantity(0)
+_MOST_IN_THOUSANDTHS: Final = ((1 << 63) - 1) // 1000
+
 
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
@@ -149,10 +152,6 @@ def decode_quota(value: Mapping[str, Any]) -> Quota:
 
 def _scope(fields: Fields) -> Scope:
     return Scope(fields.required_text("scopeName"), fields.required_text("operator"), frozenset(fields.texts("values")))
-
-
-_ZERO: Final = Quantity(0)
-_MOST_IN_THOUSANDTHS: Final = ((1 << 63) - 1) // 1000
 
 
 def fill_in(pod: dict[str, Any], limit_range: LimitRange) -> None:

@@ -26,6 +26,10 @@ Place = tuple[str, str]
 """A node label's key and value."""
 Counts = Counter[Place]
 
+_SPREAD: Final = "PodTopologySpread"
+_SKEWED: Final = Refusal(_SPREAD, ("node(s) didn't match pod topology spread constraints",), Code.UNSCHEDULABLE)
+_NO_LABEL: Final = Refusal(_SPREAD, ("node(s) didn't match pod topology spread constraints (missing required label)",))
+
 
 def between_pods(pod: Pod, snapshot: Snapshot) -> Filter | None:
     """Refuses nodes by the affinity and anti-affinity of the pod, and the anti-affinity of other pods."""
@@ -112,11 +116,6 @@ def _resolved(term: AffinityTerm, pod: Pod, snapshot: Snapshot) -> AffinityTerm:
     names = {*snapshot.all_namespaces, pod.namespace}
     selected = (name for name in names if selector.matches(snapshot.labels_of(name)))
     return replace(term, namespaces=term.namespaces.union(selected), namespace_selector=NOTHING)
-
-
-_SPREAD: Final = "PodTopologySpread"
-_SKEWED: Final = Refusal(_SPREAD, ("node(s) didn't match pod topology spread constraints",), Code.UNSCHEDULABLE)
-_NO_LABEL: Final = Refusal(_SPREAD, ("node(s) didn't match pod topology spread constraints (missing required label)",))
 
 
 def spread(pod: Pod, snapshot: Snapshot) -> Filter | None:

@@ -40,6 +40,13 @@ _ZONES: Final = {
 }
 """Labels of zones and regions, and what replaced them."""
 
+_BINDING: Final = "VolumeBinding"
+_OTHER_NODE: Final = "node(s) didn't match PersistentVolume's node affinity"
+_NONE_FOUND: Final = "node(s) didn't find available persistent volumes to bind"
+_NO_SPACE: Final = "node(s) did not have enough free storage"
+_NOTHING: Final = Quantity(0)
+_GONE: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+
 
 def restrictions(pod: Pod, snapshot: Snapshot) -> Prepared:
     """Refuses nodes where another pod uses the same disk, and claims for one pod (ReadWriteOncePod) that are in use."""
@@ -162,14 +169,6 @@ def _zones_of(volume: PersistentVolume) -> list[tuple[str, frozenset[str]]]:
         if values and all(values):
             found.append((key, frozenset(values)))
     return found
-
-
-_BINDING: Final = "VolumeBinding"
-_OTHER_NODE: Final = "node(s) didn't match PersistentVolume's node affinity"
-_NONE_FOUND: Final = "node(s) didn't find available persistent volumes to bind"
-_NO_SPACE: Final = "node(s) did not have enough free storage"
-_NOTHING: Final = Quantity(0)
-_GONE: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 
 class Binding:

@@ -32,6 +32,16 @@ _SUFFIX = ".json"
 _YAML_SUFFIX = ".yaml"
 _TEMPORARY = ".tmp"
 
+CLAIM_KIND = "k8s.gpu.nvidia.com/claim"
+DOMAIN_CLAIM_KIND = "k8s.compute-domain.nvidia.com/claim"
+"""The kind of the specs of claims with devices of the driver compute-domain.nvidia.com."""
+BASE_KIND = "k8s.gpu.nvidia.com/driver"
+BASE_DEVICE = qualified_name(BASE_KIND, "common")
+"""The device that every container with a GPU requests."""
+
+VOID = "NVIDIA_VISIBLE_DEVICES=void"
+"""Prevents the older injection of nvidia-container-runtime from adding all GPUs of the node."""
+
 
 class SpecDirectory:
     """Writes, reads and removes the specs of `kind` in the directory `path`. Files with other names are never changed.
@@ -141,17 +151,6 @@ class SpecDirectory:
                 self.path.mkdir(parents=True)
                 self.path.chmod(0o755)  # independent of the umask
             return os.open(file, flags, 0o644)
-
-
-CLAIM_KIND = "k8s.gpu.nvidia.com/claim"
-DOMAIN_CLAIM_KIND = "k8s.compute-domain.nvidia.com/claim"
-"""The kind of the specs of claims with devices of the driver compute-domain.nvidia.com."""
-BASE_KIND = "k8s.gpu.nvidia.com/driver"
-BASE_DEVICE = qualified_name(BASE_KIND, "common")
-"""The device that every container with a GPU requests."""
-
-VOID = "NVIDIA_VISIBLE_DEVICES=void"
-"""Prevents the older injection of nvidia-container-runtime from adding all GPUs of the node."""
 
 
 def base_spec(edits: ContainerEdits) -> Spec:

@@ -31,6 +31,9 @@ CONTROL_NODES: tuple[tuple[str, tuple[str, ...], int, str], ...] = (
     ("/dev/nvidia-modeset", ("nvidia-modeset",), 254, ""),
 )
 
+GPU_DRIVERS = ("nvidia", "nvidia-frontend")
+"""Names of the driver of GPU nodes in /proc/devices, in newer and older releases."""
+
 
 def common_edits(
     root: DriverRoot,
@@ -91,10 +94,6 @@ def _hooks(hook: HookTool, libraries: DriverLibraries, driver_version: str) -> t
         hook.update_ldcache(libraries.folders),
         hook.disable_device_node_modification(),
     )
-
-
-GPU_DRIVERS = ("nvidia", "nvidia-frontend")
-"""Names of the driver of GPU nodes in /proc/devices, in newer and older releases."""
 
 
 def gpu_edits(root: DriverRoot, minor: int, pci_address: str = "", hook: HookTool | None = None) -> Discovered:

@@ -27,6 +27,68 @@ from .spec import ContainerEdits, DeviceNode, Mount
 _PERMISSIONS = "rw"
 """Containers only use the nodes; the runtime creates them. So `m` (mknod) is not needed."""
 
+READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
+"""Mount options of a file that a container may read and execute."""
+
+SOCKET = ("nosuid", "nodev", "noexec", "rbind", "rprivate")
+"""Mount options of a socket, or of a folder of sockets, that a container may connect to."""
+
+PROGRAM_FOLDERS = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin", "/opt/bin")
+
+PROGRAMS = (
+    "nvidia-smi",
+    "nvidia-debugdump",
+    "nvidia-persistenced",
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+    "nvidia-imex",
+    "nvidia-imex-ctl",
+)
+
+_CONFIG_FOLDERS = ("/etc", "/usr/local/share", "/usr/share")
+
+# The key is the folder in which the loaders of every image search. The file may be elsewhere on this node.
+_CONFIGS = {
+    "/usr/share": (
+        "glvnd/egl_vendor.d/10_nvidia.json",
+        "egl/egl_external_platform.d/09_nvidia_wayland2.json",
+        "egl/egl_external_platform.d/10_nvidia_wayland.json",
+        "egl/egl_external_platform.d/15_nvidia_gbm.json",
+        "egl/egl_external_platform.d/20_nvidia_xcb.json",
+        "egl/egl_external_platform.d/20_nvidia_xlib.json",
+        "nvidia/nvoptix.bin",
+        "X11/xorg.conf.d/10-nvidia.conf",
+        "X11/xorg.conf.d/nvidia-drm-outputclass.conf",
+    ),
+    "/etc": ("OpenCL/vendors/nvidia.icd",),
+}
+
+_VULKAN_CONFIGS = (
+    "vulkan/icd.d/nvidia_icd.json",
+    "vulkan/icd.d/nvidia_layers.json",
+    "vulkan/implicit_layer.d/nvidia_layers.json",
+)
+_VULKAN_FOLDERS = (*_CONFIG_FOLDERS, "/")
+"""GKE's installer creates a folder `vulkan` directly below the driver root."""
+
+DAEMON_PLACES = (
+    ("/run/nvidia-persistenced/socket", "/var/run/nvidia-persistenced/socket"),
+    ("/run/nvidia-fabricmanager/socket", "/var/run/nvidia-fabricmanager/socket"),
+    ("/tmp/nvidia-mps",),  # noqa: S108 - the folder of a node-wide MPS daemon, where CUDA looks for it by default
+)
+"""The sockets of the driver's daemons, preferred places first."""
+
+_INFINIBAND = "/dev/infiniband"
+
+ADDITIONAL_DEVICES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    # name: globs of device nodes, and what is mounted if there is such a node
+    "gds": (("/dev/nvidia-fs*",), ("/run/udev", "/etc/cufile.json")),
+    "gdrcopy": (("/dev/gdrdrv",), ()),
+    "mofed": ((f"{_INFINIBAND}/uverbs*", f"{_INFINIBAND}/rdma_cm"), ()),
+    "nvswitch": (("/dev/nvidia-nvswitch*",), ()),
+}
+"""The devices beside GPUs that a container gets on request, as in internal/discover of nvidia-container-toolkit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
@@ -116,58 +178,6 @@ def capability_node(proc: Path, capability: str, majors: Mapping[str, int]) -> D
     return DeviceNode(path, type="c", major=major, minor=minor, file_mode=mode, permissions=_PERMISSIONS)
 
 
-READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
-"""Mount options of a file that a container may read and execute."""
-
-SOCKET = ("nosuid", "nodev", "noexec", "rbind", "rprivate")
-"""Mount options of a socket, or of a folder of sockets, that a container may connect to."""
-
-PROGRAM_FOLDERS = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin", "/opt/bin")
-
-PROGRAMS = (
-    "nvidia-smi",
-    "nvidia-debugdump",
-    "nvidia-persistenced",
-    "nvidia-cuda-mps-control",
-    "nvidia-cuda-mps-server",
-    "nvidia-imex",
-    "nvidia-imex-ctl",
-)
-
-_CONFIG_FOLDERS = ("/etc", "/usr/local/share", "/usr/share")
-
-# The key is the folder in which the loaders of every image search. The file may be elsewhere on this node.
-_CONFIGS = {
-    "/usr/share": (
-        "glvnd/egl_vendor.d/10_nvidia.json",
-        "egl/egl_external_platform.d/09_nvidia_wayland2.json",
-        "egl/egl_external_platform.d/10_nvidia_wayland.json",
-        "egl/egl_external_platform.d/15_nvidia_gbm.json",
-        "egl/egl_external_platform.d/20_nvidia_xcb.json",
-        "egl/egl_external_platform.d/20_nvidia_xlib.json",
-        "nvidia/nvoptix.bin",
-        "X11/xorg.conf.d/10-nvidia.conf",
-        "X11/xorg.conf.d/nvidia-drm-outputclass.conf",
-    ),
-    "/etc": ("OpenCL/vendors/nvidia.icd",),
-}
-
-_VULKAN_CONFIGS = (
-    "vulkan/icd.d/nvidia_icd.json",
-    "vulkan/icd.d/nvidia_layers.json",
-    "vulkan/implicit_layer.d/nvidia_layers.json",
-)
-_VULKAN_FOLDERS = (*_CONFIG_FOLDERS, "/")
-"""GKE's installer creates a folder `vulkan` directly below the driver root."""
-
-DAEMON_PLACES = (
-    ("/run/nvidia-persistenced/socket", "/var/run/nvidia-persistenced/socket"),
-    ("/run/nvidia-fabricmanager/socket", "/var/run/nvidia-fabricmanager/socket"),
-    ("/tmp/nvidia-mps",),  # noqa: S108 - the folder of a node-wide MPS daemon, where CUDA looks for it by default
-)
-"""The sockets of the driver's daemons, preferred places first."""
-
-
 def find_program(root: Root, name: str, folders: Iterable[str] = PROGRAM_FOLDERS) -> tuple[str, str] | None:
     """(Path, file without links) of the executable `name` in the first of `folders` that has it. None if none
     has it.
@@ -252,18 +262,6 @@ def daemon_mounts(root: Root) -> Iterator[Mount]:
 def _first(root: Root, places: Iterable[str]) -> tuple[str, str] | None:
     """The first of `places` that exists, and its file without links."""
     return next(((place, source) for place in places if (source := root.resolve(place))), None)
-
-
-_INFINIBAND = "/dev/infiniband"
-
-ADDITIONAL_DEVICES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    # name: globs of device nodes, and what is mounted if there is such a node
-    "gds": (("/dev/nvidia-fs*",), ("/run/udev", "/etc/cufile.json")),
-    "gdrcopy": (("/dev/gdrdrv",), ()),
-    "mofed": ((f"{_INFINIBAND}/uverbs*", f"{_INFINIBAND}/rdma_cm"), ()),
-    "nvswitch": (("/dev/nvidia-nvswitch*",), ()),
-}
-"""The devices beside GPUs that a container gets on request, as in internal/discover of nvidia-container-toolkit."""
 
 
 def find_additional(root: DriverRoot, name: str) -> Discovered:

@@ -73,6 +73,15 @@ _USUAL_LINKS = (
 they are missing on the node.
 """
 
+HOOK_NAMES = ("nvidia-cdi-hook", "nvidia-ctk")
+HOOK_FOLDERS = (*PROGRAM_FOLDERS, "/usr/local/nvidia/toolkit")
+
+_LOADER_FOLDERS = {
+    "x86_64": ("/usr/lib/x86_64-linux-gnu", "/usr/lib64"),
+    "aarch64": ("/usr/lib/aarch64-linux-gnu", "/usr/lib64"),
+}
+"""The folders that glibc always searches, by `uname -m`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Library:
@@ -193,10 +202,6 @@ def _usual_links(libraries: Sequence[Library]) -> Iterator[Link]:
                 yield Link(posixpath.join(folder, name), target or file, library)
 
 
-HOOK_NAMES = ("nvidia-cdi-hook", "nvidia-ctk")
-HOOK_FOLDERS = (*PROGRAM_FOLDERS, "/usr/local/nvidia/toolkit")
-
-
 @dataclass(frozen=True, slots=True)
 class HookTool:
     """The hook program with this `path` on the host. It runs on the host, not in the container."""
@@ -242,13 +247,6 @@ def find_hook_tool(*roots: Root) -> HookTool | None:
 
 def _repeat(flag: str, values: Iterable[str]) -> list[str]:
     return [argument for value in values for argument in (flag, value)]
-
-
-_LOADER_FOLDERS = {
-    "x86_64": ("/usr/lib/x86_64-linux-gnu", "/usr/lib64"),
-    "aarch64": ("/usr/lib/aarch64-linux-gnu", "/usr/lib64"),
-}
-"""The folders that glibc always searches, by `uname -m`."""
 
 
 def alias_mounts(root: Root, found: DriverLibraries, machine: str) -> Iterator[Mount]:

@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+_DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode:
@@ -102,9 +104,6 @@ class Spec:
     kind: str
     devices: tuple[CdiDevice, ...]
     container_edits: ContainerEdits = ContainerEdits()
-
-
-_DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 
 
 def is_device_name(name: str) -> bool:

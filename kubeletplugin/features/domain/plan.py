@@ -27,6 +27,11 @@ _CHANNEL: Final = re.compile(rf"{CHANNEL_DEVICE}(-[0-9]+)?")
 _LONGEST_SHOWN: Final = 100
 _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
+_ADVICE: Final = (
+    "it was deleted, or is in another namespace; claim channels with the ResourceClaimTemplate that the ComputeDomain"
+    " makes in its own namespace"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class DomainDevice:
@@ -169,9 +174,3 @@ class DomainPlanner:
             advice = "it was deleted, and its daemons end" if plan.is_daemon else _ADVICE
             raise PrepareError(f"there is no ComputeDomain with UID {plan.domain} {place}: {advice}")
         return str(domain["namespace"]), str(domain["name"])
-
-
-_ADVICE: Final = (
-    "it was deleted, or is in another namespace; claim channels with the ResourceClaimTemplate that the ComputeDomain"
-    " makes in its own namespace"
-)

@@ -29,6 +29,8 @@ _INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 _LONGEST: Final = 1000
 
+GROUP = "resource.k8s.io"
+
 
 def _short(text: str) -> str:
     """The beginning and the end of a long text."""
@@ -258,9 +260,6 @@ def json_type(value: object) -> str:
         case Mapping():
             return "an object"
     return type(value).__name__
-
-
-GROUP = "resource.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)

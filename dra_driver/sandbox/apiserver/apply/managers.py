@@ -22,6 +22,15 @@ Paths = Set[Path]
 ITSELF = "."
 """The key in a FieldsV1 object for the path itself, beside those below it."""
 
+APPLY: Final = "Apply"
+UPDATE: Final = "Update"
+
+_IDENTITY: Final = ("name", "namespace", "creationTimestamp", "uid", "generation", "managedFields", "resourceVersion")
+"""The fields of metadata that no manager can own."""
+_UNOWNED: Final[frozenset[Path]] = frozenset(
+    {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _IDENTITY)}
+)
+
 
 def to_fields_v1(paths: Paths) -> Object:
     """Return the FieldsV1 object of a set."""
@@ -78,16 +87,6 @@ def readable(path: Path) -> str:
         else:
             text += f"[={content}]"
     return text
-
-
-APPLY: Final = "Apply"
-UPDATE: Final = "Update"
-
-_IDENTITY: Final = ("name", "namespace", "creationTimestamp", "uid", "generation", "managedFields", "resourceVersion")
-"""The fields of metadata that no manager can own."""
-_UNOWNED: Final[frozenset[Path]] = frozenset(
-    {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _IDENTITY)}
-)
 
 
 @dataclass(frozen=True, slots=True, order=True)

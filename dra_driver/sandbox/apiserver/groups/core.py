@@ -22,6 +22,27 @@ _SERVICE_NETWORK: Final = "10.96"
 
 Problems = Iterator[FieldError]
 
+NODE: Final = KindStrategy(prepare=lambda new, old, context: fill(new, spec={}), status_keeps_metadata=True)
+
+SERVICE_ACCOUNT: Final = KindStrategy(returns_deleted=True)
+
+NAMESPACE_COLUMNS: Final = (NAME, columns.text("Status", "status", "phase"), AGE)
+
+SECRET_COLUMNS: Final = (NAME, columns.text("Type", "type"), columns.count("Data", "data"), AGE)
+CONFIG_MAP_COLUMNS: Final = (
+    NAME,
+    columns.made("Data", lambda obj: len(obj.get("data") or ()) + len(obj.get("binaryData") or ())),
+    AGE,
+)
+
+RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+
+ROLE: Final = KindStrategy(name_rule=names.PATH_SEGMENT)
+
+LEASE: Final = KindStrategy(unconditional_update=False)
+
+LEASE_COLUMNS: Final = (NAME, columns.text("Holder", "spec", "holderIdentity"), AGE)
+
 
 def set_namespace_defaults(obj: Object, context: Context) -> None:
     """Set the label that namespace selectors use."""
@@ -114,9 +135,7 @@ NAMESPACE: Final = KindStrategy(
     begin_deletion=begin_namespace_deletion,
     held=namespace_is_held,
 )
-NODE: Final = KindStrategy(prepare=lambda new, old, context: fill(new, spec={}), status_keeps_metadata=True)
 SECRET: Final = KindStrategy(default=set_secret_defaults)
-SERVICE_ACCOUNT: Final = KindStrategy(returns_deleted=True)
 SERVICE: Final = KindStrategy(
     default=set_service_defaults,
     prepare=prepare_service,
@@ -126,7 +145,6 @@ SERVICE: Final = KindStrategy(
     returns_deleted=True,
 )
 
-NAMESPACE_COLUMNS: Final = (NAME, columns.text("Status", "status", "phase"), AGE)
 NODE_COLUMNS: Final = (
     NAME,
     columns.made("Status", _node_status),
@@ -140,12 +158,6 @@ NODE_COLUMNS: Final = (
     columns.text(
         "Container-Runtime", "status", "nodeInfo", "containerRuntimeVersion", wide=True, absent=columns.UNKNOWN
     ),
-)
-SECRET_COLUMNS: Final = (NAME, columns.text("Type", "type"), columns.count("Data", "data"), AGE)
-CONFIG_MAP_COLUMNS: Final = (
-    NAME,
-    columns.made("Data", lambda obj: len(obj.get("data") or ()) + len(obj.get("binaryData") or ())),
-    AGE,
 )
 SERVICE_COLUMNS: Final = (
     NAME,
@@ -178,9 +190,6 @@ EVENT_COLUMNS: Final[tuple[Column, ...]] = (
 )
 
 
-RBAC_GROUP: Final = "rbac.authorization.k8s.io"
-
-
 def set_network_policy_defaults(obj: Object, context: Context) -> None:
     """Set the types of a network policy, and the protocols of its ports."""
     spec = obj.setdefault("spec", {})
@@ -211,9 +220,6 @@ def _role(binding: Object) -> str:
     return f"{role.get('kind', '')}/{role.get('name', '')}"
 
 
-ROLE: Final = KindStrategy(name_rule=names.PATH_SEGMENT)
 BINDING: Final = KindStrategy(default=set_binding_defaults, validate=validate_binding, name_rule=names.PATH_SEGMENT)
-LEASE: Final = KindStrategy(unconditional_update=False)
 
 BINDING_COLUMNS: Final = (NAME, columns.made("Role", _role), AGE)
-LEASE_COLUMNS: Final = (NAME, columns.text("Holder", "spec", "holderIdentity"), AGE)

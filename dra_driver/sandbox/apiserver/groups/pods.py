@@ -21,6 +21,15 @@ _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _NODE_FAILURE_SECONDS: Final = 300
 
+_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
+_FINISHED: Final = ("Failed", "Succeeded")
+_CHANGEABLE: Final = (
+    "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, "
+    "`spec.activeDeadlineSeconds`, `spec.tolerations`, `spec.terminationGracePeriodSeconds` and `spec.schedulingGates`"
+)
+
+Problems = Iterator[FieldError]
+
 
 def set_spec_defaults(spec: Object) -> None:
     """Set the defaults of the spec of a pod or of a pod template."""
@@ -95,16 +104,6 @@ def _set_volume_defaults(volume: Object) -> None:
             volume[source].setdefault("defaultMode", _FILE_MODE)
     if volume.get("hostPath") is not None:
         volume["hostPath"].setdefault("type", "")
-
-
-_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
-_FINISHED: Final = ("Failed", "Succeeded")
-_CHANGEABLE: Final = (
-    "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, "
-    "`spec.activeDeadlineSeconds`, `spec.tolerations`, `spec.terminationGracePeriodSeconds` and `spec.schedulingGates`"
-)
-
-Problems = Iterator[FieldError]
 
 
 def set_defaults(obj: Object, context: Context) -> None:

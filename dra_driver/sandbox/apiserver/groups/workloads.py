@@ -22,6 +22,31 @@ Problems = Iterator[FieldError]
 _ROLLING: Final = "RollingUpdate"
 _DAEMON_COUNTS: Final = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
 
+_AGE_AND_WIDE: Final = (AGE, CONTAINERS, IMAGES, SELECTOR)
+
+DAEMON_SET_COLUMNS: Final[tuple[Column, ...]] = (
+    NAME,
+    columns.number("Desired", "status", "desiredNumberScheduled"),
+    columns.number("Current", "status", "currentNumberScheduled"),
+    columns.number("Ready", "status", "numberReady"),
+    columns.number("Up-to-date", "status", "updatedNumberScheduled"),
+    columns.number("Available", "status", "numberAvailable"),
+    columns.made("Node Selector", lambda obj: columns.labels(pick(obj, "spec", "template", "spec", "nodeSelector"))),
+    *_AGE_AND_WIDE,
+)
+REPLICA_SET_COLUMNS: Final[tuple[Column, ...]] = (
+    NAME,
+    columns.number("Desired", "spec", "replicas"),
+    columns.number("Current", "status", "replicas"),
+    columns.number("Ready", "status", "readyReplicas"),
+    *_AGE_AND_WIDE,
+)
+
+CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
+JOB_NAME: Final = "batch.kubernetes.io/job-name"
+_JOB_POLICIES: Final = ("OnFailure", "Never")
+_JOB_FIXED: Final = ("completions", "selector", "template", "completionMode")
+
 
 def template_spec(spec: Object) -> Object:
     """Return the pod spec in a workload's spec. Missing parts are created."""
@@ -112,7 +137,6 @@ STATEFUL_SET: Final = _strategy(
     availableReplicas=0,
 )
 
-_AGE_AND_WIDE: Final = (AGE, CONTAINERS, IMAGES, SELECTOR)
 DEPLOYMENT_COLUMNS: Final[tuple[Column, ...]] = (
     NAME,
     columns.made("Ready", _ready),
@@ -120,30 +144,7 @@ DEPLOYMENT_COLUMNS: Final[tuple[Column, ...]] = (
     columns.made("Available", lambda obj: pick(obj, "status", "availableReplicas") or 0),
     *_AGE_AND_WIDE,
 )
-DAEMON_SET_COLUMNS: Final[tuple[Column, ...]] = (
-    NAME,
-    columns.number("Desired", "status", "desiredNumberScheduled"),
-    columns.number("Current", "status", "currentNumberScheduled"),
-    columns.number("Ready", "status", "numberReady"),
-    columns.number("Up-to-date", "status", "updatedNumberScheduled"),
-    columns.number("Available", "status", "numberAvailable"),
-    columns.made("Node Selector", lambda obj: columns.labels(pick(obj, "spec", "template", "spec", "nodeSelector"))),
-    *_AGE_AND_WIDE,
-)
-REPLICA_SET_COLUMNS: Final[tuple[Column, ...]] = (
-    NAME,
-    columns.number("Desired", "spec", "replicas"),
-    columns.number("Current", "status", "replicas"),
-    columns.number("Ready", "status", "readyReplicas"),
-    *_AGE_AND_WIDE,
-)
 STATEFUL_SET_COLUMNS: Final[tuple[Column, ...]] = (NAME, columns.made("Ready", _ready), *_AGE_AND_WIDE)
-
-
-CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
-JOB_NAME: Final = "batch.kubernetes.io/job-name"
-_JOB_POLICIES: Final = ("OnFailure", "Never")
-_JOB_FIXED: Final = ("completions", "selector", "template", "completionMode")
 
 
 def set_job_defaults(obj: Object, context: Context) -> None:

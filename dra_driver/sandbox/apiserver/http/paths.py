@@ -17,6 +17,8 @@ from .rendering import Reply, render_value
 
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get", "HEAD": "get"}
+
 
 class Paths:
     """The documents at URLs that name no resource. They are cached for each state of the catalog."""
@@ -66,9 +68,6 @@ class Paths:
             case ["openapi", "v3", "apis", group, version] if version in groups.get(group, ()):
                 return discovery.v3_document(catalog, group, version)
         raise status.no_such_resource()
-
-
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get", "HEAD": "get"}
 
 
 @dataclass(frozen=True, slots=True)

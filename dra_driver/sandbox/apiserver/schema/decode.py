@@ -29,6 +29,18 @@ from . import SchemaType, Shape
 
 _MICRO_TIME = re.compile(r"[^.]*\.\d{6}(?!\d).*")
 
+_JSON_TYPES: Final[dict[Shape, tuple[type, ...]]] = {
+    Shape.STRUCT: (dict, Opaque),
+    Shape.MAP: (dict, Opaque),
+    Shape.LIST: (list,),
+    Shape.INTEGER: (int,),
+    Shape.NUMBER: (int, float),
+    Shape.BOOLEAN: (bool,),
+    Shape.QUANTITY: (str, int, float),
+    Shape.INT_OR_STRING: (int, str),
+}
+"""The JSON types of values. A shape that is not here is a string."""
+
 
 class SchemaError(Exception):
     """The JSON value does not match the type."""
@@ -147,17 +159,6 @@ _READERS: Final[dict[Shape, Callable[[_Walk, Any, SchemaType], Any]]] = {
     Shape.BYTES: _Walk.bytes,
     Shape.ANY: _Walk.any,
 }
-_JSON_TYPES: Final[dict[Shape, tuple[type, ...]]] = {
-    Shape.STRUCT: (dict, Opaque),
-    Shape.MAP: (dict, Opaque),
-    Shape.LIST: (list,),
-    Shape.INTEGER: (int,),
-    Shape.NUMBER: (int, float),
-    Shape.BOOLEAN: (bool,),
-    Shape.QUANTITY: (str, int, float),
-    Shape.INT_OR_STRING: (int, str),
-}
-"""The JSON types of values. A shape that is not here is a string."""
 
 
 def _check(value: Any, node: SchemaType) -> None:

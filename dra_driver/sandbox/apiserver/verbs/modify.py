@@ -24,6 +24,12 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
+_PATCHES: Final[Mapping[str, Callable[[Object, Any, SchemaType], Any]]] = {
+    JSON_PATCH: lambda current, patch, node: apply_json_patch(current, patch),
+    MERGE_PATCH: lambda current, patch, node: apply_merge_patch(current, patch),
+    STRATEGIC_PATCH: apply_strategic_patch,
+}
+
 
 def create_object(cluster: ServedCluster, call: ApiCall) -> tuple[StoredObject, int]:
     """Create an object (POST to a collection)."""
@@ -93,13 +99,6 @@ def patched(call: ApiCall, current: Object, node: SchemaType) -> Object:
             raise status.internal(str(problem), plain=True) from problem
         raise status.unprocessable() from problem
     return found
-
-
-_PATCHES: Final[Mapping[str, Callable[[Object, Any, SchemaType], Any]]] = {
-    JSON_PATCH: lambda current, patch, node: apply_json_patch(current, patch),
-    MERGE_PATCH: lambda current, patch, node: apply_merge_patch(current, patch),
-    STRATEGIC_PATCH: apply_strategic_patch,
-}
 
 
 def _apply(cluster: ServedCluster, call: ApiCall) -> tuple[StoredObject, int]:

@@ -26,6 +26,9 @@ from ..users import User
 
 _MANAGER_LENGTH = 128
 
+JSON: Final = "application/json"
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+
 
 @dataclass
 class ApiCall:
@@ -154,10 +157,6 @@ def readers(call: ApiCall) -> FieldSelectors:
     if call.kind.namespaced:
         common["metadata.namespace"] = text_at("metadata", "namespace")
     return {**common, **call.kind.selectors}
-
-
-JSON: Final = "application/json"
-PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 
 def media_type(content_type: str) -> str:

@@ -29,6 +29,8 @@ from .request import ApiCall
 
 IMMORTAL: Final = ("default", "kube-system", "kube-public")
 
+_STATUS_ONLY: Final[frozenset[Path]] = frozenset({("f:status",)})
+
 
 def check_create(cluster: ServedCluster, call: ApiCall, obj: Object) -> None:
     """Raise 404 or 403 if the namespace cannot get new objects."""
@@ -46,9 +48,6 @@ def check_delete(call: ApiCall) -> None:
     """Raise 403 if the object must not be deleted."""
     if call.kind.stored_in == "namespaces" and call.name in IMMORTAL:
         raise status.forbidden("namespaces", "", call.name, "this namespace may not be deleted")
-
-
-_STATUS_ONLY: Final[frozenset[Path]] = frozenset({("f:status",)})
 
 
 def request_context(cluster: ServedCluster, call: ApiCall) -> Context:

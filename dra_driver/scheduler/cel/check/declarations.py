@@ -29,6 +29,17 @@ _MULTIPLE_ALLOCATIONS: Final = 34
 _LIST_ATTRIBUTES: Final = 36
 _LISTS_WITHOUT_GATE: Final = 37
 
+RuntimeCost = Callable[[Sequence[object], object], int]
+"""The cost of a call from its arguments and its result. Each of them may be an ErrorValue. Raises Abort."""
+
+Implementation = Callable[..., object]
+
+CheckConstants = Callable[[Call], Iterator[CelIssue]]
+"""Finds errors in the literal arguments of a call whose types are right."""
+
+Row = tuple[str, tuple[Type, ...], Type] | tuple[str, tuple[Type, ...], Type, Implementation]
+"""The id, the parameters, the result and the implementation of an overload."""
+
 
 @dataclass(frozen=True, slots=True)
 class Environment:
@@ -103,15 +114,6 @@ class Environment:
         return fields | {"allowMultipleAllocations": BOOL} if self.has_multiple_allocations else fields
 
 
-RuntimeCost = Callable[[Sequence[object], object], int]
-"""The cost of a call from its arguments and its result. Each of them may be an ErrorValue. Raises Abort."""
-
-Implementation = Callable[..., object]
-
-CheckConstants = Callable[[Call], Iterator[CelIssue]]
-"""Finds errors in the literal arguments of a call whose types are right."""
-
-
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What calls of a function cost. A call costs one where `actual` or `estimate` is None.
@@ -181,9 +183,6 @@ class Function:
 
 
 _ONE: Final = Cost()
-
-Row = tuple[str, tuple[Type, ...], Type] | tuple[str, tuple[Type, ...], Type, Implementation]
-"""The id, the parameters, the result and the implementation of an overload."""
 
 
 def function(

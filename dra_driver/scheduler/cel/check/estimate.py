@@ -42,6 +42,10 @@ _MESSAGE: Final = 40
 
 # Sizes
 
+_SCALARS: Final = frozenset(
+    (TypeKind.BOOL, TypeKind.DOUBLE, TypeKind.DURATION, TypeKind.INT, TypeKind.TIMESTAMP, TypeKind.UINT)
+)
+
 
 def add(*amounts: int) -> int:
     """The sum, at most UNBOUNDED."""
@@ -478,11 +482,6 @@ def _written_size(node: Expression) -> Size | None:
         case MapNode():
             return exactly(len(node.entries))
     return None
-
-
-_SCALARS: Final = frozenset(
-    (TypeKind.BOOL, TypeKind.DOUBLE, TypeKind.DURATION, TypeKind.INT, TypeKind.TIMESTAMP, TypeKind.UINT)
-)
 
 
 def _is_scalar(candidate: Type) -> bool:

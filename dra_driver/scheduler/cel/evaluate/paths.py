@@ -22,6 +22,8 @@ Run = Callable[[Frame], object]
 
 _KEYS: Final = frozenset((str, int, Uint, bool, float))
 
+_ABSENT: Final = object()
+
 
 def is_key(value: object) -> bool:
     """Whether a value is allowed as a key or index."""
@@ -46,9 +48,6 @@ class Constant(Evaluable):
     def __init__(self, value: object) -> None:
         super().__init__(lambda _: value)
         self.value = value
-
-
-_ABSENT: Final = object()
 
 
 class PathStep:

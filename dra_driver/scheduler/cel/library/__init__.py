@@ -35,6 +35,12 @@ _REQUIREMENT_COST: Final = 50
 _REQUIREMENTS: Final = 0.5
 """The number of requirements in a selector, for each code point."""
 
+_CHECK: Final = Cost(lambda *_: _CHECK_COST, lambda *_: CallEstimate(_CHECK_COST))
+_PARSE_SELECTOR: Final = Cost(
+    lambda arguments, _: _selector_cost(cost_size(arguments[1])),
+    lambda resource, selector: CallEstimate(_selector_cost(selector.size.high)),
+)
+
 
 def _type(name: str) -> Type:
     return Type(TypeKind.STRUCT, f"kubernetes.authorization.{name}")
@@ -55,11 +61,6 @@ def _selector_cost(size: int) -> int:
     return add(_LIST_COST, scaled(size, TRAVERSAL), scaled(scaled(size, _REQUIREMENTS), _REQUIREMENT_COST))
 
 
-_CHECK: Final = Cost(lambda *_: _CHECK_COST, lambda *_: CallEstimate(_CHECK_COST))
-_PARSE_SELECTOR: Final = Cost(
-    lambda arguments, _: _selector_cost(cost_size(arguments[1])),
-    lambda resource, selector: CallEstimate(_selector_cost(selector.size.high)),
-)
 _ON_RESOURCE: Final = ((_RESOURCE, STRING), _RESOURCE, _unavailable)
 _OF_DECISION: Final = ((_DECISION,), STRING, _unavailable)
 

@@ -60,6 +60,13 @@ _OPTIONALS = list_of(_OPTIONAL)
 Variables = tuple[str, str]
 """The names of the variables of a loop. The second is empty if the loop has only one."""
 
+_SEARCH: Final = Cost(
+    lambda arguments, _: core_cost_size(arguments[1]),
+    lambda element, container: CallEstimate(container.size.scaled(1.0)),
+)
+
+_MOST_ITEMS: Final = 48
+
 
 def _variables(call: Call, count: int) -> tuple[Variables, list[Expression]]:
     """The variables of a macro with one or two of them, and its other arguments."""
@@ -223,14 +230,6 @@ def _in(element: object, container: object) -> bool:
     if isinstance(container, MapValue):
         return container.contains(element)
     raise no_such_overload("@in", element, container)
-
-
-_SEARCH: Final = Cost(
-    lambda arguments, _: core_cost_size(arguments[1]),
-    lambda element, container: CallEstimate(container.size.scaled(1.0)),
-)
-
-_MOST_ITEMS: Final = 48
 
 
 def _includes(target: object, value: object) -> bool:

@@ -54,6 +54,8 @@ _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _LONGEST: Final = 4000
 
+Fields = Mapping[str, object]
+
 
 def _failed(value: str, wanted: str) -> ErrorValue:
     shown = value if len(value) <= 40 else value[:40] + "…"
@@ -235,9 +237,6 @@ CONVERSIONS = CelLibrary(
 
 
 # Messages
-
-
-Fields = Mapping[str, object]
 
 
 class EmptyMessage(Extension):

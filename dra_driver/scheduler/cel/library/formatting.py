@@ -31,6 +31,22 @@ _NAMED: Final = {
     '"': '\\"',
 }
 
+_DEFAULT_PRECISION: Final = 6
+_MOST_DIGITS: Final = 1100
+"""No double has more digits after the decimal point."""
+_SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_CLAUSE: Final = re.compile(r"(?:\.([0-9]*))?(.)?", re.DOTALL | re.ASCII)
+
+_INTEGERS: Final = frozenset((TypeKind.INT, TypeKind.UINT))
+_DOUBLES: Final = frozenset((TypeKind.DOUBLE, TypeKind.STRING))
+_HEX: Final = _INTEGERS | {TypeKind.STRING, TypeKind.BYTES}
+_STRINGS: Final = frozenset(
+    (
+        *(TypeKind.LIST, TypeKind.MAP, TypeKind.INT, TypeKind.UINT, TypeKind.DOUBLE, TypeKind.BOOL, TypeKind.STRING),
+        *(TypeKind.TIMESTAMP, TypeKind.BYTES, TypeKind.DURATION, TypeKind.TYPE, TypeKind.NULL),
+    )
+)
+
 
 def double_text(value: float) -> str:
     """The shortest text that is parsed as the same double, such as `0.1`, `1e+06` or `+Inf`."""
@@ -118,13 +134,6 @@ def _escape(character: str) -> str:
 
 
 # format()
-
-
-_DEFAULT_PRECISION: Final = 6
-_MOST_DIGITS: Final = 1100
-"""No double has more digits after the decimal point."""
-_SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_CLAUSE: Final = re.compile(r"(?:\.([0-9]*))?(.)?", re.DOTALL | re.ASCII)
 
 
 class FormatError(Exception):
@@ -312,15 +321,6 @@ def _in_base(clause: Clause, value: object) -> str:
 
 
 _Known = tuple[frozenset[TypeKind], str, Callable[[Clause, object], str]]
-_INTEGERS: Final = frozenset((TypeKind.INT, TypeKind.UINT))
-_DOUBLES: Final = frozenset((TypeKind.DOUBLE, TypeKind.STRING))
-_HEX: Final = _INTEGERS | {TypeKind.STRING, TypeKind.BYTES}
-_STRINGS: Final = frozenset(
-    (
-        *(TypeKind.LIST, TypeKind.MAP, TypeKind.INT, TypeKind.UINT, TypeKind.DOUBLE, TypeKind.BOOL, TypeKind.STRING),
-        *(TypeKind.TIMESTAMP, TypeKind.BYTES, TypeKind.DURATION, TypeKind.TYPE, TypeKind.NULL),
-    )
-)
 _CLAUSES: Final[dict[str, _Known]] = {
     "s": (_STRINGS, "strings, bools, bytes, numbers, lists, maps, types, durations and timestamps", _string),
     "d": (_INTEGERS, "integers", _decimal),

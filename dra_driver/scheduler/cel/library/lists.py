@@ -34,6 +34,10 @@ _ZEROS: Final = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(
 _A, _T = parameter("A"), parameter("T")
 _LIST, _TS = list_of(_A), list_of(_T)
 
+_SORTED: Final = "@__sortBy_input__"
+_COMPARISON: Final = 2.0
+_COMPARISON_OF_TEXT: Final = _COMPARISON + 0.1
+
 
 def _order(left: object, right: object) -> int:
     """-1, 0 or 1. An error counts as 0, so isSorted(), min() and max() ignore it."""
@@ -124,11 +128,6 @@ def _on_sets(identifier: str, call: Implementation, factor: int) -> Overload:
 
 
 # Lists made of lists
-
-
-_SORTED: Final = "@__sortBy_input__"
-_COMPARISON: Final = 2.0
-_COMPARISON_OF_TEXT: Final = _COMPARISON + 0.1
 
 
 def _slice(items: list[object], start: int, end: int) -> list[object]:

@@ -33,6 +33,10 @@ _TIME: Final = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-
 _LONGEST_LABEL: Final = 63
 _LONGEST_SUBDOMAIN: Final = 253
 
+_ALPHANUMERIC: Final = "and must start and end with an alphanumeric character"
+
+_LONGEST_PATTERN: Final = 128 * 0.25
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedFormat(Extension):
@@ -66,7 +70,6 @@ def _unlike(what: str, pattern: str, *examples: str) -> str:
     return f"{what} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
-_ALPHANUMERIC: Final = "and must start and end with an alphanumeric character"
 _NOT_A_LABEL: Final = _unlike(
     f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ALPHANUMERIC}",
     _LABEL,
@@ -196,9 +199,6 @@ _NAMED_FORMATS: Final[Mapping[str, NamedFormat]] = {
     function: NamedFormat(name, check, pattern_size) for function, name, check, pattern_size in _FORMATS
 }
 """The formats by the name of their function: `format.NAME()`."""
-
-
-_LONGEST_PATTERN: Final = 128 * 0.25
 
 
 def _named(name: str) -> OptionalValue:

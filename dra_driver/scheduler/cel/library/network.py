@@ -40,6 +40,27 @@ _BITS: Final = re.compile(r"[0-9]|[1-9][0-9]{1,2}", re.ASCII)
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 _LINK_LOCAL_GROUPS: Final = ipaddress.IPv4Network("224.0.0.0/24")
 
+_ADDRESS_SIZE: Final = 16
+"""The number of bytes of the longest address."""
+
+_LARGEST_ADDRESS_COST: Final = scaled(2 * _ADDRESS_SIZE, TRAVERSAL)
+_LARGEST_NETWORK_COST: Final = _LARGEST_ADDRESS_COST + scaled(_ADDRESS_SIZE, TRAVERSAL) + 1
+
+_UNRESERVED: Final = frozenset((string.ascii_letters + string.digits + "-_.~").encode())
+_SUBDELIMITERS: Final = frozenset(b"!$&'()*+,;=")
+# the characters that each part may contain without an escape
+_IN_HOST: Final = _UNRESERVED | _SUBDELIMITERS | frozenset(b':[]<>"')
+_IN_PATH: Final = _UNRESERVED | frozenset(b"$&+,/:;=@")
+_IN_USER: Final = _UNRESERVED | frozenset(b"$&+,;=")
+_IN_FRAGMENT: Final = _UNRESERVED | frozenset(b"$&+,/:;=?@!()*")
+_LEFT_AS_WRITTEN: Final = _SUBDELIMITERS | frozenset(b":@[]%")
+_IN_USERINFO: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*", re.ASCII)
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+\-.]*(?=:)", re.ASCII)
+_PORT: Final = re.compile(r"(?::[0-9]*)?", re.ASCII)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})|%.{0,2}", re.ASCII | re.DOTALL)
+_STRICT_COLONS: Final = ("http", "https")
+
 
 @dataclass(frozen=True, slots=True)
 class IPValue(Extension):
@@ -136,10 +157,6 @@ def _parse_ip(text: str, wanted: str) -> Address:
     return address
 
 
-_ADDRESS_SIZE: Final = 16
-"""The number of bytes of the longest address."""
-
-
 def _contains_text(network: CIDRValue, text: str) -> bool:
     try:
         return network.contains(parse_address(text).address)
@@ -157,10 +174,6 @@ def _network_cost(arguments: Sequence[object], result: object) -> int:
     return traversal_cost(2 * size) + traversal_cost(size) + 1
 
 
-_LARGEST_ADDRESS_COST: Final = scaled(2 * _ADDRESS_SIZE, TRAVERSAL)
-_LARGEST_NETWORK_COST: Final = _LARGEST_ADDRESS_COST + scaled(_ADDRESS_SIZE, TRAVERSAL) + 1
-
-
 def _contains(name: str, cost: RuntimeCost, largest: int, of_text: Row, of_value: Row) -> Function:
     """A test whether a network contains a text, which is parsed first, or a value. `largest` is the largest cost."""
 
@@ -174,22 +187,6 @@ def _contains(name: str, cost: RuntimeCost, largest: int, of_text: Row, of_value
         of_value,
         cost=Cost(cost, lambda network, other: CallEstimate(largest)),
     )
-
-
-_UNRESERVED: Final = frozenset((string.ascii_letters + string.digits + "-_.~").encode())
-_SUBDELIMITERS: Final = frozenset(b"!$&'()*+,;=")
-# the characters that each part may contain without an escape
-_IN_HOST: Final = _UNRESERVED | _SUBDELIMITERS | frozenset(b':[]<>"')
-_IN_PATH: Final = _UNRESERVED | frozenset(b"$&+,/:;=@")
-_IN_USER: Final = _UNRESERVED | frozenset(b"$&+,;=")
-_IN_FRAGMENT: Final = _UNRESERVED | frozenset(b"$&+,/:;=?@!()*")
-_LEFT_AS_WRITTEN: Final = _SUBDELIMITERS | frozenset(b":@[]%")
-_IN_USERINFO: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*", re.ASCII)
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+\-.]*(?=:)", re.ASCII)
-_PORT: Final = re.compile(r"(?::[0-9]*)?", re.ASCII)
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})|%.{0,2}", re.ASCII | re.DOTALL)
-_STRICT_COLONS: Final = ("http", "https")
 
 
 class URLError(Exception):

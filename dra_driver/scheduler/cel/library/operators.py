@@ -57,6 +57,32 @@ _LIST = list_of(_A)
 
 # Equality and order
 
+_PLAIN: Final = frozenset((bool, str, bytes, type(None), Duration, Timestamp))
+
+COMPARABLE: Final = frozenset((bool, int, Uint, float, str, bytes, Duration, Timestamp))
+
+_ORDERED: Final = frozenset((str, int, bool))
+"""Classes whose values have the same order in Python as in CEL."""
+_FORMAT_SIZE: Final = 64
+_PAIRS: Final = (
+    ("bool", BOOL, BOOL),
+    ("int64", INT, INT),
+    ("int64_double", INT, DOUBLE),
+    ("int64_uint64", INT, UINT),
+    ("uint64", UINT, UINT),
+    ("uint64_double", UINT, DOUBLE),
+    ("uint64_int64", UINT, INT),
+    ("double", DOUBLE, DOUBLE),
+    ("double_int64", DOUBLE, INT),
+    ("double_uint64", DOUBLE, UINT),
+    ("string", STRING, STRING),
+    ("bytes", BYTES, BYTES),
+    ("timestamp", TIMESTAMP, TIMESTAMP),
+    ("duration", DURATION, DURATION),
+)
+
+_LINK: Final = Cost(estimate=lambda left, right: CallEstimate(1, left.size.plus(right.size)))
+
 
 def equal(left: object, right: object) -> bool:
     """CEL's `left == right`. Raises ErrorValue if the values cannot be compared."""
@@ -95,9 +121,6 @@ def equal_values(left: object, right: object) -> bool:
             return equal_values(left.value, right.value)
         return left.present == right.present
     return False
-
-
-_PLAIN: Final = frozenset((bool, str, bytes, type(None), Duration, Timestamp))
 
 
 def _equal_lists(left: list[object], right: list[object]) -> bool:
@@ -140,9 +163,6 @@ def same(left: object, right: object) -> bool:
         return False
 
 
-COMPARABLE: Final = frozenset((bool, int, Uint, float, str, bytes, Duration, Timestamp))
-
-
 def compare(left: object, right: object) -> int:
     """-1, 0 or 1. Raises ErrorValue for NaN and for values that cannot be ordered."""
     kind = left.__class__
@@ -156,27 +176,6 @@ def compare(left: object, right: object) -> int:
     elif kind not in COMPARABLE or right.__class__ is not kind:
         raise no_such_overload()
     return int(left > right) - int(left < right)  # type: ignore[operator]
-
-
-_ORDERED: Final = frozenset((str, int, bool))
-"""Classes whose values have the same order in Python as in CEL."""
-_FORMAT_SIZE: Final = 64
-_PAIRS: Final = (
-    ("bool", BOOL, BOOL),
-    ("int64", INT, INT),
-    ("int64_double", INT, DOUBLE),
-    ("int64_uint64", INT, UINT),
-    ("uint64", UINT, UINT),
-    ("uint64_double", UINT, DOUBLE),
-    ("uint64_int64", UINT, INT),
-    ("double", DOUBLE, DOUBLE),
-    ("double_int64", DOUBLE, INT),
-    ("double_uint64", DOUBLE, UINT),
-    ("string", STRING, STRING),
-    ("bytes", BYTES, BYTES),
-    ("timestamp", TIMESTAMP, TIMESTAMP),
-    ("duration", DURATION, DURATION),
-)
 
 
 def _differ(left: object, right: object) -> bool:
@@ -365,7 +364,6 @@ def _joined(left: Operand, right: Operand) -> CallEstimate:
 
 
 _JOIN: Final = Cost(read_both, _joined)
-_LINK: Final = Cost(estimate=lambda left, right: CallEstimate(1, left.size.plus(right.size)))
 
 
 def _same(identifier: str, operand: Type) -> Row:

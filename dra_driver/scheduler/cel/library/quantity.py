@@ -31,6 +31,16 @@ _NANO: Final = -9
 _WIDEST: Final = 100_000
 """The number of decimal places that an addition may use. The limit avoids that `1e999999999` needs much memory."""
 
+Form = tuple[int, int, bool]
+"""(digits, exponent, whether Go stores a decimal). The amount is digits * 10**exponent."""
+
+_MOST_FORMS: Final = 4096
+_FORMS: Final[dict[int, tuple[Format, Form]]] = {}
+"""The form of an amount and the style of its text. (The style is not part of the key, because hashing it is slow.)"""
+
+_USUAL: Final = 64
+"""Quantities that people write have at most this number of characters."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WrittenQuantity(Quantity):
@@ -55,10 +65,6 @@ class _Decimal:
 
     unscaled: int
     scale: int
-
-
-Form = tuple[int, int, bool]
-"""(digits, exponent, whether Go stores a decimal). The amount is digits * 10**exponent."""
 
 
 class QuantityValue(Extension):
@@ -282,19 +288,10 @@ def quantity_of(quantity: Quantity) -> QuantityValue:
     return QuantityValue(known[1])
 
 
-_MOST_FORMS: Final = 4096
-_FORMS: Final[dict[int, tuple[Format, Form]]] = {}
-"""The form of an amount and the style of its text. (The style is not part of the key, because hashing it is slow.)"""
-
-
 def is_decimal(quantity: Quantity) -> bool:
     """Whether Go stores the amount as a decimal. For example, it does so for `1Pi`, but not for `1536Mi`."""
     text = quantity.text if isinstance(quantity, WrittenQuantity) else str(quantity)
     return parse_quantity(text)[2]
-
-
-_USUAL: Final = 64
-"""Quantities that people write have at most this number of characters."""
 
 
 def _quantity(text: str) -> QuantityValue:

@@ -24,6 +24,72 @@ from .values import core_cost_size, cost_size, matching_cost, spend, succeeds
 
 _MEMORY: Final = 64 << 20
 
+_CLASS: Final = r"\\[pP](?:\{(?P<name>[^}]*)\}|(?P<letter>[^{]))"
+_OUTSIDE: Final = re.compile(
+    rf"\\Q.*?(?:\\E|\Z)|{_CLASS}|\\.|(?P<opening>\[\^?\]?)|\(\?P?<(?P<group>[^>]*)>|.", re.DOTALL
+)
+_INSIDE: Final = re.compile(rf"\[:.*?:\]|{_CLASS}|\\.|(?P<closing>\])|.", re.DOTALL)
+_GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+
+_LONG_NAMES: Final = {
+    "Casedletter": "Lc",
+    "Closepunctuation": "Pe",
+    "Cntrl": "Cc",
+    "Combiningmark": "M",
+    "Connectorpunctuation": "Pc",
+    "Control": "Cc",
+    "Currencysymbol": "Sc",
+    "Dashpunctuation": "Pd",
+    "Decimalnumber": "Nd",
+    "Digit": "Nd",
+    "Enclosingmark": "Me",
+    "Finalpunctuation": "Pf",
+    "Format": "Cf",
+    "Initialpunctuation": "Pi",
+    "Letter": "L",
+    "Letternumber": "Nl",
+    "Lineseparator": "Zl",
+    "Lowercaseletter": "Ll",
+    "Mark": "M",
+    "Mathsymbol": "Sm",
+    "Modifierletter": "Lm",
+    "Modifiersymbol": "Sk",
+    "Nonspacingmark": "Mn",
+    "Number": "N",
+    "Openpunctuation": "Ps",
+    "Other": "C",
+    "Otherletter": "Lo",
+    "Othernumber": "No",
+    "Otherpunctuation": "Po",
+    "Othersymbol": "So",
+    "Paragraphseparator": "Zp",
+    "Privateuse": "Co",
+    "Punct": "P",
+    "Punctuation": "P",
+    "Separator": "Z",
+    "Spaceseparator": "Zs",
+    "Spacingmark": "Mc",
+    "Surrogate": "Cs",
+    "Symbol": "S",
+    "Titlecaseletter": "Lt",
+    "Unassigned": "Cn",
+    "Uppercaseletter": "Lu",
+}
+"""Go's `unicode.CategoryAliases`. The names have the form that `_canonical` returns."""
+_ASSIGNED: Final = r"\pC\pL\pM\pN\pP\pS\pZ"
+_BUT_CASED: Final = r"\p{Lm}\p{Lo}\pM\pN\pP\pS\pZ\pC"
+
+_STRINGS = list_of(STRING)
+
+_MATCH: Final = Cost(
+    lambda arguments, _: matching_cost(core_cost_size(arguments[0]), core_cost_size(arguments[1])),
+    lambda text, pattern: CallEstimate(matching(text, pattern)),
+)
+_SEARCH: Final = Cost(
+    lambda arguments, _: matching_cost(cost_size(arguments[0]), cost_size(arguments[1])),
+    lambda text, pattern, *limit: CallEstimate(matching(text, pattern), Size(0, text.size.high)),
+)
+
 
 class Pattern:
     """A compiled regular expression. `search` returns a match in a text (UTF-8), or None."""
@@ -100,14 +166,6 @@ def _compiled(pattern: str) -> Any:
         raise _SyntaxError(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from None
 
 
-_CLASS: Final = r"\\[pP](?:\{(?P<name>[^}]*)\}|(?P<letter>[^{]))"
-_OUTSIDE: Final = re.compile(
-    rf"\\Q.*?(?:\\E|\Z)|{_CLASS}|\\.|(?P<opening>\[\^?\]?)|\(\?P?<(?P<group>[^>]*)>|.", re.DOTALL
-)
-_INSIDE: Final = re.compile(rf"\[:.*?:\]|{_CLASS}|\\.|(?P<closing>\])|.", re.DOTALL)
-_GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
-
-
 def _rewritten(pattern: str) -> tuple[str, bool]:
     """The pattern for RE2, and whether RE2 may only try matches at characters. Raises _SyntaxError."""
     parts: list[str] = []
@@ -134,55 +192,6 @@ def _rewritten(pattern: str) -> tuple[str, bool]:
             raise _SyntaxError(f"invalid named capture: `{part}`")
         parts.append(part)
     return "".join(parts), by_character
-
-
-_LONG_NAMES: Final = {
-    "Casedletter": "Lc",
-    "Closepunctuation": "Pe",
-    "Cntrl": "Cc",
-    "Combiningmark": "M",
-    "Connectorpunctuation": "Pc",
-    "Control": "Cc",
-    "Currencysymbol": "Sc",
-    "Dashpunctuation": "Pd",
-    "Decimalnumber": "Nd",
-    "Digit": "Nd",
-    "Enclosingmark": "Me",
-    "Finalpunctuation": "Pf",
-    "Format": "Cf",
-    "Initialpunctuation": "Pi",
-    "Letter": "L",
-    "Letternumber": "Nl",
-    "Lineseparator": "Zl",
-    "Lowercaseletter": "Ll",
-    "Mark": "M",
-    "Mathsymbol": "Sm",
-    "Modifierletter": "Lm",
-    "Modifiersymbol": "Sk",
-    "Nonspacingmark": "Mn",
-    "Number": "N",
-    "Openpunctuation": "Ps",
-    "Other": "C",
-    "Otherletter": "Lo",
-    "Othernumber": "No",
-    "Otherpunctuation": "Po",
-    "Othersymbol": "So",
-    "Paragraphseparator": "Zp",
-    "Privateuse": "Co",
-    "Punct": "P",
-    "Punctuation": "P",
-    "Separator": "Z",
-    "Spaceseparator": "Zs",
-    "Spacingmark": "Mc",
-    "Surrogate": "Cs",
-    "Symbol": "S",
-    "Titlecaseletter": "Lt",
-    "Unassigned": "Cn",
-    "Uppercaseletter": "Lu",
-}
-"""Go's `unicode.CategoryAliases`. The names have the form that `_canonical` returns."""
-_ASSIGNED: Final = r"\pC\pL\pM\pN\pP\pS\pZ"
-_BUT_CASED: Final = r"\p{Lm}\p{Lo}\pM\pN\pP\pS\pZ\pC"
 
 
 def _unicode_class(written: str, name: str, *, inside: bool) -> str:
@@ -229,9 +238,6 @@ def _unassigned() -> str:
     return "".join(f"\\x{{{ord(run[0]):x}}}-\\x{{{ord(run[-1]):x}}}" for run in found)
 
 
-_STRINGS = list_of(STRING)
-
-
 def _matches(text: str, pattern: str) -> bool:
     return compiled(pattern).search(encoded(text)) is not None
 
@@ -260,15 +266,6 @@ def _found(text: str, pattern: str) -> Iterator[str]:
 def _is_pattern(value: object) -> bool:
     return not isinstance(value, str) or succeeds(compiled)(value)
 
-
-_MATCH: Final = Cost(
-    lambda arguments, _: matching_cost(core_cost_size(arguments[0]), core_cost_size(arguments[1])),
-    lambda text, pattern: CallEstimate(matching(text, pattern)),
-)
-_SEARCH: Final = Cost(
-    lambda arguments, _: matching_cost(cost_size(arguments[0]), cost_size(arguments[1])),
-    lambda text, pattern, *limit: CallEstimate(matching(text, pattern), Size(0, text.size.high)),
-)
 
 REGEX = CelLibrary(
     function(

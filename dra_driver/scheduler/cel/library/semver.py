@@ -19,6 +19,9 @@ _IDENTIFIER: Final = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
 Identifier = tuple[int, int, str]
 """One pre-release identifier: (0, number, "") or (1, 0, text). Tuples have the right order: numbers before texts."""
 
+_NORMALIZING = 33
+"""The release that added the second argument."""
+
 
 class Semver(Extension):
     """A version. Its build metadata is checked when it is parsed, but not stored, because comparisons ignore it."""
@@ -98,10 +101,6 @@ def _identifier(part: str, text: str) -> Identifier:
     if _IDENTIFIER.fullmatch(part):
         return 1, 0, part
     raise _invalid(text, f"invalid pre-release identifier {part!r}")
-
-
-_NORMALIZING = 33
-"""The release that added the second argument."""
 
 
 def _semver(text: str, normalize: bool = False) -> Semver:

@@ -29,6 +29,12 @@ _TO_UPPER: Final = {code + 32: code for code in _TO_LOWER}
 _SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _STRINGS: Final = list_of(STRING)
 
+_CONTAINS: Final = Cost(
+    lambda arguments, _: traversal_cost(core_cost_size(arguments[0])) * traversal_cost(core_cost_size(arguments[1])),
+    lambda text, part: CallEstimate(times(traversal(text), traversal(part))),
+)
+_AFFIX: Final = Cost(read_core, lambda text, affix: CallEstimate(traversal(affix)))
+
 
 def _out_of_range(index: int) -> ErrorValue:
     return ErrorValue("out_of_range", f"index out of range: {index}")
@@ -148,12 +154,6 @@ def _joined(strings: Operand, separator: Operand | None = None) -> CallEstimate:
         size = size.plus(separator.size.times(gaps))
     return CallEstimate(size.scaled(TRAVERSAL), size)
 
-
-_CONTAINS: Final = Cost(
-    lambda arguments, _: traversal_cost(core_cost_size(arguments[0])) * traversal_cost(core_cost_size(arguments[1])),
-    lambda text, part: CallEstimate(times(traversal(text), traversal(part))),
-)
-_AFFIX: Final = Cost(read_core, lambda text, affix: CallEstimate(traversal(affix)))
 
 STRINGS = CelLibrary(
     method("contains", ("contains_string", (STRING, STRING), BOOL, operator.contains), cost=_CONTAINS),

@@ -33,6 +33,29 @@ _CYCLE_YEARS: Final = 400
 _CYCLE_DAYS: Final = 146_097
 """The calendar repeats after 400 years. So datetime can compute with the years before 1 and after 9999, too."""
 
+_PIECE: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_UNITS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": SECOND,
+    "m": 60 * SECOND,
+    "h": 3600 * SECOND,
+}
+
+_RFC3339: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))",
+    re.ASCII,
+)
+
+_OFFSET: Final = re.compile(r"([+-]?)([0-9]+):([+-]?[0-9]+)", re.ASCII)
+_LONGEST: Final = 18
+
+Part = Callable[[int, datetime.datetime, int], int]
+"""Selects a number of a timestamp: its year, its date and time of day as in `civil`, or its nanoseconds."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
@@ -51,19 +74,6 @@ class Duration:
         part = abs(self.nanos) % unit
         length = whole + part / unit
         return length if self.nanos >= 0 else -length
-
-
-_PIECE: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_UNITS: Final = {
-    "ns": 1,
-    "us": 10**3,
-    "µs": 10**3,
-    "μs": 10**3,
-    "ms": 10**6,
-    "s": SECOND,
-    "m": 60 * SECOND,
-    "h": 3600 * SECOND,
-}
 
 
 def parse_duration(text: str) -> Duration | None:
@@ -149,12 +159,6 @@ class Timestamp:
         return f"{year:04d}-{at:%m-%dT%H:%M:%S}{fraction}{zone}"
 
 
-_RFC3339: Final = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))",
-    re.ASCII,
-)
-
-
 def day_of(year: int, month: int, day: int) -> int | None:
     """The number of days from 1970-01-01 to a date, None if the month does not have this day."""
     try:
@@ -182,13 +186,6 @@ def parse_timestamp(text: str) -> Timestamp | None:
     seconds = days * _DAY + hour * 3600 + minute * 60 + second - offset
     nanos = int((match[7] or "")[:9].ljust(9, "0"))
     return Timestamp(seconds, nanos, offset)
-
-
-_OFFSET: Final = re.compile(r"([+-]?)([0-9]+):([+-]?[0-9]+)", re.ASCII)
-_LONGEST: Final = 18
-
-Part = Callable[[int, datetime.datetime, int], int]
-"""Selects a number of a timestamp: its year, its date and time of day as in `civil`, or its nanoseconds."""
 
 
 def _offset(zone: str, at: Timestamp) -> int:

@@ -45,6 +45,11 @@ from .time import Duration, Timestamp
 BUDGET: Final = 2_000_000
 """Elements, code points or comparisons of one evaluation. Within the budget, results are the same as in Kubernetes."""
 
+Found = tuple[bool, object]
+NOT_FOUND: Found = (False, None)
+
+NUMBERS: Final = frozenset((int, Uint, float))
+
 
 class _Meter(threading.local):
     left = BUDGET
@@ -117,10 +122,6 @@ def checked_uint(value: int) -> Uint:
     if 0 <= value <= UINT_MAX:
         return Uint(value)
     raise ErrorValue("overflow", "unsigned integer overflow")
-
-
-Found = tuple[bool, object]
-NOT_FOUND: Found = (False, None)
 
 
 class MapValue:
@@ -297,9 +298,6 @@ def no_such_overload(function: str = "", *arguments: object) -> ErrorValue:
     """The error of a call with arguments that no overload accepts."""
     signature = f": {function}({', '.join(map(type_name, arguments))})" if function else ""
     return ErrorValue("no_such_overload", "no such overload" + signature)
-
-
-NUMBERS: Final = frozenset((int, Uint, float))
 
 
 def is_zero(value: object) -> bool:

@@ -46,6 +46,26 @@ _FRAMES_PER_LEVEL: Final = 8
 _SPARE_FRAMES: Final = 300
 """Frames for the code before and after the recursion."""
 
+Tables = dict[str, Any]
+"""The contents of `tables.json`."""
+
+PATH: Final = Path(__file__).with_name("tables.json")
+_EXTENSION: Final = Path(__file__).with_name("selector.lark")
+
+OPTIONS: Final[dict[str, Any]] = {
+    "start": "expr",
+    "parser": "lalr",
+    "lexer": "basic",
+    "maybe_placeholders": False,
+    "keep_all_tokens": True,
+}
+"""The options of lark that the tables depend on."""
+
+SHIFT, REDUCE = 0, 1
+"""lark's numbers of these two actions."""
+
+_OPERAND_ENDS: Final = frozenset((*LITERALS, "IDENT", "RPAR", "RSQB", "RBRACE"))
+
 
 def parse(expression: str, macros: Macros) -> Expression:
     """The tree of an expression. Raises CompileError."""
@@ -119,25 +139,6 @@ def make_room(root: Expression) -> None:
 
 
 # The parser and its tables
-
-
-Tables = dict[str, Any]
-"""The contents of `tables.json`."""
-
-PATH: Final = Path(__file__).with_name("tables.json")
-_EXTENSION: Final = Path(__file__).with_name("selector.lark")
-
-OPTIONS: Final[dict[str, Any]] = {
-    "start": "expr",
-    "parser": "lalr",
-    "lexer": "basic",
-    "maybe_placeholders": False,
-    "keep_all_tokens": True,
-}
-"""The options of lark that the tables depend on."""
-
-SHIFT, REDUCE = 0, 1
-"""lark's numbers of these two actions."""
 
 
 @functools.cache
@@ -214,9 +215,6 @@ def _hooks() -> dict[str, Any]:
 
     rules = {name: with_list(name) for name in dir(builder) if not name.startswith("_")}
     return {"postlex": _Signs(), "transformer": SimpleNamespace(**rules)}
-
-
-_OPERAND_ENDS: Final = frozenset((*LITERALS, "IDENT", "RPAR", "RSQB", "RBRACE"))
 
 
 class _Signs:

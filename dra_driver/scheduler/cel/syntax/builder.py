@@ -15,6 +15,19 @@ from .tree import Call, Entry, Expression, Ident, Invalid, ListNode, Literal, Ma
 
 _LONGEST_NUMBER: Final = 4000  # digits; longer numbers exceed 64 bits, and Python refuses to convert them
 
+_ESCAPE: Final = re.compile(r"\\([0-7]{3}|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+_SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+RESERVED: Final = frozenset(
+    (
+        *("as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let"),
+        *("loop", "package", "namespace", "null", "return", "true", "var", "void", "while"),
+    )
+)
+
+LOST: Final = "\0lost"
+"""The name that stands for an operand that could not be read. Its offset is -1, before all others."""
+
 
 class LiteralError(ValueError):
     """A token has the form of a literal, but no value."""
@@ -73,10 +86,6 @@ def octets(text: str) -> bytes:
     return b"".join((*parts, body[place:].encode()))
 
 
-_ESCAPE: Final = re.compile(r"\\([0-7]{3}|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
-_SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-
-
 def _unquote(text: str) -> tuple[str, bool]:
     """The text between the quotes with line ends as \\n, and whether escapes in it have no meaning (a raw string)."""
     raw = text[0] in "rR"
@@ -109,13 +118,6 @@ def _octet(escape: str) -> bytes:
     return bytes((code,)) if code is not None else _SIMPLE.get(escape, escape).encode()
 
 
-RESERVED: Final = frozenset(
-    (
-        *("as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let"),
-        *("loop", "package", "namespace", "null", "return", "true", "var", "void", "while"),
-    )
-)
-
 LITERALS: Final[dict[str, Callable[[str], object]]] = {
     "INT_LIT": integer,
     "UINT_LIT": unsigned,
@@ -126,9 +128,6 @@ LITERALS: Final[dict[str, Callable[[str], object]]] = {
     "BOOL_LIT": "true".__eq__,
     "NULL_LIT": lambda _: None,
 }
-
-LOST: Final = "\0lost"
-"""The name that stands for an operand that could not be read. Its offset is -1, before all others."""
 
 
 class Piece:

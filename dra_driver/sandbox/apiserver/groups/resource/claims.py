@@ -35,6 +35,12 @@ _CONSUMERS: Final = 256
 _CLAIM_GATES: Final = versions.claim_spec("spec")
 _TEMPLATE_GATES: Final = versions.claim_spec("spec.spec")
 
+_CONDITIONS: Final = 8
+_DATA_BYTES: Final = 10 * 1024
+
+DeviceId = tuple[str, str, str, str]
+"""The driver, pool, device and share ID."""
+
 
 def _spec(obj: Object) -> Object:
     spec: Object = obj.get("spec") or {}
@@ -220,13 +226,6 @@ TEMPLATE: Final = KindStrategy(
     returns_deleted=True,
     checks_required=False,
 )
-
-
-_CONDITIONS: Final = 8
-_DATA_BYTES: Final = 10 * 1024
-
-DeviceId = tuple[str, str, str, str]
-"""The driver, pool, device and share ID."""
 
 
 def _status(claim: Object) -> Object:

@@ -46,22 +46,6 @@ SLICE: Final[Gated] = (
     ),
 )
 
-
-def claim_spec(prefix: str) -> Gated:
-    """Return the gated fields of a claim's spec at `prefix` of the object."""
-    request = f"{prefix}.devices.requests.[]."
-    each = (f"{request}exactly.", f"{request}firstAvailable.[].")
-    return (
-        (("DRAPrioritizedList",), (f"{request}firstAvailable",)),
-        (("DRADeviceTaints",), tuple(f"{form}tolerations" for form in each)),
-        (("DRAAdminAccess",), (f"{request}exactly.adminAccess",)),
-        (
-            ("DRAConsumableCapacity",),
-            (f"{prefix}.devices.constraints.[].distinctAttribute", *(f"{form}capacity" for form in each)),
-        ),
-    )
-
-
 _RESULT: Final = "status.allocation.devices.results.[]."
 
 CLAIM_STATUS: Final[Gated] = (
@@ -78,6 +62,33 @@ CLAIM_STATUS: Final[Gated] = (
 )
 
 CLASS: Final[Gated] = ((("DRAExtendedResource",), ("spec.extendedResourceName",)),)
+
+_OLD: Final = "v1beta1"
+_EXACT_FIELDS: Final = (
+    "deviceClassName",
+    "selectors",
+    "allocationMode",
+    "count",
+    "adminAccess",
+    "tolerations",
+    "capacity",
+    "derivedAttributes",
+)
+
+
+def claim_spec(prefix: str) -> Gated:
+    """Return the gated fields of a claim's spec at `prefix` of the object."""
+    request = f"{prefix}.devices.requests.[]."
+    each = (f"{request}exactly.", f"{request}firstAvailable.[].")
+    return (
+        (("DRAPrioritizedList",), (f"{request}firstAvailable",)),
+        (("DRADeviceTaints",), tuple(f"{form}tolerations" for form in each)),
+        (("DRAAdminAccess",), (f"{request}exactly.adminAccess",)),
+        (
+            ("DRAConsumableCapacity",),
+            (f"{prefix}.devices.constraints.[].distinctAttribute", *(f"{form}capacity" for form in each)),
+        ),
+    )
 
 
 def drop_disabled(new: Object, gated: Gated, release: Release) -> None:
@@ -107,19 +118,6 @@ def _parents(value: Any, path: list[str]) -> Iterator[dict[str, Any]]:
         inner = (value[head],) if isinstance(value, dict) and head in value else ()
     for item in inner:
         yield from _parents(item, rest)
-
-
-_OLD: Final = "v1beta1"
-_EXACT_FIELDS: Final = (
-    "deviceClassName",
-    "selectors",
-    "allocationMode",
-    "count",
-    "adminAccess",
-    "tolerations",
-    "capacity",
-    "derivedAttributes",
-)
 
 
 def _flat_device(device: Object) -> Object:
