@@ -2,12 +2,14 @@
 """A file system in user space, spoken to through /dev/fuse (include/uapi/linux/fuse.h, protocol 7.31). It needs root.
 
 It shows the files of another folder. Reads and writes of files can be answered by the test; a write may raise OSError
-or block, as a file of sysfs may. The kernel keeps nothing of it, so each system call sees the current state.
+or block, as a file of sysfs may. The kernel remembers only folders that last as long as the file system, so each system
+call sees the current state.
 """
 
 import ctypes
 import errno
 import os
+import re
 import select
 import stat
 import struct
@@ -18,8 +20,8 @@ from pathlib import Path
 import pytest
 
 _LOOKUP, _FORGET, _GETATTR, _SETATTR, _READLINK, _OPEN, _READ, _WRITE = 1, 2, 3, 4, 5, 14, 15, 16
-_STATFS, _RELEASE, _FLUSH, _INIT, _OPENDIR, _READDIR, _RELEASEDIR = 17, 18, 25, 26, 27, 28, 29
-_ACCESS, _INTERRUPT, _BATCH_FORGET = 34, 36, 42
+_STATFS, _RELEASE, _INIT, _OPENDIR, _READDIR, _RELEASEDIR = 17, 18, 26, 27, 28, 29
+_INTERRUPT, _BATCH_FORGET = 36, 42
 _UNANSWERED = (_FORGET, _INTERRUPT, _BATCH_FORGET)
 _IN, _OUT = struct.Struct("<IIQQIIIHH"), struct.Struct("<IiQ")
 _ATTRIBUTES = struct.Struct("<QQQQQQIIIIIIIIII")
@@ -27,6 +29,7 @@ _DIRECT_IO = 1
 _BUFFER = 1 << 17
 _MOST = 1 << 12
 _ROOT = 1
+_LONG = 1 << 20  # seconds
 
 Write = Callable[[str, str], None]
 """Called with the path of a file and the text that is written to it."""
@@ -41,12 +44,16 @@ needs_fuse = pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
 
 
 class Fuse:
-    """Shows the folder `backing` at `target` between `mount` and `unmount`. Writes are answered by `on_write`."""
+    """Shows the folder `backing` at `target` between `mount` and `unmount`. Writes are answered by `on_write`.
 
-    def __init__(self, backing: Path, target: Path, on_write: Write) -> None:
-        self._backing = backing
+    A folder whose path `lasting` matches is never removed or replaced: the kernel asks for it only once.
+    """
+
+    def __init__(self, backing: Path, target: Path, on_write: Write, lasting: re.Pattern[str]) -> None:
+        self._backing = os.fspath(backing)
         self._target = target
         self._on_write = on_write
+        self._lasting = lasting
         self._guard = threading.Lock()
         self._nodes: dict[int, str] = {_ROOT: ""}
         self._numbers: dict[tuple[str, int, int], int] = {}
@@ -112,14 +119,14 @@ class Fuse:
         if opcode == _LOOKUP:
             return self._entry(f"{path}/{body.rstrip(bytes(1)).decode()}")
         if opcode in (_GETATTR, _SETATTR):
-            return struct.pack("<QII", 0, 0, 0) + self._attributes(path)
+            return struct.pack("<QII", 0, 0, 0) + _attributes(os.lstat(self._backing + path))
         if opcode == _READLINK:
-            return os.fsencode(os.readlink(self._at(path)))  # noqa: PTH115
+            return os.fsencode(os.readlink(self._backing + path))  # noqa: PTH115
         if opcode in (_OPEN, _OPENDIR):
             return struct.pack("<QII", 0, _DIRECT_IO if opcode == _OPEN else 0, 0)
         if opcode == _READ:
             _, offset, size, *_ = struct.unpack_from("<QQI", body)
-            return self._at(path).read_bytes()[offset : offset + size]
+            return Path(self._backing + path).read_bytes()[offset : offset + size]
         if opcode == _WRITE:
             _, _, size, *_ = struct.unpack_from("<QQIIQII", body)
             self._on_write(path.lstrip("/"), body[40 : 40 + size].decode())
@@ -129,29 +136,21 @@ class Fuse:
             return self._entries(path, offset, size)
         if opcode == _STATFS:
             return struct.pack("<QQQQQIIII24x", 0, 0, 0, 0, 0, 4096, 255, 4096, 0)
-        if opcode in (_RELEASE, _FLUSH, _RELEASEDIR, _ACCESS):
+        if opcode in (_RELEASE, _RELEASEDIR):
             return b""
-        raise OSError(errno.ENOSYS, "not supported")
-
-    def _at(self, path: str) -> Path:
-        return self._backing / path.lstrip("/")
+        raise OSError(errno.ENOSYS, "not supported")  # the kernel does not ask again for FLUSH and ACCESS: they succeed
 
     def _entry(self, path: str) -> bytes:
-        found = self._at(path).lstat()
+        found = os.lstat(self._backing + path)
         key = path, found.st_ino, stat.S_IFMT(found.st_mode)
         with self._guard:
             number = self._numbers.setdefault(key, len(self._nodes) + 1)
             self._nodes[number] = path
-        return struct.pack("<QQQQII", number, 0, 0, 0, 0, 0) + self._attributes(path)
-
-    def _attributes(self, path: str) -> bytes:
-        found = self._at(path).lstat()
-        size = 4096 if stat.S_ISREG(found.st_mode) else found.st_size
-        times = (int(found.st_atime), int(found.st_mtime), int(found.st_ctime))
-        return _ATTRIBUTES.pack(found.st_ino, size, 0, *times, 0, 0, 0, found.st_mode, found.st_nlink, 0, 0, 0, 4096, 0)
+        seconds = _LONG if self._lasting.fullmatch(path) else 0
+        return struct.pack("<QQQQII", number, 0, seconds, 0, 0, 0) + _attributes(found)
 
     def _entries(self, path: str, offset: int, size: int) -> bytes:
-        with os.scandir(self._at(path)) as found:
+        with os.scandir(self._backing + path) as found:
             entries = sorted((one.name, one.inode()) for one in found)
         answer = b""
         for index, (name, inode) in list(enumerate(entries, start=1))[offset:]:
@@ -162,3 +161,9 @@ class Fuse:
                 break
             answer += one
         return answer
+
+
+def _attributes(found: os.stat_result) -> bytes:
+    size = 4096 if stat.S_ISREG(found.st_mode) else found.st_size
+    times = (int(found.st_atime), int(found.st_mtime), int(found.st_ctime))
+    return _ATTRIBUTES.pack(found.st_ino, size, 0, *times, 0, 0, 0, found.st_mode, found.st_nlink, 0, 0, 0, 4096, 0)

@@ -11,6 +11,7 @@ can let a write fail or block, a driver refuse a device, and look at every write
 import errno
 import itertools
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ from .vgpus import VgpuManager
 
 VFIO, NVIDIA, AUDIO = "vfio-pci", "nvidia", "snd_hda_intel"
 NODE_DELAY = 0.2
+LASTING = re.compile("/(bus(/pci(/devices|/drivers)?)?|devices(/pci[^/]*)?|kernel(/iommu_groups)?)")
+"""The folders of /sys that no device or driver is, and that are there as long as the machine runs."""
 LOAD = ".load"
 """The file below /sys through which the simulated modprobe reaches this kernel."""
 
@@ -79,7 +82,7 @@ class Kernel:
         self._held: dict[str, threading.Event] = {}
         self._numbers = itertools.count()
         self._cdevs = itertools.count()
-        self._fuse = Fuse(self.sys, self.driver_root / "sys", self._write)
+        self._fuse = Fuse(self.sys, self.driver_root / "sys", self._write, LASTING)
         devices = (self.sys / "bus/pci/devices").iterdir()
         physical = sorted(one.name for one in devices if not (one / "physfn").exists())
         self._positions = {name: index for index, name in enumerate(physical)}
