@@ -3,7 +3,8 @@
 
 It runs what dra-kubeletplugin runs, with its flags, except that it counts points (see points) and ends at the one that
 its dial says, or fails to change files from there on. The dial is a file that the tests map into their memory too.
-The order is JSON: {"dial": FILE, "census": FILE, "watch": [FOLDER], "starts": BOOL}.
+The order is JSON: {"dial": FILE, "census": FILE, "watch": [FOLDER], "starts": BOOL, "impatient": BOOL}. An impatient
+process has short time limits for calls of NVML.
 """
 
 import json
@@ -35,7 +36,7 @@ def main() -> None:
     points = Points(dial, lambda what: _strike(dial.error, what), starts=order["starts"])
     with ExitStack() as stack:
         stack.enter_context(points.of_files(*map(Path, order["watch"])))
-        _run(points, sys.argv[2:])
+        _run(points, sys.argv[2:], impatient=order["impatient"])
 
 
 def _strike(error: int, what: str) -> None:
@@ -45,13 +46,14 @@ def _strike(error: int, what: str) -> None:
         kill(what)
 
 
-def _run(points: Points, arguments: list[str]) -> None:
+def _run(points: Points, arguments: list[str], *, impatient: bool) -> None:
     @click.command()
     @plugin_options
     @logging_options
     def plugin(options: PluginOptions) -> None:
         hardware = options.node.hardware
-        setattr(Hardware, "session", impatient_session)  # noqa: B010 - mypy takes no assignment here
+        if impatient:
+            setattr(Hardware, "session", impatient_session)  # noqa: B010 - mypy takes no assignment here
         counted = replace(hardware, nvml=lambda: points.gateway(hardware.nvml()))
         serve(replace(options, node=replace(options.node, hardware=counted)))
 

@@ -35,7 +35,8 @@ class KilledClaim:
     def call(self, verb: str, *claims: Any) -> dict[str, Any]:
         """Make a call, which goes well."""
         answer = dict(self.plugin.call(verb, claims, "v1")(timeout=60).claims)
-        assert {one.error for one in answer.values()} <= {""}
+        errors = {uid: claim.error for uid, claim in answer.items() if claim.error}
+        assert errors == {}, f"{verb}: {self.plugin.log}"
         return answer
 
     def bring(self, verb: str) -> None:

@@ -31,9 +31,13 @@ POLICY = "gpus:\n- {mig: dynamic}\n"
 
 
 class DoomedPlugin(Plugin):
-    """A plugin whose processes count points. Any GPU's MIG mode may be switched for claims."""
+    """A plugin whose processes count points. Any GPU's MIG mode may be switched for claims.
 
-    def __init__(self, folder: Path, kubeconfig: Path, *flags: str, node: str = "") -> None:
+    An `impatient` one soon gives up a call of NVML that hangs. Without such calls, it must not: a busy machine takes
+    seconds for any call.
+    """
+
+    def __init__(self, folder: Path, kubeconfig: Path, *flags: str, node: str = "", impatient: bool = False) -> None:
         hardware = make_node(folder / "node", node or str(NODE), POOL)
         if not node:
             restrict(hardware.node)
@@ -41,6 +45,7 @@ class DoomedPlugin(Plugin):
         policy.write_text(POLICY, encoding="utf-8")
         super().__init__(folder, kubeconfig, f"--policy-file={policy}", *flags, hardware=hardware)
         self._counts_starts = False
+        self._impatient = impatient
         self._mps: MpsProcess | None = None
         self._census_file = folder / "census"
         self._dial_file = folder / "dial"
@@ -70,6 +75,7 @@ class DoomedPlugin(Plugin):
             "dial": str(self._dial_file),
             "watch": [*map(str, self.watched), str(self.cdi)],
             "starts": self._counts_starts,
+            "impatient": self._impatient,
             "census": str(self._census_file),
         }
         command = [sys.executable, "-m", "tests.faults.child", json.dumps(order), *arguments]
@@ -83,7 +89,7 @@ class DoomedPlugin(Plugin):
         except grpc.RpcError:
             return self.end_of_process()
         self.dial.rest()
-        assert answer.claims[claim.uid].error == ""
+        assert answer.claims[claim.uid].error == "", self.log
         return ""
 
     def start_struck(self, point: int) -> str:
@@ -137,10 +143,10 @@ def require_as_before(plugin: DoomedPlugin, before: Census, **more: int) -> None
 
 
 @contextlib.contextmanager
-def doomed_plugin(kubeconfig: Path, *flags: str) -> Iterator[DoomedPlugin]:
+def doomed_plugin(kubeconfig: Path, *flags: str, impatient: bool = False) -> Iterator[DoomedPlugin]:
     """A node whose plugin is not started yet; whatever runs at the end is killed."""
     with tempfile.TemporaryDirectory(prefix="dra-") as name:
-        plugin = DoomedPlugin(Path(name), kubeconfig, *flags)
+        plugin = DoomedPlugin(Path(name), kubeconfig, *flags, impatient=impatient)
         try:
             yield plugin
         finally:

@@ -92,7 +92,7 @@ def test_the_file_of_a_claim_concerns_that_claim_only(plugin: Plugin, client: Ap
     good, new = stored_claim(client, WHOLE), stored_claim(client, "gpu-7-mig-1g10gb-19-0")
     bad: dict[str, Any] = {name: stored_claim(client, device) for name, (device, _) in OF_CLAIMS.items()}
     before = plugin.prepare(good, *bad.values())
-    assert not any(one.error for one in before.values())
+    assert [one.error for one in before.values() if one.error] == []
     files = {name: path(plugin, bad[name].uid) for name, (_, path) in OF_CLAIMS.items()}
     plugin.kill()
     for file in files.values():

@@ -41,7 +41,7 @@ class Kubelet:
         claim = stored_claim(self._client, *devices)
         for _ in range(1 + number % 2):
             answer = self._prepare(dra_v1_pb2.NodePrepareResourcesRequest(claims=[claim]))
-            assert bool(answer.claims[claim.uid].error) is fails
+            assert bool(answer.claims[claim.uid].error) is fails, answer
         if number % 3 == 0:
             wait_for(lambda: "devices" in self._status(claim), "the API server to be told of the claim")
         if number % 3 < 2:

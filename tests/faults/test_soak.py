@@ -360,7 +360,7 @@ def test_soak(server: FaultyServer, tmp_path: Path) -> None:
     kubeconfig = server.write_kubeconfig(tmp_path / "config")
     with (
         connect(kubeconfig) as client,
-        doomed_plugin(kubeconfig, "--device-metadata") as plugin,
+        doomed_plugin(kubeconfig, "--device-metadata", impatient=True) as plugin,
     ):
         plugin.start()
         soak = Soak(plugin, server, client, random.Random(SEED))
