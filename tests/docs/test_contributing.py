@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that docs/contributing.md and docs/architecture.md name exist, links lead to pages and sections that exist, and
-every page is linked.
+"""Files and modules that the pages for developers name exist, links lead to pages and sections that exist, and every page
+is linked.
 """
 
 import re
@@ -10,15 +10,36 @@ import pytest
 
 from .commands import PAGES, ROOT, inline
 
-NAMING = (ROOT / "docs/architecture.md", ROOT / "docs/contributing.md")
+NAMING = [ROOT / f"docs/{name}.md" for name in ("architecture", "contributing", "data-flows", "where-to-change")]
 PATH = re.compile(r"(dra_driver|controller|kubeletplugin|charts|tests|docs)/[\w./-]*|[\w-]+\.(toml|lock)")
+MODULE = re.compile(r"[a-z_]\w*(\.\w+)+")
+PARENTS = (ROOT, ROOT / "dra_driver", ROOT / "kubeletplugin")
+FILES_AND_DOMAINS = (".com", ".json", ".py", ".toml", ".yaml")
+FIELDS = {"status.devices"}
 
 
 @pytest.mark.parametrize("page", NAMING, ids=lambda path: path.name)
 def test_every_file_that_is_named_exists(page: Path) -> None:
     named = {text for text in inline(page.read_text(encoding="utf-8")) if PATH.fullmatch(text)}
-    assert len(named) > 20
+    assert len(named) > 10
     assert {text for text in named if not (ROOT / text).exists()} == set()
+
+
+@pytest.mark.parametrize("page", [*NAMING, *sorted((ROOT / "docs/adr").glob("*.md"))], ids=lambda path: path.name)
+def test_every_module_that_is_named_exists(page: Path) -> None:
+    named = {text for text in inline(page.read_text(encoding="utf-8")) if MODULE.fullmatch(text)}
+    modules = {text for text in named - FIELDS if not text.endswith(FILES_AND_DOMAINS)}
+    assert {text for text in modules if not any(has(parent, text) for parent in PARENTS)} == set()
+
+
+def has(parent: Path, dotted: str) -> bool:
+    """Whether there is a package or module of this name below `parent`, or one that contains the last part."""
+    *modules, last = dotted.split(".")
+    folder = parent.joinpath(*modules)
+    if (folder / last).is_dir() or (folder / f"{last}.py").exists():
+        return True
+    module = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    return module.exists() and re.search(rf"\b{last}\b", module.read_text(encoding="utf-8")) is not None
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
