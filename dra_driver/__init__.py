@@ -1,8 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Kubernetes Dynamic Resource Allocation driver for NVIDIA GPUs.
 
-This package has the code that several processes of the driver use. The processes themselves are in two other packages:
-`controller` publishes devices, and `kubeletplugin` prepares claims. `docs/architecture.md` describes all packages.
+This package has the code that several processes of the driver use, and the commands for people, from the lowest layer:
+
+- `process`: what every process needs
+- `kube`: the types of resource.k8s.io, and a client for the API server
+- `config`: the opaque configurations of claims and classes
+- `gpu`: the GPUs of a node, and their description as DRA devices
+- `domains`: ComputeDomains, and the process dra-imex-daemon
+- `scheduler`: the decisions of kube-scheduler
+- `dryrun`: the command dra-dryrun
+- `sandbox`: the command dra-sandbox
+
+The other processes are in two packages: `controller` publishes devices, and `kubeletplugin` prepares claims.
+`docs/architecture.md` describes all packages.
 """
 
 import enum

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dra-cluster-controller command, and its flags for leader election. `computedomains.options` has its other flags.
+"""The dra-cluster-controller command, and its flags for leader election. `domains.options` has its other flags.
 
 The flags of leader election have the names that the official driver uses.
 """

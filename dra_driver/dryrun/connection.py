@@ -78,7 +78,7 @@ class ClusterChoice:
 
 
 class ClusterConnection:
-    """The transport of a `kubeapi.ApiClient` to one API server.
+    """The transport of a `kube.api.ApiClient` to one API server.
 
     `server` is its URL. `identity` names the user in errors, and `where` the cluster in reports. Objects without a
     namespace are in `namespace`, and `seconds` is the time limit for one answer (0: none). Raises ConfigError.

@@ -7,7 +7,7 @@ partition with exactly these GPUs is active. A GPU belongs to several partitions
 
 Names and codes are those of NVIDIA's Fabric Manager User Guide, chapter "Fabric Manager SDK"
 (https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/). `fabric_library` has the implementation with
-NVIDIA's library, and `simulation` the one without switches.
+NVIDIA's library, and `simulated.fabric` the one without switches.
 """
 
 import enum

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every process needs: flags, logs and errors of a command (`command`, `streams`, `errors`), files and input from
-users (`files`, `parsing`), external programs (`programs`), endpoints for Kubernetes' probes and metrics (`endpoints`),
-pauses between retries (`backoff`), unexpected errors (`containment`), the time of the last boot (`boot`), and memory
-after the start (`resident`).
+"""What every process needs.
+
+- `command`, `streams`: flags and logs of a command, and output that fails
+- `errors`: the base classes of exceptions
+- `files`, `exposed`: small files, and folders in which containers can write
+- `parsing`: YAML and JSON from users
+- `programs`, `mps`: external programs with limits of time and output, and the processes of MPS control daemons
+- `endpoints`: HTTP for Kubernetes' probes and metrics
+- `backoff`, `containment`: pauses between retries, and unexpected errors
+- `boot`, `resident`: the time of the last boot, and memory after the start
 """

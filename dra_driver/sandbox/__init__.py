@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Kubernetes cluster with simulated GPUs on one machine, for `dra-sandbox` and for tests.
 
-`environment` combines a control plane (`controlplane`: the embedded `apiserver` with stand-in controllers, or
-Kubernetes' own programs) with `nodes`. Each node has a stand-in `kubelet` and the driver's real processes.
+`environment` combines a control plane (`controlplane`) with `nodes`. The control plane is the embedded `apiserver` with
+stand-ins for Kubernetes' controllers (`scheduler`, `claimcontroller`, `workloads`), or Kubernetes' own programs. Each
+node has a stand-in `kubelet` and the driver's real processes (`processes`); `programs` are those that run in pods.
+`standins` has scripts in place of NVIDIA's programs. `computedomains` has what a cluster with ComputeDomains needs.
+`main` and `demo` are the commands.
 """

@@ -2,7 +2,7 @@
 """MIG instances: created at an exact placement, found there again, and destroyed; and the MIG mode that they need.
 
 The placement identifies an instance, also after a crash between creating it and recording its ids. Whether an
-instance may be changed is not decided here: see `steps`.
+instance may be changed is not decided here: see `kubeletplugin.steps`.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and modules that the pages for developers name exist, links lead to pages and sections that exist, and every page
-is linked.
+"""Files and modules that the pages for developers name exist, links lead to pages and sections that exist, and each
+page is linked.
 """
 
 import re

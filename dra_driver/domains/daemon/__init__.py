@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA's IMEX daemon, which connects the GPUs of several nodes, as a part of a ComputeDomain.
+"""dra-imex-daemon: runs NVIDIA's IMEX daemon, which connects the GPUs of several nodes, in the pods of a ComputeDomain.
 
-`report` has what a daemon tells the plugin of its node. `main` is the process dra-imex-daemon, which runs in the pods
-of a domain's DaemonSet.
+`supervisor` is the loop. It reads the other members from the API server (`peers`) and reports the own state there
+(`rows`). It writes the files of `nvidia-imex` (`config`, `hosts`), runs the program (`process`), and asks for its state
+(`control`). `report` has what a daemon tells the plugin of its node. `main` is the command.
 """
 
 from typing import Final

@@ -2,9 +2,11 @@
 """A small client for the API server: connection, verbs and watches, for processes that must stay small.
 
 The official client loads the models of all API groups, but a node process needs five verbs for three kinds. So this
-client sends requests with urllib3, and `dra_driver.kube.resource.codec` converts JSON to the types of
-`dra_driver.kube.resource`. It also reads kubeconfigs and runs their exec plugins. `leases` (leader election) and
-`events` are imported separately by the processes that need them.
+client sends requests with urllib3 (`connection`, `answers`), and `dra_driver.kube.resource.codec` converts JSON to the
+types of `dra_driver.kube.resource`. `client` has the verbs, `watch` the watches. `kubeconfig` reads kubeconfigs and
+runs their exec plugins, and `proxy` finds proxies. `features` tells which fields of a slice the API server stores.
+`leases` (leader election) and `events` are imported separately by the processes that need them. `errors` has the
+exceptions.
 """
 
 from .client import NODES, ApiClient, Kind, Selection, Transport, claims_of, newest_dialect, slices_of

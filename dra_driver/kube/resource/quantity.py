@@ -3,7 +3,8 @@
 
 Follows the grammar and the rounding of k8s.io/apimachinery `resource.Quantity`. Suffixes are decimal SI, binary SI or a
 decimal exponent. The finest amount is 10**-9, and values are rounded to it away from zero. A quantity is immutable.
-Go's type also stores an internal form (integer or decimal). Only CEL needs this form, see `cel/library/quantity.py`.
+Go's type also stores an internal form (integer or decimal). Only CEL needs this form, see
+`scheduler.cel.library.quantity`.
 """
 
 import enum

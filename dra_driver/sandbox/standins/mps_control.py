@@ -43,7 +43,7 @@ _LIMITS_3 = ("active-thread-percentage", "pinned-memory-limit", "client-priority
 _PIPE = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))  # noqa: S108 - the default of the real program
 _STATE = Path(sys.argv[0]).resolve().parents[2].parent / "state"
 
-_NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # the same as in `simulation.nvml`
+_NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # the same as in `gpu.simulated.nvml`
 
 
 class MpsRefusedError(Exception):

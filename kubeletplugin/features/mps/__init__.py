@@ -9,7 +9,7 @@ the plugin.
 `protocol2` and `protocol3` serve shares in the two ways that drivers support. Up to driver 614, each group of devices
 has a control daemon. From 615 on, the node has one, with a server for each group and a namespace for each share. Both
 protocols use `daemon` to control a daemon, `program` to run NVIDIA's program in the driver root, `selinux` to let
-containers use its folders, and `processes` to end processes that remain.
+containers use its folders, and `dra_driver.process.mps` to end processes that remain.
 
 The programs, their commands and files: https://docs.nvidia.com/deploy/mps/ (pages architecture, mpsv2-interface,
 mpsv3-interface, appendix-environment-variables), Release 615.

@@ -172,7 +172,7 @@ class ControlDaemon:
             let_containers_use(self.folder / name)
 
     def _spawn(self, output: IO[bytes]) -> "subprocess.Popen[bytes]":
-        """Run the program. By the file `output`, its processes are found (see `processes`)."""
+        """Run the program. By the file `output`, its processes are found (see `dra_driver.process.mps`)."""
         command, environment = self._program.command(
             self.folder, self._shared_memory, self._arguments, self._environment
         )
