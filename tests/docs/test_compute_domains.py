@@ -38,7 +38,7 @@ def given() -> set[str]:
                 found |= {text for one in statement.value.elts for text in texts(one)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                place = {"condition": 1, "Condition": 2, "Trouble": 1}.get(node.func.id, len(node.args))
+                place = {"condition": 1, "DomainCondition": 2, "DaemonProblem": 1}.get(node.func.id, len(node.args))
                 found |= {text for one in node.args[place : place + 1] for text in texts(one)}
     return {one for one in found if re.fullmatch(r"([A-Z][a-z]+)+", one)}
 
