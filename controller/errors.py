@@ -8,7 +8,7 @@
 DriverError is that of dra_driver.process.
 """
 
-from dra_driver.process.errors import DriverError
+from dra_driver.errors import DriverError
 
 
 class ReviewError(DriverError, ValueError):

@@ -27,7 +27,7 @@ DriverError, MpsError and ProgramError are those of dra_driver.process. `reports
 ApiError, because dra-mps loads this file and no client of the API server.
 """
 
-from dra_driver.process.errors import DriverError
+from dra_driver.errors import DriverError
 from dra_driver.process.mps import MpsError
 from dra_driver.process.programs import ProgramError
 

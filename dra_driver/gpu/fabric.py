@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from ..process.errors import DriverError
+from ..errors import DriverError
 
 _START = "kubelet tries again; if it lasts, read its log (/var/log/fabricmanager.log)"
 

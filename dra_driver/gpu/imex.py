@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..process.errors import DriverError
+from ..errors import DriverError
 from .facts import Gpu, Inventory
 from .nvml import Fabric, FabricState
 

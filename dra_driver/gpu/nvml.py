@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import NewType
 
-from ..process.errors import DriverError
+from ..errors import DriverError
 from .memory_limits import MemoryLimits
 from .vgpus import VgpuTypes
 

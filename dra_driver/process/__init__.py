@@ -2,7 +2,6 @@
 """What every process needs.
 
 - `command`, `streams`: flags and logs of a command, and output that fails
-- `errors`: the base classes of exceptions
 - `files`, `exposed`: small files, and folders in which containers can write
 - `parsing`: YAML and JSON from users
 - `programs`, `mps`: external programs with limits of time and output, and the processes of MPS control daemons

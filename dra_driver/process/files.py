@@ -13,7 +13,7 @@ import os
 import stat
 from pathlib import Path
 
-from .errors import DriverError
+from ..errors import DriverError
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .errors import DriverError
+from ..errors import DriverError
 
 PIPE: Final = "pipe"
 """The folder of a daemon that containers have."""

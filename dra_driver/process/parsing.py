@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from .errors import DriverError
+from ..errors import DriverError
 
 DEEPEST: Final = 100
 """The largest number of nested levels."""

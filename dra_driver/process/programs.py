@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .errors import DriverError
+from ..errors import DriverError
 
 MOST_OUTPUT: Final = 1 << 20
 """The number of bytes that a program may print."""

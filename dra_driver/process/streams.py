@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
-from .errors import DriverError
+from ..errors import DriverError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -16,9 +16,9 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import DriverError
 from ..gpu.inventory import Gpu, Inventory
 from ..gpu.simulated.faults import Fault
-from ..process.errors import DriverError
 from .environment import JSON, NODE, Sandbox
 
 _CELL = 7

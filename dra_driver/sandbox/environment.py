@@ -21,9 +21,9 @@ from pathlib import Path
 import yaml
 
 from .. import DRIVER_NAME
+from ..errors import DriverError
 from ..gpu.simulated import load_description
 from ..kube.api import load_credentials
-from ..process.errors import DriverError
 from ..process.files import try_lock
 from . import computedomains
 from .controlplane import Kubernetes, control_plane, device_classes

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from ..process.errors import DriverError
+from ..errors import DriverError
 from . import child
 
 log = logging.getLogger(__name__)

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
+from dra_driver.errors import DriverError
 from dra_driver.gpu.calls import Beat, Calls, HungError
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kube.api import ApiError
-from dra_driver.process.errors import DriverError
 
 from ..containers.specs import ClaimSpecs
 from ..errors import NoDriverError, PrepareError, RecordError

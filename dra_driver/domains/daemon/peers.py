@@ -5,11 +5,11 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ...errors import DriverError
 from ...kube.api import ApiClient, Watcher
 from ...kube.api.client import JSON
 from ...kube.resource.codec import DecodeError
 from ...process.containment import Count, nobody
-from ...process.errors import DriverError
 from ..names import CLIQUES
 from ..objects import Clique, decode_clique
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ...process.errors import DriverError
+from ...errors import DriverError
 from . import COMMAND_PORT, PEER_PORT
 from .control import plain
 

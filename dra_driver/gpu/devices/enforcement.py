@@ -6,8 +6,8 @@ decides in the same way when a claim is prepared. MPS has limits from compute ca
 need driver 615 or newer and a whole GPU: NVML refuses them for MIG devices.
 """
 
+from ...errors import DriverError
 from ...kube.resource import AllocatedDevice
-from ...process.errors import DriverError
 from ..inventory import Gpu
 from ..policy import Enforcement, NodePolicy
 

@@ -34,9 +34,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ... import AdditionalDevice
+from ...errors import DriverError
 from ...kube.resource import TaintEffect
 from ...kube.resource.codec import DecodeError, Fields
-from ...process.errors import DriverError
 from ...process.parsing import ParseError, decode_text, load
 from .rules import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode, ShareMode
 

@@ -34,8 +34,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ...errors import DriverError
 from ...kube.resource.codec import DecodeError, Fields
-from ...process.errors import DriverError
 from ...process.parsing import ParseError, decode_text, load
 from ..nvml import NvmlError, Placement
 from ..vgpus import VgpuFramework

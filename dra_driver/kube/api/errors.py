@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...process.errors import DriverError
+from ...errors import DriverError
 from .answers import decode_answer
 
 _LONGEST: Final = 4000

@@ -12,7 +12,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from ...process.errors import DriverError
+from ...errors import DriverError
 
 NANO = 10**9
 """Amounts are stored in units of 10**-9: `Quantity.nanos == value * NANO`."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ...errors import DriverError
 from ...kube.resource import DeviceCapacity, Format, Quantity, RequestPolicy, RequestRange
 from ...kube.resource.quantity import NANO
-from ...process.errors import DriverError
 from ..cel.library.quantity import is_decimal
 
 _MILLI: Final = NANO // 1000

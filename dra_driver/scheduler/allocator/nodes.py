@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ...errors import DriverError
 from ...kube.resource import Device, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ResourceSlice
 from ...kube.resource.names import is_label_key, is_label_value
-from ...process.errors import DriverError
 
 Place = str | NodeSelector | bool | None
 """A node's name, a selector, True for all nodes, or None for nowhere."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ...errors import DriverError
 from ...kube.resource import AllocationResult
-from ...process.errors import DriverError
 
 ALLOCATED: Final = "allocated"
 UNAVAILABLE: Final = "unavailable"

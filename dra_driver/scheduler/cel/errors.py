@@ -10,7 +10,7 @@ it. `Abort` ends the evaluation immediately, also inside of `||` and `&&`.
 
 from dataclasses import dataclass, field
 
-from ...process.errors import DriverError
+from ...errors import DriverError
 
 _WIDTH = 100
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from ....process.errors import DriverError
+from ....errors import DriverError
 from ..claim import DeviceClass, OpaqueConfiguration, ResourceClaim, ResourceClaimTemplate
 from ..device import DeviceTaintRule, DeviceToleration, ResourceSlice
 from ..meta import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, OwnerReference
