@@ -5,7 +5,7 @@
         ReviewError
         TlsError
 
-DriverError is that of dra_driver.process.
+DriverError is that of dra_driver.
 """
 
 from dra_driver.errors import DriverError

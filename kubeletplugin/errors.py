@@ -23,13 +23,11 @@
         ProgramError
             UnsupportedError
 
-DriverError, MpsError and ProgramError are those of dra_driver.process. `reports.devicestatus` has one that is an
+DriverError, MpsError and ProgramError are those of dra_driver. `reports.devicestatus` has one that is an
 ApiError, because dra-mps loads this file and no client of the API server.
 """
 
-from dra_driver.errors import DriverError
-from dra_driver.process.mps import MpsError
-from dra_driver.process.programs import ProgramError
+from dra_driver.errors import DriverError, MpsError, ProgramError
 
 
 class PrepareError(DriverError):

@@ -17,12 +17,13 @@ from typing import Final
 from dra_driver import domains as computedomains
 from dra_driver.domains import CLIQUE_ATTRIBUTE
 from dra_driver.domains.devices import describe_channels
+from dra_driver.errors import NotAFileError
 from dra_driver.gpu.devices import Description
 from dra_driver.gpu.facts import Inventory
 from dra_driver.gpu.imex import fabric_of, read_channels
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.device import SliceFeatures
-from dra_driver.process.files import NotAFileError, read_file
+from dra_driver.process.files import read_file
 
 log = logging.getLogger(__name__)
 

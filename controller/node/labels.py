@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra_driver.errors import DriverError
+from dra_driver.errors import DriverError, NotAFileError
 from dra_driver.gpu.labels import PREFIX, Labels
 from dra_driver.kube.api import ApiClient, Kind, NotFoundError
 from dra_driver.kube.api.client import JSON
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import Count, contained
-from dra_driver.process.files import NotAFileError, read_file, remove_file, write_file
+from dra_driver.process.files import read_file, remove_file, write_file
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Protocol
 
 from dra_driver import DRIVER_NAME
+from dra_driver.errors import ImexFilesError
 from dra_driver.gpu.devices import Description, GpuDevices, LeftOut
 from dra_driver.gpu.health import keep_times
-from dra_driver.gpu.imex import ImexFilesError
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kube.api import NODES, ApiClient, ApiError, Kind, NotFoundError, Watcher, newest_dialect, slices_of

@@ -17,8 +17,9 @@ from typing import Any, Final
 import click
 import yaml
 
+from ..errors import ParseError
 from ..kube.resource.codec import DecodeError, json_type
-from ..process.parsing import Loader, ParseError, decode_text, load_all, nodes, placed
+from ..process.parsing import Loader, decode_text, load_all, nodes, placed
 from ..process.streams import printable, read_standard_input
 from .positions import Position, Positions, resolve
 from .status import Note, NotesError

@@ -23,11 +23,12 @@ from ..config import (
 from ..domains import DAEMON_DEVICE
 from ..domains import DRIVER as DOMAIN_DRIVER
 from ..domains.names import DAEMON_CLASS
+from ..errors import NodeSelectorError
 from ..kube.resource import AllocatedDevice, Node, ResourceClaim
 from ..kube.resource.codec import Decoded
 from ..process.command import InputError
 from ..scheduler.allocator import Cluster, ErrorKind, Features
-from ..scheduler.allocator.nodes import NodeSelectorError, is_at
+from ..scheduler.allocator.nodes import is_at
 from ..scheduler.pods import Pod
 from .changes import Trial, defect, differing, helpful_changes
 from .explain import MOST_EXPLAINED, Explainer, Explanation

@@ -7,9 +7,8 @@ from typing import Any, Final, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
-from ..errors import DriverError
+from ..errors import DriverError, OutputError
 from ..process.command import InputError, flags, logging_options, version_option
-from ..process.streams import OutputError
 from ..scheduler.allocator import RELEASES
 from ..scheduler.allocator.features import DEFAULT_RELEASE
 from . import INTERRUPTED

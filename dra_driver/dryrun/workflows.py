@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, Final
 
+from ..errors import ParseError
 from ..kube.resource.codec import DecodeError
-from ..process.parsing import ParseError, load_all
+from ..process.parsing import load_all
 from .documents import JSON, each, within
 from .groups import Part, PodGroup, joined, merged, whole_number
 

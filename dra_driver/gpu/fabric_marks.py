@@ -17,16 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ..process.files import (
-    NotAFileError,
-    make_folder,
-    names_in,
-    open_lock,
-    read_file,
-    remove_file,
-    try_lock,
-    write_file,
-)
+from ..errors import NotAFileError
+from ..process.files import make_folder, names_in, open_lock, read_file, remove_file, try_lock, write_file
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..errors import DriverError
+from ..errors import ImexFilesError
 from .facts import Gpu, Inventory
 from .nvml import Fabric, FabricState
 
@@ -29,10 +29,6 @@ _COUNT: Final = "ImexChannelCount"
 _DEFAULT_COUNT: Final = 2048
 _MOST_CHANNELS: Final = 1 << 20
 _NO_CLUSTER: Final = str(uuid.UUID(int=0))
-
-
-class ImexFilesError(DriverError):
-    """A file of the NVIDIA driver in /proc cannot be read. The text names it."""
 
 
 @dataclass(frozen=True, slots=True)

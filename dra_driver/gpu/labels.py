@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .devices.enforcement import UnenforceableError, enforcement
+from ..errors import UnenforceableError
+from .devices.enforcement import enforcement
 from .facts import Gpu, Inventory, MigProfile
 from .imex import clique_of
 from .ownership import MigPlace

@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..process.files import NotAFileError, folder_version, make_folder, names_in, read_file, remove_file, write_file
+from ..errors import NotAFileError
+from ..process.files import folder_version, make_folder, names_in, read_file, remove_file, write_file
 from .functions import PciFunction
 from .ownership import VgpuMarks
 

@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 import click
 
 from .. import __version__
-from ..errors import DriverError
-from .streams import OutputError, abandon_output, adopt_streams, printable
+from ..errors import DriverError, OutputError
+from .streams import abandon_output, adopt_streams, printable
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,9 @@ import os
 import stat
 from pathlib import Path
 
-from ..errors import DriverError
+from ..errors import NotAFileError
 
 log = logging.getLogger(__name__)
-
-
-class NotAFileError(DriverError, ValueError):
-    """The path is not a regular file."""
 
 
 def read_file(path: Path) -> bytes:

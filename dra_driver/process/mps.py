@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..errors import DriverError
+from ..errors import MpsError
 
 PIPE: Final = "pipe"
 """The folder of a daemon that containers have."""
@@ -47,10 +47,6 @@ _MOST_NAMED: Final = 10
 _PROC: Final = Path("/proc")
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})", re.ASCII)
 _DELETED: Final = ("//deleted", " (deleted)")
-
-
-class MpsError(DriverError):
-    """A control daemon cannot be started, configured or ended. The text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

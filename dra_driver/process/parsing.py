@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from ..errors import DriverError
+from ..errors import ParseError
 
 DEEPEST: Final = 100
 """The largest number of nested levels."""
@@ -42,16 +42,6 @@ _Pair = tuple[Any, Any]
 """The nodes of a key and its value."""
 
 _INNER: Final = (dict, list)
-
-
-class ParseError(DriverError, ValueError):
-    """The text is invalid. `line` and `column` count from 1. The message is `LINE:COLUMN: problem` in one line."""
-
-    def __init__(self, problem: str, line: int = 1, column: int = 1) -> None:
-        self.problem = " ".join(problem.split())
-        self.line = line
-        self.column = column
-        super().__init__(f"{line}:{column}: {self.problem}")
 
 
 def decode_text(data: bytes) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import DriverError
+from ..errors import ProgramError, TimeLimitError
 
 MOST_OUTPUT: Final = 1 << 20
 """The number of bytes that a program may print."""
@@ -21,14 +21,6 @@ _SHOWN: Final = 500
 _PIECE: Final = 1 << 16
 _END_SECONDS: Final = 5.0
 """The time to wait for the end of a killed program. A program that hangs in the kernel does not end."""
-
-
-class ProgramError(DriverError):
-    """A program could not be started, did not end in time, or printed too much."""
-
-
-class TimeLimitError(ProgramError):
-    """A program did not end in time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
-from ..errors import DriverError
+from ..errors import OutputError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -29,18 +29,6 @@ UNPRINTABLE: Final = (
 """Characters that move the cursor, change the terminal, break lines, or turn the direction of writing around."""
 
 _REPLACED: Final = dict.fromkeys(UNPRINTABLE, "\N{REPLACEMENT CHARACTER}")
-
-
-class OutputError(DriverError):
-    """Standard output cannot be written. `error` is the reason.
-
-    It is not an OSError, because click and rich end the process for an OSError of a closed pipe, and commands handle an
-    OSError as an error of one of their files.
-    """
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(f"standard output cannot be written: {error.strerror or error}")
-        self.error = error
 
 
 class _Output(io.FileIO):

@@ -23,6 +23,7 @@ from typing import Final
 import trustme
 import yaml
 
+from ..errors import SandboxError
 from ..kube.api import ApiClient, ApiError, ConnectionConfigError, Kind
 from ..kube.resource.codec import V1
 from ..scheduler.allocator import Features
@@ -33,7 +34,6 @@ from .apiserver.server import kubeconfig as kubeconfig_document
 from .apiserver.server import make_certificates, write_kubeconfig
 from .claimcontroller import ClaimController
 from .loop import JSON, NAMESPACES, Controller, ControlLoop, connected
-from .processes import SandboxError
 from .scheduler import Scheduler
 from .workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets
 

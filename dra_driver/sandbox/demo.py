@@ -16,7 +16,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import DriverError
+from ..errors import DemoError
 from ..gpu.inventory import Gpu, Inventory
 from ..gpu.simulated.faults import Fault
 from .environment import JSON, NODE, Sandbox
@@ -57,10 +57,6 @@ def _slices(gpu: Gpu) -> Text:
         text.append("|")
         position += width
     return text
-
-
-class DemoError(DriverError):
-    """A step of the demo did not have the expected result. The text says which one."""
 
 
 class Demo:

@@ -21,7 +21,7 @@ from pathlib import Path
 import yaml
 
 from .. import DRIVER_NAME
-from ..errors import DriverError
+from ..errors import FolderInUseError, SandboxError
 from ..gpu.simulated import load_description
 from ..kube.api import load_credentials
 from ..process.files import try_lock
@@ -29,7 +29,7 @@ from . import computedomains
 from .controlplane import Kubernetes, control_plane, device_classes
 from .loop import CLAIMS, CLASSES, JSON, PODS, SLICES, TEMPLATES, connected
 from .nodes import SandboxNode
-from .processes import Processes, SandboxError
+from .processes import Processes
 
 _ENDING_SECONDS = 10.0
 """How long to wait for the processes of a killed sandbox to end."""
@@ -41,10 +41,6 @@ NODE = "node-1"
 _LOOK_SECONDS = 0.1
 
 __all__ = ["JSON", "NODE", "Kubernetes", "Sandbox", "SandboxError", "SandboxNode"]
-
-
-class FolderInUseError(DriverError, OSError):
-    """Another sandbox uses the folder. The text has the id of its process."""
 
 
 @contextmanager

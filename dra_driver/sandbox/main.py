@@ -55,7 +55,8 @@ def sandbox() -> None:
 @click.pass_context
 def demo(context: click.Context, keep: Path | None) -> None:
     """Show the life of claims: publish devices, allocate, prepare, survive kill -9, unprepare, leave nothing behind."""
-    from .demo import HARDWARE, Demo, DemoError, examples_folder
+    from ..errors import DemoError
+    from .demo import HARDWARE, Demo, examples_folder
     from .environment import Sandbox, SandboxError
 
     if not context.meta["verbosity"]:

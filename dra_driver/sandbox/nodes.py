@@ -16,11 +16,12 @@ from dra_driver.process.mps import end_processes
 
 from .. import DRIVER_NAME
 from ..domains import DRIVER
+from ..errors import SandboxError
 from ..gpu.inventory import Inventory, read_inventory
 from ..gpu.simulated import NodeDescription, SimulatedNode
 from .computedomains import NAMESPACE
 from .kubelet import Kubelet, KubeletBackoff, KubeletOptions, KubernetesCluster, Periods
-from .processes import STOP_SECONDS, Processes, SandboxError
+from .processes import STOP_SECONDS, Processes
 from .programs import PodPrograms
 
 _PERIODS = Periods(

@@ -8,17 +8,12 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from ..errors import DriverError
 from . import child
 
 log = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 10.0
 """How long a process may take to end after SIGTERM."""
-
-
-class SandboxError(DriverError):
-    """A part of the sandbox did not start. The text names it and has the last line of its log."""
 
 
 class Processes:

@@ -10,14 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from dra_driver.domains.daemon import PEER_PORT
-from dra_driver.gpu.imex import (
-    DeviceNumbers,
-    FabricProgress,
-    ImexFilesError,
-    fabric_of,
-    read_channels,
-    read_management,
-)
+from dra_driver.errors import ImexFilesError
+from dra_driver.gpu.imex import DeviceNumbers, FabricProgress, fabric_of, read_channels, read_management
 from dra_driver.gpu.nvml import NvmlError
 from kubeletplugin.containers import cdi
 

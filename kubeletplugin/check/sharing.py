@@ -6,10 +6,10 @@ claim.
 
 from collections.abc import Iterator
 
+from dra_driver.errors import MpsError
 from dra_driver.gpu.devices import Reason, describe
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import Enforcement, NodePolicy
-from dra_driver.process.mps import MpsError
 from kubeletplugin.containers.cdi.files import find_program
 from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.program import NAME

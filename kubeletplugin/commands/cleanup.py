@@ -16,14 +16,14 @@ from typing import Final
 import click
 
 from dra_driver.domains import DRIVER as DOMAIN_DRIVER
+from dra_driver.errors import MpsError, ProgramError
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kube.api import UnreachableError
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, flag, logging_options, version_option
 from dra_driver.process.exposed import remove_tree
-from dra_driver.process.mps import MpsError, end_processes, processes_of
-from dra_driver.process.programs import ProgramError
+from dra_driver.process.mps import end_processes, processes_of
 from kubeletplugin.containers import cdi
 from kubeletplugin.features.mps.daemon import DaemonLimits
 from kubeletplugin.features.mps.memory import remove_shared_memory, shared_memory_folder

@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
+from dra_driver.errors import ProgramError
 from dra_driver.gpu.functions import device_folder
-from dra_driver.process.programs import ProgramError
 
 from ..errors import PrepareError
 from .programs import HostPrograms

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dra_driver.process.programs import Ended, ProgramError, run_program
+from dra_driver.errors import ProgramError
+from dra_driver.process.programs import Ended, run_program
 
 PROGRAM_SECONDS: Final = 10.0
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from dra_driver.config import TimeSlice
+from dra_driver.errors import ProgramError
 from dra_driver.gpu.memory_limits import MemoryLimits
 from dra_driver.gpu.nvml import ComputeMode, DeviceHandle, Nvml, NvmlError, Return
-from dra_driver.process.programs import Ended, ProgramError, run_program
+from dra_driver.process.programs import Ended, run_program
 from kubeletplugin.containers.cdi.files import find_program
 from kubeletplugin.containers.cdi.root import Root
 

@@ -17,11 +17,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from dra_driver.errors import NotAFileError
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.marked import NodeMarks
 from dra_driver.gpu.ownership import MigMarks, set_mark
 from dra_driver.gpu.passthrough import VfioMarks
-from dra_driver.process.files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
+from dra_driver.process.files import make_folder, names_in, read_file, remove_file, write_file
 from kubeletplugin.features.mps.shares import ShareFiles
 
 log = logging.getLogger(__name__)

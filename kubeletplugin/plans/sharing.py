@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dra_driver.config import Chosen, MpsConfig, Sharing, Strategy, VfioDeviceConfig
-from dra_driver.gpu.devices.enforcement import UnenforceableError, enforcement, memory_share, percentage_share
+from dra_driver.errors import UnenforceableError
+from dra_driver.gpu.devices.enforcement import enforcement, memory_share, percentage_share
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import ComputeMode
 from dra_driver.gpu.policy import Enforcement, NodePolicy

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from dra_driver.errors import NotAFileError
 from dra_driver.kube.resource.names import is_subdomain
-from dra_driver.process.files import NotAFileError, make_folder, put_file, read_file, remove_file, write_file
+from dra_driver.process.files import make_folder, put_file, read_file, remove_file, write_file
 
 from ..errors import NewerVersionError, RecordError
 from ..kinds.targets import ClaimRef

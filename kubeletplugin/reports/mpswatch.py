@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from dra_driver.errors import MpsError
 from dra_driver.process.containment import contained
-from dra_driver.process.mps import MpsError
 from kubeletplugin.features.mps.supervisor import Status
 
 from ..claims.boundary import ClaimBoundary

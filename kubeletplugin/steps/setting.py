@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from dra_driver.errors import ProgramError
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.process.programs import ProgramError
 
 from ..errors import PrepareError, UnsupportedError
 from ..kinds.gpu_settings import LEVELS

@@ -16,10 +16,10 @@ NVIDIA's driver while NVML has it open.
 import logging
 from dataclasses import dataclass, field
 
+from dra_driver.errors import ProgramError
 from dra_driver.gpu.functions import bound_driver
 from dra_driver.gpu.passthrough import VfioMark
 from dra_driver.gpu.pci import NVIDIA_DRIVER
-from dra_driver.process.programs import ProgramError
 
 from ..errors import PrepareError, StuckError
 from ..kinds.targets import VfioGpu

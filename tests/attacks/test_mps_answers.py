@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver import DRIVER_NAME
-from dra_driver.process.mps import MpsError
+from dra_driver.errors import MpsError
 from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 from tests.support.mps import MpsProcess, connect

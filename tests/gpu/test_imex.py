@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver.errors import ImexFilesError
 from dra_driver.gpu.fabric import Partition, SwitchFacts
 from dra_driver.gpu.facts import Inventory
 from dra_driver.gpu.imex import (
@@ -13,7 +14,6 @@ from dra_driver.gpu.imex import (
     Channels,
     DeviceNumbers,
     FabricProgress,
-    ImexFilesError,
     NodeFabric,
     fabric_of,
     read_channels,

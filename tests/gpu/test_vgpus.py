@@ -9,18 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver.errors import DescriptionError
 from dra_driver.gpu.devices import Description, Reason, VgpuDevice, describe, device_targets
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.ownership import Owned, VgpuMarks
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
-from dra_driver.gpu.simulated.description import (
-    DescriptionError,
-    decode_description,
-    encode_description,
-    parse_description,
-)
+from dra_driver.gpu.simulated.description import decode_description, encode_description, parse_description
 from dra_driver.gpu.vgpus import VgpuFramework, VgpuHost, VgpuPlace, VgpuTypes, can_create, existing_vgpus
 from dra_driver.kube.resource import Device, Quantity
 from dra_driver.kube.resource.device import SliceFeatures

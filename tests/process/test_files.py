@@ -8,16 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.process.files import (
-    NotAFileError,
-    make_folder,
-    names_in,
-    open_lock,
-    put_file,
-    read_file,
-    remove_file,
-    set_aside,
-)
+from dra_driver.errors import NotAFileError
+from dra_driver.process.files import make_folder, names_in, open_lock, put_file, read_file, remove_file, set_aside
 from tests.support.damage import WRONG_KINDS, aside_of
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_driver.process.parsing import DEEPEST, ParseError, decode_text, load, load_all
+from dra_driver.errors import ParseError
+from dra_driver.process.parsing import DEEPEST, decode_text, load, load_all
 from tests.support.hostile import HOSTILE
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.process.programs import MOST_OUTPUT, Ended, ProgramError, TimeLimitError, run_program
+from dra_driver.errors import ProgramError, TimeLimitError
+from dra_driver.process.programs import MOST_OUTPUT, Ended, run_program
 from tests.support.waiting import wait_for
 
 

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import click
 
-from dra_driver.kube.resource.quantity import Quantity, QuantityError
+from dra_driver.errors import QuantityError
+from dra_driver.kube.resource.quantity import Quantity
 from dra_driver.process.command import InputError, flag, flags
 
 from .objects import DaemonSettings

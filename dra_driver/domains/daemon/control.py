@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ...errors import ProgramError
 from ...process.containment import Count, contained, nobody
-from ...process.programs import ProgramError, run_program
+from ...process.programs import run_program
 
 READY: Final = "READY"
 _STATES: Final = frozenset(

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...errors import DriverError
+from ...errors import NotPlacedError
 from ...kube.api import ApiClient, Watcher
 from ...kube.api.client import JSON
 from ...kube.resource.codec import DecodeError
@@ -16,10 +16,6 @@ from ..objects import Clique, decode_clique
 log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE = 10.0
-
-
-class NotPlacedError(DriverError):
-    """This daemon has no place in its domain yet. The text says what it waits for."""
 
 
 @dataclass(frozen=True, slots=True)

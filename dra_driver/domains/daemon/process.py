@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ...errors import DriverError
+from ...errors import ImexError
 from . import COMMAND_PORT, PEER_PORT
 from .control import plain
 
@@ -55,10 +55,6 @@ CAUSES: Final = (
     ),
 )
 """Known errors of nvidia-imex as regular expressions, and what to do."""
-
-
-class ImexError(DriverError):
-    """nvidia-imex cannot be started, or has ended. The text has the reason, and what to do."""
 
 
 def explain(lines: Sequence[str], code: int) -> str:

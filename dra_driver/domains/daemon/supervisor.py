@@ -15,6 +15,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from ...errors import ImexError, NotPlacedError
 from ...process.backoff import Backoff
 from ...process.containment import Count, contained, nobody
 from ...process.endpoints import PREFIX
@@ -23,8 +24,8 @@ from ..objects import DaemonReport
 from .config import CONFIG_FILE, NODES_FILE, TLS_FILES, render_config, render_nodes
 from .control import READY, ImexStatus, Monitor
 from .hosts import host_lines, write_hosts
-from .peers import DomainPlace, NotPlacedError
-from .process import ImexError, ImexProcess
+from .peers import DomainPlace
+from .process import ImexProcess
 from .report import ReportFile
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ... import AdditionalDevice
+from ...errors import ParseError
 from ...kube.resource.codec import DecodeError, Fields
 from ...kube.resource.meta import empty
-from ...process.parsing import ParseError, load
+from ...process.parsing import load
 from ..documents import each
 
 PREFIX: Final = "nvidia.com/"

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 from ... import DRIVER_NAME
+from ...errors import UnenforceableError
 from ...kube.resource import CounterSet, Device, TaintEffect
 from ...kube.resource.device import SliceFeatures
 from ...kube.resource.meta import empty
@@ -47,7 +48,7 @@ from .capacity import (
     shared,
     slice_capacity,
 )
-from .enforcement import UnenforceableError, enforcement
+from .enforcement import enforcement
 from .forms import Complaint, Forms, LeftOut, Reason, among_peers, by_preference, forms, passthrough_problem
 from .names import MigPlacement, VgpuDevice, gpu_name, vfio_name
 from .vgpus import vgpu_forms

@@ -6,17 +6,13 @@ decides in the same way when a claim is prepared. MPS has limits from compute ca
 need driver 615 or newer and a whole GPU: NVML refuses them for MIG devices.
 """
 
-from ...errors import DriverError
+from ...errors import UnenforceableError
 from ...kube.resource import AllocatedDevice
 from ..inventory import Gpu
 from ..policy import Enforcement, NodePolicy
 
 _MPS_LIMITS_SINCE = 7, 0
 _MEBIBYTE = 1 << 20
-
-
-class UnenforceableError(DriverError):
-    """The shares of a device cannot be enforced as the policy says. The text tells why."""
 
 
 def enforcement(gpu: Gpu, is_mig: bool, policy: NodePolicy) -> Enforcement:

@@ -5,7 +5,8 @@
 nodes, some of which exclude each other. Here each GPU may have a different policy.
 """
 
-from .parse import PolicyError, PolicyFile, load_policy
+from ...errors import PolicyError
+from .parse import PolicyFile, load_policy
 from .rules import Enforcement, GpuPolicy, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode, ShareMode
 
 __all__ = [

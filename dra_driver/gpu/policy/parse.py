@@ -34,10 +34,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ... import AdditionalDevice
-from ...errors import DriverError
+from ...errors import ParseError, PolicyError
 from ...kube.resource import TaintEffect
 from ...kube.resource.codec import DecodeError, Fields
-from ...process.parsing import ParseError, decode_text, load
+from ...process.parsing import decode_text, load
 from .rules import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode, ShareMode
 
 log = logging.getLogger(__name__)
@@ -53,10 +53,6 @@ _NOTHING_TO_ENFORCE: Final[Mapping[ShareMode | int, str]] = {
     ShareMode.DISABLED: "with mode disabled, there are no shares",
     ShareMode.UNLIMITED: "with mode unlimited, a claim need not request memory, so it would have no limit",
 }
-
-
-class PolicyError(DriverError, ValueError):
-    """The policy cannot be used. The text names the file and the field, and what is allowed."""
 
 
 def load_policy(path: Path) -> NodePolicy:

@@ -8,7 +8,8 @@ files in /sys. `node` combines these. The state also has what only tests change 
 that use GPUs, GPUs that are broken or gone, drivers that are not loaded.
 """
 
-from .description import DescriptionError, NodeDescription, load_description, shipped_nodes
+from ...errors import DescriptionError
+from .description import NodeDescription, load_description, shipped_nodes
 from .node import SimulatedNode
 from .nvml import SimulatedNvml
 

@@ -34,9 +34,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ...errors import DriverError
+from ...errors import DescriptionError, ParseError
 from ...kube.resource.codec import DecodeError, Fields
-from ...process.parsing import ParseError, decode_text, load
+from ...process.parsing import decode_text, load
 from ..nvml import NvmlError, Placement
 from ..vgpus import VgpuFramework
 from .board import Board, BoardModel, ProfileModel, boards
@@ -50,10 +50,6 @@ _LAST_MINOR = 253  # nvidia-modeset and nvidiactl have the next ones
 _DEFAULT_CHANNELS, _MOST_CHANNELS = 2048, 1 << 20
 _NUMBER = re.compile(r"[0-9]+$")
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)+")
-
-
-class DescriptionError(DriverError, ValueError):
-    """The description of a simulated node cannot be used. The text has the place and the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from ...errors import DescriptionError
 from ..pci import NVIDIA_DRIVER
 from .board import COMPUTE_PROFILES, Board
-from .description import DescriptionError, GpuDescription, NodeDescription
+from .description import GpuDescription, NodeDescription
 from .fabric import SimulatedFabric
 from .faults import Fault
 from .files import DriverFiles, SysFiles

@@ -23,7 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from ...process.parsing import ParseError, decode_text, load
+from ...errors import ParseError
+from ...process.parsing import decode_text, load
 from ...process.programs import end
 from .errors import ConnectionConfigError
 from .proxy import Proxy, parse_proxy

@@ -12,7 +12,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from ...errors import DriverError
+from ...errors import QuantityError
 
 NANO = 10**9
 """Amounts are stored in units of 10**-9: `Quantity.nanos == value * NANO`."""
@@ -27,10 +27,6 @@ _DECIMAL_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "
 _BINARY_SUFFIXES = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
 _BINARY_BY_EXPONENT = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXES.items()}
-
-
-class QuantityError(DriverError, ValueError):
-    """The text is not a quantity."""
 
 
 class Format(enum.Enum):

@@ -10,6 +10,7 @@ taints keep a device from a request follows k8s.io/dynamic-resource-allocation/r
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ...errors import NodeSelectorError, UnrepresentableError
 from ...kube.resource import (
     ALL,
     EXACT_COUNT,
@@ -25,11 +26,11 @@ from ...kube.resource import (
 )
 from ...kube.resource.claim import tolerates
 from ..cel import CompileError
-from .capacity import CapacityRefusal, Share, UnrepresentableError, amounts_for, shortage
+from .capacity import CapacityRefusal, Share, amounts_for, shortage
 from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of
 from .counters import Charge, Counters
 from .features import Features, Variant
-from .nodes import NodeSelectorError, is_at
+from .nodes import is_at
 from .observer import Check, DeviceRefusal, Recorder, Slot
 from .option import BoundConstraint, Growing, Option
 from .outcome import AllocationError, ErrorKind

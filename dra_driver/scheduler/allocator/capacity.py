@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ...errors import DriverError
+from ...errors import UnrepresentableError
 from ...kube.resource import DeviceCapacity, Format, Quantity, RequestPolicy, RequestRange
 from ...kube.resource.quantity import NANO
 from ..cel.library.quantity import is_decimal
@@ -36,14 +36,6 @@ class Share:
 
     amounts: Amounts
     capacities: Mapping[str, DeviceCapacity]
-
-
-class UnrepresentableError(DriverError):
-    """A request cannot be rounded in the arithmetic of the range. `capacity` names the capacity."""
-
-    def __init__(self, capacity: str, text: str) -> None:
-        super().__init__(text)
-        self.capacity = capacity
 
 
 @dataclass(frozen=True, slots=True)

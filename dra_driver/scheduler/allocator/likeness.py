@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from ...errors import NodeSelectorError
 from ...kube.resource import AttributeValue, Device, Node, ResourceSlice
 from ..cel import Reads
 from .constraints import find_attribute
 from .features import Features
-from .nodes import NodeSelectorError, is_at
+from .nodes import is_at
 from .outcome import AllocationError
 from .pools import PoolKey, PoolView, attribute_column, capacity_column, distinguishable, keys_of, read_values
 from .survey import NodeView, Survey

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ...errors import DriverError
+from ...errors import NodeSelectorError
 from ...kube.resource import Device, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ResourceSlice
 from ...kube.resource.names import is_label_key, is_label_value
 
@@ -20,10 +20,6 @@ NODE_NAME_FIELD: Final = "metadata.name"
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INT64 = range(-(1 << 63), 1 << 63)
-
-
-class NodeSelectorError(DriverError, ValueError):
-    """The node selector is not one that Kubernetes can evaluate."""
 
 
 def place(where: ResourceSlice | Device) -> Place:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
+from ...errors import NodeSelectorError
 from ...kube.resource import Device, Node, NodeSelector, ResourceClaim, ResourceSlice
 from .features import Features, Variant
-from .nodes import NodeSelectorError, Place, is_at, place
+from .nodes import Place, is_at, place
 from .outcome import AllocationError, ErrorKind
 from .pools import NOTHING, PoolKey, PoolState, PoolUsage, PoolView, pool_view, usage_after, usage_of
 

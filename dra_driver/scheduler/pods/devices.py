@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...errors import NodeSelectorError
 from ...kube.resource import AllocationResult, DeviceClass, DeviceRequest, ObjectMeta, ResourceClaim
 from ...kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from ..allocator import Features, Outcomes, allocate_all
-from ..allocator.nodes import NodeSelectorError, selector_matches
+from ..allocator.nodes import selector_matches
 from ..allocator.outcome import ALLOCATED, ERROR
 from .objects import ClaimReference, ExtendedRequest, Pod, claim_for
 from .outcome import Code, Prepared, Refusal

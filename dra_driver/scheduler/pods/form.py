@@ -13,9 +13,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
+from ...errors import QuantityError
 from ...kube.resource import Quantity
 from ...kube.resource.codec import DecodeError, json_type
-from ...kube.resource.quantity import QuantityError
 
 _CLOSE: Final = 0.6
 _INTEGERS: Final = {"int32": range(-(1 << 31), 1 << 31), "int64": range(-(1 << 63), 1 << 63)}

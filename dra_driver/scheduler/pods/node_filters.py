@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from ...errors import NodeSelectorError
 from ...kube.resource import DeviceTaint, DeviceToleration, NodeSelector, NodeSelectorTerm
 from ...kube.resource.claim import tolerates
-from ..allocator.nodes import NODE_NAME_FIELD, NodeSelectorError, check_term, term_matches
+from ..allocator.nodes import NODE_NAME_FIELD, check_term, term_matches
 from .decode import ANY_ADDRESS
 from .objects import ClusterNode, HostPort, Pod
 from .outcome import Code, Filter, Prepared, Refusal

@@ -4,9 +4,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from ...errors import QuantityError
 from ...kube.resource import Quantity
 from ...kube.resource.codec import Fields
-from ...kube.resource.quantity import QuantityError
 from .names import duplicate, forbidden, invalid, key_problems, label_problems, named, required, unsupported
 from .resources import ContainerResources, aggregate, is_extended, is_native, is_of_pods, read_containers, resource_list
 

@@ -23,7 +23,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from dra_driver.process.files import NotAFileError, put_file, read_file, remove_file
+from dra_driver.errors import NotAFileError
+from dra_driver.process.files import put_file, read_file, remove_file
 
 from ...errors import SpecError
 from .spec import CdiDevice, ContainerEdits, Spec, dumps, is_device_name, qualified_name, validate

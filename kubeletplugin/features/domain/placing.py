@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from dra_driver.domains.daemon.control import READY, state_of
+from dra_driver.errors import ImexFilesError, ProgramError
 from dra_driver.gpu.imex import (
     Channels,
     DeviceNumbers,
     FabricProgress,
-    ImexFilesError,
     NodeFabric,
     fabric_of,
     read_channels,
@@ -18,7 +18,6 @@ from dra_driver.gpu.imex import (
 )
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.process.programs import ProgramError
 
 from ...errors import PrepareError
 from ...host.programs import HostPrograms

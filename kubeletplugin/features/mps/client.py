@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
-from dra_driver.process.mps import MpsError
+from dra_driver.errors import MpsError
 
 from ...errors import SupervisorAwayError
 from .server import SOCKET

@@ -20,10 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from dra_driver.errors import MpsError, ProgramError, TimeLimitError
 from dra_driver.process.exposed import folder_at, publish
 from dra_driver.process.files import make_folder
-from dra_driver.process.mps import LOG, OUTPUT, PIPE, MpsError, end_processes
-from dra_driver.process.programs import Ended, ProgramError, TimeLimitError, excerpt, run_program
+from dra_driver.process.mps import LOG, OUTPUT, PIPE, end_processes
+from dra_driver.process.programs import Ended, excerpt, run_program
 
 from .program import DAEMON_PIPE, NAME, Program
 from .selinux import let_containers_use

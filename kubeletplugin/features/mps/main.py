@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from dra_driver import DRIVER_NAME, __version__
+from dra_driver.errors import MpsError
 from dra_driver.process.command import (
     UserError,
     end_when_a_thread_fails,
@@ -20,7 +21,6 @@ from dra_driver.process.command import (
     version_option,
 )
 from dra_driver.process.files import make_folder, open_lock, try_lock
-from dra_driver.process.mps import MpsError
 from kubeletplugin.containers.cdi import Root
 
 from .options import shared_memory_in, shared_memory_option

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dra_driver.errors import MpsError
 from dra_driver.process.exposed import Trash
-from dra_driver.process.mps import Mount, MpsError, is_namespace_of_node, mounts_of
+from dra_driver.process.mps import Mount, is_namespace_of_node, mounts_of
 from dra_driver.process.programs import run_program
 
 _SECONDS: Final = 10.0

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dra_driver.process.mps import LOG, PIPE, MpsError
+from dra_driver.errors import MpsError
+from dra_driver.process.mps import LOG, PIPE
 from kubeletplugin.containers.cdi import LIBRARY_FOLDERS, Root
 from kubeletplugin.containers.cdi.files import find_program
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from dra_driver.process.mps import MpsError
+from dra_driver.errors import MpsError
 from dra_driver.process.programs import excerpt
 
 from .daemon import Command, ControlDaemon

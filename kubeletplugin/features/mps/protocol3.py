@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from dra_driver.process.mps import PIPE, MpsError
-from dra_driver.process.programs import ProgramError
+from dra_driver.errors import MpsError, ProgramError
+from dra_driver.process.mps import PIPE
 
 from ...errors import ServerGoneError
 from .daemon import Command, ControlDaemon, DaemonLimits

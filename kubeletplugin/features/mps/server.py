@@ -17,8 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from dra_driver.process.mps import MpsError
-from dra_driver.process.programs import ProgramError
+from dra_driver.errors import MpsError, ProgramError
 
 from .supervisor import MpsSupervisor
 

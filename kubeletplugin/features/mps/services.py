@@ -4,7 +4,7 @@
 import logging
 from typing import Final
 
-from dra_driver.process.mps import MpsError
+from dra_driver.errors import MpsError
 from kubeletplugin.errors import SupervisorAwayError
 from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName

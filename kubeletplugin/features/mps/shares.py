@@ -26,10 +26,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from dra_driver.errors import MpsError
 from dra_driver.process.boot import boot_id
 from dra_driver.process.exposed import Trash
 from dra_driver.process.files import make_folder, names_in, open_lock, read_file, remove_file, try_lock, write_file
-from dra_driver.process.mps import REMOVED, MpsError
+from dra_driver.process.mps import REMOVED
 
 NODE_DAEMON: Final = "protocol3"
 """The folder of the daemon that serves all groups of devices with protocol 3."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from dra_driver.errors import MpsError, ProgramError
 from dra_driver.process.containment import contained, nobody
-from dra_driver.process.mps import MpsError, end_processes
-from dra_driver.process.programs import ProgramError
+from dra_driver.process.mps import end_processes
 
 from ...errors import ServerGoneError
 from .daemon import DaemonLimits

@@ -9,10 +9,11 @@ import pytest
 from dra_driver.domains.daemon.config import render_config, render_nodes
 from dra_driver.domains.daemon.control import connected_peers, state_of
 from dra_driver.domains.daemon.hosts import FREE, MARK, host_lines, merge_hosts, write_hosts
-from dra_driver.domains.daemon.peers import DomainPlace, NotPlacedError, place_in
+from dra_driver.domains.daemon.peers import DomainPlace, place_in
 from dra_driver.domains.daemon.process import explain
 from dra_driver.domains.names import host_name
 from dra_driver.domains.objects import Clique, DaemonReport, Member
+from dra_driver.errors import NotPlacedError
 
 UID = "b2c1f1a0-0000-4000-8000-000000000001"
 OWN = "10.0.0.1"

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_driver.kube.resource.quantity import NANO, Format, Quantity, QuantityError
+from dra_driver.errors import QuantityError
+from dra_driver.kube.resource.quantity import NANO, Format, Quantity
 
 CANONICAL = {
     # decimal: the largest suffix without a fraction

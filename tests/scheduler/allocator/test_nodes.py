@@ -3,8 +3,9 @@
 
 import pytest
 
+from dra_driver.errors import NodeSelectorError
 from dra_driver.kube.resource import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
-from dra_driver.scheduler.allocator.nodes import NodeSelectorError, selector_matches
+from dra_driver.scheduler.allocator.nodes import selector_matches
 
 NODE = Node(ObjectMeta(name="node-a", labels={"zone": "east", "rank": "7", "empty": "", "word": "seven"}))
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from ....errors import DriverError
+from ....errors import DriverError, QuantityError
 from ..claim import DeviceClass, OpaqueConfiguration, ResourceClaim, ResourceClaimTemplate
 from ..device import DeviceTaintRule, DeviceToleration, ResourceSlice
 from ..meta import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, OwnerReference
-from ..quantity import Quantity, QuantityError
+from ..quantity import Quantity
 
 T = TypeVar("T")
 Stored = TypeVar("Stored", ResourceSlice, DeviceTaintRule, DeviceClass, ResourceClaim, ResourceClaimTemplate)

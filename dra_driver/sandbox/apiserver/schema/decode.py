@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from dra_driver.errors import QuantityError
 from dra_driver.kube.resource.codec import json_type
-from dra_driver.kube.resource.quantity import Quantity, QuantityError
+from dra_driver.kube.resource.quantity import Quantity
 
 from .. import field_errors as errors
 from ..field_errors import FieldError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.process.mps import MpsError
+from dra_driver.errors import MpsError
 from kubeletplugin.features.mps.memory import SharedMemory, shared_memory_folder
 from kubeletplugin.features.mps.shares import trash_in
 from tests.support.isolated import isolated

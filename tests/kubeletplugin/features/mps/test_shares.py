@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver.errors import MpsError
 from dra_driver.process.files import open_lock, try_lock
-from dra_driver.process.mps import MpsError
 from kubeletplugin.features.mps import shares
 from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 
