@@ -322,7 +322,7 @@ def read_text(
     for number, read in values:
         where = file if number == 0 else f"{file}, document {number + 1}"
         if isinstance(read, ParseError):
-            problems.append(_unreadable(read, file))
+            problems.append(_unreadable(read, file, template="{{" in text))
             continue
         value = convert(read, where) if convert is not None else read
         is_other = value is not None and not _is_object(value)
@@ -337,8 +337,10 @@ def read_text(
     return Read(tuple(documents), tuple(problems), 1)
 
 
-def _unreadable(error: ParseError, file: str) -> Problem:
-    return Problem(Flaw.UNREADABLE, error.problem, file, Position(error.line, error.column))
+def _unreadable(error: ParseError, file: str, *, template: bool = False) -> Problem:
+    """The problem of a text that is not YAML; `template`: it may be one that another program makes YAML of."""
+    hint = "; it has '{{': if it is a template, render it first, for example with 'helm template'" if template else ""
+    return Problem(Flaw.UNREADABLE, f"{error.problem}{hint}", file, Position(error.line, error.column))
 
 
 def in_namespace(

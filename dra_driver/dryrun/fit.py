@@ -176,7 +176,7 @@ def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Do
     documents += [one for name in named.values() for one in place.pods(name, namespace=place.namespace)]
     documents += pending
     documents, more = with_templates(documents, place.lookup)
-    given = sort_documents(documents, place.lookup, place.names)
+    given = sort_documents(documents, place.lookup, place.names, place.referred)
     given = replace(given, errors=(*(one.note for one in read.problems), *errors, *more, *given.errors))
     if given.demands or (given.unknown and not given.errors) or (given.idle and not given.errors):
         return given

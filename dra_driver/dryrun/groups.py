@@ -69,11 +69,23 @@ def key_of(value: JSON) -> Key:
     return version.partition("/")[0] if "/" in version else "", str(value.get("kind") or "")
 
 
-class Library:
-    """Objects to which workloads refer, such as a TrainingRuntime."""
+Elsewhere = Callable[[Key, str, str], JSON | str]
+"""(key, namespace, name) -> an object that is not among the files, or a text why there is none."""
+NOT_AMONG_FILES: Final = "is not among the files"
 
-    def __init__(self, values: Iterable[JSON] = ()) -> None:
+
+def only_files(_key: Key, _namespace: str, _name: str) -> str:
+    """The Elsewhere if there are only files."""
+    return NOT_AMONG_FILES
+
+
+class Library:
+    """Objects to which workloads refer, such as a TrainingRuntime: `values`, and those that are elsewhere."""
+
+    def __init__(self, values: Iterable[JSON] = (), elsewhere: Elsewhere = only_files) -> None:
         self._values: dict[tuple[Key, str, str], JSON] = {}
+        self._elsewhere = elsewhere
+        self._asked: dict[tuple[Key, str, str], JSON | str] = {}
         self.used: set[int] = set()
         """The ids of the values that were found."""
         for value in values:
@@ -83,11 +95,26 @@ class Library:
             self._values.setdefault((key_of(value), where, str(metadata.get("name") or "")), value)
 
     def find(self, key: Key, namespace: str, name: str) -> JSON | None:
-        """The object, None if it is not known. `namespace` is empty for kinds that are in none."""
+        """The object, None if it is not known. `namespace` is empty for kinds that are in none. Raises the exceptions
+        of `elsewhere`.
+        """
         found = self._values.get((key, namespace, name))
         if found is not None:
             self.used.add(id(found))
-        return found
+            return found
+        there = self._look_elsewhere(key, namespace, name)
+        return None if isinstance(there, str) else there
+
+    def reason(self, key: Key, namespace: str, name: str) -> str:
+        """Why the object is not known, as the end of a sentence about it."""
+        there = self._look_elsewhere(key, namespace, name)
+        return there if isinstance(there, str) else NOT_AMONG_FILES
+
+    def _look_elsewhere(self, key: Key, namespace: str, name: str) -> JSON | str:
+        place = (key, namespace, name)
+        if place not in self._asked:
+            self._asked[place] = self._elsewhere(*place) if name else NOT_AMONG_FILES
+        return self._asked[place]
 
 
 @dataclass(frozen=True, slots=True)

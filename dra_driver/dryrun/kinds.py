@@ -176,8 +176,13 @@ _MPI: Final = Known(
 )
 _COMPONENTS: Final = (
     Pods("spec.predictor", form="component", role="predictor"),
+    Pods("spec.canary[]", "predictor", form="component", role="canary"),
     Pods("spec.transformer", form="component", role="transformer", optional=True),
     Pods("spec.explainer", form="component", role="explainer", optional=True),
+)
+_SCHEDULER: Final = (
+    Pods("spec.router.scheduler", _TEMPLATE, (Number("replicas"),), form="spec", role="scheduler", optional=True),
+    Pods("spec.router.scheduler.tokenizer", _TEMPLATE, form="spec", role="tokenizer", optional=True),
 )
 
 KINDS: Final[Mapping[tuple[str, str], Known]] = {
@@ -209,6 +214,15 @@ KINDS: Final[Mapping[tuple[str, str], Known]] = {
     ("kubeflow.org", "MXJob"): _kubeflow("mxReplicaSpecs"),
     ("kubeflow.org", "MPIJob"): _MPI,
     ("trainer.kubeflow.org", "TrainJob"): Known((Pods("spec", form="runtime"),)),
+    ("trainer.kubeflow.org", "OptimizationJob"): Known(
+        (
+            Pods(
+                "spec.trainJobTemplate.spec",
+                form="runtime",
+                copies=(Number("/spec.parallelTrials", most="/spec.numTrials"),),
+            ),
+        )
+    ),
     ("trainer.kubeflow.org", "TrainingRuntime"): Known((Pods("spec", form="runtime"),), reusable=True),
     ("trainer.kubeflow.org", "ClusterTrainingRuntime"): Known((Pods("spec", form="runtime"),), reusable=True),
     # Groups of pods
@@ -236,11 +250,11 @@ KINDS: Final[Mapping[tuple[str, str], Known]] = {
     ("serving.kserve.io", "LLMInferenceService"): Known(
         (
             Pods("spec", form="llm"),
-            Pods("spec.router.scheduler", _TEMPLATE, form="spec", role="scheduler", optional=True),
+            *_SCHEDULER,
         )
     ),
     ("serving.kserve.io", "LLMInferenceServiceConfig"): Known(
-        (Pods("spec", form="llm", optional=True),),
+        (Pods("spec", form="llm", optional=True), *_SCHEDULER),
         reusable=True,
     ),
     ("apps.nvidia.com", "NIMService"): Known((Pods("spec", form="nim"),)),

@@ -11,11 +11,13 @@ from typing import Final
 
 from ..scheduler.pods import POD_FIELDS
 from .documents import JSON, each, within
-from .groups import Part, PodGroup, joined
+from .groups import Part, PodGroup, field_at, joined, merged
 
 _IMAGE: Final = "set-by-the-controller"
 _DEVICES: Final = ("gpus", "hostDevices")
 _INSTANCE_TYPES: Final = "instancetype.kubevirt.io"
+_TEMPLATE: Final = ".template.spec"
+"""The path of a machine in the spec of its VirtualMachine."""
 _OVERHEAD: Final = "the cpu and memory that KubeVirt adds for the machine itself are not considered"
 
 
@@ -29,7 +31,9 @@ def devices_of(machine_spec: JSON) -> Iterator[tuple[str, JSON]]:
 
 def machine(part: Part) -> Iterator[PodGroup]:
     """The pod of a virtual machine."""
-    found, unknown = _devices_of_type(part)
+    owner = field_at(part.whole, part.path.removesuffix(_TEMPLATE)) or {}
+    of_type, unknown = _instance_type(part, owner)
+    found = [("domain.devices", device) for field in _DEVICES for device in each(of_type, field)]
     limits: Counter[str] = Counter()
     uses: list[JSON] = []
     moved: dict[str, str] = {}
@@ -45,34 +49,41 @@ def machine(part: Part) -> Iterator[PodGroup]:
     of_domain = within(part.value, "domain", "resources")
     resources: JSON = {
         "limits": {**within(of_domain, "limits"), **limits},
-        "requests": {**_memory(part.value), **within(of_domain, "requests")},
+        "requests": {**_memory(of_type), **_memory(within(part.value, "domain")), **within(of_domain, "requests")},
     }
     if uses:
         resources["claims"] = uses
-    spec = {name: one for name, one in part.value.items() if name in POD_FIELDS and name not in ("volumes", "hostname")}
+    placed = {name: of_type[name] for name in ("nodeSelector", "schedulerName") if of_type.get(name)}
+    spec = merged(placed, part.value)
+    spec = {name: field for name, field in spec.items() if name in POD_FIELDS and name not in ("volumes", "hostname")}
     spec["containers"] = [{"name": "compute", "image": _IMAGE, "resources": resources}]
     moved["containers[0].resources"] = joined(part.path, "domain.devices")
-    labels = within(part.whole, "spec", "template", "metadata")
+    labels = within(owner, "template", "metadata")
     yield PodGroup(part.path, spec, labels, part.count, part.role, moved, notes=(_OVERHEAD,), unknown=unknown)
 
 
-def _memory(machine_spec: JSON) -> JSON:
-    memory = within(machine_spec, "domain", "memory").get("guest")
+def _memory(owner: JSON) -> JSON:
+    """The request for the memory of the guest: of a machine's domain, or of an instance type."""
+    memory = within(owner, "memory").get("guest")
     return {"memory": memory} if isinstance(memory, str) else {}
 
 
-def _devices_of_type(part: Part) -> tuple[list[tuple[str, JSON]], tuple[str, ...]]:
-    """The devices that the instance type of the machine adds, and what is not known."""
-    reference = within(part.whole, "spec", "instancetype")
+def _instance_type(part: Part, owner: JSON) -> tuple[JSON, tuple[str, ...]]:
+    """The spec of the instance type of the machine, and what is not known. `owner` is the spec of the VirtualMachine.
+
+    An instance type adds GPUs, host devices and memory, and says on which nodes the machine may be.
+    """
+    reference = within(owner, "instancetype")
     name = str(reference.get("name") or "")
     if not name:
-        return [], ()
+        volume = reference.get("inferFromVolume")
+        return {}, (f"its instance type, which may add GPUs, is that of volume {volume}",) if volume else ()
     kind = "VirtualMachineClusterInstancetype"
-    if str(reference.get("kind") or "").lower() == "virtualmachineinstancetype":
+    if str(reference.get("kind") or "").lower().removesuffix("s") == "virtualmachineinstancetype":
         kind = "VirtualMachineInstancetype"
     namespace = part.namespace if kind == "VirtualMachineInstancetype" else ""
-    found = part.library.find((_INSTANCE_TYPES, kind), namespace, name)
+    key = (_INSTANCE_TYPES, kind)
+    found = part.library.find(key, namespace, name)
     if found is None:
-        return [], (f"{kind} {name}, which may add GPUs, is not among the files",)
-    spec = within(found, "spec")
-    return [("domain.devices", device) for field in _DEVICES for device in each(spec, field)], ()
+        return {}, (f"{kind} {name}, which may add GPUs, {part.library.reason(key, namespace, name)}",)
+    return within(found, "spec"), ()

@@ -87,12 +87,18 @@ def rollout(part: Part) -> Iterator[PodGroup]:
         yield from template(replace(part, value=_object(inner, where), path=where))
         return
     name = str(within(part.value, "workloadRef").get("name"))
-    found = part.library.find(("apps", "Deployment"), part.namespace, name)
+    place = (("apps", "Deployment"), part.namespace, name)
+    found = part.library.find(*place)
     if found is None:
-        yield _unknown(part, "workloadRef", f"Deployment {name}, which has its pod template, is not among the files")
+        why = part.library.reason(*place)
+        yield _unknown(part, "workloadRef", f"Deployment {name}, which has its pod template, {why}")
         return
     spec = within(found, "spec", "template", "spec")
     yield replace(_group(part, "workloadRef", spec, within(found, "spec", "template", "metadata")))
+
+
+_OF_REVISION: Final = ("containerConcurrency", "timeoutSeconds", "responseStartTimeoutSeconds", "idleTimeoutSeconds")
+"""Fields of the spec of a revision that pods do not have."""
 
 
 def revision(part: Part) -> Iterator[PodGroup]:
@@ -105,8 +111,9 @@ def revision(part: Part) -> Iterator[PodGroup]:
     ]
     for group in template(replace(part, count=part.count * max(1, *wanted))):
         containers = [{"name": "user-container", **one} for one in each(group.spec, "containers")]
+        spec = {name: field for name, field in group.spec.items() if name not in _OF_REVISION}
         notes = () if max(wanted[:2]) else ("it is evaluated at its initial scale, and may be scaled from 0",)
-        yield replace(group, spec={**group.spec, "containers": containers}, notes=notes)
+        yield replace(group, spec={**spec, "containers": containers}, notes=notes)
 
 
 def _annotation(annotations: JSON, name: str, path: str) -> int:
@@ -155,7 +162,8 @@ def _serving_runtime(part: Part, model: JSON) -> tuple[JSON, tuple[str, ...]]:
     if resources.get("limits") or resources.get("requests") or resources.get("claims"):
         return {}, ()
     which = f"ServingRuntime {wanted}" if wanted else "its ServingRuntime"
-    return {}, (f"{which}, which has the resources of its container, is not among the files",)
+    why = part.library.reason((_KSERVE, "ClusterServingRuntime"), "", wanted)
+    return {}, (f"{which}, which has the resources of its container, {why}",)
 
 
 def _with_workers(part: Part, head: PodGroup, serving: JSON) -> Iterator[PodGroup]:
@@ -206,12 +214,11 @@ def llm(part: Part) -> Iterator[PodGroup]:
     spec = part.value
     unknown: tuple[str, ...] = ()
     for reference in each(part.value, "baseRefs"):
-        key = (_KSERVE, "LLMInferenceServiceConfig")
-        found = part.library.find(key, part.namespace, str(reference.get("name")))
+        place = ((_KSERVE, "LLMInferenceServiceConfig"), part.namespace, str(reference.get("name")))
+        found = part.library.find(*place)
         if found is None:
-            unknown = (
-                f"LLMInferenceServiceConfig {reference.get('name')}, to which it refers, is not among the files",
-            )
+            why = part.library.reason(*place)
+            unknown = (f"LLMInferenceServiceConfig {reference.get('name')}, to which it refers, {why}",)
         else:
             spec = merged(within(found, "spec"), spec)
     spec = merged(spec, part.value)
@@ -424,9 +431,9 @@ def runtime(part: Part) -> Iterator[PodGroup]:
     trainer = within(part.value, "trainer")
     found = part.library.find((_TRAINER, kind), namespace, name)
     if found is None:
-        said = f"{kind} {name}, which has its pod templates, is not among the files"
+        said = f"{kind} {name}, which has its pod templates, {part.library.reason((_TRAINER, kind), namespace, name)}"
         resources = within(trainer, "resourcesPerNode")
-        count = whole_number(trainer, "numNodes", 1, joined(part.path, "trainer"))
+        count = part.count * whole_number(trainer, "numNodes", 1, joined(part.path, "trainer"))
         spec = {"containers": [{"name": "node", "image": _IMAGE, "resources": resources}]}
         moved = {"containers[0].resources": joined(part.path, "trainer.resourcesPerNode")}
         if resources and count:
@@ -435,18 +442,23 @@ def runtime(part: Part) -> Iterator[PodGroup]:
         else:
             yield _unknown(part, "runtimeRef", said)
         return
-    changed = [
-        field for field in ("runtimePatches", "podTemplateOverrides", "podSpecOverrides") if part.value.get(field)
-    ]
+    changed = [field for field in ("podTemplateOverrides", "podSpecOverrides") if part.value.get(field)]
     unknown = tuple(f"its {field} are not applied to the pod templates" for field in changed)
-    yield from _jobs(part, within(found, "spec"), trainer, unknown)
+    spec = within(found, "spec")
+    for patch in each(part.value, "runtimePatches"):
+        template = {"template": within(patch, "trainingRuntimeSpec", "template")}
+        spec = merged(spec, template)
+    yield from _jobs(part, spec, trainer, unknown)
 
 
 def _jobs(part: Part, spec: JSON, trainer: JSON, unknown: tuple[str, ...]) -> Iterator[PodGroup]:
+    """The jobs of a runtime. The number of nodes of a TrainJob is for the job that trains; with MPI it is for the job
+    `node`, which has a pod less if the launcher is a node, too.
+    """
     policy = within(spec, "mlPolicy")
     own = spec is part.value
-    nodes = whole_number(policy, "numNodes", 1, joined(part.path, "mlPolicy"))
-    nodes = whole_number(trainer, "numNodes", nodes, joined(part.path, "trainer"))
+    of_policy = whole_number(policy, "numNodes", 1, joined(part.path, "mlPolicy"))
+    nodes = whole_number(trainer, "numNodes", 0, joined(part.path, "trainer"))
     launches = isinstance(policy.get("mpi"), dict)
     with_launcher = launches and policy["mpi"].get("runLauncherAsNode") is True
     for index, job in enumerate(each(spec, "template", "spec", "replicatedJobs")):
@@ -457,11 +469,11 @@ def _jobs(part: Part, spec: JSON, trainer: JSON, unknown: tuple[str, ...]) -> It
         is_node = job.get("name") == "node"
         trains = within(job, "template", "metadata", "labels").get(_ANCESTOR) == "trainer"
         count = whole_number(inner, "parallelism", 1, at)
-        if launches and is_node:
-            count = nodes - 1 if with_launcher else nodes
-        elif trains and not launches:
-            count = nodes
-        count *= whole_number(job, "replicas", 1, at)
+        if trains and policy:
+            count = of_policy
+        if nodes and (is_node if launches else trains):
+            count = max(nodes - 1, 1) if with_launcher else nodes
+        count *= part.count * (1 if trains else whole_number(job, "replicas", 1, at))
         pods = within(inner, "template", "spec")
         moved: dict[str, str] = {}
         if trainer.get("resourcesPerNode") and (trains or (with_launcher and is_node)):

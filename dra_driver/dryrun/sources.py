@@ -21,6 +21,7 @@ from .connection import ClusterChoice, ClusterConnection
 from .documents import Document, read_documents, within
 from .domains import with_templates
 from .emptiness import release_notes
+from .groups import NOT_AMONG_FILES, Key
 from .inventory import (
     PODS,
     from_cluster,
@@ -252,6 +253,26 @@ class Place:
         if self.connection is not None:
             return get_object(ApiClient(self.connection), kind, namespace, name)
         return lookup_among(self._documents)(kind, namespace, name)
+
+    def referred(self, key: Key, namespace: str, name: str) -> dict[str, Any] | str:
+        """An object to which a workload refers, such as a TrainingRuntime, in the version that the server prefers.
+
+        A text if the cluster has none, or if it may not be read. Raises ApiError.
+        """
+        if self.connection is None:
+            return NOT_AMONG_FILES
+        group, kind = key
+        client = ApiClient(self.connection)
+        try:
+            version = client.get_path(f"/apis/{group}")["preferredVersion"]["groupVersion"]
+            value = client.get(Kind(version, f"{kind.lower()}s", namespaced=bool(namespace)), name, namespace)
+        except NotFoundError:
+            return "is neither among the files nor in the cluster"
+        except StatusError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return f"{NOT_AMONG_FILES}, and to {error.action} in the cluster is not allowed"
+        return {"apiVersion": version, "kind": kind, **value}
 
     def names(self, kind: str) -> list[str]:
         """NAMESPACE/NAME of the ResourceClaims or ResourceClaimTemplates that are there, as far as they may be listed.

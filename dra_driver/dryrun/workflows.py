@@ -15,7 +15,7 @@ from ..errors import ParseError
 from ..kube.resource.codec import DecodeError
 from ..process.parsing import load_all
 from .documents import JSON, each, within
-from .groups import Part, PodGroup, joined, merged, whole_number
+from .groups import Key, Part, PodGroup, joined, merged, whole_number
 
 _GROUP: Final = "argoproj.io"
 _DEEPEST: Final = 20
@@ -27,6 +27,10 @@ _OF_POD: Final = (
 )
 """Fields of pods that workflows and templates have. Those of a template replace those of the workflow."""
 _IMAGE: Final = "set-by-the-workflow"
+_OF_WORKFLOW: Final = ("source", "dependencies", "mirrorVolumeMounts")
+"""Fields that scripts, containers of a containerSet and sidecars have, and containers of pods do not."""
+_TYPES: Final = ("container", "containerSet", "script", "resource", "data", "http", "plugin", "suspend", "steps", "dag")
+"""Fields of a template that say what it does. A template has one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,15 @@ class _Workflow:
 
     def __post_init__(self) -> None:
         self._templates = {
-            str(one.get("name")): (one, f"{joined(self.path, 'templates')}[{index}]")
-            for index, one in enumerate(each(self.spec, "templates"))
+            str(template.get("name")): (self._with_defaults(template), f"{joined(self.path, 'templates')}[{index}]")
+            for index, template in enumerate(each(self.spec, "templates"))
         }
+
+    def _with_defaults(self, template: JSON) -> JSON:
+        """The template with the fields of `templateDefaults`, but not with those of templates of other types."""
+        defaults = within(self.spec, "templateDefaults")
+        kept = {name: field for name, field in defaults.items() if name not in _TYPES or name in template}
+        return merged(kept, template)
 
     def waves(self) -> list[_Wave]:
         """What runs at once, one after the other."""
@@ -140,9 +150,11 @@ class _Workflow:
 
     def _referred(self, reference: JSON, path: str, depth: int) -> list[_Wave]:
         name, wanted = str(reference.get("name")), str(reference.get("template"))
-        found = _template_of(self.part, name, cluster=reference.get("clusterScope") is True)
+        place = _place_of(self.part, name, cluster=reference.get("clusterScope") is True)
+        found = self.part.library.find(*place)
         if found is None:
-            self.unknown[f"WorkflowTemplate {name}, which has a template of it, is not among the files"] = None
+            why = self.part.library.reason(*place)
+            self.unknown[f"WorkflowTemplate {name}, which has a template of it, {why}"] = None
             return []
         other = _Workflow(self.part, within(found, "spec"), f"{path}.templateRef")
         other.unknown = self.unknown
@@ -185,9 +197,10 @@ def _limited(wave: _Wave, most: int) -> _Wave:
     return tuple(found)
 
 
-def _template_of(part: Part, name: str, *, cluster: bool) -> JSON | None:
+def _place_of(part: Part, name: str, *, cluster: bool) -> tuple[Key, str, str]:
+    """The key, the namespace and the name of a WorkflowTemplate or ClusterWorkflowTemplate."""
     kind, namespace = ("ClusterWorkflowTemplate", "") if cluster else ("WorkflowTemplate", part.namespace)
-    return part.library.find((_GROUP, kind), namespace, name)
+    return (_GROUP, kind), namespace, name
 
 
 def workflow(part: Part) -> Iterator[PodGroup]:
@@ -196,10 +209,11 @@ def workflow(part: Part) -> Iterator[PodGroup]:
     reference = within(spec, "workflowTemplateRef")
     if reference:
         name = str(reference.get("name"))
-        found = _template_of(part, name, cluster=reference.get("clusterScope") is True)
+        place = _place_of(part, name, cluster=reference.get("clusterScope") is True)
+        found = part.library.find(*place)
         path = joined(path, "workflowTemplateRef")
         if found is None:
-            said = f"WorkflowTemplate {name}, which has its templates, is not among the files"
+            said = f"WorkflowTemplate {name}, which has its templates, {part.library.reason(*place)}"
             yield PodGroup(path, {}, {}, 0, unknown=(said,))
             return
         spec = {**within(found, "spec"), **spec}
@@ -230,6 +244,10 @@ def _pods(flow: _Workflow, leaf: _Leaf, stage: str) -> PodGroup:
     spec: JSON = {name: flow.spec[name] for name in _OF_POD if flow.spec.get(name) is not None}
     spec |= {name: template[name] for name in _OF_POD if template.get(name) is not None}
     spec["containers"] = containers
+    if initial := [
+        _container({"image": _IMAGE, **container}, unknown) for container in each(template, "initContainers")
+    ]:
+        spec["initContainers"] = initial
     for patch in (flow.spec.get("podSpecPatch"), template.get("podSpecPatch")):
         spec = _patched(spec, patch, unknown)
     below = f"{leaf.path}.{kind}"
@@ -238,7 +256,10 @@ def _pods(flow: _Workflow, leaf: _Leaf, stage: str) -> PodGroup:
         if kind == "containerSet"
         else {"containers[0]": below}
     )
-    claims_of = leaf.path if template.get("resourceClaims") is not None else flow.path
+    claims, defaults = template.get("resourceClaims"), within(flow.spec, "templateDefaults")
+    claims_of = flow.path if claims is None else leaf.path
+    if claims is not None and claims is defaults.get("resourceClaims"):
+        claims_of = joined(flow.path, "templateDefaults")
     moved["resourceClaims"] = joined(claims_of, "resourceClaims")
     role = str(template.get("name") or "")
     return PodGroup(
@@ -247,7 +268,8 @@ def _pods(flow: _Workflow, leaf: _Leaf, stage: str) -> PodGroup:
 
 
 def _container(container: JSON, unknown: dict[str, None]) -> JSON:
-    """The container without amounts that are parameters of the workflow."""
+    """The container without fields that only workflows have, and without amounts that are parameters."""
+    container = {name: field for name, field in container.items() if name not in _OF_WORKFLOW}
     resources = dict(within(container, "resources"))
     for kind in ("limits", "requests"):
         amounts = within(resources, kind)

@@ -20,7 +20,7 @@ from ..scheduler.pods.objects import ExtendedRequest
 from ..scheduler.pods.resources import read_containers, section
 from .controllers import Workload, workload_of
 from .documents import JSON, Document, DocumentError
-from .groups import Library, PodGroup, key_of, pods_of
+from .groups import Elsewhere, Library, PodGroup, key_of, only_files, pods_of
 from .kinds import KINDS
 from .podforms import FORMS
 from .status import Note
@@ -105,11 +105,17 @@ def no_names(_kind: str) -> tuple[str, ...]:
     return ()
 
 
-def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else, names: Names = no_names) -> Input:
-    """The demands and objects of the documents. Claims and templates that are not among them are looked up.
+def sort_documents(
+    documents: Sequence[Document],
+    lookup: Lookup = nothing_else,
+    names: Names = no_names,
+    elsewhere: Elsewhere = only_files,
+) -> Input:
+    """The demands and objects of the documents. Claims and templates that are not among them are looked up, and other
+    objects to which workloads refer are looked for `elsewhere`.
 
-    Objects that cannot be used are in `errors`. Raises the exceptions of `lookup`, and InputError if there are too many
-    demands.
+    Objects that cannot be used are in `errors`. Raises the exceptions of `lookup` and `elsewhere`, and InputError if
+    there are too many demands.
     """
     errors: list[Note] = []
     usable = [one for one in documents if _is_usable(one, errors)]
@@ -130,7 +136,7 @@ def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else,
     templates = [one for one in objects if isinstance(one, ResourceClaimTemplate)]
     alone: list[ResourceClaim | ResourceClaimTemplate] = [*(one for one in claims if not one.allocation), *templates]
     found = _Found((*claims, *templates), lookup, names)
-    made = _Made(found, Library(one.value for one in usable), errors)
+    made = _Made(found, Library((one.value for one in usable), elsewhere), errors)
     for workload in workloads:
         made.add(workload)
     demands = made.demands()

@@ -103,6 +103,12 @@ def runtime_alone(kind: str) -> Maker:
     return make
 
 
+def optimization_job(pods: int) -> list[JSON]:
+    job = {"runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 1}}
+    spec = {"numTrials": 9, "parallelTrials": pods, "trainJobTemplate": {"spec": job}}
+    return [*one("trainer.kubeflow.org/v1alpha1", "OptimizationJob", spec), runtime("ClusterTrainingRuntime")]
+
+
 def inference_service(pods: int) -> list[JSON]:
     predictor: JSON = {"minReplicas": pods, "resourceClaims": CLAIMS}
     predictor |= {"model": {"modelFormat": {"name": "huggingface"}, "storageUri": "hf://a/b", "resources": USE}}
@@ -111,6 +117,11 @@ def inference_service(pods: int) -> list[JSON]:
 
 def inference_service_of_containers(pods: int) -> list[JSON]:
     return one("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"minReplicas": pods, **POD}})
+
+
+def inference_service_with_canary(pods: int) -> list[JSON]:
+    canary = {"predictor": {"name": "next", "minReplicas": pods - 1, **POD}, "trafficPercent": 10}
+    return one("serving.kserve.io/v1beta1", "InferenceService", {"predictor": POD, "canary": [canary]})
 
 
 def llm_service(pods: int) -> list[JSON]:
@@ -169,7 +180,8 @@ def pod_clique_set_with_scaling_group(pods: int) -> list[JSON]:
 
 
 def knative_service(pods: int) -> list[JSON]:
-    template = {"metadata": {"annotations": {"autoscaling.knative.dev/min-scale": str(pods)}}, **GPUS}
+    spec = {**POD, "containerConcurrency": 1, "timeoutSeconds": 300}
+    template = {"metadata": {"annotations": {"autoscaling.knative.dev/min-scale": str(pods)}}, "spec": spec}
     return one("serving.knative.dev/v1", "Service", {"template": template})
 
 
@@ -194,6 +206,35 @@ MACHINE: JSON = {
     "resourceClaims": CLAIMS,
     "domain": {"devices": {"gpus": [{"name": "gpu", "claimName": "gpus", "requestName": "gpu"}]}, "resources": {}},
 }
+
+
+def workflow_of_scripts(pods: int) -> list[JSON]:
+    template = {"name": "gpus", "script": {**CONTAINER, "source": "print(1)"}, "resourceClaims": CLAIMS}
+    steps = [[{"name": "t", "template": "gpus", "withItems": list(range(pods))}]]
+    spec = {"entrypoint": "main", "templates": [{"name": "main", "steps": steps}, template]}
+    return one("argoproj.io/v1alpha1", "Workflow", spec)
+
+
+def workflow_of_container_sets(pods: int) -> list[JSON]:
+    containers = [{"name": "first", "image": "a"}, {**CONTAINER, "dependencies": ["first"]}]
+    template = {"name": "gpus", "containerSet": {"containers": containers}, "resourceClaims": CLAIMS}
+    steps = [[{"name": "t", "template": "gpus", "withItems": list(range(pods))}]]
+    spec = {"entrypoint": "main", "templates": [{"name": "main", "steps": steps}, template]}
+    return one("argoproj.io/v1alpha1", "Workflow", spec)
+
+
+def workflow_with_defaults(pods: int) -> list[JSON]:
+    defaults: JSON = {"container": {"resources": USE}, "resourceClaims": CLAIMS}
+    steps = [[{"name": "t", "template": "gpus", "withItems": list(range(pods))}]]
+    templates = [{"name": "main", "steps": steps}, {"name": "gpus", "container": {"image": "a"}}]
+    spec = {"entrypoint": "main", "templateDefaults": defaults, "templates": templates}
+    return one("argoproj.io/v1alpha1", "Workflow", spec)
+
+
+def machine_pool(pods: int) -> list[JSON]:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"runStrategy": "Always", "template": {"spec": MACHINE}}}
+    spec = {"replicas": pods, "selector": {"matchLabels": {"a": "b"}}, "virtualMachineTemplate": template}
+    return one("pool.kubevirt.io/v1beta1", "VirtualMachinePool", spec)
 
 
 def machines(kind: str) -> Maker:
@@ -240,6 +281,7 @@ MANIFESTS: dict[str, Maker] = {
     "TrainJob with ClusterTrainingRuntime": train_job("ClusterTrainingRuntime"),
     "TrainJob with TrainingRuntime": train_job("TrainingRuntime"),
     "ClusterTrainingRuntime": runtime_alone("ClusterTrainingRuntime"),
+    "OptimizationJob": optimization_job,
     "JobSet": lambda pods: one(
         "jobset.x-k8s.io/v1alpha2",
         "JobSet",
@@ -264,6 +306,7 @@ MANIFESTS: dict[str, Maker] = {
         "kueue.x-k8s.io/v1beta1", "Workload", {"podSets": [{"name": "main", "count": pods, "template": GPUS}]}
     ),
     "InferenceService": inference_service,
+    "InferenceService with a canary": inference_service_with_canary,
     "InferenceService of containers": inference_service_of_containers,
     "LLMInferenceService": llm_service,
     "LLMInferenceService of nodes": llm_service_of_nodes,
@@ -283,6 +326,9 @@ MANIFESTS: dict[str, Maker] = {
     "Knative Service": knative_service,
     "Workflow": lambda pods: one("argoproj.io/v1alpha1", "Workflow", workflow_spec(pods)),
     "Workflow of tasks": workflow_of_tasks,
+    "Workflow of scripts": workflow_of_scripts,
+    "Workflow of container sets": workflow_of_container_sets,
+    "Workflow with defaults of templates": workflow_with_defaults,
     "WorkflowTemplate": lambda pods: one("argoproj.io/v1alpha1", "WorkflowTemplate", workflow_spec(pods)),
     "CronWorkflow": lambda pods: one(
         "argoproj.io/v1alpha1", "CronWorkflow", {"schedule": "0 0 * * *", "workflowSpec": workflow_spec(pods)}
@@ -294,6 +340,7 @@ MANIFESTS: dict[str, Maker] = {
         "VirtualMachineInstanceReplicaSet",
         {"replicas": pods, "selector": SELECTOR, "template": {"spec": MACHINE}},
     ),
+    "VirtualMachinePool": machine_pool,
     "CloneSet": lambda pods: one(
         "apps.kruise.io/v1alpha1", "CloneSet", {"replicas": pods, "selector": SELECTOR, "template": GPUS}
     ),

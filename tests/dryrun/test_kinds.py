@@ -50,7 +50,7 @@ def test_lint_finds_a_wrong_template_in_every_kind(kind: str, dryrun: DryRun, wr
 
 def test_manifests_cover_the_table() -> None:
     made = {(value["apiVersion"].rpartition("/")[0], value["kind"]) for make in MANIFESTS.values() for value in make(2)}
-    others = {"Pod", "PodTemplate", "DaemonSet", "BroadcastJob", "VirtualMachinePool", "PodClique", "Configuration"}
+    others = {"Pod", "PodTemplate", "DaemonSet", "BroadcastJob", "PodClique", "Configuration"}
     others |= {"RayCronJob", "MXJob", "ServingRuntime", "ClusterServingRuntime", "LLMInferenceServiceConfig"}
     others |= {"ClusterWorkflowTemplate"}
     missing = {key for key in KINDS if key not in made and key[1] not in others}
@@ -178,3 +178,82 @@ def test_wrong_number_of_copies_is_an_error(replicas: object, text: str, dryrun:
     assert code == 2
     assert "spec.replicas: " in err
     assert text in err
+
+
+MACHINE_OF_TYPE: JSON = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachine",
+    "metadata": {"name": "vm"},
+    "spec": {"instancetype": {"name": "gpus"}, "template": {"spec": {"domain": {"devices": {}}}}},
+}
+INSTANCE_TYPE: JSON = {
+    "apiVersion": "instancetype.kubevirt.io/v1beta1",
+    "kind": "VirtualMachineClusterInstancetype",
+    "metadata": {"name": "gpus"},
+    "spec": {
+        "cpu": {"guest": 4},
+        "memory": {"guest": "8Gi"},
+        "gpus": [{"name": "gpu", "deviceName": "nvidia.com/gpu"}],
+        "nodeSelector": {"zone": "a"},
+    },
+}
+
+
+def pooled(machine: JSON) -> JSON:
+    """A pool of such machines."""
+    spec = {"virtualMachineTemplate": {"spec": machine["spec"]}}
+    return {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "metadata": {}, "spec": spec}
+
+
+@pytest.mark.parametrize("machine", [MACHINE_OF_TYPE, pooled(MACHINE_OF_TYPE)], ids=["machine", "pool"])
+def test_instance_type_adds_devices_memory_and_node_selector(machine: JSON) -> None:
+    (group,) = pods_of(machine, Library([machine, INSTANCE_TYPE]), FORMS).groups
+    resources = group.spec["containers"][0]["resources"]
+    assert resources["limits"] == {"nvidia.com/gpu": 1}
+    assert resources["requests"] == {"memory": "8Gi"}
+    assert group.spec["nodeSelector"] == {"zone": "a"}
+    assert group.unknown == ()
+
+
+def test_instance_type_that_a_volume_names_is_not_known() -> None:
+    spec = {**MACHINE_OF_TYPE["spec"], "instancetype": {"inferFromVolume": "boot"}}
+    (group,) = pods_of({**MACHINE_OF_TYPE, "spec": spec}, Library(), FORMS).groups
+    assert group.unknown == ("its instance type, which may add GPUs, is that of volume boot",)
+
+
+def test_runtime_patches_are_applied() -> None:
+    job, runtime = MANIFESTS["TrainJob with ClusterTrainingRuntime"](2)
+    pods = {"spec": {"template": {"spec": {"nodeSelector": {"zone": "a"}}}}}
+    patch = {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": pods}]}}}
+    job["spec"]["runtimePatches"] = [{"manager": "example.com/a", "trainingRuntimeSpec": patch}]
+    (group,) = pods_of(job, Library([job, runtime]), FORMS).groups
+    assert group.spec["nodeSelector"] == {"zone": "a"}
+    assert group.spec["resourceClaims"]
+    assert group.unknown == ()
+
+
+@pytest.mark.parametrize(("nodes", "counts"), [(None, [1, 3]), (1, [1, 1]), (4, [1, 3])], ids=str)
+def test_launcher_that_is_a_node_counts_as_a_node(nodes: int | None, counts: list[int]) -> None:
+    job, runtime = MANIFESTS["TrainJob with ClusterTrainingRuntime"](1)
+    runtime["spec"]["mlPolicy"] = {"numNodes": 1, "mpi": {"runLauncherAsNode": True}}
+    (launcher,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    workers = {"name": "node", "template": {"spec": {**launcher["template"]["spec"], "parallelism": 3}}}
+    runtime["spec"]["template"]["spec"]["replicatedJobs"] = [{**launcher, "name": "launcher"}, workers]
+    job["spec"]["trainer"] = {"numNodes": nodes} if nodes else {}
+    assert [count for _, count in groups(job, runtime)] == counts
+
+
+def test_scheduler_and_tokenizer_of_a_model_are_evaluated() -> None:
+    scheduler = {"replicas": 2, "template": NO_GPUS["spec"], "tokenizer": {"template": GPUS["spec"]}}
+    spec = {"template": GPUS["spec"], "router": {"scheduler": scheduler}}
+    (value,) = one("serving.kserve.io/v1alpha2", "LLMInferenceService", spec)
+    assert groups(value) == [("", 1), ("scheduler", 2), ("tokenizer", 1)]
+
+
+def test_text_with_braces_is_told_to_be_a_template(dryrun: DryRun, write: Write) -> None:
+    text = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Release.Name }}-a\n"
+    for command in (["fit", "--with-node", "h100x8"], ["lint", "--built-in"], ["migrate"]):
+        code, out, err = dryrun(*command, write("pod.yaml", text), "-o", "json")
+        assert code == 2
+        json.loads(out)
+        assert "render it first, for example with 'helm template'" in out + err

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from ...kube.resource import DeviceClass
 from ...kube.resource.codec import Decoded
-from ..groups import Library
+from ..groups import Elsewhere, Library, only_files
 from ..status import Note
 from . import claims, configs, domains, form, pods, selectors
 from .catalog import Catalog
@@ -63,9 +63,11 @@ def check(
     tell: Callable[[int, int], None] = lambda *_: None,
     *,
     models: bool = False,
+    elsewhere: Elsewhere = only_files,
 ) -> Result:
     """The findings about the read objects. `known` are slices and classes from elsewhere, in words from
-    `where`. `models`: their devices are examples of their models.
+    `where`. `models`: their devices are examples of their models. Objects to which workloads refer are looked for
+    `elsewhere`, too, whose exceptions are raised.
 
     `tell` is called with the number of checked objects and of all. After Ctrl-C, the result is that of these objects.
     """
@@ -73,7 +75,7 @@ def check(
     given = [one.decoded for one in subjects if isinstance(one.decoded, DeviceClass)]
     # Classes among the files replace those of the same name that are known from elsewhere.
     everything = (*subjects, *made_templates(subjects))
-    library = Library(one.value for one in reading.sources)
+    library = Library((one.value for one in reading.sources), elsewhere)
     context = LintContext(release, Catalog([*known, *given], release, where, models=models), everything, library)
     concerned = [one for one in subjects if _is_checked(one)]
     findings = [*reading.findings]

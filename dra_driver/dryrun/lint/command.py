@@ -113,6 +113,7 @@ def lint(
             source.where,
             lambda done, total: say(f"checking {bar(done, total)}"),
             models=origin.is_built_in,
+            elsewhere=place.referred,
         )
     if output == "text":
         click.echo(click.style(printable(f"checked with the devices of {source.where}"), bold=True), err=True)

@@ -184,7 +184,7 @@ def _migration(
     plan = plan_of(nodes, features)
     own = {id(one.document) for one in theirs}
     others = [one for one in documents if id(one) not in own]
-    library = Library(one.value for one in others)
+    library = Library((one.value for one in others), place.referred)
     judged = tuple(findings(others, library, plan, permitted_machines(documents), features))
     made, errors = with_templates(documents)
     if errors:
