@@ -171,9 +171,11 @@ def _member(fields: Fields) -> Member:
 
 
 def _address(text: str) -> str:
-    """The IP address, or nothing for any other text: daemons write it into the hosts file of their pod."""
+    """The IP address, or nothing for any other text: daemons write it into the hosts file of their pod. An address with
+    a zone is refused, because ipaddress accepts any text as the zone, also one with line breaks.
+    """
     try:
-        return str(ipaddress.ip_address(text))
+        return "" if "%" in text else str(ipaddress.ip_address(text))
     except ValueError:
         return ""
 

@@ -121,7 +121,10 @@ def test_the_texts_of_a_row_are_bounded() -> None:
     assert member == decode_clique({"metadata": {"name": "x.c.1"}, "daemons": [encode_member(member)]}).members[0]
 
 
-@pytest.mark.parametrize(("address", "expected"), [("10.0.0.1", "10.0.0.1"), ("fd00::1", "fd00::1"), ("x", "")])
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [("10.0.0.1", "10.0.0.1"), ("fd00::1", "fd00::1"), ("x", ""), ("fe80::1%eth0\n10.6.6.6 other", "")],
+)
 def test_an_address_is_an_ip_address(address: str, expected: str) -> None:
     row = {"nodeName": "a", "ipAddress": address, "cliqueID": "c.1", "index": 0}
     assert decode_clique({"metadata": {"name": "x.c.1"}, "daemons": [row]}).members[0].address == expected
