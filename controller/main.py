@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from dra_driver import DRIVER_NAME, __version__
-from dra_driver.domains import DRIVER as DOMAIN_DRIVER
+from dra_driver import __version__
+from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.labels import node_labels
@@ -19,6 +19,7 @@ from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.view import HardwareView, Looks
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.boot import boot_time
 from dra_driver.process.command import (
     end_when_a_thread_fails,

@@ -18,8 +18,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from dra_driver import DRIVER_NAME
-from dra_driver.domains import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.endpoints import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
 
 from .claims.actions import ERROR_TYPES

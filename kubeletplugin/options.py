@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from dra_driver import DRIVER_NAME
-from dra_driver.domains import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.command import flag, flags, kubeconfig_option
 from dra_driver.process.endpoints import Endpoint, endpoint_options
 from kubeletplugin.containers import cdi

@@ -15,11 +15,12 @@ from typing import Final
 
 import click
 
-from dra_driver import DRIVER_NAME, __version__
-from dra_driver import domains as computedomains
+from dra_driver import __version__
+from dra_driver.domains import names as domain_names
 from dra_driver.kube.api import ApiClient, Connection, Credentials, load_credentials
 from dra_driver.kube.api.events import EventRecorder
 from dra_driver.kube.api.leases import Election, LeaseTiming
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.command import (
     DurationParameter,
     InputError,
@@ -153,7 +154,7 @@ def cluster_controller(
     metrics = Metrics(registry)
     client = ApiClient(connection)
     recorder = EventRecorder(client, DRIVER_NAME, election.pod_name)
-    drivers = (DRIVER_NAME,) if domains is None else (DRIVER_NAME, computedomains.DRIVER)
+    drivers = (DRIVER_NAME,) if domains is None else (DRIVER_NAME, domain_names.DRIVER)
     caretaker = Caretaker(client, drivers, recorder, metrics, CaretakerTiming(grace=cleanup_grace_period))
     work: list[Callable[[threading.Event], None]] = [caretaker.run]
     checks: dict[str, Callable[[], str | None]] = {"leftovers": lambda: caretaker.problem}

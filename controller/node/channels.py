@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from dra_driver import domains as computedomains
-from dra_driver.domains import CLIQUE_ATTRIBUTE
+from dra_driver.domains import names as domain_names
 from dra_driver.domains.devices import describe_channels
+from dra_driver.domains.names import CLIQUE_ATTRIBUTE
 from dra_driver.errors import NotAFileError
 from dra_driver.gpu.devices import Description
 from dra_driver.gpu.facts import Inventory
@@ -27,7 +27,7 @@ from dra_driver.process.files import read_file
 
 log = logging.getLogger(__name__)
 
-DOMAIN_FILE: Final = Path(computedomains.DRIVER, computedomains.DOMAIN_FILE)
+DOMAIN_FILE: Final = Path(domain_names.DRIVER, domain_names.DOMAIN_FILE)
 """The file with the domain of the node, below kubelet's folder for plugins."""
 _UID: Final = re.compile(r"[0-9A-Za-z-]{1,63}")
 _LOOK_SECONDS: Final = 1.0

@@ -8,8 +8,8 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from dra_driver import DRIVER_NAME
 from dra_driver.kube.api.features import GATES
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.endpoints import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
 
 from .publisher import PublishReport

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from dra_driver import DRIVER_NAME
 from dra_driver.errors import ImexFilesError
 from dra_driver.gpu.devices import Description, GpuDevices, LeftOut
 from dra_driver.gpu.health import keep_times
@@ -24,6 +23,7 @@ from dra_driver.kube.api.features import GATES, missing_gates, probe_features, w
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.codec import Dialect
 from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import Count
 

@@ -12,11 +12,11 @@ than one of its rules.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dra_driver import DRIVER_NAME
 from dra_driver.config import ConfigError, decode_config, decode_domain_config, ineffective
-from dra_driver.domains import DRIVER as DOMAIN_DRIVER
 from dra_driver.domains.mistakes import mistake
+from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
 from dra_driver.kube.resource.codec import DecodeError, Fields
+from dra_driver.names import DRIVER_NAME
 
 from ..errors import ReviewError
 

@@ -8,9 +8,9 @@ problems of a configuration. Each error has the path of its field.
 import re
 from collections.abc import Sequence
 
-from .. import AdditionalDevice
 from ..kube.resource import Quantity
 from ..kube.resource.codec import DecodeError, Fields
+from ..names import AdditionalDevice
 from .types import (
     DEVICE_TYPES,
     ComputeDomainChannelConfig,

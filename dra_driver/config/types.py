@@ -5,9 +5,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .. import AdditionalDevice
 from ..kube.resource import Quantity
 from ..kube.resource.meta import empty
+from ..names import AdditionalDevice
 
 
 class Strategy(enum.StrEnum):

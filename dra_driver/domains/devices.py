@@ -12,7 +12,7 @@ from ..gpu.devices import Description, GpuDevices, without_tainted
 from ..gpu.imex import FabricProgress, NodeFabric
 from ..kube.resource import AttributeValue, Device, DeviceTaint, TaintEffect
 from ..kube.resource.device import SliceFeatures
-from . import (
+from .names import (
     CHANNEL_DEVICE,
     CHANNEL_TYPE,
     CLIQUE_ATTRIBUTE,

@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 from ..config import ComputeDomainDaemonConfig, ConfigError, DomainConfig
-from . import DAEMON_PREFIX
+from .names import DAEMON_PREFIX
 
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -1,16 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of objects, labels, classes and hosts of ComputeDomains."""
+"""Names of the driver for ComputeDomains, and of its devices, objects, labels, classes and hosts.
+
+The webhook uses them, and loads no API client.
+"""
 
 import hashlib
 from typing import Final
 
-from ..config import API_VERSION
-from ..kube.api import Kind
-from . import DAEMON_PREFIX
+from ..names import DRIVER_NAME
 
-COMPUTE_DOMAINS: Final = Kind(API_VERSION, "computedomains", namespaced=True)
-CLIQUES: Final = Kind(API_VERSION, "computedomaincliques", namespaced=True)
-"""The objects with the members of a domain, one for each clique. They are in the driver's namespace."""
+DRIVER: Final = "compute-domain.nvidia.com"
+"""The name of the second DRA driver. It is also the domain of its attributes."""
+CHANNEL_TYPE: Final = "channel"
+DAEMON_TYPE: Final = "daemon"
+"""The values of the attribute `type` of its devices."""
+DOMAIN_FILE: Final = "domain"
+"""The file, in the driver's folder on a node, with the UID of the domain that the node is in."""
+CHANNEL_DEVICE: Final = "channel-0"
+DAEMON_DEVICE: Final = "daemon-0"
+"""The names of the devices of a node. The only channel that is given to workloads is channel 0."""
+CLIQUE_ATTRIBUTE: Final = f"{DRIVER_NAME}/fabricClique"
+"""The clique of a channel's node: `<cluster UUID>.<clique ID>`. GPUs have the same attribute."""
+DOMAIN_ATTRIBUTE: Final = "domain"
+"""The UID of the ComputeDomain that a channel's node is in."""
+FABRIC_TAINT: Final = f"{DRIVER}/fabric"
+"""On a channel whose node has not joined its NVLink fabric (yet). The value is that of FabricProgress."""
+DAEMON_PREFIX: Final = "computedomain-daemon-"
+"""With the UID of a domain, the name of the objects for its daemons."""
 
 DOMAIN_LABEL: Final = "resource.nvidia.com/computeDomain"
 """On nodes, and on all objects that belong to a domain. Its value is the UID of the ComputeDomain. NVIDIA's DRA driver

@@ -13,10 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..config import API_VERSION
+from ..kube.api import Kind
 from ..kube.api.client import JSON
 from ..kube.resource.codec import DecodeError, Fields
 from ..kube.resource.meta import empty
 from .names import CLIQUE_LABEL, DOMAIN_LABEL
+
+COMPUTE_DOMAINS: Final = Kind(API_VERSION, "computedomains", namespaced=True)
+CLIQUES: Final = Kind(API_VERSION, "computedomaincliques", namespaced=True)
+"""The objects with the members of a domain, one for each clique. They are in the driver's namespace."""
 
 INDICES_ANNOTATION: Final = "resource.nvidia.com/computeDomain.indices"
 """On cliques: the index of each node that is or was a member, as JSON. A node keeps its index while it is away."""

@@ -4,8 +4,7 @@
 from ..config import API_VERSION, ComputeDomainChannelConfig, ComputeDomainDaemonConfig, DomainConfig
 from ..kube.resource import DeviceClaim, DeviceRequest
 from ..kube.resource.claim import ClaimConfiguration, DeviceRequirements, OpaqueConfiguration
-from . import CHANNEL_TYPE, DAEMON_TYPE, DRIVER
-from .names import CHANNEL_CLASS, DAEMON_CLASS
+from .names import CHANNEL_CLASS, CHANNEL_TYPE, DAEMON_CLASS, DAEMON_TYPE, DRIVER
 
 
 def channel_claim(domain_uid: str, *, all_channels: bool) -> DeviceClaim:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Final
 
-from ..domains import DRIVER as DOMAIN_DRIVER
+from ..domains.names import DRIVER as DOMAIN_DRIVER
 from ..domains.template import is_domain_selector
 from ..gpu.health.meanings import Gravity
 from ..kube.resource import DeviceRequirements, DeviceTaint, DeviceToleration, ResourceClaim, TaintEffect, limits

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
 
-from ..domains.names import CHANNEL_CLASS, COMPUTE_DOMAINS
-from ..domains.objects import ComputeDomain, decode_domain
+from ..domains.names import CHANNEL_CLASS
+from ..domains.objects import COMPUTE_DOMAINS, ComputeDomain, decode_domain
 from ..domains.template import channel_claim
 from ..kube.resource import ResourceClaimTemplate
 from ..kube.resource.codec import V1, DecodeError, encode_claim_spec

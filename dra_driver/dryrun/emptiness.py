@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from .. import DRIVER_NAME
-from ..domains import DRIVER as DOMAIN_DRIVER
 from ..domains.names import CHANNEL_CLASS
+from ..domains.names import DRIVER as DOMAIN_DRIVER
 from ..kube.resource import DeviceClass, ResourceClaim, ResourceSlice
 from ..kube.resource.codec import Decoded
+from ..names import DRIVER_NAME
 from .release import Rules, Server
 
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*(["'])([^"']+)\1""")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
-from .. import DRIVER_NAME
 from ..config import (
     DEVICE_TYPES,
     Chosen,
@@ -20,12 +19,12 @@ from ..config import (
     domain_config_for,
     require_one_backend,
 )
-from ..domains import DAEMON_DEVICE
-from ..domains import DRIVER as DOMAIN_DRIVER
-from ..domains.names import DAEMON_CLASS
+from ..domains.names import DAEMON_CLASS, DAEMON_DEVICE
+from ..domains.names import DRIVER as DOMAIN_DRIVER
 from ..errors import NodeSelectorError
 from ..kube.resource import AllocatedDevice, Node, ResourceClaim
 from ..kube.resource.codec import Decoded
+from ..names import DRIVER_NAME
 from ..process.command import InputError
 from ..scheduler.allocator import Cluster, ErrorKind, Features
 from ..scheduler.allocator.nodes import is_at

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..domains import DOMAIN_ATTRIBUTE
+from ..domains.names import DOMAIN_ATTRIBUTE
 from ..domains.template import is_domain_selector
 from ..gpu.health.meanings import Gravity, meaning
 from ..gpu.policy import HealthPolicy

@@ -4,13 +4,12 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from .. import DRIVER_NAME
-from ..domains import CHANNEL_TYPE, DAEMON_TYPE
-from ..domains import DRIVER as DOMAIN_DRIVER
-from ..domains.names import CHANNEL_CLASS, DAEMON_CLASS
+from ..domains.names import CHANNEL_CLASS, CHANNEL_TYPE, DAEMON_CLASS, DAEMON_TYPE
+from ..domains.names import DRIVER as DOMAIN_DRIVER
 from ..kube.api import NODES, ApiClient, Kind, NotFoundError, Transport, newest_dialect
 from ..kube.resource import DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..kube.resource.codec import TAINT_RULE_VERSIONS, Decoded, DecodeError, decode
+from ..names import DRIVER_NAME
 from ..process.command import InputError
 from ..scheduler.pods import READ, Reader
 from .documents import Document

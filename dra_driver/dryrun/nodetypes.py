@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
 
-from .. import DRIVER_NAME
-from ..domains import DOMAIN_ATTRIBUTE
-from ..domains import DRIVER as DOMAIN_DRIVER
 from ..domains.devices import describe_channels
+from ..domains.names import DOMAIN_ATTRIBUTE
+from ..domains.names import DRIVER as DOMAIN_DRIVER
 from ..gpu.devices import describe
 from ..gpu.fabric import Partition, SwitchFacts
 from ..gpu.facts import Inventory
@@ -32,6 +31,7 @@ from ..gpu.simulated.board import boards
 from ..kube.resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..kube.resource.codec import Decoded
 from ..kube.resource.device import SliceFeatures
+from ..names import DRIVER_NAME
 from ..process.command import InputError
 from .extended import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from .inventory import CLASSES, HOSTNAME

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from .. import DRIVER_NAME
-from ..domains import DRIVER as DOMAIN_DRIVER
+from ..domains.names import DRIVER as DOMAIN_DRIVER
 from ..kube.resource import AttributeList, AttributeValue, Device, Version
+from ..names import DRIVER_NAME
 from ..scheduler.allocator import Features, Predicate
 from ..scheduler.cel import CompileError, EvaluationError
 

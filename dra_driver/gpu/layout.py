@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from .. import DRIVER_NAME
 from ..kube.resource import CounterSet, Device, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
 from ..kube.resource.device import SliceFeatures
 from ..kube.resource.limits import COUNTER_SETS_PER_SLICE, DEVICES_PER_SLICE_WITH_EXTRAS
 from ..kube.resource.names import object_name
+from ..names import DRIVER_NAME
 from .devices import MIG_TYPE, GpuDevices
 
 T = TypeVar("T")

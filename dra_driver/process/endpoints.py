@@ -29,7 +29,7 @@ import click
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, GCCollector, PlatformCollector, ProcessCollector
 
-from .. import DRIVER_NAME
+from ..names import DRIVER_NAME
 from .command import UserError, flag, flags
 from .containment import Count
 

@@ -16,7 +16,7 @@ from typing import Final
 import yaml
 
 from ..domains.daemon import PEER_PORT
-from ..domains.names import CLIQUES
+from ..domains.objects import CLIQUES
 from ..kube.api import ApiClient, Kind
 from .controlplane import RELEASE, chart_file, of_release
 from .loop import JSON, NAMESPACES

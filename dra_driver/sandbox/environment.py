@@ -20,10 +20,10 @@ from pathlib import Path
 
 import yaml
 
-from .. import DRIVER_NAME
 from ..errors import FolderInUseError, SandboxError
 from ..gpu.simulated import load_description
 from ..kube.api import load_credentials
+from ..names import DRIVER_NAME
 from ..process.files import try_lock
 from . import computedomains
 from .controlplane import Kubernetes, control_plane, device_classes

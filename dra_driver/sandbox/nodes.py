@@ -14,11 +14,11 @@ from pathlib import Path
 
 from dra_driver.process.mps import end_processes
 
-from .. import DRIVER_NAME
-from ..domains import DRIVER
+from ..domains.names import DRIVER
 from ..errors import SandboxError
 from ..gpu.inventory import Inventory, read_inventory
 from ..gpu.simulated import NodeDescription, SimulatedNode
+from ..names import DRIVER_NAME
 from .computedomains import NAMESPACE
 from .kubelet import Kubelet, KubeletBackoff, KubeletOptions, KubernetesCluster, Periods
 from .processes import STOP_SECONDS, Processes

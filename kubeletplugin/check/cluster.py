@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from dra_driver import DRIVER_NAME, __version__
-from dra_driver.domains import DRIVER as DOMAIN_DRIVER
-from dra_driver.domains.names import COMPUTE_DOMAINS
+from dra_driver import __version__
+from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains.objects import COMPUTE_DOMAINS
 from dra_driver.kube.api import (
     NODES,
     ApiClient,
@@ -32,6 +32,7 @@ from dra_driver.kube.api import (
 from dra_driver.kube.api.features import GATES as GATES_BY_FLAG
 from dra_driver.kube.api.features import OPTIONAL, probe_features
 from dra_driver.kube.resource.codec import DIALECTS, GROUP, Dialect
+from dra_driver.names import DRIVER_NAME
 
 from .finding import CheckResult, NodeCheck
 

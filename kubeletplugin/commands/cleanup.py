@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from dra_driver.domains import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
 from dra_driver.errors import MpsError, ProgramError
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kube.api import UnreachableError

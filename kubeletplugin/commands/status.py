@@ -19,7 +19,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from dra_driver.domains import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.calls import CallLimits
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.inventory import Gpu

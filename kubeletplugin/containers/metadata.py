@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from dra_driver import DRIVER_NAME
 from dra_driver.kube.resource import AttributeValue, Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
 from dra_driver.kube.resource.codec import V1, encode_slice
 from dra_driver.kube.resource.names import is_label
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.files import make_folder, names_in, read_file, remove_file, write_file
 from kubeletplugin.containers import cdi
 

@@ -21,7 +21,6 @@ from typing import Any
 
 import grpc
 
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import GpuDevices
 from dra_driver.gpu.health import Finding, HealthMonitor, concerns, worst_first
 from dra_driver.gpu.health.meanings import UNMONITORED
@@ -33,6 +32,7 @@ from dra_driver.kube.resource import AttributeValue, Device, DeviceTaint, Device
 from dra_driver.kube.resource.claim import tolerates
 from dra_driver.kube.resource.codec import DecodeError, decode_slice
 from dra_driver.kube.resource.meta import empty
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.boot import boot_time
 from dra_driver.process.containment import Count, contained, nobody
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra_driver import DRIVER_NAME
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.files import make_folder, open_lock
 
 from ..errors import AnotherInstanceError

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from dra_driver import DRIVER_NAME
+from dra_driver.names import DRIVER_NAME
 
 from ..claims.actions import EXPECTED_ERRORS
 from ..claims.answers import PreparedDevice

@@ -8,7 +8,6 @@ alone.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from dra_driver import DRIVER_NAME, AdditionalDevice
 from dra_driver.config import (
     Chosen,
     ConfigError,
@@ -24,6 +23,7 @@ from dra_driver.gpu.fabric import SwitchFacts
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.policy import Enforcement, MigPolicy, NodePolicy
 from dra_driver.kube.resource import AllocatedDevice, ResourceClaim
+from dra_driver.names import DRIVER_NAME, AdditionalDevice
 
 from ..errors import PrepareError
 from ..kinds.targets import ClaimRef, ContainerTarget, Found, MigSlot, Target, VfioGpu, Vgpu, WholeGpu

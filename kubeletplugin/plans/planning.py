@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import MigPlacement, VgpuDevice
 from dra_driver.gpu.fabric import NO_SWITCHES, SwitchFacts
 from dra_driver.gpu.fabric_marks import FabricMarks
@@ -24,6 +23,7 @@ from dra_driver.kube.api import ApiClient, ApiError, Connection, Kind, NotFoundE
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import DecodeError, Dialect, decode_claim
+from dra_driver.names import DRIVER_NAME
 
 from ..errors import ClaimGoneError, PrepareError
 from ..features.mps.services import knows_protocol_3

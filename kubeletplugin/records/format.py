@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from dra_driver import AdditionalDevice
 from dra_driver.gpu.nvml import ComputeMode, Placement
 from dra_driver.gpu.vgpus import VgpuPlace
 from dra_driver.kube.resource.codec import DecodeError, Fields
 from dra_driver.kube.resource.meta import empty
+from dra_driver.names import AdditionalDevice
 
 from ..errors import NewerVersionError
 from ..kinds.gpu_settings import LEVELS

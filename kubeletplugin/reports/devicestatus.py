@@ -16,11 +16,11 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.policy import Enforcement
 from dra_driver.kube.api import ApiError, Connection, Kind, claims_of
 from dra_driver.kube.api.answers import decode_answer
 from dra_driver.kube.api.errors import StatusError, status_error
+from dra_driver.names import DRIVER_NAME
 
 from ..containers.specs import cdi_names
 from ..kinds.targets import ClaimRef, MigSlot, VfioGpu, Vgpu

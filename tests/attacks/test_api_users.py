@@ -12,7 +12,7 @@ from controller.cluster.collection import Collection
 from controller.cluster.domains.view import ClaimFacts, claim_facts, only_channels, stored_facts, templates_of
 from controller.webhook.review import answer
 from dra_driver.config import API_VERSION
-from dra_driver.domains import DRIVER
+from dra_driver.domains.names import DRIVER
 from dra_driver.kube.api import ApiClient, Connection, Credentials, claims_of, load_credentials
 from dra_driver.kube.api.answers import decode_answer
 from dra_driver.kube.resource.codec import V1, decode_claim

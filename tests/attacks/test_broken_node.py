@@ -17,11 +17,11 @@ import urllib3
 
 from controller.cluster.domains.view import slice_facts
 from controller.node.labels import NODE_NAME_LABEL
-from dra_driver import DRIVER_NAME
-from dra_driver.domains import DRIVER as DOMAIN_DRIVER
-from dra_driver.domains.names import CLIQUES, DOMAIN_LABEL
-from dra_driver.domains.objects import LONGEST, decode_clique
+from dra_driver.domains.names import DOMAIN_LABEL
+from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains.objects import CLIQUES, LONGEST, decode_clique
 from dra_driver.kube.api import NODES, ApiClient, Kind, NotFoundError, load_credentials
+from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver.users import NODE_NAME
 from tests.charts.domains import DAEMON, DAEMONS, ONE, REAL, ROW, TWO, clique
 from tests.charts.policies import ACCOUNT, KINDS, delete, denied, installed, policy, verdict

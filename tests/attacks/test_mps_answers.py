@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.errors import MpsError
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 from tests.support.mps import MpsProcess, connect

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver import DRIVER_NAME
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 from kubeletplugin.features.mps.supervisor import Status

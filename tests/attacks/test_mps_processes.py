@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver import DRIVER_NAME
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.mps import processes_of
 from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName

@@ -35,9 +35,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from dra_driver.domains import DRIVER
-from dra_driver.domains.names import CLIQUE_LABEL, CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL, clique_name, daemon_name
-from dra_driver.domains.objects import DaemonReport, decode_clique, encode_report
+from dra_driver.domains.names import CLIQUE_LABEL, DOMAIN_LABEL, DRIVER, clique_name, daemon_name
+from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, DaemonReport, decode_clique, encode_report
 from dra_driver.domains.template import channel_claim
 from dra_driver.kube.api import NODES, ApiClient, ApiError, ConflictError, Connection, Watcher, load_credentials
 from dra_driver.kube.resource.codec import V1, encode_claim_spec

@@ -26,11 +26,11 @@ from typing import Any
 
 import grpc
 
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.simulated import SimulatedNode, load_description
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import NODES, ApiClient, ApiError, Connection, Kind, load_credentials
 from dra_driver.kube.resource.codec import V1
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.protocol import dra_v1_pb2 as messages
 
 NODE = "bench-node"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS
+from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS
 from dra_driver.kube.api import ApiClient
 from tests.support.apiserver import api_server, connect
 from tests.support.waiting import wait_for

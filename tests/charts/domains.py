@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.domains.names import CLIQUE_LABEL, CLIQUES, DOMAIN_LABEL, clique_name, daemon_name
-from dra_driver.domains.objects import DaemonReport, Member, encode_member
+from dra_driver.domains.names import CLIQUE_LABEL, DOMAIN_LABEL, clique_name, daemon_name
+from dra_driver.domains.objects import CLIQUES, DaemonReport, Member, encode_member
 from tests.support.apiserver import ASSETS
 
 from .rendering import JSON, NAMESPACE, render

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from dra_driver import DRIVER_NAME
-from dra_driver.domains import DRIVER as DOMAIN_DRIVER
-from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS, DAEMON_CLASS, DOMAIN_LABEL
-from dra_driver.domains.objects import LONGEST, MOST_SLOTS
+from dra_driver.domains.names import DAEMON_CLASS, DOMAIN_LABEL
+from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
+from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, LONGEST, MOST_SLOTS
 from dra_driver.domains.template import daemon_claim
 from dra_driver.kube.api import NODES, ApiClient, Kind
 from dra_driver.kube.resource.codec import V1, encode_claim_spec
+from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver.users import NODE_NAME
 from tests.support.waiting import wait_for
 

@@ -12,8 +12,7 @@ from typing import Any, Final
 import jsonschema
 import pytest
 
-from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS
-from dra_driver.domains.objects import decode_clique, decode_domain
+from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, decode_clique, decode_domain
 from dra_driver.kube.api import ApiClient
 
 from .cel import evaluate

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.errors import MpsError
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.mps import processes_of
 from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.memory import shared_memory_folder

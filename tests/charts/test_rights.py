@@ -12,10 +12,10 @@ import grpc
 import pytest
 
 from controller.node.labels import NODE_FEATURES
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from dra_driver.kube.api import NODES, ApiClient, ConflictError, Kind
 from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS, SLICES, serve_node_features
 from tests.support.waiting import wait_for

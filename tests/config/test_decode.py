@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from dra_driver import AdditionalDevice
 from dra_driver.config import (
     API_VERSION,
     ConfigError,
@@ -22,6 +21,7 @@ from dra_driver.config import (
     ineffective,
 )
 from dra_driver.kube.resource import Quantity
+from dra_driver.names import AdditionalDevice
 
 JSON = dict[str, Any]
 GDS = AdditionalDevice.GDS

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from dra_driver import AdditionalDevice
 from dra_driver.config import (
     API_VERSION,
     Chosen,
@@ -28,6 +27,7 @@ from dra_driver.kube.resource import (
     OpaqueConfiguration,
     ResourceClaim,
 )
+from dra_driver.names import AdditionalDevice
 
 DRIVER = "gpu.nvidia.com"
 

@@ -15,11 +15,11 @@ from typing import Any
 import helm_python
 import yaml
 
-from dra_driver import DRIVER_NAME
-from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS
+from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulated import SimulatedNode, load_description
 from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.claimcontroller import ClaimController
 from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions, KubernetesCluster, Periods

@@ -10,7 +10,8 @@ import signal
 
 import pytest
 
-from dra_driver.domains.names import COMPUTE_DOMAINS, daemon_name, host_name
+from dra_driver.domains.names import daemon_name, host_name
+from dra_driver.domains.objects import COMPUTE_DOMAINS
 from dra_driver.kube.api import NODES, Kind
 from dra_driver.sandbox.computedomains import CONTROLLER, NAMESPACE, install_account
 from dra_driver.sandbox.loop import CLAIMS, DAEMON_SETS, PODS

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver import AdditionalDevice
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.policy import (
     Enforcement,
@@ -24,6 +23,7 @@ from dra_driver.gpu.policy import (
 from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.api.features import OPTIONAL
 from dra_driver.kube.resource import TaintEffect
+from dra_driver.names import AdditionalDevice
 from tests.support.hostile import HOSTILE
 from tests.support.nodes import board_gpu, on_bus
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver import AdditionalDevice
 from dra_driver.gpu.nvml import Placement
+from dra_driver.names import AdditionalDevice
 from kubeletplugin.containers.cdi import BASE_KIND, HookTool, SpecDirectory
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.containers.mps import MpsFolders

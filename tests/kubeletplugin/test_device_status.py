@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
 from dra_driver.kube.api.events import EventRecorder
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.reports.devicestatus import JSON, ClaimStatusApi, DeviceKey, Outcome, Part, condition, wanted_entries
 from kubeletplugin.reports.reporter import ClaimReports

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.nvml import ComputeMode
 from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy, ShareMode
 from dra_driver.kube.resource import Quantity
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.errors import PrepareError
 from kubeletplugin.features.memory_limits.limiter import Limit

@@ -11,11 +11,11 @@ from typing import Any
 import grpc
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import GpuDevices
 from dra_driver.gpu.health import Finding
 from dra_driver.gpu.nvml import Placement, RecoveryAction
 from dra_driver.kube.resource import TaintEffect
+from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.kubelet import Health, Kubelet, KubeletOptions
 from kubeletplugin.kubelet.health import (
     STREAMS,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices.attributes import vfio_attributes
 from dra_driver.gpu.inventory import PciGpu
 from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
 from dra_driver.kube.resource import AttributeValue, ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles
 from kubeletplugin.plans.resources import ClassReader, container_of, resource_variables, variable
 from tests.support.kubevirt import ROOT, NoDeviceError, device_of, plugin_devices

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.kube.api import ApiClient
 from dra_driver.kube.resource import AttributeValue, ResourceClaim, Version
 from dra_driver.kube.resource.codec import V1, decode_claim
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.containers import cdi
 from kubeletplugin.containers.cdi import BASE_DEVICE
 from kubeletplugin.containers.cdi.spec import validate

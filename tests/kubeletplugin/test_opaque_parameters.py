@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from dra_driver.kube.api import ApiClient, ConflictError, Connection, Kind, NotFoundError, claims_of, load_credentials
 from dra_driver.kube.resource.codec import DIALECTS, Dialect
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.claims.boundary import UNHEARD
 from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.reports.binding import BindingWatch

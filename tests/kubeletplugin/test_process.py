@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.kube.api import ApiClient
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.containers.cdi import BASE_DEVICE, BASE_KIND, SpecDirectory, claim_device
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.nvml import Return
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiClient
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import RequestFault as ApiFault

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver import AdditionalDevice
 from dra_driver.gpu.nvml import Placement
+from dra_driver.names import AdditionalDevice
 from kubeletplugin.errors import PrepareError, RecordError
 from kubeletplugin.kinds.targets import ClaimRef, MigInstanceIds, MigSlot, WholeGpu
 from kubeletplugin.plans.plan import Plan, PlannedDevice

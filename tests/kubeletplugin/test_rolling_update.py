@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiClient
+from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.kubelet import ClaimRef, Kubelet, KubeletBackoff, KubeletOptions, Periods
 from tests.sandbox.kubelet.memory_cluster import MemoryCluster
 from tests.support.plugin import NOTHING, POOL, Plugin, plugin_on, stored_claim

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from dra_driver import DRIVER_NAME
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.errors import AnotherInstanceError, SocketError
 from kubeletplugin.kubelet.instance import (
     is_instance_uid,

@@ -6,7 +6,7 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dra_driver import DRIVER_NAME
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.containment import contained
 from dra_driver.process.endpoints import unexpected_errors
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.domains.names import COMPUTE_DOMAINS
+from dra_driver.domains.objects import COMPUTE_DOMAINS
 from dra_driver.kube.api import NODES, ApiClient, Kind
 from dra_driver.process.command import run
 from dra_driver.process.mps import processes_of

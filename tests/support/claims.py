@@ -5,10 +5,10 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from dra_driver import DRIVER_NAME
 from dra_driver.config import API_VERSION
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
+from dra_driver.names import DRIVER_NAME
 
 
 def config_of(sharing: Any, devices: Sequence[str]) -> list[dict[str, Any]]:

@@ -11,9 +11,8 @@ from typing import Any
 import yaml
 
 from controller.cluster.main import LEASE_NAME
-from dra_driver.domains import DRIVER
-from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL
-from dra_driver.domains.objects import Clique, decode_clique
+from dra_driver.domains.names import DOMAIN_LABEL, DRIVER
+from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, Clique, decode_clique
 from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
 from dra_driver.sandbox.computedomains import NAMESPACE
 from dra_driver.sandbox.controlplane import PROGRAMS

@@ -18,8 +18,16 @@ from typing import Any, Final
 import pytest
 
 from dra_driver.domains.daemon.report import read_report
-from dra_driver.domains.names import CLIQUES, clique_name
-from dra_driver.domains.objects import SLOTS_ANNOTATION, Clique, DaemonReport, Member, decode_clique, encode_member
+from dra_driver.domains.names import clique_name
+from dra_driver.domains.objects import (
+    CLIQUES,
+    SLOTS_ANNOTATION,
+    Clique,
+    DaemonReport,
+    Member,
+    decode_clique,
+    encode_member,
+)
 from dra_driver.gpu.simulated.files import install_programs
 from dra_driver.kube.api import ApiClient, ConflictError, Kind, NotFoundError
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from dra_driver import DRIVER_NAME
 from dra_driver.errors import MpsError
 from dra_driver.gpu.simulated import SimulatedNode
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.mps import processes_of
 from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.server import SOCKET

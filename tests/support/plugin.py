@@ -13,10 +13,10 @@ from typing import Any
 
 import grpc
 
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiClient
 from dra_driver.kube.resource.codec import V1
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.containers.cdi import BASE_KIND, CLAIM_KIND, SpecDirectory
 from kubeletplugin.kubelet.instance import socket_paths
 from kubeletplugin.protocol import dra_v1_pb2, registration_pb2

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 from controller.node.publisher import NodeDevices, Publisher, PublisherTiming, PublishReport
-from dra_driver import DRIVER_NAME
 from dra_driver.kube.api import ApiClient
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.containment import Count
 
 QUICK = PublisherTiming(settle=0.01, resync=0.05, first_retry=0.05, longest_retry=0.2, longest_slice_retry=0.2)

@@ -13,8 +13,15 @@ from functools import partial
 from typing import Any, Final
 
 from dra_driver.domains.daemon import COMMAND_PORT, PEER_PORT
-from dra_driver.domains.names import CLIQUE_LABEL, COMPUTE_DOMAINS, DOMAIN_LABEL, TARGET_LABEL, daemon_name, host_name
-from dra_driver.domains.objects import INDICES_ANNOTATION, SLOTS_ANNOTATION, Clique, ComputeDomain, encode_member
+from dra_driver.domains.names import CLIQUE_LABEL, DOMAIN_LABEL, TARGET_LABEL, daemon_name, host_name
+from dra_driver.domains.objects import (
+    COMPUTE_DOMAINS,
+    INDICES_ANNOTATION,
+    SLOTS_ANNOTATION,
+    Clique,
+    ComputeDomain,
+    encode_member,
+)
 from dra_driver.domains.template import channel_claim, daemon_claim
 from dra_driver.kube.api import Kind
 from dra_driver.kube.api.client import JSON

@@ -21,8 +21,8 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from prometheus_client import Counter
 
-from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL, TARGET_LABEL, daemon_name
-from dra_driver.domains.objects import Clique, ComputeDomain
+from dra_driver.domains.names import DOMAIN_LABEL, TARGET_LABEL, daemon_name
+from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, Clique, ComputeDomain
 from dra_driver.kube.api import NODES, ApiClient, ApiError, ConflictError, Kind, NotFoundError, claims_of
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.api.events import EventRecorder, ObjectReference

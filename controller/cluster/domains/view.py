@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dra_driver.config import ConfigError, decode_domain_config
-from dra_driver.domains import CHANNEL_DEVICE, CLIQUE_ATTRIBUTE, DRIVER, FABRIC_TAINT
-from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL
-from dra_driver.domains.objects import Clique, ComputeDomain, decode_clique, decode_domain
+from dra_driver.domains.names import CHANNEL_DEVICE, CLIQUE_ATTRIBUTE, DOMAIN_LABEL, DRIVER, FABRIC_TAINT
+from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, Clique, ComputeDomain, decode_clique, decode_domain
 from dra_driver.kube.api import NODES, ApiClient, Kind, claims_of, slices_of
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.resource.codec import DecodeError, Dialect

@@ -10,8 +10,7 @@ from ...kube.api import ApiClient, Watcher
 from ...kube.api.client import JSON
 from ...kube.resource.codec import DecodeError
 from ...process.containment import Count, nobody
-from ..names import CLIQUES
-from ..objects import Clique, decode_clique
+from ..objects import CLIQUES, Clique, decode_clique
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from ...kube.api import ApiClient, ApiError, StatusError
 from ...kube.api.client import JSON
 from ...process.backoff import Backoff
 from ...process.containment import Count, contained, nobody
-from ..names import CLIQUES
-from ..objects import DaemonReport, Member, encode_report
+from ..objects import CLIQUES, DaemonReport, Member, encode_report
 from .peers import CliqueWatch
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from ... import DRIVER_NAME
 from ...config import (
     API_VERSION,
     DEVICE_TYPES,
@@ -16,12 +15,13 @@ from ...config import (
     misfit,
     use_other,
 )
-from ...domains import DRIVER as DOMAIN_DRIVER
 from ...domains.mistakes import mistake
+from ...domains.names import DRIVER as DOMAIN_DRIVER
 from ...kube.resource import DeviceClass, OpaqueConfiguration
 from ...kube.resource.codec import DecodeError
 from ...kube.resource.limits import OPAQUE_PARAMETERS_BYTES
 from ...kube.resource.names import is_driver_name
+from ...names import DRIVER_NAME
 from .catalog import Known
 from .claims import request_names
 from .finding import LintIssue, Rule, Severity

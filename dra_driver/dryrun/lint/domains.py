@@ -6,9 +6,8 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
-from ...domains import DRIVER
-from ...domains.names import CHANNEL_CLASS, COMPUTE_DOMAINS
-from ...domains.objects import ComputeDomain, decode_domain
+from ...domains.names import CHANNEL_CLASS, DRIVER
+from ...domains.objects import COMPUTE_DOMAINS, ComputeDomain, decode_domain
 from ...kube.resource.names import is_subdomain
 from ..domains import KIND, template_of
 from .claims import not_a_subdomain

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from ...domains import DRIVER as DOMAIN_DRIVER
+from ...domains.names import DRIVER as DOMAIN_DRIVER
 from ...kube.api import NODES, ApiClient, Kind
 from ...kube.resource.codec import DecodeError, Fields
 from ...process.command import InputError, output_option

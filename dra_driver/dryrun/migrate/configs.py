@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ... import AdditionalDevice
 from ...errors import ParseError
 from ...kube.resource.codec import DecodeError, Fields
 from ...kube.resource.meta import empty
+from ...names import AdditionalDevice
 from ...process.parsing import load
 from ..documents import each
 

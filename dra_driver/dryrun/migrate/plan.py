@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ... import DRIVER_NAME
 from ...kube.resource import DeviceClass, ObjectMeta
 from ...kube.resource.codec import V1, V1BETA2
+from ...names import DRIVER_NAME
 from ...scheduler.allocator import Features
 from ..documents import each
 from ..inventory import CLASSES

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
 
-from ... import DRIVER_NAME
 from ...gpu.devices import describe
 from ...gpu.facts import Gpu, Inventory, MigInstance, MigProfile, PciGpu
 from ...gpu.layout import node_slices
@@ -19,6 +18,7 @@ from ...gpu.policy.parse import parse_policy
 from ...kube.resource import ResourceSlice
 from ...kube.resource.codec import Decoded, decode_node
 from ...kube.resource.device import SliceFeatures
+from ...names import DRIVER_NAME
 from ...scheduler.allocator import Features
 from ..answer import Answer, Question, answered
 from ..daemons import spread_over_nodes

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from ... import DRIVER_NAME
 from ...errors import UnenforceableError
 from ...kube.resource import CounterSet, Device, TaintEffect
 from ...kube.resource.device import SliceFeatures
 from ...kube.resource.meta import empty
+from ...names import DRIVER_NAME
 from ...process.containment import Count, contained
 from ..inventory import Gpu, Inventory, PciGpu
 from ..nvml import Placement

@@ -15,8 +15,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ... import DRIVER_NAME
 from ...kube.resource import TaintEffect
+from ...names import DRIVER_NAME
 from ..policy import HealthPolicy
 
 XID: Final = f"{DRIVER_NAME}/xid"

@@ -33,10 +33,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ... import AdditionalDevice
 from ...errors import ParseError, PolicyError
 from ...kube.resource import TaintEffect
 from ...kube.resource.codec import DecodeError, Fields
+from ...names import AdditionalDevice
 from ...process.parsing import decode_text, load
 from .rules import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode, ShareMode
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 
-from ... import AdditionalDevice
 from ...kube.resource import TaintEffect
+from ...names import AdditionalDevice
 from ..inventory import Gpu, PciGpu
 
 _BRACKETS = re.compile(r"\[(.+)\]")

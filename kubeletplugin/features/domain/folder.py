@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dra_driver.domains import DOMAIN_FILE
+from dra_driver.domains.names import DOMAIN_FILE
 from dra_driver.process.exposed import Trash
 from dra_driver.process.files import make_folder, names_in, read_file, remove_file, write_file
 

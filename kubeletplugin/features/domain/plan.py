@@ -12,8 +12,8 @@ from dra_driver.config import (
     DomainConfig,
     domain_config_for,
 )
-from dra_driver.domains import CHANNEL_DEVICE, CHANNEL_TYPE, DAEMON_DEVICE, DAEMON_TYPE, DRIVER
-from dra_driver.domains.names import COMPUTE_DOMAINS
+from dra_driver.domains.names import CHANNEL_DEVICE, CHANNEL_TYPE, DAEMON_DEVICE, DAEMON_TYPE, DRIVER
+from dra_driver.domains.objects import COMPUTE_DOMAINS
 from dra_driver.kube.api import ApiClient, NotFoundError
 from dra_driver.kube.resource import AllocatedDevice, ResourceClaim
 

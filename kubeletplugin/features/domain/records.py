@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dra_driver.domains import CHANNEL_TYPE, DAEMON_TYPE
+from dra_driver.domains.names import CHANNEL_TYPE, DAEMON_TYPE
 from dra_driver.kube.resource.codec import Fields
 
 from ...errors import NewerVersionError

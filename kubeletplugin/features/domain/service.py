@@ -7,7 +7,7 @@ common CDI spec, metrics and the way to the API server are those of the process.
 
 import logging
 
-from dra_driver.domains import DRIVER
+from dra_driver.domains.names import DRIVER
 from dra_driver.kube.api import ApiClient, Connection
 from dra_driver.kube.api.events import EventRecorder
 from dra_driver.process.boot import boot_id

@@ -9,8 +9,9 @@ from typing import Final
 
 import click
 
-from dra_driver import DRIVER_NAME, __version__
+from dra_driver import __version__
 from dra_driver.errors import MpsError
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.command import (
     UserError,
     end_when_a_thread_fails,

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from dra_driver import DRIVER_NAME
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.command import flag
 from dra_driver.process.mps import MEMORY
 

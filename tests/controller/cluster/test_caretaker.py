@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from controller.cluster.caretaker import EVENT_REASON, Caretaker, CaretakerTiming, Metrics
-from dra_driver import DRIVER_NAME
-from dra_driver import domains as computedomains
+from dra_driver.domains import names as domain_names
 from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
 from dra_driver.kube.api.client import Page
 from dra_driver.kube.api.events import EVENTS, EventRecorder
 from dra_driver.kube.resource.codec import V1
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.endpoints import new_registry
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support import loops
@@ -48,7 +48,7 @@ class Work:
         self.recorder = EventRecorder(client, "tests")
         timing = CaretakerTiming(grace=grace, settle=0.01, first_retry=0.02, longest_retry=0.1)
         self.caretaker = Caretaker(
-            client, (DRIVER_NAME, computedomains.DRIVER), self.recorder, Metrics(self.registry), timing
+            client, (DRIVER_NAME, domain_names.DRIVER), self.recorder, Metrics(self.registry), timing
         )
 
     def count(self, name: str, **labels: str) -> float:
@@ -111,7 +111,7 @@ def test_slices_of_nodes_that_are_gone_go_too_and_all_others_stay(client: ApiCli
     goes = [
         make_slice(client, "node-gone"),
         make_slice(client, "node-gone-too", str(uuid.uuid4())),
-        make_slice(client, "node-gone", driver=computedomains.DRIVER),
+        make_slice(client, "node-gone", driver=domain_names.DRIVER),
     ]
     with at_work(client) as work:
         wait_for(lambda: not any(is_there(client, one) for one in goes), "the leftovers to go")

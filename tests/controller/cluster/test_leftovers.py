@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.cluster.leftovers import REASONS, CleanupPlan, advice, plan_cleanup
 from controller.cluster.view import ClaimFacts, SliceFacts, claim_facts, only_allocation, only_metadata, slice_facts
-from dra_driver import DRIVER_NAME
+from dra_driver.names import DRIVER_NAME
 
 NODES = {"node-a": "uid-a", "node-b": "uid-b"}
 GRACE = 60.0

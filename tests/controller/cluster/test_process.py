@@ -16,11 +16,11 @@ import urllib3
 
 from controller.cluster.domains.view import DAEMON_SETS
 from controller.cluster.main import main
-from dra_driver import DRIVER_NAME
 from dra_driver.domains.names import daemon_name
 from dra_driver.kube.api import ApiClient, NotFoundError
 from dra_driver.kube.api.leases import LEASES
 from dra_driver.kube.resource.codec import V1
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.command import DurationParameter
 from tests.controller.cluster.domains.cluster import NAMESPACE, Cluster
 from tests.support.apiserver import SLICES, embedded

@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 from controller.node.metrics import PublisherMetrics
 from controller.node.publisher import NodeDevices, Publisher, PublisherTiming, PublishReport
 from controller.node.writer import Why
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.kube.resource.codec import decode_slice, encode_slice
+from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver import ApiServerOptions, status
 from tests.support.apiserver import SLICES, connect
 from tests.support.faultyserver import Alteration, FaultyServer

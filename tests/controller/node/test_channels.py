@@ -16,12 +16,12 @@ import urllib3
 
 from controller.node.channels import ChannelDevices, DomainFile
 from controller.node.publisher import Publisher, Publishers
-from dra_driver import DRIVER_NAME
-from dra_driver.domains import DRIVER
+from dra_driver.domains.names import DRIVER
 from dra_driver.gpu.facts import Failure
 from dra_driver.gpu.nvml import FabricState, Return
 from dra_driver.kube.api import NODES, ApiClient
 from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.names import DRIVER_NAME
 from tests.support.apiserver import SLICES, embedded
 from tests.support.nodes import TestNode, make_node
 from tests.support.publishing import QUICK, publishing

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.facts import Inventory
 from dra_driver.gpu.layout import node_slices
@@ -18,6 +17,7 @@ from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.resource import AllocatedDevice, ResourceSlice
 from dra_driver.kube.resource.codec import V1BETA1, encode_slice
 from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.names import DRIVER_NAME
 from tests.support.allocating import NodeClaims
 from tests.support.nodes import board_inventory, mig_instances
 

@@ -14,7 +14,6 @@ import pytest
 from controller.node.publisher import PublishReport
 from controller.node.reconcile import Writes
 from controller.node.writer import Attempts, SliceWriter, StoredSlices, Why
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import Description, Reason, describe
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
@@ -24,6 +23,7 @@ from dra_driver.kube.api.features import GATES
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.codec import V1
 from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import SLICES, connect
 from tests.support.faultyserver import FaultyServer, RequestFault

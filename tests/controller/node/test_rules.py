@@ -8,13 +8,13 @@ from functools import partial
 import pytest
 
 from controller.node.rules import slices_within_rules
-from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import Description, GpuDevices, LeftOut, Reason
 from dra_driver.gpu.layout import node_slices
 from dra_driver.kube.resource import CounterConsumption, CounterSet, Device, Quantity, ResourceSlice
 from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.kube.resource.limits import CONSUMED_COUNTERS_PER_SLICE_1_34
 from dra_driver.kube.resource.validation import slice_problems
+from dra_driver.names import DRIVER_NAME
 
 EVERYTHING = SliceFeatures()
 OLDER = SliceFeatures(counters_beside_devices=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.kube.api import ApiClient, newest_dialect
 from dra_driver.kube.api.features import GATES, OPTIONAL, dropped, missing_gates, probe_features, without
 from dra_driver.kube.resource import (
@@ -22,6 +21,7 @@ from dra_driver.kube.resource import (
     TaintEffect,
 )
 from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver import ApiServerOptions, status
 from tests.support.apiserver import SLICES, connect
 from tests.support.faultyserver import Alteration, FaultyServer

@@ -9,9 +9,8 @@ from typing import Any
 from controller.cluster.domains.loop import DomainController, DomainMetrics, DomainTiming
 from controller.cluster.domains.objects import DaemonSettings
 from controller.cluster.domains.view import DAEMON_SETS
-from dra_driver.domains import CLIQUE_ATTRIBUTE, DRIVER, FABRIC_TAINT
-from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL, clique_name, daemon_name
-from dra_driver.domains.objects import Clique, DaemonReport, decode_clique, encode_report
+from dra_driver.domains.names import CLIQUE_ATTRIBUTE, DOMAIN_LABEL, DRIVER, FABRIC_TAINT, clique_name, daemon_name
+from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, Clique, DaemonReport, decode_clique, encode_report
 from dra_driver.domains.template import channel_claim
 from dra_driver.kube.api import NODES, ApiClient, ApiError, Kind, NotFoundError, StatusError
 from dra_driver.kube.api.events import EVENTS, EventRecorder

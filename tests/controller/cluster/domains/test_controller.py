@@ -11,16 +11,8 @@ import pytest
 from controller.cluster.domains.objects import FINALIZER
 from controller.cluster.domains.view import CERTIFICATES, DAEMON_SETS
 from dra_driver.domains.daemon.main import imex_daemon
-from dra_driver.domains.names import (
-    CLIQUES,
-    COMPUTE_DOMAINS,
-    DOMAIN_LABEL,
-    TARGET_LABEL,
-    clique_name,
-    daemon_name,
-    host_name,
-)
-from dra_driver.domains.objects import DaemonReport
+from dra_driver.domains.names import DOMAIN_LABEL, TARGET_LABEL, clique_name, daemon_name, host_name
+from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, DaemonReport
 from dra_driver.kube.api import NODES, ApiClient, Kind
 from dra_driver.kube.resource.codec import V1
 from tests.support.apiserver import embedded

@@ -11,7 +11,8 @@ import pytest
 import urllib3
 
 from controller.cluster.domains.view import DAEMON_SETS
-from dra_driver.domains.names import CLIQUES, COMPUTE_DOMAINS, daemon_name
+from dra_driver.domains.names import daemon_name
+from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS
 from dra_driver.kube.api import NODES, ApiClient, Connection, Transport, UnreachableError, load_credentials
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import FaultyServer, RequestFault

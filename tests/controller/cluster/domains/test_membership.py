@@ -25,7 +25,7 @@ from controller.cluster.domains.view import (
     slice_facts,
 )
 from dra_driver.config import API_VERSION
-from dra_driver.domains import DRIVER
+from dra_driver.domains.names import DRIVER
 from dra_driver.domains.objects import MOST_SLOTS, Clique, ComputeDomain, DaemonReport
 from dra_driver.kube.resource.codec import V1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver import AdditionalDevice
+from dra_driver.names import AdditionalDevice
 from kubeletplugin.containers.cdi import (
     ADDITIONAL_DEVICES,
     CLAIM_KIND,

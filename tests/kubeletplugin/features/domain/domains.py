@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dra_driver.config import API_VERSION
-from dra_driver.domains import DRIVER
 from dra_driver.domains.daemon.report import ReportFile
-from dra_driver.domains.names import CHANNEL_CLASS, COMPUTE_DOMAINS, DAEMON_CLASS
-from dra_driver.domains.objects import DaemonReport
+from dra_driver.domains.names import CHANNEL_CLASS, DAEMON_CLASS, DRIVER
+from dra_driver.domains.objects import COMPUTE_DOMAINS, DaemonReport
 from dra_driver.gpu.simulated import SimulatedNode
 from dra_driver.kube.api import ApiClient, Kind
 from dra_driver.kube.resource.codec import V1

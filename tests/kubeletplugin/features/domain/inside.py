@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from dra_driver.domains import DRIVER
+from dra_driver.domains.names import DRIVER
 from dra_driver.gpu.session import Session
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.process.endpoints import new_registry

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dra_driver.domains import DRIVER
+from dra_driver.domains.names import DRIVER
 from kubeletplugin.features.domain.folder import DomainFolder
 from kubeletplugin.kubelet.instance import socket_paths
 from tests.faults.processes import DoomedPlugin

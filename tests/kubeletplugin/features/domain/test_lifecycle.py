@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.domains.names import COMPUTE_DOMAINS
-from dra_driver.domains.objects import DaemonReport
+from dra_driver.domains.objects import COMPUTE_DOMAINS, DaemonReport
 from dra_driver.gpu.imex import read_channels, read_management
 from dra_driver.gpu.nvml import FabricState, Return
 from dra_driver.kube.api import ApiClient

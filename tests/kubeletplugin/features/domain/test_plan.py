@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.domains import DRIVER
+from dra_driver.domains.names import DRIVER
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
 from kubeletplugin.errors import NewerVersionError, PrepareError

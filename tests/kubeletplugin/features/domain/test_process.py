@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from dra_driver import DRIVER_NAME
-from dra_driver.domains import DRIVER
+from dra_driver.domains.names import DRIVER
 from dra_driver.kube.api import ApiClient
+from dra_driver.names import DRIVER_NAME
 from kubeletplugin.records.files import State
 from tests.faults.share import points
 from tests.support.waiting import wait_for

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver import DRIVER_NAME
 from dra_driver.errors import MpsError
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.mps import processes_of
 from kubeletplugin.containers.cdi import Root
 from kubeletplugin.errors import SupervisorAwayError
