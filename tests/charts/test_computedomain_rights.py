@@ -113,16 +113,20 @@ def test_nobody_may_do_more(who: str, cluster: dict[str, ApiClient]) -> None:
         for verb in verbs.split()
     }
 
-    def found() -> set[tuple[str, str, str]]:
-        return {
+    found = set[tuple[str, str, str]]()
+
+    def are_known() -> bool:
+        found.clear()
+        found.update(
             (resource, place, verb)
             for group, resource, place in asked
             for verb in VERBS
             if may(cluster[who], verb, group, resource, place)
-        }
+        )
+        return found >= expected
 
-    wait_for(lambda: found() >= expected, "the rights", 10)  # a real API server needs a moment to know new roles
-    assert found() == expected
+    wait_for(are_known, "the rights", 10)  # a real API server needs a moment to know new roles
+    assert found == expected
 
 
 def test_some_objects_are_named(cluster: dict[str, ApiClient]) -> None:
