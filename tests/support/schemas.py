@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON schemas that Kubernetes publishes with each release, from the package kubernetes_validate.
 
-Its own `validate` reads the release's definitions, 1.6 MB, for every object; here they are read once, and stand where the
+Its own `validate` reads the release's definitions, 1.6 MB, for every object. Here they are read once, and stand where
 schemas refer to them: looking them up would be half of the time.
 """
 
