@@ -168,7 +168,7 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
         return _copies(question, question.replicas, source)
     unread = UnreadFields(objects, features, source.gates)
     spread, errors = spread_over_nodes(question.demands, objects, source.world, labels)
-    demands = [*with_pods_of_cluster(spread, objects, source.world)]
+    demands = [*with_pods_of_cluster(spread, objects, source.world, source.templates)]
     source = replace(source, errors=(*source.errors, *errors))
     verdicts: list[Verdict] = []
     try:

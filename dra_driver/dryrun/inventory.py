@@ -13,6 +13,7 @@ from ..names import DRIVER_NAME
 from ..process.command import InputError
 from ..scheduler.pods import READ, Reader
 from .documents import Document
+from .revisions import REVISIONS
 from .status import Note
 from .unread import decode_kept
 from .world import Found, World, is_of_world, named_error, read_around, reduced, with_world_of_cluster, world_of
@@ -55,8 +56,8 @@ def from_documents(
     """
     objects = [one for one in documents if not one.is_empty_list]
     for one in objects:
-        if one.kind not in _SLICES_WITH and not is_of_world(one.value.get("apiVersion"), one.kind):
-            known = ", ".join(dict.fromkeys([*_SLICES_WITH, *(kind for _, kind in READ)]))
+        if one.kind not in (*_SLICES_WITH, *REVISIONS) and not is_of_world(one.value.get("apiVersion"), one.kind):
+            known = ", ".join(dict.fromkeys([*_SLICES_WITH, *(kind for _, kind in READ), *REVISIONS]))
             raise InputError(f"--slices: {one}: objects of this kind decide nothing: leave it out (known are {known})")
     decoded = tuple(decode_kept(document) for document in objects if document.kind in _SLICES_WITH)
     world, notes, errors = (None, (), ()) if devices_only else _world_of([*around, *documents], where)

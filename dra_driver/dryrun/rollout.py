@@ -2,10 +2,10 @@
 """Workloads of which the cluster has pods already: what is evaluated is their update, or the pods that are missing.
 
 A pod belongs to a workload if its controller is the workload (for a Deployment: one of its ReplicaSets), and the
-selector selects it. If such pods and the template do not differ in what decides about nodes and devices, the pods stay,
-and the others are missing. Otherwise the pods are replaced as the controllers do it: by `maxSurge` and
-`maxUnavailable` or all at once (`Recreate`) for a Deployment, one after the other from the last ordinal down to
-`partition` for a StatefulSet, and on each node for a DaemonSet. Pods of ReplicaSets and Jobs are not replaced.
+selector selects it. If such pods were made from the template, they stay, and the others are missing. Otherwise the pods
+are replaced as the controllers do it: by `maxSurge` and `maxUnavailable` or all at once (`Recreate`) for a Deployment,
+one after the other from the last ordinal down to `partition` for a StatefulSet, and on each node for a DaemonSet. With
+`OnDelete`, and for ReplicaSets and Jobs, pods are not replaced.
 """
 
 import math
@@ -18,10 +18,11 @@ from ..kube.resource import ResourceClaim
 from ..kube.resource.codec import Decoded
 from ..scheduler.pods import Pod, PodDecoder
 from .controllers import OWNERS, Workload
+from .documents import within
+from .revisions import HASH, Templates, has_images_of, is_same_template, revision_of
 from .workload import Demand
 from .world import World
 
-_HASH: Final = "pod-template-hash"
 _QUARTER: Final = "25%"
 """The default of `maxSurge` and `maxUnavailable` of a Deployment."""
 
@@ -30,9 +31,12 @@ _Claims = Mapping[tuple[str, str], ResourceClaim]
 
 
 def with_pods_of_cluster(
-    demands: Iterable[Demand], objects: Sequence[Decoded], world: World | None
+    demands: Iterable[Demand], objects: Sequence[Decoded], world: World | None, templates: Templates
 ) -> Iterator[Demand]:
-    """The demands; for a workload of which the world has pods, these pods and those that are missing, or its update."""
+    """The demands; for a workload of which the world has pods, these pods and those that are missing, or its update.
+
+    `templates` are those that the pods may have been made from. Raises the exceptions of `templates`.
+    """
     claims = {
         (one.metadata.namespace or "default", one.metadata.name): one
         for one in objects
@@ -42,17 +46,30 @@ def with_pods_of_cluster(
         there = [] if workload is None or world is None else _pods_of(workload, world.around.pods)
         if workload is None or not there:
             yield from group
-        elif workload.kind == "DaemonSet":
+            continue
+        running = [pod for pod in there if not pod.ended]
+        if workload.kind == "DaemonSet":
             for demand in group:
-                yield from _rolled(
-                    workload, [demand], [pod for pod in there if pod.node_name == demand.daemon_node], claims
-                )
+                on_node = [pod for pod in running if pod.node_name == demand.daemon_node]
+                yield from _rolled(workload, [demand], on_node, claims, templates)
         else:
-            yield from _rolled(workload, list(group), there, claims)
+            wanted = _wanted(workload, list(group), there)
+            yield from _rolled(workload, wanted, running, claims, templates) if wanted else ()
 
 
 def _pods_of(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
-    return [pod for pod in pods if not pod.ended and not pod.deleted and _belongs(pod, workload)]
+    return [pod for pod in pods if not pod.deleted and _belongs(pod, workload)]
+
+
+def _wanted(workload: Workload, demands: list[Demand], there: Iterable[Pod]) -> list[Demand]:
+    """The demands without those that a Job does not make any more, because enough of its pods have succeeded."""
+    succeeded = sum(pod.phase == "Succeeded" for pod in there) if workload.kind == "Job" else 0
+    if not succeeded:
+        return demands
+    completions = workload.spec.get("completions")
+    active = sum(not pod.ended for pod in there)
+    # Without completions, a Job makes no more pods after the first that succeeds.
+    return demands[: active if completions is None else max(0, completions - succeeded)]
 
 
 def _belongs(pod: Pod, workload: Workload) -> bool:
@@ -60,18 +77,27 @@ def _belongs(pod: Pod, workload: Workload) -> bool:
     if pod.namespace != workload.namespace or kind != OWNERS[workload.kind]:
         return False
     if workload.kind == "Deployment":
-        name = name.removesuffix(f"-{pod.labels.get(_HASH, name.rpartition('-')[2])}")
+        name = name.removesuffix(f"-{pod.labels.get(HASH, name.rpartition('-')[2])}")
     return name == workload.name and (workload.selector.nothing or workload.selector.matches(pod.labels))
 
 
-def _rolled(workload: Workload, demands: list[Demand], there: list[Pod], claims: _Claims) -> Iterator[Demand]:
-    fresh = PodDecoder().decode(demands[0].submitted or {})
-    changed = [pod for pod in there if not _is_like(pod, fresh, demands[0], claims)]
-    if workload.kind in ("ReplicaSet", "Job") or not changed:
-        yield from _with_missing(demands, there, claims, by_name=workload.kind == "StatefulSet")
-    elif workload.kind == "StatefulSet":
+def _rolled(
+    workload: Workload, demands: list[Demand], there: list[Pod], claims: _Claims, templates: Templates
+) -> Iterator[Demand]:
+    strategy, is_set = _strategy(workload), workload.kind == "StatefulSet"
+    if workload.kind in ("ReplicaSet", "Job") or (strategy.get("type") == "OnDelete" and not is_set):
+        yield from _with_missing(demands, there, claims, by_name=False)
+    elif all(_is_current(pod, workload, demands[0], claims, templates) for pod in there):
+        notes = tuple(_not_compared(there, templates))
+        staying = _with_missing(demands, there, claims, by_name=is_set)
+        yield from (replace(demand, notes=(*demand.notes, *notes)) for demand in staying)
+    elif is_set:
         yield from _one_by_one(workload, demands, there, claims)
-    elif workload.kind == "DaemonSet" or _strategy(workload).get("type") == "Recreate":
+    elif workload.kind == "DaemonSet":
+        surges = (strategy.get("rollingUpdate") or {}).get("maxSurge") or 0
+        gone = () if surges not in (0, "0%") else there
+        yield _updated(replace(demands[0], replaces=tuple(pod.name for pod in gone)), demands)
+    elif strategy.get("type") == "Recreate":
         first = replace(demands[0], replaces=tuple(pod.name for pod in there))
         yield from (_updated(demand, demands) for demand in (first, *demands[1:]))
     else:
@@ -118,7 +144,7 @@ def _one_by_one(
     workload: Workload, demands: Sequence[Demand], there: Sequence[Pod], claims: _Claims
 ) -> Iterator[Demand]:
     """The pods of a StatefulSet, from the last ordinal. Those below the partition stay; with OnDelete all of them."""
-    strategy = workload.spec.get("updateStrategy") or {}
+    strategy = _strategy(workload)
     partition = (strategy.get("rollingUpdate") or {}).get("partition") or 0
     known = {pod.name: pod for pod in there}
     first = len(demands) if strategy.get("type") == "OnDelete" else partition
@@ -134,7 +160,7 @@ def _one_by_one(
 
 
 def _strategy(workload: Workload) -> Mapping[str, Any]:
-    return workload.spec.get("strategy") or {}
+    return workload.spec.get("strategy" if workload.kind == "Deployment" else "updateStrategy") or {}
 
 
 def _amount(value: object, wanted: int, rounded: Any) -> int:
@@ -167,6 +193,31 @@ def _as(demand: Demand, pod: Pod, claims: _Claims) -> Demand:
         pod=replace(demand.pod, name=pod.name),
         submitted={**demand.submitted, "metadata": metadata},
     )
+
+
+def _is_current(pod: Pod, workload: Workload, demand: Demand, claims: _Claims, templates: Templates) -> bool:
+    """Whether the controller lets the pod stay. Raises the exceptions of `templates`.
+
+    The claims of a pod count, too: the template of a pod does not change with a ResourceClaimTemplate, but its user
+    means the new one.
+    """
+    if not _is_like(pod, PodDecoder().decode(demand.submitted or {}), demand, claims):
+        return False
+    template = within(workload.spec, "template")
+    kind, name = revision_of(pod)
+    stored = templates(kind, pod.namespace, name)
+    return has_images_of(pod, template) if stored is None else is_same_template(template, stored)
+
+
+def _not_compared(pods: Sequence[Pod], templates: Templates) -> Iterator[str]:
+    """What is not known about pods that seem to be made from the template."""
+    for pod in pods:
+        kind, name = revision_of(pod)
+        if templates(kind, pod.namespace, name) is None:
+            compared = "images, and what" if pod.images else "what"
+            said = f"{kind} {pod.namespace}/{name} is not known"
+            yield f"{said}: only {compared} decides about nodes and devices was compared"
+            return
 
 
 def _is_like(pod: Pod, fresh: Pod, demand: Demand, claims: _Claims) -> bool:

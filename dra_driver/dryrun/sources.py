@@ -35,6 +35,7 @@ from .inventory import (
 from .nodetypes import built_in_nodes, classes_with_resources
 from .options import option
 from .release import NAMES_NONE, Rules, Server, release_number, server_of
+from .revisions import REVISIONS, Templates, none_known, template_of
 from .rights import DEVICES, FORBIDDEN, Needs, advice, missing, rights
 from .status import Note, NotesError
 from .unread import DEVICE_SELECTOR, decode_kept
@@ -115,7 +116,8 @@ class Source:
     change verdicts and is not known (`status`), and `unknown_of_pods` those that matter only for whole pods. `gates`
     are the feature gates that the user or the cluster names. `open_nodes` are nodes of which some labels are not
     known (`selection`). `served` says which extended resources DeviceClasses serve that no cluster and no file has.
-    `errors` are about demands that cannot be placed there, and about pods of the place that cannot be read.
+    `errors` are about demands that cannot be placed there, and about pods of the place that cannot be read. `templates`
+    are those that pods of the place were made from.
     """
 
     objects: Sequence[Decoded]
@@ -131,6 +133,7 @@ class Source:
     open_nodes: frozenset[str] = frozenset()
     served: str = ""
     errors: tuple[Note, ...] = ()
+    templates: Templates = none_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,7 @@ class Place:
         self.rules = rules
         self.namespace = connection.namespace if connection is not None else origin.namespace or "default"
         self._documents: list[Document] = []
+        self._templates: dict[tuple[str, str, str], Mapping[str, Any] | None] = {}
         if origin.slices:
             self._documents, errors = with_templates(read_documents(origin.slices, empty_lists=True))
             if errors:
@@ -273,6 +277,28 @@ class Place:
                 raise
             return f"{NOT_AMONG_FILES}, and to {error.action} in the cluster is not allowed"
         return {"apiVersion": version, "kind": kind, **value}
+
+    def template(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """The pod template (JSON) of a ReplicaSet or ControllerRevision, which never changes. None if there is none, or
+        if it may not be read. Raises ApiError.
+        """
+        key = (kind, namespace, name)
+        if key not in self._templates:
+            self._templates[key] = template_of(self._revision(*key))
+        return self._templates[key]
+
+    def _revision(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        if self.connection is None:
+            return next((one.value for one in self._documents if _identity(one) == (kind, namespace, name)), {})
+        try:
+            value = ApiClient(self.connection).get(REVISIONS[kind], name, namespace)
+        except NotFoundError:
+            return {}
+        except StatusError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return {}
+        return {**value, "kind": kind}
 
     def names(self, kind: str) -> list[str]:
         """NAMESPACE/NAME of the ResourceClaims or ResourceClaimTemplates that are there, as far as they may be listed.
@@ -374,6 +400,7 @@ class Place:
             errors=found.errors,
             gates=self.rules.all_gates(server or Server()),
             open_nodes=found.open_nodes,
+            templates=self.template,
         )
 
     def around(self, reduce: Callable[[Mapping[str, Any]], dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -422,11 +449,15 @@ def lookup_among(documents: Sequence[Document]) -> Lookup:
 
     def lookup(kind: str, namespace: str, name: str) -> Decoded | None:
         for one in documents:
-            if (one.kind, one.namespace, within(one.value, "metadata").get("name")) == (kind, namespace, name):
+            if _identity(one) == (kind, namespace, name):
                 return decode_kept(one)
         return None
 
     return lookup
+
+
+def _identity(one: Document) -> tuple[str, str, object]:
+    return one.kind, one.namespace, within(one.value, "metadata").get("name")
 
 
 def _is_around(one: Document) -> bool:

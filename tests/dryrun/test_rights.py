@@ -39,10 +39,15 @@ EVERY_RIGHT = [
 RIGHTS_OF_MIGRATE = [
     (number, verb, resource)
     for number, verb, resource in EVERY_RIGHT
-    if ROLE["rules"][number]["apiGroups"][0] in OF_MIGRATE
+    if (ROLE["rules"][number]["apiGroups"][0] in OF_MIGRATE and verb == "list")
     or resource in ("podtemplates", "replicationcontrollers", "configmaps")
 ]
-RIGHTS = [right for right in EVERY_RIGHT if right not in RIGHTS_OF_MIGRATE]
+RIGHTS = [
+    right
+    for right in EVERY_RIGHT
+    if right not in RIGHTS_OF_MIGRATE and ROLE["rules"][right[0]]["apiGroups"] != ["apps"]
+]
+"""Those of `fit`, but for templates of running pods: see test_rollout.py."""
 SPEC: JSON = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
 
 

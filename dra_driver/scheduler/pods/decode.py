@@ -126,6 +126,7 @@ class PodDecoder:
             features=self._keep(_features(spec, containers, shares_network=shares_network)),
             quota=self._keep(facts),
             owner=self._keep(_controller(meta)),
+            images=self._keep(tuple((one.name, one.image) for one in containers if one.image)),
         )
 
     def _keep(self, value: T) -> T:
