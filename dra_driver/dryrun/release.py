@@ -27,9 +27,7 @@ _UNAUTHORIZED: Final = 401
 _MOST_BYTES: Final = 256 << 20
 """Of the metrics. An API server of a large cluster has tens of MiB of them."""
 
-UNEVALUATED: Final = frozenset(
-    ("DRADeviceCompatibilityGroups", "DRADerivedAttributes", "DRANodeAllocatableResources", "DRAOptionalNodeOperations")
-)
+UNEVALUATED: Final = frozenset(("DRANodeAllocatableResources",))
 """Gates of features that are not evaluated. They decide whether a field that is not evaluated matters (`unread`)."""
 
 

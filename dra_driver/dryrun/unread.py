@@ -44,6 +44,13 @@ _WITHOUT_EFFECT: Final = re.compile(
     r"|status\.(?!allocation\b).*"
 )
 """Fields that decide nothing: a name for reports (KEP 5677), and in results what kubelets do (KEP 5945)."""
+_GROUPS: Final = "spec.devices[].consumesCounters[].compatibilityGroups"
+_DERIVED: Final = "spec.devices.requests[].exactly.derivedAttributes"
+_EVALUATED: Final[Mapping[str, str]] = {
+    _GROUPS: "DRADeviceCompatibilityGroups",
+    _DERIVED: "DRADerivedAttributes",
+}
+"""Fields that are evaluated if it is known whether their gate is on, by the field."""
 _GATES: Final[Mapping[str, re.Pattern[str]]] = {
     "DRANodeAllocatableResources": re.compile(r"spec\.devices\[\](\.basic)?\.nodeAllocatableResource(s|Mappings)"),
     "DRAOptionalNodeOperations": re.compile(r"spec\.skipNodeOperations"),
@@ -70,7 +77,7 @@ class UnreadFields:
         self._classes = {one.metadata.name: one for one in objects if isinstance(one, DeviceClass)}
         self._pools: dict[_Pool, dict[str, None]] = defaultdict(dict)
         for one in objects:
-            if isinstance(one, ResourceSlice | ResourceClaim | DeviceTaintRule) and one.unread:
+            if isinstance(one, ResourceSlice | ResourceClaim | DeviceTaintRule):
                 for text, pool in self._of_pools(one):
                     self._pools[pool][text] = None
 
@@ -89,12 +96,14 @@ class UnreadFields:
         return tuple(dict.fromkeys(texts))
 
     def _matters(self, path: str) -> bool:
+        if path in _EVALUATED:
+            return _EVALUATED[path] not in self._gates
         ignored = (self._gates.get(gate) is False and pattern.fullmatch(path) for gate, pattern in _GATES.items())
         return not _WITHOUT_EFFECT.fullmatch(path) and not any(ignored)
 
     def _of_pools(self, one: ResourceSlice | ResourceClaim | DeviceTaintRule) -> Iterator[tuple[str, _Pool]]:
         """The texts about a field, each with a pool that it concerns."""
-        for path in filter(self._matters, one.unread):
+        for path in filter(self._matters, _uncertain(one)):
             text = f"the field {path} of {type(one).__name__} {one.metadata} is not evaluated"
             match one:
                 case ResourceSlice():
@@ -112,7 +121,7 @@ class UnreadFields:
 
     def _of_claims(self, claims: Iterable[ResourceClaim]) -> Iterator[str]:
         for claim in claims:
-            for path in claim.unread if claim.allocation is None else ():
+            for path in _uncertain(claim) if claim.allocation is None else ():
                 if self._matters(path):
                     yield f"the field {path} of claim {claim.metadata} is not evaluated"
 
@@ -152,3 +161,18 @@ class UnreadFields:
             return any(all(each.matches(one.driver, device) for each in predicates) for device in one.devices)
         except CelError:
             return True
+
+
+def _uncertain(one: ResourceSlice | ResourceClaim | DeviceTaintRule) -> Iterator[str]:
+    """The fields of an object that may not be evaluated: unread ones, and those whose effect may not be known.
+
+    Nodes declare whether they can leave out calls, which is not evaluated.
+    """
+    yield from one.unread
+    if isinstance(one, ResourceSlice):
+        if one.skip_node_operations:
+            yield "spec.skipNodeOperations"
+        if any(taken.compatibility_groups for device in one.devices for taken in device.consumes_counters):
+            yield _GROUPS
+    elif isinstance(one, ResourceClaim) and any(each.derived_attributes for _, each in one.spec.requirements):
+        yield _DERIVED

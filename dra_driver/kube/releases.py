@@ -70,6 +70,20 @@ def default_gates(release: str) -> dict[str, bool]:
     return {gate: stage.is_on for gate, stage in GATES[release].items()}
 
 
+def known_since(gate: str) -> int:
+    """The minor version of the first release that knows a gate."""
+    return next(_minor(release) for release in RELEASES if gate in GATES[release])
+
+
+def on_since(gate: str) -> int | None:
+    """The minor version of the first release in which a gate is on. None if there is none."""
+    return next((_minor(release) for release in RELEASES if default_gates(release).get(gate)), None)
+
+
+def _minor(release: str) -> int:
+    return int(release.partition(".")[2])
+
+
 def is_since(release: str, first: str) -> bool:
     """Whether a supported release is `first` or a later one."""
     return RELEASES.index(release) >= RELEASES.index(first)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...kube.releases import known_since, on_since
 from ...kube.resource import ResourceSlice
 from ...kube.resource.codec import GROUP
 from ...kube.resource.device import COUNTERS_APART_SINCE, SliceFeatures
@@ -111,43 +112,48 @@ def check_version(subject: Subject, context: LintContext) -> Iterator[LintIssue]
 
 @dataclass(frozen=True, slots=True)
 class _Gate:
-    """A feature gate and its fields: the first minor version with them, with the gate enabled, and without them."""
+    """A feature gate and its fields, and the first minor version with them and without them. By default, the first
+    version with them is that with the gate.
+    """
 
     name: str
     fields: str
-    first: int
-    on: int | None = None
+    since: int | None = None
     gone: int | None = None
+
+    @property
+    def first(self) -> int:
+        """The first minor version with the fields."""
+        return self.since or known_since(self.name)
+
+    @property
+    def on(self) -> int | None:
+        """The first minor version with the gate enabled."""
+        return on_since(self.name)
 
 
 _GATES: Final = (
-    _Gate("DRAPrioritizedList", r"spec(\.spec)?\.devices\.requests\[\]\.firstAvailable", 33, 34),
-    _Gate("DRAAdminAccess", rf"{_REQUEST}\.adminAccess", 32, 34),
-    _Gate("DRADeviceTaints", rf"{_REQUEST}\.tolerations|{_DEVICE}\.taints", 33, 36),
+    _Gate("DRAPrioritizedList", r"spec(\.spec)?\.devices\.requests\[\]\.firstAvailable"),
+    _Gate("DRAAdminAccess", rf"{_REQUEST}\.adminAccess"),
+    _Gate("DRADeviceTaints", rf"{_REQUEST}\.tolerations|{_DEVICE}\.taints"),
     _Gate(
         "DRAConsumableCapacity",
         rf"{_REQUEST}\.capacity|spec(\.spec)?\.devices\.constraints\[\]\.distinctAttribute"
         rf"|{_DEVICE}\.(allowMultipleAllocations|capacity\.[^.]+\.requestPolicy)",
-        34,
-        36,
     ),
-    _Gate("DRADerivedAttributes", rf"{_REQUEST}\.derivedAttributes", 37),
-    _Gate("DRAExtendedResource", r"spec\.extendedResourceName", 34, 36),
+    _Gate("DRADerivedAttributes", rf"{_REQUEST}\.derivedAttributes"),
+    _Gate("DRAExtendedResource", r"spec\.extendedResourceName"),
     _Gate(
         "DRAPartitionableDevices",
         rf"spec\.(sharedCounters|perDeviceNodeSelection)|{_DEVICE}\.(consumesCounters|nodeName|nodeSelector|allNodes)",
-        33,
-        36,
     ),
-    _Gate(
-        "DRADeviceBindingConditions", rf"{_DEVICE}\.(bindsToNode|bindingConditions|bindingFailureConditions)", 34, 36
-    ),
-    _Gate("DRAListTypeAttributes", rf"{_DEVICE}\.attributes\.[^.]+(\.[^.]+)*\.(ints|bools|strings|versions)", 36),
-    _Gate("DRANodeAllocatableResources", rf"{_DEVICE}\.nodeAllocatableResourceMappings", 36, gone=37),
+    _Gate("DRADeviceBindingConditions", rf"{_DEVICE}\.(bindsToNode|bindingConditions|bindingFailureConditions)"),
+    _Gate("DRAListTypeAttributes", rf"{_DEVICE}\.attributes\.[^.]+(\.[^.]+)*\.(ints|bools|strings|versions)"),
+    _Gate("DRANodeAllocatableResources", rf"{_DEVICE}\.nodeAllocatableResourceMappings", gone=37),
     _Gate("DRANodeAllocatableResources", rf"{_DEVICE}\.nodeAllocatableResources", 37),
-    _Gate("DRAPartitionableDevicesType", r"spec\.partitionTypeAttribute", 37),
-    _Gate("DRAOptionalNodeOperations", r"spec\.skipNodeOperations", 37),
-    _Gate("DRADeviceCompatibilityGroups", rf"{_DEVICE}\.consumesCounters\[\]\.compatibilityGroups", 37),
+    _Gate("DRAPartitionableDevicesType", r"spec\.partitionTypeAttribute"),
+    _Gate("DRAOptionalNodeOperations", r"spec\.skipNodeOperations"),
+    _Gate("DRADeviceCompatibilityGroups", rf"{_DEVICE}\.consumesCounters\[\]\.compatibilityGroups"),
 )
 
 

@@ -43,6 +43,14 @@ class DeviceClass:
 
 
 @dataclass(frozen=True, slots=True)
+class DerivedAttribute:
+    """An attribute that a CEL expression computes from each device, for the constraints of the claim."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceRequirements:
     """The requirements of an exact request, or of one alternative of a prioritized list."""
 
@@ -53,6 +61,7 @@ class DeviceRequirements:
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity_requests: Mapping[str, Quantity] = field(default_factory=empty)
     admin_access: bool = False  # exact requests only
+    derived_attributes: tuple[DerivedAttribute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +148,7 @@ class AllocatedDevice:
     binding_failure_conditions: tuple[str, ...] = ()
     share_id: str | None = None
     consumed_capacity: Mapping[str, Quantity] = field(default_factory=empty)
+    skip_node_operations: tuple[str, ...] = ()
 
     @property
     def base_request(self) -> str:

@@ -136,10 +136,14 @@ class CounterSet:
 
 @dataclass(frozen=True, slots=True)
 class CounterConsumption:
-    """What a device consumes of one counter set while it is allocated."""
+    """What a device consumes of one counter set while it is allocated.
+
+    All devices that use the set at a time have one of the `compatibility_groups` in common, or none of them has any.
+    """
 
     counter_set: str
     counters: Mapping[str, Quantity]
+    compatibility_groups: tuple[str, ...] = ()
 
 
 class TaintEffect(enum.StrEnum):
@@ -206,8 +210,9 @@ class ResourceSlice:
     """A part of a pool.
 
     Exactly one of `node_name`, `node_selector`, `all_nodes` and `per_device_node_selection` is set. Since Kubernetes
-    1.35, a slice has either `devices` or `shared_counters`. `unread` are paths of fields that a server has stored and
-    that are not known here, such as `spec.devices[].name`.
+    1.35, a slice has either `devices` or `shared_counters`. `skip_node_operations` are the calls that kubelet does not
+    make for the devices, such as `NodePrepareResources`. `unread` are paths of fields that a server has stored and that
+    are not known here, such as `spec.devices[].name`.
     """
 
     metadata: ObjectMeta
@@ -219,6 +224,7 @@ class ResourceSlice:
     per_device_node_selection: bool = False
     devices: tuple[Device, ...] = field(default=())
     shared_counters: tuple[CounterSet, ...] = ()
+    skip_node_operations: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
 
 

@@ -9,6 +9,7 @@ The order of results, of configuration entries and of node selector requirements
 allocator.
 """
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -24,7 +25,7 @@ from ...kube.resource import (
     ResourceClaim,
     ResourceSlice,
 )
-from ..cel import Reads
+from ..cel import CompileError, Reads
 from .candidates import CandidateOptions, state_problem
 from .cluster import Cluster
 from .features import Features, Variant
@@ -35,7 +36,7 @@ from .option import Option
 from .outcome import ALLOCATED, ERROR, UNAVAILABLE, AllocationError, ErrorKind, Group, NodeOutcome, Outcomes
 from .pools import PoolState
 from .search import Pick, Search, Solution
-from .selectors import Selectors
+from .selectors import Selectors, compile_derived
 from .survey import NodeView
 
 FROM_CLASS = "FromClass"
@@ -62,7 +63,8 @@ def allocations(
 
 
 def _result(pick: Pick, view: NodeView, features: Features, share_ids: ShareIds) -> AllocatedDevice:
-    pool, device = view.device(pick.device)
+    pool, index = view.locate(pick.device)
+    device = pool.devices[index]
     required = pick.option.requirements
     shared = pick.share is not None
     return AllocatedDevice(
@@ -76,6 +78,7 @@ def _result(pick: Pick, view: NodeView, features: Features, share_ids: ShareIds)
         binding_failure_conditions=device.binding_failure_conditions if features.binding else (),
         share_id=share_ids() if shared else None,
         consumed_capacity=pick.share.amounts if pick.share is not None else {},
+        skip_node_operations=pool.slice_of(index).skip_node_operations if features.optional_node_operations else (),
     )
 
 
@@ -244,6 +247,9 @@ class _Attempt:
             device_class = self._cluster.class_by_name.get(required.device_class_name)
             if device_class is not None:
                 reads |= self._rulings.of(Selectors(device_class.selectors, required.selectors)).reads
+            for derived in required.derived_attributes if self._features.derived_attributes else ():
+                with contextlib.suppress(CompileError):
+                    reads |= compile_derived(derived.expression, self._features).reads
             capacities = capacities or bool(required.capacity_requests)
         compared = (
             constraint.match_attribute or constraint.distinct_attribute

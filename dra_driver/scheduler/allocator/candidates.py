@@ -8,12 +8,13 @@ taints keep a device from a request follows k8s.io/dynamic-resource-allocation/r
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...errors import NodeSelectorError, UnrepresentableError
 from ...kube.resource import (
     ALL,
     EXACT_COUNT,
+    DerivedAttribute,
     Device,
     DeviceClass,
     DeviceConstraint,
@@ -25,9 +26,9 @@ from ...kube.resource import (
     limits,
 )
 from ...kube.resource.claim import tolerates
-from ..cel import CompileError
+from ..cel import CelError, CompileError
 from .capacity import CapacityRefusal, Share, amounts_for, shortage
-from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of
+from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of, fact_of_value
 from .counters import Charge, Counters
 from .features import Features, Variant
 from .nodes import is_at
@@ -35,7 +36,7 @@ from .observer import Check, DeviceRefusal, Recorder, Slot
 from .option import BoundConstraint, Growing, Option
 from .outcome import AllocationError, ErrorKind
 from .pools import PoolState, PoolUsage, PoolView
-from .selectors import Rulings, Selectors, Unmet, Verdict
+from .selectors import Rulings, Selectors, Unmet, Verdict, compile_derived
 from .survey import NodeView, Survey
 
 _BLOCKING = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
@@ -165,6 +166,17 @@ def _unrepresentable(option: Option, error: UnrepresentableError, device: str) -
         f"claim {option.claim.metadata}, request {option.slot.request}, device {device}: "
         f"capacity {error.capacity!r}: {text}",
         reason=f'{_asked(option.claim, option.slot)}: capacity "{error.capacity}": {text}',
+    )
+
+
+def _underivable(option: Option, derived: DerivedAttribute, error: CelError, device: str) -> AllocationError:
+    step = "compile" if isinstance(error, CompileError) else "runtime"
+    return AllocationError(
+        ErrorKind.DERIVED_ATTRIBUTE,
+        f"claim {option.claim.metadata}, request {option.slot.request}: derived attribute {derived.name} "
+        f"cannot be computed for device {device}: {error}",
+        reason=f"{_asked(option.claim, option.slot)}: derived attribute {derived.name} on device {device}: "
+        f"CEL {step} error: {error.message}",
     )
 
 
@@ -320,6 +332,10 @@ class CandidateOptions:
             for option in (option for options in requests for option in options):
                 if wanted.requests and not {option.request, option.slot.request} & set(wanted.requests):
                     continue
+                derived = self._derived(option, attribute)
+                if derived is not None:
+                    option.constraints.append(self._derive(option, derived, BoundConstraint(index, constraint, {})))
+                    continue
                 for device in option.devices:
                     if device not in facts:
                         pool, published = self._view.device(device)
@@ -327,6 +343,25 @@ class CandidateOptions:
                             published, pool.driver, attribute, lists=self._features.list_constraints
                         )
                 option.constraints.append(BoundConstraint(index, constraint, facts))
+
+    def _derived(self, option: Option, attribute: str) -> DerivedAttribute | None:
+        """The derived attribute of the request with this name, which hides a published one."""
+        derived = option.requirements.derived_attributes if self._features.derived_attributes else ()
+        return next((one for one in derived if one.name == attribute), None)
+
+    def _derive(self, option: Option, derived: DerivedAttribute, bound: BoundConstraint) -> BoundConstraint:
+        """The constraint with what it sees of the computed attribute of each device."""
+        facts: dict[int, Fact | None] = {}
+        errors: dict[int, AllocationError] = {}
+        for device in option.devices:
+            pool, published = self._view.device(device)
+            try:
+                value = compile_derived(derived.expression, self._features).attribute(pool.driver, published)
+                facts[device] = fact_of_value(value, lists=self._features.list_constraints)
+            except CelError as error:
+                facts[device] = None
+                errors[device] = _underivable(option, derived, error, self._view.name(device))
+        return replace(bound, facts=facts, errors=errors)
 
     def _constraint(self, claim: ResourceClaim, index: int, wanted: DeviceConstraint) -> tuple[str, Constraint]:
         quirks, lists = self._features.quirks, self._features.list_constraints
@@ -390,14 +425,14 @@ def state_problem(
     """The search problem of all `claims` together. Raises AllocationError if one of them cannot be searched for."""
     problem = Problem(name=view.name)
     problem.claims.extend(options.of_claim(index, claim) for index, claim in enumerate(claims))
-    counters = Counters(by_name=features.quirks.counters_by_pool_name)
+    counters = Counters(features.quirks.counters_by_pool_name, features.compatibility_groups)
     first = 0
     for pool in view.pools:
         if pool.state is not PoolState.COMPLETE:
             continue
         usage = survey.usage(pool.key)
         if features.partitionable_devices:
-            problem.charges.extend(counters.charges(pool, pool.available(usage)))
+            problem.charges.extend(counters.charges(pool, usage))
         else:
             problem.charges.extend([None] * len(pool.devices))
         noticed = usage.consumed if features.quirks.shares_without_capacity_unnoticed else usage.shared

@@ -117,8 +117,11 @@ def find_attribute(device: Device, driver: str, attribute: str) -> AttributeValu
 def fact_of(device: Device, driver: str, attribute: str, *, lists: bool) -> Fact | None:
     """What a constraint on `attribute` sees of a device; None when the device does not have it."""
     value = find_attribute(device, driver, attribute)
-    if value is None:
-        return None
+    return None if value is None else fact_of_value(value, lists=lists)
+
+
+def fact_of_value(value: AttributeValue, *, lists: bool) -> Fact:
+    """What a constraint sees of the value of an attribute."""
     return _list_fact(value) if lists else _scalar_fact(value)
 
 

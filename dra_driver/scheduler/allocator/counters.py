@@ -1,27 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 """The counters that devices of a pool share, as vectors of integers while a search runs.
 
-Follows Kubernetes' structured allocator, which looks at all counters of a pool for every candidate:
-one overdrawn counter blocks every device of the pool that consumes any.
+Follows Kubernetes' structured allocator, which looks at all counters of a pool for every candidate: one overdrawn
+counter blocks every device of the pool that consumes any. The compatibility groups of the devices that use a counter
+set are compared at the same place.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from ...kube.resource import Device
-from .pools import CounterKey, PoolView
+from .pools import CounterKey, PoolUsage, PoolView
 
 _UNLIMITED = 1 << 200
 """Stands for a counter that the pool in charge does not define: it is never looked at."""
 
 
+@dataclass(frozen=True, slots=True)
+class UsedGroups:
+    """The compatibility groups of all devices that use a counter set, or of one device."""
+
+    common: frozenset[str]
+    """The groups that all have; none if one declares no groups."""
+    any_declared: bool
+
+    @staticmethod
+    def of(device: Sequence[str]) -> "UsedGroups":
+        """Those of one device."""
+        return UsedGroups(frozenset(device), bool(device))
+
+    def __and__(self, other: "UsedGroups") -> "UsedGroups":
+        return UsedGroups(self.common & other.common, self.any_declared or other.any_declared)
+
+    @property
+    def are_compatible(self) -> bool:
+        """Whether all have a group in common, or none declares any."""
+        return bool(self.common) or not self.any_declared
+
+
 class CountersLeft:
     """What is left of the counters of one pool, or of several that Kubernetes takes for one."""
 
-    __slots__ = ("index", "left")
+    __slots__ = ("groups", "index", "left")
 
     def __init__(self) -> None:
+        self.groups: dict[str, list[UsedGroups]] = {}
+        """For each counter set in use, the groups of its devices: with each pick one entry more."""
         self.index: dict[CounterKey, int] = {}
         self.left: list[int] | None = None
         """Set by the first charge: that pool's totals count for all."""
@@ -52,15 +77,23 @@ class Charge:
     ledger: CountersLeft
     totals: Totals
     items: tuple[tuple[int, int], ...]
+    groups: tuple[tuple[str, UsedGroups], ...] = ()
+    """The compatibility groups of the device for each counter set; empty if they are not compared."""
 
     def reserve(self) -> bool:
-        """Reserves the counters, or none of them if any counter of the ledger would become negative."""
+        """Reserves the counters, or none of them if any counter of the ledger would become negative, or if the device
+        has no group in common with the others.
+        """
+        if self.groups and not all(self._with_others(name, own).are_compatible for name, own in self.groups):
+            return False
         left = self.ledger.left
         if left is None:
             left = self.ledger.left = list(self.totals.vector)
         for index, amount in self.items:
             left[index] -= amount
         if min(left, default=0) >= 0:
+            for name, own in self.groups:
+                self.ledger.groups.setdefault(name, []).append(self._with_others(name, own))
             return True
         for index, amount in self.items:
             left[index] += amount
@@ -72,6 +105,12 @@ class Charge:
         assert left is not None
         for index, amount in self.items:
             left[index] += amount
+        for name, _ in self.groups:
+            self.ledger.groups[name].pop()
+
+    def _with_others(self, counter_set: str, own: UsedGroups) -> UsedGroups:
+        used = self.ledger.groups.get(counter_set)
+        return used[-1] & own if used else own
 
     def fits_alone(self) -> bool:
         """Whether `reserve` would succeed if nothing else had been reserved."""
@@ -92,21 +131,38 @@ class Counters:
 
     by_name: bool
     """Whether pools of several drivers with one name share a ledger."""
+    compares_groups: bool = False
+    """Whether compatibility groups are compared."""
     _ledgers: dict[object, CountersLeft] = field(default_factory=dict)
 
-    def charges(self, pool: PoolView, left: Mapping[CounterKey, int]) -> list[Charge | None]:
+    def charges(self, pool: PoolView, usage: PoolUsage) -> list[Charge | None]:
         """What each device of the pool consumes, None for a device without counters.
 
-        `left` is what allocated claims leave.
+        `usage` is what allocated claims hold.
         """
+        left = pool.available(usage)
         ledger = self._ledgers.setdefault(pool.name if self.by_name else pool.key, CountersLeft())
         for key in left:
             ledger.index.setdefault(key, len(ledger.index))
         totals = Totals(ledger, left)
+        if self.compares_groups:
+            for device in pool.held(usage):
+                for name, own in _groups(device):
+                    used = ledger.groups.setdefault(name, [])
+                    used.append(used[-1] & own if used else own)
         return [
-            Charge(ledger, totals, tuple(_items(device, ledger))) if device.consumes_counters else None
+            Charge(
+                ledger, totals, tuple(_items(device, ledger)), tuple(_groups(device)) if self.compares_groups else ()
+            )
+            if device.consumes_counters
+            else None
             for device in pool.devices
         ]
+
+
+def _groups(device: Device) -> Iterable[tuple[str, UsedGroups]]:
+    for consumption in device.consumes_counters:
+        yield consumption.counter_set, UsedGroups.of(consumption.compatibility_groups)
 
 
 def _items(device: Device, ledger: CountersLeft) -> Iterable[tuple[int, int]]:

@@ -41,6 +41,9 @@ _GATES: Final[Mapping[str, str]] = {
     "DRAListTypeAttributes": "list_attributes",
     "DRAExtendedResource": "extended_resources",
     "DRAFractionalCapacityRange": "fractional_capacity",
+    "DRADeviceCompatibilityGroups": "compatibility_groups",
+    "DRADerivedAttributes": "derived_attributes",
+    "DRAOptionalNodeOperations": "optional_node_operations",
 }
 """Gates that matter here, with the field of `Features`."""
 GATES: Final = frozenset(_GATES)
@@ -141,6 +144,12 @@ class Features:
     """
     fractional_capacity: bool = False
     """Ranges of capacity that are exact in thousandths are computed in thousandths. From 1.37."""
+    compatibility_groups: bool = False
+    """Devices that share counters are compared by their compatibility groups. From 1.37."""
+    derived_attributes: bool = False
+    """Constraints use attributes that requests compute. From 1.37."""
+    optional_node_operations: bool = False
+    """Slices may have kubelet skip calls. From 1.37."""
     release: str = DEFAULT_RELEASE
     ideal: bool = False
     mended: frozenset[str] = frozenset()
@@ -173,6 +182,11 @@ class Features:
         return Arithmetic(is_checked, is_checked and self.fractional_capacity)
 
     @property
+    def leaves_out_groups(self) -> bool:
+        """Whether slices that have a device with compatibility groups are ignored: 1.37 knows the field."""
+        return not self.compatibility_groups and self.is_since("1.37")
+
+    @property
     def counters_beside_devices(self) -> bool:
         """Whether a slice holds counter sets beside the devices that draw on them: so up to 1.34."""
         return not self.is_since("1.35")
@@ -185,7 +199,7 @@ class Features:
     @property
     def variant(self) -> Variant:
         """Which of Kubernetes' allocators answers."""
-        if self.list_constraints:
+        if self.list_constraints or self.compatibility_groups or self.derived_attributes:
             return Variant.EXPERIMENTAL
         if self.consumable_capacity or self.binding:
             return Variant.INCUBATING

@@ -178,7 +178,12 @@ class Likeness:
         return (
             tuple(
                 [
-                    (taken.counter_set, *taken.counters, *[amount.nanos for amount in taken.counters.values()])
+                    (
+                        taken.counter_set,
+                        taken.compatibility_groups,
+                        *taken.counters,
+                        *[amount.nanos for amount in taken.counters.values()],
+                    )
                     for taken in device.consumes_counters
                 ]
             ),

@@ -78,6 +78,8 @@ class BoundConstraint:
     index: int
     constraint: Constraint
     facts: Mapping[int, Fact | None]
+    errors: Mapping[int, AllocationError] = field(default_factory=dict)
+    """Devices whose derived attribute cannot be computed. They end the search when the constraint looks at them."""
 
 
 @dataclass(slots=True)

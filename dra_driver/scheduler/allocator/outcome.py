@@ -33,6 +33,7 @@ class ErrorKind(enum.StrEnum):
     ALL_CONSTRAINT = "all-constraint"
     TOO_MANY_DEVICES = "too-many-devices"
     CAPACITY = "capacity-not-representable"
+    DERIVED_ATTRIBUTE = "derived-attribute"
     NODE_SELECTOR = "node-selector"
     FEATURE_DISABLED = "feature-disabled"
     UNSUPPORTED_CONSTRAINT = "unsupported-constraint"

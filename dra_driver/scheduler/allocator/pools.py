@@ -10,7 +10,7 @@ known by driver, pool and name, whatever slice or generation lists it.
 
 import enum
 from bisect import bisect_right
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain
@@ -251,13 +251,16 @@ class PoolView:
         }
         if not left or not (usage.whole or usage.shared):
             return left
-        for slice_ in chain(self.slices, self.elsewhere):
-            for device in slice_.devices:
-                if usage.is_used(device.name):
-                    for consumption in device.consumes_counters:
-                        for counter, amount in consumption.counters.items():
-                            left[consumption.counter_set, counter] -= amount.nanos
+        for device in self.held(usage):
+            for consumption in device.consumes_counters:
+                for counter, amount in consumption.counters.items():
+                    left[consumption.counter_set, counter] -= amount.nanos
         return left
+
+    def held(self, usage: PoolUsage) -> Iterator[Device]:
+        """The devices of the pool of which something is held, those of other nodes included."""
+        for slice_ in chain(self.slices, self.elsewhere):
+            yield from (device for device in slice_.devices if usage.is_used(device.name))
 
 
 def pool_view(

@@ -38,12 +38,18 @@ def is_hopeless(problem: Problem) -> bool:
     options = _options(problem)
     if any(option.errors or (option.wants_all and option.constraints) for option in options):
         return False
+    if _has_derived_errors(options):
+        return False
     if not _only_takes(problem.charges):
         return False
     alone = [charge is None or charge.fits_alone() for charge in problem.charges]
     return any(
         all(_lacks_devices(option, alone) for option in options) for requests in problem.claims for options in requests
     )
+
+
+def _has_derived_errors(options: list[Option]) -> bool:
+    return any(bound.errors for option in options for bound in option.constraints)
 
 
 def _lacks_devices(option: Option, alone: list[bool]) -> bool:
@@ -80,6 +86,8 @@ def twins(problem: Problem, features: Features) -> list[int] | None:
 def _leaves_nothing(problem: Problem, options: list[Option], features: Features) -> bool:
     if features.list_constraints or any(option.errors or option.tainted or option.shares for option in options):
         return False
+    if _has_derived_errors(options):
+        return False
     constraints = [bound.constraint for option in options for bound in option.constraints]
     if not all(isinstance(constraint, MatchAttribute) for constraint in constraints):
         return False
@@ -91,7 +99,7 @@ def _leaves_nothing(problem: Problem, options: list[Option], features: Features)
 
 def _traits(device: int, problem: Problem, members: list[tuple[frozenset[int], Option]]) -> Iterator[Hashable]:
     charge = problem.charges[device]
-    yield None if charge is None else (id(charge.ledger), charge.items)
+    yield None if charge is None else (id(charge.ledger), charge.items, charge.groups)
     for devices, option in members:
         yield device in devices, device in option.barred
         if device in devices:
@@ -338,6 +346,8 @@ class Search:
                 self._refuse(option, device, Check.TAINT, option.tainted[device].detail)
             return False
         for bound in option.constraints:
+            if device in bound.errors:
+                raise bound.errors[device]
             fact = bound.facts[device]
             if fact is None or not bound.constraint.add(option.request, fact):
                 if option.wants_all:

@@ -10,7 +10,17 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...kube.resource import Device
-from ..cel import CelError, CompileError, Environment, EvaluationError, Reads, Selector, compile_selector
+from ..cel import (
+    CelError,
+    CompileError,
+    Derivation,
+    Environment,
+    EvaluationError,
+    Reads,
+    Selector,
+    compile_derivation,
+    compile_selector,
+)
 from .features import Features, Variant
 from .pools import PoolView, read_values
 
@@ -38,14 +48,23 @@ Predicate = Selector | _Stable
 @functools.lru_cache(maxsize=1024)
 def compile_cel(expression: str, features: Features) -> Predicate:
     """The compiled expression. Raises CompileError."""
-    environment = Environment(
+    selector = compile_selector(expression, _environment(features))
+    return _Stable(selector) if features.variant is Variant.STABLE else selector
+
+
+@functools.lru_cache(maxsize=1024)
+def compile_derived(expression: str, features: Features) -> Derivation:
+    """The compiled expression of a derived attribute. Raises CompileError."""
+    return compile_derivation(expression, _environment(features))
+
+
+def _environment(features: Features) -> Environment:
+    return Environment(
         kubernetes=features.release,
         consumable_capacity=features.consumable_capacity,
         list_type_attributes=features.list_attributes,
         stored=True,
     )
-    selector = compile_selector(expression, environment)
-    return _Stable(selector) if features.variant is Variant.STABLE else selector
 
 
 @dataclass(frozen=True, slots=True)

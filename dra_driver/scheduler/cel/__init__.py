@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...kube.releases import RELEASES
-from ...kube.resource import Device
+from ...kube.resource import AttributeList, AttributeValue, Device, Version, attribute_kind
 from .check import VARIABLE, check, validate
 from .check.declarations import NEWEST, Environment
 from .check.estimate import estimate
@@ -36,10 +36,11 @@ from .evaluate import PlanError, compile_tree
 from .evaluate.frame import COST_LIMIT, Frame
 from .evaluate.paths import Run
 from .library import registry_of
+from .library.semver import Semver
 from .library.values import OptionalValue, refill, type_name
 from .syntax import parse, refusal
 from .syntax.tree import Call, Expression, Ident, Literal, Select, walk
-from .types import BOOL, Type, TypeTooLargeError
+from .types import BOOL, Type, TypeTooLargeError, Uint
 
 __all__ = [
     "COST_LIMIT",
@@ -49,11 +50,13 @@ __all__ = [
     "CelError",
     "CelIssue",
     "CompileError",
+    "Derivation",
     "Environment",
     "EvaluationError",
     "PublishedNames",
     "Reads",
     "Selector",
+    "compile_derivation",
     "compile_selector",
 ]
 
@@ -207,7 +210,7 @@ def _nearest(wanted: str, existing: Iterable[str]) -> str:
     return f" (there are {', '.join(shown[:_LISTED])}{more})"
 
 
-class Selector:
+class _Program:
     """A compiled expression. Threads may share it."""
 
     def __init__(self, expression: str, environment: Environment, tree: Expression, run: Run, slots: int) -> None:
@@ -233,16 +236,8 @@ class Selector:
         """The cost in the worst case. kube-apiserver refuses new expressions that exceed COST_LIMIT."""
         return estimate(self._tree, registry_of(self.environment).estimate_of)
 
-    def matches(self, driver: str, device: Device) -> bool:
-        """Whether the expression is true for a device of the driver. Raises EvaluationError."""
-        return self._value(Frame(driver, device))
-
-    def evaluate(self, driver: str, device: Device) -> tuple[bool, int]:
-        """Whether the expression is true for a device, and the cost of the evaluation. Raises EvaluationError."""
-        frame = Frame(driver, device)
-        return self._value(frame), frame.cost
-
-    def _value(self, frame: Frame) -> bool:
+    def _result(self, frame: Frame) -> object:
+        """The CEL value of the expression. Raises EvaluationError, but not for a value that is an error."""
         if self._lists:
             frame.lists = True
         if self._slots:
@@ -253,22 +248,15 @@ class Selector:
         except ErrorValue as error:
             raise EvaluationError(error.kind, error.message, self.expression) from None
         try:
-            value = self._run(frame)
+            return self._run(frame)
         except Abort as abort:
             cost = frame.cost + abort.cost
             raise EvaluationError(abort.kind, abort.message, self.expression, cost=cost) from None
-        if value is True or value is False:
-            return value
-        while isinstance(value, OptionalValue) and value.present:
-            value = value.value
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, ErrorValue):
-            raise EvaluationError(
-                value.kind, self._explained(value, frame), self.expression, value.offset, cost=frame.cost
-            )
-        message = f"the expression evaluates to a {type_name(value)}, but a selector must evaluate to a bool"
-        raise EvaluationError("result_not_bool", message, self.expression, cost=frame.cost)
+
+    def _error(self, value: ErrorValue, frame: Frame) -> EvaluationError:
+        return EvaluationError(
+            value.kind, self._explained(value, frame), self.expression, value.offset, cost=frame.cost
+        )
 
     def _explained(self, error: ErrorValue, frame: Frame) -> str:
         if error.kind != "no_such_key" or error.offset is None:
@@ -282,6 +270,72 @@ class Selector:
         return [CelError(issue.kind, issue.message, self.expression, issue.offset) for issue in found]
 
 
+class Selector(_Program):
+    """A compiled selector. Threads may share it."""
+
+    def matches(self, driver: str, device: Device) -> bool:
+        """Whether the expression is true for a device of the driver. Raises EvaluationError."""
+        return self._value(Frame(driver, device))
+
+    def evaluate(self, driver: str, device: Device) -> tuple[bool, int]:
+        """Whether the expression is true for a device, and the cost of the evaluation. Raises EvaluationError."""
+        frame = Frame(driver, device)
+        return self._value(frame), frame.cost
+
+    def _value(self, frame: Frame) -> bool:
+        value = self._result(frame)
+        if value is True or value is False:
+            return value
+        while isinstance(value, OptionalValue) and value.present:
+            value = value.value
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, ErrorValue):
+            raise self._error(value, frame)
+        message = f"the expression evaluates to a {type_name(value)}, but a selector must evaluate to a bool"
+        raise EvaluationError("result_not_bool", message, self.expression, cost=frame.cost)
+
+
+class Derivation(_Program):
+    """A compiled expression that computes an attribute. Threads may share it."""
+
+    def attribute(self, driver: str, device: Device) -> AttributeValue:
+        """The attribute of a device of the driver: a scalar, or a list of one type. Raises EvaluationError."""
+        frame = Frame(driver, device)
+        value = self._result(frame)
+        if isinstance(value, ErrorValue):
+            raise self._error(value, frame)
+        attribute = _attribute_of(value)
+        if attribute is None:
+            message = f"the expression evaluates to a {type_name(value)}, which cannot be the value of an attribute"
+            raise EvaluationError("unsupported_result", message, self.expression, cost=frame.cost)
+        return attribute
+
+
+def _attribute_of(value: object) -> AttributeValue | None:
+    """The attribute for a CEL value. An empty list is a list of strings. None for other values."""
+    if not isinstance(value, list):
+        return _scalar_of(value)
+    items = [_scalar_of(item) for item in value]
+    kinds = {None if item is None else attribute_kind(item) for item in items} or {"string"}
+    kind = kinds.pop()
+    if kinds or kind is None:
+        return None
+    return AttributeList(f"{kind}s", tuple(item for item in items if item is not None))
+
+
+def _scalar_of(value: object) -> str | int | bool | Version | None:
+    if isinstance(value, Semver):
+        return Version(str(value))
+    return value if isinstance(value, str | int) and not isinstance(value, Uint) else None
+
+
+def compile_derivation(expression: str, environment: Environment) -> Derivation:
+    """Compile the expression of a derived attribute. Raises CompileError."""
+    tree = _checked(expression, environment)
+    return Derivation(expression, environment, tree, *_planned(tree, expression, environment))
+
+
 def compile_selector(expression: str, environment: Environment | None = None) -> Selector:
     """Compile an expression, by default for the newest Kubernetes release. Raises CompileError."""
     environment = environment or Environment()
@@ -289,11 +343,14 @@ def compile_selector(expression: str, environment: Environment | None = None) ->
     if (tree.type != BOOL or tree.type.nullable) and tree.type not in environment.result_types:
         message = f"must evaluate to bool or the unknown type, not {tree.type}"
         raise CompileError("wrong_output_type", message, expression)
+    return Selector(expression, environment, tree, *_planned(tree, expression, environment))
+
+
+def _planned(tree: Expression, expression: str, environment: Environment) -> tuple[Run, int]:
     try:
-        run, slots = compile_tree(tree, registry_of(environment), environment)
+        return compile_tree(tree, registry_of(environment), environment)
     except PlanError as error:
         raise CompileError("program", error.message, expression, error.offset, internal=True) from None
-    return Selector(expression, environment, tree, run, slots)
 
 
 def _checked(expression: str, environment: Environment) -> Expression:

@@ -37,7 +37,7 @@ def credentials(
 
 
 def get(found: Credentials, method: str = "GET", *, repeatable: bool = True) -> int:
-    with Connection(found, "tests", read_seconds=0.2) as connection:
+    with Connection(found, "tests", read_seconds=1.0) as connection:
         return connection.request(method, "/x", repeatable=repeatable).status
 
 

@@ -129,7 +129,7 @@ MISTAKES: list[tuple[str, str, Any, str]] = [
         "spec.devices.requests.1.firstAvailable.0.adminAccess",
         True,
         "spec.devices.requests[1].firstAvailable[0].adminAccess: unknown field (known here: allocationMode, capacity,"
-        " count, deviceClassName, name, selectors, tolerations)",
+        " count, derivedAttributes, deviceClassName, name, selectors, tolerations)",
     ),
     (
         CLAIM,
@@ -311,10 +311,10 @@ def test_what_is_no_object_is_refused(value: object) -> None:
         (SLICE, "spec.devices.0.compatibilityGroups"),
         (SLICE, "spec.devices.0.attributes.type.text"),
         (SLICE, "spec.devices.0.capacity.memory.unit"),
-        (SLICE, "spec.devices.0.consumesCounters.0.compatibilityGroups"),
+        (SLICE, "spec.devices.0.consumesCounters.0.zone"),
         (SLICE, "spec.devices.0.taints.0.why"),
-        (CLAIM, "spec.devices.requests.0.exactly.derivedAttributes"),
-        (CLAIM, "status.allocation.devices.results.0.skipNodeOperations"),
+        (CLAIM, "spec.devices.requests.0.exactly.zone"),
+        (CLAIM, "status.allocation.devices.results.0.zone"),
         (CLAIM, "status.conditions"),
         (CLAIM, "spec.devices.config.0.opaque.kind"),
     ],

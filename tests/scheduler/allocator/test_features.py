@@ -53,14 +53,17 @@ def test_reported_defects_are_defects() -> None:
     assert set(ISSUES) <= {field.name for field in fields(Quirks)}
 
 
+ALPHA = {"list_attributes", "compatibility_groups", "derived_attributes", "optional_node_operations"}
+
+
 @pytest.mark.parametrize(
     ("release", "on"),
     [
         ("1.34", {"admin_access", "prioritized_list", "claim_device_status", "device_taint_rules"}),
         ("1.35", {"admin_access", "prioritized_list", "claim_device_status", "device_taint_rules"}),
-        ("1.36", GATES - {"list_attributes", "fractional_capacity"}),
-        ("1.37", GATES - {"list_attributes"}),
-        ("1.38", GATES - {"list_attributes"}),
+        ("1.36", GATES - ALPHA - {"fractional_capacity"}),
+        ("1.37", GATES - ALPHA),
+        ("1.38", GATES - ALPHA),
     ],
 )
 def test_a_release_brings_its_own_defaults(release: str, on: set[str]) -> None:

@@ -12,6 +12,7 @@ from ..claim import (
     AllocationResult,
     ClaimConfiguration,
     ConsumerReference,
+    DerivedAttribute,
     DeviceClaim,
     DeviceClass,
     DeviceConstraint,
@@ -35,6 +36,7 @@ _REQUIREMENT_FIELDS = (
     "adminAccess",
     "tolerations",
     "capacity",
+    "derivedAttributes",
 )
 
 
@@ -164,7 +166,12 @@ def _requirements(fields: Fields, *, alternative: bool = False) -> DeviceRequire
         tolerations=fields.decode_all("tolerations", toleration),
         capacity_requests=fields.decode_one("capacity", lambda capacity: _quantities(capacity, "requests")) or EMPTY,
         admin_access=False if alternative else fields.flag("adminAccess"),
+        derived_attributes=fields.decode_all("derivedAttributes", _derived_attribute),
     )
+
+
+def _derived_attribute(fields: Fields) -> DerivedAttribute:
+    return DerivedAttribute(fields.required_text("name"), fields.required_text("expression"))
 
 
 def _quantities(fields: Fields, field: str) -> Mapping[str, Quantity]:
@@ -199,6 +206,7 @@ def _allocated_device(fields: Fields) -> AllocatedDevice:
         tolerations=fields.decode_all("tolerations", toleration),
         binding_conditions=fields.texts("bindingConditions"),
         binding_failure_conditions=fields.texts("bindingFailureConditions"),
+        skip_node_operations=fields.texts("skipNodeOperations"),
         share_id=fields.optional_text("shareID"),
         consumed_capacity=_quantities(fields, "consumedCapacity"),
     )

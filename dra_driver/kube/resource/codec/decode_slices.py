@@ -67,6 +67,7 @@ def _slice(top: Fields, dialect: Dialect) -> ResourceSlice:
         per_device_node_selection=spec.flag("perDeviceNodeSelection"),
         devices=spec.decode_all("devices", lambda fields: _device(fields, dialect)),
         shared_counters=spec.decode_all("sharedCounters", _counter_set),
+        skip_node_operations=spec.texts("skipNodeOperations"),
     )
     pool.finish()
     spec.finish()
@@ -78,7 +79,8 @@ def _counter_set(fields: Fields) -> CounterSet:
 
 
 def _counter_consumption(fields: Fields) -> CounterConsumption:
-    return CounterConsumption(fields.required_text("counterSet"), _counters(fields))
+    groups = fields.texts("compatibilityGroups")
+    return CounterConsumption(fields.required_text("counterSet"), _counters(fields), groups)
 
 
 def _counters(fields: Fields) -> dict[str, Quantity]:

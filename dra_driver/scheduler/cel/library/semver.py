@@ -39,6 +39,11 @@ class Semver(Extension):
     def identity(self) -> object:
         return self.key
 
+    def __str__(self) -> str:
+        release = f"{self.major}.{self.minor}.{self.patch}"
+        prerelease = ".".join(text if is_text else str(number) for is_text, number, text in self.key[2])
+        return f"{release}-{prerelease}" if prerelease else release
+
     def compare(self, other: "Semver") -> int:
         """-1, 0 or 1."""
         return (self.key > other.key) - (self.key < other.key)
