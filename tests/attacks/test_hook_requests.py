@@ -33,7 +33,6 @@ def ask(line):
             return b"error of the connection"
 
 pod = sys.argv[3].rsplit("/", 1)[0]
-answers = set()
 for number in range(int(sys.argv[4])):
     for claim, device, cgroup in (
         (sys.argv[2], "gpu-0", f"/../{number}{sys.argv[3]}"),
@@ -50,7 +49,7 @@ for number in range(int(sys.argv[4])):
         answer = ask(f"1 {claim} {device} {cgroup}\\n".encode())
         if not answer.startswith(b"error "):
             print("answered", claim, device, cgroup, answer)
-    for line in (b"\\n", b"2 a b c\\n", b"1\\n", b"\\xff" * 9000, b"1 " * 4000 + b"\n"):
+    for line in (b"\\n", b"2 a b c\\n", b"1\\n", b"\\xff" * 9000, b"1 " * 4000 + b"\\n"):
         ask(line)
 print("asked")
 """
