@@ -54,8 +54,8 @@ class ClusterChoice:
 
     @property
     def files(self) -> str:
-        """The kubeconfig files, joined by colons; empty where there is none. Raises ConfigError for one that is asked
-        for and does not exist.
+        """The kubeconfig files, joined by colons; empty where there is none. Raises ConnectionConfigError for one
+        that is asked for and does not exist.
         """
         if self.in_cluster:
             return ""
@@ -73,7 +73,7 @@ class ClusterChoice:
 
     @property
     def is_configured(self) -> bool:
-        """Whether a cluster is configured. Raises ConfigError."""
+        """Whether a cluster is configured. Raises ConnectionConfigError."""
         return bool(self.in_cluster or self.files or os.environ.get(_SERVICE_HOST))
 
 
@@ -81,7 +81,8 @@ class ClusterConnection:
     """The transport of a `kube.api.ApiClient` to one API server.
 
     `server` is its URL. `identity` names the user in errors, and `where` the cluster in reports. Objects without a
-    namespace are in `namespace`, and `seconds` is the time limit for one answer (0: none). Raises ConfigError.
+    namespace are in `namespace`, and `seconds` is the time limit for one answer (0: none). Raises
+    ConnectionConfigError.
     """
 
     def __init__(self, choice: ClusterChoice) -> None:
@@ -174,7 +175,7 @@ def _current_context(documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _existing(documents: Sequence[Mapping[str, Any]], context: str) -> str:
-    """The name of a context. Raises ConfigError, in kubectl's words, if there is none of this name."""
+    """The name of a context. Raises ConnectionConfigError, in kubectl's words, if there is none of this name."""
     if any(str(one.get("name")) == context for document in documents for one in document.get("contexts") or []):
         return context
     raise ConnectionConfigError(f'context "{context}" does not exist (there is {_contexts(documents)})')
@@ -207,7 +208,7 @@ def _impersonation(user: Mapping[str, Any]) -> urllib3.HTTPHeaderDict:
 
 @contextmanager
 def _as_config_error(what: str) -> Iterator[None]:
-    """Turns the exceptions of the package about files into ConfigErrors of one line."""
+    """Turns the exceptions of the package about files into a ConnectionConfigError of one line."""
     from kubernetes.config import ConfigException
 
     try:

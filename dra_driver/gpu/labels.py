@@ -68,8 +68,8 @@ def tells_of_hardware(label: str) -> bool:
 
 
 def node_labels(hardware: tuple[Inventory, Set[object]] | None, policy: NodePolicy, sys_root: Path) -> Labels | None:
-    """The labels of a node: empty if it has no GPU, None if its GPUs cannot be read. `hardware` is that of a NodeView.
-    The machine is read below `sys_root`.
+    """The labels of a node: empty if it has no GPU, None if its GPUs cannot be read. `hardware` is that of a
+    HardwareView. The machine is read below `sys_root`.
     """
     if hardware is None:
         return None

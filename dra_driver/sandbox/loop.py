@@ -101,7 +101,7 @@ def reference(pod: JSON) -> ObjectReference:
 
 @contextmanager
 def connected(kubeconfig: Path) -> Iterator[ApiClient]:
-    """Give a client of the API server that the kubeconfig names. Raises ConfigError."""
+    """Give a client of the API server that the kubeconfig names. Raises ConnectionConfigError."""
     with Connection(load_credentials(str(kubeconfig)), f"dra-sandbox/{__version__}") as connection:
         yield ApiClient(connection)
 

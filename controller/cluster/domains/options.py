@@ -152,4 +152,4 @@ compute_domain_options = flags(
         help="Whether only daemons of the same domain may connect to a daemon.",
     ),
 )
-"""Adds these flags, and passes Settings as `domains`, or None without --compute-domains."""
+"""Adds these flags, and passes DaemonSettings as `domains`, or None without --compute-domains."""

@@ -120,7 +120,7 @@ class Reconciler:
         self.ready: dict[str, bool] = {}
 
     def reconcile(self, uid: str) -> None:
-        """Write what differs for one domain. Raises ApiError after everything else was tried, and StoppedError."""
+        """Write what differs for one domain. Raises ApiError after everything else was tried, and NotLeaderError."""
         found = self._view.domains.get(uid)
         if found is None or (found.domain is not None and found.domain.is_deleted):
             self._remove(uid, None if found is None else found.domain)
@@ -449,7 +449,7 @@ class Reconciler:
     def _write(
         self, verb: str, work: Callable[Concatenate[Kind, P], R], kind: Kind, /, *given: P.args, **more: P.kwargs
     ) -> R:
-        """Do one write of the client, and count it. Raises StoppedError."""
+        """Do one write of the client, and count it. Raises NotLeaderError."""
         if self._stop.is_set():
             raise NotLeaderError
         result = work(kind, *given, **more)

@@ -104,7 +104,7 @@ class StateFolder:
 
 
 def parse_system(text: bytes) -> SystemState:
-    """The state of the driver, from the text of `Store.read_system_text`."""
+    """The state of the driver, from the text of `StateFolder.read_system_text`."""
     value: dict[str, Any] = json.loads(text)
     faults = [decode_fault(Fields(row)) for row in value["faults"]]
     absent = None if value["absent"] is None else Return(value["absent"])
@@ -112,7 +112,7 @@ def parse_system(text: bytes) -> SystemState:
 
 
 def parse_board(text: bytes) -> BoardState:
-    """The state of a GPU, from the text of `Store.read_board_text`."""
+    """The state of a GPU, from the text of `StateFolder.read_board_text`."""
     state = BoardState.from_json(json.loads(text))
     state.processes = [one for one in state.processes if _runs(one.pid)]
     return state

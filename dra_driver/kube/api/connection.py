@@ -64,8 +64,8 @@ ONCE: Final = _policy(0, (429,))
 class Connection:
     """Requests to one server with one identity. Closed by `close` or as a context manager.
 
-    `read_seconds` is the time limit of an answer. Raises ConfigError if the credentials or the proxy of the kubeconfig
-    or environment cannot be used.
+    `read_seconds` is the time limit of an answer. Raises ConnectionConfigError if the credentials or the proxy of
+    the kubeconfig or environment cannot be used.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ from .errors import ConnectionConfigError
 from .proxy import Proxy, parse_proxy
 
 TokenSource = Callable[[], str | None]
-"""Returns the current bearer token, or None to send none. Raises ConfigError if a token is missing."""
+"""Returns the current bearer token, or None to send none. Raises ConnectionConfigError if a token is missing."""
 
 _TOKEN: Final = re.compile(r"[!-~]+")
 
@@ -96,7 +96,7 @@ def token_file(path: Path) -> TokenSource:
 
 
 def checked_token(text: str, source: str) -> str:
-    """The token, if it has a valid form. Raises ConfigError."""
+    """The token, if it has a valid form. Raises ConnectionConfigError."""
     if not _TOKEN.fullmatch(text):
         raise ConnectionConfigError(
             f"{source}: the token has blanks, line breaks or characters that no token has: copy it again"
@@ -147,11 +147,11 @@ class ExecPlugin:
         self._held: _Credential | None = None
 
     def token(self) -> str | None:
-        """The current token, or None if the program returns a certificate instead. Raises ConfigError."""
+        """The current token, or None if the program returns a certificate instead. Raises ConnectionConfigError."""
         return self._current().token
 
     def certificate(self) -> tuple[str, str] | None:
-        """Certificate and key, or None if the program returns a token. Raises ConfigError."""
+        """Certificate and key, or None if the program returns a token. Raises ConnectionConfigError."""
         return self._current().certificate
 
     def _current(self) -> _Credential:
@@ -247,14 +247,14 @@ class _Entry:
         return f"kubeconfig {self.file}: {_SECTIONS[self.section]} {self.name!r}"
 
     def text(self, field: str) -> str | None:
-        """The text of a field. None if it is missing or empty. Raises ConfigError."""
+        """The text of a field. None if it is missing or empty. Raises ConnectionConfigError."""
         value = self.fields.get(field)
         if value is not None and not isinstance(value, str):
             raise ConnectionConfigError(f"{self}: {field} must be a text, not {value!r}")
         return value or None
 
     def pem(self, field: str) -> str | None:
-        """PEM text in `<field>-data`, or in the file that `field` names. Raises ConfigError."""
+        """PEM text in `<field>-data`, or in the file that `field` names. Raises ConnectionConfigError."""
         data, path = self.text(f"{field}-data"), self.text(field)
         try:
             if data:
@@ -266,7 +266,7 @@ class _Entry:
 
 
 def read_kubeconfig(paths: str) -> Credentials:
-    """The credentials of the current context. `paths` are separated by colons. Raises ConfigError."""
+    """The credentials of the current context. `paths` are separated by colons. Raises ConnectionConfigError."""
     files = [Path(one).expanduser() for one in paths.split(":") if one]
     documents = {file: parse_kubeconfig(file) for file in files if len(files) == 1 or file.exists()}
     if not documents:
@@ -301,7 +301,7 @@ def read_kubeconfig(paths: str) -> Credentials:
 
 
 def parse_kubeconfig(file: Path) -> Mapping[str, Any]:
-    """The content of a kubeconfig file. Raises ConfigError."""
+    """The content of a kubeconfig file. Raises ConnectionConfigError."""
     try:
         document = load(decode_text(file.read_bytes()))
     except OSError as error:
@@ -376,7 +376,7 @@ def _exec_cluster(cluster: _Entry) -> dict[str, Any]:
 
 
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Credentials:
-    """The pod's service account, which is mounted in `folder`. Raises ConfigError."""
+    """The pod's service account, which is mounted in `folder`. Raises ConnectionConfigError."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise ConnectionConfigError(
@@ -396,7 +396,7 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Credentials:
 
 def load_credentials(kubeconfig: str | None = None) -> Credentials:
     """Credentials from `kubeconfig` (one path, or several separated by colons), else from $KUBECONFIG, else from the
-    pod's service account, else from ~/.kube/config. Raises ConfigError.
+    pod's service account, else from ~/.kube/config. Raises ConnectionConfigError.
     """
     default = Path.home() / ".kube/config"
     paths = kubeconfig or os.environ.get("KUBECONFIG")

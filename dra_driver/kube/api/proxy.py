@@ -52,7 +52,7 @@ class Proxy:
 
     def manager(self, tls: Any, pools: Mapping[str, Any]) -> urllib3.PoolManager:
         """A manager of connections through the proxy. `tls` is for the connection to the proxy itself. `pools` are
-        options of the connections to the server. Raises ConfigError if a package is missing.
+        options of the connections to the server. Raises ConnectionConfigError if a package is missing.
         """
         if self.scheme == "socks5":
             if importlib.util.find_spec("socks") is None:
@@ -73,7 +73,7 @@ class Proxy:
 
 def parse_proxy(text: str, source: str) -> Proxy:
     """The proxy with this URL. `source` names the source of the URL in errors, which never contain a user or password.
-    Raises ConfigError.
+    Raises ConnectionConfigError.
     """
     shown = f"{text!r} " if "@" not in text else ""
     try:
@@ -92,7 +92,7 @@ def parse_proxy(text: str, source: str) -> Proxy:
 
 
 def environment_proxy(scheme: str, host: str, port: int, environment: Mapping[str, str] = os.environ) -> Proxy | None:
-    """The proxy of the environment for this server, or None to connect directly. Raises ConfigError."""
+    """The proxy of the environment for this server, or None to connect directly. Raises ConnectionConfigError."""
     names = (f"{scheme}_proxy".upper(), f"{scheme}_proxy")
     name = next((name for name in names if environment.get(name)), None)
     if name is None or _is_direct(host, port, environment.get("NO_PROXY") or environment.get("no_proxy") or ""):

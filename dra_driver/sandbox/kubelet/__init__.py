@@ -3,11 +3,10 @@
 
 It finds plugins by their registration sockets, prepares and unprepares the claims of the node's pods, resolves CDI
 devices like a container runtime, and reports pods as running. Containers run no programs, except those that
-`Options.programs` starts. It is written from the published
-protocol and from the behaviour of kubelet 1.36, and it shares no code with the plugin, so that each of them tests the
-other.
+`KubeletOptions.programs` starts. It is written from the published protocol and from the behaviour of kubelet 1.36, and
+it shares no code with the plugin, so that each of them tests the other.
 
-    options = Options("node-1", Path("/tmp/node-1/kubelet"), Path("/tmp/node-1/cdi"))
+    options = KubeletOptions("node-1", Path("/tmp/node-1/kubelet"), Path("/tmp/node-1/cdi"))
     with Kubelet(options, KubernetesCluster(kubeconfig, node_name="node-1")) as kubelet:
         kubelet.wait_registered("gpu.nvidia.com")
         kubelet.wait_pod_running("default", "pod-1")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs in containers: start, restart with back-off, readiness by an HTTP probe, and end.
 
-Kubelet itself knows no program. `Options.programs` starts those that the sandbox has; the other containers run nothing.
+Kubelet itself knows no program. `KubeletOptions.programs` starts those that the sandbox has; the other containers run
+nothing.
 """
 
 import http.client

@@ -169,7 +169,7 @@ class Security:
         self.load()
 
     def load(self) -> None:
-        """Read the files. Raises RefusedError."""
+        """Read the files. Raises ImexRefusedError."""
         if self._config.get("IMEX_ENABLE_AUTH_ENCRYPTION", "0") != "1":
             return
         import ssl

@@ -64,7 +64,7 @@ class Decoded:
 
 
 def decode(value: Object, node: SchemaType) -> Decoded:
-    """Decode `value` as an object of type `node`. Raises DecodeError."""
+    """Decode `value` as an object of type `node`. Raises SchemaError."""
     walk = _Walk()
     result = walk.struct(value, node)
     found = _unknown_fields(value, node, "") if walk.unknown else ()
