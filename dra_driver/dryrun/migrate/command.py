@@ -101,7 +101,8 @@ class Migration:
             "deviceClasses": list(self.plan.manifests),
             "needs": [{"featureGate": one.gate, "purpose": one.purpose, "met": one.met} for one in self.plan.needs],
             "replaced": list(self.replaced),
-            "notes": [*self.notes, *map(str, self.unknown)],
+            "planNotes": list(self.notes),
+            "notes": documents_of(self.unknown),
             "errors": documents_of(self.errors),
             "workloads": [
                 {

@@ -43,7 +43,7 @@ def test_the_quick_start_needs_only_the_name_of_the_resource(migrate: Migrate) -
     )
     assert found["code"] == 0
     assert found["values"] == {"deviceClasses": GPUS}
-    assert (found["deviceClasses"], found["notes"]) == ([], [])
+    assert (found["deviceClasses"], found["planNotes"]) == ([], [])
     assert found["replaced"] == ["DaemonSet nvidia-device-plugin/nvdp"]
     assert [one["featureGate"] for one in found["needs"]] == ["DRAExtendedResource"]
     assert verdicts(found) == {"Pod gpu-pod": FITS}
@@ -136,7 +136,7 @@ def test_mig_devices_are_counted_where_mig_parted_is_not_known(migrate: Migrate)
         "nvidia.com/mig-1g.5gb": 7,
         "nvidia.com/mig-3g.20gb": 2,
     }
-    assert "it is assumed that its last 2 GPUs have the MIG devices" in found["notes"][0]
+    assert "it is assumed that its last 2 GPUs have the MIG devices" in found["planNotes"][0]
     unlabelled = migrate(plugin(MIG_STRATEGY="mixed"), node("n", gpu=2, mig_1g__5gb=8))
     assert unlabelled["nodes"][0]["gpus"] == "2 x GPU, 2 x GPU (4 x 1g.5gb)"
 
@@ -144,7 +144,7 @@ def test_mig_devices_are_counted_where_mig_parted_is_not_known(migrate: Migrate)
 def test_a_node_that_the_strategy_single_refuses_is_noted(migrate: Migrate) -> None:
     found = migrate(plugin(MIG_STRATEGY="single"), node("n", f"{A100}-MIG-INVALID", 0))
     assert found["nodes"][0]["resources"] == {}
-    assert found["notes"][0].startswith("n: it offers no GPU")
+    assert found["planNotes"][0].startswith("n: it offers no GPU")
 
 
 def test_time_slicing_is_a_number_of_shares(migrate: Migrate) -> None:
@@ -225,7 +225,7 @@ def test_a_node_has_the_configuration_that_config_manager_chooses(
     settings = {name: config() for name in configs}
     found = migrate(daemon_set, config_map("c", **settings), node("n", T4, 1, labels=labels))
     assert found["nodes"][0]["configuration"] == expected
-    assert bool(found["notes"]) == (label == "unknown")
+    assert bool(found["planNotes"]) == (label == "unknown")
 
 
 def test_each_group_of_nodes_has_rules_of_its_own(migrate: Migrate) -> None:
@@ -240,7 +240,7 @@ def test_each_group_of_nodes_has_rules_of_its_own(migrate: Migrate) -> None:
         {"match": {"nodes": ["t4-1", "t4-2"]}, "shares": 2},
         {"match": {"nodes": ["a100"]}, "mig": "static"},
     ]
-    assert any("a node that joins later" in note for note in found["notes"])
+    assert any("a node that joins later" in note for note in found["planNotes"])
 
 
 def test_only_the_split_gpus_of_a_node_are_shared(migrate: Migrate) -> None:
@@ -265,7 +265,7 @@ def test_what_the_policy_cannot_say_is_noted(migrate: Migrate) -> None:
         node("n", A100, 1, labels={"nvidia.com/mig.config": "custom"}),
     )
     assert found["values"]["policy"]["gpus"] == [{"mig": "static", "shares": 4}]
-    assert "nvidia.com/mig-1g.5gb 4, nvidia.com/mig-2g.10gb 1" in found["notes"][0]
+    assert "nvidia.com/mig-1g.5gb 4, nvidia.com/mig-2g.10gb 1" in found["planNotes"][0]
 
 
 def test_one_device_with_two_names_is_noted(migrate: Migrate) -> None:
@@ -276,7 +276,7 @@ def test_one_device_with_two_names_is_noted(migrate: Migrate) -> None:
         node("b", A100, 1, labels={"nvidia.com/mig-1g.5gb.count": "7"}),
     )
     assert any(
-        note.startswith("nvidia.com/gpu and nvidia.com/mig-1g.5gb each get mig 1g.5gb") for note in found["notes"]
+        note.startswith("nvidia.com/gpu and nvidia.com/mig-1g.5gb each get mig 1g.5gb") for note in found["planNotes"]
     )
 
 
@@ -314,7 +314,7 @@ def test_other_settings_become_values_or_notes(
         plugin(configs="c", **variables), config_map("c", config={"version": "v1", **sections}), node("n", T4, 1)
     )
     assert found["values"] == {**values, "deviceClasses": GPUS}
-    assert (note in "".join(found["notes"])) if note else not found["notes"]
+    assert (note in "".join(found["planNotes"])) if note else not found["planNotes"]
 
 
 def test_a_driver_that_serves_compute_domains_already_is_named(migrate: Migrate) -> None:
@@ -325,7 +325,7 @@ def test_a_driver_that_serves_compute_domains_already_is_named(migrate: Migrate)
         "metadata": {"name": "channels"},
         "spec": {"driver": "compute-domain.nvidia.com", "nodeName": "n", "pool": pool, "devices": []},
     }
-    (note,) = migrate(plugin(), node("n", T4, 1), channels)["notes"]
+    (note,) = migrate(plugin(), node("n", T4, 1), channels)["planNotes"]
     assert note.startswith("driver compute-domain.nvidia.com serves ComputeDomains on n. If this is NVIDIA's")
 
 

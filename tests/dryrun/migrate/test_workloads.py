@@ -199,7 +199,7 @@ def test_a_class_that_competes_is_noted(migrate: Migrate) -> None:
     other = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "old.example.com"}}
     other["spec"] = {"extendedResourceName": "nvidia.com/gpu"}
     found = migrate(plugin(), node("n", T4, 1), other)
-    assert found["notes"] == [
+    assert found["planNotes"] == [
         "DeviceClass old.example.com serves nvidia.com/gpu, too: delete it, because the newest class counts"
     ]
 
@@ -242,3 +242,25 @@ def test_devices_of_other_drivers_are_there(migrate: Migrate) -> None:
         options=("--verify",),
     )
     assert given(found) == {"Pod gpu-pod": ["n/nic-0", "n/gpu-0"]}
+
+
+def test_objects_that_were_not_evaluated_are_named(dryrun: Any, tmp_path: Any) -> None:
+    job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "train", "namespace": "team"},
+        "spec": {"runtimeRef": {"name": "torch"}},
+    }
+    files = []
+    for name, value in (("plugin", plugin()), ("node", node("n", T4, 1, gpu=1)), ("job", job)):
+        files.append(tmp_path / f"{name}.json")
+        files[-1].write_text(json.dumps(value), encoding="utf-8")
+    code, out, err = dryrun("migrate", *files, "-o", "json")
+    assert code == 3, err
+    found = json.loads(out)
+    (note,) = found["notes"]
+    assert note["object"] == "TrainJob team/train"
+    assert note["file"] == str(files[-1])
+    assert note["line"] == 1
+    assert note["text"].startswith("ClusterTrainingRuntime torch, which has its pod templates, is not among the files")
+    assert found["planNotes"] == []
