@@ -2,6 +2,7 @@
 """The devices to allocate from: slices in files, a live cluster, or built-in example nodes."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ..domains.names import CHANNEL_CLASS, CHANNEL_TYPE, DAEMON_CLASS, DAEMON_TYPE
@@ -16,7 +17,17 @@ from .documents import Document
 from .revisions import REVISIONS
 from .status import Note
 from .unread import decode_kept
-from .world import Found, World, is_of_world, named_error, read_around, reduced, with_world_of_cluster, world_of
+from .world import (
+    Found,
+    LeftOut,
+    World,
+    is_of_world,
+    named_error,
+    read_around,
+    reduced,
+    with_world_of_cluster,
+    world_of,
+)
 
 _CHANNEL: Final = f"device.attributes['{DOMAIN_DRIVER}']"
 CLASSES = tuple(
@@ -129,8 +140,10 @@ def from_cluster(connection: Transport, *, devices_only: bool, around: Sequence[
     """The slices, classes, claims, taint rules and nodes of a live cluster, and the world around them unless
     `devices_only`.
 
-    Only reads. Raises ApiError and DecodeError.
+    Only reads. An object that cannot be read is left out, and a note says so. Raises ApiError, and DecodeError for
+    objects `around`.
     """
+    left_out = LeftOut()
     client = ApiClient(connection)
     reader = Reader()
     for document in around:
@@ -140,16 +153,17 @@ def from_cluster(connection: Transport, *, devices_only: bool, around: Sequence[
     forbidden: list[str] = []
     for name, kind in known.items():
         if name == "Node" and not devices_only:
-            for node, placed_on in reduced(client, kind, name, lambda one: (stored(one), reader.decode(one))):
+            for node, placed_on in reduced(client, kind, name, lambda one: (stored(one), reader.decode(one)), left_out):
                 objects.append(node)
                 reader.keep(name, placed_on)
         elif name in may_lack(devices_only=devices_only):
-            read, refused = read_around(client, {name: kind}, stored)
+            read, refused = read_around(client, {name: kind}, stored, left_out)
             objects += (decoded for _, decoded in read)
             forbidden += refused
         else:
-            objects += reduced(client, kind, name, stored)
+            objects += reduced(client, kind, name, stored, left_out)
     found = found_without(forbidden, objects)
+    found = replace(found, unknown=(*found.unknown, *left_out.notes))
     return (
         found if devices_only else with_world_of_cluster(found, client, reader, templates_of(known), connection.server)
     )

@@ -19,7 +19,7 @@ from .answer import Answer
 from .inventory import found_without, kinds, may_lack, stored
 from .sources import Place, Source, completed
 from .whatif import WhatIf, new_nodes
-from .world import DEVICES_ONLY, KINDS, Found, may_list, named_error, with_known_world
+from .world import DEVICES_ONLY, KINDS, Found, LeftOut, may_list, named_error, with_known_world
 
 _QUIET_SECONDS: Final = 0.3
 """After a pause of this length between changes, the answer is computed."""
@@ -69,7 +69,7 @@ class LiveCluster:
             watcher.stop()
 
     def states(self) -> Iterator[Found]:
-        """The state now, and the state after each change that matters. Never ends. Raises DecodeError."""
+        """The state now, and the state after each change that matters. Never ends."""
         seen: object = None
         while True:
             self._settle()
@@ -101,14 +101,16 @@ class LiveCluster:
     def _found(self, kept: Iterable[tuple[_Collection, Any]]) -> Found:
         objects: list[Decoded] = []
         reader = Reader()
+        left_out = LeftOut()
         for (around, name), one in kept:
             if isinstance(one, DecodeError):
-                raise one
-            if around:
+                left_out.add(one)
+            elif around:
                 reader.keep(name, one)
             else:
                 objects.append(one)
         found = found_without(self._lacking, objects)
+        found = replace(found, unknown=(*found.unknown, *left_out.notes))
         if not any(around for around, _ in self._watchers):
             return replace(found, notes=(f"{DEVICES_ONLY}, as asked",))
         return with_known_world(found, reader, self._forbidden, self._where)

@@ -123,26 +123,47 @@ def world_of(
 
 
 def with_world_of_cluster(found: Found, client: ApiClient, reader: Reader, templates: Kind, where: str) -> Found:
-    """What was found, with the world of a cluster, of which `reader` has the nodes. Raises ApiError and DecodeError."""
+    """What was found, with the world of a cluster, of which `reader` has the nodes. Raises ApiError."""
+    left_out = LeftOut()
     wanted = {name: kind for name, kind in {**KINDS, TEMPLATE: templates}.items() if name != "Node"}
-    around, forbidden = read_around(client, wanted, reader.decode)
+    around, forbidden = read_around(client, wanted, reader.decode, left_out)
     for name, kept in around:
         reader.keep(name, kept)
+    found = replace(found, unknown=(*found.unknown, *left_out.notes))
     return with_known_world(found, reader, forbidden, where)
 
 
+class LeftOut:
+    """Notes about stored objects that cannot be read. Such an object is left out, and hides no other."""
+
+    def __init__(self) -> None:
+        self._notes: dict[Note, None] = {}
+
+    def add(self, error: DecodeError) -> None:
+        """Leaves out the object of which the error tells the name (`named_error`)."""
+        self._notes[Note("", f"{error}: the object cannot be read, and is left out")] = None
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """The notes, each once: a list that expires is read again."""
+        return tuple(self._notes)
+
+
 def read_around(
-    client: ApiClient, kinds: Mapping[str, Kind], reduce: Callable[[Mapping[str, Any]], T]
+    client: ApiClient,
+    kinds: Mapping[str, Kind],
+    reduce: Callable[[Mapping[str, Any]], T],
+    left_out: LeftOut | None = None,
 ) -> tuple[list[tuple[str, T]], list[str]]:
     """What `reduce` makes of each object of some kinds, with the kind's name, and the kinds that may not be listed.
 
-    Kinds that the server does not know are passed over. Raises ApiError and what `reduce` raises.
+    Kinds that the server does not know are passed over. Raises ApiError and what `reduce` raises (see `reduced`).
     """
     found: list[tuple[str, T]] = []
     forbidden = []
     for name, kind in kinds.items():
         try:
-            found += ((name, kept) for kept in reduced(client, kind, name, reduce))
+            found += ((name, kept) for kept in reduced(client, kind, name, reduce, left_out))
         except NotFoundError:
             continue
         except StatusError as error:
@@ -152,21 +173,31 @@ def read_around(
     return found, forbidden
 
 
-def reduced(client: ApiClient, kind: Kind, name: str, reduce: Callable[[Mapping[str, Any]], T]) -> Iterator[T]:
+def reduced(
+    client: ApiClient,
+    kind: Kind,
+    name: str,
+    reduce: Callable[[Mapping[str, Any]], T],
+    left_out: LeftOut | None = None,
+) -> Iterator[T]:
     """What `reduce` makes of each object of a collection: never more than a page of whole objects is in memory.
 
     Objects in lists lack their version and kind, which `reduce` is given. A list that expires is begun anew, so that
     nothing may be done with an object before all are there. Raises ApiError and what `reduce` raises: a DecodeError
-    names the object.
+    names the object. With `left_out`, an object with such an error is left out.
     """
 
     def kept(value: dict[str, Any]) -> dict[str, Any]:
         try:
             return {_KEPT: reduce({"apiVersion": kind.api_version, "kind": name, **value})}
         except DecodeError as error:
-            raise named_error(error, name, value) from None
+            named = named_error(error, name, value)
+            if left_out is None:
+                raise named from None
+            left_out.add(named)
+            return {}
 
-    return (one[_KEPT] for one in client.list(kind, keep=kept).items)
+    return (one[_KEPT] for one in client.list(kind, keep=kept).items if _KEPT in one)
 
 
 def named_error(error: DecodeError, kind: str, value: Mapping[str, Any]) -> DecodeError:

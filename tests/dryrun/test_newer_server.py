@@ -349,3 +349,38 @@ def test_a_taint_rule_that_selects_by_other_fields_makes_the_verdict_uncertain(
         config = server.write_kubeconfig(tmp_path / "config")
         code, out, err = dryrun(write("claim.yaml", claim()), "--kubeconfig", config)
     assert (code, "the rule may taint the device" in out) == (3, True), out + err
+
+
+@pytest.mark.parametrize(
+    ("plural", "bad", "said"),
+    [
+        ("nodes", {"metadata": {"name": "bad"}, "spec": {"taints": 3}}, "Node bad: spec.taints: must be a list"),
+        ("resourceslices", slice_of("bad", {"name": 3}), "ResourceSlice bad-slice: spec.devices[0].name: must be"),
+        ("deviceclasses", {"metadata": {"name": "bad"}, "spec": {"selectors": 3}}, "DeviceClass bad: spec.selectors"),
+        ("resourceclaims", {"metadata": {"name": "bad"}, "spec": {"devices": 3}}, "ResourceClaim bad: spec.devices"),
+        ("pods", {"metadata": {"name": "bad"}, "spec": {"tolerations": 3}}, "Pod bad: spec.tolerations: must be"),
+        ("resourcequotas", {"metadata": {"name": "bad"}, "spec": {"hard": 3}}, "ResourceQuota bad: spec.hard: must be"),
+    ],
+    ids=["node", "slice", "class", "claim", "pod", "quota"],
+)
+def test_stored_object_that_cannot_be_read_hides_no_other(
+    plural: str, bad: JSON, said: str, dryrun: DryRun, write: Write, tmp_path: Path
+) -> None:
+    good: dict[str, JSON] = {
+        "nodes": {"metadata": {"name": "a"}},
+        "deviceclasses": DEVICE_CLASS,
+        "resourceslices": slice_of("a", gpu("gpu-0")),
+    }
+    root = "/api/v1" if plural in ("nodes", "pods", "resourcequotas") else "/apis/resource.k8s.io/v1"
+    paths = {name: "/api/v1/nodes" if name == "nodes" else f"/apis/resource.k8s.io/v1/{name}" for name in good}
+    collections = {paths[name]: Collection(1, lambda _, value=value: value) for name, value in good.items()}  # type: ignore[misc]
+    items = [value for name, value in good.items() if name == plural] + [bad]
+    collections[f"{root}/{plural}"] = Collection(len(items), items.__getitem__)
+    watched = ["--until-fits"] if plural == "nodes" else []
+    with paged(collections) as server:
+        config = server.write_kubeconfig(tmp_path / "config")
+        for flags in ([], watched):
+            code, out, err = dryrun(write("claim.yaml", claim()), "--kubeconfig", config, *flags)
+            assert "fits  ResourceClaim wanted" in out, out + err
+            assert said in out
+            assert code == 3
