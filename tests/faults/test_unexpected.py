@@ -12,7 +12,7 @@ import pytest
 
 from dra_driver.kube.api import ApiClient
 from dra_driver.kube.api.events import EVENTS
-from tests.kubeletplugin.test_binding import WAITED_FOR, conditions
+from tests.kubeletplugin.reports.test_binding import WAITED_FOR, conditions
 from tests.kubeletplugin.test_metrics import metrics_of
 from tests.support.apiserver import CLAIMS
 from tests.support.plugin import stored_claim

@@ -31,7 +31,7 @@ from tests.support.kernel import NVIDIA, VFIO, Kernel
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
 
-NODE = str(Path(__file__).parents[1] / "support/nvswitch.yaml")
+NODE = str(Path(__file__).parents[2] / "support/nvswitch.yaml")
 QUICK = ClaimTimes(busy=0.05, retry=0.1)
 PAIR, OTHER_PAIR, FOUR, FIRST = 4, 5, 2, 8
 PAIR_GPUS = ["gpu-0", "gpu-2"]  # modules 1 and 3

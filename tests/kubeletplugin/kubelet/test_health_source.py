@@ -22,7 +22,7 @@ from kubeletplugin.kubelet.health import HealthStatus, device_healths
 from kubeletplugin.node.marks import Marks
 from tests.support.waiting import wait_for
 
-from .inside import ApiServer, Plugin
+from ..inside import ApiServer, Plugin
 
 GONE = "gpu-lost: "
 

@@ -21,7 +21,7 @@ from tests.support.damage import DAMAGES
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
-from .inside import make_by_hand
+from ..inside import make_by_hand
 
 UID = "9d3c6f2e-46a8-4a63-9fd2-b8c2f1d0a111"
 FILE = f"{DRIVER_NAME}-metadata.json"

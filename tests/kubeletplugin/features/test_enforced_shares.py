@@ -18,8 +18,8 @@ from kubeletplugin.features.memory_limits.limiter import Limit
 from kubeletplugin.features.memory_limits.service import recorded_limits
 from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.reports.devicestatus import device_data, shares_of
+from tests.kubeletplugin.features.mps.test_mps import MIG, NEW_DRIVER, SHARES, client, compute_mode, daemons, edits
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
-from tests.kubeletplugin.test_mps import MIG, NEW_DRIVER, SHARES, client, compute_mode, daemons, edits
 from tests.support.claims import mps, time_slicing
 from tests.support.mps import MpsProcess, mps_of
 from tests.support.waiting import wait_for
