@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of many similar faults a run strikes: all of them with FAULTS_EVERY=1, else every few.
 
-Each test begins at another one, so that tests of several scenarios together strike each kind of point.
+Each test begins at another one, so that tests of several scenarios together strike each kind of point. FAULTS_FIRST=N
+moves the beginning of all of them by N: runs with N = 0, 1, 2, ... come to strike all points.
 """
 
 import os
@@ -13,6 +14,7 @@ import pytest
 T = TypeVar("T")
 
 EVERY: Final = int(os.environ.get("FAULTS_EVERY", "0"))
+FIRST: Final = int(os.environ.get("FAULTS_FIRST", "0"))
 patiently: Final = pytest.mark.timeout(3600 if EVERY else 300)
 """For a test that strikes one point after the other."""
 
@@ -20,7 +22,7 @@ patiently: Final = pytest.mark.timeout(3600 if EVERY else 300)
 def points(first: int, usually: int) -> Iterator[int]:
     """Numbers of points without an end, every `usually`th or as FAULTS_EVERY says; `first` is the test's number."""
     every = EVERY or usually
-    point = first % every
+    point = (first + FIRST) % every
     while True:
         yield point
         point += every
@@ -29,4 +31,4 @@ def points(first: int, usually: int) -> Iterator[int]:
 def share(faults: Sequence[T], first: int, usually: int) -> Sequence[T]:
     """Those of the faults that are struck."""
     every = EVERY or usually
-    return faults[first % every :: every]
+    return faults[(first + FIRST) % every :: every]

@@ -2,7 +2,7 @@
 """Every change of a file fails: the disk is full, breaks, or is read-only, for this change or from it on.
 
 Half of the calls are repeated until they go well; after the others the pod is gone, and the opposite call comes.
-Without FAULTS_EVERY=1 every tenth of these failures is tried.
+Without FAULTS_EVERY=1 every fifteenth of these failures is tried.
 """
 
 import errno
@@ -36,7 +36,7 @@ def test_a_failure_anywhere(tmp_path: Path, verb: str, number: int, name: str) -
             for code in (ERRORS.values() if name in EVERY_ERROR else (errno.ENOSPC,))
             for lasting in (False, True)
         ]
-        usually = 30 if SCENARIOS[name].needs_mps else 10  # with MPS each one runs programs
+        usually = 45 if SCENARIOS[name].needs_mps else 15  # with MPS each one runs programs
         for struck, (index, point, code, lasting) in enumerate(share(faults, number, usually)):
             claim.ready_for(verb)
             error = claim.strike(verb, index, disk_fails(code), lasting=lasting)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same for unprepare (see test_killed_preparing); and the next process is killed at every point of its start, while
-it brings together what the first one left: at every fortieth point of some 140, at all with FAULTS_EVERY=1.
+it brings together what the first one left: at every sixtieth point of some 140, at all with FAULTS_EVERY=1.
 """
 
 import pytest
@@ -17,7 +17,7 @@ from .share import points
 def test_killed_anywhere_in_an_unprepare(
     plugin: DoomedPlugin, client: ApiClient, number: int, scenario: Scenario
 ) -> None:
-    KilledClaim(plugin, client, scenario).strike_everywhere("Unprepare", points(2 * number, 24))
+    KilledClaim(plugin, client, scenario).strike_everywhere("Unprepare", points(number % 12, 36))
 
 
 @pytest.mark.parametrize(("verb", "point"), [("Prepare", 50), ("Unprepare", 20)])
@@ -25,7 +25,7 @@ def test_killed_once_more_anywhere_in_the_recovery(
     plugin: DoomedPlugin, client: ApiClient, verb: str, point: int
 ) -> None:
     claim = KilledClaim(plugin, client, SCENARIOS["a bit of everything"])
-    for turn, again in enumerate(points(point // 10, 40)):
+    for turn, again in enumerate(points(point // 10, 60)):
         assert claim.strike(verb, point)
         where = plugin.start_struck(again)
         if not where:

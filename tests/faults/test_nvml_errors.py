@@ -54,7 +54,7 @@ def test_an_error_anywhere(tmp_path: Path, verb: str, number: int, name: str) ->
         if point.startswith(("before", "after"))
         for code in codes(point, name in EVERY_CODE)
     ]
-    usually = 20 if SCENARIOS[name].needs_mps else 10 if name in EVERY_CODE else 4  # with MPS each one runs programs
+    usually = 30 if SCENARIOS[name].needs_mps else 15 if name in EVERY_CODE else 6  # with MPS each one runs programs
     for index, point, code in share(faults, number, usually):
         claim.ready_for(verb)
         error = claim.strike(verb, index, nvml_fails(code))

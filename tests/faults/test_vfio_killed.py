@@ -34,7 +34,7 @@ def test_a_plugin_that_is_killed_anywhere_brings_everything_back(
             plugin.start()
             claim, before = stored_claim(client, DEVICE), kernel.picture()
             try:
-                for point in points(list(OPPOSITE).index(verb), 80 if others else 40):
+                for point in points(list(OPPOSITE).index(verb), 120 if others else 60):
                     bring(plugin, claim, OPPOSITE[verb])
                     plugin.kill()
                     plugin.start()
