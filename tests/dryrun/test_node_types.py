@@ -91,6 +91,15 @@ def test_a_whole_gpu_fits_on_a_node_of_each_model(board: str, dryrun: DryRun) ->
     assert dryrun("--with-node", board, EXAMPLES / "whole-gpu.yaml")[0] == 0
 
 
+def test_the_mig_resource_of_nvidias_example_fits_on_a_built_in_node(dryrun: DryRun, write: Write) -> None:
+    resources = {"limits": {"nvidia.com/mig-1g.12gb": 1}}
+    spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    code, out, err = dryrun("--built-in", write("pod.json", pod))
+    assert code == 0, out + err
+    assert "on node gh200x1-mig" in out
+
+
 def test_every_variant_of_every_node_type_can_be_added() -> None:
     assert all(is_node_type(name + suffix) for name in shipped_nodes() for suffix in node_types())
     assert not is_node_type("h100x8-mig-mig")
