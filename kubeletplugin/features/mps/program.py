@@ -5,8 +5,8 @@ If the driver root is a complete system (it has a shell), the program runs in it
 device nodes of that system. Otherwise, the program gets the libraries of the root with LD_LIBRARY_PATH.
 
 The daemon and its commands have the pipe directory DAEMON_PIPE, to which only root has access. In the one that
-containers have (`shares.PIPE`), a container could exchange a name for a link, and a program of root follows links: it
-would change the mode of another file, or send its commands to the daemon of other claims.
+containers have (`dra_driver.process.mps.PIPE`), a container could exchange a name for a link, and a program of root
+follows links: it would change the mode of another file, or send its commands to the daemon of other claims.
 
 With `private`, the program also gets its own mount namespace. In it, the pipe directory has the same path as in
 containers, because MPS is only known to work if daemon and clients use the same path, and /dev/shm is the same folder
