@@ -136,7 +136,7 @@ def test_shipped_nodes_come_plain_split_and_mixed(name: str) -> None:
     assert not any(gpu.mig for gpu in plain.gpus)
     can = bool(plain.gpus[0].board.profiles)
     assert [gpu.mig for gpu in split.gpus] == [can] * count
-    assert [gpu.mig for gpu in mixed.gpus] == [False] * (count // 2) + [can] * (count // 2)
+    assert [gpu.mig for gpu in mixed.gpus] == [False] * (count // 2) + [can] * (count - count // 2)
     assert [gpu.minor for gpu in plain.gpus] == list(range(count))
     assert len({gpu.pci_address for gpu in plain.gpus}) == count
     assert all(gpu.pcie_root and gpu.numa_node in (0, 1) for gpu in plain.gpus)
