@@ -41,8 +41,6 @@ _SECONDS: Final = 2.0
 _PREPARE: Final = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
 _GET_INFO: Final = "/pluginregistration.Registration/GetInfo"
 
-Check = Callable[[], str | None]
-
 
 class ApiContact:
     """The time of the API server's last answer. `clock` returns monotonic seconds."""
@@ -117,7 +115,7 @@ def keep_contact(client: ApiClient, contact: ApiContact) -> None:
     threading.Thread(target=run, name="api-contact", daemon=True).start()
 
 
-def live_checks(*sockets: tuple[SocketServer, SocketServer]) -> dict[str, Check]:
+def live_checks(*sockets: tuple[SocketServer, SocketServer]) -> dict[str, Callable[[], str | None]]:
     """The checks of /healthz. `sockets` are the service and the registration of each driver."""
 
     def answers() -> str | None:
@@ -141,7 +139,7 @@ def live_checks(*sockets: tuple[SocketServer, SocketServer]) -> dict[str, Check]
 
 def ready_checks(
     registration: RegistrationService, access: GpuAccess, common: CommonSpec, health: HealthWatch, contact: ApiContact
-) -> dict[str, Check]:
+) -> dict[str, Callable[[], str | None]]:
     """The checks of /readyz."""
     return {
         "kubelet": registration.problem,

@@ -19,15 +19,14 @@ from dra_driver.kube.resource.validation import Violation, slice_problems
 
 _PART: Final = re.compile(r"spec\.(devices|sharedCounters)\[([0-9]+)\]")
 
-LayOut = Callable[[Sequence[GpuDevices]], tuple[ResourceSlice, ...]]
-"""From the devices of GPUs to slices."""
-
 _Place = tuple[int, int]
 """The positions of a GPU, and of a device of it."""
 
 
 def slices_within_rules(
-    description: Description, lay_out: LayOut, features: SliceFeatures
+    description: Description,
+    lay_out: Callable[[Sequence[GpuDevices]], tuple[ResourceSlice, ...]],
+    features: SliceFeatures,
 ) -> tuple[tuple[ResourceSlice, ...], Description]:
     """The slices of the devices for an API server with these features, and the description of these devices, with what
     is left out. A problem that concerns no device stays in the slices.

@@ -32,9 +32,6 @@ TEMPLATE: Final = "ResourceClaimTemplate"
 
 DEVICES_ONLY: Final = "only devices are evaluated"
 
-LeaveOut = Callable[[Mapping[str, Any], DecodeError], None]
-"""Is told of an object that cannot be read, and why."""
-
 
 @dataclass(frozen=True, eq=False)
 class World:
@@ -95,7 +92,9 @@ def is_of_world(version: object, kind: object) -> bool:
 
 
 def world_of(
-    values: Iterable[Mapping[str, Any]], where: str, leave_out: LeaveOut = raise_error
+    values: Iterable[Mapping[str, Any]],
+    where: str,
+    leave_out: Callable[[Mapping[str, Any], DecodeError], None] = raise_error,
 ) -> tuple[World | None, tuple[str, ...]]:
     """The world that objects (JSON) make up, and what to say about it. Raises DecodeError.
 

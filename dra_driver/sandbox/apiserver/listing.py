@@ -22,7 +22,6 @@ from .objects import Object
 from .store import ChangeType, EventQueue, ObjectEvent, Store, StoredObject
 
 Test = Callable[[Object], bool]
-_LabelTest = Callable[[Mapping[str, str]], bool]
 
 _WORD = r"[^\s=!(),<>]+"
 _REQUIREMENT = re.compile(
@@ -54,7 +53,7 @@ def label_test(text: str) -> Test | None:
     return test
 
 
-def _requirements(text: str) -> Iterator[_LabelTest]:
+def _requirements(text: str) -> Iterator[Callable[[Mapping[str, str]], bool]]:
     position = 0
     while position < len(text.rstrip()):
         match = _REQUIREMENT.match(text, position)
@@ -64,7 +63,7 @@ def _requirements(text: str) -> Iterator[_LabelTest]:
         yield _requirement(match)
 
 
-def _requirement(match: re.Match[str]) -> _LabelTest:
+def _requirement(match: re.Match[str]) -> Callable[[Mapping[str, str]], bool]:
     key, operator = match["gone"] or match["key"], match["set"] or match["operator"]
     values = [one.strip() for one in match["values"].split(",")] if match["set"] else [match["value"] or ""]
     if not is_label_key(key) or not all(map(is_label_value, values)):

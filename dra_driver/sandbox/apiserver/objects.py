@@ -8,15 +8,11 @@ watches can share one tree and its encoded bytes.
 import json
 import random
 import uuid
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 Object = dict[str, Any]
 """A JSON object with `apiVersion`, `kind`, `metadata` and the fields of its kind."""
-
-Clock = Callable[[], datetime]
-"""A function that returns the time, with a time zone."""
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_GENERATED_BASE = 58
