@@ -14,12 +14,12 @@ from typing import Any, Final
 from ..kube.resource import EXACT_COUNT, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..kube.resource.codec import Decoded, DecodeError, Fields, decode
 from ..process.command import InputError
-from ..scheduler.pods import form_errors, has_form, pod_spec_errors
+from ..scheduler.pods import UNKNOWN_FIELD, form_errors, has_form, pod_spec_errors
 from ..scheduler.pods.decode import extended_requests
 from ..scheduler.pods.objects import ExtendedRequest
 from ..scheduler.pods.resources import read_containers, section
 from .controllers import Workload, workload_of
-from .documents import JSON, Document, DocumentError
+from .documents import JSON, Document, DocumentError, within
 from .groups import Elsewhere, Library, PodGroup, key_of, only_files, pods_of
 from .kinds import KINDS
 from .podforms import FORMS
@@ -29,6 +29,7 @@ from .world import is_of_world
 
 _GROUP = "resource.k8s.io/"
 _DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
+_GROUP_OF_PODS: Final = "schedulingGroup"
 _NO_LABEL: Final = re.compile("[^a-z0-9-]+")
 
 Lookup = Callable[[str, str, str], Decoded | None]
@@ -342,7 +343,7 @@ class _Made:
             missing=missing,
             stage=f"{document} {group.stage}" if group.stage else "",
             notes=group.notes,
-            unknown=group.unknown,
+            unknown=(*group.unknown, *_unread(document)),
         )
 
     def _claims(
@@ -391,6 +392,19 @@ def _state(document: Document) -> str:
     if not document.stored or not (document.value.get("spec") or {}).get("nodeName"):
         return ""
     return "ended" if status.get("phase") in ("Succeeded", "Failed") else "running"
+
+
+def _unread(document: Document) -> Iterator[str]:
+    """Texts about fields of a pod of a cluster that may change its verdict: those that are unknown here, such as those
+    of a newer Kubernetes, and the group with which it is scheduled (KEP 4671).
+    """
+    if document.kind != "Pod" or not document.stored:
+        return
+    errors = (one for one in form_errors(document.value) if one.problem.startswith(UNKNOWN_FIELD))
+    paths = [one.path for one in errors if one.path.startswith("spec.")]
+    if within(document.value, "spec").get(_GROUP_OF_PODS) is not None:
+        paths.append(f"spec.{_GROUP_OF_PODS}")
+    yield from (f"the field {path} of the pod is not evaluated" for path in paths)
 
 
 def _made_claims(pod: Mapping[str, Any]) -> dict[str, str]:

@@ -384,3 +384,47 @@ def test_stored_object_that_cannot_be_read_hides_no_other(
             assert "fits  ResourceClaim wanted" in out, out + err
             assert said in out
             assert code == 3
+
+
+def pending(name: str, namespace: str, **spec: Any) -> JSON:
+    """A pending pod of a namespace that requests nothing."""
+    made = pod(name, "1")
+    return {**made, "metadata": {"name": name, "namespace": namespace}, "spec": {**made["spec"], **spec}}
+
+
+def all_pending(pods: list[JSON], dryrun: DryRun, folder: Path) -> tuple[int, JSON]:
+    """What is said about all pending pods of a cluster."""
+    root = "/apis/resource.k8s.io/v1"
+    collections = {
+        "/api/v1/nodes": Collection(1, lambda _: {"metadata": {"name": "a"}}),
+        "/api/v1/pods": Collection(len(pods), pods.__getitem__),
+        f"{root}/deviceclasses": Collection(1, lambda _: DEVICE_CLASS),
+        f"{root}/resourceslices": Collection(1, lambda _: slice_of("a", gpu("gpu-0"))),
+    }
+    missing = {"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "not found"}
+    template = f"{root}/namespaces/one/resourceclaimtemplates/none"
+    with paged(collections, {template: missing}) as server:
+        config = server.write_kubeconfig(folder / "config")
+        code, out, err = dryrun("--all-pending", "-A", "--kubeconfig", config, "-o", "json")
+    assert out, err
+    return code, json.loads(out)
+
+
+def test_pod_whose_template_is_missing_hides_no_other_pending_pod(dryrun: DryRun, tmp_path: Path) -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "none"}]
+    pods = [pending("broken", "one", resourceClaims=claims), pending("whole", "one"), pending("whole", "two")]
+    code, document = all_pending(pods, dryrun, tmp_path)
+    assert code == 1
+    found = {demand["name"]: demand["fits"] for demand in document["demands"]}
+    assert found == {"Pod one/broken": False, "Pod one/whole": True, "Pod two/whole": True}
+    assert "there is no ResourceClaimTemplate one/none" in json.dumps(document["demands"][0])
+
+
+@pytest.mark.parametrize("field", ["newerField", "schedulingGroup"])
+def test_unknown_field_of_a_stored_pod_makes_its_verdict_uncertain(field: str, dryrun: DryRun, tmp_path: Path) -> None:
+    pods = [pending("plain", "one"), pending("grouped", "one", **{field: {"podGroupName": "g"}})]
+    code, document = all_pending(pods, dryrun, tmp_path)
+    assert code == 3
+    (note,) = document["notes"]
+    assert note["object"] == "Pod one/grouped"
+    assert note["text"] == f"the field spec.{field} of the pod is not evaluated"

@@ -2,6 +2,7 @@
 """An API server that only lists, in pages as kube-apiserver does: for collections that are large, or that expire."""
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +31,13 @@ class Collection:
     count: int
     make: Callable[[int], JSON]
     expires: bool = False
+
+
+class _Listening(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Prints an error, unless a client has ended a watch."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 _NOTHING: Final = Collection(0, lambda _: {})
@@ -84,7 +92,7 @@ def paged(
         def log_message(self, *_: object) -> None:
             """Nothing: requests are in `asked`."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+    with _Listening(("127.0.0.1", 0), Handler) as listening:
         server.url = f"http://127.0.0.1:{listening.server_address[1]}"
         thread = threading.Thread(target=listening.serve_forever)
         thread.start()

@@ -15,7 +15,7 @@ from .admission import Admitted, Policies, admit_pod
 from .decode import PodDecoder
 from .devices import Given
 from .fit import Attempt
-from .form import POD_FIELDS, form_errors, has_form, pod_spec_errors
+from .form import POD_FIELDS, UNKNOWN_FIELD, form_errors, has_form, pod_spec_errors
 from .load import READ, Reader
 from .node_filters import Shortage
 from .objects import ClusterNode, Pod
@@ -27,6 +27,7 @@ from .snapshot import Site, Snapshot
 __all__ = [
     "POD_FIELDS",
     "READ",
+    "UNKNOWN_FIELD",
     "Admitted",
     "Attempt",
     "ClusterNode",

@@ -32,6 +32,8 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:
 _NOTHING: Final[Mapping[str, Any]] = {"string": "", "boolean": False, "int32": 0, "int64": 0, "quantity": "0"}
 """What null means as an item of a list or a map."""
 
+UNKNOWN_FIELD: Final = "unknown field"
+"""How the problem of a field that its kind does not have begins."""
 _VERSIONS: Final = ("v1", "apps/v1", "batch/v1")
 _POD_SPEC: Final = "PodSpec"
 
@@ -115,7 +117,7 @@ class _Walk:
             if name not in known:
                 close = difflib.get_close_matches(str(name), known, n=1, cutoff=_CLOSE)
                 hint = f"; did you mean {close[0]!r}?" if close else ""
-                self._error(below, f"unknown field{hint}")
+                self._error(below, f"{UNKNOWN_FIELD}{hint}")
                 self.unknown.add(id(self.errors[-1]))
             elif item is not None:
                 result[name] = self.read(item, known[name], below)
