@@ -22,6 +22,10 @@ MOST_COPIES: Final = 1 << 31
 Key = tuple[str, str]
 """The API group, without the version, and the kind."""
 
+Elsewhere = Callable[[Key, str, str], JSON | str]
+"""(key, namespace, name) -> an object that is not among the files, or a text why there is none."""
+NOT_AMONG_FILES: Final = "is not among the files"
+
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
@@ -67,11 +71,6 @@ def key_of(value: JSON) -> Key:
     """The API group and the kind of an object."""
     version = str(value.get("apiVersion") or "")
     return version.partition("/")[0] if "/" in version else "", str(value.get("kind") or "")
-
-
-Elsewhere = Callable[[Key, str, str], JSON | str]
-"""(key, namespace, name) -> an object that is not among the files, or a text why there is none."""
-NOT_AMONG_FILES: Final = "is not among the files"
 
 
 def only_files(_key: Key, _namespace: str, _name: str) -> str:

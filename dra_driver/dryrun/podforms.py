@@ -42,6 +42,9 @@ _OPERATORS: Final = {
 
 _ANCESTOR: Final = f"{_TRAINER}/trainjob-ancestor-step"
 
+_OF_REVISION: Final = ("containerConcurrency", "timeoutSeconds", "responseStartTimeoutSeconds", "idleTimeoutSeconds")
+"""Fields of the spec of a revision that pods do not have."""
+
 
 def template(part: Part) -> Iterator[PodGroup]:
     """A pod template, or a pod."""
@@ -95,10 +98,6 @@ def rollout(part: Part) -> Iterator[PodGroup]:
         return
     spec = within(found, "spec", "template", "spec")
     yield replace(_group(part, "workloadRef", spec, within(found, "spec", "template", "metadata")))
-
-
-_OF_REVISION: Final = ("containerConcurrency", "timeoutSeconds", "responseStartTimeoutSeconds", "idleTimeoutSeconds")
-"""Fields of the spec of a revision that pods do not have."""
 
 
 def revision(part: Part) -> Iterator[PodGroup]:
