@@ -54,14 +54,19 @@ class KilledClaim:
         return self.plugin.struck(verb, self.claim)
 
     def strike_everywhere(self, verb: str, points: Iterable[int]) -> None:
-        """Strike at these points of a call while it has them; then kubelet repeats it, or makes the opposite one."""
+        """Strike at these points of a call while it has them, and at the first one if it has none of them; then kubelet
+        repeats the call, or makes the opposite one.
+        """
+        struck = 0
         for point in points:
-            where = self.strike(verb, point)
+            where = self.strike(verb, point) or ("" if struck else self.strike(verb, 0))
             if not where:
                 break
+            struck += 1
             print(point, where)
             self.recover(where)
             self.bring(OPPOSITE[verb] if where.startswith("after ") else verb)
+        assert struck
         self.end()
 
     def recover(self, where: str) -> None:

@@ -126,7 +126,8 @@ def test_a_plugin_that_is_killed_at_a_write_brings_everything_back(
             bound = kernel.picture()
             assert bound != before
             try:
-                for point in points(made, 40 if others else 20):
+                first = {"prepare": 0, "unprepare": 1}[verb] + 2 * made
+                for point in points(first, 9 if others else 6):
                     bring(plugin, claim, OPPOSITE[verb])
                     where = kill_at(kernel, plugin, claim, verb, point, made)
                     if not where:
