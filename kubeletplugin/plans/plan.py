@@ -28,9 +28,9 @@ from dra_driver.names import DRIVER_NAME, AdditionalDevice
 from ..errors import PrepareError
 from ..kinds.targets import ClaimRef, ContainerTarget, Found, MigSlot, Target, VfioGpu, Vgpu, WholeGpu
 from ..kinds.vfio.binder import VfioAccess
+from ..kinds.vfio.passthrough import NOTHING_EXTRA, Passthrough, SeenGpu, passthrough_of, vfio_target, vgpu_target
 from ..steps import InstanceStep, LookStep, MigModeStep, MpsStep, Step, VfioStep, VgpuStep
 from .fabric import MemberGpu, fabric_steps
-from .passthrough import NOTHING_EXTRA, Passthrough, SeenGpu, passthrough_of, vfio_target, vgpu_target
 from .sharing import Configured, MpsSupport, enforced, mps_steps, setting_steps
 
 

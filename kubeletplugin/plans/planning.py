@@ -28,9 +28,9 @@ from dra_driver.names import DRIVER_NAME
 from ..errors import ClaimGoneError, PrepareError
 from ..features.mps.services import knows_protocol_3
 from ..kinds.targets import ClaimRef, Found, MigSlot, Target, Vgpu
+from ..kinds.vfio.passthrough import SeenGpu
 from ..node.gpus import Gpus
 from ..steps import MpsStep, TimeSliceStep
-from .passthrough import SeenGpu
 from .plan import Plan, PlannedDevice, make_plan, may_switch
 from .resources import ResourceOfClass, no_resource, resource_variables
 from .sharing import MpsSupport

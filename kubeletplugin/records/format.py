@@ -23,7 +23,7 @@ from dra_driver.names import AdditionalDevice
 from ..errors import NewerVersionError
 from ..kinds.gpu_settings import LEVELS
 from ..kinds.targets import ClaimRef, MachineTarget, MigInstanceIds, MigSlot, Target, VfioGpu, Vgpu, WholeGpu
-from ..plans.passthrough import NOTHING_EXTRA, Passthrough
+from ..kinds.vfio.passthrough import NOTHING_EXTRA, Passthrough
 from ..plans.plan import Plan, PlannedDevice, steps_for, vfio_step
 from ..steps import (
     ComputeModeStep,

@@ -8,8 +8,8 @@ from dra_driver.gpu.fabric import NO_SWITCHES
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.kube.resource import ResourceClaim
 from kubeletplugin.kinds.targets import ClaimRef, Found
+from kubeletplugin.kinds.vfio.passthrough import SeenGpu
 from kubeletplugin.plans import plan
-from kubeletplugin.plans.passthrough import SeenGpu
 from kubeletplugin.plans.plan import Plan
 from kubeletplugin.plans.sharing import MpsSupport
 

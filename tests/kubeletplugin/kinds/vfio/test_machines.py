@@ -22,7 +22,7 @@ from kubeletplugin.containers.cdi import ContainerEdits, DriverFilesError, Drive
 from kubeletplugin.containers.vfio import vfio_edits
 from kubeletplugin.errors import PrepareError
 from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.plans.passthrough import Passthrough, SeenGpu
+from kubeletplugin.kinds.vfio.passthrough import Passthrough, SeenGpu
 from kubeletplugin.plans.plan import Plan
 from kubeletplugin.plans.resources import no_resource, resource_variables
 from kubeletplugin.records.files import State

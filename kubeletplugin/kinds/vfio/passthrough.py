@@ -12,8 +12,8 @@ from dra_driver.gpu.policy import NodePolicy, PassthroughMode
 from dra_driver.gpu.vgpus import VgpuFramework
 from dra_driver.kube.resource import AllocatedDevice
 
-from ..errors import PrepareError
-from ..kinds.targets import VfioGpu, Vgpu
+from ...errors import PrepareError
+from ..targets import VfioGpu, Vgpu
 
 _MDEVS: Final = uuid.UUID("6d0bb4a2-6f0f-5f4f-9d6c-6f1b0f3b8e57")
 """The namespace of the UUIDs of mediated devices."""
