@@ -178,3 +178,29 @@ def _leaving(client: ApiClient) -> set[str]:
 
 def _nominated(client: ApiClient, name: str) -> str:
     return str((client.get(PODS, name, "default").get("status") or {}).get("nominatedNodeName") or "")
+
+
+def test_filter_that_fails_without_the_victims_ends_the_event_as_the_scheduler_does(kubeconfig: Path) -> None:
+    above = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "above"}, "value": 9}
+    failing = claim("failing", 1)
+    failing["metadata"]["namespace"] = "default"
+    expression = "device.attributes['gpu.nvidia.com'].nosuch == 'x'"
+    failing["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": expression}}]
+    wanted = pod("waiting", "1", "failing", nodeSelector={"tight": "yes"}, priorityClassName="above")
+    del wanted["metadata"]["uid"]
+    with Connection(load_credentials(str(kubeconfig)), "tests") as connection:
+        client = ApiClient(connection)
+        client.create(PRIORITIES, above)
+        _create_node(client, node("tight", "1", labels={"tight": "yes"}))
+        client.create(SLICES, slice_of("tight", gpu("gpu-0")))
+        client.create(PODS, pod("below", "1", nodeName="tight") | {"metadata": {"name": "below"}}, "default")
+        try:
+            verdict = _verdict([failing, wanted], connection)
+            client.create(CLAIMS, failing, "default")
+            client.create(PODS, wanted, "default")
+            wait_for(lambda: _said(client.get(PODS, "waiting", "default")), "the scheduler's event", PATIENCE)
+            said = _said(client.get(PODS, "waiting", "default"))
+            assert "preemption: " in said
+            assert (verdict.fitting, verdict.event) == ((), said)
+        finally:
+            client.delete(NODES, "tight")

@@ -9,6 +9,7 @@ taints keep a device from a request follows k8s.io/dynamic-resource-allocation/r
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ...errors import NodeSelectorError, UnrepresentableError
 from ...kube.resource import (
@@ -26,7 +27,7 @@ from ...kube.resource import (
     limits,
 )
 from ...kube.resource.claim import tolerates
-from ..cel import CelError, CompileError
+from ..cel import CelError, CompileError, EvaluationError
 from .capacity import CapacityRefusal, Share, amounts_for, shortage
 from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of, fact_of_value
 from .counters import Charge, Counters
@@ -39,6 +40,10 @@ from .pools import PoolState, PoolUsage, PoolView
 from .selectors import Rulings, Selectors, Unmet, Verdict, compile_derived
 from .survey import NodeView, Survey
 
+_ADVICE: Final = (
+    ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() "
+    "for optional fields"
+)
 _BLOCKING = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 
 
@@ -94,7 +99,7 @@ class Checks:
             return DeviceRefusal(option.slot, index, Check.BINDING_CONDITIONS)
         if candidate.verdict is not None:
             if candidate.verdict.error is not None:
-                raise _broken_expression(option, candidate.verdict, self._view.name(index))
+                raise _broken_expression(option, candidate.verdict, self._view.name(index), self._features)
             return DeviceRefusal(option.slot, index, Check.SELECTOR, candidate.verdict)
         try:
             here = is_at(candidate.pool.places.get(candidate.local, True), self._view.node)
@@ -143,7 +148,7 @@ class Checks:
         return None if taint is None else DeviceRefusal(candidate.option.slot, candidate.index, Check.TAINT, taint)
 
 
-def _broken_expression(option: Option, unmet: Unmet, device: str) -> AllocationError:
+def _broken_expression(option: Option, unmet: Unmet, device: str, features: Features) -> AllocationError:
     where = f"DeviceClass {option.device_class.metadata.name}" if unmet.of_class else f"request {option.slot.request}"
     assert unmet.error is not None
     if isinstance(unmet.error, CompileError):
@@ -151,11 +156,11 @@ def _broken_expression(option: Option, unmet: Unmet, device: str) -> AllocationE
     else:
         kind, what = ErrorKind.CEL_RUNTIME, f"fails on device {device}"
     owner = f"class {option.device_class.metadata.name}" if unmet.of_class else f"claim {option.claim.metadata}"
-    step = "compile" if kind is ErrorKind.CEL_COMPILE else "runtime"
+    place = f" on device {device}" if features.names_broken_devices and kind is ErrorKind.CEL_RUNTIME else ""
     return AllocationError(
         kind,
         f"claim {option.claim.metadata}: selector {unmet.index} of {where} {what}: {unmet.error}",
-        reason=f"{owner}: selector #{unmet.index}: CEL {step} error: {unmet.error.message}",
+        reason=f"{owner}: selector #{unmet.index}{place}: {_as_kubernetes_says(unmet.error, features)}",
     )
 
 
@@ -169,14 +174,24 @@ def _unrepresentable(option: Option, error: UnrepresentableError, device: str) -
     )
 
 
-def _underivable(option: Option, derived: DerivedAttribute, error: CelError, device: str) -> AllocationError:
-    step = "compile" if isinstance(error, CompileError) else "runtime"
+def _as_kubernetes_says(error: CelError, features: Features) -> str:
+    """The error in the words of kube-scheduler, which has no names of the device, and an advice since 1.37."""
+    if isinstance(error, CompileError):
+        return f"CEL compile error: {error.message}"
+    hint = error.hint if isinstance(error, EvaluationError) else ""
+    has_advice = features.names_broken_devices and error.kind == "no_such_key"
+    return f"CEL runtime error: {error.message.removesuffix(hint)}{_ADVICE if has_advice else ''}"
+
+
+def _underivable(
+    option: Option, derived: DerivedAttribute, error: CelError, device: str, features: Features
+) -> AllocationError:
     return AllocationError(
         ErrorKind.DERIVED_ATTRIBUTE,
         f"claim {option.claim.metadata}, request {option.slot.request}: derived attribute {derived.name} "
         f"cannot be computed for device {device}: {error}",
         reason=f"{_asked(option.claim, option.slot)}: derived attribute {derived.name} on device {device}: "
-        f"CEL {step} error: {error.message}",
+        f"{_as_kubernetes_says(error, features)}",
     )
 
 
@@ -360,7 +375,7 @@ class CandidateOptions:
                 facts[device] = fact_of_value(value, lists=self._features.list_constraints)
             except CelError as error:
                 facts[device] = None
-                errors[device] = _underivable(option, derived, error, self._view.name(device))
+                errors[device] = _underivable(option, derived, error, self._view.name(device), self._features)
         return replace(bound, facts=facts, errors=errors)
 
     def _constraint(self, claim: ResourceClaim, index: int, wanted: DeviceConstraint) -> tuple[str, Constraint]:

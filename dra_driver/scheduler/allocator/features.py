@@ -182,6 +182,11 @@ class Features:
         return Arithmetic(is_checked, is_checked and self.fractional_capacity)
 
     @property
+    def names_broken_devices(self) -> bool:
+        """Whether errors of expressions name the device, and give advice: so from 1.37."""
+        return self.is_since("1.37")
+
+    @property
     def leaves_out_groups(self) -> bool:
         """Whether slices that have a device with compatibility groups are ignored: 1.37 knows the field."""
         return not self.compatibility_groups and self.is_since("1.37")

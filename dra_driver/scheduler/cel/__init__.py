@@ -254,15 +254,16 @@ class _Program:
             raise EvaluationError(abort.kind, abort.message, self.expression, cost=cost) from None
 
     def _error(self, value: ErrorValue, frame: Frame) -> EvaluationError:
+        hint = self._hint(value, frame)
         return EvaluationError(
-            value.kind, self._explained(value, frame), self.expression, value.offset, cost=frame.cost
+            value.kind, f"{value.message}{hint}", self.expression, value.offset, cost=frame.cost, hint=hint
         )
 
-    def _explained(self, error: ErrorValue, frame: Frame) -> str:
+    def _hint(self, error: ErrorValue, frame: Frame) -> str:
         if error.kind != "no_such_key" or error.offset is None:
-            return error.message
+            return ""
         hint = suggestion(self._tree, error.offset, frame.driver, frame.device)
-        return f"{error.message}: {hint}" if hint else error.message
+        return f": {hint}" if hint else ""
 
     def unknown_names(self, names: PublishedNames) -> list[CelError]:
         """The names that the expression reads but no device has, each with its place and the most similar name."""

@@ -60,10 +60,12 @@ class CompileError(CelError):
 class EvaluationError(CelError):
     """The evaluation of the expression failed for one device.
 
-    `cost` is the cost of the evaluation up to the error. It is None if the evaluation did not start.
+    `cost` is the cost of the evaluation up to the error. It is None if the evaluation did not start. `hint` is the end
+    of the message that Kubernetes does not say: which names the device has.
     """
 
     cost: int | None = field(default=None, kw_only=True)
+    hint: str = field(default="", kw_only=True)
 
 
 @dataclass(eq=False)
