@@ -87,7 +87,7 @@ def _rolled(
     strategy, is_set = _strategy(workload), workload.kind == "StatefulSet"
     if workload.kind in ("ReplicaSet", "Job") or (strategy.get("type") == "OnDelete" and not is_set):
         yield from _with_missing(demands, there, claims, by_name=False)
-    elif all(_is_current(pod, workload, demands[0], claims, templates) for pod in there):
+    elif _are_current(there, workload, demands[0], claims, templates):
         notes = tuple(_not_compared(there, templates))
         staying = _with_missing(demands, there, claims, by_name=is_set)
         yield from (replace(demand, notes=(*demand.notes, *notes)) for demand in staying)
@@ -96,10 +96,12 @@ def _rolled(
     elif workload.kind == "DaemonSet":
         surges = (strategy.get("rollingUpdate") or {}).get("maxSurge") or 0
         gone = () if surges not in (0, "0%") else there
-        yield _updated(replace(demands[0], replaces=tuple(pod.name for pod in gone)), demands)
+        replaced = replace(demands[0], replaces=tuple(pod.name for pod in gone))
+        yield _updated(replaced, f"on {demands[0].daemon_node}")
     elif strategy.get("type") == "Recreate":
         first = replace(demands[0], replaces=tuple(pod.name for pod in there))
-        yield from (_updated(demand, demands) for demand in (first, *demands[1:]))
+        for number, demand in enumerate((first, *demands[1:]), start=1):
+            yield _updated(demand, f"{number} of {len(demands)}")
     else:
         yield from _rolling(workload, demands, there)
 
@@ -137,7 +139,7 @@ def _rolling(workload: Workload, demands: Sequence[Demand], there: Sequence[Pod]
         may_go = min(len(leaving), max(gone, number + unavailable + len(leaving) - wanted))
         before = tuple(pod.name for pod in leaving[gone:may_go])
         gone = may_go
-        yield _updated(replace(demand, replaces=before), demands)
+        yield _updated(replace(demand, replaces=before), f"{number + 1} of {wanted}")
 
 
 def _one_by_one(
@@ -156,7 +158,7 @@ def _one_by_one(
         elif index < first:
             yield _as(demand, pod, claims)
         else:
-            yield _updated(replace(demand, replaces=(pod.name,)), demands)
+            yield _updated(replace(demand, replaces=(pod.name,)), f"{index + 1} of {len(demands)}")
 
 
 def _strategy(workload: Workload) -> Mapping[str, Any]:
@@ -174,10 +176,9 @@ def _name(demand: Demand) -> str:
     return demand.workload or demand.name.partition(", pod ")[0]
 
 
-def _updated(demand: Demand, demands: Sequence[Demand]) -> Demand:
-    number = demands.index(next(one for one in demands if one.pod.name == demand.pod.name)) + 1
-    where = f" on {demand.daemon_node}" if demand.daemon_node else f" {number} of {len(demands)}"
-    return replace(demand, name=f"{_name(demand)}, update, pod{where}")
+def _updated(demand: Demand, which: str) -> Demand:
+    """The demand of a new pod of an update. `which` says which of the new pods it is."""
+    return replace(demand, name=f"{_name(demand)}, update, pod {which}")
 
 
 def _as(demand: Demand, pod: Pod, claims: _Claims) -> Demand:
@@ -195,18 +196,21 @@ def _as(demand: Demand, pod: Pod, claims: _Claims) -> Demand:
     )
 
 
-def _is_current(pod: Pod, workload: Workload, demand: Demand, claims: _Claims, templates: Templates) -> bool:
-    """Whether the controller lets the pod stay. Raises the exceptions of `templates`.
+def _are_current(
+    pods: Sequence[Pod], workload: Workload, demand: Demand, claims: _Claims, templates: Templates
+) -> bool:
+    """Whether the controller lets all the pods stay. Raises the exceptions of `templates`.
 
     The claims of a pod count, too: the template of a pod does not change with a ResourceClaimTemplate, but its user
     means the new one.
     """
-    if not _is_like(pod, PodDecoder().decode(demand.submitted or {}), demand, claims):
+    fresh = PodDecoder().decode(demand.submitted or {})
+    if not all(_is_like(pod, fresh, demand, claims) for pod in pods):
         return False
     template = within(workload.spec, "template")
-    kind, name = revision_of(pod)
-    stored = templates(kind, pod.namespace, name)
-    return has_images_of(pod, template) if stored is None else is_same_template(template, stored)
+    stored = {each: templates(each[0], workload.namespace, each[1]) for each in set(map(revision_of, pods))}
+    same = {each: is_same_template(template, made) for each, made in stored.items() if made is not None}
+    return all(same.values()) and all(has_images_of(pod, template) for pod in pods if stored[revision_of(pod)] is None)
 
 
 def _not_compared(pods: Sequence[Pod], templates: Templates) -> Iterator[str]:
