@@ -172,7 +172,7 @@ def _uncertain(one: ResourceSlice | ResourceClaim | DeviceTaintRule) -> Iterator
     if isinstance(one, ResourceSlice):
         if one.skip_node_operations:
             yield "spec.skipNodeOperations"
-        if any(taken.compatibility_groups for device in one.devices for taken in device.consumes_counters):
+        if one.has_compatibility_groups:
             yield _GROUPS
     elif isinstance(one, ResourceClaim) and any(each.derived_attributes for _, each in one.spec.requirements):
         yield _DERIVED

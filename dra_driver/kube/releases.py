@@ -63,6 +63,8 @@ GATES: Final[Mapping[str, Mapping[str, GateStage]]] = _read_table()
 """By release, and then by gate."""
 RELEASES: Final = tuple(GATES)
 """Oldest first."""
+RELEASED: Final = RELEASES[: RELEASES.index(NEWEST_RELEASED) + 1]
+"""Those that are not previews."""
 
 
 def default_gates(release: str) -> dict[str, bool]:
@@ -72,15 +74,16 @@ def default_gates(release: str) -> dict[str, bool]:
 
 def known_since(gate: str) -> int:
     """The minor version of the first release that knows a gate."""
-    return next(_minor(release) for release in RELEASES if gate in GATES[release])
+    return next(minor_of(release) for release in RELEASES if gate in GATES[release])
 
 
 def on_since(gate: str) -> int | None:
     """The minor version of the first release in which a gate is on. None if there is none."""
-    return next((_minor(release) for release in RELEASES if default_gates(release).get(gate)), None)
+    return next((minor_of(release) for release in RELEASES if default_gates(release).get(gate)), None)
 
 
-def _minor(release: str) -> int:
+def minor_of(release: str) -> int:
+    """The minor version of a release."""
     return int(release.partition(".")[2])
 
 

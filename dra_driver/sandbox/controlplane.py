@@ -25,6 +25,7 @@ import yaml
 
 from ..errors import SandboxError
 from ..kube.api import ApiClient, ApiError, ConnectionConfigError, Kind
+from ..kube.releases import minor_of
 from ..kube.resource.codec import V1
 from ..scheduler.allocator import Features
 from ..scheduler.allocator.features import DEFAULT_RELEASE, GATES
@@ -64,7 +65,7 @@ class Kubernetes:
 
     def release(self) -> Release:
         """Return the release with its feature gates. Raises ReleaseError if the release does not have one of them."""
-        return ApiServerOptions(minor=int(self.version.partition(".")[2]), gates=self.gates).release()
+        return ApiServerOptions(minor=minor_of(self.version), gates=self.gates).release()
 
 
 def control_plane(

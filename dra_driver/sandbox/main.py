@@ -19,7 +19,7 @@ from rich.console import Console
 
 from ..gpu.simulated import DescriptionError
 from ..kube.api import ApiError
-from ..kube.releases import NEWEST_RELEASED, is_since
+from ..kube.releases import RELEASED
 from ..process.command import Extra, InputError, UserError, logging_options, run, version_option
 from ..scheduler.allocator import RELEASES
 from ..scheduler.allocator.features import DEFAULT_RELEASE
@@ -108,7 +108,7 @@ def demo(context: click.Context, keep: Path | None) -> None:
 )
 @_option(
     "--kubernetes-version",
-    type=click.Choice(tuple(release for release in RELEASES if is_since(NEWEST_RELEASED, release))),
+    type=click.Choice(tuple(release for release in RELEASES if release in RELEASED)),
     default=DEFAULT_RELEASE,
     show_default=True,
     envvar="KUBERNETES_VERSION",

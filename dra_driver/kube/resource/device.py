@@ -227,6 +227,11 @@ class ResourceSlice:
     skip_node_operations: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
 
+    @property
+    def has_compatibility_groups(self) -> bool:
+        """Whether a device declares compatibility groups."""
+        return any(taken.compatibility_groups for device in self.devices for taken in device.consumes_counters)
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceTaintSelector:

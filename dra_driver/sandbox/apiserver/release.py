@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from ...kube.releases import default_gates
+from ...kube.releases import NEWEST_RELEASED, RELEASED, default_gates, minor_of
 
-OLDEST: Final = 32
-NEWEST: Final = 37
+OLDEST: Final = minor_of(RELEASED[0])
+NEWEST: Final = minor_of(NEWEST_RELEASED)
 RESOURCE_GROUP: Final = "resource.k8s.io"
 
 # For each version of resource.k8s.io: the first release that has it, and the first one that serves it by default.

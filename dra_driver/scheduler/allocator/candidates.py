@@ -362,7 +362,7 @@ class CandidateOptions:
     def _derived(self, option: Option, attribute: str) -> DerivedAttribute | None:
         """The derived attribute of the request with this name, which hides a published one."""
         derived = option.requirements.derived_attributes if self._features.derived_attributes else ()
-        return next((one for one in derived if one.name == attribute), None)
+        return next((candidate for candidate in derived if candidate.name == attribute), None)
 
     def _derive(self, option: Option, derived: DerivedAttribute, bound: BoundConstraint) -> BoundConstraint:
         """The constraint with what it sees of the computed attribute of each device."""

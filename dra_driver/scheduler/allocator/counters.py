@@ -26,9 +26,9 @@ class UsedGroups:
     any_declared: bool
 
     @staticmethod
-    def of(device: Sequence[str]) -> "UsedGroups":
-        """Those of one device."""
-        return UsedGroups(frozenset(device), bool(device))
+    def of(groups: Sequence[str]) -> "UsedGroups":
+        """Those of one device, which declares these groups."""
+        return UsedGroups(frozenset(groups), bool(groups))
 
     def __and__(self, other: "UsedGroups") -> "UsedGroups":
         return UsedGroups(self.common & other.common, self.any_declared or other.any_declared)
@@ -50,6 +50,15 @@ class CountersLeft:
         self.index: dict[CounterKey, int] = {}
         self.left: list[int] | None = None
         """Set by the first charge: that pool's totals count for all."""
+
+    def groups_with(self, counter_set: str, own: UsedGroups) -> UsedGroups:
+        """The groups of all devices that use the counter set, and of one more device."""
+        used = self.groups.get(counter_set)
+        return used[-1] & own if used else own
+
+    def use_groups(self, counter_set: str, own: UsedGroups) -> None:
+        """One more device uses the counter set."""
+        self.groups.setdefault(counter_set, []).append(self.groups_with(counter_set, own))
 
 
 class Totals:
@@ -84,7 +93,7 @@ class Charge:
         """Reserves the counters, or none of them if any counter of the ledger would become negative, or if the device
         has no group in common with the others.
         """
-        if self.groups and not all(self._with_others(name, own).are_compatible for name, own in self.groups):
+        if self.groups and not all(self.ledger.groups_with(name, own).are_compatible for name, own in self.groups):
             return False
         left = self.ledger.left
         if left is None:
@@ -93,7 +102,7 @@ class Charge:
             left[index] -= amount
         if min(left, default=0) >= 0:
             for name, own in self.groups:
-                self.ledger.groups.setdefault(name, []).append(self._with_others(name, own))
+                self.ledger.use_groups(name, own)
             return True
         for index, amount in self.items:
             left[index] += amount
@@ -107,10 +116,6 @@ class Charge:
             left[index] += amount
         for name, _ in self.groups:
             self.ledger.groups[name].pop()
-
-    def _with_others(self, counter_set: str, own: UsedGroups) -> UsedGroups:
-        used = self.ledger.groups.get(counter_set)
-        return used[-1] & own if used else own
 
     def fits_alone(self) -> bool:
         """Whether `reserve` would succeed if nothing else had been reserved."""
@@ -148,16 +153,12 @@ class Counters:
         if self.compares_groups:
             for device in pool.held(usage):
                 for name, own in _groups(device):
-                    used = ledger.groups.setdefault(name, [])
-                    used.append(used[-1] & own if used else own)
-        return [
-            Charge(
-                ledger, totals, tuple(_items(device, ledger)), tuple(_groups(device)) if self.compares_groups else ()
-            )
-            if device.consumes_counters
-            else None
-            for device in pool.devices
-        ]
+                    ledger.use_groups(name, own)
+        return [self._charge(device, ledger, totals) if device.consumes_counters else None for device in pool.devices]
+
+    def _charge(self, device: Device, ledger: CountersLeft, totals: Totals) -> Charge:
+        groups = tuple(_groups(device)) if self.compares_groups else ()
+        return Charge(ledger, totals, tuple(_items(device, ledger)), groups)
 
 
 def _groups(device: Device) -> Iterable[tuple[str, UsedGroups]]:

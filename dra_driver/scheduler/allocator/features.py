@@ -4,7 +4,8 @@
 The gates are those that the DynamicResources plugin of kube-scheduler hands to its allocator
 (pkg/scheduler/framework/plugins/feature). A defect that changes answers is a field of `Quirks`, so
 that another release is another row of a table and not another allocator. The answers of 1.36 are
-checked against that release (tests/golden); the others are 1.36 with their own gates and defects.
+checked against that release, and the changes of 1.37 and 1.38 against a port of them
+(tests/golden). The others are 1.36 with their own gates and defects.
 """
 
 import enum

@@ -69,7 +69,7 @@ class Survey:
         self._views: dict[tuple[PoolKey, tuple[int, ...]], PoolView | None] = {}
         self._nodes: dict[str, NodeView] = {}
         for slice_ in slices:
-            if features.leaves_out_groups and _has_groups(slice_):
+            if features.leaves_out_groups and slice_.has_compatibility_groups:
                 continue
             self._pools[slice_.driver, slice_.pool.name].append(slice_)
             self._file(slice_)
@@ -159,10 +159,6 @@ class Survey:
         if cached not in self._views:
             self._views[cached] = pool_view(key, slices, self._pools[key], self._features)
         return self._views[cached]
-
-
-def _has_groups(slice_: ResourceSlice) -> bool:
-    return any(taken.compatibility_groups for device in slice_.devices for taken in device.consumes_counters)
 
 
 def _bad_selector(slice_name: str, error: NodeSelectorError) -> AllocationError:

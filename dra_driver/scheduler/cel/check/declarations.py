@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
-from ....kube.releases import NEWEST_RELEASED, RELEASES
+from ....kube.releases import NEWEST_RELEASED, RELEASES, minor_of
 from ..errors import CelIssue
 from ..syntax.tree import Call, Literal, Macro
 from ..types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of, parameters_of
@@ -61,7 +61,7 @@ class Environment:
     @property
     def release(self) -> int:
         """The minor version."""
-        return int(self.kubernetes.partition(".")[2])
+        return minor_of(self.kubernetes)
 
     @property
     def level(self) -> int:
