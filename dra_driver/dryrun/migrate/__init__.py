@@ -3,5 +3,6 @@
 
 `configs` reads configurations of the device plugin and of mig-parted, `nodes` what the plugin offers on each node,
 `plan` makes the driver's policy and DeviceClasses of it, `workloads` tells what each workload needs, `verify` places
-the workloads on the planned devices, and `command` reads and writes.
+the workloads on the planned devices. `reading` reads files or a cluster, `result` collects and prints, and `command` is
+the subcommand.
 """

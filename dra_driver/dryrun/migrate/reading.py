@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `migrate` reads: the objects of files, or those of a cluster that concern GPUs."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Final
+
+from ...kube.api import NODES, ApiClient, Kind
+from ...kube.resource.codec import DecodeError, Fields
+from ...process.command import InputError
+from ...scheduler.pods import PodDecoder, form_errors
+from ...scheduler.pods.decode import decode_cluster_node
+from ..documents import Document, each, in_namespace, read_all, within
+from ..groups import Library
+from ..inventory import kinds
+from ..reduction import reduced_object
+from ..rights import Needs, advice
+from ..sources import Place
+from ..status import Note, NotesError
+from ..world import read_around
+from .configs import is_configuration
+from .nodes import BARE, programs
+from .workloads import MACHINES, groups_of
+
+_KINDS: Final = {
+    **{kind: Kind("apps/v1", f"{kind.lower()}s") for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")},
+    **{kind: Kind("batch/v1", f"{kind.lower()}s") for kind in ("Job", "CronJob")},
+    **{kind: Kind("v1", f"{kind.lower()}s") for kind in ("PodTemplate", "ReplicationController")},
+    **{kind: Kind("kubevirt.io/v1", f"{kind.lower()}s") for kind in ("KubeVirt", *MACHINES)},
+}
+"""What is read of a cluster besides the objects of its world."""
+_OF_OTHERS: Final = ("DeviceClass", "ResourceSlice")
+NEEDS: Final = Needs(whole_pods=True)
+"""What the command reads of a cluster besides devices."""
+_CONFIG_MAP: Final = Kind("v1", "configmaps", namespaced=True)
+
+
+def read_files(files: Sequence[str], namespace: str) -> tuple[list[Document], tuple[Note, ...]]:
+    """The documents of files, and errors about others. A configuration has the name of its file.
+
+    Raises NotesError if there are only errors.
+    """
+    read = read_all(files, empty_lists=True, convert=_as_object)
+    documents, errors = in_namespace(read.documents, namespace)
+    errors = (*(one.note for one in read.problems), *errors)
+    library = Library(one.value for one in documents)
+    usable = []
+    for one in documents:
+        problems = list(_problems(one, library))
+        errors += tuple(one.note(str(problem), problem.path) for problem in problems)
+        usable += [] if problems else [one]
+    if errors and not usable:
+        raise NotesError(*errors)
+    return usable, errors
+
+
+def _problems(document: Document, library: Library) -> Iterator[DecodeError]:
+    """Why the API server would reject a node or a workload."""
+    yield from form_errors(document.value)
+    try:
+        if document.kind == "Node":
+            decode_cluster_node(document.value)
+            Fields(within(document.value, "metadata"), "metadata").required_text("name")
+            return
+        for group in groups_of(document, library):
+            try:
+                PodDecoder().decode({"spec": group.spec, "metadata": {}})
+            except DecodeError as error:
+                path = error.path.removeprefix("spec").removeprefix(".")
+                yield DecodeError(group.place(path), error.problem)
+    except DecodeError as error:
+        yield error
+
+
+def _as_object(value: object, source: str) -> object:
+    if not is_configuration(value):
+        return value
+    name = PurePath(source.partition(", document")[0]).stem
+    return {"apiVersion": "v1", "kind": BARE, "metadata": {"name": name}, "data": {name: json.dumps(value)}}
+
+
+def read_cluster(place: Place) -> tuple[list[Document], tuple[Note, ...]]:
+    """What a cluster has, and notes about what may not be read. Of pods that others have made, only what decides
+    scheduling. Raises ApiError, and InputError if nodes may not be listed.
+    """
+    assert place.connection is not None
+    client = ApiClient(place.connection)
+    around, forbidden = place.around(lambda one: dict(one) if _is_bare(one) else reduced_object(one))
+    every = {**{name: kind for name, kind in kinds(client).items() if name in _OF_OTHERS}, **_KINDS}
+    found, refused = read_around(client, every, dict)
+    forbidden += [every[name].plural for name in refused]
+    if NODES.plural in forbidden:
+        raise InputError(
+            f"not allowed to list {', '.join(forbidden)} ({place.connection.identity}); {advice((), NEEDS)}"
+        )
+    said = f"not considered, as listing them is not allowed: {', '.join(forbidden)}"
+    unread = (Note("", said),) if forbidden else ()
+    documents = [Document(one, place.where, stored=True) for one in (*around, *(value for _, value in found))]
+    for program in programs(documents):
+        for namespace, name in program.config_maps() if program.role in ("plugin", "mig") else ():
+            value = {**client.get(_CONFIG_MAP, name, namespace), "apiVersion": "v1", "kind": "ConfigMap"}
+            documents.append(Document(value, place.where, stored=True))
+    return documents, unread
+
+
+def _is_bare(value: Mapping[str, Any]) -> bool:
+    return value.get("kind") == "Pod" and not each(value, "metadata", "ownerReferences")

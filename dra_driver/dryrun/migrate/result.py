@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All results of `migrate`: how they are found, printed, and written as JSON and as files."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.text import Text
+
+from ...domains.names import DRIVER as DOMAIN_DRIVER
+from ...process.command import InputError
+from ...scheduler.allocator import Features
+from ..answer import Answer
+from ..documents import Document, within
+from ..domains import with_templates
+from ..groups import Library
+from ..report import PlainTable, counted, listed, plain_console, to_yaml
+from ..snapshot import written
+from ..sources import Place, lookup_among
+from ..status import Note, NotesError, Status, documents_of
+from .configs import GPU
+from .nodes import Configurations, GpuNode, gpu_nodes, permitted_machines, programs
+from .plan import MigrationPlan, plan_of
+from .verify import verified
+from .workloads import CANNOT, CHANGE, UNCHANGED, WorkloadFinding, findings, unknown_of
+
+JSON = dict[str, Any]
+
+_REPLACED: Final = ("plugin", "mps", "machines")
+_COLORS: Final = {UNCHANGED: "bold green", CHANGE: "bold yellow", CANNOT: "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """All results: the plan, the verdicts on the workloads, and with --verify what they get."""
+
+    where: str
+    release: str
+    plan: MigrationPlan
+    replaced: tuple[str, ...]
+    findings: tuple[WorkloadFinding, ...]
+    notes: tuple[str, ...]
+    answer: Answer | None
+    unknown: tuple[Note, ...] = ()
+    errors: tuple[Note, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """The exit status."""
+        unknown = bool(self.unknown or (self.answer is not None and self.answer.unknown))
+        return Status.of(fits=self.works, errors=bool(self.errors), unknown=unknown)
+
+    @property
+    def works(self) -> bool:
+        """Whether every workload can run, and with --verify gets its devices."""
+        return all(one.verdict != CANNOT for one in self.findings) and (self.answer is None or self.answer.fits)
+
+    def files(self) -> dict[str, str]:
+        """The files to install, by name."""
+        changed = [value for one in self.findings for value in _objects(one)]
+        found = {"values.yaml": to_yaml(self.plan.values) + "\n"}
+        found |= {"device-classes.yaml": written(self.plan.manifests, "yaml")} if self.plan.manifests else {}
+        return found | ({"workloads.yaml": written(changed, "yaml")} if changed else {})
+
+    def document(self) -> JSON:
+        """The results as plain dicts and lists."""
+        return {
+            "source": self.where,
+            "kubernetesVersion": self.release,
+            "nodes": [
+                {"name": one.name, "gpus": _gpus(one), "configuration": one.config_name, "resources": _resources(one)}
+                for one in self.plan.nodes
+            ],
+            "values": self.plan.values,
+            "deviceClasses": list(self.plan.manifests),
+            "needs": [{"featureGate": one.gate, "purpose": one.purpose, "met": one.met} for one in self.plan.needs],
+            "replaced": list(self.replaced),
+            "planNotes": list(self.notes),
+            "notes": documents_of(self.unknown),
+            "errors": documents_of(self.errors),
+            "workloads": [
+                {
+                    "name": one.name,
+                    "verdict": one.verdict,
+                    "requests": dict(one.requests),
+                    "reasons": list(one.reasons),
+                    "notes": list(one.notes),
+                    "diff": "\n".join(one.diff),
+                    "objects": _objects(one),
+                }
+                for one in self.findings
+            ],
+            "verification": None if self.answer is None else self.answer.document(),
+        }
+
+
+def migration_of(
+    place: Place, where: str, documents: Sequence[Document], features: Features, *, verify: bool
+) -> Migration:
+    """All results for the objects. Raises InputError, DecodeError, and with --verify the exceptions of `verified`."""
+    theirs = programs(documents)
+    nodes = list(gpu_nodes(documents, Configurations(documents, theirs)))
+    if not nodes:
+        known = f"a Node has the labels of GPU Feature Discovery, or {GPU} in status.allocatable"
+        raise InputError(f"{where}: no Node with GPUs on which a device plugin runs ({known})")
+    plan = plan_of(nodes, features)
+    own = {id(one.document) for one in theirs}
+    others = [one for one in documents if id(one) not in own]
+    library = Library((one.value for one in others), place.referred)
+    judged = tuple(findings(others, library, plan, permitted_machines(documents), features))
+    made, errors = with_templates(documents)
+    if errors:
+        raise NotesError(*errors)
+    lookup = lookup_among(made) if place.connection is None else place.lookup
+    answer = verified(plan, judged, documents, library, lookup, where, features) if verify else None
+    unknown = tuple(note for one in others for note in unknown_of(one, library))
+    replaced = tuple(f"DaemonSet {one.document.name}" for one in theirs if one.role in _REPLACED)
+    notes = (*plan.notes, *_competing(documents, plan), *_channels(documents))
+    return Migration(where, features.release, plan, replaced, judged, notes, answer, unknown)
+
+
+def _competing(documents: Sequence[Document], plan: MigrationPlan) -> Iterator[str]:
+    """DeviceClasses that serve the same resources."""
+    own = {one.metadata.name for one in plan.all_classes()}
+    for one in documents:
+        resource = within(one.value, "spec").get("extendedResourceName") if one.kind == "DeviceClass" else None
+        if resource in plan.classes and one.name not in own:
+            yield f"DeviceClass {one.name} serves {resource}, too: delete it, because the newest class counts"
+
+
+def _channels(documents: Sequence[Document]) -> Iterator[str]:
+    """Nodes on which a driver serves ComputeDomains already."""
+    slices = [within(one.value, "spec") for one in documents if one.kind == "ResourceSlice"]
+    names = sorted({str(one.get("nodeName")) for one in slices if one.get("driver") == DOMAIN_DRIVER})
+    if names:
+        yield (
+            f"driver {DOMAIN_DRIVER} serves ComputeDomains on {listed(names)}. If this is NVIDIA's DRA driver, keep it"
+            " with the value resources.computeDomains.enabled=false of this chart, or end its ComputeDomains and remove"
+            " it first: a node can have one of them"
+        )
+
+
+def print_migration(found: Migration, folder: str) -> None:
+    """Print the results for people. `folder` is where the files were written, empty if they are to be printed."""
+    console = plain_console()
+    console.print(Text(f"{counted(len(found.plan.nodes), 'node')} with GPUs, from {found.where}", style="bold"))
+    console.print(_nodes(found.plan.nodes))
+    for need in found.plan.needs:
+        missing = "" if need.met else f", which {found.release} has not enabled"
+        console.print(
+            Text(f"{need.purpose}: needs Kubernetes 1.36, or 1.34 with the feature gate {need.gate}{missing}")
+        )
+    notes = (*(f"note: {note}" for note in found.notes), *(f"not known: {note}" for note in found.unknown))
+    for line in (*notes, *(f"to remove: {name}" for name in found.replaced)):
+        console.print(Text(line))
+    for one in found.findings:
+        asks = ", ".join(f"{name} {count}" for name, count in one.requests.items())
+        console.print(Text.assemble((one.verdict, _COLORS[one.verdict]), f"  {one.name}  {asks}".rstrip()))
+        for line in (*one.reasons, *one.notes, *one.diff):
+            console.print(Text(f"  {line}"))
+    if not found.findings:
+        console.print(Text("no workload uses GPUs"))
+    for name, text in found.files().items():
+        console.print(Text(f"written: {Path(folder) / name}" if folder else f"{name}:", style="bold"))
+        for line in () if folder else text.splitlines():
+            console.print(Text(f"  {line}"))
+    if found.answer is not None:
+        found.answer.print("table")
+
+
+def _nodes(nodes: Sequence[GpuNode]) -> PlainTable:
+    """A row for each group of equal nodes."""
+    groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for node in nodes:
+        resources = ", ".join(f"{name} {count}" for name, count in _resources(node).items())
+        groups[_gpus(node), node.config_name or "-", resources].append(node.name)
+    table = PlainTable("NODES", "GPUS", "CONFIGURATION", "RESOURCES")
+    for cells, names in groups.items():
+        table.add_row(listed(names), *cells)
+    return table
+
+
+def _gpus(node: GpuNode) -> str:
+    """`8 x NVIDIA-A100-SXM4-40GB (7 x 1g.5gb)`, for each kind of GPU."""
+    kinds = [f"{count} for virtual machines" for count, _ in node.machines.values()]
+    for gpu, count in Counter(node.gpus).items():
+        split = ", ".join(f"{number} x {profile}" for profile, number in Counter(gpu or ()).items())
+        kinds.append(f"{count} x {node.product or 'GPU'}{f' ({split})' if split else ''}")
+    return ", ".join(kinds)
+
+
+def _resources(node: GpuNode) -> dict[str, int]:
+    """The number of each resource that the device plugins offer on the node."""
+    found = Counter({name: count for name, (count, _) in node.machines.items()})
+    for gpu in node.gpus:
+        for offer in node.offers_of(gpu):
+            found[offer.resource] += Counter(gpu or ("",))[offer.which] * offer.shares
+    return dict(found)
+
+
+def _objects(one: WorkloadFinding) -> list[JSON]:
+    return [*one.objects, *([one.changed] if one.changed is not None else [])]
