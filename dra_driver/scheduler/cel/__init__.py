@@ -29,7 +29,7 @@ from typing import Final
 from ...kube.releases import RELEASES
 from ...kube.resource import AttributeList, AttributeValue, Device, Version, attribute_kind
 from .check import VARIABLE, check, validate
-from .check.declarations import NEWEST, Environment
+from .check.declarations import CEL_GO_29, NEWEST, Environment
 from .check.estimate import estimate
 from .errors import Abort, CelError, CelIssue, CompileError, ErrorValue, EvaluationError
 from .evaluate import PlanError, compile_tree
@@ -220,6 +220,7 @@ class _Program:
         self._run = run
         self._slots = slots
         self._lists = environment.reads_lists
+        self._converts_optionals = environment.converts_optionals
 
     @property
     def output_type(self) -> Type:
@@ -240,6 +241,8 @@ class _Program:
         """The CEL value of the expression. Raises EvaluationError, but not for a value that is an error."""
         if self._lists:
             frame.lists = True
+        if self._converts_optionals:
+            frame.converts_optionals = True
         if self._slots:
             frame.slots = [None] * self._slots
         refill()
@@ -341,7 +344,8 @@ def compile_selector(expression: str, environment: Environment | None = None) ->
     """Compile an expression, by default for the newest Kubernetes release. Raises CompileError."""
     environment = environment or Environment()
     tree = _checked(expression, environment)
-    if (tree.type != BOOL or tree.type.nullable) and tree.type not in environment.result_types:
+    is_bool = tree.type == BOOL and (environment.release >= CEL_GO_29 or not tree.type.nullable)
+    if not is_bool and tree.type not in environment.result_types:
         message = f"must evaluate to bool or the unknown type, not {tree.type}"
         raise CompileError("wrong_output_type", message, expression)
     return Selector(expression, environment, tree, *_planned(tree, expression, environment))
@@ -356,7 +360,7 @@ def _planned(tree: Expression, expression: str, environment: Environment) -> tup
 
 def _checked(expression: str, environment: Environment) -> Expression:
     registry = registry_of(environment)
-    tree = parse(expression, registry.macros)
+    tree = parse(expression, registry.macros, quoted_names=environment.has_quoted_names)
     try:
         issues = check(tree, registry, environment) or validate(tree, registry)
     except TypeTooLargeError:

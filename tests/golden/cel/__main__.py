@@ -2,8 +2,7 @@
 """`python -m tests.golden.cel [DIR] [--release 1.36]`: how often our CEL agrees with Kubernetes.
 
 DIR is a folder with devices.json and vectors.jsonl, by default this one, and the release is the one that gave the
-answers. Prints the agreement per category
-and every disagreement; exits with 1 unless all vectors agree.
+answers. Prints the agreement per category and every disagreement; exits with 1 unless all vectors agree.
 """
 
 import argparse

@@ -12,7 +12,7 @@ SINCE = {
     "['a'].first().hasValue()": (1.33, 1.33),
     "[2, 1].sort() == [1, 2]": (1.34, 1.35),
     "device.allowMultipleAllocations": (1.34, 1.34),
-    "device.attributes['d'].x.includes(1)": (1.36, 99),
+    "device.attributes['d'].x.includes(1)": (1.36, 1.38),
 }
 """Expressions with the release that first takes them as stored ones, and as new ones (with default gates)."""
 

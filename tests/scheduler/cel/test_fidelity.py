@@ -31,9 +31,7 @@ EXACT: dict[str, dict[str, bool | str]] = {
         "'%f'.format([-0.0000001]) == '-0.000000'": True,
         "'%s'.format([[-0.0]]) == '[-0.000000]' && '%s'.format([-0.0]) == '-0'": True,
     },
-    "a wrapper is not the type of a selector": {
-        "google.protobuf.BoolValue{value: true}": "compile:wrong_output_type",
-        "optional.of(google.protobuf.BoolValue{}).orValue(true)": "compile:wrong_output_type",
+    "operators turn a wrapper into a bool": {
         "google.protobuf.BoolValue{value: true} == true && google.protobuf.BoolValue{value: true}": True,
     },
     "what only the type checker knows can be written, and fails when it is evaluated": {
@@ -82,7 +80,6 @@ EXACT: dict[str, dict[str, bool | str]] = {
         "[1, 'a'].size() == 2 && {'a': 1, ?'b': device.attributes['a'].b}.size() == 1": "compile:other",
         "[1, 'a', ?dyn(1)].size() == 2": "compile:type_mismatch",
         "cel.bind(o, optional.of(quantity('1')), [?o].size() == 1 && {?'a': o}.size() == 1)": True,
-        "cel.bind(o, optional.of(quantity('1')), [?o][0] == quantity('1'))": "unsupported_value",
         "'%s'.format([?dyn(1)]) == ''": "other",
     },
     "of a chain of && or ||, only the outermost call has the type of an error": {
@@ -93,6 +90,20 @@ EXACT: dict[str, dict[str, bool | str]] = {
         "true ? 1 : true && true && true && 2": "compile:no_matching_overload",
     },
 }
+
+CHANGED: dict[str, tuple[bool | str, bool | str]] = {
+    "google.protobuf.BoolValue{value: true}": ("compile:wrong_output_type", True),
+    "optional.of(google.protobuf.BoolValue{}).orValue(true)": ("compile:wrong_output_type", False),
+    "cel.bind(o, optional.of(quantity('1')), [?o][0] == quantity('1'))": ("unsupported_value", True),
+    "device.attributes['gpu.example.com'].`model` == 'A100'": ("compile:syntax", True),
+    "device.attributes['gpu.example.com'].?`mo-del`.hasValue()": ("compile:syntax", False),
+    "'`a`' == '\\u0060a\\u0060' // `": (True, True),
+    "kubernetes.DRADevice{`driver`: 'x'}.driver == 'x'": ("compile:syntax", "other"),
+    "`device`.driver == ''": ("compile:syntax", "compile:syntax"),
+    "[].flatten(-1) == []": ("other", "other"),
+    "lists.range(-1) == []": (True, "other"),
+}
+"""The answers of 1.36 and of 1.37, whose release of cel-go is another one."""
 
 SYNTAX: dict[str, str] = {
     # one token too many, which is left out
@@ -140,6 +151,13 @@ def expressions() -> list[tuple[str, bool | str]]:
 @pytest.mark.parametrize(("expression", "expected"), expressions())
 def test_rule(expression: str, expected: bool | str) -> None:
     assert answer(expression) == expected
+
+
+@pytest.mark.parametrize("expression", CHANGED)
+def test_answer_before_and_after_the_update_of_cel_go(expression: str) -> None:
+    before, after = CHANGED[expression]
+    assert answer(expression, environment=Environment("1.36")) == before
+    assert answer(expression, environment=Environment("1.37")) == after
 
 
 @pytest.mark.parametrize(

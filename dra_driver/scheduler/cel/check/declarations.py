@@ -13,6 +13,7 @@ Follows cel-go's `common/decls`, k8s.io/apiserver `pkg/cel/environment`, and k8s
 """
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
@@ -28,6 +29,8 @@ NEWEST: Final = NEWEST_RELEASED
 _MULTIPLE_ALLOCATIONS: Final = 34
 _LIST_ATTRIBUTES: Final = 36
 _LISTS_WITHOUT_GATE: Final = 37
+CEL_GO_29: Final = 37
+"""The minor version of the first release that has cel-go 0.29. Releases from 1.33 on have 0.23 to 0.27."""
 
 RuntimeCost = Callable[[Sequence[object], object], int]
 """The cost of a call from its arguments and its result. Each of them may be an ErrorValue. Raises Abort."""
@@ -75,8 +78,19 @@ class Environment:
 
     @property
     def has_includes(self) -> bool:
-        """Whether the function `includes()` is available."""
-        return self.release >= _LIST_ATTRIBUTES and (self.stored or self.list_type_attributes)
+        """Whether the function `includes()` is available. New expressions can use it without the gate from 1.38 on."""
+        is_on = self.stored or self.list_type_attributes or self.level >= _LISTS_WITHOUT_GATE
+        return self.release >= _LIST_ATTRIBUTES and is_on
+
+    @property
+    def has_quoted_names(self) -> bool:
+        """Whether the name of a field may be written in backquotes."""
+        return self.release >= CEL_GO_29
+
+    @property
+    def converts_optionals(self) -> bool:
+        """Whether the value of a bound optional is converted to Go's native form and back."""
+        return self.release < CEL_GO_29
 
     @property
     def reads_lists(self) -> bool:
@@ -217,14 +231,23 @@ def literal_argument(is_usable: Callable[[object], bool]) -> CheckConstants:
 class CelLibrary:
     """Functions and macros that belong together.
 
-    `since` as in Overload. `release` is the first release whose binaries have the library.
+    `since` as in Overload. `release` is the first release whose binaries have the library, and `until` the first one
+    whose binaries do not have it any more.
     """
 
-    def __init__(self, *functions: Function, macros: Sequence[Macro] = (), since: int = 0, release: int = 0) -> None:
+    def __init__(
+        self,
+        *functions: Function,
+        macros: Sequence[Macro] = (),
+        since: int = 0,
+        release: int = 0,
+        until: int = sys.maxsize,
+    ) -> None:
         self.functions = functions
         self.macros = macros
         self.since = since
         self.release = release
+        self.until = until
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +263,7 @@ class Declarations:
         functions: dict[str, Function] = {}
         macros: dict[tuple[str, int, bool], Macro] = {}
         for library in libraries:
-            if library.since > level or library.release > release:
+            if library.since > level or not library.release <= release < library.until:
                 continue
             for function in _available(library.functions, level):
                 known = functions.get(function.name)

@@ -35,11 +35,13 @@ class Frame:
     """One evaluation.
 
     `slots` are its local variables, `limit` is its largest cost, and `lists` allows lists as attributes.
+    `converts_optionals` as in `Environment`.
     """
 
     # Attributes of the class make most evaluations faster, because they need not set them.
     limit = COST_LIMIT
     lists = False
+    converts_optionals = False
     slots: list[object]
     _quantities: dict[str, QuantityValue] | None = None
     _attributes: DomainMap | None = None

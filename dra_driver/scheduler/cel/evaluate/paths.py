@@ -231,6 +231,13 @@ def relative(plan: Evaluable) -> Path:
     return plan if isinstance(plan, Path) else Path(plan.run)
 
 
+def _converted(value: object) -> object:
+    try:
+        return unwrapped(value)
+    except ErrorValue as error:  # the error becomes a value, for which hasValue() is true
+        return error.with_traceback(None)
+
+
 def _follow(root: Run, steps: Sequence[PathStep]) -> Run:
     def resolve(frame: Frame) -> object:
         value = root(frame)
@@ -240,10 +247,7 @@ def _follow(root: Run, steps: Sequence[PathStep]) -> Run:
         if isinstance(value, OptionalValue):
             if not value.present:
                 return value
-            try:
-                value = unwrapped(value.value)
-            except ErrorValue as error:  # the error becomes a value, for which hasValue() is true
-                value = error.with_traceback(None)
+            value = _converted(value.value) if frame.converts_optionals else value.value
         for step in steps:
             optional = optional or step.optional
             value = step.take(frame, value, optional=optional)

@@ -17,15 +17,15 @@ from ..check.declarations import CelLibrary, Cost, Declarations, Environment, me
 from ..check.estimate import TRAVERSAL, CallEstimate, add, scaled
 from ..types import BOOL, STRING, Type, TypeKind
 from .containers import CONTAINERS, INCLUDES, OPTIONAL_LISTS, TWO_VARIABLES
-from .conversions import CONVERSIONS
-from .lists import LIST_TRANSFORMS, LISTS
+from .conversions import CONVERSIONS, INT_DURATIONS
+from .lists import COUNTED_TRANSFORMS, INCLUDES_IN_LISTS, LIST_TRANSFORMS, LISTS
 from .named_formats import FORMAT
 from .network import NETWORK
 from .operators import OPERATORS
-from .quantity import QUANTITIES
+from .quantity import QUANTITIES, QUANTITY_SUMS
 from .regex import REGEX
 from .semver import SEMVERS
-from .strings import STRINGS
+from .strings import AFFIXES, STRINGS
 from .time import TIME
 from .values import cost_size, no_such_overload
 
@@ -92,15 +92,19 @@ _AUTHORIZATION: Final = CelLibrary(
 _LIBRARIES: Final[tuple[CelLibrary, ...]] = (
     OPERATORS,
     CONVERSIONS,
+    INT_DURATIONS,
     CONTAINERS,
     TIME,
     OPTIONAL_LISTS,
     STRINGS,
+    *AFFIXES,
     REGEX,
     LISTS,
     LIST_TRANSFORMS,
+    *COUNTED_TRANSFORMS,
     TWO_VARIABLES,
     QUANTITIES,
+    *QUANTITY_SUMS,
     SEMVERS,
     NETWORK,
     FORMAT,
@@ -111,5 +115,5 @@ _LIBRARIES: Final[tuple[CelLibrary, ...]] = (
 @functools.cache
 def registry_of(environment: Environment) -> Declarations:
     """The functions and macros of the environment."""
-    libraries = (*_LIBRARIES, INCLUDES) if environment.has_includes else _LIBRARIES
+    libraries = (*_LIBRARIES, INCLUDES, INCLUDES_IN_LISTS) if environment.has_includes else _LIBRARIES
     return Declarations.of(libraries, environment.level, environment.release)

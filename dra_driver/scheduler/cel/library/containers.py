@@ -12,7 +12,7 @@ optional types. includes(), for attributes that may be lists, follows k8s.io/dyn
 from collections.abc import Sequence
 from typing import Final
 
-from ..check.declarations import CelLibrary, Cost, Overload, function, method
+from ..check.declarations import CEL_GO_29, CelLibrary, Cost, Overload, function, method
 from ..check.estimate import CallEstimate
 from ..errors import ErrorValue
 from ..syntax.tree import (
@@ -247,8 +247,10 @@ INCLUDES = CelLibrary(
         "includes",
         ("dra_includes_dyn_dyn", (DYN, DYN), BOOL, _includes),
         cost=Cost(estimate=lambda *operands: CallEstimate(_MOST_ITEMS)),
-    )
+    ),
+    until=CEL_GO_29,
 )
+"""includes() of 1.36. That of later releases is in `lists`."""
 
 
 # Optional values

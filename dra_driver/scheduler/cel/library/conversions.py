@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ..check.declarations import (
+    CEL_GO_29,
     CelLibrary,
     Cost,
     Overload,
@@ -176,6 +177,11 @@ def _is_timestamp(value: object) -> bool:
     return not isinstance(value, int) or Timestamp(value).in_range
 
 
+INT_DURATIONS = CelLibrary(
+    function("duration", ("int64_to_duration", (INT,), DURATION, _int_to_duration)),
+    until=CEL_GO_29,
+)
+
 CONVERSIONS = CelLibrary(
     function("type", ("type", (_A,), type_of(_A)), dispatch=value_type),
     function("dyn", ("to_dyn", (_A,), DYN), dispatch=_same),
@@ -195,7 +201,6 @@ CONVERSIONS = CelLibrary(
     function(
         "duration",
         ("duration_to_duration", (DURATION,), DURATION, _same),
-        ("int64_to_duration", (INT,), DURATION, _int_to_duration),
         ("string_to_duration", (STRING,), DURATION, _string_to_duration),
         constants=literal_argument(_is_duration),
     ),

@@ -1,24 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions on lists.
 
-isSorted(), sum(), min(), max(), indexOf() and lastIndexOf() follow k8s.io/apiserver `pkg/cel/library/lists.go`.
+isSorted(), sum(), min(), max(), indexOf(), lastIndexOf() and includes() follow k8s.io/apiserver
+`pkg/cel/library/lists.go`.
 slice(), flatten(), sort(), sortBy(), distinct(), reverse() and lists.range() follow cel-go's `ext/lists.go` (version
 3), and the functions sets.* its `ext/sets.go`.
 """
 
 import functools
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ..check.declarations import CelLibrary, Cost, Implementation, Overload, function, method
-from ..check.estimate import UNBOUNDED, CallEstimate, Operand, Size, add, exactly, scaled
+from ..check.declarations import CEL_GO_29, CelLibrary, Cost, Implementation, Overload, RuntimeCost, function, method
+from ..check.estimate import UNBOUNDED, CallEstimate, Operand, Size, add, exactly, scaled, times, traversal
 from ..errors import Abort, ErrorValue
 from ..syntax.tree import Call, Comprehension, Expression, Ident, ListNode, Macro, MacroError, Select, binding
-from ..types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, Type, Uint, list_of, parameter
+from ..types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    Type,
+    Uint,
+    list_of,
+    parameter,
+)
 from .containers import map_elements
 from .operators import COMPARABLE, add_values, compare, same
 from .time import Duration
-from .values import BUDGET, VISIT, allocation_cost, cost_size, no_such_overload, spend, type_of
+from .values import BUDGET, VISIT, allocation_cost, cost_size, no_such_overload, spend, type_of, visit_first
 
 _COMPARABLE_TYPES: Final = {
     "int": INT,
@@ -83,6 +99,21 @@ def _index_of(items: list[object], wanted: object) -> int:
 
 def _last_index_of(items: list[object], wanted: object) -> int:
     return next((index for index in range(len(items) - 1, -1, -1) if same(items[index], wanted)), -1)
+
+
+def _includes(target: object, value: object) -> bool:
+    if isinstance(target, list):
+        spend(len(target))
+        return any(same(item, value) for item in target)
+    return same(target, value)
+
+
+def _including(target: Operand, value: Operand) -> CallEstimate:
+    element = target.element
+    each = 1
+    if element is not None and element.type in (STRING, BYTES):
+        each = add(each, traversal(element))
+    return CallEstimate(times(target.size.high, each))
 
 
 def _of_each(template: str, call: Implementation, result: Type | None = None) -> tuple[Overload, ...]:
@@ -201,6 +232,12 @@ def _range(count: int) -> list[object]:
     return list(range(count))
 
 
+def _checked_range(count: int) -> list[object]:
+    if count < 0:
+        raise ErrorValue("other", f"lists.range: size must be non-negative, got {count}")
+    return _range(count)
+
+
 def _sort_by_macro(call: Call) -> Expression:
     """list.sortBy(e, key) sorts a list by the keys of its elements.
 
@@ -224,6 +261,11 @@ def _flatten_cost(arguments: Sequence[object], result: object) -> int:
     if not isinstance(depth, int) or depth.__class__ is not int:
         raise Abort("internal", "the depth of flatten() is not an int")
     return allocation_cost(cost_size(arguments[0]), float(depth))
+
+
+def _saturating_flatten_cost(arguments: Sequence[object], result: object) -> int:
+    cost = _flatten_cost(arguments, result)
+    return cost if cost >= allocation_cost(0) else UNBOUNDED  # the product with a negative depth, as unsigned number
 
 
 def _sort_cost(arguments: Sequence[object], result: object) -> int:
@@ -261,6 +303,29 @@ def _sorting(template: str, *parameters: Type) -> Iterable[Overload]:
         yield Overload(identifier, given, result, member=True, cost=_sorting_cost(item))
 
 
+def _transforms_with_counts(
+    flatten_cost: RuntimeCost, make_range: Implementation, *, release: int = 0, until: int = sys.maxsize
+) -> CelLibrary:
+    """flatten() and lists.range(), which treat negative numbers differently in different releases."""
+    return CelLibrary(
+        method(
+            "flatten",
+            ("list_flatten", (list_of(_TS),), _TS),
+            ("list_flatten_int", (list_of(DYN), INT), list_of(DYN)),
+            cost=Cost(flatten_cost, _flatten_estimate),
+            dispatch=_flatten,
+        ),
+        function(
+            "lists.range",
+            ("lists_range", (INT,), list_of(INT), make_range),
+            cost=Cost(_result_cost, lambda count: _allocated(exactly(count.integer(UNBOUNDED)))),
+        ),
+        since=34,
+        release=release,
+        until=until,
+    )
+
+
 LISTS = CelLibrary(
     function("isSorted", *_of_each("list_{0}_is_sorted_bool", _is_sorted, BOOL), cost=VISIT),
     function("sum", *_sums(), cost=VISIT),
@@ -275,20 +340,8 @@ LISTS = CelLibrary(
 
 LIST_TRANSFORMS = CelLibrary(
     method("slice", ("list_slice", (_TS, INT, INT), _TS, _slice), cost=Cost(_result_cost, _slice_estimate)),
-    method(
-        "flatten",
-        ("list_flatten", (list_of(_TS),), _TS),
-        ("list_flatten_int", (list_of(DYN), INT), list_of(DYN)),
-        cost=Cost(_flatten_cost, _flatten_estimate),
-        dispatch=_flatten,
-    ),
     function("sort", *_sorting("sort"), dispatch=_sort),
     function("@sortByAssociatedKeys", *_sorting("sortByAssociatedKeys", _TS), dispatch=_sort),
-    function(
-        "lists.range",
-        ("lists_range", (INT,), list_of(INT), _range),
-        cost=Cost(_result_cost, lambda count: _allocated(exactly(count.integer(UNBOUNDED)))),
-    ),
     method(
         "reverse",
         ("list_reverse", (_TS,), _TS, lambda items: items[::-1]),
@@ -297,4 +350,18 @@ LIST_TRANSFORMS = CelLibrary(
     method("distinct", ("list_distinct", (_TS,), _TS, _distinct), cost=_sorting_cost(_T)),
     macros=(Macro("sortBy", 2, _sort_by_macro),),
     since=34,
+)
+
+COUNTED_TRANSFORMS = (
+    _transforms_with_counts(_flatten_cost, _range, until=CEL_GO_29),
+    _transforms_with_counts(_saturating_flatten_cost, _checked_range, release=CEL_GO_29),
+)
+
+INCLUDES_IN_LISTS = CelLibrary(
+    method(
+        "includes",
+        ("list_includes_dyn_dyn", (DYN, DYN), BOOL, _includes),
+        cost=Cost(visit_first, _including),
+    ),
+    release=CEL_GO_29,
 )

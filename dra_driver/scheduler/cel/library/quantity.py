@@ -3,8 +3,9 @@
 
 A quantity in an expression has the internal form of Go's `resource.Quantity`, because expressions can observe it. Go
 stores an amount either as an integer (64 bits times a power of ten) or as a big decimal. The text of the quantity
-decides which. The result of isInteger() depends on the form, a comparison converts the receiver to a decimal, and an
-addition changes a decimal in place. In contrast, `dra_driver.kube.resource.Quantity` is an exact and immutable amount.
+decides which. The result of isInteger() depends on the form, and a comparison converts the receiver to a decimal.
+Before 1.37, an addition changes a decimal in place. In contrast, `dra_driver.kube.resource.Quantity` is an exact and
+immutable amount.
 
 Follows k8s.io/apimachinery `pkg/api/resource` (quantity.go, amount.go) and k8s.io/apiserver
 `pkg/cel/library/quantity.go`.
@@ -13,6 +14,8 @@ Follows k8s.io/apimachinery `pkg/api/resource` (quantity.go, amount.go) and k8s.
 import decimal
 import functools
 import re
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +31,8 @@ _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SCIENTIFIC: Final = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 _INTEGER_DIGITS: Final = 18
 _NANO: Final = -9
+_COPIES: Final = 37
+"""The minor version of the first release in which sums do not change their operands (kubernetes commit aada2b1f1)."""
 _WIDEST: Final = 100_000
 """The number of decimal places that an addition may use. The limit avoids that `1e999999999` needs much memory."""
 
@@ -116,6 +121,13 @@ class QuantityValue(Extension):
         if not isinstance(other, QuantityValue) or other.computed:
             raise no_such_overload()
         return _order(self._parts(), other._parts()) == 0  # unlike the functions, `==` does not change the form
+
+    def copied(self) -> "QuantityValue":
+        """The same amount in the same form. Additions to one of the two do not change the other."""
+        copy = QuantityValue((self._value, self._exponent, False))
+        if self._decimal is not None:
+            copy._decimal = _Decimal(self._decimal.unscaled, self._decimal.scale)
+        return copy
 
     def plus(self, other: "QuantityValue") -> "QuantityValue":
         """The sum. If this quantity is a decimal, it changes in place, and the result shares the decimal."""
@@ -322,14 +334,39 @@ QUANTITIES = CelLibrary(
         "isInteger",
         ("quantity_is_integer", (QUANTITY,), BOOL, lambda quantity: quantity.as_integer is not None),
     ),
-    method(
-        "add",
-        ("quantity_add", (QUANTITY, QUANTITY), QUANTITY, QuantityValue.plus),
-        ("quantity_add_int", (QUANTITY, INT), QUANTITY, lambda quantity, amount: quantity.plus(_of_int(amount))),
-    ),
-    method(
-        "sub",
-        ("quantity_sub", (QUANTITY, QUANTITY), QUANTITY, QuantityValue.minus),
-        ("quantity_sub_int", (QUANTITY, INT), QUANTITY, lambda quantity, amount: quantity.minus(_of_int(amount))),
-    ),
 )
+
+
+def _sums(
+    receiver: Callable[[QuantityValue], QuantityValue], *, release: int = 0, until: int = sys.maxsize
+) -> CelLibrary:
+    """add() and sub(). `receiver` returns the quantity to which they add."""
+
+    def add(quantity: QuantityValue, other: QuantityValue) -> QuantityValue:
+        return receiver(quantity).plus(other)
+
+    def subtract(quantity: QuantityValue, other: QuantityValue) -> QuantityValue:
+        return receiver(quantity).minus(other)
+
+    return CelLibrary(
+        method(
+            "add",
+            ("quantity_add", (QUANTITY, QUANTITY), QUANTITY, add),
+            ("quantity_add_int", (QUANTITY, INT), QUANTITY, lambda quantity, amount: add(quantity, _of_int(amount))),
+        ),
+        method(
+            "sub",
+            ("quantity_sub", (QUANTITY, QUANTITY), QUANTITY, subtract),
+            (
+                "quantity_sub_int",
+                (QUANTITY, INT),
+                QUANTITY,
+                lambda quantity, amount: subtract(quantity, _of_int(amount)),
+            ),
+        ),
+        release=release,
+        until=until,
+    )
+
+
+QUANTITY_SUMS = (_sums(lambda quantity: quantity, until=_COPIES), _sums(QuantityValue.copied, release=_COPIES))

@@ -3,9 +3,11 @@
 
 import math
 import operator
+import sys
+from collections.abc import Sequence
 from typing import Final
 
-from ..check.declarations import CelLibrary, Cost, function, method
+from ..check.declarations import CEL_GO_29, CelLibrary, Cost, RuntimeCost, function, method
 from ..check.estimate import TRAVERSAL, UNBOUNDED, CallEstimate, Operand, Size, add, times, traversal
 from ..errors import ErrorValue
 from ..syntax.tree import Literal
@@ -33,7 +35,10 @@ _CONTAINS: Final = Cost(
     lambda arguments, _: traversal_cost(core_cost_size(arguments[0])) * traversal_cost(core_cost_size(arguments[1])),
     lambda text, part: CallEstimate(times(traversal(text), traversal(part))),
 )
-_AFFIX: Final = Cost(read_core, lambda text, affix: CallEstimate(traversal(affix)))
+
+
+def _read_affix(arguments: Sequence[object], result: object) -> int:
+    return traversal_cost(core_cost_size(arguments[1]))
 
 
 def _out_of_range(index: int) -> ErrorValue:
@@ -155,10 +160,21 @@ def _joined(strings: Operand, separator: Operand | None = None) -> CallEstimate:
     return CallEstimate(size.scaled(TRAVERSAL), size)
 
 
+def _affixes(actual: RuntimeCost, *, release: int = 0, until: int = sys.maxsize) -> CelLibrary:
+    cost = Cost(actual, lambda text, affix: CallEstimate(traversal(affix)))
+    return CelLibrary(
+        method("startsWith", ("starts_with_string", (STRING, STRING), BOOL, str.startswith), cost=cost),
+        method("endsWith", ("ends_with_string", (STRING, STRING), BOOL, str.endswith), cost=cost),
+        release=release,
+        until=until,
+    )
+
+
+AFFIXES = (_affixes(read_core, until=CEL_GO_29), _affixes(_read_affix, release=CEL_GO_29))
+"""startsWith() and endsWith(). They cost a traversal of the text, and from cel-go 0.29 on one of the affix."""
+
 STRINGS = CelLibrary(
     method("contains", ("contains_string", (STRING, STRING), BOOL, operator.contains), cost=_CONTAINS),
-    method("startsWith", ("starts_with_string", (STRING, STRING), BOOL, str.startswith), cost=_AFFIX),
-    method("endsWith", ("ends_with_string", (STRING, STRING), BOOL, str.endswith), cost=_AFFIX),
     method("charAt", ("string_char_at_int", (STRING, INT), STRING, _char_at)),
     method(
         "indexOf",

@@ -67,17 +67,18 @@ SHIFT, REDUCE = 0, 1
 _OPERAND_ENDS: Final = frozenset((*LITERALS, "IDENT", "RPAR", "RSQB", "RBRACE"))
 
 
-def parse(expression: str, macros: Macros) -> Expression:
-    """The tree of an expression. Raises CompileError."""
+def parse(expression: str, macros: Macros, *, quoted_names: bool = False) -> Expression:
+    """The tree of an expression. `quoted_names` allows fields in backquotes. Raises CompileError."""
     if len(expression) > MAX_CODE_POINTS:
         message = f"the expression has {len(expression)} code points, more than {MAX_CODE_POINTS}"
         raise CompileError("size_limit", message, expression)
     from lark.exceptions import UnexpectedInput  # lark is imported only for the first expression
 
     try:
-        piece = cast(Piece, lark_parser().parse(expression))
+        piece = cast(Piece, lark_parser(quoted_names=quoted_names).parse(expression))
     except UnexpectedInput as error:
-        raise _refused(expression, syntax_problem(lark_parser(), expression, error, MAX_DEPTH), macros) from None
+        parser = lark_parser(quoted_names=quoted_names)
+        raise _refused(expression, syntax_problem(parser, expression, error, MAX_DEPTH), macros) from None
     if _is_too_deep(piece):
         raise _too_deep(expression)
     tree = _expanded(expression, piece.node, macros)
@@ -142,19 +143,22 @@ def make_room(root: Expression) -> None:
 
 
 @functools.cache
-def lark_parser() -> Any:
+def lark_parser(*, quoted_names: bool = False) -> Any:
     """The parser. It is made for the first expression, and then kept."""
     import lark
 
     ready = fitting(grammar_digest(), release(lark.__version__))
-    return build_parser() if ready is None else parser_of(ready, **_hooks())
+    if ready is None:
+        return build_parser(quoted_names=quoted_names)
+    return parser_of(ready, **_hooks(quoted_names=quoted_names))
 
 
-def build_parser() -> Any:
+def build_parser(*, quoted_names: bool = False) -> Any:
     """A parser that is built from the grammar files."""
     import lark
 
-    return lark.Lark.open(str(_EXTENSION), import_paths=[str(_celpy_grammar().parent)], **OPTIONS, **_hooks())
+    hooks = _hooks(quoted_names=quoted_names)
+    return lark.Lark.open(str(_EXTENSION), import_paths=[str(_celpy_grammar().parent)], **OPTIONS, **hooks)
 
 
 def parser_of(tables: Tables, **hooks: Any) -> Any:
@@ -205,9 +209,9 @@ def _celpy_grammar() -> Path:
     return Path(spec.origin).with_name("cel.lark")
 
 
-def _hooks() -> dict[str, Any]:
+def _hooks(*, quoted_names: bool) -> dict[str, Any]:
     """The functions that the parser calls while it runs. They are not in its tables."""
-    builder = TreeBuilder()
+    builder = TreeBuilder(quoted_names=quoted_names)
 
     def with_list(name: str) -> Callable[[list[Any]], object]:
         build: Callable[..., object] = getattr(builder, name)

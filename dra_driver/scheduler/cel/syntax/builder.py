@@ -167,6 +167,17 @@ class TreeBuilder:
     Each method is a rule of the grammar. Its arguments are the parts of the rule with all tokens.
     """
 
+    def __init__(self, *, quoted_names: bool) -> None:
+        self._quoted_names = quoted_names
+
+    def field(self, token: Any) -> Any:
+        """The token of a field name, without its backquotes. Invalid if there are some, and they are not supported."""
+        if token.type != "ESC_IDENT":
+            return token
+        if not self._quoted_names:
+            return Invalid(token.start_pos, "syntax", "syntax error: names in backquotes are supported from 1.37 on")
+        return token.update(value=str(token).strip("`"))
+
     def expr(self, condition: Piece, *rest: Any) -> Piece:
         if rest:
             question, then, _, otherwise = rest
@@ -232,11 +243,15 @@ class TreeBuilder:
         return _prefixed("-_", signs, operand)
 
     def member_dot(self, operand: Piece, dot: Any, field: Any) -> Piece:
+        if isinstance(field, Invalid):
+            return _invalid_field(field, operand)
         piece = Piece(Select(dot.start_pos, operand.node, str(field)), operand, visit=1)
-        piece.name = f"{operand.name}.{field}" if operand.name else ""
+        piece.name = f"{operand.name}.{field}" if operand.name and field.type == "IDENT" else ""
         return piece
 
     def member_opt_dot(self, operand: Piece, dot: Any, _: Any, field: Any) -> Piece:
+        if isinstance(field, Invalid):
+            return _invalid_field(field, operand)
         name = Literal(field.start_pos, str(field))
         return Piece(Call(dot.start_pos, "_?._", [operand.node, name]), operand, visit=1)
 
@@ -315,6 +330,8 @@ class TreeBuilder:
 
     def fieldinit(self, *parts: Any) -> tuple[Entry, Piece]:
         name, colon, value = parts[-3:]
+        if isinstance(name, Invalid):
+            return Entry(colon.start_pos, Literal(name.offset, ""), name), _invalid_field(name, value)
         field = Literal(name.start_pos, str(name))
         return Entry(colon.start_pos, field, value.node, optional=len(parts) > 3), value
 
@@ -326,6 +343,10 @@ class TreeBuilder:
             return Piece(Literal(token.start_pos, LITERALS[token.type](str(token))))
         except LiteralError as error:
             return Piece(Invalid(token.start_pos, "literal", str(error)))
+
+
+def _invalid_field(field: Invalid, operand: Piece) -> Piece:
+    return Piece(Invalid(field.offset, field.kind, field.message, (operand.node,)), operand)
 
 
 def _reserved(name: Any) -> Invalid:

@@ -26,6 +26,7 @@ _OPERATORS: Final = frozenset(("QMARK", "IN", "LESSTHAN", "MORETHAN", "PLUS", "M
 _OPERAND: Final = "INT_LIT"
 """A token that starts an operand. The parser accepts it wherever it expects an operand."""
 _SUFFIXES: Final = frozenset(("DOT", "LSQB"))
+_FIELD: Final = frozenset(("IDENT", "ESC_IDENT"))
 _MOST_REPAIRS: Final = 30
 _MOST_SKIPPED: Final = 256
 """Kubernetes stops after this number of repairs in a text, or of skipped tokens in one repair."""
@@ -182,7 +183,7 @@ class _Repair:
         closing = accepted & set(_BRACKETS)
         if last == "DOT":
             self._repair_selection()
-        elif last == "QMARK" and accepted == {"IDENT"} and behind != "IDENT":
+        elif last == "QMARK" and accepted == _FIELD and behind not in _FIELD:
             self._skip(_SUFFIXES)
             self._take("IDENT", "", token.start_pos)
         elif _OPERAND in accepted and not (last == "COMMA" and closing):
