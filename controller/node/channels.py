@@ -8,7 +8,6 @@ claim of the domain, and removes the file after the last one.
 
 import logging
 import re
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from dra_driver.gpu.imex import fabric_of, read_channels
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.process.files import read_file
+from dra_driver.process.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -42,26 +42,23 @@ class DomainFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.on_change: Callable[[], None] = lambda: None
-        self._stopped = threading.Event()
         self._wrong = ""
         self.uid = self._read()
-        self._thread = threading.Thread(target=self._run, name="domain", daemon=True)
+        self._worker = Worker("watch domain file", self._look, interval=_LOOK_SECONDS)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """Stop the thread."""
-        self._stopped.set()
-        self._thread.join(_STOP_SECONDS)
+        self._worker.stop(_STOP_SECONDS)
 
-    def _run(self) -> None:
-        while not self._stopped.wait(_LOOK_SECONDS):
-            found = self._read()
-            if found != self.uid:
-                self.uid = found
-                self.on_change()
+    def _look(self) -> None:
+        found = self._read()
+        if found != self.uid:
+            self.uid = found
+            self.on_change()
 
     def _read(self) -> str:
         """The UID in the file, or an empty text if there is no file, or something else in it."""

@@ -33,21 +33,22 @@ def contained(
     """A context that ends unexpected exceptions of the work in it.
 
     `work` consists of a verb and a kind of object, such as `publish slice`. It is the label of a metric, so it must not
-    contain names. `subject` is the object, and `fields` are further fields of the log line. After the failure is logged
-    and counted, `tell` is called. An exception of `tell` is logged, too. `expected` exceptions are raised to the
-    caller.
+    contain names. `subject` is the object, or empty if there is only one. `fields` are further fields of the log line.
+    After the failure is logged and counted, `tell` is called. An exception of `tell` is logged, too. `expected`
+    exceptions are raised to the caller.
     """
     try:
         yield
     except expected:
         raise
     except Exception as error:
-        _log(f"{work} {subject} failed unexpectedly; other work continues", error, fields)
+        what = f"{work} {subject}".rstrip()
+        _log(f"{what} failed unexpectedly; other work continues", error, fields)
         count(work)
         try:
             tell(error)
         except Exception as second:
-            _log(f"{work} {subject}: the failure could not be reported", second, fields)
+            _log(f"{what}: the failure could not be reported", second, fields)
 
 
 def _log(text: str, error: Exception, fields: dict[str, object]) -> None:

@@ -7,7 +7,6 @@ them.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from dra_driver.errors import MpsError
-from dra_driver.process.containment import contained
+from dra_driver.process.worker import Worker
 from kubeletplugin.features.mps.supervisor import Status
 
 from ..claims.boundary import ClaimBoundary
@@ -77,16 +76,15 @@ class MpsWatch:
         self._restarted: dict[str, float] = {}
         self._served: dict[str, ServedDevices] = {}
         self._started: dict[str, Status] = {}
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mps-watch", daemon=True)
+        self._worker = Worker("watch MPS", self.look, interval=pause, count=boundary.count)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start(after=self._pause)
 
     def stop(self) -> None:
         """Stop the thread."""
-        self._stopped.set()
+        self._worker.stop()
 
     def trouble(self, uid: str) -> Trouble | None:
         """The problem or restart to report in the status of a prepared claim, or None."""
@@ -167,8 +165,3 @@ class MpsWatch:
                 restarts += max(1, now.restarts - earlier.restarts)  # a new dra-mps counts from 0
         if restarts:
             self._on_restarts(restarts)
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._pause):
-            with contained("watch MPS", "the node", self._boundary.count):
-                self.look()
