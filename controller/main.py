@@ -10,7 +10,7 @@ import click
 
 from dra_driver import __version__
 from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
-from dra_driver.gpu.fabric_marks import FabricMarks
+from dra_driver.gpu.fabric_marks import FabricTroubles
 from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.labels import node_labels
 from dra_driver.gpu.marked import NodeMarks
@@ -112,7 +112,7 @@ def controller(
     view = HardwareView(
         session,
         marks=marks,
-        partitions=FabricMarks(folder / "fabric"),
+        troubles=FabricTroubles(folder / "fabric"),
         policy=wanted,
         health=health,
         looks=Looks(poll=poll_interval, everything=rediscover_interval),

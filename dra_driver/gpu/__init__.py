@@ -9,8 +9,9 @@
 - `fabric` is the interface to Fabric Manager, which manages NVSwitch partitions. `fabric_library` implements it with
   NVIDIA's library, and `fabric_access` has its thread with time limits. `imex` reads the IMEX channels of the node, and
   the clique that its GPUs have joined.
-- Marks say what belongs to the driver: `ownership` (MIG instances and vGPUs), `passthrough` (GPUs that virtual machines
-  have), `fabric_marks` (partitions that claims need). `marked` reads hardware and marks of the same moment.
+- `marks` has the stores of marks, which say what belongs to the driver: `ownership` (MIG instances and vGPUs),
+  `passthrough` (GPUs that virtual machines have), `fabric_marks` (partitions that claims need). `marked` reads hardware
+  and marks of the same moment.
 - `devices` describes the facts as DRA devices, under the administrator's `policy`. `layout` puts the devices into
   slices. `labels` has the labels of the node, as GPU Feature Discovery has them.
 - `health` watches the GPUs, and turns NVML's reports into device taints.

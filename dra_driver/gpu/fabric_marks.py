@@ -15,16 +15,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ..errors import NotAFileError
-from ..process.files import make_folder, names_in, open_lock, read_file, remove_file, try_lock, write_file
+from ..process.files import make_folder, open_lock, read_file, remove_file, try_lock, write_file
+from .marks import ValueMarks
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-_MARK, _ERROR, _MANAGER, _LOCK = ".json", ".error", "manager.json", "lock"
+_MANAGER, _LOCK = "manager.json", "lock"
 _LOOK_SECONDS: Final = 0.05
 
 
@@ -42,10 +41,11 @@ class FabricMark:
 
 @dataclass(frozen=True, slots=True)
 class FabricTrouble:
-    """An activation that failed because of an NVLink error, for these GPUs (as in a mark). `since` is in seconds of
-    the epoch.
+    """An activation that failed because of an NVLink error: the partition, and its GPUs (as in a mark). `since` is in
+    seconds of the epoch.
     """
 
+    partition: int
     gpus: tuple[str, ...]
     since: float
 
@@ -58,67 +58,64 @@ class SeenManager:
     active: tuple[int, ...]
 
 
-class FabricMarks:
-    """The files in `folder`, which is created with the first of them."""
+class FabricTroubles(ValueMarks[int, FabricTrouble]):
+    """The reports of activations that failed, in the folder of the marks, by partition."""
+
+    SUFFIX = ".error"
+
+    def recent(self, not_before: float) -> tuple[FabricTrouble, ...]:
+        """The reports that are not older (seconds of the epoch)."""
+        return tuple(trouble for trouble in self.all() if trouble.since >= not_before)
+
+    def _key(self, mark: FabricTrouble) -> int:
+        return mark.partition
+
+    def _parse(self, stem: str) -> int | None:
+        return _partition(stem)
+
+    def _encode(self, mark: FabricTrouble) -> object:
+        return {"gpus": mark.gpus, "since": mark.since}
+
+    def _decode(self, key: int, value: Any) -> FabricTrouble:
+        return FabricTrouble(key, tuple(value["gpus"]), value["since"])
+
+
+class FabricMarks(ValueMarks[int, FabricMark]):
+    """The marks of partitions in `folder`, by partition, and Fabric Manager's state. `troubles` are the reports."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def set(self, mark: FabricMark) -> None:
-        """Write or replace the mark of a partition. Raises OSError."""
-        self._write(f"{mark.partition}{_MARK}", asdict(mark))
-
-    def get(self, partition: int) -> FabricMark | None:
-        """The mark of a partition, or None."""
-        return self._read(f"{partition}{_MARK}", _mark)
-
-    def has(self, partition: int) -> bool:
-        """Whether the partition has a mark, also if the mark cannot be read."""
-        return os.path.lexists(self._folder / f"{partition}{_MARK}")
-
-    def all(self) -> tuple[FabricMark, ...]:
-        """All marks, in the order of partitions."""
-        numbers = sorted(int(stem) for stem, suffix in self._names() if suffix == _MARK and stem.isdecimal())
-        marks = (self.get(number) for number in numbers)
-        return tuple(mark for mark in marks if mark is not None)
+        super().__init__(folder)
+        self.troubles = FabricTroubles(folder)
 
     def module_of(self, gpu: str) -> int | None:
         """The module ID of a GPU in a partition with a mark, or None."""
         pairs = (pair for mark in self.all() for pair in zip(mark.gpus, mark.modules, strict=True))
         return next((module for uuid, module in pairs if uuid == gpu), None)
 
-    def clear(self, partition: int) -> None:
-        """Remove the mark, because the partition is as it was before."""
-        remove_file(self._folder / f"{partition}{_MARK}")
-
     def seen(self) -> SeenManager | None:
         """The Fabric Manager that was last seen, or None."""
-        return self._read(_MANAGER, lambda value: SeenManager(value["identity"], tuple(value["active"])))
+        file = self._folder / _MANAGER
+        try:
+            value = json.loads(read_file(file))
+            return SeenManager(value["identity"], tuple(value["active"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, NotAFileError, ValueError, LookupError, TypeError) as error:
+            log.error("the file %s about Fabric Manager cannot be read: %r", file, error)
+            return None
 
     def see(self, manager: SeenManager) -> None:
         """Note the Fabric Manager. Raises OSError."""
         if self.seen() != manager:
-            self._write(_MANAGER, asdict(manager))
-
-    def fail(self, mark: FabricMark) -> None:
-        """Report that the NVLinks of a partition could not be trained. Raises OSError."""
-        self._write(f"{mark.partition}{_ERROR}", {"gpus": mark.gpus, "since": time.time()})
-
-    def recover(self, partition: int) -> None:
-        """Withdraw the report, because the partition was activated."""
-        remove_file(self._folder / f"{partition}{_ERROR}")
-
-    def troubles(self, not_before: float = 0.0) -> tuple[FabricTrouble, ...]:
-        """The reports that are not older (seconds of the epoch)."""
-        names = sorted(f"{stem}{suffix}" for stem, suffix in self._names() if suffix == _ERROR)
-        found = (self._read(name, lambda one: FabricTrouble(tuple(one["gpus"]), one["since"])) for name in names)
-        return tuple(one for one in found if one is not None and one.since >= not_before)
+            make_folder(self._folder)
+            file = self._folder / _MANAGER
+            write_file(file, json.dumps(asdict(manager)).encode(), file.with_name(f"{_MANAGER}.new"))
 
     def forget(self) -> None:
-        """Remove everything, because it is of an earlier boot."""
-        for stem, suffix in self._names():
-            if suffix in (_MARK, _ERROR):
-                remove_file(self._folder / f"{stem}{suffix}")
+        """Remove everything, because it is of an earlier boot. Raises OSError."""
+        super().forget()
+        self.troubles.forget()
+        remove_file(self._folder / _MANAGER)
 
     @contextlib.contextmanager
     def locked(self, going_on: Callable[[], None]) -> Iterator[None]:
@@ -133,23 +130,19 @@ class FabricMarks:
         finally:
             os.close(descriptor)
 
-    def _names(self) -> list[tuple[str, str]]:
-        return [os.path.splitext(name) for name in names_in(self._folder)]  # noqa: PTH122 - only names are needed
+    def _key(self, mark: FabricMark) -> int:
+        return mark.partition
 
-    def _write(self, name: str, value: object) -> None:
-        make_folder(self._folder)
-        file = self._folder / name
-        write_file(file, json.dumps(value).encode(), file.with_name(f"{name}.new"))
+    def _parse(self, stem: str) -> int | None:
+        return _partition(stem)
 
-    def _read(self, name: str, decode: Callable[[Any], T]) -> T | None:
-        try:
-            return decode(json.loads(read_file(self._folder / name)))
-        except FileNotFoundError:
-            return None
-        except (OSError, NotAFileError, ValueError, LookupError, TypeError) as error:
-            log.error("the file %s about NVSwitch partitions cannot be read: %r", self._folder / name, error)
-            return None
+    def _encode(self, mark: FabricMark) -> object:
+        return asdict(mark)
+
+    def _decode(self, key: int, value: Any) -> FabricMark:
+        return FabricMark(value["partition"], tuple(value["modules"]), tuple(value["gpus"]), value["found"])
 
 
-def _mark(value: Any) -> FabricMark:
-    return FabricMark(value["partition"], tuple(value["modules"]), tuple(value["gpus"]), value["found"])
+def _partition(stem: str) -> int | None:
+    """The partition in a file's name."""
+    return int(stem) if stem.isdecimal() and str(int(stem)) == stem else None

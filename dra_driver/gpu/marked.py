@@ -48,7 +48,7 @@ class NodeMarks:
 
     def read(self) -> Marked:
         """The marks as they are now. Raises OSError."""
-        return Marked(self._instances.all() | self._taken.vgpus.all(), self._taken.all())
+        return Marked(frozenset((*self._instances.all(), *self._taken.vgpus.all())), self._taken.all())
 
     def around(self, read: Callable[[], T]) -> tuple[T, Marked]:
         """The result of `read`, and the marks of the same moment. Calls `read` up to TRIES times. Raises the errors of

@@ -4,7 +4,7 @@
 A mark is written before the first function of a GPU is taken from its driver, and removed after all of them are back.
 It has the driver of each function, and everything else that must be restored. So a GPU can be brought back after a kill
 at any point. A GPU with a mark is not lost, although NVML does not see it. A GPU that an administrator has bound to a
-vfio driver has no mark, and is left as it is. Marks need no fsync, because a reboot undoes what they describe.
+vfio driver has no mark, and is left as it is.
 
 The kernel does not take a GPU from NVIDIA's driver while a process has it open, and NVML opens all GPUs. So while a GPU
 is being taken, this driver holds a lock (`letting_go`), and all sessions (`dra_driver.gpu.session`) end NVML and begin
@@ -14,7 +14,6 @@ have ended it. The kernel ends the locks with their processes, so a process that
 
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import time
@@ -23,14 +22,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import NotAFileError
-from ..process.files import folder_version, make_folder, names_in, read_file, remove_file, write_file
+from ..process.files import make_folder
 from .functions import PciFunction
+from .marks import ValueMarks
 from .ownership import VgpuMarks
 
 log = logging.getLogger(__name__)
 
-_SUFFIX, _TEMPORARY, _LOCK, _USERS = ".json", ".new", "letting-go", "using-nvml"
+_LOCK, _USERS = "letting-go", "using-nvml"
 
 _LOOK_SECONDS: Final = 0.05
 
@@ -50,46 +49,18 @@ class VfioMark:
     stuck: str = ""
 
 
-class VfioMarks:
-    """The marks in `folder`, which is created with the first mark. `vgpus` are those of vGPUs."""
+class VfioMarks(ValueMarks[str, VfioMark]):
+    """The marks of GPUs in `folder`, by PCI address. `vgpus` are the marks of vGPUs."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self.vgpus = VgpuMarks(folder / "vgpus")
-
-    def set(self, mark: VfioMark) -> None:
-        """Write or replace the mark of a GPU. Raises OSError."""
-        make_folder(self._folder)
-        file = self._file(mark.address)
-        write_file(file, _encode(mark), file.with_name(file.name + _TEMPORARY))
-
-    def get(self, address: str) -> VfioMark | None:
-        """The mark of the GPU at this PCI address, or None."""
-        return self._read(self._file(address))
-
-    def has(self, address: str) -> bool:
-        """Whether the GPU has a mark. Costs one system call."""
-        return os.path.lexists(self._file(address))
-
-    def all(self) -> tuple[VfioMark, ...]:
-        """All marks, in the order of addresses."""
-        names = sorted(name for name in names_in(self._folder) if name.endswith(_SUFFIX))
-        found = (self._read(self._folder / name) for name in names)
-        return tuple(mark for mark in found if mark is not None)
-
-    def version(self) -> int:
-        """A number that changes when a mark of a GPU is written or removed. Costs one system call."""
-        return folder_version(self._folder)
 
     def stick(self, address: str, text: str) -> None:
         """Note that the kernel does not finish a change of the GPU. An empty text ends that."""
         mark = self.get(address)
         if mark is not None and mark.stuck != text:
             self.set(replace(mark, stuck=text))
-
-    def clear(self, address: str) -> None:
-        """Remove the mark, because the GPU is as it was before."""
-        remove_file(self._file(address))
 
     @contextlib.contextmanager
     def letting_go(self, seconds: float) -> Iterator[None]:
@@ -146,25 +117,17 @@ class VfioMarks:
             os.close(descriptor)
         return False
 
-    def _file(self, address: str) -> Path:
-        return self._folder / f"{address}{_SUFFIX}"
+    def _key(self, mark: VfioMark) -> str:
+        return mark.address
 
-    def _read(self, file: Path) -> VfioMark | None:
-        try:
-            return _decode(json.loads(read_file(file)))
-        except FileNotFoundError:
-            return None
-        except (OSError, NotAFileError, ValueError, LookupError, TypeError) as error:
-            log.error("the mark %s of a GPU for virtual machines cannot be read: %r", file, error)
-            return None
+    def _parse(self, stem: str) -> str | None:
+        return stem
 
+    def _encode(self, mark: VfioMark) -> object:
+        value = asdict(mark)
+        value["gpu"] = value.pop("gpu_uuid")
+        return value
 
-def _encode(mark: VfioMark) -> bytes:
-    value = asdict(mark)
-    value["gpu"] = value.pop("gpu_uuid")
-    return json.dumps(value).encode()
-
-
-def _decode(value: Any) -> VfioMark:
-    functions = tuple(PciFunction(one["address"], one["driver"], one["override"]) for one in value["functions"])
-    return VfioMark(value["address"], value["gpu"], functions, value["persistence"], value["stuck"])
+    def _decode(self, key: str, value: Any) -> VfioMark:
+        functions = tuple(PciFunction(each["address"], each["driver"], each["override"]) for each in value["functions"])
+        return VfioMark(value["address"], value["gpu"], functions, value["persistence"], value["stuck"])

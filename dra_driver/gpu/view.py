@@ -16,7 +16,7 @@ from ..kube.resource import ResourceSlice
 from ..kube.resource.device import SliceFeatures
 from .calls import HungError
 from .devices import Description, GpuDevices, describe, without_tainted
-from .fabric_marks import FabricMarks, FabricTrouble
+from .fabric_marks import FabricTrouble, FabricTroubles
 from .health import Finding, HealthMonitor, LostGpus, activation_findings, taint
 from .inventory import Failure, Inventory
 from .marked import Marked, NodeMarks
@@ -76,7 +76,7 @@ class HardwareView:
         session: Session,
         *,
         marks: NodeMarks,
-        partitions: FabricMarks | None = None,
+        troubles: FabricTroubles | None = None,
         policy: Callable[[], NodePolicy],
         health: HealthMonitor,
         on_change: Callable[[], None] = lambda: None,
@@ -85,7 +85,7 @@ class HardwareView:
     ) -> None:
         self._session = session
         self._marks = marks
-        self._partitions = partitions
+        self._troubles = troubles
         self._policy = policy
         self._health = health
         self.on_change = on_change
@@ -265,7 +265,7 @@ class HardwareView:
         pulse = _without(taken, marked.owned)
         self._answered_at = now
         since = self._clock() - self._policy().health.quiet_after
-        troubles = () if self._partitions is None else self._partitions.troubles(since)
+        troubles = () if self._troubles is None else self._troubles.recent(since)
         known = self._seen is not None and (self._seen.marked.away, self._seen.troubles) == (marked.away, troubles)
         if known and pulse == self._pulse and now - self._read_at < self._looks.everything:
             self._failing = False

@@ -88,7 +88,7 @@ def machine_findings(gpus: Sequence[MachineGpu], groups: int, iommufd: bool) -> 
 def _vgpu_forms(gpu: Gpu, pci: PciGpu, policy: NodePolicy, node: NodeFolders) -> Forms:
     if gpu.vgpu_host is None:
         return Forms(complaints=(NO_VGPU_MANAGER,))
-    owned = Marks(node.folder).vfio.vgpus.all()
+    owned = frozenset(Marks(node.folder).vfio.vgpus.all())
     return vgpu_forms(gpu, gpu.vgpu_host, pci, policy.for_gpu(gpu, pci), owned, partitionable=True)
 
 

@@ -163,7 +163,7 @@ class Leftovers:
         yield from map(StrayMpsStep, marks.mps.all())
         yield from changed_settings(marks)
         yield from (InstanceStep("", _slot(place, gpus)) for place in marks.instances.all())
-        yield from (MigModeStep(uuid, not original) for uuid, original in marks.modes.all().items())
+        yield from (MigModeStep(one.gpu_uuid, not one.original) for one in marks.modes.all())
         yield from (FabricStep(one.partition, one.modules, one.gpus) for one in marks.fabric.all())
 
     def _sweep_contained(self, gpu_uuid: str, gpus: Gpus) -> None:

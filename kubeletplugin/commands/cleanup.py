@@ -126,9 +126,9 @@ def find(node: NodeFolders) -> NodeRemains:
         unreadable=tuple(unreadable),
         made=(
             *sorted(f"the MIG instance at {one.placement} of GPU {one.gpu_uuid}" for one in marks.instances.all()),
-            *sorted(f"the MIG mode that GPU {uuid} was switched to" for uuid in marks.modes.all()),
-            *sorted(f"the compute mode that GPU {uuid} was switched to" for uuid in marks.compute_modes.all()),
-            *sorted(f"the time-slice interval of GPU {uuid}" for uuid in marks.time_slices.all()),
+            *sorted(f"the MIG mode that GPU {one.gpu_uuid} was switched to" for one in marks.modes.all()),
+            *sorted(f"the compute mode that GPU {one.gpu_uuid} was switched to" for one in marks.compute_modes.all()),
+            *sorted(f"the time-slice interval of GPU {one.gpu_uuid}" for one in marks.time_slices.all()),
             *(f"the vfio driver of GPU {mark.address}" for mark in marks.vfio.all()),
             *(f"the NVSwitch partition {mark.partition}" for mark in marks.fabric.all() if not mark.found),
             *sorted(f"a vGPU of type {one.type_id} on {one.address}" for one in marks.vfio.vgpus.all()),

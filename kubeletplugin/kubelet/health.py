@@ -238,7 +238,7 @@ class HealthWatch:
         self._devices = HardwareView(
             session,
             marks=marks.node,
-            partitions=marks.fabric,
+            troubles=marks.fabric.troubles,
             policy=policy,
             health=self._monitor,
         )

@@ -10,19 +10,19 @@ mark is set before the change, and removed after the change was undone. Marks of
 the changes do not survive a reboot.
 """
 
-import itertools
 import logging
-import os
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dra_driver.errors import NotAFileError
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.marked import NodeMarks
-from dra_driver.gpu.ownership import MigMarks, set_mark
+from dra_driver.gpu.marks import NamedMarks
+from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.passthrough import VfioMarks
-from dra_driver.process.files import make_folder, names_in, read_file, remove_file, write_file
+from dra_driver.process.files import names_in, read_file, remove_file, write_file
 from kubeletplugin.features.mps.shares import ShareFiles
 
 log = logging.getLogger(__name__)
@@ -31,85 +31,70 @@ _SETTING = re.compile(r"([^_]+)_([0-9])_([0-9])", re.ASCII)
 _SUFFIXES = {True: "_on", False: "_off"}
 
 
-class ModeMarks:
-    """The original MIG modes of GPUs, in `folder`, which is created with the first mark. The mode is part of the file's
-    name, because an empty file either exists or not, even if its creation is interrupted.
-    """
+@dataclass(frozen=True, slots=True)
+class ModeMark:
+    """A GPU whose MIG mode was switched, and whether it was enabled originally."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    gpu_uuid: str
+    original: bool
 
-    def set(self, gpu_uuid: str, original: bool) -> None:
-        """Set a mark before the GPU's mode is switched from `original`. An existing mark stays."""
-        if self.get(gpu_uuid) is None:
-            make_folder(self._folder)
-            set_mark(self._file(gpu_uuid, original))
 
-    def get(self, gpu_uuid: str) -> bool | None:
-        """The original mode, or None if the driver has not switched it."""
-        return next((mode for mode in _SUFFIXES if os.path.lexists(self._file(gpu_uuid, mode))), None)
+class ModeMarks(NamedMarks[str, ModeMark]):
+    """The GPUs whose MIG mode was switched, by UUID."""
 
-    def clear(self, gpu_uuid: str) -> None:
-        """Remove the mark, because the mode is the original one again."""
-        for mode in _SUFFIXES:
-            remove_file(self._file(gpu_uuid, mode))
+    def set(self, mark: ModeMark) -> None:
+        """Write a mark before the mode is switched. An existing mark stays, because it has the original mode."""
+        if not self.has(mark.gpu_uuid):
+            super().set(mark)
 
-    def all(self) -> dict[str, bool]:
-        """The original modes by GPU. Files with other names are ignored."""
-        names = sorted(names_in(self._folder))
-        pairs = itertools.product(names, _SUFFIXES.items())
-        return {name.removesuffix(suffix): mode for name, (mode, suffix) in pairs if name.endswith(suffix)}
+    def _name(self, mark: ModeMark) -> str:
+        return f"{mark.gpu_uuid}{_SUFFIXES[mark.original]}"
 
-    def _file(self, gpu_uuid: str, original: bool) -> Path:
-        return self._folder / f"{gpu_uuid}{_SUFFIXES[original]}"
+    def _names(self, key: str) -> Sequence[str]:
+        return [f"{key}{suffix}" for suffix in _SUFFIXES.values()]
+
+    def _key_in(self, name: str) -> str | None:
+        return next((name.removesuffix(suffix) for suffix in _SUFFIXES.values() if name.endswith(suffix)), None)
+
+    def _load(self, key: str, name: str) -> ModeMark:
+        return ModeMark(key, original=name.endswith(_SUFFIXES[True]))
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A change of a GPU's setting for claims: the previous value, and the one that claims need."""
+class SettingMark:
+    """A GPU whose setting was changed for claims: the previous value, and the one that claims need."""
 
+    gpu_uuid: str
     found: int
     wanted: int
 
 
-class SettingMarks:
-    """The GPUs whose setting was changed, in `folder`, which is created with the first mark. The values are part of the
-    file's name, as for modes.
-    """
+class SettingMarks(NamedMarks[str, SettingMark]):
+    """The GPUs whose setting was changed, by UUID."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def set(self, mark: SettingMark) -> None:
+        """Write a mark before the setting is changed. The previous value in an earlier mark stays. Raises OSError."""
+        before = self.get(mark.gpu_uuid)
+        if before is not None:
+            mark = replace(mark, found=before.found)
+        super().set(mark)
+        for name in self._names(mark.gpu_uuid):
+            if name != self._name(mark):
+                remove_file(self._folder / name)
 
-    def set(self, gpu_uuid: str, change: Change) -> None:
-        """Set a mark before the setting is changed. The previous value in an earlier mark stays."""
-        before = self.get(gpu_uuid)
-        change = change if before is None else Change(before.found, change.wanted)
-        if change != before:
-            make_folder(self._folder)
-            set_mark(self._folder / f"{gpu_uuid}_{change.found}_{change.wanted}")
-            self._remove(gpu_uuid, but=change)
+    def _name(self, mark: SettingMark) -> str:
+        return f"{mark.gpu_uuid}_{mark.found}_{mark.wanted}"
 
-    def get(self, gpu_uuid: str) -> Change | None:
-        """The driver's change of the setting, or None."""
-        return self.all().get(gpu_uuid)
+    def _names(self, key: str) -> Sequence[str]:
+        return [name for name in sorted(names_in(self._folder)) if self._key_in(name) == key]
 
-    def clear(self, gpu_uuid: str) -> None:
-        """Remove the mark, because the setting has its previous value again."""
-        self._remove(gpu_uuid)
+    def _key_in(self, name: str) -> str | None:
+        match = _SETTING.fullmatch(name)
+        return None if match is None else match[1]
 
-    def all(self) -> dict[str, Change]:
-        """The changes by GPU. Of several marks of a GPU, the first one counts."""
-        return dict(reversed(self._all()))
-
-    def _all(self) -> list[tuple[str, Change]]:
-        """All marks. Files with other names are ignored."""
-        found = (_SETTING.fullmatch(name) for name in sorted(names_in(self._folder)))
-        return [(one[1], Change(int(one[2]), int(one[3]))) for one in found if one is not None]
-
-    def _remove(self, gpu_uuid: str, but: Change | None = None) -> None:
-        for uuid, change in self._all():
-            if uuid == gpu_uuid and change != but:
-                remove_file(self._folder / f"{uuid}_{change.found}_{change.wanted}")
+    def _load(self, key: str, name: str) -> SettingMark:
+        _, found, wanted = name.rsplit("_", 2)
+        return SettingMark(key, int(found), int(wanted))
 
 
 class Marks:
@@ -140,16 +125,9 @@ class Marks:
         """Remove the marks of earlier boots, because existing instances now belong to somebody else."""
         if self.are_of(boot_id):
             return
-        for place in self.instances.all():
-            self.instances.clear(place)
-        for marks in (self.modes, self.compute_modes, self.time_slices):
-            for gpu_uuid in marks.all():
-                marks.clear(gpu_uuid)
-        for mark in self.vfio.all():
-            self.vfio.clear(mark.address)
-        self.fabric.forget()
-        for vgpu in self.vfio.vgpus.all():
-            self.vfio.vgpus.clear(vgpu)
+        settings = (self.compute_modes, self.time_slices)
+        for store in (self.instances, self.modes, *settings, self.vfio, self.fabric, self.vfio.vgpus):
+            store.forget()
         for share in self.mps.all():
             self.mps.remove(share)  # dra-mps removes what else there is
         try:

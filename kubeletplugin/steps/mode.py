@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from dra_driver.gpu.nvml import NvmlError
 
 from ..errors import PrepareError
-from ..node.marks import Marks, ModeMarks
+from ..node.marks import Marks, ModeMark, ModeMarks
 from .base import Tools
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class MigModeStep:
                 " either the policy of this GPU is not dynamic, or switching it needs a reset"
             )
         marks = tools.marks.modes
-        marks.set(self.gpu_uuid, original=not self.on)
+        marks.set(ModeMark(self.gpu_uuid, original=not self.on))
         try:
             tools.mig.set_mode(self.gpu_uuid, self.on)
         except PrepareError:
@@ -57,7 +57,7 @@ class MigModeStep:
 
     def left_something(self, marks: Marks) -> bool:
         """Whether the mode was switched to what this step wants."""
-        return marks.modes.get(self.gpu_uuid) is (not self.on)
+        return marks.modes.get(self.gpu_uuid) == ModeMark(self.gpu_uuid, original=not self.on)
 
     def undo(self, tools: Tools) -> str | None:
         """Switch back, unless somebody uses the GPU in this mode. Then the mark stays."""
@@ -74,5 +74,5 @@ class MigModeStep:
 
     def _forget_if_found(self, current: bool, marks: ModeMarks) -> None:
         """Remove the mark if the mode is what it originally was."""
-        if marks.get(self.gpu_uuid) is current:
+        if marks.get(self.gpu_uuid) == ModeMark(self.gpu_uuid, original=current):
             marks.clear(self.gpu_uuid)

@@ -16,7 +16,7 @@ from dra_driver.gpu.nvml import NvmlError
 
 from ..errors import PrepareError, UnsupportedError
 from ..kinds.gpu_settings import LEVELS
-from ..node.marks import Change, Marks, SettingMarks
+from ..node.marks import Marks, SettingMark, SettingMarks
 from .base import Tools
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class _SettingStep(ABC):
             if found == self.wanted:
                 return
             marks = self.marks(tools.marks)
-            marks.set(self.gpu_uuid, Change(found or 0, self.wanted))
+            marks.set(SettingMark(self.gpu_uuid, found or 0, self.wanted))
             try:
                 self.write(tools, self.wanted)
             except UnsupportedError:
@@ -145,5 +145,5 @@ class TimeSliceStep(_SettingStep):
 
 def changed_settings(marks: Marks) -> Iterator[TimeSliceStep | ComputeModeStep]:
     """A step for each setting of a GPU that was changed for claims, whether a claim still needs it or not."""
-    yield from (TimeSliceStep(uuid, change.wanted) for uuid, change in marks.time_slices.all().items())
-    yield from (ComputeModeStep(uuid, change.wanted) for uuid, change in marks.compute_modes.all().items())
+    yield from (TimeSliceStep(mark.gpu_uuid, mark.wanted) for mark in marks.time_slices.all())
+    yield from (ComputeModeStep(mark.gpu_uuid, mark.wanted) for mark in marks.compute_modes.all())

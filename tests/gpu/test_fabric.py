@@ -3,6 +3,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from dra_driver.gpu.calls import CallLimits, Calls
 from dra_driver.gpu.devices import Reason, describe
 from dra_driver.gpu.fabric import NO_SWITCHES, FabricCode, FabricError, Partition, SwitchFacts
 from dra_driver.gpu.fabric_access import FabricAccess
-from dra_driver.gpu.fabric_marks import FabricMark, FabricMarks
+from dra_driver.gpu.fabric_marks import FabricTrouble, FabricTroubles
 from dra_driver.gpu.health.conditions import Reading, switch_values
 from dra_driver.gpu.health.records import GpuRecord
 from dra_driver.gpu.layout import node_slices
@@ -239,10 +240,10 @@ def test_a_gpu_outside_of_active_partitions_has_no_taint_although_it_is_not_regi
 
 
 def test_an_activation_that_failed_is_a_taint_until_it_succeeds(node: Node, tmp_path: Path) -> None:
-    marks, uuid = FabricMarks(tmp_path / "fabric"), node.gpu(2).uuid
-    marks.fail(FabricMark(10, (3,), (uuid,)))
+    troubles, uuid = FabricTroubles(tmp_path / "fabric"), node.gpu(2).uuid
+    troubles.set(FabricTrouble(10, (uuid,), time.time()))
     wait_for(lambda: node.taints() == {"gpu-2": [("gpu.nvidia.com/fabric", "activation-failed")]}, "the taint")
-    marks.recover(10)
+    troubles.clear(10)
     wait_for(lambda: node.taints() == {}, "no taint")
 
 

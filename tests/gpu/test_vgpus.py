@@ -13,7 +13,7 @@ from dra_driver.errors import DescriptionError
 from dra_driver.gpu.devices import Description, Reason, VgpuDevice, describe, device_targets
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.layout import node_slices
-from dra_driver.gpu.ownership import Owned, VgpuMarks
+from dra_driver.gpu.ownership import Owned
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
 from dra_driver.gpu.simulated.description import decode_description, encode_description, parse_description
@@ -318,14 +318,3 @@ def test_the_view_notices_vgpus_of_an_administrator_at_its_next_look(tmp_path: P
         file.write_text("0\n")
         assert node.discovery.look_now(30)
         assert set(node.devices()) == before
-
-
-@pytest.mark.parametrize("mdev", ["", TEN])
-def test_marks_of_vgpus_are_read_as_they_were_set(tmp_path: Path, mdev: str) -> None:
-    marks, place = VgpuMarks(tmp_path / "vgpus"), VgpuPlace("GPU-8f6f2a54-0b0e", "0000:41:00.5", 1104, mdev)
-    assert (marks.all(), marks.has(place)) == (frozenset(), False)
-    marks.set(place)
-    (tmp_path / "vgpus/nonsense").touch()
-    assert (marks.all(), marks.has(place)) == (frozenset({place}), True)
-    marks.clear(place)
-    assert marks.all() == frozenset()

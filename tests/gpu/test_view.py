@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.devices import Description, LeftOut, Reason
-from dra_driver.gpu.fabric_marks import FabricMarks
+from dra_driver.gpu.fabric_marks import FabricTroubles
 from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.marked import NodeMarks
@@ -127,7 +127,7 @@ def looked_at(
     discovery = HardwareView(
         session,
         marks=both,
-        partitions=FabricMarks(folder / "fabric"),
+        troubles=FabricTroubles(folder / "fabric"),
         policy=PolicyFile(file, "node-a").current,
         health=health,
         looks=Looks(first=0.02, poll=poll, everything=everything, patience=patience),

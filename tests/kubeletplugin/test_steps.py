@@ -18,7 +18,7 @@ from kubeletplugin.kinds.gpu_settings import ComputeModes
 from kubeletplugin.kinds.mig import MigInstances
 from kubeletplugin.kinds.targets import MigSlot, WholeGpu
 from kubeletplugin.node.gpus import Gpus
-from kubeletplugin.node.marks import Marks
+from kubeletplugin.node.marks import Marks, ModeMark
 from kubeletplugin.plans.plan import PlannedDevice, steps_for
 from kubeletplugin.steps import ComputeModeStep, InstanceStep, LookStep, MigModeStep, Step, TimeSliceStep, Tools
 from tests.kubeletplugin.inside import ApiServer, Plugin
@@ -161,18 +161,20 @@ def test_a_mode_that_an_administrator_wants_after_a_reset_is_still_wanted(plugin
     with pytest.raises(PrepareError, match="cannot be switched on now"):
         MigModeStep(gpu.uuid, True, may_switch=True).do(tools)
     assert plugin.mode(0) == (False, True)
-    assert tools.marks.modes.all() == {}
+    assert tools.marks.modes.all() == ()
 
 
 def test_marks_of_an_earlier_boot_mean_nothing(plugin: Plugin, tools: Tools, slot: MigSlot) -> None:
     marks = tools.marks
     marks.forget_other_boots("boot-1")
     marks.instances.set(slot.place)
-    marks.modes.set("GPU-0", original=True)
+    marks.modes.set(ModeMark("GPU-0", original=True))
     marks.forget_other_boots("boot-1")
-    assert (marks.instances.has(slot.place), marks.modes.get("GPU-0")) == (True, True)
+    assert marks.instances.has(slot.place)
+    assert marks.modes.has("GPU-0")
     marks.forget_other_boots("boot-2")
-    assert (marks.instances.has(slot.place), marks.modes.get("GPU-0")) == (False, None)
+    assert not marks.instances.has(slot.place)
+    assert not marks.modes.has("GPU-0")
 
 
 WHOLE = WholeGpu("GPU-0", 0, "")

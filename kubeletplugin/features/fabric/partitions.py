@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dra_driver.gpu.calls import Beat
 from dra_driver.gpu.fabric import TEMPORARY, FabricCode, FabricError, Partition, modules_text
 from dra_driver.gpu.fabric_access import FabricAccess
-from dra_driver.gpu.fabric_marks import FabricMark, FabricMarks, SeenManager
+from dra_driver.gpu.fabric_marks import FabricMark, FabricMarks, FabricTrouble, SeenManager
 
 from ...errors import PrepareError
 
@@ -47,7 +47,7 @@ class FabricPartitions:
                 beat()
                 self._activate(wanted, partitions)
                 self._note([one.id, *_active(partitions)])
-            self._marks.recover(one.id)
+            self._marks.troubles.clear(one.id)
 
     def release(self, partition: int, beat: Beat) -> None:
         """Deactivate the partition, unless it was active before it was marked, and remove the mark."""
@@ -122,7 +122,7 @@ class FabricPartitions:
             self._access.activate(wanted.partition)
         except FabricError as error:
             if error.code is FabricCode.NVLINK_ERROR:
-                self._marks.fail(wanted)
+                self._marks.troubles.set(FabricTrouble(wanted.partition, wanted.gpus, time.time()))
             others = [one for one in partitions if one.active and not set(one.modules).isdisjoint(wanted.modules)]
             if error.code is not FabricCode.IN_USE or not others:
                 raise

@@ -243,13 +243,13 @@ def test_an_nvlink_error_fails_the_claim_and_is_reported(plugin: Plugin, api: Ap
     claim, marks = api.add(PAIR_GPUS), FabricMarks(plugin.root / "fabric")
     with pytest.raises(FabricError, match=r"\(NVLINK_ERROR, -10\): an NVLink could not be trained; read its log"):
         plugin.lifecycle.prepare(claim)
-    (trouble,) = marks.troubles()
+    (trouble,) = marks.troubles.all()
     assert trouble.gpus == tuple(plugin.gpu(index).uuid for index in (0, 2))
     assert (marked(plugin), plugin.left()["records"]) == ([], [])
     with plugin.node.fabric.changing() as state:
         state.broken = []
     plugin.lifecycle.prepare(claim)
-    assert marks.troubles() == ()
+    assert marks.troubles.all() == ()
 
 
 def test_a_claim_is_told_why_it_waits_for_fabric_manager(plugin: Plugin, api: ApiServer) -> None:

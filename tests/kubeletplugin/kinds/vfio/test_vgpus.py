@@ -72,7 +72,7 @@ class Host:
         return self.kernel.vgpus.vgpus(GPU)
 
     def marks(self) -> frozenset[VgpuPlace]:
-        return VgpuMarks(self.folder / "vfio/vgpus").all()
+        return frozenset(VgpuMarks(self.folder / "vfio/vgpus").all())
 
     def fails(self, claim: ClaimRef) -> str:
         """The error of preparing a claim, which leaves nothing."""
