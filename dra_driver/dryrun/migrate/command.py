@@ -2,7 +2,6 @@
 """The subcommand `migrate`."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,7 +13,6 @@ from ..progress import progress
 from ..release import Rules
 from ..report import to_json, to_yaml
 from ..sources import Origin, cluster_options, opened
-from ..status import Note
 from .reading import NEEDS, read_cluster, read_files
 from .result import migration_of, print_migration
 
@@ -53,15 +51,9 @@ def migrate(files: tuple[str, ...], origin: Origin, rules: Rules, verify: bool, 
         raise InputError("no cluster is configured: name FILEs, or set --kubeconfig or KUBECONFIG")
     with progress("reading") as say, opened(origin, rules, NEEDS) as place:
         where = ", ".join(files) or place.where
-        unread: tuple[Note, ...] = ()
-        errors: tuple[Note, ...] = ()
-        if files:
-            documents, errors = read_files(files, place.namespace)
-        else:
-            documents, unread = read_cluster(place)
+        read = read_files(files, place.namespace) if files else read_cluster(place)
         say("planning")
-        found = migration_of(place, where, documents, place.features, verify=verify)
-        found = replace(found, errors=errors, unknown=(*unread, *found.unknown))
+        found = migration_of(place, where, read, place.features, verify=verify)
     if folder:
         _write(folder, found.files())
     if output == "table":

@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -21,7 +22,8 @@ from ..status import Note, NotesError
 from ..world import read_around
 from .configs import is_configuration
 from .nodes import BARE, programs
-from .workloads import MACHINES, groups_of
+from .owners import read_owners
+from .workloads import MACHINES, groups_of, requests_gpus
 
 _KINDS: Final = {
     **{kind: Kind("apps/v1", f"{kind.lower()}s") for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")},
@@ -36,11 +38,21 @@ NEEDS: Final = Needs(whole_pods=True)
 _CONFIG_MAP: Final = Kind("v1", "configmaps", namespaced=True)
 
 
-def read_files(files: Sequence[str], namespace: str) -> tuple[list[Document], tuple[Note, ...]]:
-    """The documents of files, and errors about others. A configuration has the name of its file.
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What was read. `errors` are about objects that cannot be used, and `unread` says what was not read.
 
-    Raises NotesError if there are only errors.
+    `forbidden` are resources of owners (`raycluster.ray.io`) that may not be listed.
     """
+
+    documents: Sequence[Document]
+    errors: tuple[Note, ...] = ()
+    unread: tuple[Note, ...] = ()
+    forbidden: Sequence[str] = ()
+
+
+def read_files(files: Sequence[str], namespace: str) -> Input:
+    """The objects of files. A configuration has the name of its file. Raises NotesError if there are only errors."""
     read = read_all(files, empty_lists=True, convert=_as_object)
     documents, errors = in_namespace(read.documents, namespace)
     errors = (*(one.note for one in read.problems), *errors)
@@ -52,7 +64,7 @@ def read_files(files: Sequence[str], namespace: str) -> tuple[list[Document], tu
         usable += [] if problems else [one]
     if errors and not usable:
         raise NotesError(*errors)
-    return usable, errors
+    return Input(usable, errors)
 
 
 def _problems(document: Document, library: Library) -> Iterator[DecodeError]:
@@ -80,9 +92,9 @@ def _as_object(value: object, source: str) -> object:
     return {"apiVersion": "v1", "kind": BARE, "metadata": {"name": name}, "data": {name: json.dumps(value)}}
 
 
-def read_cluster(place: Place) -> tuple[list[Document], tuple[Note, ...]]:
-    """What a cluster has, and notes about what may not be read. Of pods that others have made, only what decides
-    scheduling. Raises ApiError, and InputError if nodes may not be listed.
+def read_cluster(place: Place) -> Input:
+    """The objects of a cluster. Of pods that others have made, only what decides scheduling. Owners of other kinds are
+    read if they have pods that request GPUs. Raises ApiError, and InputError if nodes may not be listed.
     """
     assert place.connection is not None
     client = ApiClient(place.connection)
@@ -101,7 +113,10 @@ def read_cluster(place: Place) -> tuple[list[Document], tuple[Note, ...]]:
         for namespace, name in program.config_maps() if program.role in ("plugin", "mig") else ():
             value = {**client.get(_CONFIG_MAP, name, namespace), "apiVersion": "v1", "kind": "ConfigMap"}
             documents.append(Document(value, place.where, stored=True))
-    return documents, unread
+    library = Library((one.value for one in documents), place.referred)
+    owned = [one for one in documents if requests_gpus(one, library)]
+    owners, unlisted = read_owners(client, owned, documents, place.where)
+    return Input([*documents, *owners], unread=unread, forbidden=unlisted)
 
 
 def _is_bare(value: Mapping[str, Any]) -> bool:

@@ -22,7 +22,9 @@ from ..sources import Place, lookup_among
 from ..status import Note, NotesError, Status, documents_of
 from .configs import GPU
 from .nodes import Configurations, GpuNode, gpu_nodes, permitted_machines, programs
+from .owners import unread_notes
 from .plan import MigrationPlan, plan_of
+from .reading import Input
 from .verify import verified
 from .workloads import CANNOT, CHANGE, UNCHANGED, WorkloadFinding, findings, unknown_of
 
@@ -96,10 +98,9 @@ class Migration:
         }
 
 
-def migration_of(
-    place: Place, where: str, documents: Sequence[Document], features: Features, *, verify: bool
-) -> Migration:
+def migration_of(place: Place, where: str, read: Input, features: Features, *, verify: bool) -> Migration:
     """All results for the objects. Raises InputError, DecodeError, and with --verify the exceptions of `verified`."""
+    documents = read.documents
     theirs = programs(documents)
     nodes = list(gpu_nodes(documents, Configurations(documents, theirs)))
     if not nodes:
@@ -115,10 +116,12 @@ def migration_of(
         raise NotesError(*errors)
     lookup = lookup_among(made) if place.connection is None else place.lookup
     answer = verified(plan, judged, documents, library, lookup, where, features) if verify else None
-    unknown = tuple(note for one in others for note in unknown_of(one, library))
+    owners = [one.owner for one in judged if one.owner is not None and one.requests]
+    unknown = (*read.unread, *unread_notes(owners, read.forbidden))
+    unknown += tuple(note for one in others for note in unknown_of(one, library))
     replaced = tuple(f"DaemonSet {one.document.name}" for one in theirs if one.role in _REPLACED)
     notes = (*plan.notes, *_competing(documents, plan), *_channels(documents))
-    return Migration(where, features.release, plan, replaced, judged, notes, answer, unknown)
+    return Migration(where, features.release, plan, replaced, judged, notes, answer, unknown, read.errors)
 
 
 def _competing(documents: Sequence[Document], plan: MigrationPlan) -> Iterator[str]:

@@ -32,7 +32,7 @@ from ..world import is_of_world, world_of
 from .configs import PREFIX
 from .nodes import GpuNode
 from .plan import MigrationPlan
-from .workloads import CANNOT, WorkloadFinding, manifest, uses_gpus
+from .workloads import WorkloadFinding, uses_gpus
 
 _DRIVER_VERSION: Final = "570.158.01"
 
@@ -49,10 +49,8 @@ def verified(
     """What the workloads get on the planned devices. Raises InputError, DecodeError and the exceptions of `lookup`."""
     workloads: list[Document] = []
     for one in found:
-        if one.requests and one.verdict != CANNOT:
-            value = one.changed or manifest(one.document.value)
-            workloads += [replace(one.document, value=made) for made in (value, *one.objects)]
-    placed = {id(one.document.value) for one in found}
+        workloads += [replace(document, value=value) for document, value in one.planned()]
+    placed = {id(document.value) for one in found for document in one.documents()}
     workloads += [one for one in documents if id(one.value) in library.used - placed]
     given = sort_documents(workloads, lookup)
     if given.errors:

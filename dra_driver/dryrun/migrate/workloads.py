@@ -9,21 +9,23 @@ init container uses the devices of a later container, as it does with the device
 import copy
 import difflib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ...kube.resource import Quantity
+from ...kube.resource.codec import DecodeError
 from ...scheduler.allocator import Features
 from ..documents import Document, each, within
 from ..groups import Library, PodGroup, key_of, pods_of
 from ..kinds import KINDS, OF_KUBERNETES
 from ..podforms import FORMS
 from ..positions import resolve
-from ..report import to_yaml
+from ..report import listed, to_yaml
 from ..status import Note
 from .configs import GPU, PREFIX, SHARED, environment, profile_of
+from .owners import Owner, identities, owner_of, places_in
 from .plan import MigrationPlan, api_version
 
 JSON = dict[str, Any]
@@ -72,6 +74,9 @@ class Request:
 class WorkloadFinding:
     """The verdict on a workload. `reasons` tell why it needs the change or cannot run; `changed` is the new object, and
     `objects` are needed besides.
+
+    With an `owner`, which was not read, the verdict is about the owner: `members` are the verdicts on the objects that
+    its controller made, of which nothing is to be applied.
     """
 
     document: Document
@@ -81,10 +86,28 @@ class WorkloadFinding:
     notes: tuple[str, ...] = ()
     changed: JSON | None = None
     objects: tuple[JSON, ...] = ()
+    owner: Owner | None = None
+    members: tuple["WorkloadFinding", ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.document.kind} {self.document.name}"
+        return str(self.owner or f"{self.document.kind} {self.document.name}")
+
+    def planned(self) -> Iterator[tuple[Document, JSON]]:
+        """The objects that are to run, with what they were made from. Nothing that cannot run, or has no GPUs."""
+        if self.members:
+            for member in self.members:
+                yield from member.planned()
+        elif self.requests and self.verdict != CANNOT:
+            value = self.changed or manifest(self.document.value)
+            yield from ((self.document, made) for made in (value, *self.objects))
+
+    def documents(self) -> Iterator[Document]:
+        """The objects that the verdict is about."""
+        if self.members:
+            yield from (one.document for one in self.members)
+        else:
+            yield self.document
 
     @property
     def diff(self) -> list[str]:
@@ -106,16 +129,50 @@ def findings(
 
     Raises DecodeError.
     """
-    owners = (one for one in documents if key_of(one.value) in KINDS)
-    present = {(*key_of(one.value), one.namespace, one.name.rpartition("/")[2]) for one in owners}
+    present = identities(documents)
+    owned: dict[Owner, list[WorkloadFinding]] = defaultdict(list)
     for document in documents:
         found = None
         if document.kind == "KubeVirt":
             found = _permission(document, plan)
         elif not _is_made(document, present):
             found = _Workload(document, groups_of(document, library), plan, permitted, features).finding()
-        if found is not None:
+        owner = owner_of(document)
+        if found is not None and owner is not None:
+            owned[owner].append(found)
+        elif found is not None:
             yield found
+    for owner, members in owned.items():
+        yield _of_owner(owner, members)
+
+
+def _of_owner(owner: Owner, members: Sequence[WorkloadFinding]) -> WorkloadFinding:
+    """The verdict on an owner that was not read, from those on the objects that its controller made."""
+    verdict = next(one for one in (CANNOT, CHANGE, UNCHANGED) if any(member.verdict == one for member in members))
+    totals: Counter[str] = Counter()
+    for member in members:
+        totals.update(member.requests)
+    names = listed([member.name for member in members])
+    reasons = dict.fromkeys(reason for member in members for reason in member.reasons)
+    if verdict == CHANGE:
+        paths = dict.fromkeys(path for member in members for path in places_in(owner, member.document))
+        place = f"in {' and '.join(paths)}" if paths else "where it describes its pods"
+        reasons[
+            f"change {owner} {place}, not {names}: its controller makes them again. For the diff, add the object:"
+            f" kubectl get {owner.resource} {owner.name} -n {owner.namespace} -o yaml"
+        ] = None
+    notes = dict.fromkeys((f"known by what its controller made: {names}", *(n for one in members for n in one.notes)))
+    return WorkloadFinding(
+        members[0].document, verdict, totals, tuple(reasons), tuple(notes), owner=owner, members=tuple(members)
+    )
+
+
+def requests_gpus(document: Document, library: Library) -> bool:
+    """Whether pods of the object request extended resources of NVIDIA's. False for an object that cannot be read."""
+    try:
+        return any(True for group in groups_of(document, library) for _ in _requests(group.spec))
+    except DecodeError:
+        return False
 
 
 def groups_of(document: Document, library: Library) -> list[PodGroup]:
@@ -272,7 +329,8 @@ class _Workload:
         for scheduler in schedulers:
             if self._requests and scheduler != "default-scheduler":
                 yield f"its scheduler {scheduler} must know DRA and extended resources of DeviceClasses"
-        if self._requests and self._document.kind == "Pod" and within(self._document.value, "status").get("phase"):
+        is_bare = self._document.kind == "Pod" and owner_of(self._document) is None
+        if self._requests and is_bare and within(self._document.value, "status").get("phase"):
             yield "nothing creates this pod again after its node was drained"
 
     def _labels(self) -> Iterator[str]:

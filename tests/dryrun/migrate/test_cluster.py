@@ -39,6 +39,23 @@ def objects() -> list[JSON]:
     ]
 
 
+def install_kind(client: ApiClient, version: str, kind: str, *, namespaced: bool = True) -> None:
+    """Let the server have a kind of another project, with any fields. `version` is the group and the version."""
+    group, _, served = version.partition("/")
+    plural = f"{kind.lower()}s" if kind[-1] != "y" else f"{kind.lower()[:-1]}ies"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    value = {
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "scope": "Namespaced" if namespaced else "Cluster",
+            "versions": [{"name": served, "served": True, "storage": True, "schema": schema}],
+        },
+    }
+    client.create(Kind("apiextensions.k8s.io/v1", "customresourcedefinitions"), value)
+
+
 def store(client: ApiClient, value: JSON) -> None:
     namespace = value["metadata"].get("namespace", "" if value["kind"] == "Node" else "default")
     made = client.create(KINDS[value["kind"]], value, namespace)
