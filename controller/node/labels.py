@@ -5,7 +5,6 @@ The labels reach the node through node feature discovery (NFD): from a NodeFeatu
 """
 
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from dra_driver.kube.api.client import JSON
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import Count, contained
 from dra_driver.process.files import read_file, remove_file, write_file
+from dra_driver.process.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -123,38 +123,30 @@ class Labeler:
         self._unexpected = unexpected
         self._timing = timing or LabelTiming()
         self._backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
-        self._changed = threading.Event()
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="labels", daemon=True)
+        self._written: Labels | None = None
+        self._due = 0.0
+        self._worker = Worker("make labels", self._round, count=unexpected)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def wake(self) -> None:
         """The labels may have changed."""
-        self._changed.set()
+        self._worker.wake()
 
     def stop(self) -> None:
         """Stop the thread, and wait for its current write."""
-        self._stopped = True
-        self._changed.set()
-        self._thread.join(_STOP_SECONDS)
+        self._worker.stop(_STOP_SECONDS)
 
-    def _run(self) -> None:
-        """Write when the labels change, and when a write is due."""
-        wanted: Labels | None = None
-        due = 0.0
-        while True:
-            self._changed.clear()
-            if self._stopped:  # asked only now: `stop` sets it before it wakes the thread
-                return
-            labels = None
-            with contained("make labels", "of the node", self._unexpected):
-                labels = self._labels()
-            if labels is not None and (labels != wanted or time.monotonic() >= due):
-                wanted, due = labels, self._write(labels) + time.monotonic()
-            self._changed.wait(None if labels is None else max(0.0, due - time.monotonic()))
+    def _round(self) -> float | None:
+        """Write when the labels change, and when a write is due. While they are unknown, wait for a change."""
+        labels = self._labels()
+        if labels is None:
+            return None
+        if labels != self._written or time.monotonic() >= self._due:
+            self._written, self._due = labels, self._write(labels) + time.monotonic()
+        return max(0.0, self._due - time.monotonic())
 
     def _write(self, labels: Labels) -> float:
         """Write, and return the seconds until the next write."""

@@ -5,7 +5,6 @@ A process has one Publisher for each driver whose devices it publishes. They sha
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.names import DRIVER_NAME
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import Count
+from dra_driver.process.worker import Worker
 
 from .reconcile import Writes, describe_difference, plan_writes
 from .rules import slices_within_rules
@@ -130,62 +130,61 @@ class Publisher:
         self._startup_taint = startup_taint
         self._others_are_ready = others_are_ready
         self._untainted = ""  # the UID of the Node that has no such taint anymore
-        self._stopped = threading.Event()
-        self._changed = threading.Event()
         self._attempts = Attempts(self._timing.first_retry, self._timing.longest_slice_retry)
         self._adopted = False
         self._target: _Target | None = None
         self._watcher: Watcher | None = None
         self._last: PublishReport | None = None
+        self._backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
+        self._worker = Worker("publish slices", self._round, at_end=self._leave)
         self._published = False
         self.comparisons = 0  # how often the stored slices were compared with the node's devices
 
     def wake(self) -> None:
-        """Compare again, because the node's devices may have changed."""
-        self._changed.set()
+        """Compare again, because the node's devices or the stored slices may have changed."""
+        self._worker.wake(self._timing.settle if self._published else 0.0)
 
-    def stop(self) -> None:
-        """Let `run` return soon. The slices stay, because pods keep running. kubelet removes the slices of a driver
-        that does not come back.
+    def stop(self, wait: float = 0.0) -> None:
+        """Let `run` return soon, or end the thread and wait so many seconds for it. The slices stay, because pods keep
+        running. kubelet removes the slices of a driver that does not come back.
         """
-        self._stopped.set()
-        self._changed.set()
+        self._worker.stop(wait)
 
     @property
     def problem(self) -> str | None:
         """Why the published slices may differ from the node's devices, or None."""
         return "nothing was published yet" if self._last is None else self._last.problem
 
-    def run(self) -> None:
-        """Publish until `stop` is called."""
-        try:
-            self._run()
-        finally:
-            if self._watcher is not None:
-                self._watcher.stop()
+    def start(self) -> None:
+        """Publish on a thread of its own until `stop` is called."""
+        self._worker.start()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Publish on this thread until `stop` is called."""
+        self._worker.run()
+
+    def _round(self) -> float:
         """Compare after each change, and when a slice may be written again. A change does not shorten the pause after a
         failure of the API server. It ends the pause after a failure of the hardware, because it may be the end of the
         failure.
         """
-        backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
-        while not self._stopped.is_set():
-            try:
-                pause = self._publish(self._reach())
-                backoff.reset()
-            except (NvmlError, ImexFilesError) as error:
-                pause = self._failed(error, backoff)
-            except ApiError as error:
-                self._stopped.wait(self._failed(error, backoff))
-                if isinstance(error, NotFoundError):
-                    self._leave()  # the API version or the node no longer exists
-                continue
-            if self._changed.wait(pause) and self._published:
-                self._stopped.wait(self._timing.settle)
+        try:
+            if self._target is None or self._is_target_gone():
+                self._reach()
+                return 0.0  # the next round begins after the list, so it sees the listed slices
+            pause = self._publish(self._target)
+            self._backoff.reset()
+            return pause
+        except (NvmlError, ImexFilesError) as error:
+            return self._failed(error)
+        except ApiError as error:
+            self._worker.pause(self._failed(error))
+            if isinstance(error, NotFoundError):
+                self._leave()  # the API version or the node no longer exists
+            return 0.0
 
-    def _failed(self, error: Exception, backoff: Backoff) -> float:
-        pause = backoff.pause()
+    def _failed(self, error: Exception) -> float:
+        pause = self._backoff.pause()
         self._tell(PublishReport(error=str(error)))
         log.warning("not published yet: %s", error, extra={"driver": self._driver, "retry_seconds": round(pause, 1)})
         return pause
@@ -196,20 +195,21 @@ class Publisher:
 
     # The API server
 
-    def _reach(self) -> _Target:
-        """The target, with a watch on its slices. If the server no longer serves its API version, a new one is made."""
-        if self._watcher is not None and self._watcher.missing.is_set():
-            self._leave()
-        if self._target is None:
-            dialect = newest_dialect(self._client)
-            kind, stored = slices_of(dialect), StoredSlices(dialect, self._changed)
-            writer = SliceWriter(self._client, (kind, dialect), stored, self._attempts, self._unexpected)
-            self._target = _Target(dialect, kind, self._node_uid(), stored, writer)
-            self._watch(self._target)
-        return self._target
+    def _is_target_gone(self) -> bool:
+        """Whether the server no longer serves the target's API version."""
+        return self._watcher is not None and self._watcher.missing.is_set()
+
+    def _reach(self) -> None:
+        """Make a new target, with a watch on its slices, and wait until they were listed."""
+        self._leave()
+        dialect = newest_dialect(self._client)
+        kind, stored = slices_of(dialect), StoredSlices(dialect, self.wake)
+        writer = SliceWriter(self._client, (kind, dialect), stored, self._attempts, self._unexpected)
+        self._target = _Target(dialect, kind, self._node_uid(), stored, writer)
+        self._watch(self._target)
 
     def _leave(self) -> None:
-        """Forget the target, so that the next attempt makes a new one."""
+        """Forget the target, and end its watch."""
         if self._watcher is not None:
             self._watcher.stop()
         self._watcher = self._target = None
@@ -238,7 +238,7 @@ class Publisher:
             on_event=target.stored.event,
         )
         self._watcher.start()
-        while not target.stored.listed.wait(0.5) and not self._stopped.is_set():
+        while not target.stored.listed.wait(0.5) and not self._worker.is_stopped:
             if self._watcher.missing.is_set():
                 raise ApiError(f"the API server no longer serves {target.kind.api_version}")
 
@@ -248,9 +248,6 @@ class Publisher:
         """Write the differences between the node's devices and the stored slices, as far as they may be written now.
         Returns the seconds until the next write or comparison.
         """
-        self._changed.clear()
-        if self._stopped.is_set():
-            return 0.0
         stored = target.stored.by_name()
         if not self._adopted:
             self._devices.adopt(stored.values())
@@ -266,7 +263,7 @@ class Publisher:
             target.node_uid, target.node_read_at = self._node_uid(), time.monotonic()
             writes = self._plan(lay_out(description.gpus), stored)
         written = Written()
-        if writes and not self._stopped.is_set():
+        if writes and not self._worker.is_stopped:
             written = self._write(writes, features, target)
         self._published = True
         unpublished = self._unpublished(writes, target)
@@ -343,7 +340,7 @@ class Publisher:
         if target.features is not None:  # else they will be probed anyway
             target.features = without(target.features, gone)
         if gone:
-            self._changed.set()
+            self.wake()
 
     def _unpublished(self, writes: Writes, target: _Target) -> dict[str, SliceProblem]:
         """The problems of the slices that were written now or have to wait."""
@@ -399,12 +396,11 @@ class Publishers:
 
     def run(self) -> None:
         """Publish until `stop` is called: the first on this thread, the others on threads of their own."""
-        threads = [threading.Thread(target=one.run, name="publisher", daemon=True) for one in self._others]
-        for thread in threads:
-            thread.start()
+        for other in self._others:
+            other.start()
         try:
             self.first.run()
         finally:
             self.stop()
-            for thread in threads:
-                thread.join(_STOP_SECONDS)
+            for other in self._others:
+                other.stop(_STOP_SECONDS)

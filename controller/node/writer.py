@@ -35,16 +35,16 @@ _WHOLE_SERVER = frozenset((401, 404, 429, 502, 503, 504))
 
 
 class StoredSlices:
-    """The stored slices by object name, from JSON of one API version. Sets `changed` when somebody else changed a
+    """The stored slices by object name, from JSON of one API version. Calls `on_change` when somebody else changed a
     slice. Thread-safe, but only one thread writes slices.
 
     A watch and the answers to this process's own writes report the slices. The newer version counts. A watch lags
     behind recent writes, so with the watch alone everything would be written twice.
     """
 
-    def __init__(self, dialect: Dialect, changed: threading.Event) -> None:
+    def __init__(self, dialect: Dialect, on_change: Callable[[], None]) -> None:
         self._dialect = dialect
-        self._changed = changed
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._slices: dict[str, ResourceSlice] = {}
         self._writing = ""
@@ -61,8 +61,8 @@ class StoredSlices:
         slices = [self._decode(value) for value in values]
         with self._lock:
             self._slices = {one.metadata.name: one for one in slices}
+        self._on_change()
         self.listed.set()
-        self._changed.set()
 
     def event(self, kind: str, value: JSON) -> None:
         """Handle an event of the watch: one slice was ADDED, MODIFIED or DELETED."""
@@ -79,7 +79,7 @@ class StoredSlices:
             if name == self._writing:
                 self._seen_meanwhile = _version(seen)
                 return  # possibly our own write, which its answer will show
-        self._changed.set()
+        self._on_change()
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[None]:
@@ -93,7 +93,7 @@ class StoredSlices:
             with self._lock:
                 overtaken, self._seen_meanwhile, self._writing = self._seen_meanwhile, 0, ""
             if overtaken:
-                self._changed.set()
+                self._on_change()
 
     def wrote(self, answer: JSON) -> ResourceSlice:
         """Store the server's answer to our create or update of the slice that is being written."""

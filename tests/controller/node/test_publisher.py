@@ -216,7 +216,7 @@ def test_a_slice_that_breaks_a_rule_is_not_sent(client: ApiClient, hardware: Har
     kind, dialect = slices_of(V1), V1
     (first, *_) = node_slices("node-a", "uid", hardware.describe(SliceFeatures()).gpus)
     broken = replace(first, pool=replace(first.pool, name="Not A Pool"))
-    attempts, stored = Attempts(1.0, 2.0), StoredSlices(dialect, threading.Event())
+    attempts, stored = Attempts(1.0, 2.0), StoredSlices(dialect, lambda: None)
     writer = SliceWriter(client, (kind, dialect), stored, attempts, lambda _work: None)
     written = writer.write(Writes(creates=(broken,)), SliceFeatures())
     assert written.failures == 1

@@ -31,7 +31,7 @@ def changed() -> threading.Event:
 @pytest.fixture
 def stored(changed: threading.Event) -> StoredSlices:
     """Slices `a` and `b` at version 4."""
-    found = StoredSlices(V1, changed)
+    found = StoredSlices(V1, changed.set)
     found.replace([a_slice(4), a_slice(4, "b")])
     changed.clear()
     return found
