@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ..process.worker import Worker
 from .calls import LIBRARY, CallLimits, Calls, Job
 from .fabric import FabricManager
 from .fabric_access import FabricAccess
@@ -135,7 +136,6 @@ class Session:
         fabric_manager: FabricManager | None = None,
     ) -> None:
         self._taken = taken
-        self._closed = threading.Event()
         self._make_nvml = make_nvml
         self._sys_root = sys_root
         self._dev_root = dev_root
@@ -148,8 +148,9 @@ class Session:
         self._current: _Initialization | None = None
         self._generation = 0
         self._uuids: dict[str, str] = {}
+        self._letting_go = Worker("close NVML", self._let_go, interval=_WATCH_SECONDS)
         if taken is not None:
-            threading.Thread(target=self._let_go, name="nvml-let-go", daemon=True).start()
+            self._letting_go.start()
 
     @property
     def generation(self) -> int:
@@ -187,7 +188,7 @@ class Session:
 
     def close(self) -> None:
         """End the initialization and the threads, except threads with a call that hangs."""
-        self._closed.set()
+        self._letting_go.stop()
         current = self._current
         if current is not None:
             self._end(current)
@@ -364,10 +365,9 @@ class Session:
 
     def _let_go(self) -> None:
         """End NVML when that is necessary, although nobody may ask anything at the moment."""
-        while not self._closed.wait(_WATCH_SECONDS):
-            if self._current is not None and self._must_let_go():
-                with contextlib.suppress(NvmlError):
-                    self._reach()
+        if self._current is not None and self._must_let_go():
+            with contextlib.suppress(NvmlError):
+                self._reach()
 
     def _begin(self) -> None:
         if self._must_let_go():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from ..kube.resource import ResourceSlice
 from ..kube.resource.device import SliceFeatures
+from ..process.worker import Worker
 from .calls import HungError
 from .devices import Description, GpuDevices, describe, without_tainted
 from .fabric_marks import FabricTrouble, FabricTroubles
@@ -97,11 +98,8 @@ class HardwareView:
         self._described: tuple[_Basis, Description] | None = None  # kept, because describing takes long
         self._problem = NvmlError(Return.UNINITIALIZED, "nvmlInitWithFlags", "the hardware was not read yet")
         self._failing = True
-        self._turns = threading.Condition()
-        self._begun = self._ended = 0
-        self._asked = self._stopped = False
+        self._worker = Worker("read hardware", self._round)
         session.calls.listen(lambda _key: self.look_soon())
-        self._thread = threading.Thread(target=self._run, name="view", daemon=True)
         # Only used by the view's thread:
         self._pulse: Pulse | None = None
         self._wanted: NodePolicy | None = None
@@ -111,13 +109,11 @@ class HardwareView:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """Stop the thread. A look that is under way ends by itself."""
-        with self._turns:
-            self._stopped = True
-            self._turns.notify_all()
+        self._worker.stop()
 
     @property
     def problem(self) -> str | None:
@@ -211,32 +207,15 @@ class HardwareView:
 
     def look_soon(self) -> None:
         """Look as soon as possible, because something has changed."""
-        with self._turns:
-            self._asked = True
-            self._turns.notify_all()
+        self._worker.wake()
 
     def look_now(self, seconds: float = _LOOK_NOW_SECONDS) -> bool:
         """Look, and wait for the result. Whether a look that began after this call has ended within the time."""
-        with self._turns:
-            due = self._begun + 1
-            self._asked = True
-            self._turns.notify_all()
-            return self._turns.wait_for(lambda: self._ended >= due, seconds)
+        return self._worker.complete_round(seconds)
 
-    def _run(self) -> None:
-        while self._begin():
-            self.look()
-            with self._turns:
-                self._ended = self._begun
-                self._turns.notify_all()
-                pause = self._looks.first if self._seen is None else self._looks.poll
-                self._turns.wait_for(lambda: self._asked or self._stopped, pause)
-
-    def _begin(self) -> bool:
-        with self._turns:
-            self._asked = False
-            self._begun += 1
-            return not self._stopped
+    def _round(self) -> float:
+        self.look()
+        return self._looks.first if self._seen is None else self._looks.poll
 
     def look(self) -> None:
         """Look once, and call `on_change` if something is different."""

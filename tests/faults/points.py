@@ -30,7 +30,17 @@ Strike = Callable[[str], None]
 ACCESS = "gpu-access"
 """The thread that brings the node and the records together at a start; what changes a GPU runs on the GPU's own."""
 
-BACKGROUND = ("view", "health", "claim-reports", "api-contact", "sockets", "binding", "events", "watch MPS")
+BACKGROUND = (
+    "read hardware",
+    "watch GPUs",
+    "wait for GPU events",
+    "claim-reports",
+    "api-contact",
+    "sockets",
+    "binding",
+    "events",
+    "watch MPS",
+)
 """Threads (by the beginnings of their names) that only look and tell, at any moment: they are not counted."""
 
 GPUS = "nvml-"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...kube.resource import ResourceSlice
+from ...process.worker import Worker
 from ..calls import LIBRARY, HungError
 from ..inventory import Inventory
 from ..marked import NodeMarks
@@ -71,11 +72,8 @@ class HealthMonitor:
         self._lock = threading.Lock()
         self._ledger = HealthRecords(booted_at)
         self._findings: tuple[Finding, ...] = ()
-        self._stopped = threading.Event()
-        self._woken = threading.Event()  # the state must be read
-        self._rewatched = threading.Event()  # the set of watched events has changed
-        self._looking = threading.Thread(target=self._look_on, name="health", daemon=True)
-        self._listening = threading.Thread(target=self._listen, name="health-events", daemon=True)
+        self._looking = Worker("watch GPUs", self._look_if_due, at_end=self._unwatch)
+        self._listening = Worker("wait for GPU events", self._listen)
         self._driver = _Trouble("the health of the GPUs cannot be watched", self._timing)
         self._events = _Trouble("the events of the GPUs cannot be watched", self._timing)
         self._load = session.driver_load()
@@ -97,12 +95,12 @@ class HealthMonitor:
         """Stop the threads. With `wait`, wait until they have ended, except for a call to NVML that hangs. A process
         that ends anyway need not wait.
         """
-        self._stopped.set()
-        self._woken.set()
-        self._rewatched.set()
-        for thread in (self._looking, self._listening):
-            if wait and thread.is_alive():
-                thread.join(2 * self._timing.wait)
+        workers = (self._looking, self._listening)
+        for worker in workers:
+            worker.stop()
+        if wait:
+            for worker in workers:
+                worker.stop(2 * self._timing.wait)
 
     def findings(self) -> tuple[Finding, ...]:
         """All current findings, by GPU. Never waits."""
@@ -151,29 +149,26 @@ class HealthMonitor:
         """Read the state in so many seconds, or earlier if that was already planned."""
         with self._lock:
             self._next_look = min(self._next_look, time.monotonic() + seconds)
-        self._woken.set()
+        self._looking.wake(seconds)
 
     # The thread that reads the state
 
-    def _look_on(self) -> None:
-        while not self._stopped.is_set():
-            self._woken.clear()
-            if time.monotonic() >= self._next_look:
-                with self._lock:
-                    self._next_look = time.monotonic() + self._timing.look
-                try:
-                    self._look()
-                    self._driver.over()
-                except LettingGoError:
-                    self._unwatch()
-                    self._look_in(self._timing.first_retry)
-                except NvmlError as error:
-                    self._failed(error)
+    def _look_if_due(self) -> float:
+        if time.monotonic() >= self._next_look:
             with self._lock:
-                self._ledger.age(self._clock())
-            self._tell()
-            self._woken.wait(max(0.0, min(self._next_look - time.monotonic(), _AGE_SECONDS)))
-        self._unwatch()
+                self._next_look = time.monotonic() + self._timing.look
+            try:
+                self._look()
+                self._driver.over()
+            except LettingGoError:
+                self._unwatch()
+                self._look_in(self._timing.first_retry)
+            except NvmlError as error:
+                self._failed(error)
+        with self._lock:
+            self._ledger.age(self._clock())
+        self._tell()
+        return max(0.0, min(self._next_look - time.monotonic(), _AGE_SECONDS))
 
     def _look(self) -> None:
         """Read every GPU, each on its own thread. NVML does not see GPUs of virtual machines, which are not lost."""
@@ -197,7 +192,7 @@ class HealthMonitor:
             readings = {uuid: one for uuid, one in readings.items() if uuid not in lost}
             self._look_in(self._timing.first_retry)
         readings |= dict.fromkeys(watch.cover(gpus.keys() - hung - lost - away, hung), Reading(hung=True))
-        self._rewatched.set()
+        self._listening.wake()
         self._record(readings, watch)
         self._covered = frozenset(gpus)
         self._looked_at = time.monotonic()
@@ -247,24 +242,23 @@ class HealthMonitor:
 
     # The thread that waits for events
 
-    def _listen(self) -> None:
-        while not self._stopped.is_set():
-            self._rewatched.clear()
-            watch = self._watch
-            if watch is None or not watch.covers:
-                self._rewatched.wait(self._timing.wait)
-                continue
-            try:
-                events = watch.wait(self._timing.wait)
-            except NvmlError as error:
-                if watch is self._watch:
-                    self._miss(watch, error)
-                continue
-            self._events.over()
-            for uuid, event in events:
-                self._take(watch.generation, uuid, event)
-            if events:
-                self._tell()
+    def _listen(self) -> float | None:
+        """Wait for events once. Without a watch, wait until there is one."""
+        watch = self._watch
+        if watch is None or not watch.covers:
+            return None
+        try:
+            events = watch.wait(self._timing.wait)
+        except NvmlError as error:
+            if watch is self._watch:
+                self._miss(watch, error)
+            return 0.0
+        self._events.over()
+        for uuid, event in events:
+            self._take(watch.generation, uuid, event)
+        if events:
+            self._tell()
+        return 0.0
 
     def _miss(self, watch: EventWatch, error: NvmlError) -> None:
         """Handle a failure to wait for events."""
@@ -273,7 +267,7 @@ class HealthMonitor:
             self._broken = watch
         pause = self._events.begins(error)
         self._look_in(0.0)
-        self._stopped.wait(pause)
+        self._listening.pause(pause)
 
     def _take(self, generation: int, uuid: str, event: Event) -> None:
         self._look_in(self._timing.settle)

@@ -268,7 +268,7 @@ def test_a_call_that_hangs_blocks_nobody(node: TestNode) -> None:
         assert one.monitor.findings() == before
         one.monitor.watch(one.session.inventory(), NodePolicy(health=HealthPolicy(effect=TaintEffect.NO_EXECUTE)))
         assert [finding.effect for finding in one.monitor.findings()] == [TaintEffect.NO_EXECUTE]
-        (thread,) = (one for one in set(threading.enumerate()) - others if one.name == "health")
+        (thread,) = (one for one in set(threading.enumerate()) - others if one.name == "watch GPUs")
         one.monitor.stop()
         thread.join(60)
         assert not thread.is_alive()
