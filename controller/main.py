@@ -31,7 +31,6 @@ from dra_driver.process.command import (
     version_option,
 )
 from dra_driver.process.endpoints import Endpoint, endpoint_options, new_registry, serving
-from dra_driver.process.resident import release_after_start
 
 from .node.channels import DOMAIN_FILE, ChannelDevices, DomainFile
 from .node.labels import FeatureFile, Labeler, NodeFeature
@@ -178,7 +177,6 @@ def controller(
         log.info("started", extra={"version": __version__, "node": node_name, "server": connection.server})
         health.start()
         stack.callback(health.stop, wait=False)
-        release_after_start(lambda: publishers.problem)
         publishers.run()
     log.info("stopped")
 

@@ -16,7 +16,6 @@ from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, end_when_a_thread_fails, on_termination
 from dra_driver.process.containment import contained
 from dra_driver.process.endpoints import new_registry, serving
-from dra_driver.process.resident import release_after_start
 from kubeletplugin.features.mps.shares import ShareFiles
 
 from .claims.answers import prepared_devices
@@ -75,7 +74,6 @@ def serve(options: PluginOptions) -> None:
                 sockets.append((plugin.domains.service, plugin.domains.registry))
             with serving(options.endpoint, registry, live=live_checks(*sockets), ready=ready):
                 keep_contact(ApiClient(connection), contact)
-                release_after_start(ready["gpus"])
                 plugin.run()
     except OSError as error:
         raise UserError(f"cannot start: {error}") from None

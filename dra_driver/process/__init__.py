@@ -7,5 +7,5 @@
 - `programs`, `mps`: external programs with limits of time and output, and the processes of MPS control daemons
 - `endpoints`: HTTP for Kubernetes' probes and metrics
 - `backoff`, `containment`: pauses between retries, and unexpected errors
-- `boot`, `resident`: the time of the last boot, and memory after the start
+- `boot`: the time of the last boot
 """

@@ -22,7 +22,6 @@ from ...process.command import (
     version_option,
 )
 from ...process.endpoints import Endpoint, endpoint_options, new_registry, serving, unexpected_errors
-from ...process.resident import release_after_start
 from ..names import IMEX_FOLDER, clique_name
 from ..objects import DaemonReport
 from .peers import CliqueWatch, DomainPlace, place_in
@@ -126,7 +125,6 @@ def imex_daemon(
             on_termination(supervisor.stop)
             watch.start()
             rows.start()
-            release_after_start(supervisor.unready)
             supervisor.run()
             rows.close(_GOODBYE_SECONDS)
             watch.stop()

@@ -54,15 +54,6 @@ def test_it_publishes_and_ends_cleanly_when_told_to(client: ApiClient, kubeconfi
     assert "stopped" in log_of(tmp_path)
 
 
-def test_it_releases_the_pages_of_its_start_when_it_has_published(
-    client: ApiClient, kubeconfig: Path, tmp_path: Path
-) -> None:
-    arguments = ("--node-name", node_with_slices(client), "--kubeconfig", str(kubeconfig), "-v", "4")
-    with running(tmp_path, *arguments, "--simulated-node", "h100x8-mixed"):
-        wait_for(lambda: "unmapped the pages of program files" in log_of(tmp_path), "the pages to be unmapped")
-        assert "published slices" in log_of(tmp_path)
-
-
 def test_after_a_kill_the_next_one_writes_only_what_is_missing(
     client: ApiClient, kubeconfig: Path, tmp_path: Path
 ) -> None:
