@@ -21,6 +21,7 @@ import grpc
 import urllib3
 
 from dra_driver.kube.api import ApiClient, ApiError, Connection, Credentials, UnreachableError
+from dra_driver.process.worker import Worker
 
 from .containers.specs import CommonSpec
 from .errors import NoDriverError
@@ -100,19 +101,20 @@ class ObservedConnection(Connection):
 
 
 def keep_contact(client: ApiClient, contact: ApiContact) -> None:
-    """Start a thread that asks the server for its version, at once and whenever there was no answer for a minute."""
+    """Start a thread that asks the server for its version, at once and whenever there was no answer for a minute. It
+    ends with the process.
+    """
 
-    def run() -> None:
-        while True:
-            quiet = contact.quiet_seconds()
-            if quiet is None or quiet >= _QUIET_SECONDS:
-                try:
-                    client.get_path("/version")
-                except ApiError as error:
-                    contact.failed(str(error))
-            time.sleep(_QUIET_SECONDS * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
+    def ask() -> float:
+        quiet = contact.quiet_seconds()
+        if quiet is None or quiet >= _QUIET_SECONDS:
+            try:
+                client.get_path("/version")
+            except ApiError as error:
+                contact.failed(str(error))
+        return _QUIET_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
 
-    threading.Thread(target=run, name="api-contact", daemon=True).start()
+    Worker("ask API server", ask).start()
 
 
 def live_checks(*sockets: tuple[SocketServer, SocketServer]) -> dict[str, Callable[[], str | None]]:

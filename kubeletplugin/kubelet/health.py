@@ -34,7 +34,8 @@ from dra_driver.kube.resource.codec import DecodeError, decode_slice
 from dra_driver.kube.resource.meta import empty
 from dra_driver.names import DRIVER_NAME
 from dra_driver.process.boot import boot_time
-from dra_driver.process.containment import Count, contained, nobody
+from dra_driver.process.containment import Count, nobody
+from dra_driver.process.worker import Worker
 
 from ..node.marks import Marks
 from ..options import PluginOptions
@@ -230,7 +231,6 @@ class HealthWatch:
     ) -> None:
         self._node_name = options.node_name
         self._client = client
-        self._count = count
         self._sick = sick
         self._since = time.time()
         marks = Marks(options.node.folder)
@@ -244,8 +244,7 @@ class HealthWatch:
         )
         self.service = HealthService(self._healths)
         self._monitor.on_change = self._devices.on_change = self.service.changed
-        self._stopped = threading.Event()
-        self._restoring = threading.Thread(target=self._restore, name="health-restore", daemon=True)
+        self._restoring = Worker("read published taints", self._restore, interval=_RETRY_SECONDS, count=count)
 
     def start(self) -> None:
         """Start watching."""
@@ -259,7 +258,7 @@ class HealthWatch:
 
     def stop(self) -> None:
         """Stop watching, and end all streams."""
-        self._stopped.set()
+        self._restoring.stop()
         self.service.stop()
         self._devices.stop()
         self._monitor.stop(wait=False)
@@ -313,14 +312,12 @@ class HealthWatch:
 
     def _restore(self) -> None:
         """Read the published taints as soon as the API server answers."""
-        while not self._stopped.is_set():
-            with contained("read published taints", self._node_name, self._count):
-                try:
-                    self._adopt_published()
-                    return
-                except (ApiError, DecodeError) as error:
-                    log.info("the published health of the GPUs cannot be read yet: %s", error)
-            self._stopped.wait(_RETRY_SECONDS)
+        try:
+            self._adopt_published()
+        except (ApiError, DecodeError) as error:
+            log.info("the published health of the GPUs cannot be read yet: %s", error)
+        else:
+            self._restoring.stop()
 
     def _adopt_published(self) -> None:
         dialect = newest_dialect(self._client)

@@ -25,6 +25,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import grpc
 
 from dra_driver.process.files import put_file
+from dra_driver.process.worker import Worker
 
 from ..errors import SocketError
 
@@ -41,6 +42,7 @@ LONGEST_PATH = 107
 _LOOK_SECONDS = 1.0  # kubelet looks as often
 _RETIRE_SECONDS = 60.0  # kubelet waits less for any call
 _CONNECT_SECONDS = 1.0
+_STOP_SECONDS = 5.0  # longer than a look
 
 
 class CallThreads(Executor):
@@ -210,24 +212,21 @@ class SocketKeeper:
 
     def __init__(self, servers: Sequence[SocketServer]) -> None:
         self._servers = servers
-        self._stopped = threading.Event()
         self._told: dict[Path, str] = {}
-        self._thread = threading.Thread(target=self._run, name="sockets", daemon=True)
+        self._worker = Worker("keep sockets", self._look, interval=_LOOK_SECONDS)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
-        """Stop. Nothing is restored after this returns."""
-        self._stopped.set()
-        self._thread.join()
+        """Stop. Nothing is restored after this returns, unless gRPC hangs."""
+        self._worker.stop(_STOP_SECONDS)
 
-    def _run(self) -> None:
-        while not self._stopped.wait(_LOOK_SECONDS):
-            for server in self._servers:
-                if not server.is_there():
-                    self._restore(server)
+    def _look(self) -> None:
+        for server in self._servers:
+            if not server.is_there():
+                self._restore(server)
 
     def _restore(self, server: SocketServer) -> None:
         try:

@@ -22,6 +22,7 @@ from dra_driver.kube.api import ApiClient, ApiError, Connection, NotFoundError, 
 from dra_driver.kube.resource import DeviceToleration
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import contained
+from dra_driver.process.worker import Worker
 
 from ..claims.boundary import ClaimBoundary
 from ..kinds.targets import ClaimRef
@@ -108,25 +109,18 @@ class BindingWatch:
         self._wanted = wanted
         self._fitness = fitness
         self._boundary = boundary
-        self._changed = threading.Condition()
-        self._fresh = False
+        self._lock = threading.Lock()
         self._waiting: dict[str, _Waiting] = {}
-        self._stopped = threading.Event()
         self._watcher: Watcher | None = None
-        self._thread = threading.Thread(target=self._run, name="binding", daemon=True)
+        self._worker = Worker("bind claims", self._round, at_end=self._stop_watching)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """Stop watching. The threads are daemons, so callers need not wait for them."""
-        self._stopped.set()
-        watcher = self._watcher
-        if watcher is not None:
-            watcher.stop()
-        with self._changed:
-            self._changed.notify_all()
+        self._worker.stop()
 
     # The watcher's thread
 
@@ -138,49 +132,46 @@ class BindingWatch:
         return {"metadata": {"uid": claim["metadata"]["uid"]}}
 
     def _listed(self, claims: list[JSON]) -> None:
-        with self._changed:
+        with self._lock:
             self._waiting.clear()
         for claim in claims:
             self._seen("ADDED", claim)
 
     def _seen(self, event: str, claim: JSON) -> None:
         uid = claim["metadata"]["uid"]
-        with self._changed:
-            if event != "DELETED" and "status" in claim:
+        concerned = event != "DELETED" and "status" in claim
+        with self._lock:
+            if concerned:
                 self._waiting[uid] = _Waiting(claim)
-                self._fresh = True
-                self._changed.notify_all()
             else:
                 self._waiting.pop(uid, None)
+        if concerned:
+            self._worker.wake()
 
     # This object's thread
 
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            with contained("watch claims", self._pool, self._boundary.count):
-                try:
-                    self._watch()
-                except ApiError as error:
-                    log.info("claims cannot be watched yet: %s", error)
-            with self._changed:
-                self._fresh = False
-                waiting = list(self._waiting.items())
-            for uid, one in waiting:
-                if one.due <= time.monotonic() and self._is_said(one):
-                    with self._changed:
-                        if self._waiting.get(uid) is one:
-                            del self._waiting[uid]
-            with self._changed:
-                pause = _RETRY_SECONDS if self._waiting else _POLICY_SECONDS
-                self._changed.wait_for(lambda: self._fresh or self._stopped.is_set(), pause)
+    def _round(self) -> float:
+        with contained("watch claims", self._pool, self._boundary.count):
+            try:
+                self._watch()
+            except ApiError as error:
+                log.info("claims cannot be watched yet: %s", error)
+        with self._lock:
+            waiting = list(self._waiting.items())
+        for uid, one in waiting:
+            if one.due <= time.monotonic() and self._is_said(one):
+                with self._lock:
+                    if self._waiting.get(uid) is one:
+                        del self._waiting[uid]
+        with self._lock:
+            return _RETRY_SECONDS if self._waiting else _POLICY_SECONDS
 
     def _watch(self) -> None:
         """Start or stop watching, as wanted. Raises ApiError."""
         wanted = self._wanted()
         if self._watcher is not None and (not wanted or self._watcher.missing.is_set()):
-            self._watcher.stop()
-            self._watcher = None
-            with self._changed:
+            self._stop_watching()
+            with self._lock:
                 self._waiting.clear()
         if wanted and self._watcher is None:
             kind = claims_of(newest_dialect(self._client))
@@ -193,6 +184,11 @@ class BindingWatch:
                 count=self._boundary.count,
             )
             self._watcher.start()
+
+    def _stop_watching(self) -> None:
+        if self._watcher is not None:
+            self._watcher.stop()
+        self._watcher = None
 
     def _is_said(self, one: _Waiting) -> bool:
         """Set the conditions. True if nothing is left to do. After an unexpected error, tries again after growing

@@ -22,6 +22,7 @@ from typing import Final
 from dra_driver.kube.api import ApiError, ConflictError, Connection, NotFoundError, StatusError
 from dra_driver.kube.api.events import EventRecorder, ObjectReference
 from dra_driver.kube.resource.codec import V1
+from dra_driver.process.worker import Worker
 
 from ..claims.boundary import UNHEARD, ClaimBoundary, EventHook
 from ..kinds.targets import ClaimRef
@@ -109,13 +110,12 @@ class ClaimReports:
         self._boundary = boundary
         self._delay = delay
         self._limit = limit
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._tasks: dict[str, _Task] = {}
         self._told: OrderedDict[str, None] = OrderedDict()  # UIDs of reported claims, newest last
         self._off_until = 0.0
         self._off_reason = ""
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="claim-reports", daemon=True)
+        self._worker = Worker("report claims", self._round)
 
     # Reports. These methods return at once.
 
@@ -136,19 +136,16 @@ class ClaimReports:
 
     def waiting(self) -> int:
         """The number of claims with a waiting report."""
-        with self._changed:
+        with self._lock:
             return len(self._tasks)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def stop(self, seconds: float) -> None:
         """Send the remaining reports, each once and within `seconds`, and end."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-        self._thread.join(seconds)
+        self._worker.finish(seconds)
 
     # The queue
 
@@ -157,7 +154,7 @@ class ClaimReports:
 
     def _put(self, task: _Task) -> None:
         uid = task.ref.uid
-        with self._changed:
+        with self._lock:
             older = self._tasks.pop(uid, None)
             if older is not None and uid not in self._told:
                 task.known = older.known
@@ -167,34 +164,40 @@ class ClaimReports:
                 dropped = self._tasks.pop(next(iter(self._tasks)))
                 self._give_up(dropped, "too many claims are waiting", "dropped")
             self._tasks[uid] = task
-            self._changed.notify_all()
+        self._worker.wake(self._delay)
 
-    def _run(self) -> None:
-        while (task := self._take()) is not None:
+    def _round(self) -> float | None:
+        """Send the report that is due first. Returns the seconds until the next one is due, or None."""
+        task = self._take()
+        if task is not None:
             with self._boundary.around("report claim", task.ref, partial(self._failed, task)):
                 try:
                     self._tell_in_turn(task)
                 except ApiError as error:
                     self._failed(task, error)
             self._ended(task)
+        return self._seconds_until_next()
 
     def _ended(self, task: _Task) -> None:
         """Forget an unprepared claim, whatever the result of its report, unless it is tried again."""
-        with self._changed:
+        with self._lock:
             if task.news is _News.UNPREPARED and self._tasks.get(task.ref.uid) is not task:
                 self._told.pop(task.ref.uid, None)
 
     def _take(self) -> _Task | None:
-        """Wait for the next report that is due. None if there are none and `stop` was called."""
-        with self._changed:
-            while True:
-                task = min(self._tasks.values(), key=lambda one: one.due, default=None)
-                if task is None and self._stopped:
-                    return None
-                pause = None if task is None else task.due - time.monotonic()
-                if task is not None and pause is not None and (pause <= 0 or self._stopped):
-                    return self._tasks.pop(task.ref.uid)
-                self._changed.wait(pause)
+        """Take the report that is due first out of the queue. At the end, all are due."""
+        with self._lock:
+            task = min(self._tasks.values(), key=lambda one: one.due, default=None)
+            if task is None or (task.due > time.monotonic() and not self._worker.is_finishing):
+                return None
+            return self._tasks.pop(task.ref.uid)
+
+    def _seconds_until_next(self) -> float | None:
+        with self._lock:
+            due = min((task.due for task in self._tasks.values()), default=None)
+        if due is None:
+            return None
+        return 0.0 if self._worker.is_finishing else max(0.0, due - time.monotonic())
 
     def _failed(self, task: _Task, error: Exception) -> None:
         if isinstance(error, NotFoundError):
@@ -204,12 +207,12 @@ class ClaimReports:
             self._turn_off(str(error))
             return
         task.failures += 1
-        if not _may_pass(error) or task.failures >= _TRIES or self._stopped:
+        if not _may_pass(error) or task.failures >= _TRIES or self._worker.is_finishing:
             self._give_up(task, str(error), "failed")
             return
         log.debug("the status of a claim could not be written: %s", error, extra=_fields(task.ref))
         task.due = time.monotonic() + min(_FIRST_PAUSE * 2 ** (task.failures - 1), _LONGEST_PAUSE)
-        with self._changed:
+        with self._lock:
             self._tasks.setdefault(task.ref.uid, task)  # unless there is a newer report
 
     def _give_up(self, task: _Task, why: str, result: str) -> None:
@@ -261,14 +264,14 @@ class ClaimReports:
 
     def _remember(self, uid: str) -> None:
         """Note that the claim was reported. The number of claims that are never unprepared is limited."""
-        with self._changed:
+        with self._lock:
             self._told[uid] = None
             self._told.move_to_end(uid)
             if len(self._told) > self._limit:
                 self._told.popitem(last=False)
 
     def _forget(self, uid: str) -> None:
-        with self._changed:
+        with self._lock:
             self._told.pop(uid, None)
 
     def _outcome(self, task: _Task) -> Outcome | None:

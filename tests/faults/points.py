@@ -34,11 +34,11 @@ BACKGROUND = (
     "read hardware",
     "watch GPUs",
     "wait for GPU events",
-    "claim-reports",
-    "api-contact",
-    "sockets",
-    "binding",
-    "events",
+    "report claims",
+    "ask API server",
+    "keep sockets",
+    "bind claims",
+    "write events",
     "watch MPS",
 )
 """Threads (by the beginnings of their names) that only look and tell, at any moment: they are not counted."""

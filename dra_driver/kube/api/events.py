@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from ...process.containment import Count, contained, nobody
+from ...process.worker import Worker
 from .client import JSON, ApiClient, Kind
 from .errors import ApiError, ConflictError, NotFoundError
 
@@ -109,11 +110,11 @@ class EventRecorder:
         self._limits = limits or EventLimits()
         self._clock = clock
         self._count = count
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._entries: OrderedDict[_What, _Entry] = OrderedDict()
         self._budgets: OrderedDict[ObjectReference, _Budget] = OrderedDict()
-        self._thread: threading.Thread | None = None
-        self._closed = False
+        self._worker = Worker("write events", self._round)
+        self._started = self._closed = False
         self._problem = ""
 
     def normal(self, about: ObjectReference, reason: str, message: str) -> None:
@@ -126,16 +127,12 @@ class EventRecorder:
 
     def close(self, seconds: float = 2.0) -> None:
         """Write the remaining Events, within `seconds`. Then no more Events are accepted."""
-        deadline = time.monotonic() + seconds
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join(max(deadline - time.monotonic(), 0.0))
+        self._worker.finish(seconds)
 
     def _record(self, what: _What) -> None:
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             entry = self._entry(what)
@@ -144,10 +141,10 @@ class EventRecorder:
             entry.count += 1
             entry.last, entry.seen_at = datetime.now(UTC), self._clock()
             self._entries.move_to_end(what)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._write_all, name="events", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+            if not self._started:  # most processes record nothing for a long time
+                self._worker.start()
+                self._started = True
+        self._worker.wake()
 
     def _entry(self, what: _What) -> _Entry | None:
         """The existing or a new entry. None if the limits allow no more."""
@@ -175,35 +172,34 @@ class EventRecorder:
 
     # The thread that writes
 
-    def _write_all(self) -> None:
-        while (entry := self._next()) is not None:
-            count, last = entry.count, entry.last
-            try:
-                with contained("write event", entry.what.about, self._count, expected=(ApiError,)):
-                    self._write(entry, count, last)
-                    entry.made, self._problem = True, ""
-            except ApiError as error:
-                self._drop(entry.what, "it cannot be written")
-                if str(error) != self._problem:
-                    log.warning("events cannot be written: %s", error)
-                self._problem = str(error)
-                if self._closed:
-                    return  # the next writes would fail too, and the process is about to end
-            with self._changed:
-                entry.written, entry.due = count, self._clock() + self._limits.repeat
+    def _round(self) -> float | None:
+        """Write the entry that is due first. Returns the seconds until the next one is due, or None."""
+        entry = self._next()
+        if entry is None:
+            return None
+        left = entry.due - self._clock()
+        if left > 0 and not self._closed:
+            return left
+        count, last = entry.count, entry.last
+        try:
+            with contained("write event", entry.what.about, self._count, expected=(ApiError,)):
+                self._write(entry, count, last)
+                entry.made, self._problem = True, ""
+        except ApiError as error:
+            self._drop(entry.what, "it cannot be written")
+            if str(error) != self._problem:
+                log.warning("events cannot be written: %s", error)
+            self._problem = str(error)
+            if self._closed:
+                self._worker.stop()  # the next writes would fail too, and the process is about to end
+        with self._lock:
+            entry.written, entry.due = count, self._clock() + self._limits.repeat
+        return 0.0
 
     def _next(self) -> _Entry | None:
-        """Wait for an entry that is due. None if closed and everything is written."""
-        with self._changed:
-            while True:
-                waiting = [one for one in self._entries.values() if one.waits]
-                first = min(waiting, key=lambda one: one.due, default=None)
-                left = None if first is None else first.due - self._clock()
-                if first is not None and left is not None and (left <= 0 or self._closed):
-                    return first
-                if self._closed:
-                    return None
-                self._changed.wait(left)
+        with self._lock:
+            waiting = [one for one in self._entries.values() if one.waits]
+            return min(waiting, key=lambda one: one.due, default=None)
 
     def _write(self, entry: _Entry, count: int, last: datetime) -> None:
         namespace = entry.what.about.namespace or _NO_NAMESPACE

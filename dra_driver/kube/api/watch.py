@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Unpack
 
 from ...process.containment import Count, contained, nobody
+from ...process.worker import Worker
 from .client import JSON, ApiClient, EventStream, Kind, Selection
 from .errors import ApiError, GoneError, NotFoundError, StatusError
 
@@ -49,13 +50,13 @@ class Watcher:
         self._first_pause = first_pause
         self._longest_pause = longest_pause
         self._count = count
-        self._stopped = threading.Event()
         self._stream: EventStream | None = None
         self._problem: str | None = "not listed yet"
         self.missing = threading.Event()
         self.forbidden: StatusError | None = None
         self._version = ""
-        self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
+        self._pause = first_pause
+        self._worker = Worker(f"watch {kind.plural}", self._round)
 
     @property
     def problem(self) -> str | None:
@@ -66,49 +67,48 @@ class Watcher:
         """Start the thread. `missing` is set if the server has no such collection. `forbidden` is the server's answer
         while it does not allow the watch.
         """
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """End soon, also during a watch. The thread is a daemon, so callers need not wait for it."""
-        self._stopped.set()
+        self._worker.stop()
         if self._stream is not None:
             self._stream.end()
 
-    def _run(self) -> None:
-        pause = self._first_pause
-        while not self._stopped.is_set():
-            began = time.monotonic()
-            asked = 0.0
-            try:
-                with contained("watch objects", self._kind.plural, self._count, self._begin_anew, expected=(ApiError,)):
-                    if not self._version:
-                        self._list()
-                    self._watch()
-            except GoneError as error:
-                log.info("listing %s again: %s", self._kind.plural, error)
-                self._version = ""
-            except ApiError as error:
-                if self._stopped.is_set():
-                    return  # `stop` has closed the connection
-                known = str(error) == self._problem
-                log.log(logging.DEBUG if known else logging.WARNING, "watching %s: %s", self._kind.plural, error)
-                self._problem = str(error)
-                if isinstance(error, NotFoundError):
-                    self.missing.set()
-                self.forbidden = error if isinstance(error, StatusError) and error.status == _FORBIDDEN else None
-                asked = error.retry_after if isinstance(error, StatusError) else 0.0
-            # A watch that lasted for a while was successful. One that ended at once must not be repeated at once.
-            good = time.monotonic() - began > _GOOD_WATCH
-            pause = self._first_pause if good else min(pause * 2, self._longest_pause)
-            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
-            self._stopped.wait(max(wait, min(asked, self._longest_pause)))
+    def _round(self) -> float:
+        """List the objects if that is necessary, and watch them until the watch ends. Returns the seconds to wait."""
+        began = time.monotonic()
+        asked = 0.0
+        try:
+            with contained("watch objects", self._kind.plural, self._count, self._begin_anew, expected=(ApiError,)):
+                if not self._version:
+                    self._list()
+                self._watch()
+        except GoneError as error:
+            log.info("listing %s again: %s", self._kind.plural, error)
+            self._version = ""
+        except ApiError as error:
+            if self._worker.is_stopped:
+                return 0.0  # `stop` has closed the connection
+            known = str(error) == self._problem
+            log.log(logging.DEBUG if known else logging.WARNING, "watching %s: %s", self._kind.plural, error)
+            self._problem = str(error)
+            if isinstance(error, NotFoundError):
+                self.missing.set()
+            self.forbidden = error if isinstance(error, StatusError) and error.status == _FORBIDDEN else None
+            asked = error.retry_after if isinstance(error, StatusError) else 0.0
+        # A watch that lasted for a while was successful. One that ended at once must not be repeated at once.
+        good = time.monotonic() - began > _GOOD_WATCH
+        self._pause = self._first_pause if good else min(self._pause * 2, self._longest_pause)
+        wait = self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+        return max(wait, min(asked, self._longest_pause))
 
     def _begin_anew(self, error: Exception) -> None:
         self._version, self._problem = "", repr(error)
 
     def _list(self) -> None:
         page = self._client.list(self._kind, keep=self._keep, **self._selection)
-        if not self._stopped.is_set():
+        if not self._worker.is_stopped:
             self._on_list(page.items)
         self._version = page.resource_version
 
@@ -116,10 +116,10 @@ class Watcher:
         self._stream = self._client.watch(self._kind, self._version, **self._selection)
         self._problem = None
         self.forbidden = None
-        if self._stopped.is_set():
+        if self._worker.is_stopped:
             self._stream.end()
         for event, value in self._stream:
-            if self._stopped.is_set():
+            if self._worker.is_stopped:
                 return
             self._version = value["metadata"]["resourceVersion"]
             if event != "BOOKMARK":

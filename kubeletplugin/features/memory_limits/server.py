@@ -18,6 +18,7 @@ from typing import Final
 
 from dra_driver.process.containment import Count, contained
 from dra_driver.process.files import make_folder, put_file
+from dra_driver.process.worker import Worker
 from kubeletplugin.containers.cdi.spec import is_device_name
 
 from ...errors import LaterError, LimitError, SocketError
@@ -32,6 +33,7 @@ _MOST_ANSWER: Final = 4000
 _MOST_REQUESTS: Final = 64
 _READ_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
+_STOP_SECONDS: Final = 2.0  # longer than a look
 
 Apply = Callable[[str, str, str], None]
 """Sets the limit of a container: UID of the claim, device, cgroup. Raises LimitError."""
@@ -49,19 +51,18 @@ class HookServer:
         self._apply = apply
         self._count = count
         self._places = threading.BoundedSemaphore(_MOST_REQUESTS)
-        self._stopped = threading.Event()
         self._listener: socket.socket | None = None
         self._inode: int | None = None
+        self._keeper = Worker("keep hook socket", self._keep, interval=_LOOK_SECONDS, at_end=self._close)
 
     def start(self) -> None:
         """Listen. Raises SocketError."""
         self._listen()
-        threading.Thread(target=self._keep, name="limits-socket", daemon=True).start()
+        self._keeper.start()
 
     def stop(self) -> None:
         """Accept no more requests. Running ones are answered."""
-        self._stopped.set()
-        self._close()
+        self._keeper.stop(_STOP_SECONDS)
 
     def _listen(self) -> None:
         temporary = self.path.with_name(f".{os.urandom(3).hex()}")
@@ -83,12 +84,11 @@ class HookServer:
 
     def _keep(self) -> None:
         """Listen again if the socket was removed. The socket of another plugin is left alone."""
-        while not self._stopped.wait(_LOOK_SECONDS):
-            if _inode(self.path) != self._inode and not is_served(self.path):
-                log.warning("the socket for limits of memory was removed, and is made again")
-                self._close()
-                with contextlib.suppress(SocketError):
-                    self._listen()
+        if _inode(self.path) != self._inode and not is_served(self.path):
+            log.warning("the socket for limits of memory was removed, and is made again")
+            self._close()
+            with contextlib.suppress(SocketError):
+                self._listen()
 
     def _close(self) -> None:
         if self._listener is not None:
@@ -101,10 +101,10 @@ class HookServer:
             try:
                 connection, _ = listener.accept()
             except OSError as error:
-                if self._stopped.is_set() or listener is not self._listener or listener.fileno() < 0:
+                if self._keeper.is_stopped or listener is not self._listener or listener.fileno() < 0:
                     return
                 log.warning("a request for a limit of memory cannot be accepted: %s", error)
-                self._stopped.wait(_LOOK_SECONDS)
+                self._keeper.pause(_LOOK_SECONDS)
                 continue
             if self._places.acquire(blocking=False):
                 threading.Thread(target=self._serve, args=(connection,), name="limits", daemon=True).start()

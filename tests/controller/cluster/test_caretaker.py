@@ -62,7 +62,7 @@ def at_work(client: ApiClient, grace: float = 0.0) -> Iterator[Work]:
         with loops.at_work(work.caretaker.run, work.recorder):
             yield work
     finally:
-        watches = {one for one in threading.enumerate() if one.name.startswith("watch-")} - others
+        watches = {one for one in threading.enumerate() if one.name.startswith("watch ")} - others
         assert all(map(ended, watches))
 
 

@@ -179,7 +179,7 @@ def test_it_ends_amidst_a_quiet_watch(tmp_path: Path, tls: bool) -> None:
         seen.watcher.start()
         wait_for(lambda: seen.watcher.problem is None, "the watch")
         started = set(threading.enumerate()) - others
-        (thread,) = (one for one in started if one.name == f"watch-{CONFIG_MAPS.plural}")
+        (thread,) = (one for one in started if one.name == f"watch {CONFIG_MAPS.plural}")
         seen.watcher.stop()
         thread.join(60)
         assert not thread.is_alive()
