@@ -48,14 +48,15 @@ def _places(gpus: Sequence[GpuDevices]) -> dict[_Place, Device]:
 
 
 def _repeated(gpus: Sequence[GpuDevices]) -> dict[_Place, str]:
-    """The devices whose name another device keeps: the first that consumes counters, because the scheduler knows what
-    excludes it, or else the first.
+    """The devices whose name another device keeps: the first of a GPU whose devices exclude each other, because the
+    scheduler knows what excludes it, or else the first.
     """
     places = _places(gpus)
     by_name: dict[str, list[_Place]] = {}
     for place, device in places.items():
         by_name.setdefault(device.name, []).append(place)
-    kept = {next((one for one in found if places[one].consumes_counters), found[0]) for found in by_name.values()}
+    excluding = {place for place, device in places.items() if gpus[place[0]].overlapping and device.consumes_counters}
+    kept = {next((place for place in found if place in excluding), found[0]) for found in by_name.values()}
     return {place: "the pool has another device of this name" for place in places if place not in kept}
 
 
@@ -75,8 +76,9 @@ def _leave_out(description: Description, reasons: Mapping[_Place, str]) -> Descr
                 text = f"device {device.name}: the API server would refuse it: {reason}"
                 left_out.append(LeftOut(gpu.key, Reason.INVALID, text))
         if len(devices) < len(gpu.devices):
-            counted = any(device.consumes_counters for device in devices)
-            gpu = replace(gpu, devices=tuple(devices), counter_set=gpu.counter_set if counted else None)
+            gpu = replace(gpu, devices=tuple(devices))
+            if not any(device.consumes_counters for device in devices):
+                gpu = replace(gpu, counter_set=None, overlapping=False)
         kept += [gpu] if devices else []
     return Description(tuple(kept), tuple(left_out))
 

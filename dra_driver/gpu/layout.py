@@ -6,10 +6,13 @@ order in which a slice lists them, and takes the first that fits. So the names o
 devices are in the order in which an administrator would allocate them: first whole GPUs that cannot be divided and
 existing MIG devices, then the devices that can be created: MIG devices from the first GPU on, whole GPUs from the last
 one on.
+
+A pool has counters only if the scheduler needs them, that is, if devices of one of its GPUs exclude each other.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from dataclasses import replace
+from itertools import groupby, islice
 from typing import TypeVar
 
 from ..kube.resource import CounterSet, Device, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
@@ -42,6 +45,8 @@ def node_slices(
     The generation is 0, because it depends on the slices that were published before. `describe`, `taint` and
     `without_tainted` must already have left out what the API server does not store.
     """
+    if not any(gpu.overlapping for gpu in gpus):
+        gpus = [_without_counters(gpu) for gpu in gpus]
     contents = _beside(gpus) if features.counters_beside_devices else _apart(gpus)
     owner = OwnerReference("v1", "Node", node_name, node_uid, controller=True)
     return tuple(
@@ -55,6 +60,11 @@ def node_slices(
         )
         for index, (counter_sets, devices) in enumerate(contents)
     )
+
+
+def _without_counters(gpu: GpuDevices) -> GpuDevices:
+    devices = tuple(replace(device, consumes_counters=()) for device in gpu.devices)
+    return replace(gpu, devices=devices, counter_set=None)
 
 
 def _apart(gpus: Sequence[GpuDevices]) -> list[Contents]:
@@ -79,19 +89,30 @@ class _Sorted:
     def __init__(self, gpu: GpuDevices) -> None:
         mig = [device for device in gpu.devices if device.attributes["type"] == MIG_TYPE]
         self.whole = [device for device in gpu.devices if device.attributes["type"] != MIG_TYPE]
-        self.static = [device for device in mig if not device.consumes_counters]
-        self.placements = [device for device in mig if device.consumes_counters]
+        self.static = [device for device in mig if "uuid" in device.attributes]
+        self.placements = [device for device in mig if "uuid" not in device.attributes]
 
 
 def _beside(gpus: Sequence[GpuDevices]) -> list[Contents]:
-    """Each counter set in one slice with the devices that consume its counters: one slice for each GPU."""
-    free = [device for gpu in gpus for device in gpu.devices if not device.consumes_counters]
-    sharing = [
-        ((gpu.counter_set,), tuple(device for device in gpu.devices if device.consumes_counters))
-        for gpu in gpus
-        if gpu.counter_set is not None
+    """Each counter set in one slice with the devices that consume its counters: one slice for each GPU. GPUs whose
+    devices exclude each other come last.
+    """
+    first: list[tuple[tuple[CounterSet, ...], Device]] = []
+    last: list[Contents] = []
+    for gpu in gpus:
+        sets = () if gpu.counter_set is None else (gpu.counter_set,)
+        counted = tuple(device for device in gpu.devices if device.consumes_counters)
+        first += [((), device) for device in gpu.devices if not device.consumes_counters]
+        if gpu.overlapping:
+            last.append((sets, counted))
+        else:
+            first += [(sets, device) for device in counted]
+    ready = [
+        (sets, chunk)
+        for sets, group in groupby(first, key=lambda pair: pair[0])
+        for chunk in _chunks((device for _, device in group), _DEVICES)
     ]
-    return [*(((), chunk) for chunk in _chunks(free, _DEVICES)), *sharing] or [((), ())]
+    return [*ready, *last] or [((), ())]
 
 
 def _chunks(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:

@@ -124,6 +124,15 @@ def test_gpus_that_are_not_divided_take_a_line_each_and_alike_ones_share_it() ->
     ]
 
 
+def test_a_gpu_with_a_counter_set_of_its_own_is_not_divided() -> None:
+    own = counter_set("gpu-1-counter-set")
+    consumed = [{"counterSet": own["name"], "counters": own["counters"]}]
+    whole = {**gpu("gpu-1"), "consumesCounters": consumed}
+    found = picture(pool(counters(counter_set(), own), slice_of("node-a", whole, *HALVES)), held={"gpu-1": "ns/train"})
+    assert [(one.name, one.slices) for one in found.gpus] == [("gpu-0", 4), ("gpu-1", 0)]
+    assert lines(found)[1] == "gpu-1  whole  ns/train"
+
+
 def test_a_device_that_is_no_gpu_is_not_drawn() -> None:
     channel = {"name": "channel-0", "attributes": {"type": {"string": "channel"}}}
     assert picture([slice_of("node-a", channel)], held={"channel-0": "ns/train"}).gpus == ()

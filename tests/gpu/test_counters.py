@@ -58,7 +58,7 @@ def candidates(gpu: Gpu, devices: GpuDevices) -> tuple[tuple[int, ...], list[Can
     placements = {one.name: one for one in mig_placements(gpu)}
     found = []
     for device in devices.devices:
-        if not device.consumes_counters:
+        if "uuid" in device.attributes:  # an administrator created it
             continue
         (consumption,) = device.consumes_counters
         assert devices.counter_set is not None

@@ -12,7 +12,7 @@ from dra_driver.gpu.devices.attributes import model_name
 from dra_driver.gpu.devices.names import gpu_name, mig_placements
 from dra_driver.gpu.inventory import Gpu, Inventory, MigProfile
 from dra_driver.gpu.nvml import Fabric, FabricState, GpuInstanceProfile, MigMode, Placement
-from dra_driver.kube.resource import AttributeValue, Device, DeviceCapacity, Quantity, Version
+from dra_driver.kube.resource import AttributeValue, CounterConsumption, Device, DeviceCapacity, Quantity, Version
 from tests.support.nodes import make_node
 
 WHOLE = Gpu(
@@ -84,8 +84,9 @@ def test_a_whole_gpu_is_one_device() -> None:
         "gpu-3",
         attributes={"type": "gpu", "uuid": "GPU-1", **COMMON},
         capacity={"memory": DeviceCapacity(Quantity.parse("80Gi"))},
+        consumes_counters=(CounterConsumption("gpu-3-counter-set", {"memory": Quantity.parse("80Gi")}),),
     )
-    assert described.counter_set is None
+    assert not described.overlapping
 
 
 @pytest.mark.parametrize(

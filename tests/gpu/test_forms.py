@@ -20,7 +20,7 @@ from dra_driver.gpu.nvml import GpuInstanceProfile, MigMode, Placement
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, ShareMode
 from dra_driver.gpu.simulated.board import boards
-from dra_driver.kube.resource import AttributeList, DeviceTaint, Quantity, TaintEffect
+from dra_driver.kube.resource import AttributeList, CounterSet, DeviceTaint, Quantity, TaintEffect
 from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.kube.resource.validation import slice_problems
 from tests.support.allocating import NodeClaims
@@ -291,7 +291,8 @@ def test_a_gpu_that_nvml_does_not_see_is_at_most_a_vfio_device(
     assert [one.reason for one in description.left_out] == ([] if reason is None else [reason])
     if offers:
         (gpu,) = description.gpus
-        assert (gpu.key, gpu.counter_set) == (pci.address, None)
+        assert gpu.key == pci.address
+        assert gpu.counter_set == CounterSet("gpu-vfio-0-counter-set", {"gpu": Quantity.of(1)})
 
 
 WAITING = NodePolicy((GpuRule(mig=MigPolicy.DYNAMIC, passthrough=True, binding_conditions=True),))
@@ -347,7 +348,7 @@ def test_passthrough_needs_the_bus_and_an_iommu(pci: tuple[PciGpu, ...], reason:
     description = describe(replace(node(OFF), pci_gpus=pci), NodePolicy((GpuRule(passthrough=True),)))
     assert offered(description) == ["whole"]
     assert [one.reason for one in description.left_out] == [reason]
-    assert description.gpus[0].counter_set is None
+    assert not description.gpus[0].overlapping
 
 
 def test_a_vfio_device_is_the_same_whichever_driver_has_the_gpu() -> None:
@@ -372,10 +373,10 @@ def test_a_vfio_device_is_the_same_whichever_driver_has_the_gpu() -> None:
     assert {name: str(one.value) for name, one in ours.capacity.items()} == {"addressableMemory": "128Gi"}
 
 
-def test_a_gpu_without_mig_has_a_pot_of_one_for_its_two_forms() -> None:
+def test_the_whole_gpu_and_its_vfio_device_consume_the_same_counters() -> None:
     (gpu,) = Case(OFF, [], passthrough=True).describe().gpus
+    assert gpu.overlapping
     assert gpu.counter_set is not None
-    assert gpu.counter_set.counters == {"gpu": Quantity.of(1)}
     for device in gpu.devices:
         (consumption,) = device.consumes_counters
         assert consumption.counters == gpu.counter_set.counters
@@ -400,8 +401,9 @@ def test_an_existing_mig_device_has_its_uuid_and_its_memory_slices() -> None:
     assert device.attributes["uuid"] == "MIG-0-0"
     assert device.attributes["parentUUID"] == OFF.uuid
     assert {name for name in device.capacity if name.startswith("memorySlice")} == {"memorySlice0", "memorySlice1"}
-    assert device.consumes_counters == ()
-    assert gpu.counter_set is None
+    assert not gpu.overlapping
+    (consumption,) = device.consumes_counters
+    assert {name for name in consumption.counters if "slice" in name} == {"memory-slice-0", "memory-slice-1"}
 
 
 def test_names_stand_for_the_same_whatever_is_published() -> None:
@@ -509,4 +511,4 @@ def test_without_taints_what_should_have_one_goes_with_all_that_shares_counters(
     assert offered(description) == kept
     assert not any(device.taints for one in description.gpus for device in one.devices)
     assert [one.reason for one in description.left_out] == ([] if len(kept) > 1 else [Reason.TAINTED])
-    assert all((one.counter_set is None) == (len(kept) == 1) for one in description.gpus)
+    assert all(one.overlapping == (len(kept) > 1) for one in description.gpus)

@@ -19,6 +19,7 @@ from dra_driver.kube.resource import AttributeList, Quantity, TaintEffect
 from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.kube.resource.quantity import Format
 from dra_driver.kube.resource.validation import slice_problems
+from dra_driver.scheduler.allocator import Features
 from tests.support.allocating import NodeClaims
 from tests.support.nodes import board_inventory
 
@@ -93,13 +94,13 @@ def test_a_group_is_one_device_whatever_the_api_server_stores(
     assert names(found, *together) == [f"gpu-vfio-{first}"]
     (group,) = (gpu for gpu in found.gpus if gpu.others)
     (device,) = group.devices
-    assert group.counter_set is None
+    assert not group.overlapping
     assert device.attributes["gpus"] == len(together)
     assert device.attributes["resource.kubernetes.io/pciBusID"] == f"0000:{0x10 + first:02x}:00.0"
     assert device.capacity["addressableMemory"].value == Quantity.of(len(together) << 37, Format.BINARY_SI)
     slices = node_slices("node-a", "uid", found.gpus, features)
     assert [str(one) for each in slices for one in slice_problems(each, features)] == []
-    claims = NodeClaims(slices)
+    claims = NodeClaims(slices, Features(release="1.34" if features.counters_beside_devices else "1.36"))
     vfio = "device.attributes['gpu.nvidia.com'].type == 'vfio'"
     given = claims.allocate(vfio)
     assert given is not None
@@ -193,10 +194,9 @@ def test_a_group_is_the_same_device_while_parts_of_it_are_bound(
 
 def test_a_gpu_of_machines_only_needs_no_counters() -> None:
     found = describe(node(together=(1,)), NodePolicy((ONLY,)), features=VERSIONS["1.32"])
-    assert [device.name for gpu in found.gpus for device in gpu.devices] == [f"gpu-vfio-{one}" for one in range(5)]
-    assert not any(
-        device.consumes_counters or "gpus" in device.attributes for gpu in found.gpus for device in gpu.devices
-    )
+    published = [device for one in node_slices("node-a", "uid", found.gpus) for device in one.devices]
+    assert [device.name for device in published] == [f"gpu-vfio-{one}" for one in range(5)]
+    assert not any(device.consumes_counters or "gpus" in device.attributes for device in published)
 
 
 def test_the_addresses_are_a_list_where_lists_are_stored() -> None:

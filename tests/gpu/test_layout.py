@@ -65,9 +65,7 @@ def test_a_node_without_gpus_has_one_empty_slice(features: SliceFeatures) -> Non
 def test_whole_gpus_come_before_each_split_gpu(tmp_path: Path) -> None:
     slices = node_slices("node-a", "uid", make_node(tmp_path, "h100x8-mixed").describe())
     counters, whole, *split = slices
-    assert [counter_set.name for counter_set in counters.shared_counters] == [
-        f"gpu-{i}-counter-set" for i in range(4, 8)
-    ]
+    assert [counter_set.name for counter_set in counters.shared_counters] == [f"gpu-{i}-counter-set" for i in range(8)]
     assert counters.devices == ()
     assert names(whole) == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
     assert [{device.name.split("-mig-")[0] for device in one.devices} for one in split] == [
@@ -77,7 +75,7 @@ def test_whole_gpus_come_before_each_split_gpu(tmp_path: Path) -> None:
 
 def test_what_is_good_for_nothing_else_comes_first_and_whole_gpus_go_from_the_other_end_than_mig() -> None:
     counters, ready, *split = node_slices("node-a", "uid", one_of_each())
-    assert len(counters.shared_counters) == 2
+    assert len(counters.shared_counters) == 4
     assert names(ready) == ["gpu-2", "gpu-1", "gpu-0", "gpu-3-mig-7g80gb-0-0"]
     assert [names(one)[0].split("-mig-")[0] for one in split] == ["gpu-0", "gpu-1"]
 
@@ -124,13 +122,20 @@ def test_more_than_eight_counter_sets_go_into_two_slices(tmp_path: Path) -> None
 
 
 def test_before_1_35_counters_stand_in_the_slice_of_their_gpu() -> None:
-    ready, *split = node_slices("node-a", "uid", one_of_each(), OLD)
-    assert names(ready) == ["gpu-2", "gpu-3-mig-7g80gb-0-0"]
-    assert [[one.name for one in slice_.shared_counters] for slice_ in split] == [
+    slices = node_slices("node-a", "uid", one_of_each(), OLD)
+    assert [[one.name for one in slice_.shared_counters] for slice_ in slices] == [
+        ["gpu-2-counter-set"],
+        ["gpu-3-counter-set"],
         ["gpu-0-counter-set"],
         ["gpu-1-counter-set"],
     ]
-    assert [names(one)[0] for one in split] == ["gpu-0", "gpu-1"]
+    assert [names(one)[0] for one in slices] == ["gpu-2", "gpu-3-mig-7g80gb-0-0", "gpu-0", "gpu-1"]
+
+
+def test_before_1_35_a_pool_without_counters_has_its_gpus_in_one_slice() -> None:
+    whole = describe(board_inventory(H100, 4)).gpus
+    (only,) = node_slices("node-a", "uid", whole, OLD)
+    assert names(only) == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
 
 
 @pytest.fixture(scope="module", params=[34, 37], ids=["1.34", "1.37"])

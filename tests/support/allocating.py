@@ -15,15 +15,18 @@ from dra_driver.kube.resource import (
     ResourceClaim,
     ResourceSlice,
 )
-from dra_driver.scheduler.allocator import Cluster, allocate
+from dra_driver.scheduler.allocator import Cluster, Features, allocate
 
 _CLASS = DeviceClass(ObjectMeta(name="any"))
 
 
 class NodeClaims:
-    """The claims that hold devices of a node. `slices` are its pool as a driver wants it."""
+    """The claims that hold devices of a node. `slices` are its pool as a driver wants it, and `features` those of the
+    scheduler.
+    """
 
-    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+    def __init__(self, slices: Iterable[ResourceSlice], features: Features | None = None) -> None:
+        self._features = features
         self._slices = tuple(replace(one, pool=replace(one.pool, generation=1)) for one in slices)
         (name,) = {one.node_name for one in self._slices}
         assert name is not None
@@ -35,7 +38,7 @@ class NodeClaims:
         """A claim for one device that meets these CEL expressions gets the first that is free, or None."""
         request = DeviceRequest("one", exactly=DeviceRequirements(_CLASS.metadata.name, selectors))
         claim = ResourceClaim(ObjectMeta(name="claim", namespace="default"), DeviceClaim((request,)))
-        outcome = allocate(self._cluster, [claim], self._node.name)
+        outcome = allocate(self._cluster, [claim], self._node.name, self._features)
         if not outcome.allocations:
             assert not outcome.message, outcome.message
             return None

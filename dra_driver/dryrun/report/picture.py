@@ -4,9 +4,9 @@
 The picture is made from ResourceSlices and allocated claims, so it is the same for every driver that publishes GPUs as
 NVIDIA's does. A GPU is one of three things:
 
-- a counter set with counters `memory-slice-N` (dynamic MIG), which the whole GPU and MIG devices consume;
 - MIG devices of one `parentUUID` with capacities `memorySliceN` (existing MIG instances);
-- a device of type `gpu`, which is not divided.
+- a counter set with counters `memory-slice-N` (dynamic MIG), which the whole GPU and MIG devices consume;
+- a device of type `gpu`, which is not divided, even if it has a counter set that no other device consumes.
 
 In a terminal, a cell is as wide as the memory slices that it stands for, and neighbouring GPUs that look alike share a
 line:
@@ -169,8 +169,9 @@ def node_picture(
     gpus: list[GpuPicture] = []
     for pool in cluster.survey(features).view(node).pools:
         found: dict[tuple[_By, str], _Gpu] = {}
+        divided = _divided_sets(pool)
         for device in _devices_at(node, pool):
-            for share in _shares(device):
+            for share in _shares(device, divided):
                 gpu = found.setdefault((share.by, share.of), _Gpu(share.by, _gpu_name(share, device)))
                 gpu.model = gpu.model or attribute(device, "productName")
                 gpu.numbers |= share.numbers
@@ -179,7 +180,7 @@ def node_picture(
         for device in chain.from_iterable(one.devices for one in (*pool.slices, *pool.elsewhere)):
             key = (*pool.key, device.name)
             claims = held.get(key, ()), proposed.get(key, ())
-            for share in _shares(device):
+            for share in _shares(device, divided):
                 if (share.by, share.of) in found and (any(claims) or share.by != "counters"):
                     part = Cell(0, 1, (device.name,), _device_label(device), *claims)
                     for number in share.numbers:
@@ -238,17 +239,23 @@ def _devices_at(node: Node, pool: PoolView) -> Iterator[Device]:
             yield device
 
 
-def _shares(device: Device) -> Sequence[_Share]:
-    counted = [
-        _Share("counters", one.counter_set, numbers)
-        for one in device.consumes_counters
-        if (numbers := _numbers(one.counters))
-    ]
-    if counted:
-        return counted
+def _divided_sets(pool: PoolView) -> frozenset[str]:
+    """The counter sets of GPUs that can be divided: those that devices with a profile consume."""
+    partitions = (device for device in pool.devices if attribute(device, "profile"))
+    return frozenset(consumed.counter_set for device in partitions for consumed in device.consumes_counters)
+
+
+def _shares(device: Device, divided: frozenset[str]) -> Sequence[_Share]:
     parent, numbers = attribute(device, "parentUUID"), _numbers(device.capacity)
     if parent and numbers:
         return [_Share("capacities", parent, numbers)]
+    counted = [
+        _Share("counters", one.counter_set, numbers)
+        for one in device.consumes_counters
+        if one.counter_set in divided and (numbers := _numbers(one.counters))
+    ]
+    if counted:
+        return counted
     return [_Share("device", device.name, frozenset({0}))] if attribute(device, "type") == _WHOLE_GPU else []
 
 

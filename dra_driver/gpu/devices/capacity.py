@@ -8,8 +8,14 @@ a policy: a claim that requests no amount consumes none, except for memory, whic
 Counters: devices of one GPU that exclude each other consume the same counters. The counter set has the most that any
 profile consumes: each memory slice, and the engines. The whole GPU and its vfio device consume all of it. A board
 accepts a set of MIG instances exactly if their sums stay within the counter set (tests/gpu/test_counters.py).
-Instances for which no device with counters is published are subtracted from the counter set, and a device that does
-not fit into the rest is not published. So every device that the scheduler allocates can be created.
+If MIG devices can be created, instances for which no device with counters is published are subtracted from the
+counter set, and a device that does not fit into the rest is not published. So every device that the scheduler
+allocates can be created. Otherwise the counter set is that of the whole GPU, and existing MIG devices consume their
+part of it.
+
+A pool has counters if some devices of a GPU exclude each other. Then every GPU of the pool has a counter set, because
+cluster-autoscaler ignores devices without counters in such a pool. GPUs of one model have equal counter sets, except
+those with instances that were subtracted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +35,6 @@ from ...kube.resource import (
 from ..inventory import Gpu, MigProfile
 from ..nvml import GpuInstanceProfile, Placement
 from ..policy import ShareMode
-from .names import gpu_name
 
 Capacities = dict[str, DeviceCapacity]
 
@@ -39,7 +44,7 @@ _NOTHING = RequestPolicy(default=Quantity.of(0))
 Counters = Mapping[str, Quantity]
 
 ONE_GPU: Counters = {"gpu": Quantity.of(1)}
-"""The counters of a GPU that is never split. Only one form of the GPU can be allocated at a time."""
+"""The counters of a GPU of which neither MIG profiles nor the memory are known."""
 
 
 def bytes_of(amount: int) -> DeviceCapacity:
@@ -112,9 +117,11 @@ def _counted(shares: int) -> DeviceCapacity:
     return DeviceCapacity(most, RequestPolicy(default=one, valid_range=RequestRange(one, most, step)))
 
 
-def set_name(gpu: Gpu) -> str:
-    """`gpu-<minor>-counter-set`."""
-    return f"{gpu_name(gpu)}-counter-set"
+def set_name(name: str) -> str:
+    """The name of a GPU's counter set: `gpu-<minor>-counter-set`, or `gpu-vfio-<position>-counter-set` for a GPU that
+    NVML does not see. `name` is that of the whole GPU or of its vfio device.
+    """
+    return f"{name}-counter-set"
 
 
 def drawn(profile: GpuInstanceProfile, placement: Placement) -> dict[str, Quantity]:
@@ -147,10 +154,18 @@ def fits(wanted: Counters, pot: Counters) -> bool:
     return all(name in pot and amount <= pot[name] for name, amount in wanted.items())
 
 
-def consumption(counter_set: CounterSet | None, counters: Counters | None = None) -> tuple[CounterConsumption, ...]:
-    """The counter consumption of a device: by default all counters. None without a counter set."""
-    if counter_set is None:
-        return ()
+def whole_counters(gpu: Gpu, profiles: Iterable[MigProfile]) -> Counters:
+    """The counters of a GPU that is allocated as a whole. `profiles` are those of its model, as far as they are known:
+    NVML reports them for some models only in MIG mode.
+    """
+    found = totals(profiles)
+    if found:
+        return found
+    return ONE_GPU if gpu.memory is None else {"memory": Quantity.of(gpu.memory, Format.BINARY_SI)}
+
+
+def consumption(counter_set: CounterSet, counters: Counters | None = None) -> tuple[CounterConsumption, ...]:
+    """The counter consumption of a device: by default all counters."""
     return (CounterConsumption(counter_set.name, counter_set.counters if counters is None else counters),)
 
 

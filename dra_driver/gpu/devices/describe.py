@@ -38,6 +38,7 @@ from .attributes import (
     whole_attributes,
 )
 from .capacity import (
+    ONE_GPU,
     Counters,
     bytes_of,
     consumption,
@@ -47,6 +48,7 @@ from .capacity import (
     set_name,
     shared,
     slice_capacity,
+    whole_counters,
 )
 from .enforcement import enforcement
 from .forms import Complaint, Forms, LeftOut, Reason, among_peers, by_preference, forms, passthrough_problem
@@ -74,15 +76,17 @@ def waiting_for_plugin(device: Device) -> Device:
 class GpuDevices:
     """The devices of one GPU.
 
-    `key` is the GPU's UUID, or its PCI address if NVML does not see the GPU. `devices` are in the
-    order in which they should be allocated. `counter_set` is None if no two of them exclude each other. `placements`
-    has the memory slices of each MIG device, by device name. `others` has the keys of the other GPUs of its IOMMU group
-    if the only device is the vfio device of them all.
+    `key` is the GPU's UUID, or its PCI address if NVML does not see the GPU. `devices` are in the order in which they
+    should be allocated. `counter_set` is None if none of them consumes counters. `overlapping` tells whether some of
+    them exclude each other, so that the scheduler needs the counters. `placements` has the memory slices of each MIG
+    device, by device name. `others` has the keys of the other GPUs of its IOMMU group if the only device is the vfio
+    device of them all.
     """
 
     key: str
     devices: tuple[Device, ...]
     counter_set: CounterSet | None = None
+    overlapping: bool = False
     placements: Mapping[str, Placement] = field(default_factory=empty)
     others: tuple[str, ...] = ()
 
@@ -140,6 +144,7 @@ class _Node:
         self._seen = {gpu.pci_address: gpu for gpu in inventory.gpus}
         self._common = driver_attributes(inventory)
         self._switches = inventory.switches
+        self._profiles = {gpu.product_name: gpu.mig_profiles for gpu in inventory.gpus if gpu.mig_profiles}
         self._numa_lists = policy.list_type_attributes and features.list_attributes
         if policy.list_type_attributes and not features.list_attributes:
             text = "lists of NUMA nodes: the API server stores no list attributes; only the nearest node is published"
@@ -173,13 +178,13 @@ class _Node:
         found = self._forms(gpu, pci, wanted)
         for reason, text in found.complaints:
             self._leave_out(gpu.uuid, reason, text)
-        counter_set = None if found.pot is None else CounterSet(set_name(gpu), found.pot)
+        counter_set = CounterSet(set_name(gpu_name(gpu)), self._counters(gpu) if found.pot is None else found.pot)
         static = by_preference(found.static)
         placements = by_preference(found.placements)
         partitions = self._partitions(gpu)
         whole = [self._whole(gpu, found, counter_set, partitions)] if found.whole else []
         instances = [
-            *(self._mig(mig, None) for mig in static),
+            *(self._mig(mig, None if placements else counter_set) for mig in static),
             *(self._mig(mig, counter_set) for mig in placements),
         ]
         divisible = self._shared(gpu, wanted, whole, instances)
@@ -192,6 +197,7 @@ class _Node:
             key=gpu.uuid,
             devices=self._bound(gpu.uuid, wanted, (*divisible, *exclusive)),
             counter_set=counter_set,
+            overlapping=found.overlapping,
             placements={mig.name: mig.placement for mig in (*static, *placements)},
             others=self._others(pci) if machine and pci is not None else (),
         )
@@ -206,8 +212,13 @@ class _Node:
             return None
         if not self._leads(pci):
             return None
-        devices = self._bound(pci.address, wanted, (self._vfio(pci, None, None, {}),))
-        return GpuDevices(pci.address, devices, others=self._others(pci))
+        counter_set = CounterSet(set_name(vfio_name(pci)), ONE_GPU)
+        devices = self._bound(pci.address, wanted, (self._vfio(pci, None, counter_set, {}),))
+        return GpuDevices(pci.address, devices, counter_set, others=self._others(pci))
+
+    def _counters(self, gpu: Gpu) -> Counters:
+        """The counters of the whole GPU, which are equal for GPUs of one model."""
+        return whole_counters(gpu, gpu.mig_profiles or self._profiles.get(gpu.product_name, ()))
 
     def _forms(self, gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy) -> Forms:
         host, partitionable = gpu.vgpu_host, self._features.partitionable_devices
@@ -246,8 +257,8 @@ class _Node:
             self._leave_out(gpu.uuid, Reason.AMBIGUOUS_PARTITION, text)
         return attributes
 
-    def _whole(self, gpu: Gpu, found: Forms, counter_set: CounterSet | None, partitions: Attributes) -> Device:
-        """The whole GPU. If it consumes counters of MIG devices, its capacities are the maximum of theirs."""
+    def _whole(self, gpu: Gpu, found: Forms, counter_set: CounterSet, partitions: Attributes) -> Device:
+        """The whole GPU. If it is also published as MIG placements, its capacities are the maximum of theirs."""
         capacity = {} if gpu.memory is None else {"memory": bytes_of(gpu.memory)}
         return Device(
             gpu_name(gpu),
@@ -261,7 +272,7 @@ class _Node:
             consumes_counters=consumption(counter_set),
         )
 
-    def _vfio(self, pci: PciGpu, gpu: Gpu | None, counter_set: CounterSet | None, partitions: Attributes) -> Device:
+    def _vfio(self, pci: PciGpu, gpu: Gpu | None, counter_set: CounterSet, partitions: Attributes) -> Device:
         members = [pci, *(self._on_bus[one] for one in pci.group_gpus)]
         memory = [one.addressable_memory for one in members if one.addressable_memory is not None]
         return Device(
@@ -275,7 +286,7 @@ class _Node:
             consumes_counters=consumption(counter_set),
         )
 
-    def _vgpu(self, vgpu: VgpuDevice, counters: Counters, counter_set: CounterSet | None) -> Device:
+    def _vgpu(self, vgpu: VgpuDevice, counters: Counters, counter_set: CounterSet) -> Device:
         place = vgpu.place
         gpu = replace(vgpu.gpu, pci_address=place.address)  # the vGPU is at this function, and otherwise like its GPU
         common = {**gpu_attributes(gpu, self._numa_lists), **self._common}
@@ -287,7 +298,9 @@ class _Node:
         )
 
     def _mig(self, mig: MigPlacement, counter_set: CounterSet | None) -> Device:
-        """A MIG device, which exists if it has a UUID and can be created otherwise."""
+        """A MIG device, which exists if it has a UUID and can be created otherwise. It consumes no counters if
+        `counter_set` is None.
+        """
         gpu, info = mig.gpu, mig.profile.info
         capacity = profile_capacity(info)
         common = {**gpu_attributes(gpu, self._numa_lists), **self._common}
@@ -295,7 +308,7 @@ class _Node:
             mig.name,
             attributes={**mig_attributes(mig), **common},
             capacity=capacity if mig.uuid is None else capacity | slice_capacity(mig.placement),
-            consumes_counters=consumption(counter_set, drawn(info, mig.placement)),
+            consumes_counters=() if counter_set is None else consumption(counter_set, drawn(info, mig.placement)),
         )
 
     def _shared(self, gpu: Gpu, wanted: GpuPolicy, whole: list[Device], instances: list[Device]) -> list[Device]:
@@ -350,13 +363,14 @@ def without_tainted(gpus: Iterable[GpuDevices]) -> Description:
     """The same GPUs without taints, and without the devices whose taints forbid scheduling.
 
     The scheduler no longer counts the counters of a device that is withdrawn while it is in use. So a tainted device
-    that consumes counters is withdrawn together with all devices that consume the same counters.
+    that consumes counters is withdrawn together with all devices that consume the same counters, if some of these
+    exclude each other.
     """
     kept: list[GpuDevices] = []
     left_out: list[LeftOut] = []
     for gpu in gpus:
         tainted = [device for device in gpu.devices if _is_forbidden(device)]
-        counted = any(device.consumes_counters for device in tainted)
+        counted = gpu.overlapping and any(device.consumes_counters for device in tainted)
         devices = tuple(
             replace(device, taints=())
             for device in gpu.devices
@@ -369,8 +383,9 @@ def without_tainted(gpus: Iterable[GpuDevices]) -> Description:
         if devices:
             names = {device.name for device in devices}
             placements = {name: placement for name, placement in gpu.placements.items() if name in names}
-            counter_set = None if counted else gpu.counter_set
-            kept.append(replace(gpu, devices=devices, counter_set=counter_set, placements=placements))
+            if counted:
+                gpu = replace(gpu, counter_set=None, overlapping=False)
+            kept.append(replace(gpu, devices=devices, placements=placements))
     return Description(tuple(kept), tuple(left_out))
 
 

@@ -31,7 +31,7 @@ from ..inventory import Gpu, MigInstance, MigProfile, PciGpu
 from ..nvml import Placement
 from ..ownership import MigPlace, Owned
 from ..policy import GpuPolicy, MigPolicy, PassthroughMode
-from .capacity import ONE_GPU, Counters, drawn, fits, less, totals
+from .capacity import Counters, drawn, fits, less, totals
 from .names import MigPlacement, VgpuDevice, mig_placements
 
 
@@ -98,8 +98,9 @@ NO_VGPU_MANAGER: Complaint = (Reason.VGPU_HOST, "its vGPUs: NVIDIA's vGPU manage
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """The devices to publish of a GPU. All except static devices consume counters of `pot`, which is None if no two of
-    them exclude each other. `vgpus` has what each vGPU consumes.
+    """The devices to publish of a GPU. `pot` has the counters that MIG placements or vGPUs share, and is None if there
+    are none of these: then the counters are those of the whole GPU. `vgpus` has what each vGPU consumes. `overlapping`
+    tells whether some of the devices exclude each other.
     """
 
     whole: bool = False
@@ -109,6 +110,7 @@ class Forms:
     pot: Counters | None = None
     complaints: tuple[Complaint, ...] = ()
     vgpus: tuple[tuple[VgpuDevice, Counters], ...] = ()
+    overlapping: bool = False
 
 
 def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[Owned], partitionable: bool) -> Forms:
@@ -145,8 +147,15 @@ def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[Owned], pa
         complaints.append(_withheld(gpu, obstacles, len(possible) - len(placements), could_be_whole))
     if not (whole or vfio or static or placements or complaints):
         complaints.append(_nothing(making))
-    exclusive = pot if placements else ONE_GPU if whole and vfio else None
-    return Forms(whole, vfio, static, placements, exclusive, tuple(complaints))
+    return Forms(
+        whole,
+        vfio,
+        static,
+        placements,
+        pot if placements else None,
+        tuple(complaints),
+        overlapping=bool(placements) or (whole and vfio),
+    )
 
 
 def passthrough_problem(pci: PciGpu) -> Complaint | None:

@@ -24,6 +24,7 @@ from .capacity import Counters
 from .forms import Complaint, Forms, Reason, passthrough_problem
 from .names import VgpuDevice, existing_vgpu, possible_vgpus
 
+_ONE = Quantity.of(1)
 _TAKEN = "an administrator has created vGPUs on it"
 
 
@@ -57,9 +58,13 @@ def vgpu_forms(
     if not (vgpus or vfio or complaints):
         text = "the GPU: NVIDIA's vGPU manager runs for it, and the policy has neither vgpuTypes nor passthrough"
         complaints.append((Reason.VGPU_HOST, text))
-    if not (vgpus and (vfio or overlapping)):  # no two of them exclude each other
-        return Forms(vfio=vfio, vgpus=tuple((one, {}) for one, _ in vgpus), complaints=tuple(complaints))
-    return Forms(vfio=vfio, vgpus=vgpus, pot=pot, complaints=tuple(complaints))
+    return Forms(
+        vfio=vfio,
+        vgpus=vgpus,
+        pot=pot if vgpus else None,
+        complaints=tuple(complaints),
+        overlapping=bool(vgpus) and (vfio or overlapping),
+    )
 
 
 def _existing(gpu: Gpu, foreign: Sequence[VgpuPlace], wanted: GpuPolicy) -> Forms:
@@ -80,7 +85,8 @@ def _existing(gpu: Gpu, foreign: Sequence[VgpuPlace], wanted: GpuPolicy) -> Form
         complaints.append((Reason.FOREIGN_VGPU, f"further vGPUs: {_TAKEN}"))
     if wanted.passthrough:
         complaints.append((Reason.FOREIGN_VGPU, f"its vfio device: {_TAKEN}"))
-    return Forms(vgpus=tuple((one, {}) for one in vgpus), complaints=tuple(complaints))
+    pot = {"vgpus": Quantity.of(len(vgpus))} if vgpus else None
+    return Forms(vgpus=tuple((one, {"vgpus": _ONE}) for one in vgpus), pot=pot, complaints=tuple(complaints))
 
 
 def _types(host: VgpuHost, wanted: GpuPolicy) -> tuple[tuple[VgpuType, ...], Complaint | None]:
@@ -114,13 +120,12 @@ def _counted(gpu: Gpu, types: Sequence[VgpuType]) -> tuple[tuple[tuple[VgpuDevic
     every = [(one, one.start) for one in possible_vgpus(gpu) if one.type in types and one.start is not None]
     every.sort(key=lambda pair: (pair[0].type.size, pair[0].type.memory, -pair[1]))
     parts = list(pairwise(sorted({end for one, start in every for end in (start, start + one.type.size)})))
-    unit = Quantity.of(1)
 
     def drawn(first: int, end: int) -> Counters:
-        return {f"vgpu-part-{start}": unit for start, last in parts if first <= start and last <= end}
+        return {f"vgpu-part-{start}": _ONE for start, last in parts if first <= start and last <= end}
 
     counted = tuple((one, drawn(start, start + one.type.size)) for one, start in every)
     taken = [name for _, counters in counted for name in counters]
     if len(taken) > len(set(taken)):
-        return counted, dict.fromkeys(taken, unit), True
-    return tuple((one, {"vgpus": unit}) for one, _ in every), {"vgpus": Quantity.of(len(every))}, False
+        return counted, dict.fromkeys(taken, _ONE), True
+    return tuple((one, {"vgpus": _ONE}) for one, _ in every), {"vgpus": Quantity.of(len(every))}, False

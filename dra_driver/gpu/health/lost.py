@@ -110,15 +110,14 @@ def published_gpus(slices: Iterable[ResourceSlice]) -> tuple[GpuDevices, ...]:
     """The GPUs in published slices, without taints. Devices without a GPU's UUID are ignored."""
     slices = list(slices)
     sets = {counters.name: counters for one in slices for counters in one.shared_counters}
-    return tuple(
-        _untainted(GpuDevices(key, devices=tuple(found), counter_set=_counter_set(found, sets)))
-        for key, found in devices_by_gpu(slices).items()
-    )
+    return tuple(_published_gpu(key, found, sets) for key, found in devices_by_gpu(slices).items())
 
 
-def _counter_set(devices: Iterable[Device], sets: dict[str, CounterSet]) -> CounterSet | None:
-    names = (consumed.counter_set for device in devices for consumed in device.consumes_counters)
-    return next((sets[name] for name in names if name in sets), None)
+def _published_gpu(key: str, devices: Sequence[Device], sets: Mapping[str, CounterSet]) -> GpuDevices:
+    consumed = [one.counter_set for device in devices for one in device.consumes_counters]
+    counter_set = next((sets[name] for name in consumed if name in sets), None)
+    # Static MIG devices do not exclude each other, but their slices do not tell that for certain.
+    return _untainted(GpuDevices(key, tuple(devices), counter_set, overlapping=len(consumed) > 1))
 
 
 def _addresses(gpu: GpuDevices) -> set[object]:

@@ -128,10 +128,13 @@ def test_changes_of_the_hardware_and_the_policy_are_published_and_counted(
         wait_for(lambda: "gpu-2" not in devices(), "the GPU to go")
         port = re.search(r"port=(\d+)", log_of(tmp_path))
         assert port is not None
-        metrics = urllib3.request("GET", f"http://127.0.0.1:{port[1]}/metrics").data.decode()
+
+        def metrics() -> str:
+            return urllib3.request("GET", f"http://127.0.0.1:{port[1]}/metrics").data.decode()
+
         own = f'driver="gpu.nvidia.com",node="{name}"'
-        assert f'nvidia_dra_left_out_devices{{{own},reason="policy"}} 1.0' in metrics
-        assert f'nvidia_dra_published_devices{{device_type="gpu",{own}}} 2.0' in metrics
+        wait_for(lambda: f'nvidia_dra_left_out_devices{{{own},reason="policy"}} 1.0' in metrics(), "the metrics")
+        assert f'nvidia_dra_published_devices{{device_type="gpu",{own}}} 2.0' in metrics()
         assert urllib3.request("GET", f"http://127.0.0.1:{port[1]}/readyz").status == 200
 
 

@@ -24,7 +24,8 @@ MIG = {"type": "mig"}
 def gpu(index: int, *devices: Device, counters: int = 0) -> GpuDevices:
     """A GPU with these devices, and a counter set with so many counters."""
     amounts = {f"slice-{number}": Quantity.parse("1") for number in range(counters)}
-    return GpuDevices(f"GPU-{index}", devices, CounterSet(f"gpu-{index}", amounts) if counters else None)
+    counter_set = CounterSet(f"gpu-{index}", amounts) if counters else None
+    return GpuDevices(f"GPU-{index}", devices, counter_set, overlapping=counters > 0)
 
 
 def whole(name: str, **attributes: str) -> Device:

@@ -107,7 +107,7 @@ def test_a_gpu_of_which_an_earlier_process_told_is_missed_too(inventory: Invento
     lost.adopt(tainted)
     rest = without(inventory, 0, 5)
     gpus, findings = lost.update(describe(rest).gpus, rest, (), 10, WITHDRAW_AFTER)
-    assert [(len(gpu.devices), gpu.counter_set is not None) for gpu in gpus] == [(1, False), (25, True)]
+    assert [(len(gpu.devices), gpu.overlapping) for gpu in gpus] == [(1, False), (25, True)]
     assert not any(device.taints for gpu in gpus for device in gpu.devices), "taints are put on by those who know why"
     assert [finding.since for finding in findings] == [10, 10]
 
