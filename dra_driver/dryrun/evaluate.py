@@ -31,7 +31,7 @@ from ..scheduler.allocator.nodes import is_at
 from ..scheduler.pods import Pod
 from .changes import Trial, defect, differing, helpful_changes
 from .explain import MOST_EXPLAINED, Explainer, Explanation
-from .extended import extended_claims, is_of_driver, not_judged, remedy, unserved
+from .extended import doubtful_classes, extended_claims, is_of_driver, not_judged, remedy, unserved
 from .selection import ALL_KNOWN, OpenLabels, Requirements, assumption_texts, sorted_by_needs
 from .verdict import Refused, Verdict, placed_devices
 from .wholepod import WholePods, held_claims, of_others, running, valid_pod
@@ -102,7 +102,7 @@ class _OneByOne:
         self._last = replace(
             verdict,
             problems=refused_configs(allocated, self._cluster),
-            notes=(*verdict.notes, *demand.notes),
+            notes=(*verdict.notes, *demand.notes, *doubtful_classes(demand, self._cluster.classes, self._features)),
             unknown=(*verdict.unknown, *demand.unknown),
         )
         if allocated:

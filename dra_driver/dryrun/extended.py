@@ -7,9 +7,10 @@ on a simulated node.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from ..kube.releases import RULES, has_rule
 from ..kube.resource import DeviceClass, ObjectMeta, ResourceClaim
 from ..kube.resource.claim import CLASS_RESOURCE_PREFIX
 from ..scheduler.allocator import Features
@@ -35,6 +36,26 @@ def unserved(demand: Demand, classes: Iterable[DeviceClass], features: Features)
     """The extended resources of the demand that no DeviceClass serves, each once."""
     serving = served(classes) if features.extended_resources and demand.extended else {}
     return tuple(dict.fromkeys(one.resource for one in demand.extended if one.resource not in serving))
+
+
+def doubtful_classes(demand: Demand, classes: Iterable[DeviceClass], features: Features) -> Iterator[str]:
+    """Notes about extended resources that several DeviceClasses offer, if the scheduler may use an old state of one."""
+    if not (demand.extended and features.extended_resources):
+        return
+    if not has_rule(features.release, "extended_resources_get_stale"):
+        return
+    by_resource: dict[str, list[str]] = {}
+    for one in classes:
+        if one.extended_resource_name:
+            by_resource.setdefault(one.extended_resource_name, []).append(one.metadata.name)
+    issue = RULES["extended_resources_get_stale"].issue
+    for resource in dict.fromkeys(one.resource for one in demand.extended):
+        names = by_resource.get(resource, [])
+        if len(names) > 1:
+            yield (
+                f"DeviceClasses {' and '.join(sorted(names))} offer {resource}: the newest counts here, but"
+                f" kube-scheduler {features.release} may use another one after changes of them ({issue})"
+            )
 
 
 def is_of_driver(resource: str) -> bool:

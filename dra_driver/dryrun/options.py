@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..errors import DriverError, OutputError
+from ..kube.releases import first_with_rules_of, is_supported, minor_release
 from ..process.command import InputError, flags, logging_options, version_option
 from ..scheduler.allocator import RELEASES
 from ..scheduler.allocator.features import DEFAULT_RELEASE
@@ -143,9 +144,27 @@ def _rules(kubernetes_version: str | None, feature_gates: str, ideal: bool) -> R
     return rules
 
 
+class ReleaseParameter(click.ParamType[str]):
+    """A minor release, or a patch release of it. The value is the first release that has its rules."""
+
+    name = "release"
+
+    def __init__(self, minor_releases: Sequence[str]) -> None:
+        self._known = minor_releases
+
+    def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
+        """The release. Fails if it is not known."""
+        if not is_supported(value) or minor_release(value) not in self._known:
+            self.fail(f"{value!r} is not one of {', '.join(self._known)}, or a patch release of them", param, context)
+        return first_with_rules_of(value)
+
+
 def _version_option(releases: Sequence[str], meaning: str) -> Callable[[Any], Any]:
     default = f"The default is the release of the cluster, and without a cluster {DEFAULT_RELEASE}."
-    return option("--kubernetes-version", type=click.Choice(releases), help=f"{meaning} {default}")
+    shown = f"{releases[0]} to {releases[-1]}, or a patch release such as 1.36.4."
+    return option(
+        "--kubernetes-version", type=ReleaseParameter(releases), metavar="RELEASE", help=f"{meaning} {shown} {default}"
+    )
 
 
 def version_options(releases: Sequence[str], meaning: str) -> Callable[[F], F]:
@@ -160,8 +179,7 @@ release_options = flags(
     _rules,
     _version_option(
         RELEASES,
-        "The Kubernetes release whose scheduler decides. Releases other than 1.36 are computed as 1.36 with their own"
-        " feature gates.",
+        "The Kubernetes release whose scheduler decides, with its own feature gates and defects:",
     ),
     option(
         "--feature-gates",

@@ -3,7 +3,7 @@
 
 The API server names its release in `/version`, and its gates in the metric `kubernetes_feature_enabled` of `/metrics`,
 which needs a right of its own. kube-scheduler does not name its gates; it is taken to have those of the API server.
-Without a cluster, the release is 1.36 with its default gates.
+Without a cluster, the release is the newest one that is no preview, with its default gates.
 """
 
 import logging
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..kube.api import ApiClient, ApiError, StatusError
+from ..kube.releases import first_with_rules_of, minor_release
 from ..kube.resource.meta import empty
 from ..process.command import InputError
 from ..scheduler.allocator import RELEASES, Features
@@ -33,8 +34,8 @@ UNEVALUATED: Final = frozenset(("DRANodeAllocatableResources",))
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What an API server says of itself: its minor release, such as `1.34` (empty if unknown), and those of its feature
-    gates that it names.
+    """What an API server says of itself: its release, such as `1.36.4` or `1.34` (empty if unknown), and those of its
+    feature gates that it names.
     """
 
     release: str = ""
@@ -57,7 +58,11 @@ def _release_of(client: ApiClient) -> str:
         log.debug("the release of the cluster is not known: %s", error)
         return ""
     digits: list[Any] = re.findall("[0-9]+", f"{version.get('major', '')} {version.get('minor', '')}")
-    return f"{digits[0]}.{digits[1]}" if len(digits) > 1 else ""
+    if len(digits) < 2:
+        return ""
+    release = f"{digits[0]}.{digits[1]}"
+    patch = re.match(rf"v{re.escape(release)}\.([0-9]{{1,3}})\b", str(version.get("gitVersion", "")))
+    return first_with_rules_of(f"{release}.{patch[1]}" if patch else release)
 
 
 def _gates_of(client: ApiClient, seconds: float) -> dict[str, bool]:
@@ -113,13 +118,15 @@ class Rules:
     def all_gates(self, server: Server = Server()) -> Mapping[str, bool]:
         """The gates that are known here and whose value the user or the cluster names."""
         known = GATES | UNEVALUATED
-        of_server = server.gates if self.release in ("", server.release) else {}
+        of_server = (
+            server.gates if self.release == "" or minor_release(self.release) == minor_release(server.release) else {}
+        )
         return {**{name: enabled for name, enabled in of_server.items() if name in known}, **self.gates}
 
     def notes(self, server: Server) -> Iterator[str]:
         """A note if the release of the cluster is not one whose rules are known."""
         used = nearest(server.release, RELEASES)
-        if not self.release and server.release and used != server.release:
+        if not self.release and server.release and minor_release(used) != minor_release(server.release):
             yield f"the cluster has Kubernetes {server.release}, whose rules are not known: those of {used} count"
 
 
@@ -131,14 +138,11 @@ def nearest(release: str, known: Sequence[str]) -> str:
     """The known release that is nearest to one of a cluster; the default for an empty text."""
     if not release:
         return DEFAULT_RELEASE
-    number = release_number(release)
-    return min(known, key=lambda name: abs(_distance(release_number(name), number)))
+    if minor_release(release) in known:
+        return release
+    return min(known, key=lambda name: abs(_number(name) - _number(release)))
 
 
-def release_number(release: str) -> tuple[int, ...]:
-    """`1.34` as numbers, which can be compared."""
-    return tuple(map(int, release.split(".")))
-
-
-def _distance(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    return (one[0] - other[0]) * 1000 + one[1] - other[1]
+def _number(release: str) -> int:
+    major, minor = map(int, minor_release(release).split("."))
+    return major * 1000 + minor

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from ..gpu.policy import NodePolicy
 from ..kube.api import ApiClient, ApiError, ConnectionConfigError, Kind, NotFoundError, StatusError, newest_dialect
+from ..kube.releases import has_rule
 from ..kube.resource import DeviceClass, DeviceTaintRule, Node, ResourceSlice
 from ..kube.resource.codec import Decoded, DecodeError
 from ..kube.resource.meta import empty
@@ -34,7 +35,7 @@ from .inventory import (
 )
 from .nodetypes import built_in_nodes, classes_with_resources
 from .options import option
-from .release import NAMES_NONE, Rules, Server, release_number, server_of
+from .release import NAMES_NONE, Rules, Server, server_of
 from .revisions import REVISIONS, Templates, none_known, template_of
 from .rights import DEVICES, FORBIDDEN, Needs, advice, missing, rights
 from .status import Note, NotesError
@@ -48,8 +49,6 @@ _SERVED = (
     "the DeviceClasses are those of the driver's chart with deviceClasses.gpu.extendedResourceName=nvidia.com/gpu and"
     " all MIG profiles in deviceClasses.migProfiles"
 )
-_SELECTS_NOTHING_FROM = (1, 38)
-"""The release from which a DeviceTaintRule without a selector selects no device."""
 
 _PLACES = {
     "slices": ("--slices", "files"),
@@ -552,7 +551,7 @@ def tainted(objects: Sequence[Decoded], features: Features, server: Server | Non
     release = server.release if server is not None and server.release else features.release
     slices = [one for one in objects if isinstance(one, ResourceSlice)]
     others = [one for one in objects if not isinstance(one, ResourceSlice)]
-    every = release_number(release) < _SELECTS_NOTHING_FROM
+    every = has_rule(release, "rule_without_selector_taints_all")
     return [*with_taint_rules(slices, rules, without_selector=every), *others]
 
 

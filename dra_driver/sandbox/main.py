@@ -17,6 +17,7 @@ import click
 import yaml
 from rich.console import Console
 
+from ..dryrun.options import ReleaseParameter
 from ..gpu.simulated import DescriptionError
 from ..kube.api import ApiError
 from ..kube.releases import RELEASED
@@ -108,11 +109,13 @@ def demo(context: click.Context, keep: Path | None) -> None:
 )
 @_option(
     "--kubernetes-version",
-    type=click.Choice(tuple(release for release in RELEASES if release in RELEASED)),
+    type=ReleaseParameter(tuple(release for release in RELEASES if release in RELEASED)),
+    metavar="RELEASE",
     default=DEFAULT_RELEASE,
     show_default=True,
     envvar="KUBERNETES_VERSION",
-    help="The release that the API server and the scheduler behave like. With --real, it is that of the programs.",
+    help=f"The release that the API server and the scheduler behave like: {RELEASES[0]} to {RELEASED[-1]}, or a patch"
+    " release such as 1.36.4. With --real, it is that of the programs.",
 )
 @_option(
     "--feature-gates",

@@ -31,6 +31,8 @@ from dra_driver.kube.api import (
 )
 from dra_driver.kube.api.features import GATES as GATES_BY_FLAG
 from dra_driver.kube.api.features import OPTIONAL, probe_features
+from dra_driver.kube.releases import API_VERSIONS, NEWEST_RELEASED, RELEASES
+from dra_driver.kube.releases import minor_of as minor_number
 from dra_driver.kube.resource.codec import DIALECTS, GROUP, Dialect
 from dra_driver.names import DRIVER_NAME
 
@@ -40,8 +42,8 @@ T = TypeVar("T")
 
 KUBELET, RUNTIME = NodeCheck("kubelet version"), NodeCheck("container runtime version")
 
-OLDEST_MINOR, NEWEST_MINOR = 32, 37
-ON_BY_DEFAULT = 34
+OLDEST_MINOR, NEWEST_MINOR = minor_number(RELEASES[0]), minor_number(NEWEST_RELEASED)
+ON_BY_DEFAULT = API_VERSIONS["v1"].first
 """The minor release from which DRA is enabled by default."""
 
 _OLDEST_RUNTIMES = {"containerd": ((1, 7), RUNTIME.failed), "cri-o": ((1, OLDEST_MINOR), RUNTIME.warned)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/devices.md and docs/metrics.md, made from what the code publishes and counts.
+"""The tables of docs/devices.md, docs/metrics.md and docs/kubernetes-releases.md, made from what the code has.
 
 `python -m tests.docs.tables` writes them. A table stands between `<!-- table: NAME -->` and `<!-- end -->`; the text
 around it is written by hand.
@@ -20,10 +20,11 @@ from dra_driver.kube.resource import Device
 from dra_driver.kube.resource.device import attribute_kind
 from tests.support.nodes import board_inventory, mig_instances
 
+from . import releases
 from .metrics import alerts, of_cluster_controller, of_controller, of_kubeletplugin
 
 DOCS = Path(__file__).parents[2] / "docs"
-DEVICES, METRICS = DOCUMENTS = (DOCS / "devices.md", DOCS / "metrics.md")
+DEVICES, METRICS, _ = DOCUMENTS = (DOCS / "devices.md", DOCS / "metrics.md", DOCS / "kubernetes-releases.md")
 
 MODEL = "H100-SXM5-80GB"
 
@@ -146,6 +147,9 @@ TABLES: Mapping[str, Callable[[], Iterator[Sequence[str]]]] = {
     "kubeletplugin": of_kubeletplugin,
     "controller": of_controller,
     "cluster_controller": of_cluster_controller,
+    "release_gates": releases.gates,
+    "release_support": releases.support,
+    "release_rules": releases.rules,
 }
 
 

@@ -19,6 +19,9 @@ from dra_driver.scheduler.allocator import Check, Features
 from .conftest import gpu, slice_of
 
 JSON = dict[str, Any]
+NEWEST = Features()
+OLDER = Features.from_gates({}, release="1.36")
+"""A release with defects that later ones do not have."""
 TAINT = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoExecute"}
 
 
@@ -41,9 +44,9 @@ def selecting(expression: str, **exactly: Any) -> JSON:
     return request(selectors=[{"cel": {"expression": expression}}], **exactly)
 
 
-def verdict(wanted: ResourceClaim, *objects: JSON | ResourceClaim) -> Verdict:
+def verdict(wanted: ResourceClaim, *objects: JSON | ResourceClaim, features: Features = NEWEST) -> Verdict:
     decoded: list[Decoded] = [one if isinstance(one, ResourceClaim) else decode(one) for one in objects]
-    (found,) = evaluate([Demand("the claim", (wanted,))], with_defaults(decoded), Features())
+    (found,) = evaluate([Demand("the claim", (wanted,))], with_defaults(decoded), features)
     return found
 
 
@@ -218,7 +221,7 @@ def leaking_scenario(*nodes: str) -> tuple[ResourceClaim, *tuple[JSON | Resource
 
 
 def test_the_scheduler_is_named_when_it_is_at_fault() -> None:
-    found = verdict(*leaking_scenario("node-a"))
+    found = verdict(*leaking_scenario("node-a"), features=OLDER)
     assert found.node is None
     assert found.defect is not None
     assert "kubernetes/kubernetes#140436" in found.defect.text
@@ -226,7 +229,7 @@ def test_the_scheduler_is_named_when_it_is_at_fault() -> None:
 
 
 def test_a_node_that_is_passed_over_by_a_defect_is_told() -> None:
-    found = verdict(*leaking_scenario("node-a", "node-b"))
+    found = verdict(*leaking_scenario("node-a", "node-b"), features=OLDER)
     assert found.node == "node-b"
     assert found.defect is not None
     assert "kubernetes/kubernetes#140436" in found.defect.text
@@ -237,7 +240,8 @@ def test_devices_that_break_distinct_attribute_are_told() -> None:
     colours = ["red", "blue", "red", "green"]
     devices = [gpu(f"gpu-{index}", colour) for index, colour in enumerate(colours)]
     constraint = {"requests": ["gpu"], "distinctAttribute": "gpu.nvidia.com/productName"}
-    found = verdict(claim("wanted", request(count=3), constraints=[constraint]), slice_of("node-a", *devices))
+    wanted = claim("wanted", request(count=3), constraints=[constraint])
+    found = verdict(wanted, slice_of("node-a", *devices), features=OLDER)
     assert [one.name for one in found.placed] == ["gpu-0", "gpu-1", "gpu-2"], "as kube-scheduler 1.36 does"
     assert found.defect is not None
     assert "kubernetes/kubernetes#140438" in found.defect.text
@@ -250,7 +254,7 @@ def test_a_request_that_grows_is_told(amount: str, fits: bool) -> None:
     capacity = {"value": "6Pi", "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi"}}}
     device |= {"allowMultipleAllocations": True, "capacity": {"memory": capacity}}
     halves = [request(name, capacity={"requests": {"memory": amount}}) for name in ("first", "second")]
-    found = verdict(claim("wanted", *halves), slice_of("node-a", device))
+    found = verdict(claim("wanted", *halves), slice_of("node-a", device), features=OLDER)
     assert (found.node == "node-a") is fits
     if amount == "1Ti":
         assert found.defect is None

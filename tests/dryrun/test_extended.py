@@ -43,9 +43,10 @@ def device_class(name: str, resource: str = GPU, created: str = "") -> JSON:
     }
 
 
-def verdict(asked: JSON, *objects: JSON) -> Verdict:
+def verdict(asked: JSON, *objects: JSON, release: str = "1.37") -> Verdict:
     found = sort_documents([Document(asked, "pod.yaml")])
-    (one,) = evaluate(found.demands, with_defaults([decode(value) for value in objects]), Features())
+    features = Features.from_gates({}, release=release)
+    (one,) = evaluate(found.demands, with_defaults([decode(value) for value in objects]), features)
     return one
 
 
@@ -112,6 +113,19 @@ def test_the_newest_class_serves_a_resource() -> None:
     assert verdict(pod(container("a", 1)), SLICE, old, new).node is None
 
 
+@pytest.mark.parametrize(
+    ("release", "others", "is_noted"),
+    [("1.37", ["old"], True), ("1.38", ["old"], False), ("1.37", [], False)],
+)
+def test_classes_with_one_resource_are_noted_if_the_scheduler_may_use_an_old_one(
+    release: str, others: list[str], is_noted: bool
+) -> None:
+    classes = [device_class("new"), *(device_class(name) for name in others)]
+    found = verdict(pod(container("a", 1)), SLICE, *classes, release=release)
+    assert found.node == "node-a"
+    assert any("DeviceClasses new and old offer nvidia.com/gpu" in note for note in found.notes) is is_noted
+
+
 def test_a_class_can_be_asked_for_by_its_implicit_name() -> None:
     asked = pod({"name": "a", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 1}}})
     assert verdict(asked, SLICE).node == "node-a"
@@ -132,7 +146,7 @@ def test_a_pod_fits_nowhere_if_nothing_serves_its_resource_and_the_chart_value_i
     [
         ("nvidia.com/mig-1g.10gb", {}, "set the chart's value deviceClasses.migProfiles={1g.10gb}"),
         ("deviceclass.resource.kubernetes.io/none", {}, "there is no DeviceClass none"),
-        (GPU, {"DRAExtendedResource": False}, "the feature gate DRAExtendedResource is off in Kubernetes 1.36"),
+        (GPU, {"DRAExtendedResource": False}, "the feature gate DRAExtendedResource is off in Kubernetes 1.37"),
     ],
 )
 def test_the_reason_why_nothing_serves_a_resource_is_told(resource: str, gates: dict[str, bool], said: str) -> None:

@@ -218,6 +218,7 @@ def kubernetes_version(dryrun: DryRun, *arguments: object) -> str:
         (34, [], "1.34"),
         (37, [], "1.37"),
         (37, ["--kubernetes-version", "1.35"], "1.35"),
+        (37, ["--kubernetes-version", "1.36.5"], "1.36.4"),
     ],
 )
 def test_the_release_is_that_of_the_cluster_unless_a_flag_names_one(
@@ -227,10 +228,10 @@ def test_the_release_is_that_of_the_cluster_unless_a_flag_names_one(
         assert kubernetes_version(dryrun, write("claim.yaml", claim()), "--kubeconfig", path, *flags) == release
 
 
-def test_without_a_cluster_the_release_is_1_36_for_all_commands(dryrun: DryRun, write: Write) -> None:
-    assert kubernetes_version(dryrun, write("claim.yaml", claim()), "--built-in") == "1.36"
+def test_without_a_cluster_the_release_is_the_newest_for_all_commands(dryrun: DryRun, write: Write) -> None:
+    assert kubernetes_version(dryrun, write("claim.yaml", claim()), "--built-in") == "1.37"
     newer = "device.attributes['gpu.nvidia.com'].productName.exists(letter, true)"
-    for release, compiles in ((None, False), ("1.36", False), ("1.37", True)):
+    for release, compiles in ((None, True), ("1.36", False), ("1.36.4", False), ("1.37.2", True)):
         flags = ["--kubernetes-version", release] if release else []
         out = dryrun("cel", "--built-in", newer, *flags)[1]
         assert ("does not compile" not in out) is compiles, out

@@ -2,13 +2,26 @@
 """How often scenarios agree with Kubernetes: what the runners of `allocation` and `scheduling` share."""
 
 import argparse
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
+
+from dra_driver.scheduler.allocator.features import DEFAULT_RELEASE
 
 Judged = tuple[str, str, Sequence[object]]
 """A scenario's category, its name, and what it disagrees in."""
+
+
+_COMPUTED_BY: Final = re.compile(r"Kubernetes (\d+\.\d+(?:\.\d+)?)")
+
+
+def computed_by(expected: Mapping[str, Any]) -> str:
+    """The release that gave an answer, such as `1.36.2`: the newest one, if the answer does not say so."""
+    found = _COMPUTED_BY.match(expected.get("computedBy", ""))
+    return found[1] if found is not None else DEFAULT_RELEASE
 
 
 def run(kind: str, default: Path, judge: Callable[[Path], Iterable[Judged]]) -> int:

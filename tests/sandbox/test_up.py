@@ -133,7 +133,7 @@ def test_a_sandbox_that_is_killed_leaves_no_imex_daemon(short_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["--feature-gates", "DRAFoo=true"], 2, "Kubernetes 1.36 has no feature gate DRAFoo"),
+        (["--feature-gates", "DRAFoo=true"], 2, "Kubernetes 1.37 has no feature gate DRAFoo"),
         (["--feature-gates", "DRADeviceTaints"], 2, "not of the form GATE=true or GATE=false"),
         (["--policy", __file__], 2, "test_up.py"),
         (["--real"], 2, "--real: set KUBEBUILDER_ASSETS"),

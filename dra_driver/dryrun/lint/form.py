@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...kube.releases import known_since, on_since
+from ...kube.releases import API_VERSIONS, ApiVersion, known_since, on_since
 from ...kube.resource import ResourceSlice
 from ...kube.resource.codec import GROUP
 from ...kube.resource.device import COUNTERS_APART_SINCE, SliceFeatures
@@ -62,21 +62,7 @@ def check_slice(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
             yield LintIssue(Rule.INVALID_SLICE, problem.path, problem.message)
 
 
-@dataclass(frozen=True, slots=True)
-class _Lifecycle:
-    """Minor versions of Kubernetes: the first that serves it, the one that deprecates it, the first without it."""
-
-    first: int
-    deprecated: int | None = None
-    gone: int | None = None
-
-
-_VERSIONS: Final[Mapping[str, _Lifecycle]] = {
-    "v1": _Lifecycle(34),
-    "v1beta2": _Lifecycle(33, 36, 39),
-    "v1beta1": _Lifecycle(32, 35, 38),
-    "v1alpha3": _Lifecycle(31, gone=34),
-}
+_VERSIONS: Final[Mapping[str, ApiVersion]] = {**API_VERSIONS, "v1alpha3": ApiVersion(31, gone=34)}
 
 
 def check_version(subject: Subject, context: LintContext) -> Iterator[LintIssue]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
+from ...kube.releases import minor_of
 from ...kube.resource import DeviceClaim, DeviceRequirements, OpaqueConfiguration, ResourceClaim, ResourceClaimTemplate
 from ...kube.resource.codec import BY_API_VERSION, GROUP, V1BETA1, Decoded, DecodeError, Dialect, decode
 from ..documents import JSON
@@ -244,7 +245,7 @@ class LintContext:
     @property
     def minor(self) -> int:
         """The minor version of the release."""
-        return int(self.release.partition(".")[2])
+        return minor_of(self.release)
 
 
 def subject_of(source: SourceObject) -> Subject:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..releases import RULES, minor_of
 from .limits import TAINTS_PER_DEVICE
 from .meta import NodeSelector, ObjectMeta, empty
 from .quantity import Quantity
@@ -23,7 +24,7 @@ _STRICT = re.compile(
 )
 _LENIENT = re.compile(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?", re.ASCII)
 
-COUNTERS_APART_SINCE: Final = 35
+COUNTERS_APART_SINCE: Final = minor_of(RULES["counters_beside_devices"].until[0])
 """Since this minor release of Kubernetes, counter sets are in slices of their own."""
 _TAINTS_BEFORE_1_35 = 4
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The API versions and feature gates of Kubernetes releases.
 
-The table has facts of k8s.io/kubernetes 1.32 to 1.37: the versions of resource.k8s.io. The feature gates, some of which
-make the API server drop or refuse fields, are those of `kube.releases`.
+They are those of `kube.releases`. Some feature gates make the API server drop or refuse fields.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from ...kube.releases import NEWEST_RELEASED, RELEASED, default_gates, minor_of
+from ...kube.releases import API_VERSIONS, NEWEST_RELEASED, RELEASED, default_gates, minor_of
 
 OLDEST: Final = minor_of(RELEASED[0])
 NEWEST: Final = minor_of(NEWEST_RELEASED)
@@ -19,12 +18,9 @@ RESOURCE_GROUP: Final = "resource.k8s.io"
 # For each version of resource.k8s.io: the first release that has it, and the first one that serves it by default.
 _NEVER: Final = NEWEST + 1
 _RESOURCE_VERSIONS: Final[Mapping[str, tuple[int, int]]] = {
-    "v1": (34, 34),
-    "v1beta2": (33, _NEVER),
-    "v1beta1": (32, _NEVER),
+    **{name: (version.first, version.on or _NEVER) for name, version in API_VERSIONS.items()},
     "v1alpha3": (33, _NEVER),
 }
-_DEPRECATIONS: Final = {"v1beta1": (35, 38), "v1beta2": (36, 39)}
 
 
 class ReleaseError(ValueError):
@@ -49,10 +45,10 @@ class Release:
 
     def deprecation(self, group: str, version: str, kind: str) -> str:
         """Return the warning for requests in a deprecated version. Empty if the version is not deprecated."""
-        since, removed = _DEPRECATIONS.get(version, (_NEVER, 0))
-        if group != RESOURCE_GROUP or self.minor < since:
+        known = API_VERSIONS.get(version) if group == RESOURCE_GROUP else None
+        if known is None or known.deprecated is None or self.minor < known.deprecated:
             return ""
-        return f"{group}/{version} {kind} is deprecated in v1.{since}+, unavailable in v1.{removed}+"
+        return f"{group}/{version} {kind} is deprecated in v1.{known.deprecated}+, unavailable in v1.{known.gone}+"
 
 
 def release(

@@ -2,33 +2,24 @@
 """Which Kubernetes is imitated: feature gates, release, and the release's defects.
 
 The gates are those that the DynamicResources plugin of kube-scheduler hands to its allocator
-(pkg/scheduler/framework/plugins/feature). A defect that changes answers is a field of `Quirks`, so
-that another release is another row of a table and not another allocator. The answers of 1.36 are
-checked against that release, and the changes of 1.37 and 1.38 against a port of them
-(tests/golden). The others are 1.36 with their own gates and defects.
+(pkg/scheduler/framework/plugins/feature). A defect that changes answers is a field of `Quirks`, and a
+rule of the same name in `kube.releases`, so that another release is another row of a table and not another
+allocator. The answers of 1.36.2 are checked against that release, and the changes of 1.37 and 1.38
+against code of these releases or a port of it (tests/golden). The others have their own gates and defects.
 """
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from ...kube.releases import default_gates, is_since
+from ...kube.releases import NEWEST_RELEASED, RULES, default_gates, has_rule, is_since, is_supported, minor_of
+from ...kube.releases import RELEASES as SUPPORTED
 from .capacity import Arithmetic
 
-DEFAULT_RELEASE: Final = "1.36"
-
-ISSUES: Final[Mapping[str, str]] = {
-    "refused_keep_counters": "kubernetes/kubernetes#140436",
-    "undone_shares_keep_counters": "kubernetes/kubernetes#140436",
-    "refused_shares_stay_in_constraints": "kubernetes/kubernetes#140436",
-    "counters_by_pool_name": "kubernetes/kubernetes#140434",
-    "shares_without_capacity_unnoticed": "kubernetes/kubernetes#139034",
-    "distinct_forgets": "kubernetes/kubernetes#140438",
-    "common_values_stay_narrow": "kubernetes/kubernetes#140300",
-    "unknown_devices_fail_pods": "kubernetes/kubernetes#141829",
-}
-"""Where a defect was reported, by the field of `Quirks`. The others were not found there."""
+DEFAULT_RELEASE: Final = NEWEST_RELEASED
+_OLDEST_MINOR: Final = 33
+"""The slices of 1.32 are decoded, but its allocator is not imitated."""
 
 _GATES: Final[Mapping[str, str]] = {
     "DRAAdminAccess": "admin_access",
@@ -93,37 +84,22 @@ class Quirks:
     """A device that is not shared any more is allocated as a whole while a share of it is in use."""
 
 
-_AS_IN_1_36: Final = Quirks(
-    refused_keep_counters=True,
-    undone_shares_keep_counters=True,
-    refused_shares_stay_in_constraints=True,
-    counters_by_pool_name=True,
-    shares_without_capacity_unnoticed=True,
-    decimal_requests_grow=True,
-    distinct_forgets=True,
-    common_values_stay_narrow=True,
-    counter_slices_everywhere=True,
-    config_repeats=True,
-    config_names_all_requests=True,
-    unknown_devices_fail_pods=True,
-    whole_beside_shares=True,
-)
-_AS_IN_1_34: Final = replace(_AS_IN_1_36, capacity_of_another_device=True)
-_QUIRKS: Final[Mapping[str, Quirks]] = {
-    "1.33": _AS_IN_1_36,
-    "1.34": _AS_IN_1_34,
-    "1.35": _AS_IN_1_36,
-    "1.36": _AS_IN_1_36,
-    "1.37": Quirks(unknown_devices_fail_pods=True, whole_beside_shares=True),
-    "1.38": Quirks(),
+def _quirks_of(release: str) -> Quirks:
+    return Quirks(**{field.name: has_rule(release, field.name) for field in fields(Quirks)})
+
+
+ISSUES: Final[Mapping[str, str]] = {
+    field.name: RULES[field.name].issue for field in fields(Quirks) if RULES[field.name].issue
 }
-RELEASES: Final = tuple(_QUIRKS)
+"""Where a defect was reported, by the field of `Quirks`. The others were not found there."""
+
+RELEASES: Final = tuple(release for release in SUPPORTED if minor_of(release) >= _OLDEST_MINOR)
 """Releases that can be imitated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Feature gates with their 1.36 defaults, the release, and whether its defects are left out: all of them
+    """Feature gates with the defaults of 1.37, the release, and whether its defects are left out: all of them
     (`ideal`), or those in `mended`, by the names that `Quirks` gives them.
     """
 
@@ -143,7 +119,7 @@ class Features:
     """Constraints compare list-valued attributes. The scheduler of 1.36 never asks for it; from 1.37 the gate
     DRAListTypeAttributes does.
     """
-    fractional_capacity: bool = False
+    fractional_capacity: bool = True
     """Ranges of capacity that are exact in thousandths are computed in thousandths. From 1.37."""
     compatibility_groups: bool = False
     """Devices that share counters are compared by their compatibility groups. From 1.37."""
@@ -156,7 +132,7 @@ class Features:
     mended: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if self.release not in _QUIRKS:
+        if not is_supported(self.release) or minor_of(self.release) < _OLDEST_MINOR:
             raise ValueError(f"Kubernetes {self.release!r} cannot be imitated (use {', '.join(RELEASES)})")
 
     @staticmethod
@@ -169,7 +145,7 @@ class Features:
         # Off by default up to 1.36, as the API of the rules is: where there are rules, both were switched on.
         settings = default_gates(release) | {"DRADeviceTaintRules": True} | dict(gates)
         on: dict[str, Any] = {field: settings.get(gate, False) for gate, field in _GATES.items()}
-        on["list_constraints"] = on["list_attributes"] and known.is_since("1.37")
+        on["list_constraints"] = on["list_attributes"] and not has_rule(release, "lists_not_in_constraints")
         return replace(known, **on)
 
     def is_since(self, release: str) -> bool:
@@ -185,7 +161,12 @@ class Features:
     @property
     def names_broken_devices(self) -> bool:
         """Whether errors of expressions name the device, and give advice: so from 1.37."""
-        return self.is_since("1.37")
+        return not has_rule(self.release, "errors_without_device")
+
+    @property
+    def rules_without_selector_taint_all(self) -> bool:
+        """Whether a DeviceTaintRule without `deviceSelector` selects every device."""
+        return has_rule(self.release, "rule_without_selector_taints_all")
 
     @property
     def leaves_out_groups(self) -> bool:
@@ -195,7 +176,7 @@ class Features:
     @property
     def counters_beside_devices(self) -> bool:
         """Whether a slice holds counter sets beside the devices that draw on them: so up to 1.34."""
-        return not self.is_since("1.35")
+        return has_rule(self.release, "counters_beside_devices")
 
     @property
     def binding(self) -> bool:
@@ -214,5 +195,5 @@ class Features:
     @property
     def quirks(self) -> Quirks:
         """The defects to reproduce."""
-        quirks = Quirks() if self.ideal else _QUIRKS[self.release]
+        quirks = Quirks() if self.ideal else _quirks_of(self.release)
         return replace(quirks, **dict.fromkeys(self.mended, False))

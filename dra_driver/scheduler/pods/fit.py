@@ -82,7 +82,9 @@ class Attempt:
         for prepare in (
             *(unschedulable, named, tainted, affinity, ports),
             lambda *_: self.resources.refuses,
-            *(restrictions, attach_limits, binding, zones, spread, between_pods),
+            *(restrictions, attach_limits, binding, zones),
+            lambda pod, snapshot: spread(pod, snapshot, self.features),
+            between_pods,
             lambda *_: self.devices.prepared,
             declared_features,
         ):

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from ...kube.releases import has_rule
 from ...kube.resource.meta import EMPTY
+from ..allocator import Features
 from .node_filters import RequiredAffinity, untolerated
 from .objects import NOTHING, AffinityTerm, ClusterNode, Pod, SpreadConstraint
 from .outcome import Code, Filter, Refusal
@@ -118,16 +120,17 @@ def _resolved(term: AffinityTerm, pod: Pod, snapshot: Snapshot) -> AffinityTerm:
     return replace(term, namespaces=term.namespaces.union(selected), namespace_selector=NOTHING)
 
 
-def spread(pod: Pod, snapshot: Snapshot) -> Filter | None:
+def spread(pod: Pod, snapshot: Snapshot, features: Features) -> Filter | None:
     """Refuses nodes where the pod would violate its topology spread constraints."""
-    return _Spread(pod, snapshot).refuses if pod.spread else None
+    return _Spread(pod, snapshot, features).refuses if pod.spread else None
 
 
 class _Spread:
     """How many matching pods each domain of each constraint has."""
 
-    def __init__(self, pod: Pod, snapshot: Snapshot) -> None:
+    def __init__(self, pod: Pod, snapshot: Snapshot, features: Features) -> None:
         self._pod = pod
+        self._empty_counts_none = has_rule(features.release, "empty_spread_selector_counts_none")
         self._constraints = pod.spread
         self._required = RequiredAffinity(pod)
         self._counts = [Counter[str]() for _ in pod.spread]
@@ -170,9 +173,9 @@ class _Spread:
         return not constraint.honors_taints or untolerated(node.taints, self._pod.tolerations) is None
 
     def _matching(self, constraint: SpreadConstraint, pods: tuple[Pod, ...]) -> int:
-        """Pods of the namespace that the selector matches. One that matches everything counts nothing, as in 1.36."""
+        """Pods of the namespace that the selector matches. Up to 1.37, an empty selector counts none."""
         selector = constraint.selector
-        if selector.everything:
+        if selector.everything and self._empty_counts_none:
             return 0
         return sum(
             not other.deleted and other.namespace == self._pod.namespace and selector.matches(other.labels)

@@ -2,7 +2,6 @@
 """Reading a scenario and comparing an answer with what Kubernetes gave, as README.md says."""
 
 import json
-import re
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,10 +12,10 @@ import yaml
 
 from dra_driver.kube.resource import DeviceRequirements, DeviceTaintRule, ResourceClaim, ResourceSlice, codec
 from dra_driver.scheduler.allocator import Cluster, Features, NodeOutcome, allocate, allocate_all, with_taint_rules
-from dra_driver.scheduler.allocator.features import DEFAULT_RELEASE
 from dra_driver.scheduler.cel.library.quantity import WrittenQuantity
 
-_COMPUTED_BY = re.compile(r"Kubernetes (\d+\.\d+)")
+from ..agreement import computed_by
+
 _GATES = "# feature-gates:"
 _ALLOCATOR = "# allocator-features:"
 
@@ -55,7 +54,7 @@ def load(path: Path) -> Scenario:
     documents = yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     decoded = [_decode(document) for document in documents if document is not None]
     expected = json.loads(path.with_suffix(".expect.json").read_text())
-    features = _features(text, _release(expected.get("computedBy", "")))
+    features = _features(text, computed_by(expected))
     cluster = Cluster.of(_with_rules(decoded, features))
     return Scenario(path.parent.name, path.stem, cluster, features, expected["nodes"])
 
@@ -66,13 +65,7 @@ def _with_rules(objects: list[object], features: Features) -> Iterator[object]:
     effective = rules if features.device_taints and features.device_taint_rules else []
     yield from (one for one in objects if not isinstance(one, DeviceTaintRule | ResourceSlice))
     slices = (one for one in objects if isinstance(one, ResourceSlice))
-    yield from with_taint_rules(slices, effective, without_selector=features.release != "1.38")
-
-
-def _release(computed_by: str) -> str:
-    """The release whose allocator gave the answers, such as `1.37`."""
-    found = _COMPUTED_BY.match(computed_by)
-    return found[1] if found is not None else DEFAULT_RELEASE
+    yield from with_taint_rules(slices, effective, without_selector=features.rules_without_selector_taint_all)
 
 
 def _decode(document: dict[str, Any]) -> object:

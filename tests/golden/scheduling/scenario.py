@@ -11,8 +11,11 @@ from typing import Any
 import yaml
 
 from dra_driver.kube.resource import Quantity
+from dra_driver.scheduler.allocator import Features
 from dra_driver.scheduler.pods import Attempt, Given, PodDecoder, Quotas, Reader, Refusal, Victims, admit_pod
 from dra_driver.scheduler.pods.quota import Countable
+
+from ..agreement import computed_by
 
 JSON = dict[str, Any]
 
@@ -24,13 +27,17 @@ _CEL = re.compile(r"(CEL (?:compile|runtime) error: ).*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A small cluster, what is asked about it, and what Kubernetes answers. `create` is kind, namespace and name."""
+    """A small cluster, what is asked about it, and what Kubernetes answers.
+
+    `create` is kind, namespace and name. `release` is the release that gave the answer.
+    """
 
     category: str
     name: str
     documents: list[JSON]
     create: tuple[str, str, str] | None
     expected: JSON
+    release: str
 
     def __str__(self) -> str:
         return f"{self.category}/{self.name}"
@@ -48,7 +55,8 @@ def load(path: Path) -> Scenario:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     documents = [one for one in yaml.load_all(text, Loader=loader) if one is not None]
     expected = json.loads(path.with_suffix(".expect.json").read_text())
-    return Scenario(path.parent.name, path.stem, documents, _asked(text), expected)
+    release = computed_by(expected)
+    return Scenario(path.parent.name, path.stem, documents, _asked(text), expected, release)
 
 
 def _asked(text: str) -> tuple[str, str, str] | None:
@@ -113,7 +121,7 @@ def _answer(scenario: Scenario) -> JSON:
     assert asked is not None
     admitted = admit_pod(asked, reader.policies())
     pod = PodDecoder().decode(admitted.pod)
-    attempt = Attempt(pod, reader.snapshot())
+    attempt = Attempt(pod, reader.snapshot(), Features.from_gates({}, release=scenario.release))
     return _pod_answer(attempt, admitted.refusals)
 
 

@@ -20,7 +20,7 @@ GATES = {field.name for field in fields(Features)} - {"list_constraints", "relea
         ({"DRAConsumableCapacity": False}, Variant.INCUBATING),
         ({"DRAConsumableCapacity": False, "DRADeviceBindingConditions": False}, Variant.STABLE),
         ({"DRAConsumableCapacity": False, "DRAResourceClaimDeviceStatus": False}, Variant.STABLE),
-        ({"DRAListTypeAttributes": True}, Variant.INCUBATING),
+        ({"DRAListTypeAttributes": True}, Variant.EXPERIMENTAL),
     ],
 )
 def test_the_least_new_allocator_that_knows_all_features_answers(gates: dict[str, bool], variant: Variant) -> None:
@@ -31,11 +31,17 @@ def test_constraints_on_lists_take_the_newest_allocator() -> None:
     assert Features(list_constraints=True).variant is Variant.EXPERIMENTAL
 
 
+def test_lists_are_not_compared_before_1_37() -> None:
+    older = Features.from_gates({"DRAListTypeAttributes": True}, release="1.36")
+    assert older.variant is Variant.INCUBATING
+
+
 def test_unknown_gates_and_releases_are_refused() -> None:
     with pytest.raises(ValueError, match="DRANothing"):
         Features.from_gates({"DRANothing": True})
-    with pytest.raises(ValueError, match="cannot be imitated"):
-        Features(release="1.2")
+    for release in ("1.2", "1.32", "1.36.x", "1.37.", ""):
+        with pytest.raises(ValueError, match="cannot be imitated"):
+            Features(release=release)
 
 
 def test_the_ideal_has_no_quirks() -> None:
@@ -44,7 +50,8 @@ def test_the_ideal_has_no_quirks() -> None:
 
 
 def test_one_defect_can_be_mended() -> None:
-    before, after = Features().quirks, Features(mended=frozenset({"distinct_forgets"})).quirks
+    older = Features(release="1.36")
+    before, after = older.quirks, replace(older, mended=frozenset({"distinct_forgets"})).quirks
     assert before.distinct_forgets
     assert after == replace(before, distinct_forgets=False)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dra_driver.kube.resource import Device, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ResourceSlice
-from dra_driver.scheduler.allocator import ErrorKind, allocate_all
+from dra_driver.scheduler.allocator import ErrorKind, Features, allocate_all
 
 from .build import NODE, OTHER_NODE, ask, claim, cluster, gpu, picked, slice_of, wants, wants_all
 
@@ -111,7 +111,7 @@ def test_an_unfinished_pool_with_counters_shows_on_every_node() -> None:
         slice_of(name="0", counters={"s": {"c": 1}}, count=2, pool="other", **ELSEWHERE),
         slice_of(gpu("a"), name="1"),
     ]
-    assert picked(ask(slices, EVERY)) == ErrorKind.ALL_INCOMPLETE_POOL
+    assert picked(ask(slices, EVERY, features=Features(release="1.36"))) == ErrorKind.ALL_INCOMPLETE_POOL
 
 
 @pytest.mark.parametrize(

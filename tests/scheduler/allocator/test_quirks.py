@@ -2,6 +2,7 @@
 """Answers that Kubernetes 1.36 gives by mistake, beside the ones it should give."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +35,9 @@ from .build import (
     wants,
     wants_all,
 )
+
+OLDER = Features.from_gates({}, release="1.36")
+"""A release with defects that later ones do not have."""
 
 Scenario = Callable[[], tuple[Cluster, list[ResourceClaim]]]
 
@@ -145,7 +149,7 @@ def unfinished_pool_elsewhere() -> tuple[Cluster, list[ResourceClaim]]:
 def test_a_defect_changes_the_answer(scenario: Scenario, kubernetes: str, ideal: str) -> None:
     where, claims = scenario()
     lists = scenario is narrowed_values
-    assert picked(ask(where, *claims, features=Features(list_constraints=lists))) == kubernetes
+    assert picked(ask(where, *claims, features=replace(OLDER, list_constraints=lists))) == kubernetes
     assert picked(ask(where, *claims, features=Features(list_constraints=lists, ideal=True))) == ideal
 
 
@@ -158,8 +162,24 @@ def test_a_full_shared_device_stays_in_the_constraint() -> None:
     alternatives = [all_shared, wants(1, "!device.allowMultipleAllocations")]
     asked = claim(match("x", "s"), **requests, s=alternatives)
     where = cluster(slice_of(filled, other))
-    assert picked(ask(where, asked)) == "unavailable"
-    assert picked(ask(where, asked, features=Features(ideal=True))) == "r=a s/b=b"
+    assert picked(ask(where, asked, features=OLDER)) == "unavailable"
+    assert picked(ask(where, asked)) == "r=a s/b=b"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "before", "after"),
+    [
+        (refused_by_constraint, "unavailable", "x=gpu-1-0 y=gpu-1-1"),
+        (two_drivers_one_pool_name, "unavailable", "x=a x=b"),
+        (undone_share, "unavailable", "x=c y=b"),
+        (forgotten_values, "r=a r=b r=c", "r=a r=b r=c"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else None,
+)
+def test_patch_release_of_1_36_gives_counters_back(scenario: Scenario, before: str, after: str) -> None:
+    where, claims = scenario()
+    for release, expected in (("1.36.2", before), ("1.36.4", after), ("1.36.9", after)):
+        assert picked(ask(where, *claims, features=Features.from_gates({}, release=release))) == expected, release
 
 
 BOTH = ClaimConfiguration(("x", "y"), opaque("both"))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
-from ....kube.releases import NEWEST_RELEASED, RELEASES, minor_of
+from ....kube.releases import NEWEST_RELEASED, RELEASES, RULES, is_supported, known_since, minor_of
 from ..errors import CelIssue
 from ..syntax.tree import Call, Literal, Macro
 from ..types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of, parameters_of
@@ -26,10 +26,10 @@ from .estimate import EstimateCall
 
 NEWEST: Final = NEWEST_RELEASED
 
-_MULTIPLE_ALLOCATIONS: Final = 34
-_LIST_ATTRIBUTES: Final = 36
-_LISTS_WITHOUT_GATE: Final = 37
-CEL_GO_29: Final = 37
+_MULTIPLE_ALLOCATIONS: Final = known_since("DRAConsumableCapacity")
+_LIST_ATTRIBUTES: Final = known_since("DRAListTypeAttributes")
+_LISTS_WITHOUT_GATE: Final = minor_of(RULES["lists_need_gate_in_stored"].until[0])
+CEL_GO_29: Final = minor_of(RULES["cel_go_before_29"].until[0])
 """The minor version of the first release that has cel-go 0.29. Releases from 1.33 on have 0.23 to 0.27."""
 
 RuntimeCost = Callable[[Sequence[object], object], int]
@@ -58,7 +58,7 @@ class Environment:
     stored: bool = True
 
     def __post_init__(self) -> None:
-        if self.kubernetes not in RELEASES:
+        if not is_supported(self.kubernetes):
             raise ValueError(f"Kubernetes {self.kubernetes!r} is not supported (use {', '.join(RELEASES)})")
 
     @property

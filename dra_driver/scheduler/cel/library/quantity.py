@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ....kube.releases import RULES, minor_of
 from ....kube.resource import Format, Quantity
 from ..check.declarations import CelLibrary, function, method
 from ..errors import ErrorValue
@@ -31,7 +32,7 @@ _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SCIENTIFIC: Final = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 _INTEGER_DIGITS: Final = 18
 _NANO: Final = -9
-_COPIES: Final = 37
+_COPIES: Final = minor_of(RULES["quantities_change_in_sums"].until[0])
 """The minor version of the first release in which sums do not change their operands (kubernetes commit aada2b1f1)."""
 _WIDEST: Final = 100_000
 """The number of decimal places that an addition may use. The limit avoids that `1e999999999` needs much memory."""

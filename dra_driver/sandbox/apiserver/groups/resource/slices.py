@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from dra_driver.kube.resource.codec import V1, DecodeError, decode_slice
-from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.kube.resource.device import COUNTERS_APART_SINCE, SliceFeatures
 from dra_driver.kube.resource.validation import slice_problems
 
 from ... import field_errors as errors
@@ -17,8 +17,6 @@ from ...kinds import Context, KindStrategy
 from ...objects import Object, timestamp
 from . import rules, versions
 from .rules import Problems
-
-_SEPARATE_COUNTERS_SINCE: Final = 35
 
 
 def set_defaults(obj: Object, context: Context) -> None:
@@ -44,7 +42,7 @@ def validate(new: Object, old: Object | None, context: Context) -> Problems:
     """Yield the problems of a slice, or with its change."""
     if old is not None:
         yield from _immutable_problems(new.get("spec", {}), old.get("spec", {}))
-    features = SliceFeatures(counters_beside_devices=context.release.minor < _SEPARATE_COUNTERS_SINCE)
+    features = SliceFeatures(counters_beside_devices=context.release.minor < COUNTERS_APART_SINCE)
     try:
         problems = slice_problems(decode_slice(new, V1, strict=False), features)
     except DecodeError as error:

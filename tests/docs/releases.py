@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of docs/kubernetes-releases.md: gates and rules by release, from the tables of `kube.releases`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from dra_driver.kube.releases import GATES, RELEASES, RULES
+
+_STAGES = {"alpha": "A", "beta": "B", "general availability": "G"}
+
+
+class Support(NamedTuple):
+    """What the driver and the dry run do with a feature, and what shows it."""
+
+    driver: str
+    dry_run: str
+    verified_by: str
+
+
+NOTHING = "nothing to do"
+SUPPORT: Mapping[str, Support] = {
+    "DRAAdminAccess": Support("prepares claims with admin access", "evaluates it", "vectors of 1.36.2: `admin-access`"),
+    "DRAConsumableCapacity": Support(
+        "publishes shares; one claim for each device without the gate",
+        "evaluates it",
+        "vectors of 1.36.2: `consumable-capacity`; of 1.37: `shares-1.37` [port]",
+    ),
+    "DRADerivedAttributes": Support(
+        NOTHING, "evaluates it; uncertain if the gate is not known", "vectors of 1.37: `derived-attributes` [port]"
+    ),
+    "DRADeviceBindingConditions": Support(
+        "publishes conditions, and confirms devices", "evaluates it", "vectors of 1.36.2: `binding-conditions`"
+    ),
+    "DRADeviceCompatibilityGroups": Support(
+        "publishes no groups; accepts those of other drivers",
+        "evaluates it; uncertain if the gate is not known",
+        "vectors of 1.37: `compatibility-groups` [port]",
+    ),
+    "DRADeviceTaintRules": Support(
+        NOTHING, "appends the taints of rules to those of devices", "vectors of 1.37: `device-taint-rules`"
+    ),
+    "DRADeviceTaints": Support(
+        "publishes health problems as taints; withdraws devices without the gate",
+        "evaluates it",
+        "vectors of 1.36.2: `taints`",
+    ),
+    "DRAExtendedResource": Support(
+        "DeviceClasses of the chart name a resource", "evaluates it", "vectors of 1.36.2: `dra-extended`"
+    ),
+    "DRAFractionalCapacityRange": Support(
+        "publishes whole numbers", "computes in thousandths", "vectors of 1.37: `fractional-capacity` [port]"
+    ),
+    "DRAListTypeAttributes": Support(
+        "publishes all NUMA nodes; only the nearest without the gate",
+        "evaluates it",
+        "vectors of 1.37: `list-attributes`, and expressions",
+    ),
+    "DRANodeAllocatableResources": Support(
+        "publishes no mapping; accepts those of other drivers",
+        "not evaluated: the verdict names the field, and the exit status is 3",
+        "`tests/dryrun/test_newer_server.py`",
+    ),
+    "DRAOptionalNodeOperations": Support(
+        "prepares every claim that kubelet asks for",
+        "copies the field into results; uncertain if the gate is not known",
+        "vectors of 1.37: `skip-node-operations` [port]; which nodes are refused is [doc] and not evaluated",
+    ),
+    "DRAPartitionableDevices": Support(
+        "publishes placements of MIG devices with counters",
+        "evaluates it",
+        "vectors of 1.36.2: `counters`, `mig`; of 1.37: `counters-given-back` [port]",
+    ),
+    "DRAPartitionableDevicesType": Support(
+        "accepts the field; it decides nothing", "ignores the field", "`tests/dryrun/test_newer_server.py`"
+    ),
+    "DRAPrioritizedList": Support(
+        "prepares the chosen alternative", "evaluates it", "vectors of 1.36.2: `first-available`"
+    ),
+    "DRAResourceClaimDeviceStatus": Support(
+        "writes the state of devices into claims", "needs it for binding conditions", "`tests/kubeletplugin/reports`"
+    ),
+    "DRAResourcePoolStatus": Support(NOTHING, NOTHING, "the kind ResourcePoolStatusRequest is not used"),
+    "DRASchedulerFilterTimeout": Support(
+        NOTHING, "has no time limit: a scheduler that runs out of time is not reproduced", "not verified"
+    ),
+    "DRAWorkloadResourceClaims": Support(
+        "prepares claims that are reserved for a PodGroup",
+        "not evaluated: the verdict of a pod with a scheduling group says so",
+        "`tests/dryrun/test_newer_server.py`; the rules are [doc]",
+    ),
+    "DynamicResourceAllocation": Support("needs it", "takes it as enabled", "`tests/kubeletplugin/check`"),
+    "GenericWorkload": Support(
+        NOTHING,
+        "not evaluated: the verdict of a pod with a scheduling group says so",
+        "`tests/dryrun/test_newer_server.py`",
+    ),
+    "DRAResourceClaimGranularStatusAuthorization": Support(
+        "the chart's roles have the rights", NOTHING, "`tests/charts/test_rights.py`"
+    ),
+}
+"""By feature gate."""
+
+CHANGES: Mapping[str, str] = {
+    "capacity_of_another_device": "the capacity that is left is looked up for another device of the same slice",
+    "cel_go_before_29": "field names in backquotes, wrappers as results, and optionals of quantities do not work;"
+    " startsWith() and endsWith() cost the length of the text; lists.range(-1) is an empty list",
+    "common_values_stay_narrow": "a refused device narrows the values that matchAttribute finds common to lists",
+    "config_names_all_requests": "a configuration in the result names its requests, even if these are all of the claim",
+    "config_repeats": "a configuration appears in the result once for each of its requests",
+    "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
+    "counters_beside_devices": "counter sets are in the slice of the devices that consume them",
+    "counters_by_pool_name": "counters of two drivers' pools of the same name are mixed up",
+    "decimal_requests_grow": "a requested capacity such as `1Pi` grows by the shares that were picked of the device",
+    "distinct_forgets": "distinctAttribute compares a device only with the last one of each request",
+    "empty_spread_selector_counts_none": "a topology spread constraint with an empty selector counts no pods",
+    "errors_without_device": "errors of expressions do not name the device, and give no advice",
+    "extended_claims_are_not_evicted": "a taint with NoExecute does not evict pods that got the device for an extended"
+    " resource. The dry run evicts no pods",
+    "extended_resources_get_stale": "after changes of DeviceClasses with the same extended resource, the scheduler may"
+    " use an old one. The dry run takes the newest class, and a note says so",
+    "lists_need_gate_in_stored": "stored expressions fail on devices that have lists, unless the gate is on",
+    "lists_not_in_constraints": "constraints do not compare lists, even if the gate is on",
+    "quantities_change_in_sums": "add() and sub() change the quantity of the device",
+    "refused_keep_counters": "a refused device keeps the counters that it reserved",
+    "refused_shares_stay_in_constraints": "a refused share still counts for the constraints",
+    "rule_without_selector_taints_all": "a DeviceTaintRule without `deviceSelector` selects every device",
+    "shares_without_capacity_unnoticed": "a share in use that consumed no capacity is not noticed",
+    "undone_shares_keep_counters": "a share that is undone keeps the counters of its device",
+    "unknown_devices_fail_pods": "a request for all devices of an incomplete pool fails the pod, not only the node",
+    "whole_beside_shares": "a device that is not shared any more is allocated as a whole beside a share in use",
+}
+"""By rule."""
+
+
+def gates() -> Iterator[Sequence[str]]:
+    """Gate, and its stage in each release."""
+    yield "feature gate", *RELEASES
+    for gate in sorted({name for stages in GATES.values() for name in stages}):
+        yield f"`{gate}`", *(_stage(release, gate) for release in RELEASES)
+
+
+def _stage(release: str, gate: str) -> str:
+    stage = GATES[release].get(gate)
+    if stage is None:
+        return ""
+    return f"{_STAGES[stage.stage]} {'on' if stage.is_on else 'off'}{', locked' if stage.is_locked else ''}"
+
+
+def support() -> Iterator[Sequence[str]]:
+    """Gate, what the driver does, what the dry run does, what shows it."""
+    yield "feature gate", "driver", "dry run", "verified by"
+    for gate in sorted({name for stages in GATES.values() for name in stages}):
+        yield f"`{gate}`", *SUPPORT[gate]
+
+
+def rules() -> Iterator[Sequence[str]]:
+    """Rule, the first release with it, the first ones without it, issue."""
+    yield "rule or defect", "from", "until before", "issue"
+    for name, rule in RULES.items():
+        yield CHANGES[name], rule.first, " and ".join(rule.until), _link(rule.issue)
+
+
+def _link(issue: str) -> str:
+    repository, _, number = issue.partition("#")
+    return f"[#{number}](https://github.com/{repository}/issues/{number})" if issue else ""

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/kubernetes-releases.md names what exists."""
+
+import re
+from pathlib import Path
+
+from dra_driver.kube.releases import GATES, RULES
+
+from .releases import CHANGES, SUPPORT
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+
+
+def test_every_gate_and_rule_is_explained_and_no_other() -> None:
+    assert set(SUPPORT) == {gate for stages in GATES.values() for gate in stages}
+    assert set(CHANGES) == set(RULES)
+
+
+def test_tests_and_vectors_that_verify_a_feature_exist() -> None:
+    folders = {path.name for path in GOLDEN.glob("*/*")}
+    named = {name for support in SUPPORT.values() for name in re.findall(r"`([^`]+)`", support.verified_by)}
+    missing = {name for name in named if name not in folders and not (ROOT / name).exists()}
+    assert missing == set()
