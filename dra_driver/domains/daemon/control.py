@@ -11,7 +11,6 @@ Output: https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/cmdservice.
 import json
 import re
 import shutil
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from ...errors import ProgramError
-from ...process.containment import Count, contained, nobody
+from ...process.containment import Count, nobody
 from ...process.programs import run_program
+from ...process.worker import Worker
 
 READY: Final = "READY"
 _STATES: Final = frozenset(
@@ -91,33 +91,26 @@ class Monitor:
         self._config = config
         self._index = index
         self._changed = changed
-        self._count = count
-        self._wake = threading.Event()
-        self._stopped = False
-        self._hurry_until = 0.0
-        threading.Thread(target=self._run, name="imex-status", daemon=True).start()
+        self._hurry_until = time.monotonic() + _HURRY_SECONDS
+        self._worker = Worker("ask for the status", self._look, interval=_SLOW_SECONDS, count=count)
+        self._worker.start()
 
     def hurry(self) -> None:
         """Ask frequently for a while, because the domain changes."""
         self._hurry_until = time.monotonic() + _HURRY_SECONDS
-        self._wake.set()
+        self._worker.wake()
 
     def stop(self) -> None:
         """End soon."""
-        self._stopped = True
-        self._wake.set()
+        self._worker.stop()
 
-    def _run(self) -> None:
-        self.hurry()
-        while not self._stopped:
-            self._wake.clear()
-            with contained("ask for the status", "nvidia-imex", self._count):
-                status = self._ask()
-                if status != self.status:
-                    self.status = status
-                    self._changed()
-            quick = self.status.state != READY or time.monotonic() < self._hurry_until
-            self._wake.wait(_QUICK_SECONDS if quick else _SLOW_SECONDS)
+    def _look(self) -> float:
+        status = self._ask()
+        if status != self.status:
+            self.status = status
+            self._changed()
+        quick = self.status.state != READY or time.monotonic() < self._hurry_until
+        return _QUICK_SECONDS if quick else _SLOW_SECONDS
 
     def _ask(self) -> ImexStatus:
         try:

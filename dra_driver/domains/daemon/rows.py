@@ -6,14 +6,14 @@ Other changes wait a moment, because a domain passes through several states whil
 """
 
 import logging
-import threading
 import time
 from typing import Final
 
 from ...kube.api import ApiClient, ApiError, StatusError
 from ...kube.api.client import JSON
 from ...process.backoff import Backoff
-from ...process.containment import Count, contained, nobody
+from ...process.containment import Count, nobody
+from ...process.worker import Worker
 from ..objects import CLIQUES, DaemonReport, Member, encode_report
 from .peers import CliqueWatch
 
@@ -38,45 +38,30 @@ class RowReporter:
         self._watch = watch
         self._node = node
         self._address = address
-        self._count = count
         self._wanted: DaemonReport | None = None
         self._answer: tuple[DaemonReport, DaemonReport] | None = None  # a report, and what the server stored of it
         self._differs_since: float | None = None
         self._refused: tuple[int, float] | None = None  # the number of watch events, and the time
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._retry = 0.0
-        self._closing = False
-        self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
+        self._worker = Worker("report to clique", self._attempt, count=count)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def wake(self) -> None:
         """Compare again, after the clique has changed."""
-        self._wake.set()
+        self._worker.wake()
 
     def report(self, report: DaemonReport) -> None:
         """Set the report. Returns at once."""
         self._wanted = report
-        self._wake.set()
+        self._worker.wake()
 
     def close(self, seconds: float) -> None:
         """Write the last report and end, within this time."""
-        self._closing = True
-        self._wake.set()
-        self._thread.join(seconds)
-
-    def _run(self) -> None:
-        while True:
-            wait: float | None = _LONGEST_PAUSE
-            with contained("report to clique", self._node, self._count):
-                wait = self._attempt()
-            if wait is None and self._closing:
-                return
-            self._wake.wait(wait)
-            self._wake.clear()
+        self._worker.finish(seconds)
 
     def _attempt(self) -> float | None:
         """Write the report if that is due. Returns the seconds until it is due, None if there is nothing to do."""
@@ -90,7 +75,7 @@ class RowReporter:
         if self._differs_since is None:
             self._differs_since = now
         due = self._retry
-        if row.report.ready == wanted.ready and not self._closing:
+        if row.report.ready == wanted.ready and not self._worker.is_finishing:
             due = max(due, self._differs_since + _SETTLE_SECONDS)
         if self._refused is not None and self._refused[0] == self._watch.events:
             due = max(due, self._refused[1] + _REFUSED_SECONDS)

@@ -6,7 +6,6 @@ wake the loop. The loop itself never waits for the API server or for the command
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +16,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from ...errors import ImexError, NotPlacedError
 from ...process.backoff import Backoff
-from ...process.containment import Count, contained, nobody
+from ...process.containment import Count, nobody
 from ...process.endpoints import PREFIX
 from ...process.files import write_file
+from ...process.worker import Worker
 from ..objects import DaemonReport
 from .config import CONFIG_FILE, NODES_FILE, TLS_FILES, render_config, render_nodes
 from .control import READY, ImexStatus, Monitor
@@ -105,18 +105,16 @@ class ImexSupervisor:
         self._unreached: frozenset[int] = frozenset()
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._certificates: object = None
-        self._wake = threading.Event()
-        self._stopped = False
+        self._worker = Worker("supervise", self._round, interval=_LOOK_SECONDS, count=count, at_end=self._end)
         self._beat = time.monotonic()
 
     def wake(self) -> None:
         """Look at everything now."""
-        self._wake.set()
+        self._worker.wake()
 
     def stop(self) -> None:
         """Let `run` end. Reports at once that the daemon is not ready."""
-        self._stopped = True
-        self._wake.set()
+        self._worker.stop()
 
     def unready(self) -> str | None:
         """Why nvidia-imex is not ready, or None."""
@@ -130,12 +128,14 @@ class ImexSupervisor:
 
     def run(self) -> None:
         """Supervise until `stop`. Ends within the grace period of nvidia-imex and a few seconds."""
-        while not self._stopped:
-            self._beat = time.monotonic()
-            with contained("supervise", "nvidia-imex", self._count):
-                self._look()
-            self._wake.wait(self._patience())
-            self._wake.clear()
+        self._worker.run()
+
+    def _round(self) -> float:
+        self._beat = time.monotonic()
+        self._look()
+        return self._patience()
+
+    def _end(self) -> None:
         self._publish(DaemonReport(message="the daemon ends"))
         self._end_process()
 

@@ -20,8 +20,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+from ...process.worker import Worker
 from .client import JSON, ApiClient, Kind
 from .errors import ApiError, ConflictError, NotFoundError
 
@@ -258,43 +260,41 @@ class Election:
         stop_work = self._stop_work = threading.Event()
         if self._stopped.is_set():
             stop_work.set()
-        ended = threading.Event()
-        threads = [
-            threading.Thread(target=task, args=(stop_work, ended), name=f"lease-{task.__name__}", daemon=True)
-            for task in (self._renew, self._watch)
-        ]
+        renewal = Worker("renew lease", partial(self._renew, stop_work), interval=self._timing.retry_period)
+        watch = Worker("watch lease", partial(self._watch, stop_work))
         log.info("leading", extra={"lease": self._lease, "identity": self._identity})
         self._changed(True)
-        for thread in threads:
-            thread.start()
+        renewal.start(after=self._timing.retry_period)
+        watch.start()
         try:
             yield stop_work
         finally:
-            ended.set()
             stop_work.set()
-            for thread in threads:
-                thread.join()
+            watch.stop()
+            renewal.stop(self._timing.duration)  # longer than a request, so that no renewal follows the release
             self._changed(False)
             self._release()
 
-    def _renew(self, stop_work: threading.Event, ended: threading.Event) -> None:
-        """Renew the Lease until the work has ended, also while the work is ending."""
-        while not ended.wait(self._timing.retry_period):
-            if not self._attempt() and self._candidate.holder not in ("", self._identity):
-                stop_work.set()
+    def _renew(self, stop_work: threading.Event) -> None:
+        """Renew the Lease, also while the work is ending. Stop the work if another process has the Lease."""
+        if not self._attempt() and self._candidate.holder not in ("", self._identity):
+            stop_work.set()
 
-    def _watch(self, stop_work: threading.Event, ended: threading.Event) -> None:
-        """Stop the work in time, and the process if the work does not end. This thread is separate from the renewals,
-        because a request may hang for longer than the Lease lasts.
+    def _watch(self, stop_work: threading.Event) -> float | None:
+        """Stop the work in time, and the process if the work does not end. This worker is separate from the renewals,
+        because a request may hang for longer than the Lease lasts. Returns the seconds until it has to act.
         """
-        while not stop_work.wait(self._left(self._timing.renew_deadline)):
-            if self._left(self._timing.renew_deadline) <= 0:
-                log.error("lease %s could not be renewed in time: stopping the work", self._lease)
-                stop_work.set()
-        while not ended.wait(self._left(self._timing.duration)):
-            if self._left(self._timing.duration) <= 0:
-                self._overdue(f"lease {self._lease} is lost and the work under it does not end: ending the process")
-                return
+        if not stop_work.is_set():
+            left = self._left(self._timing.renew_deadline)
+            if left > 0:
+                return left
+            log.error("lease %s could not be renewed in time: stopping the work", self._lease)
+            stop_work.set()
+        left = self._left(self._timing.duration)
+        if left > 0:
+            return left
+        self._overdue(f"lease {self._lease} is lost and the work under it does not end: ending the process")
+        return None
 
     def _left(self, seconds: float) -> float:
         """The remaining part of a time in seconds since the last renewal."""
