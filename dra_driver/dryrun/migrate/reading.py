@@ -21,8 +21,8 @@ from ..sources import Place
 from ..status import Note, NotesError
 from ..world import read_around
 from .configs import is_configuration
-from .nodes import BARE, programs
 from .owners import read_owners
+from .programs import BARE, programs
 from .workloads import MACHINES, groups_of, requests_gpus
 
 _KINDS: Final = {

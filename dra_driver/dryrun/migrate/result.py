@@ -21,9 +21,10 @@ from ..snapshot import written
 from ..sources import Place, lookup_among
 from ..status import Note, NotesError, Status, documents_of
 from .configs import GPU
-from .nodes import Configurations, GpuNode, gpu_nodes, permitted_machines, programs
+from .nodes import GpuNode, gpu_nodes, permitted_machines
 from .owners import unread_notes
 from .plan import MigrationPlan, plan_of
+from .programs import Configurations, programs
 from .reading import Input
 from .verify import verified
 from .workloads import CANNOT, CHANGE, UNCHANGED, WorkloadFinding, findings, unknown_of
