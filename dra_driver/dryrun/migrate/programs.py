@@ -6,7 +6,7 @@ or a fallback.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ _PROGRAMS: Final = {
     "k8s-mig-manager": "mig",
     "k8s-device-plugin": "plugin",
     "nvidia-device-plugin": "plugin",
+    "nvidia-gpu-device-plugin": "plugin",  # that of GKE
 }
 """What a DaemonSet is for, by a part of its container's command, name or image. The first one counts."""
 
@@ -74,6 +75,23 @@ def programs(documents: Iterable[Document]) -> list[NvidiaDaemonSet]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The configuration of the plugin on a node, with its name (empty for that of the container alone), and its
+    DaemonSet if it is known.
+    """
+
+    name: str = ""
+    config: PluginConfig = field(default_factory=PluginConfig)
+    notes: tuple[str, ...] = ()
+    plugin: NvidiaDaemonSet | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether a DaemonSet or a configuration of the input says what the plugin does."""
+        return bool(self.name) or self.plugin is not None
+
+
 class Configurations:
     """All configurations among the documents, and the choice of one for a node."""
 
@@ -99,25 +117,31 @@ class Configurations:
                 named[name] = value, where
                 read_plugin(value, where, {})  # so that mistakes are told also if no node uses it
 
-    def of(self, node: JSON) -> tuple[str, PluginConfig, list[str]] | None:
-        """(Name, configuration, notes) of the plugin on the node, None if none runs there. Raises InputError."""
+    def of(self, node: JSON, *, offers: bool) -> Choice | None:
+        """The choice for a node, None if no plugin runs there: the input has DaemonSets of the plugin, none of them has
+        a pod on the node, and the node does not offer the plugin's resources. Raises InputError.
+        """
         plugin = next((one for one in self._plugins if one.runs_on(node)), None)
         if self._plugins and plugin is None:
-            return None
+            text = "no DaemonSet of the input has a pod on it, but it offers resources of the device plugin"
+            return Choice(notes=(f"{text}: it is planned as it shows itself",)) if offers else None
         named = self._named(plugin)
         manager = plugin.manager() if plugin is not None else {}
         container = plugin.container if plugin is not None else {}
-        wanted = within(node, "metadata", "labels").get(manager.get("NODE_LABEL") or _CONFIG_LABEL, "")
+        label = manager.get("NODE_LABEL") or _CONFIG_LABEL
+        wanted = within(node, "metadata", "labels").get(label, "")
         known = wanted in named or not wanted
         notes = [] if known else [f"its label names the unknown configuration {wanted}, which the plugin ignores"]
         file = PurePosixPath(environment(container).get("CONFIG_FILE", "")).name
         names = [name for name in (wanted, manager.get("DEFAULT_CONFIG", ""), "default", file) if name in named]
         if not names and len(named) > 1 and "empty" not in manager.get("FALLBACK_STRATEGIES", ""):
-            where = next(iter(named.values()))[1].rpartition(": ")[0]
-            raise InputError(f"{where}: of its configurations ({', '.join(named)}) none is the default")
+            notes.append(
+                f"its label {label} names no configuration, and none of {', '.join(named)} is the default: the plugin"
+                " does not start there, and the node is planned as it shows itself"
+            )
         name = names[0] if names else next(iter(named)) if len(named) == 1 else ""
         value, where = named.get(name, ({}, str(plugin.document) if plugin is not None else ""))
-        return name, read_plugin(value, where, container), notes
+        return Choice(name, read_plugin(value, where, container), tuple(notes), plugin)
 
     def _named(self, plugin: NvidiaDaemonSet | None) -> Mapping[str, tuple[Mapping[str, Any], str]]:
         """The configurations of the plugin by name, with the place of each; all if no DaemonSet is known."""

@@ -16,12 +16,12 @@ from ..answer import Answer
 from ..documents import Document, within
 from ..domains import with_templates
 from ..groups import Library
-from ..report import PlainTable, counted, listed, plain_console, to_yaml
+from ..report import PlainTable, counted, listed, plain_console, to_json, to_yaml
 from ..snapshot import written
 from ..sources import Place, lookup_among
 from ..status import Note, NotesError, Status, documents_of
 from .configs import GPU
-from .nodes import GpuNode, gpu_nodes, permitted_machines
+from .nodes import GpuNode, gpu_nodes, nodes_of_auto_mode, permitted_machines
 from .owners import unread_notes
 from .plan import MigrationPlan, plan_of
 from .programs import Configurations, programs
@@ -119,10 +119,30 @@ def migration_of(place: Place, where: str, read: Input, features: Features, *, v
     answer = verified(plan, judged, documents, library, lookup, where, features) if verify else None
     owners = [one.owner for one in judged if one.owner is not None and one.requests]
     unknown = (*read.unread, *unread_notes(owners, read.forbidden))
+    unknown += tuple(Note(f"Node {node.name}", text) for node in nodes for text in node.unknown)
     unknown += tuple(note for one in others for note in unknown_of(one, library))
+    unknown += tuple(_of_memory(documents, nodes)) if verify else ()
     replaced = tuple(f"DaemonSet {one.document.name}" for one in theirs if one.role in _REPLACED)
-    notes = (*plan.notes, *_competing(documents, plan), *_channels(documents))
+    notes = (*plan.notes, *_of_auto_mode(documents), *_competing(documents, plan), *_channels(documents))
     return Migration(where, features.release, plan, replaced, judged, notes, answer, unknown, read.errors)
+
+
+def _of_memory(documents: Sequence[Document], nodes: Sequence[GpuNode]) -> Iterator[Note]:
+    """Notes about claims and classes that ask for memory, if the memory of some GPUs is not known."""
+    names = [node.name for node in nodes if node.gpus and not node.facts.memory_mib]
+    kinds = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
+    for one in documents if names else ():
+        if one.kind in kinds and "memory" in to_json(within(one.value, "spec")):
+            yield one.note(f"it asks for memory, and that of the GPUs of {listed(names)} is not known")
+
+
+def _of_auto_mode(documents: Sequence[Document]) -> Iterator[str]:
+    """Nodes that keep the device plugin, because their provider manages it."""
+    if names := nodes_of_auto_mode(documents):
+        yield (
+            f"{listed(names)}: EKS Auto Mode manages the node and its device plugin, and does not support DRA (AWS in"
+            " 2026): it is left out. Its workloads stay there, or move to nodes of a managed node group"
+        )
 
 
 def _competing(documents: Sequence[Document], plan: MigrationPlan) -> Iterator[str]:

@@ -5,7 +5,7 @@ The nodes are idle but for pods without GPUs. Their GPUs are made of what is kno
 simulation has is as there, others have the memory and compute capability of the labels. UUIDs and places are invented.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
@@ -30,6 +30,7 @@ from ..status import NotesError
 from ..workload import Lookup, decode_document, sort_documents
 from ..world import is_of_world, world_of
 from .configs import PREFIX
+from .layout import size_of
 from .nodes import GpuNode
 from .plan import MigrationPlan
 from .workloads import WorkloadFinding, uses_gpus
@@ -55,7 +56,8 @@ def verified(
     given = sort_documents(workloads, lookup)
     if given.errors:
         raise NotesError(*given.errors)
-    around = [_without_plugin(one.value) for one in documents if _is_around(one)]
+    planned = {node.name for node in plan.nodes}
+    around = [_without_plugin(one.value, planned) for one in documents if _is_around(one)]
     nodes = [decode_node(one) for one in around if one["kind"] == "Node"]
     objects = [*nodes, *planned_slices(plan, features), *plan.all_classes(), *_of_others(documents, plan)]
     world, notes = world_of(around, where)
@@ -96,9 +98,9 @@ def _of_others(documents: Iterable[Document], plan: MigrationPlan) -> Iterator[D
             yield decode_document(one)
 
 
-def _without_plugin(value: JSON) -> JSON:
-    """A node without the resources that the device plugins have there."""
-    if value["kind"] != "Node":
+def _without_plugin(value: JSON, planned: Container[str]) -> JSON:
+    """A planned node without the resources that the device plugins have there. Other nodes keep theirs."""
+    if value["kind"] != "Node" or value["metadata"]["name"] not in planned:
         return value
     status = within(value, "status")
     kept = {name: one for name, one in within(status, "allocatable").items() if not name.startswith(PREFIX)}
@@ -119,7 +121,6 @@ def _inventory(node: GpuNode) -> Inventory:
 def _gpu(node: GpuNode, index: int, profiles: tuple[str, ...] | None) -> Gpu:
     board, uuid = node.board, f"GPU-{uuid5(NAMESPACE_DNS, f'{node.name}.{index}')}"
     known = {name: _profile(node, name, 1000 + number) for number, name in enumerate(dict.fromkeys(profiles or ()))}
-    capability = node.label("compute.major"), node.label("compute.minor")
     return Gpu(
         index=index,
         minor=index,
@@ -127,8 +128,8 @@ def _gpu(node: GpuNode, index: int, profiles: tuple[str, ...] | None) -> Gpu:
         product_name=board.product_name if board is not None else node.product.replace("-", " ") or None,
         brand=None,
         architecture=None,
-        compute_capability=board.compute_capability if board is not None else capability if capability[0] else None,
-        memory=(board.memory_mib if board is not None else node.label("memory") or 1) << 20,
+        compute_capability=node.facts.compute_capability,
+        memory=node.facts.memory_mib << 20 or None,
         pci_address=_address(index),
         pcie_root=None,
         numa_node=None,
@@ -140,11 +141,13 @@ def _gpu(node: GpuNode, index: int, profiles: tuple[str, ...] | None) -> Gpu:
 
 
 def _profile(node: GpuNode, name: str, number: int) -> MigProfile:
-    """The profile as the board has it. Of a board that the simulation lacks, only the name is known."""
+    """The profile as the board has it. Of a board that the simulation lacks, only what the name tells is known."""
     model = node.board.profile_by_name(name) if node.board is not None else None
-    if model is None:
-        return MigProfile(name, GpuInstanceProfile(0, number, name, 1, 1, *[0] * 7), (Placement(0, 1),))
-    return MigProfile(name, model.info, model.placements)
+    if model is not None:
+        return MigProfile(name, model.info, model.placements)
+    size = size_of(name, None, node.facts.memory_mib)
+    info = GpuInstanceProfile(0, number, name, size.slices, size.most, size.memory_mib, *[0] * 6)
+    return MigProfile(name, info, (Placement(0, size.memory_slices),))
 
 
 def _instances(uuid: str, profiles: Iterable[MigProfile]) -> Iterator[MigInstance]:

@@ -395,7 +395,6 @@ ERRORS = {
         {"version": "v1", "mig-configs": {"a": [{"devices": "some"}]}},
         "a[0].devices: must be all or a list",
     ),
-    "several": (config_map("c", a=config(), b=config()), "of its configurations (a, b) none is the default"),
     "no ConfigMap": (plugin(configs="missing"), "its ConfigMap nvidia-device-plugin/missing is not among"),
     "a pod's field": (pod(nodeSelektor={}), "spec.nodeSelektor: unknown field; did you mean 'nodeSelector'?"),
     "a pod's form": (pod() | {"spec": {"containers": "cuda"}}, "spec.containers: must be a list, not a string"),
