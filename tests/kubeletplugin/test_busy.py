@@ -17,7 +17,6 @@ from dra_driver.kube.api import ApiClient
 from kubeletplugin.healthchecks import live_checks
 from kubeletplugin.kubelet.service import RegistrationService
 from kubeletplugin.kubelet.sockets import CallThreads, SocketServer
-from kubeletplugin.protocol import health_v1_pb2
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
@@ -54,7 +53,7 @@ def test_claims_that_wait_for_one_gpu_delay_nothing_else(
         assert plugin.prepare(*others[:1])[others[0].uid].error == ""
         assert not any(one.error for one in plugin.prepare(*others[1:]).values())
         assert plugin.get_info().name == "gpu.nvidia.com"
-        assert first_healths(plugin)
+        assert next(plugin.watch_health()).devices
         assert plugin.unprepare(*others) == {one.uid: "" for one in others}
         assert get(plugin, "/healthz") == (200, "ok\n")
         assert metrics_of(plugin)[INFLIGHT]["prepare",] >= CLAIMS - 10, "they had to wait all the time"
@@ -63,18 +62,6 @@ def test_claims_that_wait_for_one_gpu_delay_nothing_else(
             call.cancel()
     in_driver = 1 if fault.times else 0  # a call that hangs is waited for, whoever else gave up
     wait_for(lambda: metrics_of(plugin)[INFLIGHT]["prepare",] <= in_driver, "the others to be given up")
-
-
-def first_healths(plugin: Plugin) -> list[str]:
-    """The devices that a new health stream begins with."""
-    with grpc.insecure_channel(f"unix:{plugin.service}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
-        watch: Any = channel.unary_stream(
-            "/v1.DRAResourceHealth/NodeWatchResources",
-            request_serializer=health_v1_pb2.NodeWatchResourcesRequest.SerializeToString,
-            response_deserializer=health_v1_pb2.NodeWatchResourcesResponse.FromString,
-        )
-        first = next(watch(health_v1_pb2.NodeWatchResourcesRequest(), timeout=60))
-        return [one.device.device_name for one in first.devices]
 
 
 class TestLiveness:

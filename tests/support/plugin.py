@@ -19,7 +19,7 @@ from dra_driver.kube.resource.codec import V1
 from dra_driver.names import DRIVER_NAME
 from kubeletplugin.containers.cdi import BASE_KIND, CLAIM_KIND, SpecDirectory
 from kubeletplugin.kubelet.instance import socket_paths
-from kubeletplugin.protocol import dra_v1_pb2, registration_pb2
+from kubeletplugin.protocol import dra_v1_pb2, health_v1_pb2, registration_pb2
 
 from .apiserver import CLAIMS
 from .claims import config_of
@@ -174,10 +174,21 @@ class Plugin:
         method = self._method(self.service, path, getattr(dra_v1_pb2, f"Node{verb}ResourcesResponse"))
         return lambda **options: (method.future if begin else method)(request, **options)
 
-    def _method(self, socket: Path, path: str, answer: Any) -> Any:
+    def watch_health(self, version: str = "v1") -> Any:
+        """The messages of a new health stream."""
+        method = self._channel(self.service).unary_stream(
+            f"/{version}.DRAResourceHealth/NodeWatchResources",
+            request_serializer=health_v1_pb2.NodeWatchResourcesRequest.SerializeToString,
+            response_deserializer=health_v1_pb2.NodeWatchResourcesResponse.FromString,
+        )
+        return method(health_v1_pb2.NodeWatchResourcesRequest(), timeout=60)
+
+    def _channel(self, socket: Path) -> grpc.Channel:
         options = [("grpc.use_local_subchannel_pool", 1)]
-        channel = self._channels.enter_context(grpc.insecure_channel(f"unix:{socket}", options))
-        return channel.unary_unary(
+        return self._channels.enter_context(grpc.insecure_channel(f"unix:{socket}", options))
+
+    def _method(self, socket: Path, path: str, answer: Any) -> Any:
+        return self._channel(socket).unary_unary(
             f"/{path}", request_serializer=lambda one: one.SerializeToString(), response_deserializer=answer.FromString
         )
 

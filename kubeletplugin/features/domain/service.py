@@ -3,6 +3,10 @@
 
 The driver is registered with kubelet on its own. Its sockets and records are in a folder of its own. The GPUs, the
 common CDI spec, metrics and the way to the API server are those of the process.
+
+kubelet 1.36 opens a health stream to every driver, and tries again every five seconds if the driver has no health
+service. So this driver serves one. Its lists are empty, because the driver has no health checks of IMEX channels and
+daemons: kubelet shows their health as unknown.
 """
 
 import logging
@@ -15,6 +19,8 @@ from dra_driver.process.boot import boot_id
 from ...claims.boundary import ClaimBoundary
 from ...containers.specs import CommonSpec
 from ...host.programs import HostPrograms
+from ...kubelet import health
+from ...kubelet.health import HealthService
 from ...kubelet.instance import SocketPaths, sweep_sockets
 from ...kubelet.service import SERVICES, DraService, RegistrationService
 from ...kubelet.sockets import SocketServer
@@ -79,9 +85,11 @@ class DomainService:
         )
         self._dra = DraService(self._claims.prepare, self._claims.unprepare, metrics, self._reports, DRIVER)
         sockets: SocketPaths = options.domain_sockets
-        self.service = SocketServer(sockets.service, [self._dra])
+        self._health = HealthService(lambda: ())
+        self.service = SocketServer(sockets.service, [self._dra, self._health])
+        services = (*SERVICES, *health.SERVICES)
         self.registration = RegistrationService(
-            sockets.service, SERVICES, lambda registered: metrics.registration(registered, DRIVER), DRIVER
+            sockets.service, services, lambda registered: metrics.registration(registered, DRIVER), DRIVER
         )
         self.registry = SocketServer(sockets.registration, [self.registration])
         metrics.begin(DRIVER)
@@ -98,6 +106,7 @@ class DomainService:
         `seconds`.
         """
         self.registry.stop()
+        self._health.stop()
         self._claims.end()
         answered = self._dra.drain(seconds)
         self._reports.stop(_REPORT_SECONDS)

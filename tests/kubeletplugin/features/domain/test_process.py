@@ -97,7 +97,12 @@ def test_both_drivers_are_registered_and_counted(kubeconfig: Path, admin: ApiCli
         plugin.start()
         info = plugin.get_info()
         assert (info.name, info.endpoint) == (DRIVER, str(plugin.service))
-        assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin"]
+        assert list(info.supported_versions) == [
+            "v1.DRAPlugin",
+            "v1beta1.DRAPlugin",
+            "v1.DRAResourceHealth",
+            "v1alpha1.DRAResourceHealth",
+        ]
         port = re.search(r"port=([0-9]+)", plugin.log)
         assert port, plugin.log
 
@@ -116,6 +121,15 @@ def test_both_drivers_are_registered_and_counted(kubeconfig: Path, admin: ApiCli
             f'nvidia_dra_prepared_devices{{device_type="daemon",driver="{DRIVER}",node="node-a"}} 1.0',
         ):
             assert line in get("/metrics")
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha1"])
+def test_health_stream_stays_open_until_the_plugin_ends(plugin: DomainProcess, version: str) -> None:
+    plugin.start()
+    stream = plugin.watch_health(version)
+    assert list(next(stream).devices) == []
+    assert plugin.terminate() == 0
+    assert list(stream) == []  # the plugin has ended the stream: there is no error
 
 
 def test_in_an_update_the_next_instance_continues_with_the_claims(kubeconfig: Path, admin: ApiClient) -> None:
