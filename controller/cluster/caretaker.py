@@ -8,10 +8,10 @@ be the leader do no harm.
 """
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,6 +22,7 @@ from dra_driver.kube.api.events import EventRecorder, ObjectReference
 from dra_driver.kube.resource.codec import Dialect
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.endpoints import PREFIX
+from dra_driver.process.worker import Worker
 
 from .collection import dialect_when_known
 from .leftovers import REASONS, Leftover, advice, plan_cleanup
@@ -98,25 +99,33 @@ class Caretaker:
             backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
             dialect = dialect_when_known(self._client, stop, lambda error: self._after(error, backoff))
             if dialect is not None:
-                with self._watching(dialect, stop) as (view, changed):
-                    term = _Term(self._client, dialect, view, self._recorder, self._metrics, self._timing)
-                    self._tidy_on_change(term, changed, stop)
+                self._tidy_until(stop, dialect)
         finally:
             self._trouble = None
 
-    def _tidy_on_change(self, term: "_Term", changed: threading.Event, stop: threading.Event) -> None:
+    def _tidy_until(self, stop: threading.Event, dialect: Dialect) -> None:
+        """Watch the cluster, and tidy after changes and when something is due. Returns when this has ended."""
         backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
-        pause: float | None = None
-        while not stop.is_set():
-            if changed.wait(pause):
-                stop.wait(self._timing.settle)
-            changed.clear()
+
+        def tidy() -> float | None:
             try:
                 pause = term.tidy(stop)
-                self._trouble = None
-                backoff.reset()
             except ApiError as error:
-                pause = self._after(error, backoff)
+                return self._after(error, backoff)
+            self._trouble = None
+            backoff.reset()
+            return pause
+
+        worker = Worker("remove leftovers", tidy)
+        changed = partial(worker.wake, self._timing.settle)
+        view = self._view = View(self._client, dialect, self._drivers, changed)
+        term = _Term(self._client, dialect, view, self._recorder, self._metrics, self._timing)
+        view.start()
+        worker.start()
+        stop.wait()
+        worker.stop(math.inf)  # the Lease is released after this
+        view.stop()
+        self._view = None
 
     def _after(self, error: ApiError, backoff: Backoff) -> float:
         """Record a failure, and return the seconds until the next attempt."""
@@ -124,24 +133,6 @@ class Caretaker:
         self._trouble = str(error)
         log.warning("leftovers cannot be removed yet: %s", error, extra={"retry_seconds": round(pause, 1)})
         return pause
-
-    @contextmanager
-    def _watching(self, dialect: Dialect, stop: threading.Event) -> Iterator[tuple[View, threading.Event]]:
-        """A context with the view, and an event that is set when the view changed or `stop` was set."""
-        changed = threading.Event()
-
-        def wake() -> None:
-            stop.wait()
-            changed.set()
-
-        threading.Thread(target=wake, name="stop", daemon=True).start()
-        self._view = View(self._client, dialect, self._drivers, changed)
-        self._view.start()
-        try:
-            yield self._view, changed
-        finally:
-            self._view.stop()
-            self._view = None
 
 
 class _Term:

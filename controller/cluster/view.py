@@ -6,8 +6,7 @@ The metadata of a slice is usually enough, because this driver's slices have the
 Only a slice without such an owner has to be read as a whole.
 """
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -96,13 +95,15 @@ def only_allocation(value: JSON) -> JSON:
 
 
 class View:
-    """What there is of `drivers`, watched from `start` to `stop`. Sets `changed` when there may be something to do."""
+    """What there is of `drivers`, watched from `start` to `stop`. Calls `changed` when there may be something to do."""
 
-    def __init__(self, client: ApiClient, dialect: Dialect, drivers: Sequence[str], changed: threading.Event) -> None:
+    def __init__(
+        self, client: ApiClient, dialect: Dialect, drivers: Sequence[str], changed: Callable[[], None]
+    ) -> None:
         claims, slices = claims_of(dialect), slices_of(dialect)
 
         def tell(_: object) -> None:
-            changed.set()
+            changed()
 
         self.nodes = Collection(client, NODES, node_facts, tell, keep=only_metadata, metadata_only=True)
         self._slices = [

@@ -82,8 +82,8 @@ class Worker:
             return self._ended >= wanted
 
     def stop(self, wait: float = 0.0) -> None:
-        """End after the current round. Waits at most so many seconds for the end of the thread, unless the work itself
-        calls this.
+        """End after the current round. Waits at most so many seconds (math.inf: without a limit) for the end of the
+        thread, unless the work itself calls this.
         """
         with self._state:
             self._stopped = True
@@ -102,7 +102,7 @@ class Worker:
     def _join(self, seconds: float) -> None:
         thread = self._thread
         if seconds and thread is not None and thread is not threading.current_thread():
-            thread.join(seconds)
+            thread.join(None if seconds == math.inf else seconds)
 
     # For the work
 
