@@ -2,7 +2,6 @@
 """The dra-mps command: supervises the MPS control daemons of a node."""
 
 import logging
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -22,6 +21,7 @@ from dra_driver.process.command import (
     version_option,
 )
 from dra_driver.process.files import make_folder, open_lock, try_lock
+from dra_driver.process.worker import Worker
 from kubeletplugin.containers.cdi import Root
 
 from .options import shared_memory_in, shared_memory_option
@@ -87,8 +87,12 @@ def mps(
 def supervise(folder: Path, supervisor: MpsSupervisor) -> None:
     """Supervise until this process receives a termination signal. Raises MpsError or OSError."""
     end_when_a_thread_fails()
-    stopped = threading.Event()
-    on_termination(stopped.set)
+
+    def look() -> None:
+        supervisor.look()
+
+    worker = Worker("look after MPS", look, interval=_LOOK_SECONDS)
+    on_termination(worker.stop)
     make_folder(folder)
     # Two supervisors would end each other's daemons. The lock ends with the process.
     if not try_lock(open_lock(folder / "supervisor.lock")):
@@ -97,8 +101,7 @@ def supervise(folder: Path, supervisor: MpsSupervisor) -> None:
     server = SupervisorServer(folder, supervisor)
     server.start()
     log.info("started", extra={"version": __version__, "socket": str(server.path)})
-    while not stopped.wait(_LOOK_SECONDS):
-        supervisor.look()
+    worker.run()
     server.stop()
     supervisor.end()
     log.info("stopped")
