@@ -22,6 +22,7 @@ from .claims.answers import prepared_devices
 from .claims.boundary import ClaimBoundary
 from .claims.lifecycle import Lifecycle
 from .containers.metadata import MetadataFiles, SpecMetadata
+from .containers.runtime import ContainerRuntime, reported_runtime
 from .containers.specs import ClaimSpecs, CommonSpec
 from .errors import NewerVersionError, NoDriverError, PrepareError
 from .features.domain.service import DomainService
@@ -96,7 +97,8 @@ class _Plugin:
         metadata = SpecMetadata(
             files, lambda name: self.health.attributes(name), reader, enabled=options.device_metadata
         )
-        self.common = CommonSpec(node.cdi_root, root, options.hook, [root.files])
+        runtime = ContainerRuntime(lambda: reported_runtime(client, options.node_name))
+        self.common = CommonSpec(node.cdi_root, root, options.hook, [root.files], runtime)
         session = node.hardware.session(Marks(node.folder).vfio)
         session.calls.unexpected = metrics.unexpected_error
         self.access = GpuAccess(session, self._ready, node.hardware.proc_root)

@@ -35,6 +35,7 @@ from dra_driver.kube.releases import API_VERSIONS, NEWEST_RELEASED, RELEASES
 from dra_driver.kube.releases import minor_of as minor_number
 from dra_driver.kube.resource.codec import DIALECTS, GROUP, Dialect
 from dra_driver.names import DRIVER_NAME
+from kubeletplugin.containers.runtime import FIRST_WITH_GROUP_IDS, reads_group_ids, version_of
 
 from .finding import CheckResult, NodeCheck
 
@@ -67,12 +68,6 @@ def minor_of(version: str) -> int | None:
     """36 for `v1.36.2-gke.100`. None for a text without a version."""
     found = re.match(r"v?1\.(\d+)", version)
     return int(found[1]) if found else None
-
-
-def version_of(reported: str) -> tuple[int, ...]:
-    """(2, 1, 4) for `containerd://v2.1.4-k3s1`. Empty for a text without a version."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)", reported.partition("://")[2])
-    return tuple(map(int, found[1].split("."))) if found else ()
 
 
 def release_finding(check: NodeCheck, name: str, version: str, where: str = "") -> CheckResult:
@@ -116,6 +111,14 @@ def _runtime(reported: str) -> CheckResult:
     wanted = ".".join(map(str, oldest))
     if version < oldest:
         return finding(f"{reported} is older than {wanted}", f"upgrade it to {wanted} or newer")
+    if not reads_group_ids(reported):
+        enough = ".".join(map(str, FIRST_WITH_GROUP_IDS))
+        return RUNTIME.warned(
+            f"{reported} cannot read group IDs in CDI specs (cdiVersion 0.7.0), so the plugin leaves them out:"
+            " containers of users other than root cannot open device nodes that belong to a group, such as those in"
+            " /dev/dri",
+            f"upgrade it to {enough} or newer, or run these containers as root or with supplementalGroups",
+        )
     return RUNTIME.passed(reported)
 
 

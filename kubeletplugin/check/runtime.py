@@ -11,7 +11,8 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .cluster import version_of
+from kubeletplugin.containers.runtime import version_of
+
 from .containerd import (
     CONFIGS,
     DEFAULT_FOLDERS,

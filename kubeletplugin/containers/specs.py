@@ -21,6 +21,7 @@ from ..records.format import Record
 from .limits import LimitFiles
 from .metadata import SpecMetadata
 from .mps import MpsFolders, mps_edits
+from .runtime import ContainerRuntime
 from .vfio import vfio_edits
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ class CommonSpec:
     """The common spec in `directory`, for the driver at `root`. Methods may be called from several threads.
 
     The hook program is `hook`, or else the first one below `hook_roots`, which may appear or disappear at any time.
+    `runtime` is the container runtime that reads the specs of this node.
     """
 
     def __init__(
@@ -40,8 +42,10 @@ class CommonSpec:
         root: cdi.DriverRoot,
         hook: cdi.HookTool | None = None,
         hook_roots: Sequence[cdi.Root] = (),
+        runtime: ContainerRuntime | None = None,
     ) -> None:
         self.directory = directory
+        self.runtime = runtime or ContainerRuntime(lambda: "")
         self.root = root
         self._given_hook = hook
         self._hook_roots = () if hook else tuple(hook_roots)
@@ -50,6 +54,7 @@ class CommonSpec:
         self._lock = threading.Lock()
         self._driver_version = ""
         self._seen: cdi.Fingerprint | None = None
+        self._for_old_runtime = False
         self._problem: str | None = None
 
     @property
@@ -79,7 +84,7 @@ class CommonSpec:
         try:
             self.restore()
             with self._lock:
-                if self._driver_version and self._fingerprint(self._driver_version) != self._seen:
+                if self._driver_version and self._is_out_of_date():
                     self._write(self._driver_version)
         except (PrepareError, OSError) as error:
             problem = f"the common CDI spec is out of date and cannot be written: {error}"
@@ -101,6 +106,10 @@ class CommonSpec:
     def _is_there(self) -> bool:
         return self._specs.file().is_file()
 
+    def _is_out_of_date(self) -> bool:
+        seen = self._fingerprint(self._driver_version)
+        return (seen, self.runtime.is_too_old) != (self._seen, self._for_old_runtime)
+
     def _fingerprint(self, driver_version: str) -> cdi.Fingerprint:
         return cdi.fingerprint(self.root, driver_version, self._hook_roots)
 
@@ -113,8 +122,9 @@ class CommonSpec:
             raise PrepareError(str(error)) from None
         for warning in found.warnings:
             log.warning("%s", warning)
-        file = self._specs.write(cdi.base_spec(found.edits))
+        file = self._specs.write(self.runtime.readable(cdi.base_spec(found.edits)))
         self._hook, self._driver_version, self._seen = hook, driver_version, seen
+        self._for_old_runtime = self.runtime.is_too_old
         log.info("wrote the common CDI spec", extra={"file": str(file), "mounts": len(found.edits.mounts)})
 
 
@@ -156,7 +166,7 @@ class ClaimSpecs:
         if edits and self._metadata is not None:
             edits |= self._metadata.edits(record)
         if edits:
-            self._claims.write(cdi.claim_spec(uid, edits), uid)
+            self._claims.write(self._common.runtime.readable(cdi.claim_spec(uid, edits)), uid)
 
     def exists(self, uid: str) -> bool:
         """Whether the claim's spec exists."""

@@ -37,7 +37,7 @@ from .files import ADDITIONAL_DEVICES, character_majors, find_additional, find_n
 from .fingerprint import Fingerprint, fingerprint
 from .libraries import LIBRARY_FOLDERS, HookTool, find_hook_tool
 from .root import DriverRoot, Root
-from .spec import ContainerEdits, Mount
+from .spec import ContainerEdits, Mount, Spec, has_group_ids, without_group_ids
 from .vfio import egm_edits, interface_nodes, require_nodes, vfio_edits, vfio_nodes
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "HookTool",
     "Mount",
     "Root",
+    "Spec",
     "SpecDirectory",
     "SpecError",
     "base_spec",
@@ -68,9 +69,11 @@ __all__ = [
     "find_program",
     "fingerprint",
     "gpu_edits",
+    "has_group_ids",
     "interface_nodes",
     "mig_edits",
     "require_nodes",
     "vfio_edits",
     "vfio_nodes",
+    "without_group_ids",
 ]

@@ -126,13 +126,30 @@ def _wrong_name(device: str) -> str:
 def minimum_version(spec: Spec) -> str:
     """The lowest version with which a runtime accepts `spec`."""
     edits = list(_all_edits(spec))
-    if any(edit.additional_gids for edit in edits):
+    if has_group_ids(spec):
         return "0.7.0"
     if any("0" <= device.name[:1] <= "9" for device in spec.devices) or any(
         node.host_path for edit in edits for node in edit.device_nodes
     ):
         return "0.5.0"
     return "0.3.0"
+
+
+def has_group_ids(spec: Spec) -> bool:
+    """Whether containers get additional groups, which needs cdiVersion 0.7.0."""
+    return any(edit.additional_gids for edit in _all_edits(spec))
+
+
+def without_group_ids(spec: Spec) -> Spec:
+    """The spec for a runtime that cannot read additional groups. The owners of device nodes stay."""
+    return dataclasses.replace(
+        spec,
+        devices=tuple(
+            dataclasses.replace(device, container_edits=dataclasses.replace(device.container_edits, additional_gids=()))
+            for device in spec.devices
+        ),
+        container_edits=dataclasses.replace(spec.container_edits, additional_gids=()),
+    )
 
 
 def _all_edits(spec: Spec) -> Iterator[ContainerEdits]:

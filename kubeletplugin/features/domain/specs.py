@@ -51,7 +51,8 @@ class DomainSpecs:
         if edits != cdi.ContainerEdits():
             devices = {one.cdi_name: edits for one in plan.devices}
             uid = plan.claim.uid
-            self.files.write(cdi.claim_spec(uid, devices, cdi.DOMAIN_CLAIM_KIND), uid)
+            spec = cdi.claim_spec(uid, devices, cdi.DOMAIN_CLAIM_KIND)
+            self.files.write(self._common.runtime.readable(spec), uid)
 
     def exists(self, uid: str) -> bool:
         """Whether the spec of a claim exists."""

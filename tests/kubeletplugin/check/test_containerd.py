@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.check.cluster import version_of
 from kubeletplugin.check.containerd import (
     CONFIGS,
     ContainerdFacts,
@@ -19,6 +18,7 @@ from kubeletplugin.check.containerd import (
 )
 from kubeletplugin.check.finding import Level
 from kubeletplugin.check.host import Host, write
+from kubeletplugin.containers.runtime import version_of
 from kubeletplugin.errors import FixError
 
 from .support import make_host, only

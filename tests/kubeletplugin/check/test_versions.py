@@ -4,7 +4,8 @@
 import pytest
 
 from dra_driver.kube.releases import NEWEST_RELEASED, RELEASES
-from kubeletplugin.check.cluster import NEWEST_MINOR, OLDEST_MINOR, minor_of, version_findings, version_of
+from kubeletplugin.check.cluster import NEWEST_MINOR, OLDEST_MINOR, minor_of, version_findings
+from kubeletplugin.containers.runtime import version_of
 
 from .support import levels
 
@@ -31,7 +32,8 @@ def test_a_runtimes_version_is_what_the_node_reports(reported: str, version: tup
 @pytest.mark.parametrize(
     ("kubelet", "runtime", "expected"),
     [
-        ("v1.32.0", "containerd://1.7.0", ["pass", "pass"]),
+        ("v1.32.0", "containerd://1.7.16", ["pass", "pass"]),
+        ("v1.34.0", "containerd://1.7.12", ["pass", "warn"]),
         ("v1.37.1", "cri-o://1.37.0", ["pass", "pass"]),
         ("v1.31.9", "containerd://1.6.33", ["fail", "fail"]),
         ("v1.38.0", "docker://28.0.1", ["warn", "warn"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .trees import Terminal
+from .cdi.trees import Terminal
 
 _VIDEO = 44
 
