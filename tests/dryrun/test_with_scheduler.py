@@ -14,6 +14,7 @@ import pytest
 from dra_driver.dryrun.documents import Document
 from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.inventory import from_cluster
+from dra_driver.dryrun.release import Rules, server_of
 from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import sort_documents
 from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, load_credentials
@@ -48,6 +49,13 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             process = stack.enter_context(subprocess.Popen([scheduler, *flags], stdout=log, stderr=log))
         stack.callback(process.terminate)
         yield path
+
+
+@pytest.fixture(scope="module")
+def features(kubeconfig: Path) -> Features:
+    """Those of the scheduler, whose release need not be the default."""
+    with connect(kubeconfig) as client:
+        return Rules().features(server_of(client, PATIENCE))
 
 
 def _create_nodes(client: ApiClient) -> None:
@@ -102,11 +110,11 @@ def _random_pod(number: int, choose: random.Random) -> list[JSON]:
     return [*claims, made]
 
 
-def _verdict(objects: list[JSON], connection: Connection) -> Verdict:
+def _verdict(objects: list[JSON], connection: Connection, features: Features) -> Verdict:
     given = sort_documents([Document(one, "test") for one in objects])
     found = from_cluster(connection, devices_only=False)
     assert found.world is not None
-    return evaluate(given.demands, found.objects, Features(), found.world)[0]
+    return evaluate(given.demands, found.objects, features, found.world)[0]
 
 
 def _decided(client: ApiClient, name: str) -> bool:
@@ -123,14 +131,14 @@ def _said(found: JSON) -> str:
     )
 
 
-def test_random_pods_get_the_scheduler_s_own_answer(kubeconfig: Path) -> None:
+def test_random_pods_get_the_scheduler_s_own_answer(kubeconfig: Path, features: Features) -> None:
     choose = random.Random(15)
     placed = 0
     with Connection(load_credentials(str(kubeconfig)), "tests") as connection:
         client = ApiClient(connection)
         for number in range(RANDOM_PODS):
             objects = _random_pod(number, choose)
-            verdict = _verdict(objects, connection)
+            verdict = _verdict(objects, connection, features)
             assert not verdict.rejects
             for one in objects:
                 client.create(CLAIMS if one["kind"] == "ResourceClaim" else PODS, one, "default")
@@ -149,7 +157,7 @@ def test_random_pods_get_the_scheduler_s_own_answer(kubeconfig: Path) -> None:
     assert RANDOM_PODS / 5 < placed < RANDOM_PODS * 4 / 5
 
 
-def test_the_scheduler_removes_the_pods_that_were_named(kubeconfig: Path) -> None:
+def test_the_scheduler_removes_the_pods_that_were_named(kubeconfig: Path, features: Features) -> None:
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
     wanted = pod("urgent", "2500m", nodeSelector={"crowded": "yes"}, priorityClassName="high")
     del wanted["metadata"]["uid"]
@@ -160,7 +168,7 @@ def test_the_scheduler_removes_the_pods_that_were_named(kubeconfig: Path) -> Non
         for name, cpu in (("small", "500m"), ("medium", "1"), ("large", "2")):
             client.create(PODS, pod(name, cpu, nodeName="crowded") | {"metadata": {"name": name}}, "default")
         try:
-            verdict = _verdict([wanted], connection)
+            verdict = _verdict([wanted], connection, features)
             assert verdict.removal is not None
             client.create(PODS, wanted, "default")
             wait_for(partial(_nominated, client, "urgent"), "a nominated node", PATIENCE)
@@ -180,7 +188,9 @@ def _nominated(client: ApiClient, name: str) -> str:
     return str((client.get(PODS, name, "default").get("status") or {}).get("nominatedNodeName") or "")
 
 
-def test_filter_that_fails_without_the_victims_ends_the_event_as_the_scheduler_does(kubeconfig: Path) -> None:
+def test_filter_that_fails_without_the_victims_ends_the_event_as_the_scheduler_does(
+    kubeconfig: Path, features: Features
+) -> None:
     above = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "above"}, "value": 9}
     failing = claim("failing", 1)
     failing["metadata"]["namespace"] = "default"
@@ -195,7 +205,7 @@ def test_filter_that_fails_without_the_victims_ends_the_event_as_the_scheduler_d
         client.create(SLICES, slice_of("tight", gpu("gpu-0")))
         client.create(PODS, pod("below", "1", nodeName="tight") | {"metadata": {"name": "below"}}, "default")
         try:
-            verdict = _verdict([failing, wanted], connection)
+            verdict = _verdict([failing, wanted], connection, features)
             client.create(CLAIMS, failing, "default")
             client.create(PODS, wanted, "default")
             wait_for(lambda: _said(client.get(PODS, "waiting", "default")), "the scheduler's event", PATIENCE)
