@@ -17,8 +17,8 @@ from tests.charts.rendering import find, render
 from tests.support.apiserver import SLICES, embedded
 
 from .conftest import DryRun, Write, gpu, install_classes, slice_of
+from .migrate.test_cluster import install_kind, store
 from .migrate.test_cluster import objects as migrating
-from .migrate.test_cluster import store
 from .test_cluster import TEMPLATES, referring
 from .test_command import claim
 from .test_whole_pod import PODS, node
@@ -28,7 +28,7 @@ PAGE = Path(__file__).parents[2] / "docs/dry-run.md"
 RBAC = "rbac.authorization.k8s.io"
 ROLES = Kind(f"{RBAC}/v1", "clusterroles")
 ROLE: JSON = find(render({"dryRun": {"clusterRole": True}}), "ClusterRole", "dry-run")
-OF_MIGRATE = ("apps", "batch", "kubevirt.io")
+OF_MIGRATE = ("apps", "batch", "kubevirt.io", "nvidia.com", "kueue.x-k8s.io")
 """API groups that only `migrate` reads."""
 EVERY_RIGHT = [
     (number, verb, resource)
@@ -68,6 +68,10 @@ class Cluster:
             self._client.create(Kind("v1", "namespaces"), {"metadata": {"name": name}})
         for value in values:
             store(self._client, value)
+
+    def serve(self, version: str, kind: str) -> None:
+        """Let the server have a kind of another project, whose objects are in no namespace."""
+        install_kind(self._client, version, kind, namespaced=False)
 
     def has(self, group: str, resource: str) -> bool:
         """Whether the server has these objects."""
@@ -160,7 +164,10 @@ def test_without_any_one_of_the_rights_something_is_unknown(
 
 @pytest.fixture(scope="module")
 def with_plugin(cluster: Cluster) -> Cluster:
-    """The cluster with NVIDIA's device plugin, and a workload that uses it."""
+    """The cluster with NVIDIA's device plugin, a workload that uses it, and the kinds of the GPU Operator and Kueue."""
+    cluster.serve("nvidia.com/v1", "ClusterPolicy")
+    cluster.serve("nvidia.com/v1alpha1", "GPUCluster")
+    cluster.serve("kueue.x-k8s.io/v1beta2", "ClusterQueue")
     cluster.store(*migrating())
     return cluster
 

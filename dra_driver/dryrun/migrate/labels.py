@@ -22,6 +22,7 @@ GKE_ACCELERATOR: Final = "cloud.google.com/gke-accelerator"
 _GKE_PARTITION: Final = "cloud.google.com/gke-gpu-partition-size"
 _GKE_CLIENTS: Final = "cloud.google.com/gke-max-shared-clients-per-gpu"
 _GKE_SHARING: Final = "cloud.google.com/gke-gpu-sharing-strategy"
+_GKE_ROOT: Final = "/home/kubernetes/bin/nvidia"
 _AUTO_MODE: Final = ("eks.amazonaws.com/compute-type", "auto")
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _AWS: Final = ("eks.amazonaws.com/instance-gpu", "karpenter.k8s.aws/instance-gpu")
@@ -142,7 +143,8 @@ class LabelFacts:
 
     `product` is as GFD writes it. `gpus` is the number of GPUs. `devices` is GFD's count, which is that of MIG devices
     if they are offered as GPUs. `profile` is that of these MIG devices. `replicas` is the number of shares of a GPU, or
-    of each of these MIG devices, and `mps` whether MPS shares them.
+    of each of these MIG devices, and `mps` whether MPS shares them. `driver_root` is where a cloud has its
+    NVIDIA driver.
     """
 
     product: str = ""
@@ -154,6 +156,7 @@ class LabelFacts:
     profile: str = ""
     replicas: int = 0
     mps: bool | None = None
+    driver_root: str = ""
 
 
 def facts_of(labels: Mapping[str, str]) -> LabelFacts:
@@ -182,6 +185,7 @@ def facts_of(labels: Mapping[str, str]) -> LabelFacts:
         profile=profile,
         replicas=count_of(labels.get(f"{GPU}.replicas")) or count_of(labels.get(_GKE_CLIENTS)),
         mps=sharing == "mps" if sharing not in ("", "none") else None,
+        driver_root=_GKE_ROOT if GKE_ACCELERATOR in labels else "",
     )
 
 

@@ -22,6 +22,7 @@ from ..inventory import CLASSES
 from ..report import listed
 from ..snapshot import encode_class
 from .configs import GPU, profile_of, resource_of
+from .gpu_operator import GpuOperator
 from .nodes import GpuNode
 
 JSON = dict[str, Any]
@@ -66,8 +67,8 @@ class MigrationPlan:
         return [*self.classes.values(), *(one for one in CLASSES if one.metadata.name not in served)]
 
 
-def plan_of(nodes: Sequence[GpuNode], features: Features) -> MigrationPlan:
-    """The plan for the nodes of a cluster with these features."""
+def plan_of(nodes: Sequence[GpuNode], features: Features, operator: GpuOperator | None = None) -> MigrationPlan:
+    """The plan for the nodes of a cluster with these features, and with the GPU Operator if it has one."""
     meanings: dict[str, set[Meaning]] = defaultdict(set)
     for offer in (offer for node in nodes for offer in node.offers()):
         meanings[offer.resource].add((offer.type, offer.which, offer.shares > 1))
@@ -80,7 +81,8 @@ def plan_of(nodes: Sequence[GpuNode], features: Features) -> MigrationPlan:
     shares = any(shared for found in meanings.values() for _, _, shared in found)
     needs = [Need("DRAExtendedResource", "extended resources of pods", features.extended_resources)]
     needs += [Need("DRAConsumableCapacity", "shared GPUs", features.consumable_capacity)] if shares else []
-    roots = sorted({node.config.driver_root for node in nodes} - {""})
+    of_operator = operator.driver_root if operator is not None else ""
+    roots = sorted({node.config.driver_root or of_operator or node.facts.driver_root for node in nodes} - {""})
     taints = _taints(nodes)
     values: JSON = {
         "policy": _policy(nodes),
@@ -89,6 +91,8 @@ def plan_of(nodes: Sequence[GpuNode], features: Features) -> MigrationPlan:
         "nvidiaDriverRoot": roots[0] if roots else "",
         "kubeletPlugin": {"tolerations": [_TOLERATED, *taints]} if taints else {},
     }
+    values = {name: value for name, value in values.items() if value}
+    values |= operator.chart_values() if operator is not None else {}
     told: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
         for note in dict.fromkeys((*node.notes, *_unequal(node))):
@@ -96,17 +100,17 @@ def plan_of(nodes: Sequence[GpuNode], features: Features) -> MigrationPlan:
     notes = [f"{listed(names)}: {note}" for note, names in told.items()]
     if len(roots) > 1:
         notes.append(f"the nodes have several driver roots ({', '.join(roots)}): a release of the chart has one")
-    if any("nodes" in rule.get("match", {}) for rule in values["policy"].get("gpus", ())):
+    if any("nodes" in rule.get("match", {}) for rule in values.get("policy", {}).get("gpus", ())):
         notes.append("the policy names nodes: a node that joins later has to be added, unless a pattern matches it")
     return MigrationPlan(
         tuple(nodes),
-        {name: value for name, value in values.items() if value},
+        values,
         classes,
         tuple(
             {**encode_class(one), "apiVersion": version} for one in made.values() if one.metadata.name.endswith(_OURS)
         ),
         tuple(needs),
-        (*notes, *_ambiguous(meanings)),
+        (*(operator.notes(nodes) if operator is not None else ()), *notes, *_ambiguous(meanings)),
     )
 
 

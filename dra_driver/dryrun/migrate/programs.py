@@ -62,6 +62,12 @@ class NvidiaDaemonSet:
         return next((found for one in containers if "CONFIG_FILE_SRCDIR" in (found := environment(one))), {})
 
 
+def operated_by(program: NvidiaDaemonSet) -> str:
+    """The name of the GPU Operator's ClusterPolicy that has the DaemonSet, empty if it is not one of the operator's."""
+    references = each(program.document.value, "metadata", "ownerReferences")
+    return next((str(one.get("name")) for one in references if one.get("kind") == "ClusterPolicy"), "")
+
+
 def programs(documents: Iterable[Document]) -> list[NvidiaDaemonSet]:
     """The DaemonSets of NVIDIA's device plugins, GPU Feature Discovery and mig-parted."""
     found = []

@@ -32,6 +32,12 @@ _KINDS: Final = {
     **{kind: Kind("kubevirt.io/v1", f"{kind.lower()}s") for kind in ("KubeVirt", *MACHINES)},
 }
 """What is read of a cluster besides the objects of its world."""
+_OF_ADD_ONS: Final = {
+    "ClusterPolicy": ("clusterpolicies", ("nvidia.com/v1",)),
+    "GPUCluster": ("gpuclusters", ("nvidia.com/v1alpha1",)),
+    "ClusterQueue": ("clusterqueues", ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")),
+}
+"""What is read if the server has one of the versions: the settings of the GPU Operator, and Kueue's quotas."""
 _OF_OTHERS: Final = ("DeviceClass", "ResourceSlice")
 NEEDS: Final = Needs(whole_pods=True)
 """What the command reads of a cluster besides devices."""
@@ -100,6 +106,10 @@ def read_cluster(place: Place) -> Input:
     client = ApiClient(place.connection)
     around, forbidden = place.around(lambda one: dict(one) if _is_bare(one) else reduced_object(one))
     every = {**{name: kind for name, kind in kinds(client).items() if name in _OF_OTHERS}, **_KINDS}
+    groups = each(client.get_path("/apis"), "groups")
+    served = {str(one.get("groupVersion")) for group in groups for one in each(group, "versions")}
+    for name, (plural, versions) in _OF_ADD_ONS.items():
+        every |= {name: Kind(version, plural) for version in reversed(versions) if version in served}
     found, refused = read_around(client, every, dict)
     forbidden += [every[name].plural for name in refused]
     if NODES.plural in forbidden:

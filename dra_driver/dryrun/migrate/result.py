@@ -21,10 +21,11 @@ from ..snapshot import written
 from ..sources import Place, lookup_among
 from ..status import Note, NotesError, Status, documents_of
 from .configs import GPU
+from .gpu_operator import GpuOperator, device_plugin_of, gpu_cluster_notes, is_of_operator, operator_of
 from .nodes import GpuNode, gpu_nodes, nodes_of_auto_mode, permitted_machines
 from .owners import unread_notes
 from .plan import MigrationPlan, plan_of
-from .programs import Configurations, programs
+from .programs import Configurations, NvidiaDaemonSet, operated_by, programs
 from .reading import Input
 from .verify import verified
 from .workloads import CANNOT, CHANGE, UNCHANGED, WorkloadFinding, findings, unknown_of
@@ -42,6 +43,7 @@ class Migration:
     where: str
     release: str
     plan: MigrationPlan
+    operator: GpuOperator | None
     replaced: tuple[str, ...]
     findings: tuple[WorkloadFinding, ...]
     notes: tuple[str, ...]
@@ -64,6 +66,8 @@ class Migration:
         """The files to install, by name."""
         changed = [value for one in self.findings for value in _objects(one)]
         found = {"values.yaml": to_yaml(self.plan.values) + "\n"}
+        if self.operator is not None and (changes := self.operator.changes(self.plan.nodes)):
+            found["operator-values.yaml"] = to_yaml(changes) + "\n"
         found |= {"device-classes.yaml": written(self.plan.manifests, "yaml")} if self.plan.manifests else {}
         return found | ({"workloads.yaml": written(changed, "yaml")} if changed else {})
 
@@ -80,6 +84,9 @@ class Migration:
             "deviceClasses": list(self.plan.manifests),
             "needs": [{"featureGate": one.gate, "purpose": one.purpose, "met": one.met} for one in self.plan.needs],
             "replaced": list(self.replaced),
+            "gpuOperator": None
+            if self.operator is None
+            else {"clusterPolicy": self.operator.name, "values": self.operator.changes(self.plan.nodes)},
             "planNotes": list(self.notes),
             "notes": documents_of(self.unknown),
             "errors": documents_of(self.errors),
@@ -102,14 +109,15 @@ class Migration:
 def migration_of(place: Place, where: str, read: Input, features: Features, *, verify: bool) -> Migration:
     """All results for the objects. Raises InputError, DecodeError, and with --verify the exceptions of `verified`."""
     documents = read.documents
-    theirs = programs(documents)
-    nodes = list(gpu_nodes(documents, Configurations(documents, theirs)))
+    found, operator = _programs(documents)
+    nodes = list(gpu_nodes(documents, Configurations(documents, found)))
     if not nodes:
-        known = f"a Node has the labels of GPU Feature Discovery, or {GPU} in status.allocatable"
-        raise InputError(f"{where}: no Node with GPUs on which a device plugin runs ({known})")
-    plan = plan_of(nodes, features)
-    own = {id(one.document) for one in theirs}
-    others = [one for one in documents if id(one) not in own]
+        known = f"a Node has the labels of GPU Feature Discovery or of a cloud, or {GPU} in status.allocatable"
+        notes = "".join(f"; {note}" for note in gpu_cluster_notes(documents))
+        raise InputError(f"{where}: no Node with GPUs on which a device plugin runs ({known}){notes}")
+    plan = plan_of(nodes, features, operator)
+    own = {id(one.document) for one in found}
+    others = [one for one in documents if id(one) not in own and not is_of_operator(one)]
     library = Library((one.value for one in others), place.referred)
     judged = tuple(findings(others, library, plan, permitted_machines(documents), features))
     made, errors = with_templates(documents)
@@ -118,13 +126,50 @@ def migration_of(place: Place, where: str, read: Input, features: Features, *, v
     lookup = lookup_among(made) if place.connection is None else place.lookup
     answer = verified(plan, judged, documents, library, lookup, where, features) if verify else None
     owners = [one.owner for one in judged if one.owner is not None and one.requests]
-    unknown = (*read.unread, *unread_notes(owners, read.forbidden))
-    unknown += tuple(Note(f"Node {node.name}", text) for node in nodes for text in node.unknown)
-    unknown += tuple(note for one in others for note in unknown_of(one, library))
-    unknown += tuple(_of_memory(documents, nodes)) if verify else ()
-    replaced = tuple(f"DaemonSet {one.document.name}" for one in theirs if one.role in _REPLACED)
-    notes = (*plan.notes, *_of_auto_mode(documents), *_competing(documents, plan), *_channels(documents))
-    return Migration(where, features.release, plan, replaced, judged, notes, answer, unknown, read.errors)
+    return Migration(
+        where=where,
+        release=features.release,
+        plan=plan,
+        operator=operator,
+        replaced=tuple(map(_replaced, (one for one in found if one.role in _REPLACED))),
+        findings=judged,
+        notes=(*plan.notes, *_notes(documents, plan)),
+        answer=answer,
+        unknown=(
+            *read.unread,
+            *unread_notes(owners, read.forbidden),
+            *(Note(f"Node {node.name}", text) for node in nodes for text in node.unknown),
+            *(note for one in others for note in unknown_of(one, library)),
+            *(_of_memory(documents, nodes) if verify else ()),
+        ),
+        errors=read.errors,
+    )
+
+
+def _programs(documents: Sequence[Document]) -> tuple[list[NvidiaDaemonSet], GpuOperator | None]:
+    """NVIDIA's DaemonSets, also the one that the GPU Operator makes if it is not in the input, and the operator."""
+    found = programs(documents)
+    operator = operator_of(documents, found)
+    if operator is not None and not any(one.role == "plugin" for one in found):
+        made = device_plugin_of(operator, documents)
+        found += programs([made] if made is not None else [])
+    return found, operator
+
+
+def _notes(documents: Sequence[Document], plan: MigrationPlan) -> Iterator[str]:
+    """Notes about objects beside those of the device plugin."""
+    yield from gpu_cluster_notes(documents)
+    yield from _of_auto_mode(documents)
+    yield from _competing(documents, plan)
+    yield from _channels(documents)
+
+
+def _replaced(program: NvidiaDaemonSet) -> str:
+    """What is to be removed: a DaemonSet, or a component of the GPU Operator, which creates its DaemonSet again."""
+    component = {"plugin": "devicePlugin", "mps": "devicePlugin", "machines": "sandboxDevicePlugin"}[program.role]
+    name = f"DaemonSet {program.document.name}"
+    policy = operated_by(program)
+    return f"{component}.enabled=false in ClusterPolicy {policy}, which has {name}" if policy else name
 
 
 def _of_memory(documents: Sequence[Document], nodes: Sequence[GpuNode]) -> Iterator[Note]:

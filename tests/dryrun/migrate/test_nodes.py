@@ -153,6 +153,7 @@ def test_the_count_of_a_cloud_does_not_make_a_gpu_of_a_shared_one(migrate: Migra
         "policy": {"gpus": [{"shares": {"mode": 4, "enforce": "mps"}}]},
         "deviceClasses": {"gpu": {"extendedResourceName": "nvidia.com/gpu"}},
         "mps": {"enabled": True},
+        "nvidiaDriverRoot": "/home/kubernetes/bin/nvidia",
     }
     assert [one["fits"] for one in found["verification"]["demands"]] == [True] * 8 + [False]
 
