@@ -10,7 +10,7 @@ from ...kube.resource import DeviceClass
 from ...kube.resource.codec import Decoded
 from ..groups import Elsewhere, Library, only_files
 from ..status import Note
-from . import claims, configs, domains, form, pods, selectors
+from . import claims, configs, domains, form, pods, selectors, taintrules
 from .catalog import Catalog
 from .domains import is_domain, made_templates
 from .finding import LintFinding, LintIssue
@@ -31,6 +31,7 @@ _OF_FORM: Final[tuple[Check[Subject], ...]] = (
 _OF_OBJECT: Final[tuple[Check[Subject], ...]] = (
     domains.check_domains,
     form.check_slice,
+    taintrules.check_taint_rule,
     claims.check_name,
     pods.check_pods,
 )

@@ -36,6 +36,10 @@ class Rule(enum.Enum):
     UNKNOWN_KIND = Severity.ERROR, "resource.k8s.io has no such kind."
     FIELD_NOT_IN_RELEASE = Severity.ERROR, "The release does not have this field yet, or no longer has it."
     FEATURE_GATE_OFF = Severity.WARNING, "The field is dropped unless a feature gate is switched on."
+    TAINT_RULE_SELECTS_TOO_MUCH = (
+        Severity.WARNING,
+        "A DeviceTaintRule selects devices of all drivers, or devices of one name in all pools; or it selects nothing.",
+    )
     INVALID_NAME = Severity.ERROR, "An object, class, request or alternative has a name that Kubernetes refuses."
     DUPLICATE_NAME = Severity.ERROR, "Two requests, or two alternatives of one, have the same name."
     INVALID_COUNT = Severity.ERROR, "A request's count and allocation mode do not go together."

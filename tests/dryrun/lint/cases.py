@@ -55,6 +55,19 @@ def slice_with(device: dict[str, object]) -> dict[str, object]:
     }
 
 
+RIGHT_SELECTOR = {"driver": "gpu.nvidia.com", "pool": "node-a", "device": "gpu-0"}
+
+
+def taint_rule(selector: dict[str, str] | None = None, effect: str = "NoExecute") -> dict[str, object]:
+    spec: dict[str, object] = {"taint": {"key": "broken", "effect": effect}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "rule"},
+        "spec": spec if selector is None else {**spec, "deviceSelector": selector},
+    }
+
+
 def configured(data: str) -> dict[str, object]:
     """A configuration for a driver of which nothing is known."""
     return {"opaque": {"driver": "net.example.com", "parameters": {"data": data}}}
@@ -153,6 +166,42 @@ CASES = [
         "unless the feature gate DRADeviceTaints is on, on by default from 1.36 on",
         GOOD,
         "1.35",
+    ),
+    Case(
+        "taint-rule-selects-too-much",
+        stream(taint_rule()),
+        "spec",
+        "taints every device, and from 1.38 on none",
+        stream(taint_rule(RIGHT_SELECTOR)),
+    ),
+    Case(
+        "taint-rule-selects-too-much",
+        stream(taint_rule()),
+        "spec",
+        "Kubernetes 1.38 taints no device, and up to 1.37 every device",
+        stream(taint_rule(effect="None")),
+        "1.38",
+    ),
+    Case(
+        "taint-rule-selects-too-much",
+        stream(taint_rule({})),
+        "spec.deviceSelector",
+        "an empty deviceSelector taints every device of every driver",
+        stream(taint_rule({"driver": "gpu.nvidia.com"})),
+    ),
+    Case(
+        "taint-rule-selects-too-much",
+        stream(taint_rule({"pool": "node-a", "device": "gpu-0"})),
+        "spec.deviceSelector",
+        "name a driver",
+        stream(taint_rule({"driver": "gpu.nvidia.com", "pool": "node-a"})),
+    ),
+    Case(
+        "taint-rule-selects-too-much",
+        stream(taint_rule({"driver": "gpu.nvidia.com", "device": "gpu-0"})),
+        "spec.deviceSelector.device",
+        "taints the devices 'gpu-0' of all pools",
+        stream(taint_rule(RIGHT_SELECTOR)),
     ),
     Case("invalid-name", stream(claim(name="Wanted")), "metadata.name", "is not a DNS subdomain", GOOD),
     Case("invalid-name", stream(claim([request("GPU")])), f"{REQUESTS}.name", "is not a DNS label", GOOD),
