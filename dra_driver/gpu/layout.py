@@ -57,9 +57,15 @@ def node_slices(
             node_name=node_name,
             devices=devices,
             shared_counters=counter_sets,
+            partition_type_attribute=_partition_type(devices, driver) if features.partition_type else None,
         )
         for index, (counter_sets, devices) in enumerate(contents)
     )
+
+
+def _partition_type(devices: Sequence[Device], driver: str) -> str | None:
+    """The attribute by which reports about a pool group MIG devices. None if there are no MIG devices."""
+    return f"{driver}/profile" if any("profile" in device.attributes for device in devices) else None
 
 
 def _without_counters(gpu: GpuDevices) -> GpuDevices:

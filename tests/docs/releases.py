@@ -71,7 +71,9 @@ SUPPORT: Mapping[str, Support] = {
         "vectors of 1.36.2: `counters`, `mig`; of 1.37: `counters-given-back` [port]",
     ),
     "DRAPartitionableDevicesType": Support(
-        "accepts the field; it decides nothing", "ignores the field", "`tests/dryrun/test_newer_server.py`"
+        "publishes the profile as `partitionTypeAttribute` where the server keeps it",
+        "ignores the field, which decides nothing",
+        "`tests/gpu/test_layout.py`, `tests/kube/api/test_features.py`",
     ),
     "DRAPrioritizedList": Support(
         "prepares the chosen alternative", "evaluates it", "vectors of 1.36.2: `first-available`"

@@ -157,3 +157,19 @@ def test_api_servers_old_and_new_keep_all_of_it(model: BoardModel, release: Rele
         sent = replace(one, pool=replace(one.pool, generation=1))
         answer = decode_slice(client.create(SLICES, encode_slice(sent, V1), dry_run=True), V1, strict=False)
         assert (answer.devices, answer.shared_counters) == (sent.devices, sent.shared_counters)
+
+
+def test_slices_with_mig_devices_name_their_profile_where_the_server_keeps_it() -> None:
+    kept = SliceFeatures(partition_type=True)
+    slices = node_slices("node-a", "uid", one_of_each(), kept)
+    assert {one.partition_type_attribute for one in slices if one.devices} == {"gpu.nvidia.com/profile"}
+    assert {one.partition_type_attribute for one in slices if not one.devices} == {None}
+    without = tuple(replace(one, partition_type_attribute=None) for one in slices)
+    assert node_slices("node-a", "uid", one_of_each(), SliceFeatures()) == without
+    assert decode_slice(encode_slice(slices[-1], V1), V1) == slices[-1]
+
+
+def test_slices_without_mig_devices_name_no_attribute() -> None:
+    gpus = describe(board_inventory(H100, 2)).gpus
+    slices = node_slices("node-a", "uid", gpus, SliceFeatures(partition_type=True))
+    assert [one.partition_type_attribute for one in slices] == [None]

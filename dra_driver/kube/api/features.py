@@ -10,6 +10,7 @@ import re
 from collections.abc import Set
 from dataclasses import replace
 
+from ..releases import known_since
 from ..resource import (
     AttributeList,
     CounterSet,
@@ -35,10 +36,12 @@ GATES = {
     "consumable_capacity": "DRAConsumableCapacity",
     "list_attributes": "DRAListTypeAttributes",
     "binding_conditions": "DRADeviceBindingConditions",
+    "partition_type": "DRAPartitionableDevicesType",
 }
 """The feature gate of each flag of SliceFeatures."""
-OPTIONAL = frozenset(("list_attributes", "binding_conditions"))
-"""Flags that only some policies need. For others, the gate may be disabled."""
+OPTIONAL = frozenset(("list_attributes", "binding_conditions", "partition_type"))
+"""Flags that only some policies need, or none. For others, the gate may be disabled."""
+_PARTITION_TYPE_SINCE = known_since("DRAPartitionableDevicesType")
 
 _BAD_REQUEST, _UNPROCESSABLE = 400, 422
 
@@ -61,7 +64,7 @@ def probe_features(
         ObjectMeta(name=object_name(f"probe-{driver}-{node_name}")), driver, pool, node_name=node_name
     )
 
-    doubted = suspected | {"list_attributes"}
+    doubted = suspected | {"list_attributes", "partition_type"}
 
     def missing(asked: ResourceSlice) -> frozenset[str]:
         value = encode_slice(asked, dialect)
@@ -70,9 +73,11 @@ def probe_features(
         except StatusError as error:
             if error.status not in (_BAD_REQUEST, _UNPROCESSABLE):
                 raise
-            # The first write will show what this server drops. Only list attributes are refused instead of dropped.
+            # The first write will show what this server drops. List attributes and the partition type are refused
+            # instead of dropped.
             log.debug("asking what the API server keeps: %s", error)
-            return dropped(asked, replace(empty, devices=tuple(Device(one.name) for one in asked.devices))) & doubted
+            bare = replace(empty, devices=tuple(Device(one.name) for one in asked.devices))
+            return dropped(asked, bare) & doubted
         return dropped(asked, decode_slice(answer, dialect, strict=False))
 
     counters = CounterSet("probe", {"probe": Quantity.of(1)})
@@ -86,15 +91,25 @@ def probe_features(
     gone = missing(replace(empty, shared_counters=(counters,))) | missing(replace(empty, devices=(device,)))
     if lists:
         gone |= missing(replace(empty, devices=(Device("probe", {"probe": AttributeList("ints", (0,))}),)))
-    beside = _minor_version(client) < COUNTERS_APART_SINCE
-    return without(SliceFeatures(list_attributes=lists, counters_beside_devices=beside), gone)
+    minor = _minor_version(client)
+    has_type = minor >= _PARTITION_TYPE_SINCE
+    if has_type:
+        typed = (Device("probe", {"profile": "probe"}),)
+        gone |= missing(replace(empty, devices=typed, partition_type_attribute=f"{driver}/profile"))
+    beside = minor < COUNTERS_APART_SINCE
+    stored = SliceFeatures(list_attributes=lists, partition_type=has_type, counters_beside_devices=beside)
+    return without(stored, gone)
 
 
 def dropped(sent: ResourceSlice, stored: ResourceSlice) -> frozenset[str]:
     """The flags of SliceFeatures whose fields are in `sent` and not in `stored`."""
     kept = {device.name: _used(device) for device in stored.devices}
     lost = frozenset[str]().union(*(_used(one) - kept[one.name] for one in sent.devices if one.name in kept))
-    return lost | {"partitionable_devices"} if sent.shared_counters and not stored.shared_counters else lost
+    if sent.shared_counters and not stored.shared_counters:
+        lost |= {"partitionable_devices"}
+    if sent.partition_type_attribute and not stored.partition_type_attribute:
+        lost |= {"partition_type"}
+    return lost
 
 
 def _used(device: Device) -> frozenset[str]:

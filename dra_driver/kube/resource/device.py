@@ -212,8 +212,9 @@ class ResourceSlice:
 
     Exactly one of `node_name`, `node_selector`, `all_nodes` and `per_device_node_selection` is set. Since Kubernetes
     1.35, a slice has either `devices` or `shared_counters`. `skip_node_operations` are the calls that kubelet does not
-    make for the devices, such as `NodePrepareResources`. `unread` are paths of fields that a server has stored and that
-    are not known here, such as `spec.devices[].name`.
+    make for the devices, such as `NodePrepareResources`. `partition_type_attribute` is the qualified name of the
+    attribute by which reports about the pool group its devices. `unread` are paths of fields that a server has stored
+    and that are not known here, such as `spec.devices[].name`.
     """
 
     metadata: ObjectMeta
@@ -226,6 +227,7 @@ class ResourceSlice:
     devices: tuple[Device, ...] = field(default=())
     shared_counters: tuple[CounterSet, ...] = ()
     skip_node_operations: tuple[str, ...] = ()
+    partition_type_attribute: str | None = None
     unread: tuple[str, ...] = ()
 
     @property
@@ -255,7 +257,7 @@ class DeviceTaintRule:
 
 @dataclass(frozen=True, slots=True)
 class SliceFeatures:
-    """The features of ResourceSlices that an API server has. Each of the first five fields is a feature gate.
+    """The features of ResourceSlices that an API server has. Each of the first six fields is a feature gate.
 
     With `counters_beside_devices`, counter sets must be in the same slice as the devices that consume them. Kubernetes
     1.33 and 1.34 require this. Since 1.35, counter sets must be in slices of their own.
@@ -266,6 +268,7 @@ class SliceFeatures:
     consumable_capacity: bool = True
     list_attributes: bool = False
     binding_conditions: bool = True
+    partition_type: bool = False
     counters_beside_devices: bool = False
 
     @property

@@ -29,6 +29,7 @@ from .device import (
 from .quantity import Quantity
 
 _NEWEST = SliceFeatures()
+_PREPARE, _UNPREPARE, _EVERY_OPERATION = "NodePrepareResources", "NodeUnprepareResources", "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,27 @@ def _slice(slice_: ResourceSlice, features: SliceFeatures) -> Iterator[Violation
         sets = len(slice_.shared_counters)
         if sets > limits.COUNTER_SETS_PER_SLICE:
             yield Violation("spec.sharedCounters", f"has {sets} sets, more than {limits.COUNTER_SETS_PER_SLICE}")
+    if slice_.partition_type_attribute is not None and not _is_qualified(slice_.partition_type_attribute):
+        problem = f"{slice_.partition_type_attribute!r} is not a domain, a slash and an identifier"
+        yield Violation("spec.partitionTypeAttribute", problem)
+    yield from _skipped_operations(slice_.skip_node_operations)
     yield from _counter_sets(slice_.shared_counters, limited=not beside)
     yield from _devices(slice_, features)
+
+
+def _is_qualified(name: str) -> bool:
+    return "/" in name and names.is_qualified_name(name)
+
+
+def _skipped_operations(operations: tuple[str, ...]) -> Iterator[Violation]:
+    path = "spec.skipNodeOperations"
+    for index, operation in enumerate(operations):
+        if operation not in (_PREPARE, _UNPREPARE, _EVERY_OPERATION):
+            yield Violation(f"{path}[{index}]", f"{operation!r} is not {_PREPARE}, {_UNPREPARE} or {_EVERY_OPERATION}")
+    if len(set(operations)) < len(operations):
+        yield Violation(path, "an operation is named twice")
+    if _PREPARE in operations and not {_UNPREPARE, _EVERY_OPERATION} & set(operations):
+        yield Violation(path, f"{_PREPARE} needs {_UNPREPARE}")
 
 
 def _counters_beside_devices(slice_: ResourceSlice) -> Iterator[Violation]:
@@ -192,6 +212,12 @@ def _consumptions(consumptions: tuple[CounterConsumption, ...], path: str, *, li
     for index, consumption in enumerate(consumptions):
         yield from _unique_label(consumption.counter_set, seen, f"{path}[{index}].counterSet")
         yield from _counters(consumption.counters, f"{path}[{index}].counters", limited=limited)
+        groups = consumption.compatibility_groups
+        if len(groups) > limits.COMPATIBILITY_GROUPS:
+            most = limits.COMPATIBILITY_GROUPS
+            yield Violation(f"{path}[{index}].compatibilityGroups", f"has {len(groups)} entries, more than {most}")
+        if len(set(groups)) < len(groups):
+            yield Violation(f"{path}[{index}].compatibilityGroups", "a group is named twice")
 
 
 def _taints(taints: tuple[DeviceTaint, ...], path: str, features: SliceFeatures) -> Iterator[Violation]:

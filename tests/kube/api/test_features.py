@@ -34,7 +34,7 @@ def probed(client: ApiClient, *, lists: bool = False) -> SliceFeatures:
 
 
 GATES_AND_FLAGS = [
-    *((gate, flag) for flag, gate in GATES.items() if flag != "list_attributes"),
+    *((gate, flag) for flag, gate in GATES.items() if flag not in ("list_attributes", "partition_type")),
     ("DRAResourceClaimDeviceStatus", "binding_conditions"),
 ]
 
@@ -57,6 +57,16 @@ def test_list_attributes_are_asked_about_when_they_are_wanted(on: bool, lists: b
     ):
         assert probed(client, lists=True).list_attributes is lists
         assert not probed(client).list_attributes
+
+
+@pytest.mark.parametrize(("minor", "on", "kept"), [(37, True, True), (37, False, False), (36, False, False)])
+def test_partition_type_is_kept_by_servers_with_the_gate(minor: int, on: bool, kept: bool, tmp_path: Path) -> None:
+    gates = {GATES["partition_type"]: on} if minor == 37 else {}
+    with (
+        FaultyServer(ApiServerOptions(minor=minor, gates=gates)) as server,
+        connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
+    ):
+        assert probed(client) == replace(SliceFeatures(), partition_type=kept)
 
 
 @pytest.mark.parametrize(
@@ -139,4 +149,4 @@ def test_what_an_answer_lacks_is_named(sent: ResourceSlice, stored: ResourceSlic
 def test_a_gate_that_nobody_needs_is_not_missing(wanted: frozenset[str]) -> None:
     needed = {gate for flag, gate in GATES.items() if flag in wanted or flag not in OPTIONAL}
     assert set(missing_gates(NONE, wanted)) == needed
-    assert missing_gates(replace(SliceFeatures(), list_attributes=True), wanted) == ()
+    assert missing_gates(replace(SliceFeatures(), list_attributes=True, partition_type=True), wanted) == ()

@@ -83,6 +83,10 @@ VALID = {
     "binding conditions": with_device(binding_conditions=("a", "b.c/d"), binding_failure_conditions=("e",)),
     "values for shares": share(VALUES),
     "a range for shares": share(RequestPolicy(default=ONE, valid_range=RequestRange(ONE))),
+    "a partition type": replace(SLICE, partition_type_attribute="gpu.nvidia.com/profile"),
+    "skipped operations": replace(SLICE, skip_node_operations=("NodePrepareResources", "NodeUnprepareResources")),
+    "every operation skipped": replace(SLICE, skip_node_operations=("*", "NodePrepareResources")),
+    "two compatibility groups": with_device(consumes_counters=(replace(DRAWN, compatibility_groups=("a", "b")),)),
     "devices choose nodes": replace(with_device(node_name="node-a"), node_name=None, per_device_node_selection=True),
 }
 
@@ -108,6 +112,31 @@ INVALID: list[tuple[ResourceSlice, str]] = [
     (
         replace(SLICE, shared_counters=COUNTERS.shared_counters),
         "spec: devices and sharedCounters exclude each other",
+    ),
+    (
+        replace(SLICE, partition_type_attribute="profile"),
+        "spec.partitionTypeAttribute: 'profile' is not a domain, a slash and an identifier",
+    ),
+    (
+        replace(SLICE, partition_type_attribute="gpu.nvidia.com/mig/profile"),
+        "spec.partitionTypeAttribute: 'gpu.nvidia.com/mig/profile' is not a domain, a slash and an identifier",
+    ),
+    (
+        replace(SLICE, skip_node_operations=("Prepare",)),
+        "spec.skipNodeOperations[0]: 'Prepare' is not NodePrepareResources, NodeUnprepareResources or *",
+    ),
+    (
+        replace(SLICE, skip_node_operations=("NodePrepareResources",)),
+        "spec.skipNodeOperations: NodePrepareResources needs NodeUnprepareResources",
+    ),
+    (replace(SLICE, skip_node_operations=("*", "*")), "spec.skipNodeOperations: an operation is named twice"),
+    (
+        with_device(consumes_counters=(replace(DRAWN, compatibility_groups=("a", "b", "c")),)),
+        "spec.devices[0].consumesCounters[0].compatibilityGroups: has 3 entries, more than 2",
+    ),
+    (
+        with_device(consumes_counters=(replace(DRAWN, compatibility_groups=("a", "a")),)),
+        "spec.devices[0].consumesCounters[0].compatibilityGroups: a group is named twice",
     ),
     # counter sets
     (with_counters(**{f"c-{i}": {"m": ONE} for i in range(9)}), "spec.sharedCounters: has 9 sets, more than 8"),

@@ -124,6 +124,85 @@ def test_claims_lose_gated_fields_too(talk: Callable[..., Partner]) -> None:
         assert (code, body["details"]["causes"][0]["field"]) == (422, "spec.devices.requests[0]")
 
 
+CONSUMING: Spec = {"counterSet": "s", "counters": {"c": {"value": "1"}}, "compatibilityGroups": ["a"]}
+NEWER_FIELDS: Mapping[str, Spec] = {
+    "DRADeviceCompatibilityGroups": {"devices": [{"name": "gpu-0", "consumesCounters": [CONSUMING]}]},
+    "DRANodeAllocatableResources": {
+        "devices": [{"name": "gpu-0", "nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "1"}}}}]
+    },
+    "DRAOptionalNodeOperations": {"skipNodeOperations": ["*"]},
+}
+
+
+@pytest.fixture(scope="module")
+def newest_off(talk: Callable[..., Partner]) -> Iterator[Partner]:
+    with FaultyServer(ApiServerOptions(minor=37)) as server:
+        yield talk(server)
+
+
+@pytest.fixture(scope="module")
+def newest_on(talk: Callable[..., Partner]) -> Iterator[Partner]:
+    gates = dict.fromkeys((*NEWER_FIELDS, "DRADerivedAttributes", "DRAPartitionableDevicesType"), True)
+    with FaultyServer(ApiServerOptions(minor=37, gates=gates)) as server:
+        yield talk(server)
+
+
+def text_of(fields: Spec) -> str:
+    """The name of the field that is gated."""
+    return next(name for name in ("compatibilityGroups", "nodeAllocatable", "skipNode") if name in str(fields))
+
+
+@pytest.mark.parametrize("gate", NEWER_FIELDS)
+def test_alpha_field_of_slice_is_kept_only_if_its_gate_is_on(
+    newest_off: Partner, newest_on: Partner, gate: str
+) -> None:
+    sent = resource_slice(gate.lower(), **NEWER_FIELDS[gate])
+    for server, is_kept in ((newest_off, False), (newest_on, True)):
+        code, _, body = server.ask("POST", SLICES, sent)
+        assert code == 201, body
+        assert (text_of(NEWER_FIELDS[gate]) in str(body["spec"])) is is_kept
+
+
+def test_partition_type_is_forbidden_while_its_gate_is_off(newest_off: Partner, newest_on: Partner) -> None:
+    sent = resource_slice("typed", partitionTypeAttribute="gpu.nvidia.com/profile")
+    code, _, body = newest_off.ask("POST", SLICES, sent)
+    assert code == 422
+    assert body["details"]["causes"][0]["field"] == "spec.partitionTypeAttribute"
+    code, _, body = newest_on.ask("POST", SLICES, sent)
+    assert code == 201
+    assert body["spec"]["partitionTypeAttribute"] == "gpu.nvidia.com/profile"
+
+
+def derived(name: str = "example.com/half", constraint: str = "example.com/half", expression: str = "'a'") -> Spec:
+    value = claim("derived", derivedAttributes=[{"name": name, "expression": expression}])
+    value["spec"]["devices"]["constraints"] = [{"matchAttribute": constraint}]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        (derived(name="half"), "name"),
+        (derived(constraint="example.com/other"), "name"),
+        (derived(expression="'" + "a" * 10_240 + "'"), "expression"),
+    ],
+    ids=["no domain", "unused", "long"],
+)
+def test_derived_attribute_is_validated(newest_on: Partner, sent: Spec, field: str) -> None:
+    sent["metadata"] = {"name": "invalid"}
+    code, _, body = newest_on.ask("POST", CLAIMS, sent)
+    assert code == 422
+    here = f"spec.devices.requests[0].exactly.derivedAttributes[0].{field}"
+    assert [cause["field"] for cause in body["details"]["causes"]] == [here]
+
+
+def test_derived_attribute_is_kept_only_if_its_gate_is_on(newest_off: Partner, newest_on: Partner) -> None:
+    for server, is_kept in ((newest_off, False), (newest_on, True)):
+        code, _, body = server.ask("POST", CLAIMS, derived())
+        assert code == 201, body
+        assert ("derivedAttributes" in body["spec"]["devices"]["requests"][0]["exactly"]) is is_kept
+
+
 def test_admin_access_needs_the_namespaces_label() -> None:
     label = "resource.kubernetes.io/admin-access"
     with serving(36) as server:

@@ -68,6 +68,7 @@ def _slice(top: Fields, dialect: Dialect) -> ResourceSlice:
         devices=spec.decode_all("devices", lambda fields: _device(fields, dialect)),
         shared_counters=spec.decode_all("sharedCounters", _counter_set),
         skip_node_operations=spec.texts("skipNodeOperations"),
+        partition_type_attribute=spec.text("partitionTypeAttribute") or None,
     )
     pool.finish()
     spec.finish()

@@ -82,7 +82,7 @@ def kinds(release: Release) -> tuple[ServedKind, ...]:
 
 def prepare_class(new: Object, old: Object | None, context: Context) -> None:
     """Drop fields behind disabled feature gates."""
-    versions.drop_disabled(new, versions.CLASS, context.release)
+    versions.drop_disabled(new, old, versions.CLASS, context.release)
 
 
 def validate_class(new: Object, old: Object | None, context: Context) -> Problems:

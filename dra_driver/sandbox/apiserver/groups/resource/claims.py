@@ -75,12 +75,12 @@ def set_template_defaults(obj: Object, context: Context) -> None:
 
 def prepare_claim(new: Object, old: Object | None, context: Context) -> None:
     """Drop fields behind disabled feature gates."""
-    versions.drop_disabled(new, _CLAIM_GATES, context.release)
+    versions.drop_disabled(new, old, _CLAIM_GATES, context.release)
 
 
 def prepare_template(new: Object, old: Object | None, context: Context) -> None:
     """Drop fields behind disabled feature gates."""
-    versions.drop_disabled(new, _TEMPLATE_GATES, context.release)
+    versions.drop_disabled(new, old, _TEMPLATE_GATES, context.release)
 
 
 def validate_claim(new: Object, old: Object | None, context: Context) -> Problems:
@@ -137,11 +137,14 @@ def _devices_problems(devices: DeviceClaim, path: str, context: Context) -> Prob
         here = f"{path}.requests[{index}]"
         if request.exactly is not None:
             yield from _requirement_problems(request.exactly, f"{here}.exactly", context)
+            yield from _derived_problems(request.exactly, (request.name,), devices, f"{here}.exactly")
         alternatives, here = request.first_available, f"{here}.firstAvailable"
         yield from rules.length_problems(alternatives, limits.ALTERNATIVES_PER_REQUEST, here)
         yield from names.listed_problems([one.name for one in alternatives], here)
         for number, one in enumerate(alternatives):
             yield from _requirement_problems(one.requirements, f"{here}[{number}]", context)
+            known_as = (request.name, f"{request.name}/{one.name}")
+            yield from _derived_problems(one.requirements, known_as, devices, f"{here}[{number}]")
     yield from rules.length_problems(devices.constraints, limits.CONSTRAINTS_PER_CLAIM, f"{path}.constraints")
     for index, constraint in enumerate(devices.constraints):
         yield from _constraint_problems(constraint, f"{path}.constraints[{index}]")
@@ -165,6 +168,32 @@ def _requirement_problems(wanted: DeviceRequirements, path: str, context: Contex
     yield from rules.length_problems(wanted.tolerations, _TOLERATIONS, f"{path}.tolerations")
     for index, toleration in enumerate(wanted.tolerations):
         yield from _toleration_problems(toleration, f"{path}.tolerations[{index}]")
+
+
+def _derived_problems(
+    wanted: DeviceRequirements, names_of_request: tuple[str, ...], devices: DeviceClaim, path: str
+) -> Problems:
+    """Yield the problems of derived attributes. Constraints know their request by any of its names."""
+    here = f"{path}.derivedAttributes"
+    yield from rules.length_problems(wanted.derived_attributes, limits.DERIVED_ATTRIBUTES, here)
+    used = {
+        name
+        for constraint in devices.constraints
+        if not constraint.requests or set(constraint.requests) & set(names_of_request)
+        for name in (constraint.match_attribute, constraint.distinct_attribute)
+    }
+    seen: set[str] = set()
+    for index, derived in enumerate(wanted.derived_attributes):
+        if "/" not in derived.name or not is_qualified_name(derived.name):
+            yield errors.invalid(f"{here}[{index}].name", derived.name, "must be DOMAIN/NAME, such as example.com/half")
+        elif derived.name not in used:
+            text = "must be used by a constraint that applies to the request"
+            yield errors.invalid(f"{here}[{index}].name", derived.name, text)
+        if derived.name in seen:
+            yield errors.duplicate(f"{here}[{index}].name", derived.name)
+        seen.add(derived.name)
+        if len(derived.expression.encode()) > limits.EXPRESSION_BYTES:
+            yield errors.too_long(f"{here}[{index}].expression", limits.EXPRESSION_BYTES)
 
 
 def _toleration_problems(toleration: DeviceToleration, path: str) -> Problems:
@@ -198,7 +227,7 @@ def _reference_problems(references: tuple[str, ...], known: set[str], path: str)
 
 def prepare_claim_status(new: Object, old: Object | None, context: Context) -> None:
     """Drop fields behind disabled feature gates, and the device status of devices that are no longer allocated."""
-    versions.drop_disabled(new, versions.CLAIM_STATUS, context.release)
+    versions.drop_disabled(new, old, versions.CLAIM_STATUS, context.release)
     _drop_deallocated(new, old)
 
 

@@ -28,7 +28,7 @@ def set_defaults(obj: Object, context: Context) -> None:
 
 def prepare(new: Object, old: Object | None, context: Context) -> None:
     """Drop fields behind disabled feature gates."""
-    versions.drop_disabled(new, versions.SLICE, context.release)
+    versions.drop_disabled(new, old, versions.SLICE, context.release)
 
 
 def warn(new: Object, context: Context) -> Iterable[str]:
@@ -42,6 +42,7 @@ def validate(new: Object, old: Object | None, context: Context) -> Problems:
     """Yield the problems of a slice, or with its change."""
     if old is not None:
         yield from _immutable_problems(new.get("spec", {}), old.get("spec", {}))
+    yield from _partition_type_problems(new.get("spec", {}), (old or {}).get("spec", {}), context)
     features = SliceFeatures(counters_beside_devices=context.release.minor < COUNTERS_APART_SINCE)
     try:
         problems = slice_problems(decode_slice(new, V1, strict=False), features)
@@ -50,6 +51,13 @@ def validate(new: Object, old: Object | None, context: Context) -> Problems:
         return
     for problem in problems:
         yield errors.FieldError("FieldValueInvalid", problem.path, f"Invalid value: {problem.message}")
+
+
+def _partition_type_problems(spec: Object, old: Object, context: Context) -> Problems:
+    """The field is refused, not dropped, while its gate is disabled."""
+    gate, field = "DRAPartitionableDevicesType", "partitionTypeAttribute"
+    if spec.get(field) is not None and old.get(field) is None and not context.release.enabled(gate):
+        yield errors.forbidden(f"spec.{field}", f"the {gate} feature gate is disabled")
 
 
 def _immutable_problems(spec: Object, old: Object) -> Problems:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fields behind feature gates, and conversion between v1 and the other API versions.
 
-While a feature gate is disabled, the server silently drops its fields. A field is named by its path: `[]` stands for
-every item of a list, `{}` for every value of a map. The tables have the fields that the driver and its users set.
+While a feature gate is disabled, the server silently drops its fields, unless the stored object has one of them. A
+field is named by its path: `[]` stands for every item of a list, `{}` for every value of a map. The tables have the
+fields that the driver and its users set.
 
 v1beta2 has v1's form. v1beta1 has a device's fields under `basic`, and the fields of `exactly` directly in the request.
 """
@@ -44,6 +45,12 @@ SLICE: Final[Gated] = (
         ("DRAListTypeAttributes",),
         tuple(f"{_DEVICE}attributes.{{}}.{name}" for name in ("bools", "ints", "strings", "versions")),
     ),
+    (("DRADeviceCompatibilityGroups",), (f"{_DEVICE}consumesCounters.[].compatibilityGroups",)),
+    (
+        ("DRANodeAllocatableResources",),
+        (f"{_DEVICE}nodeAllocatableResources", f"{_DEVICE}nodeAllocatableResourceMappings"),
+    ),
+    (("DRAOptionalNodeOperations",), ("spec.skipNodeOperations",)),
 )
 
 _RESULT: Final = "status.allocation.devices.results.[]."
@@ -59,6 +66,7 @@ CLAIM_STATUS: Final[Gated] = (
         ("DRADeviceBindingConditions",),
         (f"{_RESULT}bindingConditions", f"{_RESULT}bindingFailureConditions"),
     ),
+    (("DRAOptionalNodeOperations",), (f"{_RESULT}skipNodeOperations",)),
 )
 
 CLASS: Final[Gated] = ((("DRAExtendedResource",), ("spec.extendedResourceName",)),)
@@ -88,18 +96,26 @@ def claim_spec(prefix: str) -> Gated:
             ("DRAConsumableCapacity",),
             (f"{prefix}.devices.constraints.[].distinctAttribute", *(f"{form}capacity" for form in each)),
         ),
+        (("DRADerivedAttributes",), tuple(f"{form}derivedAttributes" for form in each)),
     )
 
 
-def drop_disabled(new: Object, gated: Gated, release: Release) -> None:
-    """Drop fields behind disabled feature gates."""
+def drop_disabled(new: Object, old: Object | None, gated: Gated, release: Release) -> None:
+    """Drop fields behind disabled feature gates, unless the old object has fields of the gates."""
     for gates, fields in gated:
         if all(release.enabled(gate) for gate in gates):
+            continue
+        if old is not None and any(_has(old, field) for field in fields):
             continue
         for field in fields:
             *path, last = field.split(".")
             for parent in _parents(new, path):
                 parent.pop(last, None)
+
+
+def _has(obj: Object, field: str) -> bool:
+    *path, last = field.split(".")
+    return any(parent.get(last) for parent in _parents(obj, path))
 
 
 def _parents(value: Any, path: list[str]) -> Iterator[dict[str, Any]]:
