@@ -109,7 +109,8 @@ def read_cluster(place: Place) -> Input:
     groups = each(client.get_path("/apis"), "groups")
     served = {str(one.get("groupVersion")) for group in groups for one in each(group, "versions")}
     for name, (plural, versions) in _OF_ADD_ONS.items():
-        every |= {name: Kind(version, plural) for version in reversed(versions) if version in served}
+        version = next((one for one in versions if one in served), None)
+        every |= {} if version is None else {name: Kind(version, plural)}
     found, refused = read_around(client, every, dict)
     forbidden += [every[name].plural for name in refused]
     if NODES.plural in forbidden:
