@@ -5,7 +5,7 @@
 - `calls` has the threads that call NVML, with a time limit for each call. `session` keeps NVML usable while drivers and
   GPUs come and go. `pulse` is a cheap look that tells whether anything changed.
 - `inventory` reads the GPUs into plain values (`facts`), with `pci`, `functions` (PCI functions and IOMMU groups),
-  `vgpus` (vGPUs in sysfs) and `profiles` (MIG profiles).
+  `vgpus` (vGPUs in sysfs), `profiles` (MIG profiles) and `mig` (MIG devices and their instances).
 - `fabric` is the interface to Fabric Manager, which manages NVSwitch partitions. `fabric_library` implements it with
   NVIDIA's library, and `fabric_access` has its thread with time limits. `imex` reads the IMEX channels of the node, and
   the clique that its GPUs have joined.

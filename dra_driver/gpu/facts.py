@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 
 from .fabric import NO_SWITCHES, SwitchFacts
+from .mig import MigDevice, MigInstance, PartialInstance
 from .nvml import Fabric, GpuInstanceProfile, MigMode, Placement
 from .vgpus import VgpuHost
 
@@ -15,19 +16,6 @@ class MigProfile:
     name: str
     info: GpuInstanceProfile
     placements: tuple[Placement, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MigInstance:
-    """An existing GPU instance. `devices` has (compute instance id, UUID) of each MIG device in it. `filled` tells
-    whether a single compute instance has all of its slices.
-    """
-
-    id: int
-    profile_id: int
-    placement: Placement
-    devices: tuple[tuple[int, str], ...]
-    filled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +51,7 @@ class Gpu:
     mig_switchable: bool = False
     mig_profiles: tuple[MigProfile, ...] = ()
     mig_instances: tuple[MigInstance, ...] = ()
+    partial_instances: tuple[PartialInstance, ...] = ()
     memory_limits: bool = False
     problems: tuple[str, ...] = ()
 
@@ -70,6 +59,28 @@ class Gpu:
     def in_mig_mode(self) -> bool:
         """Whether MIG mode is enabled, so that the GPU cannot be used as a whole."""
         return self.mig_mode is not None and self.mig_mode.current
+
+    @property
+    def gpu_instances(self) -> tuple[MigInstance | PartialInstance, ...]:
+        """All GPU instances, in the order of their IDs."""
+        return tuple(sorted((*self.mig_instances, *self.partial_instances), key=lambda one: one.gpu_instance))
+
+    def mig_device(self, profile_id: int, placement: Placement) -> MigDevice:
+        """The MIG device at a placement of this GPU. Its profile may be one that NVML does not report."""
+        profile = next((each for each in self.mig_profiles if each.info.id == profile_id), None)
+        if profile is None:
+            return MigDevice(self.uuid, profile_id, placement, self.minor)
+        address = self.pci_address if "gfx" in profile.name.partition("+")[2] else None
+        slices = profile.info.slice_count
+        return MigDevice(self.uuid, profile_id, placement, self.minor, profile.name, slices, address or "")
+
+    def mig_devices(self) -> tuple[MigDevice, ...]:
+        """Every MIG device that can be created on this GPU, if it has no other instances."""
+        return tuple(
+            self.mig_device(profile.info.id, placement)
+            for profile in self.mig_profiles
+            for placement in profile.placements
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +134,7 @@ class Inventory:
     pci_gpus: tuple[PciGpu, ...] = ()
     iommufd: bool = False
     switches: SwitchFacts = NO_SWITCHES
+
+    def gpu(self, uuid: str) -> Gpu | None:
+        """The GPU with this UUID, or None if NVML does not report it."""
+        return next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from .calls import HungError
-from .facts import Failure, Gpu, Inventory, MigInstance, MigProfile, PciGpu
+from .facts import Failure, Gpu, Inventory, MigProfile, PciGpu
 from .memory_limits import cgroup_root
+from .mig import MigDevice, MigInstance, PartialInstance
 from .nvml import (
     Architecture,
     DeviceHandle,
     Fabric,
     FabricState,
-    GpuInstance,
     GpuInstanceHandle,
     GpuInstanceProfile,
     MigMode,
@@ -61,7 +61,7 @@ _BRANDS = (
 )
 _ARCHITECTURES = {int(one): one.name.capitalize() for one in Architecture} | {int(Architecture.ADA): "Ada Lovelace"}
 
-__all__ = ["Failure", "Gpu", "Inventory", "MigInstance", "MigProfile", "PciGpu", "Threads", "read_inventory"]
+__all__ = ["Failure", "Gpu", "Inventory", "MigProfile", "PciGpu", "Threads", "read_inventory"]
 
 
 def mig_mode(nvml: Nvml, gpu: DeviceHandle) -> MigMode | None:
@@ -110,7 +110,7 @@ class _Reader:
         switchable = mode is not None and switches and not is_vgpu
         split = mode is not None and mode.current
         infos = self._profile_infos() if split or switchable else []
-        return Gpu(
+        gpu = Gpu(
             index=index,
             minor=minor,
             uuid=uuid,
@@ -131,7 +131,12 @@ class _Reader:
             mig_mode=mode,
             mig_switchable=switchable,
             mig_profiles=self._profiles(infos),
-            mig_instances=self._instances(infos) if split else (),
+        )
+        instances = self._instances(gpu, infos) if split else []
+        return replace(
+            gpu,
+            mig_instances=tuple(one for one in instances if isinstance(one, MigInstance)),
+            partial_instances=tuple(one for one in instances if isinstance(one, PartialInstance)),
             problems=tuple(
                 f"{error}, for {', '.join(subjects)}" if subjects else error
                 for error, subjects in self._problems.items()
@@ -190,40 +195,38 @@ class _Reader:
         found = ((info, self._ask(f"profile {info.name}", query, self._handle, info.id)) for info in infos)
         return tuple(MigProfile(info.name, info, placements) for info, placements in found if placements is not None)
 
-    def _instances(self, infos: list[GpuInstanceProfile]) -> tuple[MigInstance, ...]:
+    def _instances(self, gpu: Gpu, infos: list[GpuInstanceProfile]) -> list[MigInstance | PartialInstance]:
         """The GPU instances of every profile, and those of MIG devices, because a profile may be unknown to NVML."""
-        nvml, handle = self._nvml, self._handle
-        found: dict[int, GpuInstance] = {}
+        found: dict[int, MigDevice] = {}
         filled: set[int] = set()
         for profile in infos:
-            instances = self._ask(f"profile {profile.name}", nvml.gpu_instances, handle, profile.id)
+            instances = self._ask(f"profile {profile.name}", self._nvml.gpu_instances, self._handle, profile.id)
             for instance in instances or ():
-                info = self._ask(f"an instance of {profile.name}", nvml.gpu_instance_info, instance)
+                info = self._ask(f"an instance of {profile.name}", self._nvml.gpu_instance_info, instance)
                 if info is not None:
-                    found[info.id] = info
+                    found[info.id] = gpu.mig_device(info.profile_id, info.placement)
                     if self._ask(f"GPU instance {info.id}", self._is_filled, instance, profile.slice_count):
                         filled.add(info.id)
-        devices = self._mig_devices()
-        for number in devices.keys() - found.keys():
-            info = self._ask(f"GPU instance {number}", self._instance_by_id, number)
-            if info is not None:
-                found[number] = info
-        return tuple(
-            MigInstance(
-                number, info.profile_id, info.placement, tuple(sorted(devices.get(number, ()))), number in filled
-            )
-            for number, info in sorted(found.items())
-        )
+        computes = self._compute_instances()
+        for number in computes.keys() - found.keys():
+            device = self._ask(f"GPU instance {number}", self._device_of, gpu, number)
+            if device is not None:
+                found[number] = device
+        return [
+            _instance(device, number, sorted(computes.get(number, ())), number in filled)
+            for number, device in sorted(found.items())
+        ]
 
     def _is_filled(self, instance: GpuInstanceHandle, slices: int) -> bool:
         whole = whole_compute_profile(self._nvml, instance, slices)
         return len(self._nvml.compute_instances(instance, whole)) == 1
 
-    def _instance_by_id(self, number: int) -> GpuInstance:
-        return self._nvml.gpu_instance_info(self._nvml.gpu_instance_by_id(self._handle, number))
+    def _device_of(self, gpu: Gpu, number: int) -> MigDevice:
+        info = self._nvml.gpu_instance_info(self._nvml.gpu_instance_by_id(self._handle, number))
+        return gpu.mig_device(info.profile_id, info.placement)
 
-    def _mig_devices(self) -> dict[int, list[tuple[int, str]]]:
-        """(Compute instance id, UUID) of each MIG device, by GPU instance id. A compute instance is one MIG device."""
+    def _compute_instances(self) -> dict[int, list[tuple[int, str]]]:
+        """(ID, UUID) of each compute instance, by GPU instance ID. NVML has a MIG device for each compute instance."""
         devices: dict[int, list[tuple[int, str]]] = {}
         for mig in self._ask("its MIG devices", self._nvml.mig_devices, self._handle) or ():
             ids = self._ask("a MIG device", self._nvml.mig_instance_ids, mig)
@@ -345,6 +348,17 @@ def _with_nvlink_groups(nvml: Nvml, found: Sequence[Gpu | Failure], threads: Thr
         return replace(one, nvlink_group=min(group) if len(group) > 1 else None, problems=problem)
 
     return [with_group(one) for one in found]
+
+
+def _instance(
+    device: MigDevice, number: int, computes: Sequence[tuple[int, str]], filled: bool
+) -> MigInstance | PartialInstance:
+    """The GPU instance with this number. `computes` has (ID, UUID) of its compute instances. `filled` tells whether a
+    compute instance has all of its slices.
+    """
+    if filled and len(computes) == 1:
+        return MigInstance(device, number, *computes[0])
+    return PartialInstance(device, number, tuple(uuid for _, uuid in computes))
 
 
 def _linked(

@@ -21,7 +21,6 @@ from ..errors import UnenforceableError
 from .devices.enforcement import enforcement
 from .facts import Gpu, Inventory, MigProfile
 from .imex import clique_of
-from .ownership import MigPlace
 from .policy import Enforcement, NodePolicy
 
 Labels = Mapping[str, str]
@@ -133,8 +132,8 @@ def _mig(gpus: Sequence[Gpu], owned: Set[object], policy: NodePolicy) -> dict[st
     for gpu in gpus:
         profiles = {profile.info.id: profile for profile in gpu.mig_profiles}
         for one in gpu.mig_instances:
-            profile = profiles.get(one.profile_id)
-            if profile and one.filled and MigPlace(gpu.uuid, one.profile_id, one.placement) not in owned:
+            profile = profiles.get(one.device.profile_id)
+            if profile and one.device not in owned:
                 found[profile.name.replace("+", ".")].append((gpu, profile))
     labels: dict[str, object] = {}
     for name, devices in found.items():

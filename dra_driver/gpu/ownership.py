@@ -8,9 +8,9 @@ without a mark belongs to an administrator. A mark does not name the claim.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from .marks import K, NamedMarks
+from .mig import MigDevice
 from .nvml import Placement
 from .vgpus import VgpuPlace
 
@@ -19,21 +19,12 @@ _MIG = re.compile(_GPU + r"_(?P<profile>\d+)_(?P<start>\d+)_(?P<size>\d+)")
 _VGPU = re.compile(_GPU + r"_(?P<address>[0-9a-f:.]+)_(?P<type>\d+)_(?P<mdev>[0-9a-f-]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class MigPlace:
-    """The place of an existing or future GPU instance. `profile_id` is the id that the NVIDIA driver uses."""
-
-    gpu_uuid: str
-    profile_id: int
-    placement: Placement
+Owned = MigDevice | VgpuPlace
+"""A MIG device or a vGPU that was created for a claim."""
 
 
-Owned = MigPlace | VgpuPlace
-"""The place of something that was created for a claim."""
-
-
-class _PlaceMarks(NamedMarks[K, K]):
-    """Marks of places: the key is the whole mark."""
+class _DeviceMarks(NamedMarks[K, K]):
+    """Marks of devices: the key is the whole mark."""
 
     def _names(self, key: K) -> Sequence[str]:
         return (self._name(key),)
@@ -42,22 +33,22 @@ class _PlaceMarks(NamedMarks[K, K]):
         return key
 
 
-class MigMarks(_PlaceMarks[MigPlace]):
-    """The marks of MIG instances."""
+class MigMarks(_DeviceMarks[MigDevice]):
+    """The marks of MIG devices, with only what identifies them."""
 
-    def _name(self, mark: MigPlace) -> str:
+    def _name(self, mark: MigDevice) -> str:
         at = mark.placement
         return f"{mark.gpu_uuid}_{mark.profile_id}_{at.start}_{at.size}"
 
-    def _key_in(self, name: str) -> MigPlace | None:
+    def _key_in(self, name: str) -> MigDevice | None:
         match = _MIG.fullmatch(name)
         if match is None:
             return None
         placement = Placement(int(match["start"]), int(match["size"]))
-        return MigPlace(match["gpu"], int(match["profile"]), placement)
+        return MigDevice(match["gpu"], int(match["profile"]), placement)
 
 
-class VgpuMarks(_PlaceMarks[VgpuPlace]):
+class VgpuMarks(_DeviceMarks[VgpuPlace]):
     """The marks of vGPUs."""
 
     def _name(self, mark: VgpuPlace) -> str:

@@ -21,8 +21,9 @@ from .fabric_marks import FabricTrouble, FabricTroubles
 from .health import Finding, HealthMonitor, LostGpus, activation_findings, taint
 from .inventory import Failure, Inventory
 from .marked import Marked, NodeMarks
+from .mig import MigDevice
 from .nvml import NvmlError, Return
-from .ownership import MigPlace, Owned
+from .ownership import Owned
 from .passthrough import VfioMark
 from .policy import NodePolicy
 from .pulse import GpuPulse, Pulse
@@ -307,6 +308,6 @@ def _without_owned(gpu: GpuPulse, owned: Set[Owned]) -> GpuPulse:
         gpu = replace(gpu, vgpus=tuple(place for place in gpu.vgpus if place not in owned))
     if gpu.uuid is None or not gpu.instances:
         return gpu
-    foreign = tuple(one for one in gpu.instances if MigPlace(gpu.uuid, one[1], one[2]) not in owned)
+    foreign = tuple(one for one in gpu.instances if MigDevice(gpu.uuid, one[1], one[2]) not in owned)
     ids = {instance for instance, _, _ in foreign}
     return replace(gpu, instances=foreign, computes=tuple(one for one in gpu.computes if one[0] in ids))

@@ -43,16 +43,15 @@ def memory_slices(inventory: Inventory) -> Table:
 
 
 def _slices(gpu: Gpu) -> Text:
-    names = {profile.info.id: profile.name for profile in gpu.mig_profiles}
     places = [placement for profile in gpu.mig_profiles for placement in profile.placements]
     length = max((place.start + place.size for place in places), default=0)
-    starts = {one.placement.start: one for one in gpu.mig_instances}
+    starts = {instance.device.placement.start: instance.device for instance in gpu.gpu_instances}
     text, position = Text("|"), 0
     while position < length:
-        instance = starts.get(position)
-        width = 1 if instance is None else instance.placement.size
-        label = "" if instance is None else names.get(instance.profile_id, "?")
-        style = "" if instance is None else f"bold {_COLOURS[position % len(_COLOURS)]}"
+        device = starts.get(position)
+        width = 1 if device is None else device.placement.size
+        label = "" if device is None else device.profile or "?"
+        style = "" if device is None else f"bold {_COLOURS[position % len(_COLOURS)]}"
         text.append(label.center(width * (_CELL + 1) - 1), style=style)
         text.append("|")
         position += width
@@ -130,7 +129,7 @@ class Demo:
     def _show_picture(self, instances: int = 4) -> None:
         inventory = self._node.inventory()
         self._console.print(memory_slices(inventory))
-        there = sum(len(gpu.mig_instances) for gpu in inventory.gpus)
+        there = sum(len(gpu.gpu_instances) for gpu in inventory.gpus)
         self._require(there == instances, f"{instances} MIG instances, not {there}")
 
     def _show_spec(self) -> None:
@@ -175,7 +174,7 @@ class Demo:
         self._sandbox.apply(second)
 
     def _count(self) -> int:
-        return sum(len(gpu.mig_instances) for gpu in self._node.inventory().gpus)
+        return sum(len(gpu.gpu_instances) for gpu in self._node.inventory().gpus)
 
     def _claim_of(self, pod: str) -> JSON:
         for claim in self._sandbox.claims():

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from dra_driver.gpu.ownership import MigPlace
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.process.containment import contained
 
 from ..errors import PrepareError
@@ -221,7 +221,7 @@ def _mark(step: Undoable) -> object:
     return step
 
 
-def _slot(place: MigPlace, gpus: Gpus) -> MigSlot:
+def _slot(place: MigDevice, gpus: Gpus) -> MigSlot:
     """The slot at a marked place. If the profile is unknown, a slot at which no instance can be found."""
     for gpu in gpus.inventory.gpus:
         for profile in gpu.mig_profiles:

@@ -156,7 +156,7 @@ def _gpus(records: Iterable[Record], found: Iterable[Gpu]) -> Iterator[GpuState]
     for uuid, minor in sorted(minors.items(), key=lambda one: (one[1], one[0])):
         gpu = live.get(uuid)
         taken = {placement for _, _, placement in slots.get(uuid, ())}
-        instances = () if gpu is None else tuple(one.placement for one in gpu.mig_instances)
+        instances = () if gpu is None else tuple(one.device.placement for one in gpu.gpu_instances)
         yield GpuState(
             uuid=uuid,
             minor=minor,

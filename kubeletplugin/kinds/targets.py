@@ -3,13 +3,13 @@
 
 from dataclasses import dataclass, field
 
-from dra_driver.gpu.devices import MigPlacement, VgpuDevice
+from dra_driver.gpu.devices import VgpuDevice
 from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.nvml import Placement
-from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.vgpus import VgpuPlace
 
-Found = Gpu | MigPlacement | VgpuDevice | PciGpu
+Found = Gpu | MigDevice | VgpuDevice | PciGpu
 """The hardware of a device name of this node."""
 
 
@@ -55,9 +55,9 @@ class MigSlot:
     pci_address: str = field(default="", compare=False)
 
     @property
-    def place(self) -> MigPlace:
+    def place(self) -> MigDevice:
         """The place in the form of the marks."""
-        return MigPlace(self.gpu_uuid, self.profile_id, self.placement)
+        return MigDevice(self.gpu_uuid, self.profile_id, self.placement)
 
     def __str__(self) -> str:
         return f"{self.profile} at {self.placement} of GPU {self.gpu_uuid}"

@@ -18,9 +18,10 @@ from dra_driver.config import (
     config_for,
     require_one_backend,
 )
-from dra_driver.gpu.devices import MigPlacement, VgpuDevice, vfio_name
+from dra_driver.gpu.devices import VgpuDevice, vfio_name
 from dra_driver.gpu.fabric import SwitchFacts
 from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.policy import Enforcement, MigPolicy, NodePolicy
 from dra_driver.kube.resource import AllocatedDevice, ResourceClaim
 from dra_driver.names import DRIVER_NAME, AdditionalDevice
@@ -101,6 +102,7 @@ def make_plan(
     variables: Mapping[str, tuple[str, ...]],
     switches: SwitchFacts,
     group: Callable[[PciGpu], tuple[PciGpu, ...]],
+    gpu_with: Callable[[str], Gpu | None],
 ) -> Plan:
     """The plan for the devices of `claim` that belong to this driver.
 
@@ -108,7 +110,7 @@ def make_plan(
     MIG mode may be switched, and what enforces shares. `mps` tells how MPS can be served. `seen` tells what NVML
     reports, or has reported, about a GPU for virtual machines. `variables` are KubeVirt's variables for the devices of
     each request. `switches` has the NVSwitch partitions. `group` gives the GPUs of an IOMMU group, the given one first.
-    Raises PrepareError.
+    `gpu_with` gives the GPU with a UUID. Raises PrepareError.
     """
     ours = allocated(ref, claim, DRIVER_NAME)
     found = [_found(result, pool, find) for result in ours]
@@ -131,7 +133,9 @@ def make_plan(
                 gpus += [known.gpu] if known.gpu is not None else []
                 members.append((name, machine.gpu_uuid, known.module_id))
             continue
-        gpu, (target, kind) = gpu_of(one), _target(one)
+        gpu = one if isinstance(one, Gpu) else gpu_with(one.gpu_uuid)
+        assert gpu is not None, "the device was found on this GPU"
+        target, kind = _target(one)
         device = _device(result, target)
         gpus.append(gpu)
         if not result.admin_access:  # an administrator's devices are used unchanged
@@ -227,11 +231,6 @@ def _found(result: AllocatedDevice, pool: str, find: Callable[[str], Found | Non
     return found
 
 
-def gpu_of(found: Gpu | MigPlacement) -> Gpu:
-    """The GPU of a whole GPU or MIG placement."""
-    return found if isinstance(found, Gpu) else found.gpu
-
-
 def _device(result: AllocatedDevice, target: Target) -> PlannedDevice:
     return PlannedDevice(result.device, result.base_request, target, result.admin_access, result.share_id)
 
@@ -254,11 +253,15 @@ def _require_one_backend(machines: Iterable[Chosen]) -> None:
         raise PrepareError(str(error)) from None
 
 
-def _target(found: Gpu | MigPlacement) -> tuple[ContainerTarget, type[DeviceConfig]]:
+def _target(found: Gpu | MigDevice) -> tuple[ContainerTarget, type[DeviceConfig]]:
     if isinstance(found, Gpu):
         return WholeGpu(found.uuid, found.minor, found.pci_address or ""), GpuConfig
-    gpu, info = found.gpu, found.profile.info
-    name = found.profile.name
-    pci_address = (gpu.pci_address or "") if "gfx" in name.partition("+")[2] else ""
-    slot = MigSlot(gpu.uuid, gpu.minor, name, info.id, info.slice_count, found.placement, pci_address)
-    return slot, MigDeviceConfig
+    return MigSlot(
+        found.gpu_uuid,
+        found.minor,
+        found.profile,
+        found.profile_id,
+        found.slices,
+        found.placement,
+        found.pci_address,
+    ), MigDeviceConfig

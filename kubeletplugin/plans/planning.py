@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
-from dra_driver.gpu.devices import MigPlacement, VgpuDevice
+from dra_driver.gpu.devices import VgpuDevice
 from dra_driver.gpu.fabric import NO_SWITCHES, SwitchFacts
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import NodePolicy
-from dra_driver.gpu.vgpus import VgpuHost
 from dra_driver.kube.api import ApiClient, ApiError, Connection, Kind, NotFoundError, claims_of, newest_dialect
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.resource import ResourceClaim
@@ -106,6 +106,7 @@ class Planner:
             variables,
             self._switches() if whole else NO_SWITCHES,
             lambda pci: (pci, *(one for one in gpus.inventory.pci_gpus if one.address in pci.group_gpus)),
+            gpus.inventory.gpu,
         )
 
     def is_gone(self, ref: ClaimRef) -> bool | None:
@@ -127,15 +128,11 @@ def _usable(gpus: Gpus, device: str, policy: NodePolicy) -> Found | None:
     vGPUs, which no container can use.
     """
     found = gpus.find(device)
-    match found:
-        case Gpu(vgpu_host=VgpuHost()) | MigPlacement(gpu=Gpu(vgpu_host=VgpuHost())):
-            return None
-        case Gpu():
-            return found if not found.in_mig_mode or may_switch(found, policy) else None
-        case MigPlacement(gpu):
-            return found if gpu.in_mig_mode or may_switch(gpu, policy) else None
-        case VgpuDevice() | PciGpu() | None:
-            return found
+    gpu = gpus.inventory.gpu(found.gpu_uuid) if isinstance(found, MigDevice) else found
+    if not isinstance(gpu, Gpu):
+        return found
+    usable = gpu.vgpu_host is None and (gpu.in_mig_mode is isinstance(found, MigDevice) or may_switch(gpu, policy))
+    return found if usable else None
 
 
 def is_gone(fetch: FetchClaim, ref: ClaimRef) -> bool | None:

@@ -20,6 +20,7 @@ from dra_driver.dryrun.lint.source import SourceObject
 from dra_driver.dryrun.lint.subject import LintContext, subject_of
 from dra_driver.dryrun.positions import Positions
 from dra_driver.gpu.devices import device_targets
+from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.resource import Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
 from dra_driver.kube.resource.codec import V1, decode_claim
@@ -88,9 +89,15 @@ VALUES: Final[tuple[Any, ...]] = (
 
 
 @functools.cache
+def mig_board() -> Inventory:
+    """A node with one GPU in MIG mode."""
+    return board_inventory(boards()["H100-SXM5-80GB"], 1, mig=True)
+
+
+@functools.cache
 def found(kind: str) -> Found:
     """What a device of this type stands for."""
-    devices = device_targets(board_inventory(boards()["H100-SXM5-80GB"], 1, mig=kind == "mig"))
+    devices = device_targets(mig_board() if kind == "mig" else board_inventory(boards()["H100-SXM5-80GB"], 1))
     return devices[{"mig": "gpu-0-mig-1g10gb-19-0", "vfio": "gpu-vfio-0"}.get(kind, "gpu-0")]
 
 
@@ -174,7 +181,7 @@ def claim_value(parameters: JSON) -> JSON:
 def said_by_prepare(claim: ResourceClaim, device: Found) -> str:
     """What kubelet hears when the claim is prepared; nothing when all is well."""
     try:
-        make_plan(REF, claim, "node", lambda _: device)
+        make_plan(REF, claim, "node", lambda _: device, gpu_with=mig_board().gpu)
     except PrepareError as error:
         return str(error)
     return ""

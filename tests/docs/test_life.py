@@ -111,7 +111,7 @@ class Cluster:
         nvml = node.nvml()
         nvml.initialize()
         gpus = read_inventory(nvml, node.driver_root / "sys").gpus
-        return {uuid for gpu in gpus for one in gpu.mig_instances for _, uuid in one.devices}
+        return {one.uuid for gpu in gpus for one in gpu.mig_instances}
 
     def apply(self, example: str) -> None:
         """Create the objects of an example in namespace default."""

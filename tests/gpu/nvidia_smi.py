@@ -153,12 +153,17 @@ def _gpu_pairs(gpu: Gpu, smi: SmiGpu) -> Iterator[tuple[str, object, object]]:
             yield path, value, smi.facts[path]
     capability = gpu.compute_capability
     yield "compute_cap", None if capability is None else "{}.{}".format(*capability), smi.capability
-    yield "MIG devices", {uuid for one in gpu.mig_instances for _, uuid in one.devices}, set(smi.mig_uuids)
+    yield "MIG devices", _compute_instances(gpu), set(smi.mig_uuids)
     if gpu.in_mig_mode:
         profiles = {profile.info.id: _profile(profile) for profile in gpu.mig_profiles}
         yield "MIG profiles", sorted(profiles), sorted(smi.profiles)
         for number in profiles.keys() & smi.profiles.keys():
             yield f"MIG profile {number}", profiles[number], smi.profiles[number]
+
+
+def _compute_instances(gpu: Gpu) -> set[str]:
+    """The UUIDs of all compute instances."""
+    return {one.uuid for one in gpu.mig_instances}.union(*(one.uuids for one in gpu.partial_instances))
 
 
 def _profile(profile: MigProfile) -> SmiProfile:

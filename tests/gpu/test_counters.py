@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.devices import GpuDevices, MigPlacement, describe
-from dra_driver.gpu.devices.names import mig_placements
+from dra_driver.gpu.devices import GpuDevices, describe
+from dra_driver.gpu.devices.names import mig_name
 from dra_driver.gpu.inventory import Gpu, read_inventory
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.nvml import NvmlError, Placement, Return
 from dra_driver.gpu.simulated import SimulatedNode
 from dra_driver.gpu.simulated.board import Board, BoardModel, ProfileModel, boards
@@ -36,7 +37,7 @@ class Candidate:
     """A MIG device: where it goes on the board, and what it draws, counter by counter."""
 
     name: str
-    mig: MigPlacement
+    mig: MigDevice
     drawn: tuple[int, ...]
 
 
@@ -55,7 +56,7 @@ def candidates(gpu: Gpu, devices: GpuDevices) -> tuple[tuple[int, ...], list[Can
     """(the counter set's totals, every device that draws on it), counters in one order."""
     totals = {} if devices.counter_set is None else devices.counter_set.counters
     names = sorted(totals)
-    placements = {one.name: one for one in mig_placements(gpu)}
+    placements = {mig_name(one): one for one in gpu.mig_devices()}
     found = []
     for device in devices.devices:
         if "uuid" in device.attributes:  # an administrator created it
@@ -76,7 +77,7 @@ def disagreements(board: Board, left: tuple[int, ...], rest: list[Candidate], ch
         allowed = min(remaining) >= 0
         names = (*chosen, candidate.name)
         try:
-            made = board.create_gpu_instance(candidate.mig.profile.info.id, candidate.mig.placement)
+            made = board.create_gpu_instance(candidate.mig.profile_id, candidate.mig.placement)
         except NvmlError as error:
             if allowed or error.code is not Return.INSUFFICIENT_RESOURCES:
                 yield f"{names}: {error}"
@@ -134,7 +135,7 @@ def test_beside_what_an_administrator_made_they_do_too(model: BoardModel) -> Non
         (described,) = describe(replace(board_inventory(model, 1), gpus=(gpu,))).gpus
         totals, devices = candidates(gpu, described)
         assert len(described.devices) - len(devices) == len(foreign)
-        offered = {(one.mig.profile.info.id, one.mig.placement) for one in devices}
+        offered = {(one.mig.profile_id, one.mig.placement) for one in devices}
         for profile, placement in places:
             assert takes(board, profile.info.id, placement) == ((profile.info.id, placement) in offered)
         assert list(disagreements(board, totals, devices, ())) == []

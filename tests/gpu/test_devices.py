@@ -9,7 +9,7 @@ import pytest
 
 from dra_driver.gpu.devices import GpuDevices, Reason, describe
 from dra_driver.gpu.devices.attributes import model_name
-from dra_driver.gpu.devices.names import gpu_name, mig_placements
+from dra_driver.gpu.devices.names import gpu_name, mig_name
 from dra_driver.gpu.inventory import Gpu, Inventory, MigProfile
 from dra_driver.gpu.nvml import Fabric, FabricState, GpuInstanceProfile, MigMode, Placement
 from dra_driver.kube.resource import AttributeValue, CounterConsumption, Device, DeviceCapacity, Quantity, Version
@@ -234,9 +234,9 @@ def test_a_split_gpu_without_anything_to_make_has_no_devices(profiles: tuple[Mig
 
 
 def test_names_of_mig_devices_stand_for_placements() -> None:
-    placements = {one.name: one for one in mig_placements(SPLIT)}
+    placements = {mig_name(one): one for one in SPLIT.mig_devices()}
     found = placements["gpu-3-mig-1g10gb-me-20-1"]
-    assert (found.profile.name, found.placement) == ("1g.10gb+me", Placement(1, 1))
+    assert (found.profile, found.placement) == ("1g.10gb+me", Placement(1, 1))
     (described,) = published(SPLIT)
     assert set(placements) == {device.name for device in described.devices}
 

@@ -14,17 +14,17 @@ from dra_driver.gpu.devices import (
     device_targets,
     without_tainted,
 )
-from dra_driver.gpu.inventory import Failure, Gpu, Inventory, MigInstance, MigProfile, PciGpu
+from dra_driver.gpu.inventory import Failure, Gpu, Inventory, MigProfile, PciGpu
 from dra_driver.gpu.layout import node_slices
+from dra_driver.gpu.mig import MigDevice, MigInstance, PartialInstance
 from dra_driver.gpu.nvml import GpuInstanceProfile, MigMode, Placement
-from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, ShareMode
 from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.resource import AttributeList, CounterSet, DeviceTaint, Quantity, TaintEffect
 from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.kube.resource.validation import slice_problems
 from tests.support.allocating import NodeClaims
-from tests.support.nodes import board_gpu, on_bus
+from tests.support.nodes import board_gpu, mig_device, on_bus
 
 HALF = GpuInstanceProfile(0, 19, "1g.40gb", 1, 2, 40000, 60, 1, 1, 0, 1, 0)
 MEDIA = replace(HALF, id=20, name="1g.40gb+me", instance_count=1, ofa_engines=1)
@@ -43,19 +43,28 @@ ALL = ["1g.40gb at 1", "1g.40gb at 0", "1g.40gb+me at 1", "1g.40gb+me at 0", "2g
 NO_COUNTERS = SliceFeatures(partitionable_devices=False)
 
 
-def instance(profile: GpuInstanceProfile, start: int, size: int = 1, devices: int = 1) -> MigInstance:
-    """A GPU instance with that many MIG devices in it."""
-    made = tuple((number, f"MIG-{start}-{number}") for number in range(devices))
-    return MigInstance(start + 1, profile.id, Placement(start, size), made)
+def instance(profile: GpuInstanceProfile, start: int, size: int = 1) -> MigInstance:
+    """A GPU instance that is one MIG device."""
+    return MigInstance(mig_device(OFF, profile, Placement(start, size)), start + 1, 0, f"MIG-{start}-0")
 
 
-def holding(gpu: Gpu, *instances: MigInstance) -> Gpu:
-    return replace(gpu, mig_instances=instances)
+def partial(profile: GpuInstanceProfile, size: int, computes: int) -> PartialInstance:
+    """A GPU instance with that many compute instances, none of which fills it."""
+    device = mig_device(OFF, profile, Placement(0, size))
+    return PartialInstance(device, 1, tuple(f"MIG-{number}" for number in range(computes)))
 
 
-def claimed(one: MigInstance) -> frozenset[MigPlace]:
+def holding(gpu: Gpu, *instances: MigInstance | PartialInstance) -> Gpu:
+    return replace(
+        gpu,
+        mig_instances=tuple(one for one in instances if isinstance(one, MigInstance)),
+        partial_instances=tuple(one for one in instances if isinstance(one, PartialInstance)),
+    )
+
+
+def claimed(one: MigInstance) -> frozenset[MigDevice]:
     """The instance was made for a claim."""
-    return frozenset({MigPlace(OFF.uuid, one.profile_id, one.placement)})
+    return frozenset({one.device})
 
 
 def offered(description: Description) -> list[str]:
@@ -74,7 +83,7 @@ def offered(description: Description) -> list[str]:
 
 SMALL, RARE = instance(HALF, 0), instance(MEDIA, 0)
 WIDE = instance(FULL, 0, 2)
-UNKNOWN = MigInstance(7, 99, Placement(0, 1), ((0, "MIG-7-0"),))
+UNKNOWN = MigInstance(MigDevice(OFF.uuid, 99, Placement(0, 1), OFF.minor), 7, 0, "MIG-7")
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ class Case:
     offered: list[str]
     mig: MigPolicy = MigPolicy.AUTO
     passthrough: bool = False
-    owned: frozenset[MigPlace] = frozenset()
+    owned: frozenset[MigDevice] = frozenset()
     features: SliceFeatures = field(default_factory=SliceFeatures)
     left_out: list[Reason] = field(default_factory=list)
 
@@ -141,15 +150,15 @@ CASES = {
         holding(ON, WIDE), ["existing 2g.80gb at 0"], left_out=[Reason.FOREIGN_INSTANCE]
     ),
     "a foreign instance without a compute instance": Case(
-        holding(ON, instance(HALF, 0, devices=0)),
+        holding(ON, partial(HALF, 1, computes=0)),
         ["1g.40gb at 1", "1g.40gb+me at 1"],
         left_out=[Reason.PARTIAL_INSTANCE, Reason.FOREIGN_INSTANCE],
     ),
     "a foreign instance with two compute instances": Case(
-        holding(ON, instance(FULL, 0, 2, devices=2)), [], left_out=[Reason.PARTIAL_INSTANCE, Reason.FOREIGN_INSTANCE]
+        holding(ON, partial(FULL, 2, computes=2)), [], left_out=[Reason.PARTIAL_INSTANCE, Reason.FOREIGN_INSTANCE]
     ),
     "a foreign instance with a compute instance that is smaller": Case(
-        holding(ON, replace(instance(FULL, 0, 2), filled=False)),
+        holding(ON, partial(FULL, 2, computes=1)),
         [],
         left_out=[Reason.PARTIAL_INSTANCE, Reason.FOREIGN_INSTANCE],
     ),

@@ -9,8 +9,9 @@ import pytest
 from dra_driver.gpu.devices import Description, Reason, describe
 from dra_driver.gpu.functions import PciFunction
 from dra_driver.gpu.health import Finding, LostGpus, taint
-from dra_driver.gpu.inventory import Failure, Inventory, MigInstance, PciGpu
+from dra_driver.gpu.inventory import Failure, Inventory, PciGpu
 from dra_driver.gpu.layout import node_slices
+from dra_driver.gpu.mig import MigInstance
 from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.passthrough import VfioMark
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, PassthroughMode
@@ -63,8 +64,8 @@ def unseen(inventory: Inventory, *indexes: int, driver: str | None = "vfio-pci")
 
 def with_instance(inventory: Inventory, index: int) -> Inventory:
     """An administrator has made a MIG instance."""
-    profile = inventory.gpus[index].mig_profiles[0]
-    made = MigInstance(1, profile.info.id, Placement(0, 1), ((0, "MIG-1"),))
+    gpu = inventory.gpus[index]
+    made = MigInstance(gpu.mig_device(gpu.mig_profiles[0].info.id, Placement(0, 1)), 1, 0, "MIG-1")
     gpus = tuple(replace(one, mig_instances=(made,)) if one.index == index else one for one in inventory.gpus)
     return replace(inventory, gpus=gpus)
 

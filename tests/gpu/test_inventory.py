@@ -11,11 +11,11 @@ from dra_driver.gpu.inventory import (
     Failure,
     Gpu,
     Inventory,
-    MigInstance,
     architecture_name,
     brand_name,
     read_inventory,
 )
+from dra_driver.gpu.mig import MigInstance, PartialInstance
 from dra_driver.gpu.nvml import (
     DeviceHandle,
     Fabric,
@@ -106,12 +106,15 @@ def test_instances_that_exist_come_with_their_devices(tmp_path: Path) -> None:
     empty = nvml.create_gpu_instance(gpu, 14, Placement(2, 2))
     uuids = nvml.uuid(large), nvml.uuid(small)
     read_gpus = read(node).gpus
-    assert read_gpus[1].mig_instances == (
-        MigInstance(1, 9, Placement(4, 4), ((0, uuids[0]),)),
-        MigInstance(nvml.gpu_instance_info(empty).id, 14, Placement(2, 2), (), filled=False),
-        MigInstance(7, 19, Placement(0, 1), ((0, uuids[1]),)),
+    found = read_gpus[1]
+    assert found.mig_instances == (
+        MigInstance(found.mig_device(9, Placement(4, 4)), 1, 0, uuids[0]),
+        MigInstance(found.mig_device(19, Placement(0, 1)), 7, 0, uuids[1]),
     )
-    assert read_gpus[0].mig_instances == ()
+    number = nvml.gpu_instance_info(empty).id
+    assert found.partial_instances == (PartialInstance(found.mig_device(14, Placement(2, 2)), number, ()),)
+    assert [one.gpu_instance for one in found.gpu_instances] == sorted((1, number, 7))
+    assert read_gpus[0].gpu_instances == ()
 
 
 def test_gpu_instances_may_be_empty_or_hold_several_compute_instances(tmp_path: Path) -> None:
@@ -125,12 +128,12 @@ def test_gpu_instances_may_be_empty_or_hold_several_compute_instances(tmp_path: 
     uuids.append(nvml.uuid(nvml.compute_instance_info(part).device))
     nvml.create_gpu_instance(gpu, 19, Placement(3, 1))
     found = read(node).gpus[0]
-    assert not any(one.filled for one in found.mig_instances)
-    assert [(one.id, one.profile_id, one.placement, one.devices) for one in found.mig_instances] == [
-        (1, 9, Placement(4, 4), ((0, uuids[0]), (1, uuids[1]))),
-        (3, 14, Placement(0, 2), ((0, uuids[2]),)),
-        (7, 19, Placement(3, 1), ()),
-    ]
+    assert found.mig_instances == ()
+    assert found.partial_instances == (
+        PartialInstance(found.mig_device(9, Placement(4, 4)), 1, (uuids[0], uuids[1])),
+        PartialInstance(found.mig_device(14, Placement(0, 2)), 3, (uuids[2],)),
+        PartialInstance(found.mig_device(19, Placement(3, 1)), 7, ()),
+    )
     assert found.problems == ()
 
 
@@ -389,8 +392,9 @@ def test_one_profile_or_instance_that_fails_hides_no_other(
     gpu = read(node).gpus[1]
     assert gpu.problems == (f"{call}: UNKNOWN (injected fault), for {subject}",)
     assert len(gpu.mig_profiles) == profiles
-    assert [one.placement for one in gpu.mig_instances] == [Placement(0, 1), Placement(1, 1)]
-    assert len([one for one in gpu.mig_instances if one.devices]) == with_devices
+    assert [one.device.placement for one in gpu.gpu_instances] == [Placement(0, 1), Placement(1, 1)]
+    known = (*gpu.mig_instances, *(one for one in gpu.partial_instances if one.uuids))
+    assert len(known) == with_devices
 
 
 class Nameless(SimulatedNvml):
@@ -408,7 +412,7 @@ def test_a_mig_device_without_a_uuid_is_a_problem_and_its_gpu_instance_is_known(
     make_instance(node.nvml, node.nvml.device_by_index(1), 0, 3)
     gpu = read(node, Nameless).gpus[1]
     assert gpu.problems == ("nvmlDeviceGetUUID: NO_DATA, for the MIG device in GPU instance 7",)
-    assert gpu.mig_instances == (MigInstance(7, 19, Placement(3, 1), ()),)
+    assert gpu.partial_instances == (PartialInstance(gpu.mig_device(19, Placement(3, 1)), 7, ()),)
 
 
 def test_an_unknown_cuda_version_is_left_out(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from dra_driver.gpu.facts import Failure, Gpu, Inventory
 from dra_driver.gpu.labels import Labels, node_labels
 from dra_driver.gpu.nvml import Fabric, FabricState
-from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy, ShareMode
 from dra_driver.gpu.simulated.board import boards
 from tests.support.nodes import CLUSTER_UUID, board_gpu, board_inventory, make_node, mig_instances
@@ -185,7 +184,7 @@ def test_a_simulated_node_has_the_mode_of_its_gpus_and_the_machine_of_its_firmwa
 
 def test_mig_devices_of_claims_are_not_counted() -> None:
     gpu = split(mig, "1g.5gb", "3g.20gb")
-    places = frozenset(MigPlace(gpu.uuid, one.profile_id, one.placement) for one in gpu.mig_instances[:1])
+    places = frozenset(one.device for one in gpu.mig_instances[:1])
     found = node_labels((node_of(gpu), places), NodePolicy(), Path("/nonexistent")) or {}
     assert {name for name in found if name.endswith(".count")} == {
         "nvidia.com/gpu.count",

@@ -9,14 +9,15 @@ import pytest
 
 from dra_driver.gpu.functions import PciFunction
 from dra_driver.gpu.marked import TRIES, Marked, NodeMarks
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.nvml import Placement
-from dra_driver.gpu.ownership import MigMarks, MigPlace
+from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.passthrough import VfioMark, VfioMarks
 from dra_driver.gpu.vgpus import VgpuPlace
 
 ADDRESS = "0000:1b:00.0"
 MARK = VfioMark(ADDRESS, "GPU-1", (PciFunction(ADDRESS, "nvidia"),))
-PLACE = MigPlace("GPU-2", 19, Placement(0, 1))
+PLACE = MigDevice("GPU-2", 19, Placement(0, 1))
 VGPU = VgpuPlace("GPU-3", "0000:3b:00.4", 105, "")
 
 

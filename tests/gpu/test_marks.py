@@ -12,8 +12,9 @@ import pytest
 from dra_driver.gpu.fabric_marks import FabricMark, FabricMarks, FabricTrouble, FabricTroubles, SeenManager
 from dra_driver.gpu.functions import PciFunction
 from dra_driver.gpu.marks import MarkStore
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.nvml import Placement
-from dra_driver.gpu.ownership import MigMarks, MigPlace, VgpuMarks
+from dra_driver.gpu.ownership import MigMarks, VgpuMarks
 from dra_driver.gpu.passthrough import VfioMark, VfioMarks
 from dra_driver.gpu.vgpus import VgpuPlace
 
@@ -21,7 +22,7 @@ UUID, OTHER_UUID = "GPU-0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e00", "GPU-1f3c1a52-6f0
 MDEV = "b0e0d5b2-0000-4000-8000-00000000000a"
 ADDRESS, OTHER_ADDRESS = "0000:41:00.0", "0000:c1:00.0"
 
-INSTANCE = MigPlace(UUID, 19, Placement(0, 1))
+INSTANCE = MigDevice(UUID, 19, Placement(0, 1))
 VGPU = VgpuPlace(UUID, "0000:41:00.5", 1104)
 TAKEN = VfioMark(ADDRESS, UUID, (PciFunction(ADDRESS, "nvidia"),), True)
 PARTITION = FabricMark(2, (1, 2), (UUID, OTHER_UUID))

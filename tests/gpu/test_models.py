@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from dra_driver.gpu.devices import GpuDevices, MigPlacement, describe, device_targets
+from dra_driver.gpu.devices import GpuDevices, describe, device_targets
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.layout import node_slices
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.nvml import NvmlError, Return
-from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, ShareMode
 from dra_driver.gpu.simulated.board import Board, BoardModel, boards
 from dra_driver.gpu.simulated.state import BoardState
@@ -171,8 +171,8 @@ def test_whatever_is_allocated_in_any_order_can_be_made_and_nothing_is_withheld(
         board = Board(model, BoardState(mig_current=True, mig_pending=True))
         for name in held:
             mig = targets[name]
-            assert isinstance(mig, MigPlacement)
-            board.create_gpu_instance(mig.profile.info.id, mig.placement)
+            assert isinstance(mig, MigDevice)
+            board.create_gpu_instance(mig.profile_id, mig.placement)
         assert could_still_make(board) == []
     assert len(outcomes) > 10
 
@@ -232,5 +232,5 @@ def test_instances_made_for_claims_stay_on_offer_as_what_they_were_claimed_as(mo
     smallest = model.profiles[0]
     instances = mig_instances(inventory.gpus[0], [(smallest, smallest.placements[0])])
     gpu = replace(inventory.gpus[0], mig_instances=instances)
-    owned = frozenset({MigPlace(gpu.uuid, smallest.info.id, smallest.placements[0])})
+    owned = frozenset({gpu.mig_device(smallest.info.id, smallest.placements[0])})
     assert describe(replace(inventory, gpus=(gpu,)), owned=owned).gpus[0].devices == describe(inventory).gpus[0].devices

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from dra_driver.gpu.devices.forms import by_preference
-from dra_driver.gpu.devices.names import mig_placements
 from dra_driver.gpu.inventory import MigProfile
 from dra_driver.gpu.nvml import GpuInstanceProfile, Placement
 from dra_driver.gpu.simulated.board import BoardModel, boards
@@ -28,10 +27,11 @@ QUARTERS = {"1": [3, 2, 1, 0], "1+me": [3, 2, 1, 0], "2": [2, 0], "2+me": [2, 0]
 def preferred(model: BoardModel) -> dict[str, list[int]]:
     """The starts of each profile, in order; profiles in theirs."""
     found: dict[str, list[int]] = {}
-    for mig in by_preference(mig_placements(board_gpu(model, 0, mig=True))):
-        info = mig.profile.info
-        kind = " wide" if info.constant == 9 else "+me" if mig.profile.name.endswith("+me") else ""
-        found.setdefault(f"{info.slice_count}{kind}", []).append(mig.placement.start)
+    gpu = board_gpu(model, 0, mig=True)
+    constants = {profile.info.id: profile.info.constant for profile in gpu.mig_profiles}
+    for mig in by_preference(gpu.mig_profiles, gpu.mig_devices()):
+        kind = " wide" if constants[mig.profile_id] == 9 else "+me" if mig.profile.endswith("+me") else ""
+        found.setdefault(f"{mig.slices}{kind}", []).append(mig.placement.start)
     return found
 
 
@@ -65,5 +65,5 @@ def test_room_is_kept_wherever_larger_placements_are(
         ),
     )
     gpu = replace(board_gpu(boards()["H100-SXM5-80GB"], 0), mig_profiles=profiles)
-    ordered = by_preference(mig_placements(gpu))
-    assert [one.placement.start for one in ordered if one.profile.name == "small"] == expected
+    ordered = by_preference(profiles, gpu.mig_devices())
+    assert [one.placement.start for one in ordered if one.profile == "small"] == expected

@@ -15,8 +15,9 @@ from dra_driver.gpu.fabric_marks import FabricTroubles
 from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.marked import NodeMarks
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.nvml import EventType, NvmlError, Placement, Return
-from dra_driver.gpu.ownership import MigMarks, MigPlace
+from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import PolicyFile
 from dra_driver.gpu.profiles import whole_compute_profile
@@ -95,7 +96,7 @@ class Node:
     def gpu(self, index: int) -> Gpu:
         return next(gpu for gpu in self.session.inventory().gpus if gpu.index == index)
 
-    def create(self, index: int, profile: str, start: int) -> MigPlace:
+    def create(self, index: int, profile: str, start: int) -> MigDevice:
         """Make a MIG instance by hand."""
         gpu = self.gpu(index)
         info = next(one for one in gpu.mig_profiles if one.name == profile)
@@ -103,7 +104,7 @@ class Node:
         with self.session.use() as nvml:
             instance = nvml.create_gpu_instance(nvml.device_by_uuid(gpu.uuid), info.info.id, placement)
             nvml.create_compute_instance(instance, whole_compute_profile(nvml, instance, info.info.slice_count))
-        return MigPlace(gpu.uuid, info.info.id, placement)
+        return MigDevice(gpu.uuid, info.info.id, placement)
 
 
 @contextlib.contextmanager
@@ -263,7 +264,7 @@ def test_an_instance_made_for_a_claim_changes_nothing(node: Node) -> None:
     before = node.describe()
     gpu = node.gpu(SPLIT)
     profile = next(one for one in gpu.mig_profiles if one.name == "3g.40gb")
-    node.marks.set(MigPlace(gpu.uuid, profile.info.id, Placement(4, 4)))
+    node.marks.set(MigDevice(gpu.uuid, profile.info.id, Placement(4, 4)))
     changes = node.changes
     place = node.create(SPLIT, "3g.40gb", 4)
     node.create(6, "1g.10gb", 6)  # a foreign one, to see that looks go on

@@ -245,8 +245,7 @@ class Plugin:
     def mig_uuid(self, index: int = 4) -> str:
         """The UUID of the only MIG device of a GPU."""
         (instance,) = self.gpu(index).mig_instances
-        ((_, mig_uuid),) = instance.devices
-        return mig_uuid
+        return instance.uuid
 
     def left(self) -> dict[str, list[str]]:
         """Everything that claims have on the node."""

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.devices import MigPlacement, VgpuDevice, device_targets
-from dra_driver.gpu.inventory import Gpu, PciGpu, read_inventory
+from dra_driver.gpu.devices import device_targets
+from dra_driver.gpu.inventory import Gpu, Inventory, read_inventory
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiError
@@ -311,8 +312,8 @@ def test_claims_on_all_gpus_side_by_side(plugin: Plugin) -> None:
 
 
 def test_two_hundred_cycles_over_all_placements_leave_nothing(plugin: Plugin) -> None:
-    targets = device_targets(read_inventory(plugin.nvml, plugin.sys_root))
-    names = [name for name, target in targets.items() if can_be_had(target)]
+    inventory = read_inventory(plugin.nvml, plugin.sys_root)
+    names = [name for name, target in device_targets(inventory).items() if is_usable(inventory, target)]
     assert len(names) < 200
     for cycle in range(200):
         ref = plugin.api.add([names[cycle % len(names)]])
@@ -332,12 +333,9 @@ def test_mig_mode_switched_off_by_hand_is_said_and_blocks_no_unprepare(plugin: P
         plugin.lifecycle.prepare(plugin.api.add([SMALL]))
 
 
-def can_be_had(target: Found) -> bool:
-    """Whether it is a device of this node as its GPUs are: whole ones, and slices of those in MIG mode."""
-    match target:
-        case Gpu():
-            return not target.in_mig_mode
-        case MigPlacement(gpu):
-            return gpu.in_mig_mode
-        case PciGpu() | VgpuDevice():
-            return False
+def is_usable(inventory: Inventory, target: Found) -> bool:
+    """Whether a container can use the device in the current MIG mode of its GPU."""
+    if isinstance(target, MigDevice):
+        gpu = inventory.gpu(target.gpu_uuid)
+        return gpu is not None and gpu.in_mig_mode
+    return isinstance(target, Gpu) and not target.in_mig_mode

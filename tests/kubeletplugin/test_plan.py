@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.policy.parse import parse_policy
@@ -49,7 +49,7 @@ def plan(
     """The plan for a claim with this allocation; None for a claim without one."""
     status = {} if results is None else {"allocation": {"devices": {"results": results, "config": config or []}}}
     value = {"metadata": {"name": "claim", "namespace": "team", "uid": uid}, "spec": {}, "status": status}
-    return make_plan(REF, decode_claim(value, V1), "node-a", find or gpus.find, policy)
+    return make_plan(REF, decode_claim(value, V1), "node-a", find or gpus.find, policy, gpu_with=gpus.inventory.gpu)
 
 
 def opaque(kind: str, **fields: object) -> dict[str, Any]:
@@ -75,12 +75,15 @@ def test_a_whole_gpu_and_a_mig_device_become_targets(gpus: Gpus) -> None:
 )
 def test_a_mig_device_that_does_graphics_knows_where_its_gpu_is(gpus: Gpus, suffix: str, known: bool) -> None:
     found = gpus.find(MIG["device"])
-    assert isinstance(found, MigPlacement)
-    assert found.gpu.pci_address
-    variant = replace(found, profile=replace(found.profile, name=found.profile.name + suffix))
+    assert isinstance(found, MigDevice)
+    gpu = gpus.inventory.gpu(found.gpu_uuid)
+    assert gpu is not None
+    assert gpu.pci_address
+    named = tuple(replace(profile, name=profile.name + suffix) for profile in gpu.mig_profiles)
+    variant = replace(gpu, mig_profiles=named).mig_device(found.profile_id, found.placement)
     (device,) = plan(gpus, [MIG], find=lambda _: variant).devices
     assert isinstance(device.target, WholeGpu | MigSlot)
-    assert device.target.pci_address == (found.gpu.pci_address if known else "")
+    assert device.target.pci_address == (gpu.pci_address if known else "")
 
 
 def test_results_of_other_drivers_are_theirs(gpus: Gpus) -> None:
@@ -136,6 +139,6 @@ def test_a_claim_that_cannot_be_prepared_says_why(
 
 def test_names_stand_for_the_same_in_either_mode(gpus: Gpus) -> None:
     assert isinstance(gpus.find("gpu-4"), Gpu)
-    assert isinstance(gpus.find("gpu-0-mig-1g10gb-19-0"), MigPlacement)
+    assert isinstance(gpus.find("gpu-0-mig-1g10gb-19-0"), MigDevice)
     assert isinstance(gpus.find("gpu-0"), Gpu)
-    assert isinstance(gpus.find("gpu-4-mig-1g10gb-me-20-6"), MigPlacement)
+    assert isinstance(gpus.find("gpu-4-mig-1g10gb-me-20-6"), MigDevice)

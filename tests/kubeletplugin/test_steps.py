@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.devices import MigPlacement
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.nvml import ComputeMode, NvmlError, Return
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
@@ -45,9 +45,8 @@ def tools(plugin: Plugin) -> Tools:
 @pytest.fixture
 def slot(plugin: Plugin) -> MigSlot:
     found = Gpus(Session(plugin.node.nvml, plugin.sys_root)).find(MIG)
-    assert isinstance(found, MigPlacement)
-    info = found.profile.info
-    return MigSlot(found.gpu.uuid, 4, found.profile.name, info.id, info.slice_count, found.placement)
+    assert isinstance(found, MigDevice)
+    return MigSlot(found.gpu_uuid, 4, found.profile, found.profile_id, found.slices, found.placement)
 
 
 def steps(plugin: Plugin, slot: MigSlot) -> dict[str, Step]:

@@ -77,8 +77,7 @@ def leftovers(sandbox: Sandbox) -> list[str]:
 
 def mig_devices(sandbox: Sandbox) -> set[str]:
     """UUIDs of the MIG devices that the hardware holds."""
-    instances = [one for gpu in sandbox.nodes[0].inventory().gpus for one in gpu.mig_instances]
-    return {uuid for one in instances for _, uuid in one.devices}
+    return {one.uuid for gpu in sandbox.nodes[0].inventory().gpus for one in gpu.mig_instances}
 
 
 def restart_plugin(sandbox: Sandbox) -> None:
@@ -186,7 +185,7 @@ def test_four_mig_slices_of_one_gpu_go_to_four_containers(sandbox: Sandbox) -> N
     (gpu,) = {device.split("-mig-")[0] for device in devices.values()}
     (board,) = (one for one in sandbox.nodes[0].inventory().gpus if one.mig_instances)
     assert f"gpu-{board.minor}" == gpu
-    assert sorted(one.placement.size for one in board.mig_instances) == [1, 1, 2, 4]
+    assert sorted(one.device.placement.size for one in board.mig_instances) == [1, 1, 2, 4]
     access = []
     for name in devices:
         nodes = gpu_nodes(container(sandbox, "mig-slices", name))

@@ -6,15 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver.gpu.devices import GpuDevices, describe
-from dra_driver.gpu.inventory import (
-    Gpu,
-    Inventory,
-    MigInstance,
-    MigProfile,
-    PciGpu,
-    read_inventory,
-)
-from dra_driver.gpu.nvml import Architecture, Fabric, FabricState, MigMode, Nvml, Placement
+from dra_driver.gpu.inventory import Gpu, Inventory, MigProfile, PciGpu, read_inventory
+from dra_driver.gpu.mig import MigDevice, MigInstance
+from dra_driver.gpu.nvml import Architecture, Fabric, FabricState, GpuInstanceProfile, MigMode, Nvml, Placement
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.simulated import load_description
 from dra_driver.gpu.simulated.board import BoardModel, ProfileModel
@@ -120,9 +114,14 @@ def on_bus(gpu: Gpu, driver: str | None = "nvidia") -> PciGpu:
     return PciGpu(gpu.index, gpu.pci_address, 0x2330, name, driver, gpu.index, 128 << 30, gpu.pcie_root, gpu.numa_node)
 
 
+def mig_device(gpu: Gpu, info: GpuInstanceProfile, placement: Placement) -> MigDevice:
+    """A MIG device of a GPU, which need not have the profile."""
+    return MigDevice(gpu.uuid, info.id, placement, gpu.minor, info.name, info.slice_count)
+
+
 def mig_instances(gpu: Gpu, where: Iterable[tuple[ProfileModel, Placement]]) -> tuple[MigInstance, ...]:
-    """GPU instances with the MIG devices that fill them."""
+    """The MIG devices of these profiles and placements."""
     return tuple(
-        MigInstance(number, profile.info.id, placement, ((0, f"MIG-{gpu.index:08x}-{number}"),))
+        MigInstance(mig_device(gpu, profile.info, placement), number, 0, f"MIG-{gpu.index:08x}-{number}")
         for number, (profile, placement) in enumerate(where)
     )

@@ -20,6 +20,7 @@ USUAL: Final[dict[str, Any]] = {
     "variables": {},
     "switches": NO_SWITCHES,
     "group": lambda gpu: (gpu,),
+    "gpu_with": lambda _: None,
 }
 
 

@@ -11,8 +11,9 @@ from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
 
 from ...gpu.devices import describe
-from ...gpu.facts import Gpu, Inventory, MigInstance, MigProfile, PciGpu
+from ...gpu.facts import Gpu, Inventory, MigProfile, PciGpu
 from ...gpu.layout import node_slices
+from ...gpu.mig import MigInstance
 from ...gpu.nvml import GpuInstanceProfile, MigMode, Placement
 from ...gpu.policy.parse import parse_policy
 from ...kube.resource import ResourceSlice
@@ -121,7 +122,7 @@ def _inventory(node: GpuNode) -> Inventory:
 def _gpu(node: GpuNode, index: int, profiles: tuple[str, ...] | None) -> Gpu:
     board, uuid = node.board, f"GPU-{uuid5(NAMESPACE_DNS, f'{node.name}.{index}')}"
     known = {name: _profile(node, name, 1000 + number) for number, name in enumerate(dict.fromkeys(profiles or ()))}
-    return Gpu(
+    gpu = Gpu(
         index=index,
         minor=index,
         uuid=uuid,
@@ -136,8 +137,8 @@ def _gpu(node: GpuNode, index: int, profiles: tuple[str, ...] | None) -> Gpu:
         addressing_mode=None,
         mig_mode=None if profiles is None else MigMode(current=True, pending=True),
         mig_profiles=tuple(known.values()),
-        mig_instances=tuple(_instances(uuid, [known[name] for name in profiles or ()])),
     )
+    return replace(gpu, mig_instances=tuple(_instances(gpu, [known[name] for name in profiles or ()])))
 
 
 def _profile(node: GpuNode, name: str, number: int) -> MigProfile:
@@ -150,13 +151,14 @@ def _profile(node: GpuNode, name: str, number: int) -> MigProfile:
     return MigProfile(name, info, (Placement(0, size.memory_slices),))
 
 
-def _instances(uuid: str, profiles: Iterable[MigProfile]) -> Iterator[MigInstance]:
+def _instances(gpu: Gpu, profiles: Iterable[MigProfile]) -> Iterator[MigInstance]:
     """An instance of each profile, one after the other."""
     start = 0
     for number, profile in enumerate(profiles, start=1):
         placement = Placement(start, profile.placements[0].size)
         start += placement.size
-        yield MigInstance(number, profile.info.id, placement, ((0, f"MIG-{uuid5(NAMESPACE_DNS, f'{uuid}.{number}')}"),))
+        uuid = f"MIG-{uuid5(NAMESPACE_DNS, f'{gpu.uuid}.{number}')}"
+        yield MigInstance(gpu.mig_device(profile.info.id, placement), number, 0, uuid)
 
 
 def _address(position: int) -> str:

@@ -10,7 +10,7 @@ API servers without taints.
 from .attributes import ENFORCED_BY, GPU_TYPE, MIG_TYPE, PCI_BUS_ID, VGPU_TYPE
 from .describe import AVAILABLE, UNAVAILABLE, Description, GpuDevices, describe, without_tainted
 from .forms import NO_VGPU_MANAGER, Forms, LeftOut, Reason, among_peers, passthrough_problem
-from .names import MigPlacement, VgpuDevice, device_targets, vfio_name
+from .names import VgpuDevice, device_targets, vfio_name
 from .vgpus import vgpu_forms
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "Forms",
     "GpuDevices",
     "LeftOut",
-    "MigPlacement",
     "Reason",
     "VgpuDevice",
     "among_peers",

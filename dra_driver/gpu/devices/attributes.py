@@ -17,9 +17,9 @@ from ..fabric import Partition
 from ..functions import NVIDIA_VENDOR
 from ..imex import clique_of
 from ..inventory import Gpu, Inventory, PciGpu
+from ..mig import MigDevice
 from ..policy import Enforcement
 from ..vgpus import VgpuType
-from .names import MigPlacement
 
 GPU_TYPE = "gpu"
 MIG_TYPE = "mig"
@@ -93,9 +93,9 @@ def partition_attributes(partitions: Iterable[Partition]) -> tuple[Attributes, M
     return {f"partition{size}": ids[0] for size, ids in by_size.items() if size not in several}, several
 
 
-def mig_attributes(mig: MigPlacement) -> Attributes:
-    """The attributes of MIG devices. The UUID is known only if the MIG device exists."""
-    return _known({"type": MIG_TYPE, "uuid": mig.uuid, "parentUUID": mig.gpu.uuid, "profile": mig.profile.name})
+def mig_attributes(device: MigDevice, uuid: str | None) -> Attributes:
+    """The attributes of MIG devices. The UUID is known only if an administrator created the MIG device."""
+    return _known({"type": MIG_TYPE, "uuid": uuid, "parentUUID": device.gpu_uuid, "profile": device.profile})
 
 
 def vgpu_attributes(gpu: Gpu, vgpu: VgpuType, mdev: str) -> Attributes:

@@ -21,6 +21,7 @@ from ...kube.resource.meta import empty
 from ...names import DRIVER_NAME
 from ...process.containment import Count, contained
 from ..inventory import Gpu, Inventory, PciGpu
+from ..mig import MigDevice
 from ..nvml import Placement
 from ..ownership import Owned
 from ..pci import NVIDIA_DRIVER
@@ -52,7 +53,7 @@ from .capacity import (
 )
 from .enforcement import enforcement
 from .forms import Complaint, Forms, LeftOut, Reason, among_peers, by_preference, forms, passthrough_problem
-from .names import MigPlacement, VgpuDevice, gpu_name, vfio_name
+from .names import VgpuDevice, gpu_name, mig_name, vfio_name
 from .vgpus import vgpu_forms
 
 AVAILABLE: Final = f"{DRIVER_NAME}/Available"
@@ -179,13 +180,14 @@ class _Node:
         for reason, text in found.complaints:
             self._leave_out(gpu.uuid, reason, text)
         counter_set = CounterSet(set_name(gpu_name(gpu)), self._counters(gpu) if found.pot is None else found.pot)
-        static = by_preference(found.static)
-        placements = by_preference(found.placements)
+        uuids = {instance.device: instance.uuid for instance in found.static}
+        static = by_preference(gpu.mig_profiles, uuids)
+        placements = by_preference(gpu.mig_profiles, found.placements)
         partitions = self._partitions(gpu)
         whole = [self._whole(gpu, found, counter_set, partitions)] if found.whole else []
         instances = [
-            *(self._mig(mig, None if placements else counter_set) for mig in static),
-            *(self._mig(mig, counter_set) for mig in placements),
+            *(self._mig(gpu, device, None if placements else counter_set, uuids[device]) for device in static),
+            *(self._mig(gpu, device, counter_set) for device in placements),
         ]
         divisible = self._shared(gpu, wanted, whole, instances)
         exclusive = [self._vgpu(vgpu, counters, counter_set) for vgpu, counters in found.vgpus]
@@ -198,7 +200,7 @@ class _Node:
             devices=self._bound(gpu.uuid, wanted, (*divisible, *exclusive)),
             counter_set=counter_set,
             overlapping=found.overlapping,
-            placements={mig.name: mig.placement for mig in (*static, *placements)},
+            placements={mig_name(device): device.placement for device in (*static, *placements)},
             others=self._others(pci) if machine and pci is not None else (),
         )
 
@@ -297,18 +299,18 @@ class _Node:
             consumes_counters=consumption(counter_set, counters),
         )
 
-    def _mig(self, mig: MigPlacement, counter_set: CounterSet | None) -> Device:
-        """A MIG device, which exists if it has a UUID and can be created otherwise. It consumes no counters if
-        `counter_set` is None.
+    def _mig(self, gpu: Gpu, device: MigDevice, counter_set: CounterSet | None, uuid: str | None = None) -> Device:
+        """A MIG device, which an administrator created if it has a UUID, and which can be created otherwise. It
+        consumes no counters if `counter_set` is None.
         """
-        gpu, info = mig.gpu, mig.profile.info
+        info = next(profile.info for profile in gpu.mig_profiles if profile.info.id == device.profile_id)
         capacity = profile_capacity(info)
         common = {**gpu_attributes(gpu, self._numa_lists), **self._common}
         return Device(
-            mig.name,
-            attributes={**mig_attributes(mig), **common},
-            capacity=capacity if mig.uuid is None else capacity | slice_capacity(mig.placement),
-            consumes_counters=() if counter_set is None else consumption(counter_set, drawn(info, mig.placement)),
+            mig_name(device),
+            attributes={**mig_attributes(device, uuid), **common},
+            capacity=capacity if uuid is None else capacity | slice_capacity(device.placement),
+            consumes_counters=() if counter_set is None else consumption(counter_set, drawn(info, device.placement)),
         )
 
     def _shared(self, gpu: Gpu, wanted: GpuPolicy, whole: list[Device], instances: list[Device]) -> list[Device]:

@@ -27,12 +27,13 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ..functions import obstacle_text
-from ..inventory import Gpu, MigInstance, MigProfile, PciGpu
-from ..nvml import Placement
-from ..ownership import MigPlace, Owned
+from ..inventory import Gpu, MigProfile, PciGpu
+from ..mig import MigDevice, MigInstance, PartialInstance
+from ..nvml import GpuInstanceProfile, Placement
+from ..ownership import Owned
 from ..policy import GpuPolicy, MigPolicy, PassthroughMode
 from .capacity import Counters, drawn, fits, less, totals
-from .names import MigPlacement, VgpuDevice, mig_placements
+from .names import VgpuDevice
 
 
 class Reason(enum.StrEnum):
@@ -105,8 +106,8 @@ class Forms:
 
     whole: bool = False
     vfio: bool = False
-    static: tuple[MigPlacement, ...] = ()
-    placements: tuple[MigPlacement, ...] = ()
+    static: tuple[MigInstance, ...] = ()
+    placements: tuple[MigDevice, ...] = ()
     pot: Counters | None = None
     complaints: tuple[Complaint, ...] = ()
     vgpus: tuple[tuple[VgpuDevice, Counters], ...] = ()
@@ -121,7 +122,7 @@ def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[Owned], pa
     if wanted.vgpu_types:
         complaints.append(NO_VGPU_MANAGER)
     if wanted.passthrough is PassthroughMode.ONLY:  # nothing excludes the vfio device, so it needs no counters
-        problem = _passthrough_problem(pci, gpu.mig_instances, partitionable=True)
+        problem = _passthrough_problem(pci, bool(gpu.gpu_instances), partitionable=True)
         complaints += [] if problem is None else [problem]
         return Forms(vfio=problem is None, complaints=tuple(complaints))
     switching = wanted.mig is MigPolicy.DYNAMIC and gpu.mig_switchable and bool(gpu.mig_profiles)
@@ -133,18 +134,18 @@ def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[Owned], pa
         complaints.append((Reason.NO_PARTITIONABLE_DEVICES, "its MIG placements: the API server stores no counters"))
         switching = making = False
     could_be_whole = switching or not gpu.in_mig_mode
-    possible = mig_placements(gpu) if making else ()
-    foreign = [one for one in gpu.mig_instances if _place(gpu, one) not in owned]
+    possible = gpu.mig_devices() if making else ()
+    foreign = [one for one in gpu.gpu_instances if one.device not in owned]
     obstacles, pot, placements = _settle(gpu, owned, possible)
     whole = could_be_whole and not obstacles
 
-    problem = _passthrough_problem(pci, obstacles, partitionable) if wanted.passthrough else None
+    problem = _passthrough_problem(pci, bool(obstacles), partitionable) if wanted.passthrough else None
     vfio = bool(wanted.passthrough) and problem is None
-    found = [_static_device(gpu, one) for one in foreign]
-    static = tuple(one for one in found if isinstance(one, MigPlacement))
+    found = [_static_device(one) for one in foreign]
+    static = tuple(one for one in found if isinstance(one, MigInstance))
     complaints += [one for one in (*found, problem) if isinstance(one, tuple)]
     if obstacles and (could_be_whole or len(placements) < len(possible)):
-        complaints.append(_withheld(gpu, obstacles, len(possible) - len(placements), could_be_whole))
+        complaints.append(_withheld(obstacles, len(possible) - len(placements), could_be_whole))
     if not (whole or vfio or static or placements or complaints):
         complaints.append(_nothing(making))
     return Forms(
@@ -182,73 +183,71 @@ def among_peers(pci: PciGpu, goes: Callable[[str], bool]) -> PciGpu:
     return replace(pci, group_obstacles=staying if goes(pci.address) else pci.group_gpus)
 
 
-def _place(gpu: Gpu, instance: MigInstance) -> MigPlace:
-    return MigPlace(gpu.uuid, instance.profile_id, instance.placement)
-
-
 def _settle(
-    gpu: Gpu, owned: Set[Owned], possible: tuple[MigPlacement, ...]
-) -> tuple[Sequence[MigInstance], Counters, tuple[MigPlacement, ...]]:
+    gpu: Gpu, owned: Set[Owned], possible: tuple[MigDevice, ...]
+) -> tuple[Sequence[MigDevice], Counters, tuple[MigDevice, ...]]:
     """(Obstacles, remaining counters, placements that fit into these.) If the placement of an instance does not fit and
     is not published, the instance becomes an obstacle too. So this is repeated until nothing changes.
     """
-    placements = possible
+    infos, placements = _infos(gpu.mig_profiles), possible
     while True:
         obstacles = _obstacles(gpu, owned, placements)
         pot = _left_beside(gpu, obstacles)
-        fitting = tuple(one for one in placements if fits(drawn(one.profile.info, one.placement), pot))
+        fitting = tuple(one for one in placements if fits(drawn(infos[one.profile_id], one.placement), pot))
         if fitting == placements:
             return obstacles, pot, placements
         placements = fitting
 
 
-def _obstacles(gpu: Gpu, owned: Set[Owned], possible: Sequence[MigPlacement]) -> list[MigInstance]:
-    """The instances for which no MIG placement is published."""
-    ours = {MigPlace(gpu.uuid, one.profile.info.id, one.placement) for one in possible} & owned
-    return [one for one in gpu.mig_instances if _place(gpu, one) not in ours]
+def _obstacles(gpu: Gpu, owned: Set[Owned], possible: Iterable[MigDevice]) -> list[MigDevice]:
+    """The places of the instances for which no MIG placement is published."""
+    ours = owned & frozenset(possible)
+    return [one.device for one in gpu.gpu_instances if one.device not in ours]
 
 
-def _left_beside(gpu: Gpu, obstacles: Sequence[MigInstance]) -> Counters:
+def _left_beside(gpu: Gpu, obstacles: Sequence[MigDevice]) -> Counters:
     """The counters that remain beside the obstacles. Empty if the profile of an obstacle is unknown."""
-    infos = {profile.info.id: profile.info for profile in gpu.mig_profiles}
+    infos = _infos(gpu.mig_profiles)
     if any(one.profile_id not in infos for one in obstacles):
         return {}
     return less(totals(gpu.mig_profiles), (drawn(infos[one.profile_id], one.placement) for one in obstacles))
 
 
-def _static_device(gpu: Gpu, instance: MigInstance) -> MigPlacement | Complaint:
-    """A MIG device is published only if it is all of its GPU instance, because only then it has the profile's
-    capacities.
-    """
-    profile = next((one for one in gpu.mig_profiles if one.info.id == instance.profile_id), None)
-    if profile is None:
-        return Reason.UNREADABLE, f"GPU instance {instance.id}: NVML does not report its profile {instance.profile_id}"
-    if len(instance.devices) != 1 or not instance.filled:
-        many = len(instance.devices) > 1
-        has = f"{len(instance.devices)} compute instances" if many else "a smaller one" if instance.devices else "none"
-        return (
-            Reason.PARTIAL_INSTANCE,
-            f"GPU instance {instance.id} ({profile.name}): one compute instance should fill it, and it has {has}",
-        )
-    ((_, uuid),) = instance.devices
-    return MigPlacement(gpu, profile, instance.placement, uuid)
+def _infos(profiles: Iterable[MigProfile]) -> dict[int, GpuInstanceProfile]:
+    return {profile.info.id: profile.info for profile in profiles}
 
 
-def _passthrough_problem(pci: PciGpu | None, obstacles: Sequence[MigInstance], partitionable: bool) -> Complaint | None:
+def _static_device(instance: MigInstance | PartialInstance) -> MigInstance | Complaint:
+    """A GPU instance is published only if it is one MIG device, because only then that has the profile's capacities."""
+    device = instance.device
+    if not device.profile:
+        text = f"GPU instance {instance.gpu_instance}: NVML does not report its profile {device.profile_id}"
+        return Reason.UNREADABLE, text
+    if isinstance(instance, MigInstance):
+        return instance
+    many = len(instance.uuids) > 1
+    has = f"{len(instance.uuids)} compute instances" if many else "a smaller one" if instance.uuids else "none"
+    return (
+        Reason.PARTIAL_INSTANCE,
+        f"GPU instance {instance.gpu_instance} ({device.profile}): one compute instance should fill it, and it has"
+        f" {has}",
+    )
+
+
+def _passthrough_problem(pci: PciGpu | None, has_instances: bool, partitionable: bool) -> Complaint | None:
     """Why a GPU that is bound to NVIDIA's driver cannot be given to virtual machines, or None."""
     if pci is None:
         return Reason.UNREADABLE, "its vfio device: it was not found on the PCI bus"
-    if obstacles:
+    if has_instances:
         return Reason.FOREIGN_INSTANCE, "its vfio device: MIG instances are on it"
     if not partitionable:
         return Reason.NO_PARTITIONABLE_DEVICES, "its vfio device: the API server stores no counters"
     return passthrough_problem(pci)
 
 
-def _withheld(gpu: Gpu, obstacles: Sequence[MigInstance], placements: int, whole: bool) -> Complaint:
+def _withheld(obstacles: Sequence[MigDevice], placements: int, whole: bool) -> Complaint:
     """The devices that are left out because of the obstacles."""
-    names = {profile.info.id: profile.name for profile in gpu.mig_profiles}
-    where = ", ".join(f"{names.get(one.profile_id, 'instance')} at {one.placement}" for one in obstacles)
+    where = ", ".join(f"{one.profile or 'instance'} at {one.placement}" for one in obstacles)
     what = [*(["the whole GPU"] if whole else []), *([f"{placements} MIG placements"] if placements else [])]
     return Reason.FOREIGN_INSTANCE, f"{' and '.join(what)}: MIG instances are in the way ({where})"
 
@@ -259,25 +258,26 @@ def _nothing(making: bool) -> Complaint:
     return Reason.NO_MIG_DEVICES, "the GPU: in MIG mode, the policy publishes existing MIG devices, and there are none"
 
 
-def by_preference(placements: Iterable[MigPlacement]) -> list[MigPlacement]:
-    """The placements of one GPU, preferred ones first."""
-    every = list(placements)
-    return [one for group in _groups(every) for one in _sequence(group, every)]
+def by_preference(profiles: Iterable[MigProfile], devices: Iterable[MigDevice]) -> list[MigDevice]:
+    """The MIG devices of one GPU with these profiles, preferred ones first."""
+    every = list(devices)
+    return [device for group in _groups(profiles, every) for device in _sequence(group, every)]
 
 
-def _groups(every: Iterable[MigPlacement]) -> list[list[MigPlacement]]:
-    """The placements by profile, small profiles first. Among equal ones, the profile with fewer special engines is
+def _groups(profiles: Iterable[MigProfile], every: Iterable[MigDevice]) -> list[list[MigDevice]]:
+    """The devices by profile, small profiles first. Among equal ones, the profile with fewer special engines is
     first.
     """
-    groups: dict[int, list[MigPlacement]] = defaultdict(list)
-    for one in every:
-        groups[one.profile.info.id].append(one)
-    return sorted(groups.values(), key=lambda group: (_size(group[0]), _rank(group[0].profile)))
+    groups: dict[int, list[MigDevice]] = defaultdict(list)
+    for device in every:
+        groups[device.profile_id].append(device)
+    by_id = {profile.info.id: profile for profile in profiles}
+    return sorted(groups.values(), key=lambda group: (_size(group[0]), _rank(by_id[group[0].profile_id])))
 
 
-def _size(one: MigPlacement) -> tuple[int, int]:
+def _size(device: MigDevice) -> tuple[int, int]:
     """The numbers of memory slices and compute slices."""
-    return one.placement.size, one.profile.info.slice_count
+    return device.placement.size, device.slices
 
 
 def _rank(profile: MigProfile) -> tuple[int, int, str]:
@@ -285,8 +285,8 @@ def _rank(profile: MigProfile) -> tuple[int, int, str]:
     return info.memory_mib, info.decoders + info.encoders + info.jpeg_engines + info.ofa_engines, profile.name
 
 
-def _sequence(group: Sequence[MigPlacement], every: Iterable[MigPlacement]) -> list[MigPlacement]:
-    """The placements of one profile in the order in which they should be allocated."""
+def _sequence(group: Sequence[MigDevice], every: Iterable[MigDevice]) -> list[MigDevice]:
+    """The devices of one profile in the order in which they should be allocated."""
     left, sequence = list(group), []
     larger = [one.placement for one in every if _size(one) > _size(group[0])]
     while left:

@@ -7,26 +7,10 @@ A name contains everything that is needed to prepare the device. So its meaning 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..inventory import Gpu, Inventory, MigProfile, PciGpu
-from ..nvml import Placement
+from ..inventory import Gpu, Inventory, PciGpu
+from ..mig import MigDevice
 from ..profiles import device_suffix
 from ..vgpus import VgpuFramework, VgpuPlace, VgpuType
-
-
-@dataclass(frozen=True, slots=True)
-class MigPlacement:
-    """The place of an existing or possible MIG device. `uuid` is that of a MIG device that an administrator created."""
-
-    gpu: Gpu
-    profile: MigProfile
-    placement: Placement
-    uuid: str | None = None
-
-    @property
-    def name(self) -> str:
-        """`gpu-<minor>-mig-<profile>-<the driver's profile id>-<first memory slice>`."""
-        profile = self.profile
-        return f"{gpu_name(self.gpu)}-mig-{device_suffix(profile.name)}-{profile.info.id}-{self.placement.start}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +38,11 @@ class VgpuDevice:
 def gpu_name(gpu: Gpu) -> str:
     """`gpu-<minor>`."""
     return f"gpu-{gpu.minor}"
+
+
+def mig_name(device: MigDevice) -> str:
+    """`gpu-<minor>-mig-<profile>-<the driver's profile id>-<first memory slice>`."""
+    return f"gpu-{device.minor}-mig-{device_suffix(device.profile)}-{device.profile_id}-{device.placement.start}"
 
 
 def vfio_name(gpu: PciGpu) -> str:
@@ -90,18 +79,14 @@ def existing_vgpu(gpu: Gpu, place: VgpuPlace) -> VgpuDevice | None:
     return VgpuDevice(gpu, types[place.type_id], host.framework, place)
 
 
-def mig_placements(gpu: Gpu) -> tuple[MigPlacement, ...]:
-    """Every possible MIG device of the GPU."""
-    return tuple(MigPlacement(gpu, profile, one) for profile in gpu.mig_profiles for one in profile.placements)
-
-
-def device_targets(inventory: Inventory) -> Mapping[str, Gpu | MigPlacement | VgpuDevice | PciGpu]:
+def device_targets(inventory: Inventory) -> Mapping[str, Gpu | MigDevice | VgpuDevice | PciGpu]:
     """The hardware of every device name of the node, published or not."""
-    targets: dict[str, Gpu | MigPlacement | VgpuDevice | PciGpu] = {}
+    targets: dict[str, Gpu | MigDevice | VgpuDevice | PciGpu] = {}
     for gpu in inventory.gpus:
         targets[gpu_name(gpu)] = gpu
+        targets.update((mig_name(device), device) for device in gpu.mig_devices())
         existing = () if gpu.vgpu_host is None else gpu.vgpu_host.existing
         vgpus = (*possible_vgpus(gpu), *(existing_vgpu(gpu, place) for place in existing))
-        targets.update((one.name, one) for one in (*mig_placements(gpu), *vgpus) if one is not None)
+        targets.update((one.name, one) for one in vgpus if one is not None)
     targets.update((vfio_name(gpu), gpu) for gpu in inventory.pci_gpus)
     return targets

@@ -121,10 +121,9 @@ def test_pods_appear_at_the_gpus_of_their_devices() -> None:
         "foreign": [replace(given(*small), driver="other.example.com")],
     }
     (instance,) = inventory.gpus[2].mig_instances
-    ((_, mig_uuid),) = instance.devices
     assert attributed(known(stored(slices)), containers) == {
         uuids[0]: [("whole", "", "")],
         uuids[1]: [("share", "", ""), ("other-share", "", "")],
-        uuids[2]: [("static", "3g.40gb", mig_uuid)],
+        uuids[2]: [("static", "3g.40gb", instance.uuid)],
         uuids[3]: [("dynamic", "1g.10gb", ""), ("two-dynamic", "1g.10gb", "")],
     }

@@ -12,8 +12,8 @@ from dra_driver.gpu.devices import describe
 from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
+from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.nvml import Placement, RecoveryAction
-from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import PolicyFile
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
@@ -187,7 +187,7 @@ def test_an_instance_made_for_a_claim_makes_no_difference(node: Node) -> None:
     gpu = node.plugin.gpu(5)
     profile = next(one for one in gpu.mig_profiles if one.name == "3g.40gb")
     marks = Marks(node.plugin.root)
-    marks.instances.set(MigPlace(gpu.uuid, profile.info.id, Placement(4, 4)))
+    marks.instances.set(MigDevice(gpu.uuid, profile.info.id, Placement(4, 4)))
     node.plugin.make_by_hand(name)
     assert node.devices.look_now(30)
 
