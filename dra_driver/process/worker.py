@@ -12,9 +12,6 @@ from collections.abc import Callable
 
 from .containment import Count, contained
 
-_RETRY_SECONDS = 10.0
-"""The pause after an unexpected error of work without an interval."""
-
 
 def _nothing() -> None:
     """Does not do anything."""
@@ -27,9 +24,10 @@ class Worker:
     next round begins after `wake`. The methods for callers may be called on any thread, also before `start`.
 
     `name` is a verb and a kind of object, such as `watch MPS`: the name of the thread, and the label of the metric of
-    unexpected errors. With `count`, an unexpected exception of `work` is logged and counted, and the work is repeated.
-    Without `count`, it ends the thread, and so the process (`dra_driver.process.command.end_when_a_thread_fails`).
-    `at_end` is called once, on the same thread after the last round.
+    unexpected errors. With `count`, an unexpected exception of `work` is logged and counted, and the work is repeated
+    after `interval`, or after `retry` seconds if there is no interval. Without `count`, the exception ends the thread,
+    and so the process (`dra_driver.process.command.end_when_a_thread_fails`). `at_end` is called once, on the same
+    thread after the last round.
     """
 
     def __init__(
@@ -39,12 +37,14 @@ class Worker:
         *,
         interval: float | None = None,
         count: Count | None = None,
+        retry: float = 10.0,
         at_end: Callable[[], None] = _nothing,
     ) -> None:
         self.name = name
         self._work = work
         self._interval = interval
         self._count = count
+        self._retry = retry if interval is None else interval
         self._at_end = at_end
         self._state = threading.Condition()
         self._due = 0.0  # the next round begins at this time
@@ -152,7 +152,7 @@ class Worker:
             return self._pause_of(self._work())
         with contained(self.name, "", self._count):
             return self._pause_of(self._work())
-        return _RETRY_SECONDS if self._interval is None else self._interval
+        return self._retry
 
     def _pause_of(self, returned: float | None) -> float | None:
         return self._interval if returned is None else returned

@@ -2,6 +2,8 @@
 """Threads that repeat their work."""
 
 import queue
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -40,14 +42,6 @@ class Work:
 def has_ended(worker: Worker) -> bool:
     """Whether the thread of the worker, whose name no other thread has, is gone."""
     return worker.name not in [thread.name for thread in threading.enumerate()]
-
-
-@pytest.fixture
-def crashes(monkeypatch: pytest.MonkeyPatch) -> queue.SimpleQueue[threading.ExceptHookArgs]:
-    """Exceptions that ended a thread."""
-    found: queue.SimpleQueue[threading.ExceptHookArgs] = queue.SimpleQueue()
-    monkeypatch.setattr(threading, "excepthook", found.put)
-    return found
 
 
 # When a round begins
@@ -332,27 +326,39 @@ def test_contained_error_is_counted_and_the_work_is_repeated() -> None:
     assert counted == ["fail once"]
 
 
-def test_contained_error_of_work_without_interval_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_driver.process.worker._RETRY_SECONDS", 0.001)
+def test_contained_error_of_work_without_interval_is_tried_again() -> None:
     work = Work()
     work.errors.append(ValueError("odd"))
-    worker = Worker("fail once", work, count=lambda _: None)
+    worker = Worker("fail once", work, count=lambda _: None, retry=0.001)
     worker.start()
     work.wait_for_rounds(2)
     worker.stop(PATIENCE)
 
 
-def test_error_that_is_not_contained_reaches_the_hook_for_threads(
-    crashes: queue.SimpleQueue[threading.ExceptHookArgs],
-) -> None:
+def test_error_that_is_not_contained_ends_the_worker() -> None:
     ended = threading.Event()
     work = Work()
     work.errors.append(ValueError("odd"))
-    worker = Worker("crash", work, at_end=ended.set)
-    worker.start()
-    crash = crashes.get(timeout=PATIENCE)
-    assert str(crash.exc_value) == "odd"
-    assert crash.thread is not None
-    assert crash.thread.name == "crash"
+    worker = Worker("fail once", work, at_end=ended.set)
+    with pytest.raises(ValueError, match="odd"):
+        worker.run()
     assert ended.is_set()
     assert worker.is_stopped
+
+
+def test_error_that_is_not_contained_ends_the_process() -> None:
+    program = """
+from dra_driver.process.command import end_when_a_thread_fails
+from dra_driver.process.worker import Worker
+import threading
+
+def work() -> None:
+    raise ValueError("odd")
+
+end_when_a_thread_fails()
+Worker("fail once", work).start()
+threading.Event().wait()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 70
+    assert "thread fail once failed" in ended.stderr

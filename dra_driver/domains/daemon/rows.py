@@ -44,7 +44,7 @@ class RowReporter:
         self._refused: tuple[int, float] | None = None  # the number of watch events, and the time
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._retry = 0.0
-        self._worker = Worker("report to clique", self._attempt, count=count)
+        self._worker = Worker("report to clique", self._attempt, count=count, retry=_LONGEST_PAUSE)
 
     def start(self) -> None:
         """Start the thread."""
