@@ -2,7 +2,7 @@
 """The rules of NVIDIA's GPU Operator 26.7 and k8s-driver-manager 0.12, restated, and what our chart does under them."""
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,8 @@ import yaml
 
 from dra_driver.dryrun.inventory import CLASSES
 from dra_driver.gpu.layout import node_slices
-from dra_driver.kube.resource import Node, ObjectMeta, ResourceClaim, ResourceClaimTemplate
+from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
+from dra_driver.kube.resource import AllocationResult, Node, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from dra_driver.kube.resource.codec import decode
 from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.scheduler.allocator import Cluster, allocate
@@ -96,6 +97,22 @@ spec: {spec: {devices: {requests: [{name: gpus, exactly: {deviceClassName: gpu.n
 """
 
 
+def admin_allocations(folder: Path, mode: str, policy: NodePolicy) -> Sequence[AllocationResult]:
+    """What the scheduler allocates to such a claim while gpu-0 is in use."""
+    slices = node_slices("node-a", "uid", make_node(folder / "node", HARDWARE).describe(policy), SliceFeatures())
+    template = decode(yaml.safe_load(ADMIN % mode))
+    assert isinstance(template, ResourceClaimTemplate)
+    claim = ResourceClaim(ObjectMeta(name="operand", namespace="gpu-operator"), template.spec)
+    held = allocated_claim("held", ["gpu-0"])
+    cluster = Cluster(tuple(slices), CLASSES, (Node(ObjectMeta(name="node-a")),), (held,))
+    return allocate(cluster, [claim], "node-a").allocations
+
+
+def test_in_a_pool_with_counters_an_operand_gets_no_gpu_that_is_in_use(tmp_path: Path) -> None:
+    """kubernetes/kubernetes#140729: the scheduler counts the counters of a request with admin access, too."""
+    assert admin_allocations(tmp_path, "allocationMode: All", NodePolicy()) == ()
+
+
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
@@ -109,13 +126,7 @@ def test_claims_of_the_operands_get_gpus_that_are_in_use(tmp_path: Path, mode: s
     plugin = Plugin(tmp_path, ApiServer())
     user = plugin.api.add(["gpu-0"])
     plugin.lifecycle.prepare(user)
-    slices = node_slices("node-a", "uid", make_node(tmp_path / "node", HARDWARE).describe(), SliceFeatures())
-    template = decode(yaml.safe_load(ADMIN % mode))
-    assert isinstance(template, ResourceClaimTemplate)
-    claim = ResourceClaim(ObjectMeta(name="operand", namespace="gpu-operator"), template.spec)
-    held = allocated_claim("held", ["gpu-0"])
-    cluster = Cluster(tuple(slices), CLASSES, (Node(ObjectMeta(name="node-a")),), (held,))
-    (allocation,) = allocate(cluster, [claim], "node-a").allocations
+    (allocation,) = admin_allocations(tmp_path, mode, NodePolicy((GpuRule(mig=MigPolicy.STATIC),)))
     assert [(one.device, one.admin_access) for one in allocation.results] == [(name, True) for name in expected]
     operand = plugin.api.add(expected, adminAccess=True)
     plugin.lifecycle.prepare(operand)

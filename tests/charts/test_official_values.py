@@ -149,6 +149,7 @@ GPU_LABELS = (
     "feature.node.kubernetes.io/cpu-model.vendor_id",
     "nvidia.com/gpu.present",
 )
+VALUE_NAME = re.compile(r"\b(?:[a-z][A-Za-z]*\.[A-Za-z.]*[A-Za-z]|[a-z]+(?:[A-Z]\w*)+)\b")
 ERROR_TYPES = {"lock_acquire", "prepare_devices", "unprepare_devices", "publish_resources"}
 _MISSING = object()
 
@@ -202,10 +203,20 @@ def test_a_value_is_the_same_or_documented(path: str) -> None:
 
 @pytest.mark.parametrize("path", [path for path in OFFICIAL if ours(path) is _MISSING])
 def test_a_value_that_is_not_here_is_refused_by_name(path: str) -> None:
-    key = next(
-        part for index, part in enumerate(path.split(".")) if ours(".".join(path.split(".")[: index + 1])) is _MISSING
-    )
-    assert f"'{key}'" in refusal(at(path, OFFICIAL[path]))
+    parts = path.split(".")
+    prefixes = [".".join(parts[: index + 1]) for index in range(len(parts))]
+    missing = next(prefix for prefix in prefixes if ours(prefix) is _MISSING)
+    text = refusal(at(path, OFFICIAL[path]))
+    assert "values of NVIDIA's chart that this chart does not have (docs/migrating.md)" in text
+    replacement = re.search(rf"{re.escape(missing)}: (use|remove) (.+)$", text)
+    assert replacement is not None
+    assert all(ours(name) is not _MISSING for name in VALUE_NAME.findall(replacement[2]))
+
+
+def test_all_values_that_are_not_here_are_named_at_once() -> None:
+    values = merged(at("kubeletPlugin.containers.gpus.env", []), {"nvidiaCtkPath": "", "altProcDevices": ""})
+    text = refusal(values)
+    assert all(f"{name}: " in text for name in ("kubeletPlugin.containers.gpus", "nvidiaCtkPath", "altProcDevices"))
 
 
 @pytest.mark.parametrize("path", [path for path in OFFICIAL if ours(path) is not _MISSING])

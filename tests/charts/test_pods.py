@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pods: what containers are told their commands understand, what they need is mounted, and they may no more."""
 
+import re
 from collections.abc import Iterator
 
 import click
@@ -15,7 +16,7 @@ from dra_driver.scheduler.cel import compile_selector
 from kubeletplugin.features.mps.main import mps
 from kubeletplugin.main import kubeletplugin
 
-from .rendering import JSON, VALUES, find, merged, render
+from .rendering import JSON, VALUES, find, merged, render, render_files
 
 COMMANDS: dict[str, click.Command] = {
     "dra-controller": controller,
@@ -365,3 +366,52 @@ def test_extended_resources_are_named_as_the_device_plugin_does() -> None:
     assert names["mig-1g.10gb.me.nvidia.com"] == "nvidia.com/mig-1g.10gb.me"
     assert names["vfio.gpu.nvidia.com"] is None
     assert not any("extendedResourceName" in one["spec"] for one in render({}) if one["kind"] == "DeviceClass")
+
+
+NODES: dict[str, tuple[dict[str, str], bool]] = {
+    "node feature discovery": ({"feature.node.kubernetes.io/pci-10de.present": "true"}, True),
+    "set by hand": ({"nvidia.com/gpu.present": "true"}, True),
+    "GKE": ({"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}, True),
+    "EKS Auto Mode": ({"eks.amazonaws.com/instance-gpu-manufacturer": "nvidia"}, True),
+    "EKS with Karpenter": ({"karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia"}, True),
+    "EKS with cluster-autoscaler": ({"k8s.amazonaws.com/accelerator": "nvidia-tesla-t4"}, True),
+    "AKS": ({"kubernetes.azure.com/accelerator": "nvidia"}, True),
+    "AKS, older": ({"accelerator": "nvidia"}, True),
+    "AKS, without a GPU": ({"kubernetes.azure.com/mode": "user"}, False),
+    "EKS, GPU of another vendor": ({"eks.amazonaws.com/instance-gpu-manufacturer": "amd"}, False),
+}
+
+
+@pytest.mark.parametrize(("labels", "selected"), NODES.values(), ids=list(NODES))
+def test_the_daemonset_runs_on_the_gpu_nodes_of_each_cloud(labels: dict[str, str], selected: bool) -> None:
+    pod = find(render({}), "DaemonSet", "kubeletplugin")["spec"]["template"]["spec"]
+    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+
+    def matches(expression: JSON) -> bool:
+        value = labels.get(expression["key"])
+        return value is not None and (expression["operator"] == "Exists" or value in expression["values"])
+
+    terms = required["nodeSelectorTerms"]
+    assert any(all(map(matches, term["matchExpressions"])) for term in terms) == selected
+
+
+@pytest.mark.parametrize(
+    ("repository", "registry", "image"),
+    [
+        ("dra-driver-gpu", "", "dra-driver-gpu:1"),
+        ("dra-driver-gpu", "mirror.example.com:5000", "mirror.example.com:5000/dra-driver-gpu:1"),
+        ("team/dra-driver-gpu", "mirror.example.com/k8s/", "mirror.example.com/k8s/team/dra-driver-gpu:1"),
+        ("registry.example.com/team/dra-driver-gpu", "mirror.example.com", "mirror.example.com/team/dra-driver-gpu:1"),
+        ("localhost/dra-driver-gpu", "mirror.example.com", "mirror.example.com/dra-driver-gpu:1"),
+    ],
+)
+def test_the_registry_of_a_parent_chart_is_used_for_every_container(repository: str, registry: str, image: str) -> None:
+    values: JSON = {
+        "global": {"imageRegistry": registry},
+        "image": {"repository": repository, "tag": "1"},
+        "webhook": {"enabled": True},
+        "mps": {"enabled": True},
+        "kubeletPlugin": {"check": {"enabled": True}},
+    }
+    text = "".join(render_files(values).values())
+    assert set(re.findall(r"^ *(?:- )?image: \"?([^\"\n]+)", text, re.M)) == {image}

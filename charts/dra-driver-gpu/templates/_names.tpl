@@ -64,10 +64,16 @@ labels: {{- include "dra-driver-gpu.labels" . | nindent 2 }}
 
 {{- define "dra-driver-gpu.image" -}}
 {{- $tag := default .Chart.AppVersion .Values.image.tag -}}
+{{- $repository := .Values.image.repository -}}
+{{- with (.Values.global).imageRegistry -}}
+{{- $parts := splitList "/" $repository -}}
+{{- if and (gt (len $parts) 1) (regexMatch "[.:]|^localhost$" (first $parts)) -}}{{- $parts = rest $parts -}}{{- end -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) (join "/" $parts) -}}
+{{- end -}}
 {{- with .Values.image.digest -}}
-{{- printf "%s:%s@%s" $.Values.image.repository $tag . -}}
+{{- printf "%s:%s@%s" $repository $tag . -}}
 {{- else -}}
-{{- printf "%s:%s" .Values.image.repository $tag -}}
+{{- printf "%s:%s" $repository $tag -}}
 {{- end -}}
 {{- end -}}
 
