@@ -16,7 +16,7 @@ from ...kube.resource.codec import DecodeError, Fields
 from ...kube.resource.meta import empty
 from ...names import AdditionalDevice
 from ...process.parsing import load
-from ..documents import each
+from ..documents import each, within
 
 PREFIX: Final = "nvidia.com/"
 GPU: Final = "nvidia.com/gpu"
@@ -54,7 +54,8 @@ _PROFILE: Final = re.compile(rf"{PREFIX}mig-([0-9]+g\.[0-9]+gb)(.*?)({re.escape(
 @dataclass(frozen=True, slots=True)
 class PluginConfig:
     """What the device plugin does on a node. `replicas` has the number of shares of each shared resource, by the name
-    that it has before it is renamed. `notes` tell what has no counterpart.
+    that it has before it is renamed. `notes` tell what has no counterpart. `packed`: the plugin gives all shares of one
+    GPU before those of the next one.
     """
 
     mig_strategy: str = "none"
@@ -66,6 +67,7 @@ class PluginConfig:
     application_xids: tuple[int, ...] = ()
     additional_devices: tuple[AdditionalDevice, ...] = ()
     notes: tuple[str, ...] = ()
+    packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,19 @@ def read_plugin(value: Mapping[str, Any], where: str, container: Mapping[str, An
         application_xids=tuple(int(one) for one in re.findall("[0-9]+", disabled)),
         additional_devices=additional,
         notes=notes,
+        packed=_allocation_policy(value, container, variables) == "packed",
     )
+
+
+def _allocation_policy(
+    value: Mapping[str, Any], container: Mapping[str, Any], variables: Mapping[str, str]
+) -> str | None:
+    """How the plugin chooses among shares: `packed`, or else `distributed`, its default."""
+    given = re.search(r"--?shared-devices-allocation-policy[= ](\S+)", " ".join(words(container)))
+    if given is not None:
+        return given[1]
+    in_file = within(value, "flags", "plugin").get("sharedDevicesAllocationPolicy")
+    return variables.get("SHARED_DEVICES_ALLOCATION_POLICY") or in_file
 
 
 def _check_version(fields: Fields) -> None:

@@ -95,7 +95,7 @@ def plan_of(nodes: Sequence[GpuNode], features: Features, operator: GpuOperator 
     values |= operator.chart_values() if operator is not None else {}
     told: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
-        for note in dict.fromkeys((*node.notes, *_unequal(node))):
+        for note in dict.fromkeys((*node.notes, *_unequal(node), *_spreading(node))):
             told[note].append(node.name)
     notes = [f"{listed(names)}: {note}" for note, names in told.items()]
     if len(roots) > 1:
@@ -159,6 +159,16 @@ def _unequal(node: GpuNode) -> Iterator[str]:
             counts = ", ".join(f"{name} {count}" for name, count in offered.items())
             most = max(offered.values())
             yield f"one GPU has different numbers of shares ({counts}): the policy has one for a GPU, here {most}"
+
+
+def _spreading(node: GpuNode) -> Iterator[str]:
+    """Shares that the plugin spreads over GPUs, and the scheduler does not."""
+    shared = any(one.shares > 1 for one in node.offers() if one.type != "vfio")
+    if shared and len(node.gpus) > 1 and not node.config.packed:
+        yield (
+            "the device plugin spreads pods with shares over the GPUs of a node, and with DRA the scheduler fills a GPU"
+            " before it uses the next one. docs/migrating.md, Spreading pods over GPUs, says how to spread them"
+        )
 
 
 def _class(resource: str, meanings: Mapping[str, set[Meaning]]) -> DeviceClass:

@@ -26,6 +26,7 @@ from .nodes import GpuNode, gpu_nodes, nodes_of_auto_mode, permitted_machines
 from .owners import unread_notes
 from .plan import MigrationPlan, plan_of
 from .programs import Configurations, NvidiaDaemonSet, operated_by, programs
+from .quotas import quota_findings
 from .reading import Input
 from .verify import verified
 from .workloads import CANNOT, CHANGE, UNCHANGED, WorkloadFinding, findings, unknown_of
@@ -119,7 +120,10 @@ def migration_of(place: Place, where: str, read: Input, features: Features, *, v
     own = {id(one.document) for one in found}
     others = [one for one in documents if id(one) not in own and not is_of_operator(one)]
     library = Library((one.value for one in others), place.referred)
-    judged = tuple(findings(others, library, plan, permitted_machines(documents), features))
+    judged = (
+        *findings(others, library, plan, permitted_machines(documents), features),
+        *quota_findings(documents, plan, features),
+    )
     made, errors = with_templates(documents)
     if errors:
         raise NotesError(*errors)

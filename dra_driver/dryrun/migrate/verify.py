@@ -58,7 +58,7 @@ def verified(
     if given.errors:
         raise NotesError(*given.errors)
     planned = {node.name for node in plan.nodes}
-    around = [_without_plugin(one.value, planned) for one in documents if _is_around(one)]
+    around = [_after_change(one.value, planned) for one in documents if _is_around(one)]
     nodes = [decode_node(one) for one in around if one["kind"] == "Node"]
     objects = [*nodes, *planned_slices(plan, features), *plan.all_classes(), *_of_others(documents, plan)]
     world, notes = world_of(around, where)
@@ -78,7 +78,7 @@ def planned_slices(plan: MigrationPlan, features: Features) -> Iterator[Resource
         counters_beside_devices=features.counters_beside_devices,
     )
     for node in plan.nodes:
-        described = describe(_inventory(node), policy.on_node(node.name), frozenset(), stored)
+        described = describe(inventory_of(node), policy.on_node(node.name), frozenset(), stored)
         for one in node_slices(node.name, "", described.gpus, stored):
             yield replace(one, pool=replace(one.pool, generation=1))
 
@@ -99,8 +99,12 @@ def _of_others(documents: Iterable[Document], plan: MigrationPlan) -> Iterator[D
             yield decode_document(one)
 
 
-def _without_plugin(value: JSON, planned: Container[str]) -> JSON:
-    """A planned node without the resources that the device plugins have there. Other nodes keep theirs."""
+def _after_change(value: JSON, planned: Container[str]) -> JSON:
+    """A planned node without the resources that the device plugins have there, and a quota without the amount in use,
+    which is counted anew. Other objects as they are.
+    """
+    if value["kind"] == "ResourceQuota":
+        return {name: one for name, one in value.items() if name != "status"}
     if value["kind"] != "Node" or value["metadata"]["name"] not in planned:
         return value
     status = within(value, "status")
@@ -108,7 +112,7 @@ def _without_plugin(value: JSON, planned: Container[str]) -> JSON:
     return {**value, "status": {**status, "allocatable": kept}}
 
 
-def _inventory(node: GpuNode) -> Inventory:
+def inventory_of(node: GpuNode) -> Inventory:
     """The GPUs of a node as the driver would read them: those for containers, and those for virtual machines."""
     gpus = tuple(_gpu(node, index, profiles) for index, profiles in enumerate(node.gpus))
     ids = [device_id for count, device_id in node.machines.values() for _ in range(count)]

@@ -24,7 +24,8 @@ from ..podforms import FORMS
 from ..positions import resolve
 from ..report import listed, to_yaml
 from ..status import Note
-from .configs import GPU, PREFIX, SHARED, environment, profile_of
+from .configs import GPU, PREFIX, SHARED, environment, profile_of, resource_of
+from .labels import STRATEGY
 from .owners import Owner, identities, owner_of, places_in
 from .plan import MigrationPlan, api_version
 
@@ -43,6 +44,7 @@ _DISCOVERED: Final = re.compile(
     rf"{PREFIX}(gpu\.(?!deploy\.|present|workload\.)|mig-|mig\.(capable|strategy)|cuda\.|mps\.|vgpu\.).*"
 )
 """Labels that GPU Feature Discovery writes."""
+_MIG_PRODUCT: Final = re.compile(r".+-MIG-([0-9]+g\.[0-9]+gb(?:\.me)?)(?:-SHARED)?")
 _SERVERS: Final = ("managedFields", "uid", "resourceVersion", "creationTimestamp", "generation", "ownerReferences")
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _LONGEST_NAME: Final = 63
@@ -218,7 +220,8 @@ def manifest(value: JSON) -> JSON:
     if _APPLIED in within(metadata, "annotations"):
         metadata["annotations"] = {name: one for name, one in metadata["annotations"].items() if name != _APPLIED}
     found = copy.deepcopy({**value, "metadata": metadata})
-    if value["kind"] == "Pod" and within(found.pop("status", None)).get("phase"):
+    phase = within(found.pop("status", None)).get("phase")
+    if value["kind"] == "Pod" and phase:
         found["spec"].pop("nodeName", None)
     return found
 
@@ -313,7 +316,9 @@ class _Workload:
                 yield f"no node offers {one.resource} (the nodes offer {', '.join(self._plan.classes)})"
 
     def _notes(self) -> Iterator[str]:
-        labels = sorted({name for name in self._labels() if _DISCOVERED.fullmatch(name)})
+        selected = self._selected_labels()
+        labels = sorted(name for name in selected if _DISCOVERED.fullmatch(name))
+        yield from self._notes_of_single(selected)
         if labels:
             text = "let GPU Feature Discovery run, with its configuration, or set nodeLabels of this driver's chart"
             yield f"it selects nodes by {', '.join(labels)}: {text}"
@@ -333,15 +338,37 @@ class _Workload:
         if self._requests and is_bare and within(self._document.value, "status").get("phase"):
             yield "nothing creates this pod again after its node was drained"
 
-    def _labels(self) -> Iterator[str]:
-        """The names of the labels by which it selects nodes."""
+    def _notes_of_single(self, selected: Mapping[str, Sequence[str]]) -> Iterator[str]:
+        """Labels that only GPU Feature Discovery with the strategy `single` writes, and how to do without them."""
+        for value in selected.get(f"{GPU}.product", ()):
+            if (found := _MIG_PRODUCT.fullmatch(value)) is not None:
+                other = f"{resource_of(found[1].replace('.me', '+me'))}.product={value}"
+                yield (
+                    f"only GPU Feature Discovery with the strategy single writes {GPU}.product={value}: either keep it"
+                    f" with its configuration, or select {other}, which nodeLabels of this driver's chart writes, too"
+                )
+        if "single" in selected.get(STRATEGY, ()):
+            yield f"nodeLabels of this driver's chart always writes {STRATEGY}=mixed: do not select single with it"
+
+    def _selected_labels(self) -> dict[str, list[str]]:
+        """The labels by which it selects nodes, with the values that they may have."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for name, values in self._expressions():
+            found[name] += values
+        return found
+
+    def _expressions(self) -> Iterator[tuple[str, list[str]]]:
         for spec in (group.spec for group in self._groups):
-            yield from within(spec, "nodeSelector")
+            for name, value in within(spec, "nodeSelector").items():
+                yield name, [str(value)]
             affinity = within(spec, "affinity", "nodeAffinity")
             required = each(affinity, "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
             preferred = each(affinity, "preferredDuringSchedulingIgnoredDuringExecution")
             for term in (*required, *(within(one, "preference") for one in preferred)):
-                yield from (str(one.get("key")) for one in each(term, "matchExpressions"))
+                for one in each(term, "matchExpressions"):
+                    values = one.get("values")
+                    wanted = [str(value) for value in values] if isinstance(values, list) else []
+                    yield str(one.get("key")), wanted if one.get("operator") == "In" else []
 
     def _claim(self, changed: JSON, spec: JSON, role: str) -> JSON:
         """Let the pods use a claim instead of extended resources. Returns the template of the claim."""
