@@ -29,6 +29,7 @@ from .world import is_of_world
 
 _GROUP = "resource.k8s.io/"
 _DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
 _GROUP_OF_PODS: Final = "schedulingGroup"
 _NO_LABEL: Final = re.compile("[^a-z0-9-]+")
 
@@ -342,7 +343,7 @@ class _Made:
             owner=workload_of(document.value),
             missing=missing,
             stage=f"{document} {group.stage}" if group.stage else "",
-            notes=group.notes,
+            notes=(*group.notes, *_other_scheduler(group.spec)),
             unknown=(*group.unknown, *_unread(document)),
         )
 
@@ -392,6 +393,13 @@ def _state(document: Document) -> str:
     if not document.stored or not (document.value.get("spec") or {}).get("nodeName"):
         return ""
     return "ended" if status.get("phase") in ("Succeeded", "Failed") else "running"
+
+
+def _other_scheduler(spec: JSON) -> Iterator[str]:
+    """A note about a pod that kube-scheduler's default profile does not place."""
+    name = spec.get("schedulerName")
+    if name and name != _DEFAULT_SCHEDULER:
+        yield f"the pod names the scheduler {name}, and this is the verdict of kube-scheduler's default profile"
 
 
 def _unread(document: Document) -> Iterator[str]:

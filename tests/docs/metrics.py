@@ -10,12 +10,14 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from controller.cluster.caretaker import Metrics
+from controller.cluster.domains.loop import DomainMetrics
 from controller.cluster.leftovers import REASONS
 from controller.node.metrics import PublisherMetrics
 from controller.node.writer import Why
+from dra_driver.domains.daemon.supervisor import DaemonMetrics
 from dra_driver.gpu.devices.forms import Reason
 from dra_driver.gpu.policy import Enforcement
-from dra_driver.process.endpoints import PREFIX
+from dra_driver.process.endpoints import PREFIX, unexpected_errors
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.metrics import MPS_STATES, PREPARE, UNPREPARE, PluginMetrics, error_type
 
@@ -93,6 +95,22 @@ def of_cluster_controller() -> Iterator[Sequence[str]]:
     """The table of dra-cluster-controller."""
     registry = _Collected()
     Metrics(registry)
+    yield from _rows(registry)
+
+
+def of_compute_domains() -> Iterator[Sequence[str]]:
+    """The table of dra-cluster-controller with ComputeDomains, without the metrics that it always has."""
+    registry = _Collected()
+    DomainMetrics(registry)
+    unexpected_errors(registry)
+    yield from _rows(registry)
+
+
+def of_imex_daemon() -> Iterator[Sequence[str]]:
+    """The table of dra-imex-daemon."""
+    registry = _Collected()
+    DaemonMetrics(registry)
+    unexpected_errors(registry)
     yield from _rows(registry)
 
 

@@ -21,7 +21,14 @@ from dra_driver.kube.resource.device import attribute_kind
 from tests.support.nodes import board_inventory, mig_instances
 
 from . import releases
-from .metrics import alerts, of_cluster_controller, of_controller, of_kubeletplugin
+from .metrics import (
+    alerts,
+    of_cluster_controller,
+    of_compute_domains,
+    of_controller,
+    of_imex_daemon,
+    of_kubeletplugin,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 DEVICES, METRICS, _ = DOCUMENTS = (DOCS / "devices.md", DOCS / "metrics.md", DOCS / "kubernetes-releases.md")
@@ -147,6 +154,8 @@ TABLES: Mapping[str, Callable[[], Iterator[Sequence[str]]]] = {
     "kubeletplugin": of_kubeletplugin,
     "controller": of_controller,
     "cluster_controller": of_cluster_controller,
+    "compute_domains": of_compute_domains,
+    "imex_daemon": of_imex_daemon,
     "release_gates": releases.gates,
     "release_support": releases.support,
     "release_rules": releases.rules,

@@ -5,7 +5,7 @@ import re
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,14 @@ from tests.support.apiserver import connect
 from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
-from .metrics import MORE, of_cluster_controller, of_controller, of_kubeletplugin
+from .metrics import (
+    MORE,
+    of_cluster_controller,
+    of_compute_domains,
+    of_controller,
+    of_imex_daemon,
+    of_kubeletplugin,
+)
 from .running import environment
 from .tables import METRICS
 
@@ -31,8 +38,16 @@ PROCESSES = {
     "controller.main": of_controller,
     "controller.cluster.main": of_cluster_controller,
 }
-DOCUMENTED = {module: {row[0].strip("`") for row in list(table())[1:]} for module, table in PROCESSES.items()}
-EVERY = set().union(*DOCUMENTED.values())
+DOMAINS = {"COMPUTE_DOMAINS": "true", "IMEX_MODE": "hostManaged"}
+
+
+def names_of(table: Callable[[], Iterator[Sequence[str]]]) -> set[str]:
+    """The metrics of a table."""
+    return {row[0].strip("`") for row in list(table())[1:]}
+
+
+DOCUMENTED = {module: names_of(table) for module, table in PROCESSES.items()}
+EVERY = set().union(*DOCUMENTED.values(), names_of(of_compute_domains), names_of(of_imex_daemon))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +73,22 @@ def settings() -> Iterator[Mapping[str, str]]:
 
 @pytest.mark.parametrize("module", PROCESSES)
 def test_a_process_has_the_metrics_of_its_table(module: str, settings: Mapping[str, str], tmp_path: Path) -> None:
-    log = tmp_path / "log"
+    names = served(module, settings, tmp_path / "log")
+    assert {name for name in names if name.startswith(PREFIX)} == DOCUMENTED[module]
+    assert any(name.startswith("process_") for name in names)
+
+
+def test_with_compute_domains_the_cluster_controller_has_more_metrics(
+    settings: Mapping[str, str], tmp_path: Path
+) -> None:
+    module = "controller.cluster.main"
+    names = served(module, {**settings, **DOMAINS}, tmp_path / "log")
+    wanted = DOCUMENTED[module] | names_of(of_compute_domains)
+    assert {name for name in names if name.startswith(PREFIX)} == wanted
+
+
+def served(module: str, settings: Mapping[str, str], log: Path) -> set[str]:
+    """The names of the metrics that a process serves."""
     with (
         log.open("wb") as stderr,
         start([sys.executable, "-m", module], env=settings, stderr=stderr) as process,
@@ -68,13 +98,11 @@ def test_a_process_has_the_metrics_of_its_table(module: str, settings: Mapping[s
             port = re.search(r"serving /metrics.* port=(\d+)", log.read_text())
             assert port, log.read_text()
             with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=30) as answer:
-                served = answer.read().decode()
+                text = answer.read().decode()
         finally:
             process.kill()
-    families = text_string_to_metric_families(served)
-    names = {one.name + ("_total" if one.type == "counter" else "") for one in families}
-    assert {name for name in names if name.startswith(PREFIX)} == DOCUMENTED[module]
-    assert any(name.startswith("process_") for name in names)
+    families = text_string_to_metric_families(text)
+    return {one.name + ("_total" if one.type == "counter" else "") for one in families}
 
 
 def test_what_is_added_is_about_a_metric() -> None:

@@ -354,3 +354,14 @@ def test_rights_that_are_missing_are_named(
         found, out, err = dryrun("--kubeconfig", config, wanted)
         assert (found, said in out) == (code, True), out + err
         assert sum("allowed" in line for line in out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("scheduler", "noted"), [("", False), ("default-scheduler", False), ("volcano", True)])
+def test_a_pod_of_another_scheduler_has_a_note(scheduler: str, noted: bool, dryrun: DryRun, write: Write) -> None:
+    slices = write("slices.json", slice_of("a", gpu("gpu-0")))
+    more: JSON = {"schedulerName": scheduler} if scheduler else {}
+    wanted = pod("train", claim="wanted", **more)
+    file = write("pod.json", several([claim(), wanted]))
+    code, out, _ = dryrun("--slices", slices, file)
+    assert code == 0
+    assert ("the pod names the scheduler volcano, and this is the verdict of kube-scheduler's" in out) == noted
