@@ -92,6 +92,9 @@ def advice(claim: ClaimFacts, nodes: Mapping[str, str]) -> str:
     pools = missing_pools(claim, nodes)
     devices = ", ".join(f"{device} (pool {pool})" for pool, device in claim.devices if pool in pools)
     what = f"allocated {devices}, but there is no node {' or '.join(pools)} any more"
+    if claim.pod_groups:
+        groups = ", ".join(claim.pod_groups)
+        return f"{what}; delete PodGroup {groups} and its pods: the claim stays allocated as long as the group exists"
     if claim.pods:
         return f"{what}; delete pod {', '.join(claim.pods)}: the claim is then freed, and allocated elsewhere if needed"
     return f"{what}; no pod uses the claim: the next one that does gets other devices, otherwise delete the claim"

@@ -41,7 +41,9 @@ class SliceFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
-    """A ResourceClaim with devices of our drivers, as (pool, device), and the pods for which it is reserved."""
+    """A ResourceClaim with devices of our drivers, as (pool, device), and the pods and PodGroups for which it is
+    reserved.
+    """
 
     namespace: str
     name: str
@@ -49,6 +51,7 @@ class ClaimFacts:
     api_version: str
     devices: tuple[tuple[str, str], ...]
     pods: tuple[str, ...] = ()
+    pod_groups: tuple[str, ...] = ()
 
 
 def node_facts(value: JSON) -> NodeFacts:
@@ -73,8 +76,9 @@ def claim_facts(value: JSON, api_version: str, drivers: Sequence[str]) -> ClaimF
     devices = tuple((one["pool"], one["device"]) for one in results if one["driver"] in drivers)
     if not devices:
         return None
-    pods = tuple(one["name"] for one in status.get("reservedFor") or [] if one.get("resource") == "pods")
-    return ClaimFacts(meta["namespace"], meta["name"], meta["uid"], api_version, devices, pods)
+    users = [(one.get("resource"), one["name"]) for one in status.get("reservedFor") or []]
+    pods, groups = (tuple(name for kind, name in users if kind == wanted) for wanted in ("pods", "podgroups"))
+    return ClaimFacts(meta["namespace"], meta["name"], meta["uid"], api_version, devices, pods, groups)
 
 
 def only_metadata(value: JSON) -> JSON:

@@ -258,7 +258,8 @@ class Place:
         return lookup_among(self._documents)(kind, namespace, name)
 
     def referred(self, key: Key, namespace: str, name: str) -> dict[str, Any] | str:
-        """An object to which a workload refers, such as a TrainingRuntime, in the version that the server prefers.
+        """An object to which a workload refers, such as a TrainingRuntime, in the first version that has it, beginning
+        with the version that the server prefers.
 
         A text if the cluster has none, or if it may not be read. Raises ApiError.
         """
@@ -267,15 +268,19 @@ class Place:
         group, kind = key
         client = ApiClient(self.connection)
         try:
-            version = client.get_path(f"/apis/{group}")["preferredVersion"]["groupVersion"]
-            value = client.get(Kind(version, f"{kind.lower()}s", namespaced=bool(namespace)), name, namespace)
+            served = client.get_path(f"/apis/{group}")
+            known = (served.get("preferredVersion") or {}, *(served.get("versions") or ()))
+            for version in dict.fromkeys(one["groupVersion"] for one in known if "groupVersion" in one):
+                where = Kind(version, f"{kind.lower()}s", namespaced=bool(namespace))
+                with suppress(NotFoundError):
+                    return {"apiVersion": version, "kind": kind, **client.get(where, name, namespace)}
         except NotFoundError:
-            return "is neither among the files nor in the cluster"
+            pass
         except StatusError as error:
             if error.status != FORBIDDEN:
                 raise
             return f"{NOT_AMONG_FILES}, and to {error.action} in the cluster is not allowed"
-        return {"apiVersion": version, "kind": kind, **value}
+        return "is neither among the files nor in the cluster"
 
     def template(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
         """The pod template (JSON) of a ReplicaSet or ControllerRevision, which never changes. None if there is none, or

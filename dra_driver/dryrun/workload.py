@@ -31,6 +31,9 @@ _GROUP = "resource.k8s.io/"
 _DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _GROUP_OF_PODS: Final = "schedulingGroup"
+_POD_GROUP: Final = ("scheduling.k8s.io", "PodGroup")
+_SHARED_GATE: Final = "DRAWorkloadResourceClaims"
+_CLAIM_FIELDS: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
 _NO_LABEL: Final = re.compile("[^a-z0-9-]+")
 
 Lookup = Callable[[str, str, str], Decoded | None]
@@ -269,6 +272,8 @@ class _Made:
     def __init__(self, found: _Found, library: Library, errors: list[Note]) -> None:
         self._found, self._library, self._errors = found, library, errors
         self._demands: list[tuple[Document, list[Demand]]] = []
+        self._shared: dict[tuple[str, str], ResourceClaim] = {}
+        """Claims that were made for PodGroups, by namespace and name."""
         self.unknown: list[Note] = []
         self.idle: list[str] = []
 
@@ -321,7 +326,7 @@ class _Made:
         spec, count = group.spec, group.count
         namespace = (document.value.get("metadata") or {}).get("namespace") or "default"
         pod = base if document.kind == "Pod" and count == 1 else f"{base}-{index}"
-        claims, missing = self._claims(document, group, pod, namespace)
+        claims, missing, shared = self._claims(document, group, pod, namespace)
         for key in ("initContainers", "containers"):
             Fields(spec, strict=False).objects(key, lambda one: _check_container(one, claims))
         name = f"{document.kind} {document.name}" + (f", {group.role}" if group.role else "")
@@ -343,17 +348,22 @@ class _Made:
             owner=workload_of(document.value),
             missing=missing,
             stage=f"{document} {group.stage}" if group.stage else "",
-            notes=(*group.notes, *_other_scheduler(group.spec)),
-            unknown=(*group.unknown, *_unread(document)),
+            notes=(*group.notes, *_other_scheduler(group.spec), *shared),
+            unknown=(*group.unknown, *_unread(document), *self._of_scheduling_group(spec, namespace)),
         )
 
     def _claims(
         self, document: Document, group: PodGroup, pod: str, namespace: str
-    ) -> tuple[dict[str, ResourceClaim | None], tuple[str, ...]]:
-        """The claims of a pod by their names in it, None for those that there are not, and what to say about these."""
+    ) -> tuple[dict[str, ResourceClaim | None], tuple[str, ...], tuple[str, ...]]:
+        """The claims of a pod by their names in it, None for those that there are not, and what to say about these.
+
+        The last texts are about claims that the pod shares with its PodGroup.
+        """
         made = _made_claims(document.value) if document.stored else {}
         own: dict[str, Decoded] = {one["metadata"]["name"]: decode(one) for one in group.templates}
         missing: list[str] = []
+        shared: list[str] = []
+        pod_group, entries = self._pod_group(group.spec, namespace)
 
         def claim(fields: Fields) -> tuple[str, ResourceClaim | None]:
             name = fields.required_text("name")
@@ -366,13 +376,54 @@ class _Made:
             match own[template] if is_own else self._found.find(kind, namespace, wanted):
                 case ResourceClaim() as found:
                     return name, found
+                case ResourceClaimTemplate() as source if (name, "", template) in entries:
+                    shared.append(
+                        f"the claim {name} is that of PodGroup {pod_group}, one for all its pods (feature gate"
+                        f" {_SHARED_GATE})"
+                    )
+                    made_name = f"{pod_group}-{name}"
+                    return name, self._shared.setdefault(
+                        (namespace, made_name), _instantiate(source, made_name, namespace)
+                    )
                 case ResourceClaimTemplate() as source:
                     return name, _instantiate(source, f"{pod}-{name}", namespace)
             missing.append(self._found.missing(kind, namespace, wanted))
             return name, None
 
         found = dict(Fields(group.spec, strict=False).objects("resourceClaims", claim))
-        return found, tuple(missing)
+        return found, tuple(missing), tuple(shared)
+
+    def _pod_group(self, spec: JSON, namespace: str) -> tuple[str, frozenset[tuple[str, ...]]]:
+        """The name of the PodGroup of pods with claims from templates, and the claims of the group: name,
+        resourceClaimName and resourceClaimTemplateName.
+        """
+        name = _group_name(spec) if _has_templates(spec) else ""
+        value = self._library.find(_POD_GROUP, namespace, name) if name else None
+        entries = within(value or {}, "spec").get("resourceClaims") or []
+        known = (one for one in entries if isinstance(one, dict))
+        return name, frozenset(tuple(str(one.get(field) or "") for field in _CLAIM_FIELDS) for one in known)
+
+    def _of_scheduling_group(self, spec: JSON, namespace: str) -> Iterator[str]:
+        """Texts about the PodGroup of pods: gangs are not evaluated (KEP 4671)."""
+        name = _group_name(spec)
+        if not name:
+            return
+        yield f"the field spec.{_GROUP_OF_PODS} of the pod is not evaluated"
+        if _has_templates(spec) and self._library.find(_POD_GROUP, namespace, name) is None:
+            reason = self._library.reason(_POD_GROUP, namespace, name)
+            yield f"PodGroup {namespace}/{name} {reason}: whether its pods share claims is not known"
+
+
+def _has_templates(spec: JSON) -> bool:
+    entries = spec.get("resourceClaims")
+    return isinstance(entries, list) and any(
+        isinstance(one, dict) and one.get("resourceClaimTemplateName") for one in entries
+    )
+
+
+def _group_name(spec: JSON) -> str:
+    name = within(spec, _GROUP_OF_PODS).get("podGroupName")
+    return name if isinstance(name, str) else ""
 
 
 def _pod_name(document: Document, group: PodGroup, named: set[str]) -> str:
@@ -403,15 +454,11 @@ def _other_scheduler(spec: JSON) -> Iterator[str]:
 
 
 def _unread(document: Document) -> Iterator[str]:
-    """Texts about fields of a pod of a cluster that may change its verdict: those that are unknown here, such as those
-    of a newer Kubernetes, and the group with which it is scheduled (KEP 4671).
-    """
+    """Texts about fields of a pod of a cluster that may change its verdict, such as those of a newer Kubernetes."""
     if document.kind != "Pod" or not document.stored:
         return
     errors = (one for one in form_errors(document.value) if one.problem.startswith(UNKNOWN_FIELD))
     paths = [one.path for one in errors if one.path.startswith("spec.")]
-    if within(document.value, "spec").get(_GROUP_OF_PODS) is not None:
-        paths.append(f"spec.{_GROUP_OF_PODS}")
     yield from (f"the field {path} of the pod is not evaluated" for path in paths)
 
 

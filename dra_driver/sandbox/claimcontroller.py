@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for the resource claim controller of kube-controller-manager.
 
-It creates claims from templates for pods, removes allocations of claims that no pod uses any more, and deletes claims
-that were created for a pod when this pod has ended.
+It creates claims from templates for pods and PodGroups, removes allocations of claims that no pod uses any more, and
+deletes claims that were created for a pod when this pod has ended.
 """
 
 import logging
@@ -24,6 +24,7 @@ from .loop import (
     reference,
     without_protection,
 )
+from .podgroups import POD_GROUPS, PodGroups, group_owner
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +41,13 @@ class ClaimController:
     def step(self) -> None:
         """Check all pods and claims. Raises ApiError."""
         pods = self._client.list(PODS).items
-        claims = self._client.list(CLAIMS).items
-        self._release_claims(claims, pods)
+        claims = list(self._client.list(CLAIMS).items)
+        groups = PodGroups.read(self._client)
+        self._release_claims(claims, pods, groups)
         for pod in pods:
             if is_alive(pod):
                 try:
-                    self._make_claims(pod, claims)
+                    self._make_claims(pod, claims, groups)
                 except NotFoundError as error:
                     log.debug("pod %s is tried again: %s", reference(pod), error)
 
@@ -53,12 +55,14 @@ class ClaimController:
         """Write the Events that are still queued."""
         self._events.close()
 
-    def _make_claims(self, pod: JSON, claims: Sequence[JSON]) -> None:
+    def _make_claims(self, pod: JSON, claims: list[JSON], groups: PodGroups) -> None:
+        """Create the claims of a pod that are missing, and add them to `claims`."""
         named = {one["name"]: one for one in pod.get("status", {}).get("resourceClaimStatuses") or []}
         made = {
-            claim["metadata"].get("annotations", {}).get(POD_CLAIM_NAME): claim["metadata"]["name"]
+            (controlled_by(claim), claim["metadata"].get("annotations", {}).get(POD_CLAIM_NAME)): claim["metadata"][
+                "name"
+            ]
             for claim in claims
-            if controlled_by(claim) == pod["metadata"]["uid"]
         }
         missing = [
             one
@@ -66,16 +70,25 @@ class ClaimController:
             if one.get("resourceClaimTemplateName") and one["name"] not in named
         ]
         for one in missing:
-            name = made.get(one["name"]) or self._make_claim(pod, one)
+            group = groups.sharing(pod, one)
+            user = pod if group is None else group
+            name = made.get((user["metadata"]["uid"], one["name"]))
             if name is None:
-                return
+                claim = self._make_claim(pod, group, one)
+                if claim is None:
+                    return
+                claims.append(claim)
+                name = claim["metadata"]["name"]
             named[one["name"]] = {"name": one["name"], "resourceClaimName": name}
         if missing:
             status = {**pod.get("status", {}), "resourceClaimStatuses": list(named.values())}
             self._client.update(PODS, {**pod, "status": status}, subresource="status")
 
-    def _make_claim(self, pod: JSON, pod_claim: JSON) -> str | None:
-        """Create a claim and return its name. If its template does not exist, write an Event and return None."""
+    def _make_claim(self, pod: JSON, group: JSON | None, pod_claim: JSON) -> JSON | None:
+        """Create a claim of a pod or of its group and return it.
+
+        If the template does not exist, write an Event for the pod and return None.
+        """
         meta = pod["metadata"]
         wanted = pod_claim["resourceClaimTemplateName"]
         try:
@@ -88,29 +101,40 @@ class ClaimController:
             self._events.warning(reference(pod), "FailedResourceClaimCreation", message)
             return None
         inner = template.get("metadata") or {}
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
+        owner = owner if group is None else group_owner(group)
         claim = {
             "apiVersion": V1.api_version,
             "kind": "ResourceClaim",
             "metadata": {
-                "generateName": f"{meta['name']}-{pod_claim['name']}-",
+                "generateName": f"{owner['name']}-{pod_claim['name']}-",
                 "namespace": meta["namespace"],
                 "labels": inner.get("labels") or {},
                 "annotations": {**(inner.get("annotations") or {}), POD_CLAIM_NAME: pod_claim["name"]},
-                "ownerReferences": [{**owner, "blockOwnerDeletion": True}],
+                "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
             },
             "spec": template["spec"],
         }
-        created: str = self._client.create(CLAIMS, claim, meta["namespace"])["metadata"]["name"]
+        created = self._client.create(CLAIMS, claim, meta["namespace"])
+        if group is not None:
+            self._record(group, pod_claim["name"], created["metadata"]["name"])
         return created
 
-    def _release_claims(self, claims: Sequence[JSON], pods: Sequence[JSON]) -> None:
-        """Remove reservations of pods that ended, then allocations without reservations, then the delete protection.
+    def _record(self, group: JSON, name: str, claim: str) -> None:
+        """Write the name of a claim into the status of its PodGroup."""
+        meta, status = group["metadata"], group.get("status") or {}
+        others = [one for one in status.get("resourceClaimStatuses") or [] if one["name"] != name]
+        change = {"status": {"resourceClaimStatuses": [*others, {"name": name, "resourceClaimName": claim}]}}
+        self._client.patch(POD_GROUPS, meta["name"], change, namespace=meta["namespace"], subresource="status")
+
+    def _release_claims(self, claims: Sequence[JSON], pods: Sequence[JSON], groups: PodGroups) -> None:
+        """Remove reservations of pods that ended and of PodGroups that are gone, then allocations without reservations,
+        then the delete protection.
 
         Claims that were created for finished pods are deleted.
         """
         finished = {pod["metadata"]["uid"] for pod in pods if is_finished(pod)}
-        using = {pod["metadata"]["uid"] for pod in pods} - finished
+        using = ({pod["metadata"]["uid"] for pod in pods} - finished) | groups.uids
         for claim in claims:
             status = claim.get("status") or {}
             reserved = status.get("reservedFor") or []

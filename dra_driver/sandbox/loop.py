@@ -69,9 +69,9 @@ def claim_names(pod: JSON) -> list[str] | None:
 
 
 def controlled_by(claim: JSON) -> str:
-    """Return the UID of the pod that a claim was created for. Empty: a user created it."""
+    """Return the UID of the pod or PodGroup that a claim was created for. Empty: a user created it."""
     owners = claim["metadata"].get("ownerReferences") or []
-    return next((one["uid"] for one in owners if one["kind"] == "Pod" and one.get("controller")), "")
+    return next((one["uid"] for one in owners if one["kind"] in ("Pod", "PodGroup") and one.get("controller")), "")
 
 
 def without_protection(claim: JSON) -> JSON:

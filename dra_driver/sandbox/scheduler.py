@@ -37,6 +37,7 @@ from .loop import (
     with_condition,
     without_protection,
 )
+from .podgroups import PodGroups, group_consumer
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,14 @@ class Scheduler:
             return
         stored = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in objects["ResourceClaim"]}
         claims = [stored[pod["metadata"]["namespace"], name] for name in claim_names(pod) or ()]
-        self._bind(pod, claims, attempt, attempt.fits[0])
+        self._bind(pod, list(zip(claims, self._consumers(pod), strict=True)), attempt, attempt.fits[0])
+
+    def _consumers(self, pod: JSON) -> list[JSON]:
+        """Return for each claim of the pod for whom it is reserved: the pod, or the PodGroup that shares the claim."""
+        entries = pod["spec"].get("resourceClaims") or []
+        groups = PodGroups.read(self._client) if entries and pod["spec"].get("schedulingGroup") else PodGroups({})
+        shared = [groups.sharing(pod, entry) for entry in entries]
+        return [_pod_consumer(pod) if group is None else group_consumer(group) for group in shared]
 
     def _snapshot(self, objects: Mapping[str, Sequence[JSON]]) -> Snapshot:
         reader = Reader()
@@ -103,14 +111,14 @@ class Scheduler:
                 reader.add({**value, "apiVersion": _KINDS[kind].api_version, "kind": kind})
         return replace(reader.snapshot(), extended_resources=self._extended_resources)
 
-    def _bind(self, pod: JSON, claims: Sequence[JSON], attempt: Attempt, node: str) -> None:
-        """Write the allocations and reservations, then the pod's node."""
+    def _bind(self, pod: JSON, claims: Sequence[tuple[JSON, JSON]], attempt: Attempt, node: str) -> None:
+        """Write the allocations and reservations of claims with their consumers, then the pod's node."""
         meta = pod["metadata"]
         name, namespace = meta["name"], meta["namespace"]
         given = attempt.gives(node)
         allocations = {one.claim.metadata.uid: one.allocation for one in given if not one.special}
-        for claim in claims:
-            self._reserve(claim, allocations.get(claim["metadata"]["uid"]), pod)
+        for claim, consumer in claims:
+            self._reserve(claim, allocations.get(claim["metadata"]["uid"]), consumer)
         for one in given:
             if one.special and one.requests:
                 self._create_special_claim(pod, one, attempt, node)
@@ -140,14 +148,14 @@ class Scheduler:
             "spec": encode_claim_spec(given.claim.spec, V1),
         }
         created = self._client.create(CLAIMS, value, meta["namespace"])
-        self._reserve(created, given.allocation, pod)
+        self._reserve(created, given.allocation, _pod_consumer(pod))
         claimed = claimed_on(attempt.pod, attempt.snapshot.sites[node].node, attempt.snapshot.served)
         status = claim_status(pod, created["metadata"]["name"], given.claim, claimed)
         change = {"metadata": {"uid": meta["uid"]}, "status": {"extendedResourceClaimStatus": status}}
         self._client.patch(PODS, meta["name"], change, namespace=meta["namespace"], subresource="status")
 
-    def _reserve(self, claim: JSON, allocation: AllocationResult | None, pod: JSON) -> None:
-        """Reserve the claim for the pod, and write its allocation if it is new."""
+    def _reserve(self, claim: JSON, allocation: AllocationResult | None, consumer: JSON) -> None:
+        """Reserve the claim for the consumer, and write its allocation if it is new."""
         meta = claim["metadata"]
         if FINALIZER not in (meta.get("finalizers") or []):
             protected = {**meta, "finalizers": [*(meta.get("finalizers") or []), FINALIZER]}
@@ -157,7 +165,6 @@ class Scheduler:
             status["allocation"] = encode_allocation(allocation)
             if self._features.binding:
                 status["allocation"]["allocationTimestamp"] = timestamp(time.time())
-        consumer = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
         others = [one for one in status.get("reservedFor") or [] if one["uid"] != consumer["uid"]]
         status["reservedFor"] = [*others, consumer]
         update_claim(self._client, {**claim, "status": status}, "status")
@@ -178,6 +185,10 @@ class Scheduler:
         if conditions[-1] not in before:
             status = {**pod.get("status", {}), "conditions": conditions}
             self._client.update(PODS, {**pod, "status": status}, subresource="status")
+
+
+def _pod_consumer(pod: JSON) -> JSON:
+    return {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
 
 
 def is_special_claim(claim: JSON, pod: JSON) -> bool:

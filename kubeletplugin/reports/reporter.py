@@ -53,6 +53,7 @@ _LONGEST_PAUSE: Final = 60.0
 _TRIES: Final = 8
 _LIMIT: Final = 1024
 _OFF_SECONDS: Final = 600.0
+_POD_GROUP_VERSION: Final = "scheduling.k8s.io/v1beta1"
 
 DeviceData = Callable[[str], Mapping[DeviceKey, JSON]]
 """Returns the details of each device of a claim, by the claim's UID. Empty if the claim is no longer prepared."""
@@ -288,7 +289,7 @@ class ClaimReports:
         return None
 
     def _warn_users(self, claim: JSON, ref: ClaimRef, error: str) -> None:
-        """Write an Event for the claim, and one for each pod that waits for the claim."""
+        """Write an Event for the claim, and one for each pod or PodGroup that waits for the claim."""
         if self._events is None:
             return
         message = f"ResourceClaim {ref.name} cannot be prepared on node {self._pool}: {error}"
@@ -298,6 +299,11 @@ class ClaimReports:
             ObjectReference("v1", "Pod", user["name"], ref.namespace, user["uid"])
             for user in users
             if user.get("resource") == "pods" and not user.get("apiGroup")
+        ]
+        about += [
+            ObjectReference(_POD_GROUP_VERSION, "PodGroup", user["name"], ref.namespace, user["uid"])
+            for user in users
+            if (user.get("apiGroup"), user.get("resource")) == ("scheduling.k8s.io", "podgroups")
         ]
         for one in about:
             self._events.warning(one, PREPARE_FAILED, message)

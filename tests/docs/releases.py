@@ -86,9 +86,10 @@ SUPPORT: Mapping[str, Support] = {
         NOTHING, "has no time limit: a scheduler that runs out of time is not reproduced", "not verified"
     ),
     "DRAWorkloadResourceClaims": Support(
-        "prepares claims that are reserved for a PodGroup",
-        "not evaluated: the verdict of a pod with a scheduling group says so",
-        "`tests/dryrun/test_newer_server.py`; the rules are [doc]",
+        "prepares claims that are reserved for a PodGroup, and writes Events about the group",
+        "a claim that equals one of the pod's PodGroup is one for all its pods; so does the sandbox. Gangs are not"
+        " evaluated: the exit status is 3",
+        "`tests/dryrun/test_pod_groups.py`, `tests/sandbox/test_podgroups.py`; the rules are [doc]",
     ),
     "DynamicResourceAllocation": Support("needs it", "takes it as enabled", "`tests/kubeletplugin/check`"),
     "GenericWorkload": Support(

@@ -77,6 +77,8 @@ class Pod:
     phase: str = "Pending"
     deleting: bool = False
     run_seconds: float | None = None
+    group: str = ""
+    """The name of its PodGroup."""
     raw: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False)
 
     def __str__(self) -> str:
@@ -134,6 +136,7 @@ def decode_pod(raw: Mapping[str, Any]) -> Pod:
         containers=tuple(_container(one, mappings) for one in spec.get("containers") or ()),
         phase=status.get("phase") or "Pending",
         deleting=bool(metadata.get("deletionTimestamp")),
+        group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
         run_seconds=_seconds((metadata.get("annotations") or {}).get(RUN_SECONDS)),
         raw=raw,
     )

@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc
 
-from dra_driver.kube.resource import ResourceClaim
+from dra_driver.kube.resource import ConsumerReference, ResourceClaim
 
 from .model import Container, Pod, PodClaim
 from .wire import ClaimAnswer, ClaimRef, PreparedDevice
@@ -134,14 +134,23 @@ def claims_of(pod: Pod) -> tuple[PodClaim, ...]:
 def check_claim(pod: Pod, wanted: PodClaim, claim: ResourceClaim) -> frozenset[str]:
     """Return the drivers to call for a claim of the pod. Raises ClaimError if the pod may not use the claim."""
     meta = claim.metadata
-    if wanted.generated and not any(owner.controller and owner.uid == pod.uid for owner in meta.owner_references):
+    owners = [owner for owner in meta.owner_references if owner.controller]
+    of_group = bool(pod.group) and any((one.kind, one.name) == ("PodGroup", pod.group) for one in owners)
+    if wanted.generated and not of_group and not any(owner.uid == pod.uid for owner in owners):
         raise ClaimError(f"ResourceClaim {meta} was not created for Pod {pod} (Pod is not owner)")
-    if not any(consumer.uid == pod.uid for consumer in claim.reserved_for):
+    if not any(_is_for(pod, consumer) for consumer in claim.reserved_for):
         raise ClaimError(f"pod {pod.name} ({pod.uid}) is not allowed to use ResourceClaim {meta.name} ({meta.uid})")
     if claim.allocation is None:
         raise ClaimError(f"ResourceClaim {meta.name}: not allocated")
     # drivers that occur only in allocation.devices.config have nothing to prepare
     return frozenset(result.driver for result in claim.allocation.results)
+
+
+def _is_for(pod: Pod, consumer: ConsumerReference) -> bool:
+    """Return whether a claim that is reserved for the consumer may be used by the pod: itself, or its PodGroup."""
+    if consumer.resource == "podgroups":
+        return bool(pod.group) and consumer.name == pod.group
+    return consumer.uid == pod.uid
 
 
 def check_answer(method: str, asked: Iterable[ClaimRef], answer: Mapping[str, ClaimAnswer]) -> None:

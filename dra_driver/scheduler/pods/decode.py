@@ -126,6 +126,7 @@ class PodDecoder:
             features=self._keep(_features(spec, containers, shares_network=shares_network)),
             quota=self._keep(facts),
             owner=self._keep(_controller(meta)),
+            group=self._keep(section(spec, "schedulingGroup").text("podGroupName")),
             images=self._keep(tuple((one.name, one.image) for one in containers if one.image)),
         )
 

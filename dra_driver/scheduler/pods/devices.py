@@ -195,11 +195,16 @@ def _unusable(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None) 
         return f'could not find ResourceClaim "{pod.namespace}/{reference.claim}"'
     if claim.metadata.deletion_timestamp:
         return f'resourceclaim "{claim.metadata.name}" is being deleted'
-    if reference.from_template and not any(
-        owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references
-    ):
+    if reference.from_template and not _is_made_for(pod, claim):
         return f"ResourceClaim {pod.namespace}/{claim.metadata.name} was not created for Pod {pod} (Pod is not owner)"
     return ""
+
+
+def _is_made_for(pod: Pod, claim: ResourceClaim) -> bool:
+    """Whether a claim was made from a template for the pod, or for its PodGroup."""
+    owners = [owner for owner in claim.metadata.owner_references if owner.controller]
+    of_group = pod.group and any((owner.kind, owner.name) == ("PodGroup", pod.group) for owner in owners)
+    return bool(of_group) or any(owner.uid == pod.uid for owner in owners)
 
 
 def _missing_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> str:

@@ -267,6 +267,8 @@ class Pod:
     quota: QuotaFacts = QuotaFacts()
     owner: tuple[str, str] = ("", "")
     """Kind and name of its controller."""
+    group: str = ""
+    """The name of its PodGroup."""
     images: tuple[tuple[str, str], ...] = ()
     """Container and image, of those containers of which the image is known."""
 

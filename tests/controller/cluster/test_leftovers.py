@@ -106,6 +106,8 @@ def test_advice_names_devices_node_and_what_to_do() -> None:
     )
     assert "node-a" not in reserved
     assert advice(a_claim("node-z"), NODES).endswith("otherwise delete the claim")
+    shared = advice(replace(a_claim("node-z"), pod_groups=("gang",)), NODES)
+    assert "delete PodGroup gang and its pods" in shared
 
 
 def value(**status: Any) -> dict[str, Any]:
@@ -130,9 +132,11 @@ def test_little_is_kept_of_an_object_and_it_is_enough() -> None:
         {"request": "r", "driver": "other.example.com", "pool": "elsewhere", "device": "x"},
     ]
     consumers = [{"resource": "pods", "name": "p", "uid": "1"}, {"apiGroup": "a", "resource": "jobs", "name": "j"}]
+    consumers.append({"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": "2"})
     whole = value(allocation={"devices": {"results": results}}, reservedFor=consumers, devices=[{}])
     for one in (whole, only_allocation(whole)):
-        assert claim_facts(one, "v", drivers) == ClaimFacts("team", "x", "u", "v", (("node-a", "gpu-0"),), ("p",))
+        found = ClaimFacts("team", "x", "u", "v", (("node-a", "gpu-0"),), ("p",), ("gang",))
+        assert claim_facts(one, "v", drivers) == found
     for one in (whole, only_metadata(whole)):
         assert slice_facts(one) == SliceFacts("x", "u", "node-a", "uid-a", "7")
     assert "spec" not in only_metadata(whole)

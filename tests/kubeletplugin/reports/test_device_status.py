@@ -352,6 +352,18 @@ class TestEvents:
             assert told.event_texts("PrepareFailed") == [("Pod", text), ("ResourceClaim", text)]
             assert bool(told.conditions(ref)) is status
 
+    def test_event_is_on_the_pod_group_for_which_a_claim_is_reserved(self, tmp_path: Path) -> None:
+        with embedded(tmp_path) as (_, kubeconfig, client), telling(kubeconfig, client) as told:
+            ref = stored(client, "gpu-0")
+            claim = client.get(CLAIMS, ref.name, "default")
+            user = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": "uid-gang"}
+            claim["status"]["reservedFor"] = [user]
+            client.update(CLAIMS, claim, subresource="status")
+            told.reports.failed(ref, "there is no such device", tell_users=True)
+            text = f"ResourceClaim {ref.name} cannot be prepared on node {POOL}: there is no such device"
+            wait_for(lambda: len(told.event_texts("PrepareFailed")) == 2, "two events")
+            assert told.event_texts("PrepareFailed") == [("PodGroup", text), ("ResourceClaim", text)]
+
     def test_a_server_that_fails_at_first_does_not_lose_them(self, tmp_path: Path) -> None:
         with embedded(tmp_path) as (server, kubeconfig, client), telling(kubeconfig, client) as told:
             ref = stored(client, "gpu-0")

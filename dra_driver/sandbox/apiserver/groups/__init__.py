@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..kinds import ALL_VERBS, Column, FieldSelectors, KindStrategy, ServedKind, text_at
-from ..release import Release
-from . import core, crds, pods, resource, workloads
+from ..release import NEWEST, Release
+from . import core, crds, podgroups, pods, resource, workloads
 from .columns import CREATED, NAME, NAME_AND_AGE
 
 _STORED: Final = KindStrategy(status_keeps_metadata=True)
@@ -80,7 +80,17 @@ def _kind(
 
 def builtin_kinds(release: Release) -> tuple[ServedKind, ...]:
     """Return all built-in kinds of a release."""
-    return (*_core(), *_workloads(), *_access(), *resource.kinds(release), *_others())
+    return (*_core(), *_workloads(), *_access(), *resource.kinds(release), *_others(), *_pod_groups(release))
+
+
+def _pod_groups(release: Release) -> tuple[ServedKind, ...]:
+    """PodGroups in the form of 1.37. Other releases have them in alpha versions only, which are not served here."""
+    if release.minor < NEWEST or not release.enabled("GenericWorkload"):
+        return ()
+    versions = ("v1beta1",)
+    return (
+        _kind("scheduling.k8s.io", "PodGroup", "podgroups", "", podgroups.STRATEGY, under=_STATUS, versions=versions),
+    )
 
 
 def _core() -> tuple[ServedKind, ...]:

@@ -124,6 +124,8 @@ def prepare(new: Object, old: Object | None, context: Context) -> None:
             if field in old["spec"]:
                 new["spec"].setdefault(field, old["spec"][field])
     else:
+        if not context.release.enabled("GenericWorkload"):
+            new["spec"].pop("schedulingGroup", None)
         _admit(new["spec"])
         new["status"] = {"phase": "Pending", "qosClass": _qos_class(new["spec"])}
 
