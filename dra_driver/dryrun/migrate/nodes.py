@@ -5,6 +5,7 @@ GPUs are known from labels (see `labels`), from the resources that the node's ku
 configurations of the device plugin and of mig-parted (see `layout`).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -67,6 +68,14 @@ class GpuNode:
             yield from self.offers_of(gpu)
         for resource, (_, device_id) in self.machines.items():
             yield Offer(resource, "vfio", device_id)
+
+    def resources(self) -> dict[str, int]:
+        """The number of each resource that the device plugins offer on the node."""
+        found = Counter({name: count for name, (count, _) in self.machines.items()})
+        for gpu in self.gpus:
+            for offer in self.offers_of(gpu):
+                found[offer.resource] += Counter(gpu or ("",))[offer.which] * offer.shares
+        return dict(found)
 
     def offers_of(self, gpu: tuple[str, ...] | None) -> Iterator[Offer]:
         """What the device plugin offers of one GPU."""

@@ -22,6 +22,7 @@ _CONFIG_LABEL: Final = "nvidia.com/device-plugin.config"
 _SPEC: Final = ("spec", "template", "spec")
 BARE: Final = "Configuration"
 """The kind that stands for a configuration in a file of its own, with the form of a ConfigMap."""
+_OF_GKE: Final = "nvidia-gpu-device-plugin"
 _PROGRAMS: Final = {
     "mps-control-daemon": "mps",
     "kubevirt-gpu-device-plugin": "machines",
@@ -30,7 +31,7 @@ _PROGRAMS: Final = {
     "k8s-mig-manager": "mig",
     "k8s-device-plugin": "plugin",
     "nvidia-device-plugin": "plugin",
-    "nvidia-gpu-device-plugin": "plugin",  # that of GKE
+    _OF_GKE: "plugin",
 }
 """What a DaemonSet is for, by a part of its container's command, name or image. The first one counts."""
 
@@ -42,6 +43,11 @@ class NvidiaDaemonSet:
     document: Document
     role: str
     container: Mapping[str, Any]
+
+    @property
+    def is_of_gke(self) -> bool:
+        """Whether it is GKE's own device plugin, which reads its settings from the node, and which GKE restores."""
+        return self.container.get("name") == _OF_GKE
 
     def runs_on(self, node: JSON) -> bool:
         """Whether the DaemonSet has a pod on the node. Raises DecodeError."""
@@ -95,7 +101,7 @@ class Choice:
     @property
     def known(self) -> bool:
         """Whether a DaemonSet or a configuration of the input says what the plugin does."""
-        return bool(self.name) or self.plugin is not None
+        return bool(self.name) or (self.plugin is not None and not self.plugin.is_of_gke)
 
 
 class Configurations:

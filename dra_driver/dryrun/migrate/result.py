@@ -3,14 +3,16 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import click
 from rich.text import Text
 
 from ...domains.names import DRIVER as DOMAIN_DRIVER
 from ...process.command import InputError
+from ...process.streams import printable
 from ...scheduler.allocator import Features
 from ..answer import Answer
 from ..documents import Document, within
@@ -28,8 +30,9 @@ from .plan import MigrationPlan, plan_of
 from .programs import Configurations, NvidiaDaemonSet, operated_by, programs
 from .quotas import quota_findings
 from .reading import Input
-from .verify import verified
-from .workloads import CANNOT, CHANGE, UNCHANGED, WorkloadFinding, findings, unknown_of
+from .steps import Change, Step, as_markdown
+from .verify import planned_slices, verified
+from .workloads import CANNOT, CHANGE, UNCHANGED, WorkloadFinding, findings, manifest, unknown_of
 
 JSON = dict[str, Any]
 
@@ -51,6 +54,7 @@ class Migration:
     answer: Answer | None
     unknown: tuple[Note, ...] = ()
     errors: tuple[Note, ...] = ()
+    steps: tuple[Step, ...] = ()
 
     @property
     def status(self) -> Status:
@@ -64,13 +68,16 @@ class Migration:
         return all(one.verdict != CANNOT for one in self.findings) and (self.answer is None or self.answer.fits)
 
     def files(self) -> dict[str, str]:
-        """The files to install, by name."""
+        """The files to install and to restore, and the steps, by name."""
         changed = [value for one in self.findings for value in _objects(one)]
+        before = [manifest(one.document.value) for one in self.findings if one.changed is not None]
         found = {"values.yaml": to_yaml(self.plan.values) + "\n"}
         if self.operator is not None and (changes := self.operator.changes(self.plan.nodes)):
             found["operator-values.yaml"] = to_yaml(changes) + "\n"
         found |= {"device-classes.yaml": written(self.plan.manifests, "yaml")} if self.plan.manifests else {}
-        return found | ({"workloads.yaml": written(changed, "yaml")} if changed else {})
+        found |= {"workloads.yaml": written(changed, "yaml")} if changed else {}
+        found |= {"workloads-before.yaml": written(before, "yaml")} if before else {}
+        return found | ({"steps.md": as_markdown(self.steps)} if self.steps else {})
 
     def document(self) -> JSON:
         """The results as plain dicts and lists."""
@@ -78,7 +85,7 @@ class Migration:
             "source": self.where,
             "kubernetesVersion": self.release,
             "nodes": [
-                {"name": one.name, "gpus": _gpus(one), "configuration": one.config_name, "resources": _resources(one)}
+                {"name": one.name, "gpus": _gpus(one), "configuration": one.config_name, "resources": one.resources()}
                 for one in self.plan.nodes
             ],
             "values": self.plan.values,
@@ -88,6 +95,7 @@ class Migration:
             "gpuOperator": None
             if self.operator is None
             else {"clusterPolicy": self.operator.name, "values": self.operator.changes(self.plan.nodes)},
+            "steps": [one.document() for one in self.steps],
             "planNotes": list(self.notes),
             "notes": documents_of(self.unknown),
             "errors": documents_of(self.errors),
@@ -130,7 +138,7 @@ def migration_of(place: Place, where: str, read: Input, features: Features, *, v
     lookup = lookup_among(made) if place.connection is None else place.lookup
     answer = verified(plan, judged, documents, library, lookup, where, features) if verify else None
     owners = [one.owner for one in judged if one.owner is not None and one.requests]
-    return Migration(
+    migration = Migration(
         where=where,
         release=features.release,
         plan=plan,
@@ -148,6 +156,8 @@ def migration_of(place: Place, where: str, read: Input, features: Features, *, v
         ),
         errors=read.errors,
     )
+    change = Change(nodes, tuple(planned_slices(plan, features)), found, operator, judged, tuple(migration.files()))
+    return replace(migration, steps=tuple(change.steps()))
 
 
 def _programs(documents: Sequence[Document]) -> tuple[list[NvidiaDaemonSet], GpuOperator | None]:
@@ -238,7 +248,7 @@ def print_migration(found: Migration, folder: str) -> None:
     for name, text in found.files().items():
         console.print(Text(f"written: {Path(folder) / name}" if folder else f"{name}:", style="bold"))
         for line in () if folder else text.splitlines():
-            console.print(Text(f"  {line}"))
+            click.echo(printable(f"  {line}".rstrip()))  # not wrapped, so that commands can be copied
     if found.answer is not None:
         found.answer.print("table")
 
@@ -247,7 +257,7 @@ def _nodes(nodes: Sequence[GpuNode]) -> PlainTable:
     """A row for each group of equal nodes."""
     groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for node in nodes:
-        resources = ", ".join(f"{name} {count}" for name, count in _resources(node).items())
+        resources = ", ".join(f"{name} {count}" for name, count in node.resources().items())
         groups[_gpus(node), node.config_name or "-", resources].append(node.name)
     table = PlainTable("NODES", "GPUS", "CONFIGURATION", "RESOURCES")
     for cells, names in groups.items():
@@ -262,15 +272,6 @@ def _gpus(node: GpuNode) -> str:
         split = ", ".join(f"{number} x {profile}" for profile, number in Counter(gpu or ()).items())
         kinds.append(f"{count} x {node.product or 'GPU'}{f' ({split})' if split else ''}")
     return ", ".join(kinds)
-
-
-def _resources(node: GpuNode) -> dict[str, int]:
-    """The number of each resource that the device plugins offer on the node."""
-    found = Counter({name: count for name, (count, _) in node.machines.items()})
-    for gpu in node.gpus:
-        for offer in node.offers_of(gpu):
-            found[offer.resource] += Counter(gpu or ("",))[offer.which] * offer.shares
-    return dict(found)
 
 
 def _objects(one: WorkloadFinding) -> list[JSON]:

@@ -24,7 +24,7 @@ from ..podforms import FORMS
 from ..positions import resolve
 from ..report import listed, to_yaml
 from ..status import Note
-from .configs import GPU, PREFIX, SHARED, environment, profile_of, resource_of
+from .configs import GPU, PREFIX, SHARED, environment, profile_of
 from .labels import STRATEGY
 from .owners import Owner, identities, owner_of, places_in
 from .plan import MigrationPlan, api_version
@@ -317,8 +317,9 @@ class _Workload:
 
     def _notes(self) -> Iterator[str]:
         selected = self._selected_labels()
-        labels = sorted(name for name in selected if _DISCOVERED.fullmatch(name))
-        yield from self._notes_of_single(selected)
+        of_single = self._notes_of_single(selected)
+        labels = sorted(name for name in selected if _DISCOVERED.fullmatch(name) and name not in of_single)
+        yield from of_single.values()
         if labels:
             text = "let GPU Feature Discovery run, with its configuration, or set nodeLabels of this driver's chart"
             yield f"it selects nodes by {', '.join(labels)}: {text}"
@@ -338,17 +339,19 @@ class _Workload:
         if self._requests and is_bare and within(self._document.value, "status").get("phase"):
             yield "nothing creates this pod again after its node was drained"
 
-    def _notes_of_single(self, selected: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    def _notes_of_single(self, selected: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """Labels that only GPU Feature Discovery with the strategy `single` writes, and how to do without them."""
+        found: dict[str, str] = {}
         for value in selected.get(f"{GPU}.product", ()):
-            if (found := _MIG_PRODUCT.fullmatch(value)) is not None:
-                other = f"{resource_of(found[1].replace('.me', '+me'))}.product={value}"
-                yield (
+            if (profile := _MIG_PRODUCT.fullmatch(value)) is not None:
+                other = f"{PREFIX}mig-{profile[1]}.product={value}"
+                found[f"{GPU}.product"] = (
                     f"only GPU Feature Discovery with the strategy single writes {GPU}.product={value}: either keep it"
                     f" with its configuration, or select {other}, which nodeLabels of this driver's chart writes, too"
                 )
         if "single" in selected.get(STRATEGY, ()):
-            yield f"nodeLabels of this driver's chart always writes {STRATEGY}=mixed: do not select single with it"
+            found[STRATEGY] = f"nodeLabels of this driver's chart always writes {STRATEGY}=mixed: do not select single"
+        return found
 
     def _selected_labels(self) -> dict[str, list[str]]:
         """The labels by which it selects nodes, with the values that they may have."""
