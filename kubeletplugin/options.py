@@ -85,6 +85,7 @@ class NodeFolders:
             proc=hardware.proc_root,
             sys=hardware.sys_root,
             machine=cdi.Root(hardware.machine_root, str(hardware.host_driver_root) if machine_is_own else "/"),
+            library_folders=hardware.library_folders,
         )
 
     @property

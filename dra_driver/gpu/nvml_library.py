@@ -16,12 +16,13 @@ import ctypes
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import pynvml
 
+from ..process.loader_cache import CACHE, library_folders
 from .memory_limits import MemoryLimits
 from .nvml import (
     ComputeInstance,
@@ -71,10 +72,18 @@ _PLACEMENTS_VERSION = 2  # in version 1, pynvml gives no room for placements
 _ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
 
 
-def find_library(driver_root: Path, name: str = LIBRARY) -> Path | None:
-    """The library with this name below `driver_root`: by default NVML."""
-    candidates = (driver_root / directory / name for directory in LIBRARY_DIRECTORIES)
-    return next((path for path in candidates if path.exists()), None)
+def find_library(driver_root: Path, name: str = LIBRARY, folders: Sequence[str] = ()) -> Path | None:
+    """The library with this name below `driver_root`: by default NVML. It may be in `folders`, too, or in a folder that
+    the loader's cache has for it.
+    """
+
+    def candidates() -> Iterator[Path]:
+        for directory in (*LIBRARY_DIRECTORIES, *folders):
+            yield driver_root / directory.lstrip("/") / name
+        for directory in library_folders(driver_root / CACHE, lambda one: one == name):
+            yield driver_root / directory.lstrip("/") / name
+
+    return next((path for path in candidates() if path.exists()), None)
 
 
 def call(function: Callable[..., T], *arguments: Any) -> T:
@@ -100,12 +109,12 @@ class LibraryGate:
         self._is_open = False
         self._passing = 0
 
-    def open(self, driver_root: Path | None) -> None:
+    def open(self, driver_root: Path | None, folders: Sequence[str]) -> None:
         """Load the library, if no other object has loaded it, and initialize it. Raises NvmlError."""
         with self._state:
             if self._is_open:
                 raise NvmlError(Return.ALREADY_INITIALIZED, "nvmlInitWithFlags", "this object is initialized")
-            _start(driver_root)
+            _start(driver_root, folders)
             self._is_open = True
 
     def close(self) -> None:
@@ -134,11 +143,11 @@ class LibraryGate:
                 self._state.notify_all()
 
 
-def _start(driver_root: Path | None) -> None:
+def _start(driver_root: Path | None, folders: Sequence[str]) -> None:
     global _users
     with _process:
         if not _users:
-            pynvml.nvmlLib = _load(driver_root)
+            pynvml.nvmlLib = _load(driver_root, folders)
         try:
             call(pynvml.nvmlInitWithFlags, _INIT_WITHOUT_GPUS)
         except NvmlError:
@@ -159,9 +168,9 @@ def _stop() -> None:
                 _unload()
 
 
-def _load(driver_root: Path | None) -> ctypes.CDLL:
+def _load(driver_root: Path | None, folders: Sequence[str]) -> ctypes.CDLL:
     # By its path, because the loader would answer a mere name with a library that is loaded already.
-    path = find_library(driver_root or Path("/"))
+    path = find_library(driver_root or Path("/"), folders=folders)
     try:
         return ctypes.CDLL(str(path or LIBRARY))
     except OSError as error:
@@ -175,18 +184,20 @@ def _unload() -> None:
 
 
 class NvmlLibrary(Nvml):
-    """NVML of the installed driver. `driver_root` is where this process sees the driver's files.
+    """NVML of the installed driver. `driver_root` is where this process sees the driver's files, and `folders` are more
+    folders of its libraries below it.
 
     A new initialization uses the library that is installed at that time. Handles belong to one initialization. After
     `shutdown`, every call raises UNINITIALIZED, also while another object of the process is initialized.
     """
 
-    def __init__(self, driver_root: Path | None = None) -> None:
+    def __init__(self, driver_root: Path | None = None, folders: Sequence[str] = ()) -> None:
         self._driver_root = driver_root
+        self._folders = folders
         self._gate = LibraryGate()
 
     def initialize(self) -> None:
-        self._gate.open(self._driver_root)
+        self._gate.open(self._driver_root, self._folders)
 
     def shutdown(self) -> None:
         self._gate.close()

@@ -37,7 +37,8 @@ class Hardware:
     the host. `dev_root`, `proc_root` and `sys_root` contain /dev, /proc and /sys of the GPUs. `nvml_library` returns
     the NVML library for programs of the driver, or None if they find it themselves. `machine_root` is the root folder
     of the node itself, which is not that of the driver if the driver is installed in a container. `enter_root` tells
-    that programs below these roots need them as their root folder. `limits_program` is the hook program for limits of
+    that programs below these roots need them as their root folder. `library_folders` are folders with libraries of the
+    driver, below its root, in addition to those that are found. `limits_program` is the hook program for limits of
     memory, if this installation has it. `fabric_manager` has the partitions of NVSwitches.
     """
 
@@ -50,6 +51,7 @@ class Hardware:
     machine_root: Path
     nvml_library: Callable[[], Path | None] = lambda: None
     enter_root: bool = False
+    library_folders: tuple[str, ...] = ()
     limits_program: Path = HOOK_PROGRAM
     fabric_manager: FabricManager | None = None
 
@@ -77,7 +79,9 @@ class Hardware:
         )
 
 
-def _installed(host_root: Path, container_root: Path, address: str | None, socket: Path | None) -> Hardware:
+def _installed(
+    host_root: Path, container_root: Path, folders: tuple[str, ...], address: str | None, socket: Path | None
+) -> Hardware:
     from .fabric_library import SOCKET, FabricLibrary
     from .nvml_library import NvmlLibrary, find_library
 
@@ -89,15 +93,16 @@ def _installed(host_root: Path, container_root: Path, address: str | None, socke
         address = os.environ.get(_FABRIC_ADDRESS)  # click does not tell an empty variable from none
     fabric = socket or root / SOCKET if address is None else address or _LOOPBACK
     return Hardware(
-        lambda: NvmlLibrary(library_root),
+        lambda: NvmlLibrary(library_root, folders),
         root,
         host_root,
         dev_root,
         Path("/proc"),
         Path("/sys"),
         machine_root,
-        lambda: find_library(library_root) if library_root is not None else None,
+        lambda: find_library(library_root, folders=folders) if library_root is not None else None,
         enter_root=True,
+        library_folders=folders,
         fabric_manager=FabricLibrary(root, fabric, Path("/proc"), Path("/sys")),
     )
 
@@ -127,6 +132,7 @@ def _simulated(name: str | None, root: Path | None, node_name: str) -> Hardware:
 def _hardware(
     nvidia_driver_root: str,
     container_driver_root: str,
+    nvidia_library_folders: tuple[str, ...],
     simulated_node: str | None,
     simulated_root: Path | None,
     memory_limits_program: Path,
@@ -138,8 +144,15 @@ def _hardware(
         hardware = _simulated(simulated_node, simulated_root, node_name)
     else:
         roots = Path(nvidia_driver_root), Path(container_driver_root)
-        hardware = _installed(*roots, fabric_manager_address, fabric_manager_socket)
+        hardware = _installed(*roots, nvidia_library_folders, fabric_manager_address, fabric_manager_socket)
     return replace(hardware, limits_program=memory_limits_program.absolute())
+
+
+def _folders(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
+    folders = tuple(filter(None, text.split(":")))
+    if not all(folder.startswith("/") for folder in folders):
+        raise click.BadParameter(f"{text!r} must be absolute paths, separated by colons")
+    return folders
 
 
 hardware_options = flags(
@@ -151,6 +164,14 @@ hardware_options = flags(
         default="/driver-root",
         envvar="DRIVER_ROOT_CTR_PATH",
         help="The same folder as this process sees it; ignored if it does not exist.",
+    ),
+    flag(
+        "--nvidia-library-folders",
+        callback=_folders,
+        default="",
+        metavar="FOLDER:FOLDER…",
+        help="Folders with libraries of the NVIDIA driver below the driver root, in addition to the usual ones"
+        " and those in its ld.so.cache.",
     ),
     flag(
         "--simulated-node",

@@ -177,7 +177,13 @@ def _device_root(place: CheckFlags) -> DriverRoot:
         dev = hardware.driver_root  # a driver container has created them there, maybe after this process started
     else:
         dev = hardware.dev_root if place.host.is_own else place.host.here("/")
-    return DriverRoot(Root(hardware.driver_root), Root(dev), hardware.proc_root, hardware.sys_root)
+    return DriverRoot(
+        Root(hardware.driver_root),
+        Root(dev),
+        hardware.proc_root,
+        hardware.sys_root,
+        library_folders=hardware.library_folders,
+    )
 
 
 @click.command()

@@ -11,6 +11,9 @@ What pods on GPU nodes have in common: the DaemonSet of the driver, and the one 
 - {name: SIMULATED_ROOT, value: {{ printf "%s/gpu.nvidia.com/simulated" .Values.kubeletPlugin.kubeletPluginsDirectoryPath | quote }}}
 {{- else }}
 - {name: NVIDIA_DRIVER_ROOT, value: {{ include "dra-driver-gpu.driverRoot" . | quote }}}
+{{- with .Values.nvidiaLibraryFolders }}
+- {name: NVIDIA_LIBRARY_FOLDERS, value: {{ join ":" . | quote }}}
+{{- end }}
 {{- end }}
 - {name: KUBELET_PLUGINS_DIRECTORY_PATH, value: {{ .Values.kubeletPlugin.kubeletPluginsDirectoryPath | quote }}}
 {{- end }}

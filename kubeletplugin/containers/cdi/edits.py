@@ -49,7 +49,7 @@ def common_edits(
     Without a `hook` program, mounts replace the hooks, with the limits in `libraries`. Missing files are left out, with
     a warning if programs need them. Raises DriverFilesError if no library of this version exists.
     """
-    libraries = find_libraries(root.files, driver_version)
+    libraries = find_libraries(root.files, driver_version, root.library_folders)
     nodes, warnings = _control_nodes(root)
     if not libraries.folder_of("libcuda.so"):
         warnings.append(f"libcuda.so.{driver_version} is not below {root.files.path}: CUDA programs cannot start")
@@ -61,9 +61,11 @@ def common_edits(
     mounts += config_mounts(root.files, machine)
     mounts += firmware_mounts(root.files, firmware_folders(root.sys, driver_version, kernel_release))
     mounts += daemon_mounts(root.files)
+    # As in nvidia-container-toolkit 1.20: all folders with libraries, here with that of libcuda.so first.
     cuda_folder = libraries.folder_of("libcuda.so") or libraries.folder_of("libnvidia-ml.so")
+    cuda_folders = dict.fromkeys((cuda_folder, *libraries.folders))
     edits = ContainerEdits(
-        env=(f"NVIDIA_CTK_LIBCUDA_DIR={cuda_folder}",) if cuda_folder else (),
+        env=(f"NVIDIA_CTK_LIBCUDA_DIR={':'.join(cuda_folders)}",) if cuda_folder else (),
         device_nodes=tuple(nodes),
         mounts=tuple(mounts),
         hooks=_hooks(hook, libraries, driver_version) if hook else (),
@@ -93,6 +95,7 @@ def _hooks(hook: HookTool, libraries: DriverLibraries, driver_version: str) -> t
         hook.enable_cuda_compat(driver_version),
         hook.update_ldcache(libraries.folders),
         hook.disable_device_node_modification(),
+        hook.update_application_profile(),
     )
 
 

@@ -5,11 +5,11 @@ nvidia-modprobe creates a device node only when a program needs it, /dev/nvidia-
 starts. But /proc/devices has the driver's major numbers from the moment a module is loaded. So a spec contains the
 numbers, and the runtime creates the node in the container, whether the host has it or not. If the node exists, the spec
 also has its mode and group, and the group's number if others may not open the node (DRM nodes are often root:render,
-0660), as in internal/edits of nvidia-container-toolkit 1.19. Otherwise a container whose user is not root, or one in a
+0660), as in internal/edits of nvidia-container-toolkit 1.20. Otherwise a container whose user is not root, or one in a
 user namespace, sees the device and cannot open it.
 
 Containers do not always need the other files, so missing ones are left out. Names and places are those of pkg/nvcdi and
-internal/discover of nvidia-container-toolkit 1.19.
+internal/discover of nvidia-container-toolkit 1.20.
 """
 
 import os
@@ -43,6 +43,7 @@ PROGRAMS = (
     "nvidia-cuda-mps-server",
     "nvidia-imex",
     "nvidia-imex-ctl",
+    "nvidia-xconfig",
 )
 
 _CONFIG_FOLDERS = ("/etc", "/usr/local/share", "/usr/share")

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 
 from .edits import CONTROL_NODES
 from .files import DAEMON_PLACES, PROGRAM_FOLDERS, PROGRAMS, character_majors, config_places, firmware_folders
-from .libraries import HOOK_FOLDERS, HOOK_NAMES, LIBRARY_FOLDERS, more_folders
+from .libraries import HOOK_FOLDERS, HOOK_NAMES, library_folders, more_folders
 from .root import DriverRoot, Root
 
 _PROGRAMS = tuple(f"{folder}/{name}" for folder in PROGRAM_FOLDERS for name in PROGRAMS)
-_LIBRARIES = (*LIBRARY_FOLDERS, *more_folders(LIBRARY_FOLDERS))
 _HOOKS = tuple(f"{folder}/{name}" for folder in HOOK_FOLDERS for name in HOOK_NAMES)
 
 Fingerprint = tuple[object, ...]
@@ -41,9 +40,10 @@ def fingerprint(
     Leave out `hook_roots` if no hook program is searched. The file of the spec itself is not included.
     """
     firmware = firmware_folders(root.sys, driver_version, kernel_release)
+    libraries = library_folders(root.files, root.library_folders)
     return (
         driver_version,
-        [_folder(root.files, path) for path in (*_LIBRARIES, *firmware)],
+        [_folder(root.files, path) for path in (*libraries, *more_folders(libraries), *firmware)],
         [_file(root.files, path) for path in _files(machine)],
         [_file(one, path) for one in hook_roots for path in _HOOKS],
         _control_nodes(root),

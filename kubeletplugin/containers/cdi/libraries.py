@@ -3,12 +3,14 @@
 
 The libraries must have exactly the version of the kernel module. So a library belongs to the driver if its name ends in
 `.so.<driver version>`. A few libraries of the driver have versions of their own (the EGL platforms, NVVM, the X.Org
-driver) and are found by name. Follows pkg/nvcdi and internal/discover of nvidia-container-toolkit 1.19.
+driver) and are found by name. The folders are the usual ones, those in which the cache of the dynamic loader has
+libraries of the driver, and those that the administrator names. Follows pkg/nvcdi and internal/discover of
+nvidia-container-toolkit 1.20.
 
 Mounts alone leave a container without the driver's symbolic links, and with a dynamic loader that does not know the new
 libraries. The hooks of `nvidia-cdi-hook` or `nvidia-ctk hook` create the links and refresh the loader's cache. Both
 programs come with nvidia-container-toolkit. A release that does not know a hook warns and continues. Arguments follow
-internal/discover/hooks.go and cmd/nvidia-cdi-hook of nvidia-container-toolkit 1.19.
+internal/discover/hooks.go and cmd/nvidia-cdi-hook of nvidia-container-toolkit 1.20.
 
 Without a hook program, each library is mounted again under the name of each link to it, and all names again in the two
 folders that glibc always searches: that of Debian's multiarch layout, and that of other distributions. So the loader of
@@ -19,6 +21,7 @@ has limits:
   using that one, and a compatibility package that is newer than the node's driver is not enabled.
 - Images with another C library (musl) do not work.
 - NVML in the container may still try to create device nodes of other GPUs. The device cgroup denies opening them.
+- EGL and Vulkan programs list GPUs that the container was not given, and fail if they choose one of them.
 - /dev/dri/by-path is empty.
 - A container starts a little slower (some 150 mounts), and the mount points stay in its writable layer as empty files.
 """
@@ -28,6 +31,9 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from dra_driver.process.loader_cache import CACHE
+from dra_driver.process.loader_cache import library_folders as cached_folders
 
 from ...errors import DriverFilesError
 from .files import PROGRAM_FOLDERS, READ_ONLY, find_program
@@ -73,6 +79,9 @@ _USUAL_LINKS = (
 they are missing on the node.
 """
 
+_CACHED_NAMES = re.compile(r"lib(cuda|nvidia-.*)\.so\b.*")
+"""Names of the driver's libraries in the loader's cache, by which their folders are found."""
+
 HOOK_NAMES = ("nvidia-cdi-hook", "nvidia-ctk")
 HOOK_FOLDERS = (*PROGRAM_FOLDERS, "/usr/local/nvidia/toolkit")
 
@@ -113,12 +122,23 @@ class DriverLibraries:
         return next((posixpath.dirname(one.path) for one in self.libraries if _stem(one.path) == name), "")
 
 
-def find_libraries(root: Root, version: str) -> DriverLibraries:
-    """The libraries of driver `version` (such as `550.54.15`) in LIBRARY_FOLDERS of `root` and their usual subfolders.
+def library_folders(root: Root, named: Sequence[str] = ()) -> tuple[str, ...]:
+    """The folders that may have libraries of the driver: the usual ones, those that an administrator has `named`, and
+    those of the loader's cache below `root`.
+    """
+    cache = root.resolve(f"/{CACHE}")
+    cached = () if cache is None else cached_folders(root.here(cache), _is_of_driver)
+    return (*LIBRARY_FOLDERS, *named, *cached)
+
+
+def find_libraries(root: Root, version: str, named: Sequence[str] = ()) -> DriverLibraries:
+    """The libraries of driver `version` (such as `550.54.15`) in `library_folders` of `root` and their usual
+    subfolders.
 
     Raises DriverFilesError if there is none.
     """
-    main = _existing(root, LIBRARY_FOLDERS)
+    searched = library_folders(root, named)
+    main = _existing(root, searched)
     entries = [
         (posixpath.join(folder, entry.name), entry.is_symlink())
         for folder in _existing(root, [*main, *more_folders(main)])
@@ -137,7 +157,7 @@ def find_libraries(root: Root, version: str) -> DriverLibraries:
     if not any(of_version.fullmatch(posixpath.basename(path)) for path in found):
         raise DriverFilesError(
             f"no library of NVIDIA driver {version} (*.so.{version}) below {root.path}, searched in "
-            f"{', '.join(main or LIBRARY_FOLDERS)}: is this the driver root, and the version that of the loaded kernel"
+            f"{', '.join(main or searched)}: is this the driver root, and the version that of the loaded kernel"
             " module?"
         )
     libraries = tuple(found.values())
@@ -149,6 +169,10 @@ def find_libraries(root: Root, version: str) -> DriverLibraries:
 def more_folders(folders: Sequence[str]) -> list[str]:
     """The folders of libraries that programs load by path: subfolders of `folders`, and others."""
     return [*(posixpath.join(folder, inner) for folder in folders for inner in _INNER_FOLDERS), *_OTHER_FOLDERS]
+
+
+def _is_of_driver(name: str) -> bool:
+    return _CACHED_NAMES.fullmatch(name) is not None
 
 
 def _existing(root: Root, folders: Sequence[str]) -> list[str]:
@@ -219,6 +243,10 @@ class HookTool:
     def update_ldcache(self, folders: Iterable[str]) -> Hook:
         """Add `folders` to the cache of the container's dynamic loader."""
         return self._hook("update-ldcache", *_repeat("--folder", folders))
+
+    def update_application_profile(self) -> Hook:
+        """Let EGL and Vulkan programs in the container see only its own GPUs. Known from 1.20 on."""
+        return self._hook("update-application-profile")
 
     def disable_device_node_modification(self) -> Hook:
         """Prevent NVML in the container from creating nodes of other GPUs."""

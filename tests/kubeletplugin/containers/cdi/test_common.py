@@ -55,12 +55,12 @@ def test_libraries_are_mounted_read_only_from_the_path_that_the_runtime_sees(roo
 @pytest.mark.parametrize(
     ("missing", "env"),
     [
-        ("", ("NVIDIA_CTK_LIBCUDA_DIR=/usr/lib/x86_64-linux-gnu",)),
-        ("libcuda.so", ("NVIDIA_CTK_LIBCUDA_DIR=/usr/lib/x86_64-linux-gnu",)),
+        ("", ("NVIDIA_CTK_LIBCUDA_DIR=/usr/lib/x86_64-linux-gnu:/usr/lib64",)),
+        ("libcuda.so", ("NVIDIA_CTK_LIBCUDA_DIR=/usr/lib/x86_64-linux-gnu:/usr/lib64",)),
         ("libcuda.so libnvidia-ml.so", ()),
     ],
 )
-def test_the_containers_environment_names_the_one_folder_of_libcuda_or_else_of_nvml(
+def test_the_containers_environment_names_the_folder_of_libcuda_or_else_of_nvml_first(
     root: DriverRoot, missing: str, env: tuple[str, ...]
 ) -> None:
     file(root.files.path, f"/usr/lib64/libnvidia-fbc.so.{VERSION}")  # a folder more, searched before
@@ -254,6 +254,7 @@ def test_hooks_make_links_then_refresh_the_loaders_cache(root: DriverRoot, path:
         (*program, "enable-cuda-compat", f"--host-driver-version={VERSION}"),
         (*program, "update-ldcache", "--folder", FOLDER),
         (*program, "disable-device-node-modification"),
+        (*program, "update-application-profile"),
     ]
 
 

@@ -152,6 +152,7 @@ def test_the_hooks_run_once_and_in_order_however_many_gpus_there_are(tmp_path: P
         "enable-cuda-compat 1",
         "update-ldcache 1",
         "disable-device-node-modification 1",
+        "update-application-profile 1",
     ]
 
 
