@@ -28,9 +28,6 @@ _UNAUTHORIZED: Final = 401
 _MOST_BYTES: Final = 256 << 20
 """Of the metrics. An API server of a large cluster has tens of MiB of them."""
 
-UNEVALUATED: Final = frozenset(("DRANodeAllocatableResources",))
-"""Gates of features that are not evaluated. They decide whether a field that is not evaluated matters (`unread`)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -104,10 +101,9 @@ class Rules:
 
         Raises InputError for gates that are not known.
         """
-        gates = {name: enabled for name, enabled in self.all_gates(server).items() if name not in UNEVALUATED}
         release = self.release_among(RELEASES, server)
         try:
-            return Features.from_gates(gates, release=release, ideal=self.ideal)
+            return Features.from_gates(self.all_gates(server), release=release, ideal=self.ideal)
         except ValueError as error:
             raise InputError(f"--feature-gates: {error}") from None
 
@@ -117,11 +113,10 @@ class Rules:
 
     def all_gates(self, server: Server = Server()) -> Mapping[str, bool]:
         """The gates that are known here and whose value the user or the cluster names."""
-        known = GATES | UNEVALUATED
         of_server = (
             server.gates if self.release == "" or minor_release(self.release) == minor_release(server.release) else {}
         )
-        return {**{name: enabled for name, enabled in of_server.items() if name in known}, **self.gates}
+        return {**{name: enabled for name, enabled in of_server.items() if name in GATES}, **self.gates}
 
     def notes(self, server: Server) -> Iterator[str]:
         """A note if the release of the cluster is not one whose rules are known."""

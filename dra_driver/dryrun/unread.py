@@ -46,13 +46,15 @@ _WITHOUT_EFFECT: Final = re.compile(
 """Fields that decide nothing: a name for reports (KEP 5677), and in results what kubelets do (KEP 5945)."""
 _GROUPS: Final = "spec.devices[].consumesCounters[].compatibilityGroups"
 _DERIVED: Final = "spec.devices.requests[].exactly.derivedAttributes"
+_NODE_RESOURCES: Final = "spec.devices[].nodeAllocatableResources"
 _EVALUATED: Final[Mapping[str, str]] = {
     _GROUPS: "DRADeviceCompatibilityGroups",
     _DERIVED: "DRADerivedAttributes",
+    _NODE_RESOURCES: "DRANodeAllocatableResources",
 }
 """Fields that are evaluated if it is known whether their gate is on, by the field."""
 _GATES: Final[Mapping[str, re.Pattern[str]]] = {
-    "DRANodeAllocatableResources": re.compile(r"spec\.devices\[\](\.basic)?\.nodeAllocatableResource(s|Mappings)"),
+    "DRANodeAllocatableResources": re.compile(r"spec\.devices\[\](\.basic)?\.nodeAllocatableResourceMappings"),
     "DRAOptionalNodeOperations": re.compile(r"spec\.skipNodeOperations"),
 }
 """Fields that the scheduler ignores while a gate is off, by the gate."""
@@ -174,5 +176,7 @@ def _uncertain(one: ResourceSlice | ResourceClaim | DeviceTaintRule) -> Iterator
             yield "spec.skipNodeOperations"
         if one.has_compatibility_groups:
             yield _GROUPS
+        if any(device.node_allocatable_resources for device in one.devices):
+            yield _NODE_RESOURCES
     elif isinstance(one, ResourceClaim) and any(each.derived_attributes for _, each in one.spec.requirements):
         yield _DERIVED

@@ -219,7 +219,7 @@ class WholePods:
             return verdict, []
         self._labels = self._labels.after(verdict.node, needs)
         allocated = given_claims(attempt, verdict.node)
-        self._snapshot = snapshot.placed(stored.pod, verdict.node, snapshot.cluster.after(allocated))
+        self._snapshot = snapshot.placed(attempt.placed(verdict.node), verdict.node, snapshot.cluster.after(allocated))
         return verdict, allocated
 
     def _attempted(

@@ -19,6 +19,7 @@ from ..kube.resource.codec import V1, encode_allocation, encode_claim_spec, enco
 from ..scheduler.allocator import Features
 from ..scheduler.pods import Attempt, ClusterNode, Given, Pod, PodDecoder, Snapshot
 from ..scheduler.pods.load import Reader
+from ..scheduler.pods.node_resources import ClaimUse
 from ..scheduler.pods.objects import ExtendedRequest
 from .claimwrites import update_claim
 from .kubelet.podstatus import timestamp
@@ -122,6 +123,11 @@ class Scheduler:
         for one in given:
             if one.special and one.requests:
                 self._create_special_claim(pod, one, attempt, node)
+        if uses := attempt.uses(node):
+            entries = {str(one["name"]): str(claim["metadata"]["name"]) for one, claim in _entries(pod, claims)}
+            statuses = [_use_status(one, pod, entries) for one in uses]
+            change = {"status": {"nodeAllocatableResourceClaimStatuses": statuses}}
+            self._client.patch(PODS, name, change, namespace=namespace, subresource="status")
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -185,6 +191,28 @@ class Scheduler:
         if conditions[-1] not in before:
             status = {**pod.get("status", {}), "conditions": conditions}
             self._client.update(PODS, {**pod, "status": status}, subresource="status")
+
+
+def _entries(pod: JSON, claims: Sequence[tuple[JSON, JSON]]) -> Iterator[tuple[JSON, JSON]]:
+    """Yield the entries of the pod's claims with their claims."""
+    yield from zip(pod["spec"].get("resourceClaims") or (), [claim for claim, _ in claims], strict=True)
+
+
+def _use_status(use: ClaimUse, pod: JSON, entries: Mapping[str, str]) -> JSON:
+    """Return what a claim takes of its node's resources, as the pod's status records it."""
+    containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
+    using = [
+        one["name"]
+        for one in containers
+        if any(entries.get(claim["name"]) == use.claim for claim in (one.get("resources") or {}).get("claims") or ())
+    ]
+    overhead = [
+        {"name": name, "perPod": str(use.per_pod[name]), "perContainer": str(use.per_container[name])}
+        for name in sorted(use.per_pod)
+    ]
+    mapping = [{"name": name, "quantity": str(amount)} for name, amount in sorted(use.mapping.items())]
+    found = {"resourceClaimName": use.claim, "containers": using, "mapping": mapping, "overhead": overhead}
+    return {name: value for name, value in found.items() if value}
 
 
 def _pod_consumer(pod: JSON) -> JSON:

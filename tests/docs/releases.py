@@ -57,13 +57,16 @@ SUPPORT: Mapping[str, Support] = {
     ),
     "DRANodeAllocatableResources": Support(
         "publishes no mapping; accepts those of other drivers",
-        "not evaluated: the verdict names the field, and the exit status is 3",
-        "`tests/dryrun/test_newer_server.py`",
+        "evaluates the form of 1.37 in whole pods, except limits of the pod as a whole; uncertain if the gate is not"
+        " known, and for the form of 1.36",
+        "`tests/scheduler/pods/test_node_resources.py`, made from the rules of 1.38.0-alpha",
     ),
     "DRAOptionalNodeOperations": Support(
         "prepares every claim that kubelet asks for",
-        "copies the field into results; uncertain if the gate is not known",
-        "vectors of 1.37: `skip-node-operations` [port]; which nodes are refused is [doc] and not evaluated",
+        "copies the field into results, and refuses nodes that do not declare the feature; uncertain unless the gate"
+        " is off",
+        "vectors of 1.37: `skip-node-operations` [port]; the refusal is [doc], and its text is not known:"
+        " `tests/scheduler/pods/test_node_resources.py`",
     ),
     "DRAPartitionableDevices": Support(
         "publishes placements of MIG devices with counters",

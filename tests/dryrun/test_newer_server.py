@@ -69,29 +69,23 @@ def mapped() -> JSON:
     return slice_of("a", {**gpu("gpu-0"), "nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "1"}}}})
 
 
-@pytest.mark.parametrize(
-    ("slices", "field"),
-    [
-        (
-            [mapped()],
-            "spec.devices[].nodeAllocatableResources",
-        ),
-        ([with_spec(slice_of("a", gpu("gpu-0")), skipNodeOperations=["*"])], "spec.skipNodeOperations"),
-    ],
-    ids=["node-allocatable", "skip-node-operations"],
-)
+def skipping() -> JSON:
+    """A slice for whose device kubelet makes no calls."""
+    return with_spec(slice_of("a", gpu("gpu-0")), skipNodeOperations=["*"])
+
+
 def test_a_field_that_is_not_evaluated_makes_the_verdict_uncertain(
-    slices: list[JSON], field: str, dryrun: DryRun, write: Write, tmp_path: Path
+    dryrun: DryRun, write: Write, tmp_path: Path
 ) -> None:
     wanted = write("claim.yaml", claim())
-    with cluster(tmp_path, *slices) as (path, _):
+    with cluster(tmp_path, skipping()) as (path, _):
         code, out, err = dryrun(wanted, "--kubeconfig", path, "-o", "json")
     assert code == 3, out + err
     document = json.loads(out)
     assert document["fits"] is True
     (note,) = document["notes"]
     assert note["object"] == "ResourceClaim wanted"
-    assert f"the field {field} of ResourceSlice a-slice is not evaluated" in note["text"]
+    assert "the field spec.skipNodeOperations of ResourceSlice a-slice is not evaluated" in note["text"]
 
 
 def test_a_field_without_effect_leaves_the_verdict_certain(dryrun: DryRun, write: Write, tmp_path: Path) -> None:
@@ -108,13 +102,30 @@ def test_a_field_of_another_driver_leaves_the_verdict_certain(dryrun: DryRun, wr
     assert code == 0, out + err
 
 
-@pytest.mark.parametrize("flags", [[], ["--feature-gates", "DRANodeAllocatableResources=false"]])
+@pytest.mark.parametrize("flags", [[], ["--feature-gates", "DRAOptionalNodeOperations=false"]])
 def test_a_gate_that_is_off_leaves_the_verdict_certain(
     flags: list[str], dryrun: DryRun, write: Write, tmp_path: Path
 ) -> None:
-    with cluster(tmp_path, mapped()) as (path, _):
+    with cluster(tmp_path, skipping()) as (path, _):
         code, out, err = dryrun(write("claim.yaml", claim()), "--kubeconfig", path, *flags)
     assert code == (0 if flags else 3), out + err
+
+
+@pytest.mark.parametrize(("cpu", "code"), [("2", 0), ("1", 1)])
+def test_cpu_that_a_device_takes_of_its_node_is_evaluated_if_the_gate_is_known(
+    cpu: str, code: int, dryrun: DryRun, write: Write, tmp_path: Path
+) -> None:
+    allocatable = {"cpu": cpu, "memory": "1Gi", "pods": "10"}
+    wanted = referring("p", resourceClaimTemplateName="one")
+    wanted["spec"]["containers"][0] |= {"image": "i", "resources": {"requests": {"cpu": "1"}}}
+    with cluster(tmp_path, mapped()) as (path, client):
+        client.patch(NODES, "a", {"status": {"allocatable": allocatable}}, subresource="status")
+        exactly = {"deviceClassName": "gpu.nvidia.com"}
+        devices = {"requests": [{"name": "gpu", "exactly": exactly}]}
+        client.create(TEMPLATES, {"metadata": {"name": "one"}, "spec": {"spec": {"devices": devices}}}, "default")
+        found, out, err = dryrun(write("pod.json", wanted), "--kubeconfig", path)
+    assert found == code, out + err
+    assert ("Insufficient cpu" in out) is bool(code)
 
 
 @pytest.mark.parametrize(("expression", "code"), [("'a'", 0), ("{'a': 1}", 1)])

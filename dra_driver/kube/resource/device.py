@@ -177,6 +177,31 @@ class DeviceToleration:
 
 
 @dataclass(frozen=True, slots=True)
+class ResourceMapping:
+    """The amount of a node's resource that a device is: for the device, or for each unit of a consumed capacity."""
+
+    device_multiplier: Quantity | None = None
+    capacity_key: str = ""
+    capacity_multiplier: Quantity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceOverhead:
+    """What the use of a device takes in addition, for each pod and for each container."""
+
+    per_pod: Quantity | None = None
+    per_container: Quantity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAllocatableResource:
+    """What a device takes of a resource of its node, such as cpu (Kubernetes 1.37, DRANodeAllocatableResources)."""
+
+    mapping: ResourceMapping | None = None
+    overhead: ResourceOverhead | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One entry of a ResourceSlice.
 
@@ -195,6 +220,7 @@ class Device:
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool = False
+    node_allocatable_resources: Mapping[str, NodeAllocatableResource] = field(default_factory=empty)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ _GATES: Final[Mapping[str, str]] = {
     "DRADeviceCompatibilityGroups": "compatibility_groups",
     "DRADerivedAttributes": "derived_attributes",
     "DRAOptionalNodeOperations": "optional_node_operations",
+    "DRANodeAllocatableResources": "node_allocatable_resources",
 }
 """Gates that matter here, with the field of `Features`."""
 GATES: Final = frozenset(_GATES)
@@ -127,6 +128,8 @@ class Features:
     """Constraints use attributes that requests compute. From 1.37."""
     optional_node_operations: bool = False
     """Slices may have kubelet skip calls. From 1.37."""
+    node_allocatable_resources: bool = False
+    """Devices take resources of their node, such as cpu, in the form of 1.37."""
     release: str = DEFAULT_RELEASE
     ideal: bool = False
     mended: frozenset[str] = frozenset()

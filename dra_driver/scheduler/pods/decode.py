@@ -4,12 +4,13 @@
 Stored objects are read leniently: fields that are not known here are passed over.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from ...kube.resource import DeviceTaint, ObjectMeta
+from ...kube.resource import DeviceTaint, ObjectMeta, Quantity
 from ...kube.resource.codec import DecodeError, Fields, decode_node
 from ...kube.resource.codec.fields import node_selector, timestamp, toleration
 from .objects import (
@@ -32,6 +33,8 @@ from .resources import (
     ContainerResources,
     Quantities,
     StatusResources,
+    add,
+    aggregate,
     amounts,
     defaulted_own,
     is_extended,
@@ -75,7 +78,11 @@ class PodDecoder:
         overhead = resource_list(spec, "overhead")
         conditions = status.objects("conditions", _condition)
         reported = _status_resources(status, conditions)
-        requests, counted = self._resources(pod_requests(containers, own_requests, overhead, reported))
+        wanted = pod_requests(containers, own_requests, overhead, reported)
+        together = aggregate(containers, lambda container: container.requests) if has_own else {}
+        pod_level = {name: (amount, together.get(name, Quantity(0))) for name, amount in own_requests.items()}
+        add(wanted, {name: one for name, one in _of_devices(status).items() if name not in pod_level})
+        requests, counted = self._resources(wanted)
         affinity = section(spec, "affinity")
         near, apart = (_PodTerms(section(affinity, kind), namespace) for kind in ("podAffinity", "podAntiAffinity"))
         shares_network = spec.flag("hostNetwork")
@@ -110,6 +117,7 @@ class PodDecoder:
             requests=requests,
             limits=self._resources(pod_limits(containers, own_limits, overhead))[0],
             amounts=counted,
+            pod_level=pod_level,
             tolerations=self._keep(spec.objects("tolerations", toleration)),
             node_selector=self._texts(spec.text_map("nodeSelector")),
             node_affinity=self._keep(node_selector(section(affinity, "nodeAffinity").object(REQUIRED))),
@@ -119,7 +127,7 @@ class PodDecoder:
             host_ports=self._keep(tuple(_host_ports(containers, shared=shares_network))),
             volumes=self._keep(tuple(_volumes(volumes, name))),
             disks=self._keep(tuple(_disks(volumes))),
-            claims=tuple(_claims(spec, status)),
+            claims=tuple(_claims(spec, status, containers)),
             extended_claim=section(status, "extendedResourceClaimStatus").text("resourceClaimName"),
             extended=self._keep(tuple(extended_requests(containers))),
             gates=self._keep(spec.objects("schedulingGates", lambda one: one.required_text("name"))),
@@ -297,7 +305,22 @@ _DISKS: Final[Mapping[str, Callable[[Fields], list[str]]]] = {
 }
 
 
-def _claims(spec: Fields, status: Fields) -> Iterator[ClaimReference]:
+def _of_devices(status: Fields) -> dict[str, Quantity]:
+    """What the devices of a pod take of its node's resources, as the scheduler has recorded it."""
+    total: dict[str, Quantity] = {}
+    for claim in status.objects("nodeAllocatableResourceClaimStatuses", lambda one: one):
+        containers = len(claim.texts("containers"))
+        for one in claim.objects("mapping", lambda fields: fields):
+            add(total, {one.text("name"): one.quantity("quantity") or Quantity(0)})
+        for one in claim.objects("overhead", lambda fields: fields):
+            name, each = one.text("name"), one.quantity("perContainer") or Quantity(0)
+            add(total, {name: one.quantity("perPod") or Quantity(0)})
+            add(total, {name: Quantity(each.nanos * containers, each.format)})
+    return total
+
+
+def _claims(spec: Fields, status: Fields, containers: Iterable[ContainerResources]) -> Iterator[ClaimReference]:
+    used = Counter(name for container in containers for name in container.claims)
     recorded = {
         one.text("name"): one.optional_text("resourceClaimName")
         for one in status.objects("resourceClaimStatuses", lambda one: one)
@@ -305,10 +328,11 @@ def _claims(spec: Fields, status: Fields) -> Iterator[ClaimReference]:
     for fields in spec.objects("resourceClaims", lambda one: one):
         direct = fields.optional_text("resourceClaimName")
         if direct is not None:
-            yield ClaimReference(direct)
+            yield ClaimReference(direct, containers=used[fields.text("name")])
         else:
             name = fields.required_text("name")
-            yield ClaimReference(recorded.get(name), from_template=True, recorded=name in recorded)
+            is_recorded = name in recorded
+            yield ClaimReference(recorded.get(name), from_template=True, recorded=is_recorded, containers=used[name])
 
 
 def extended_requests(containers: list[ContainerResources]) -> Iterator[ExtendedRequest]:

@@ -7,16 +7,19 @@ Which devices a node would give is `dra_driver.scheduler.allocator`'s to say. Fo
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from ...errors import NodeSelectorError
-from ...kube.resource import AllocationResult, DeviceClass, DeviceRequest, ObjectMeta, ResourceClaim
+from ...kube.resource import AllocationResult, DeviceClass, DeviceRequest, ObjectMeta, Quantity, ResourceClaim
 from ...kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from ..allocator import Features, Outcomes, allocate_all
 from ..allocator.nodes import selector_matches
 from ..allocator.outcome import ALLOCATED, ERROR
-from .objects import ClaimReference, ExtendedRequest, Pod, claim_for
+from .node_resources import ClaimUse, NodeResourcesError, use_of
+from .objects import Amounts, ClaimReference, ExtendedRequest, Pod, claim_for
 from .outcome import Code, Prepared, Refusal
+from .resources import add, amounts
 from .snapshot import Site, Snapshot
 
 PLUGIN: Final = "DynamicResources"
@@ -24,6 +27,9 @@ SPECIAL_CLAIM: Final = "<extended-resources>"
 """The name of the claim for extended resources before it is made."""
 _CANNOT_ALLOCATE: Final = Refusal(PLUGIN, ("cannot allocate all claims",))
 _STALE: Final = Refusal(PLUGIN, ("cannot schedule extended resource claim",))
+_OPTIONAL_OPERATIONS: Final = "DRAOptionalNodeOperations"
+_CANNOT_SKIP: Final = Refusal(PLUGIN, (f"node does not declare the feature {_OPTIONAL_OPERATIONS}",))
+"""The text is not that of the scheduler, which is not known."""
 _ELSEWHERE: Final = Refusal(PLUGIN, ("resourceclaim not available on the node",))
 
 
@@ -89,7 +95,72 @@ class Devices:
                 return Refusal(PLUGIN, (f'running "{PLUGIN}" filter plugin: {outcomes[name].reason}',), Code.ERROR)
             if outcomes.kind(name) != ALLOCATED:
                 return _CANNOT_ALLOCATE
-        return _ELSEWHERE if self._held and any(self._elsewhere(site)) else None
+        if self._held and any(self._elsewhere(site)):
+            return _ELSEWHERE
+        return self._without_operations(site) or self._without_resources(site)
+
+    def _without_operations(self, site: Site) -> Refusal | None:
+        """Refuses a node that does not declare that its kubelet can skip calls, if a device needs that."""
+        if not self._features.optional_node_operations or _OPTIONAL_OPERATIONS in site.node.features:
+            return None
+        results = (result for one in self.gives(site) for result in one.allocation.results)
+        return _CANNOT_SKIP if any(result.skip_node_operations for result in results) else None
+
+    def _without_resources(self, site: Site) -> Refusal | None:
+        """Refuses a node with too few resources for the pod and what its devices take."""
+        if not self._takes_resources:
+            return None
+        for claim in self._held:
+            others = [user for user in claim.reserved_for if user.uid != self._pod.uid]
+            use = self._use(claim, claim.allocation)
+            if use is not None and use.mapping and others:
+                text = f"node allocatable resource claim {claim.metadata.name} has a mapped device"
+                return Refusal(PLUGIN, (f"{text} and cannot be shared across pods",))
+        try:
+            uses = self.uses(site)
+        except NodeResourcesError as error:
+            return Refusal(PLUGIN, (f'running "{PLUGIN}" filter plugin: {error}',), Code.ERROR)
+        taken = total_of(uses)
+        for name, (whole, containers) in sorted(self._pod.pod_level.items()):
+            if name in taken and containers + taken[name] > whole:
+                text = f"pod level request for {name} is insufficient to cover the aggregated container and"
+                return Refusal(PLUGIN, (f"{text} node-allocatable DRA requests",))
+        return _too_few(site, self.amounts(uses), frozenset(taken))
+
+    @property
+    def _takes_resources(self) -> bool:
+        return self._features.node_allocatable_resources and bool(self._snapshot.taking)
+
+    def uses(self, site: Site) -> list[ClaimUse]:
+        """What the pod's claims take of the resources of a node that gives devices. Raises NodeResourcesError."""
+        if not self._takes_resources:
+            return []
+        found = [self._use(claim, claim.allocation) for claim in self._held]
+        found += [self._use(one.claim, one.allocation, special=one.special) for one in self.gives(site)]
+        return [use for use in found if use is not None]
+
+    def _use(
+        self, claim: ResourceClaim, allocation: AllocationResult | None, *, special: bool = False
+    ) -> ClaimUse | None:
+        containers = len({one.index for one in self._pod.extended}) if special else self._containers.get(id(claim), 0)
+        results = allocation.results if allocation is not None else ()
+        return use_of(claim.metadata.name, containers, results, self._snapshot.taking)
+
+    @cached_property
+    def _containers(self) -> Mapping[int, int]:
+        """The number of containers that use each claim, by the identity of the claim."""
+        references = [one for one in self._pod.claims if one.claim is not None or not one.recorded]
+        pairs = zip(self._claims, references, strict=False)
+        return {id(claim): reference.containers for claim, reference in pairs}
+
+    def amounts(self, uses: Iterable[ClaimUse]) -> Amounts:
+        """What the pod requests together with what its devices take. Resources of the pod as a whole include that."""
+        taken = amounts(total_of(uses))
+        total = dict(self._pod.amounts)
+        for name, amount in taken.items():
+            if name not in self._pod.pod_level:
+                total[name] = total.get(name, 0) + amount
+        return total
 
     def _elsewhere(self, site: Site) -> Iterator[ResourceClaim]:
         for claim in self._held:
@@ -155,6 +226,24 @@ class Devices:
             outcomes = allocate_all(self._snapshot.cluster, claims, self._features)
             self._outcomes[special] = (tuple(claims), outcomes)
         return self._outcomes[special]
+
+
+def total_of(uses: Iterable[ClaimUse]) -> dict[str, Quantity]:
+    """What claims take together."""
+    total: dict[str, Quantity] = {}
+    for use in uses:
+        add(total, use.total)
+    return total
+
+
+def _too_few(site: Site, wanted: Amounts, names: frozenset[str]) -> Refusal | None:
+    allocatable, used = site.node.allocatable, site.used
+    lacking = [name for name in sorted(names) if wanted.get(name, 0) > allocatable.get(name, 0) - used.get(name, 0)]
+    if not lacking:
+        return None
+    is_final = any(wanted[name] > allocatable.get(name, 0) for name in lacking)
+    code = Code.UNRESOLVABLE if is_final else Code.UNSCHEDULABLE
+    return Refusal(PLUGIN, tuple(f"Insufficient {name}" for name in lacking), code)
 
 
 def _unusable_claims(claims: Iterable[ResourceClaim], snapshot: Snapshot) -> Refusal | None:

@@ -6,7 +6,7 @@ The order is that of the default profile of kube-scheduler 1.36. A pod that no n
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -14,6 +14,7 @@ from ...kube.resource import ResourceClaim
 from ..allocator import Features
 from .devices import Devices, Given
 from .node_filters import Resources, affinity, declared_features, named, only_nodes, ports, tainted, unschedulable
+from .node_resources import ClaimUse
 from .objects import Pod
 from .outcome import (
     NARROWED,
@@ -157,6 +158,15 @@ class Attempt:
     def gives(self, node: str) -> tuple[Given, ...]:
         """The devices that the pod's claims would get on a node that it fits on."""
         return self.devices.gives(self.snapshot.sites[node])
+
+    def placed(self, node: str) -> Pod:
+        """The pod as it is counted on a node that it fits on: with what its devices take of the node's resources."""
+        uses = self.uses(node)
+        return replace(self.pod, amounts=self.devices.amounts(uses)) if uses else self.pod
+
+    def uses(self, node: str) -> list[ClaimUse]:
+        """What the pod's claims would take of the resources of a node that it fits on."""
+        return self.devices.uses(self.snapshot.sites[node])
 
     def binding_error(self, node: str) -> str:
         """Why binding fails on a node that the pod fits on. Empty if binding succeeds."""

@@ -205,6 +205,8 @@ class ClaimReference:
     claim: str | None
     from_template: bool = False
     recorded: bool = True
+    containers: int = 0
+    """How many containers of the pod use the claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +250,8 @@ class Pod:
     limits: Mapping[str, Quantity] = field(default_factory=empty)
     amounts: Amounts = field(default_factory=empty)
     """`requests` as the scheduler counts them."""
+    pod_level: Mapping[str, tuple[Quantity, Quantity]] = field(default_factory=empty)
+    """What `spec.resources` requests, and what the containers request together, by the resource."""
     tolerations: tuple[DeviceToleration, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=empty)
     node_affinity: NodeSelector | None = None

@@ -94,11 +94,12 @@ def largest(*lists: Quantities) -> dict[str, Quantity]:
 class ContainerResources:
     """What a container requests, and its image. `sidecar`: an init container that keeps running."""
 
-    __slots__ = ("image", "init", "limits", "name", "ports", "requests", "restart_actions", "sidecar")
+    __slots__ = ("claims", "image", "init", "limits", "name", "ports", "requests", "restart_actions", "sidecar")
 
     def __init__(self, fields: Fields, *, init: bool) -> None:
         resources = section(fields, "resources")
         self.name = fields.text("name")
+        self.claims = frozenset(resources.objects("claims", lambda one: one.text("name")))
         self.image = fields.text("image")
         self.limits: Quantities = resource_list(resources, "limits")
         # limits count as requests where there are none

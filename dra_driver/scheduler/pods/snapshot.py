@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ...kube.resource import DeviceClass, ResourceClaim
+from ...kube.resource import Device, DeviceClass, ResourceClaim
 from ...kube.resource.meta import empty
 from ..allocator import Cluster
 from .objects import Amounts, ClusterNode, DisruptionBudget, HostPort, Pod, served
@@ -102,6 +102,16 @@ class Snapshot:
     def served(self) -> Mapping[str, DeviceClass]:
         """The DeviceClass that serves each extended resource."""
         return served(self.cluster.classes) if self.extended_resources else {}
+
+    @cached_property
+    def taking(self) -> Mapping[tuple[str, str, str], Device]:
+        """The devices that take resources of their node, by driver, pool and name."""
+        return {
+            (one.driver, one.pool.name, device.name): device
+            for one in self.cluster.slices
+            for device in one.devices
+            if device.node_allocatable_resources
+        }
 
     @cached_property
     def nominated(self) -> Mapping[str, Sequence[Pod]]:

@@ -60,7 +60,10 @@ def test_reported_defects_are_defects() -> None:
     assert set(ISSUES) <= {field.name for field in fields(Quirks)}
 
 
-ALPHA = {"list_attributes", "compatibility_groups", "derived_attributes", "optional_node_operations"}
+ALPHA = {
+    *("list_attributes", "compatibility_groups", "derived_attributes", "optional_node_operations"),
+    "node_allocatable_resources",
+}
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,11 @@ from ..device import (
     DeviceTaintRule,
     DeviceTaintSelector,
     MalformedAttribute,
+    NodeAllocatableResource,
     RequestPolicy,
     RequestRange,
+    ResourceMapping,
+    ResourceOverhead,
     ResourcePool,
     ResourceSlice,
     Version,
@@ -155,11 +158,37 @@ def _device(fields: Fields, dialect: Dialect) -> Device:
         binding_conditions=body.texts("bindingConditions"),
         binding_failure_conditions=body.texts("bindingFailureConditions"),
         allow_multiple_allocations=body.flag("allowMultipleAllocations"),
+        node_allocatable_resources=_node_resources(body),
     )
     if body.take("nodeAllocatableResourceMappings") is not None:
         body.skip("nodeAllocatableResourceMappings")
     body.finish()
     return device
+
+
+def _node_resources(fields: Fields) -> dict[str, NodeAllocatableResource]:
+    name = "nodeAllocatableResources"
+    values = fields.raw_object(name) or {}
+    return {
+        resource: Fields(value, f"{name}[{resource}]", fields).decoded_by(_node_resource)
+        for resource, value in values.items()
+    }
+
+
+def _node_resource(fields: Fields) -> NodeAllocatableResource:
+    return NodeAllocatableResource(
+        fields.decode_one("mapping", _resource_mapping), fields.decode_one("overhead", _resource_overhead)
+    )
+
+
+def _resource_mapping(fields: Fields) -> ResourceMapping:
+    return ResourceMapping(
+        fields.quantity("deviceMultiplier"), fields.text("capacityKey"), fields.quantity("capacityMultiplier")
+    )
+
+
+def _resource_overhead(fields: Fields) -> ResourceOverhead:
+    return ResourceOverhead(fields.quantity("perPod"), fields.quantity("perContainer"))
 
 
 def _attributes(fields: Fields) -> dict[str, AttributeValue]:
