@@ -67,9 +67,11 @@ class Worker:
         """Begin a round in so many seconds at the latest. It is a round that begins after this call, so the work sees
         everything that was changed before. With a pause, more changes may follow before the round.
         """
+        due = time.monotonic() + after
         with self._state:
-            self._due = min(self._due, time.monotonic() + after)
-            self._state.notify_all()
+            if due < self._due:
+                self._due = due
+                self._state.notify_all()
 
     def complete_round(self, seconds: float) -> bool:
         """Wake the worker, and wait until a round has ended that began after this call. False if there was none within
