@@ -78,6 +78,7 @@ RELEASED: Final = RELEASES[: RELEASES.index(NEWEST_RELEASED) + 1]
 
 _RULES: Final = """
                                     from   until         issue
+capacities_by_literal_name          1.34   1.38          140650
 capacity_of_another_device          1.34   1.35          -
 cel_go_before_29                    1.32   1.37          -
 common_values_stay_narrow           1.33   1.37          140300

@@ -107,6 +107,8 @@ SUPPORT: Mapping[str, Support] = {
 """By feature gate."""
 
 CHANGES: Mapping[str, str] = {
+    "capacities_by_literal_name": "a capacity request does not find the capacity if only one of the two names has the"
+    " driver's domain",
     "capacity_of_another_device": "the capacity that is left is looked up for another device of the same slice",
     "cel_go_before_29": "field names in backquotes, wrappers as results, and optionals of quantities do not work;"
     " startsWith() and endsWith() cost the length of the text; lists.range(-1) is an empty list",

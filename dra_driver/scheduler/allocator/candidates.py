@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ...errors import NodeSelectorError, UnrepresentableError
+from ...kube.releases import has_rule
 from ...kube.resource import (
     ALL,
     EXACT_COUNT,
@@ -28,7 +29,7 @@ from ...kube.resource import (
 )
 from ...kube.resource.claim import tolerates
 from ..cel import CelError, CompileError, EvaluationError
-from .capacity import CapacityRefusal, Share, amounts_for, shortage
+from .capacity import CapacityRefusal, Share, amounts_for, as_published, shortage
 from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of, fact_of_value
 from .counters import Charge, Counters
 from .features import Features, Variant
@@ -79,6 +80,7 @@ class Checks:
         self._view = view
         self._features = features
         self._counts_shares = not features.quirks.whole_beside_shares
+        self._finds_by_domain = not has_rule(features.release, "capacities_by_literal_name")
 
     def in_use(self, candidate: Candidate) -> DeviceRefusal | None:
         """Refuses a device that another claim holds as a whole. Requests with admin access are never refused."""
@@ -116,6 +118,8 @@ class Checks:
         if not self._features.consumable_capacity:
             return None
         option, device, requested = candidate.option, candidate.device, candidate.option.requirements.capacity_requests
+        if self._finds_by_domain:
+            requested = as_published(requested, device.capacity, candidate.pool.key[0])
         try:
             amounts = amounts_for(device.capacity, requested, self._features.arithmetic)
         except UnrepresentableError as error:

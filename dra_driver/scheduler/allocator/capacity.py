@@ -78,6 +78,24 @@ def amounts_for(
     return {name: amount for name, (amount, _) in amounts.items()}
 
 
+def as_published(
+    requested: Mapping[str, Quantity], capacities: Mapping[str, DeviceCapacity], driver: str
+) -> Mapping[str, Quantity]:
+    """The requests by the names that a device of the driver publishes, with or without the driver's domain.
+
+    If the device publishes both names, the one with the domain counts. Names that it does not publish are kept.
+    """
+    return {_published_name(name, capacities, driver): amount for name, amount in requested.items()}
+
+
+def _published_name(name: str, capacities: Mapping[str, DeviceCapacity], driver: str) -> str:
+    domain, slash, identifier = name.rpartition("/")
+    if slash and domain != driver:
+        return name
+    qualified = f"{driver}/{identifier}"
+    return next((known for known in (qualified, identifier) if known in capacities), name)
+
+
 def consumed(capacities: Mapping[str, DeviceCapacity], requested: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """`amounts_for` without asking whether the policies allow the amounts."""
     return {name: _consumed(name, capacity, requested.get(name), WHOLES)[0] for name, capacity in capacities.items()}

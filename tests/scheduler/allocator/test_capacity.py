@@ -179,3 +179,32 @@ def test_a_request_that_grew_asks_other_devices_for_more() -> None:
     where = cluster(slice_of(full, *others))
     assert picked(ask(where, asked, features=OLDER)) == "x=a y=c"
     assert picked(ask(where, asked)) == "x=a y=b"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "published", "before"),
+    [
+        ("memory", "memory", True),
+        ("gpu.example.com/memory", "memory", False),
+        ("memory", "gpu.example.com/memory", False),
+        ("other.example.com/memory", "memory", None),
+    ],
+)
+def test_capacity_is_found_with_and_without_the_drivers_domain_since_1_38(
+    wanted: str, published: str, before: bool | None
+) -> None:
+    device = gpu("a", capacity={published: 8}, allow_multiple_allocations=True)
+    asked = claim(x=wants(capacity_requests=quantities({wanted: 2})))
+    for release, finds in (("1.37", bool(before)), ("1.38", before is not None)):
+        outcome = ask(cluster(slice_of(device)), asked, features=Features.from_gates({}, release=release))
+        assert (outcome.kind == "allocated") is finds, release
+        for allocation in outcome.allocations:
+            assert set(allocation.results[0].consumed_capacity) == {published}
+
+
+def test_capacity_with_the_drivers_domain_counts_if_both_names_are_published() -> None:
+    device = gpu("a", capacity={"memory": 1, "gpu.example.com/memory": 8}, allow_multiple_allocations=True)
+    asked = claim(x=wants(capacity_requests=quantities({"memory": 2})))
+    outcome = ask(cluster(slice_of(device)), asked, features=Features.from_gates({}, release="1.38"))
+    consumed = outcome.allocations[0].results[0].consumed_capacity
+    assert {name: str(amount) for name, amount in consumed.items()} == {"memory": "1", "gpu.example.com/memory": "2"}
