@@ -26,8 +26,8 @@ class Gpu:
     reaches no other. `mig_switchable` tells that MIG mode can be switched without a reset (Hopper and later). The MIG
     profiles of such a GPU are known in both modes; those of other GPUs only while MIG mode is enabled. `is_vgpu` marks
     a vGPU that a host gave to this virtual machine: only the host can split it. `vgpu_host` is set where NVIDIA's vGPU
-    manager runs. `memory_limits` tells that the NVIDIA driver can limit the memory of containers on the GPU. `problems`
-    are queries that failed.
+    manager runs. `data_direct_nic` is the PCI address of the NIC that Data Direct pairs with the GPU. `memory_limits`
+    tells that the NVIDIA driver can limit the memory of containers on the GPU. `problems` are queries that failed.
     """
 
     index: int
@@ -44,6 +44,7 @@ class Gpu:
     addressing_mode: str | None
     module_id: int | None = None
     nvlink_group: str | None = None
+    data_direct_nic: str | None = None
     fabric: Fabric | None = None
     is_vgpu: bool = False
     vgpu_host: VgpuHost | None = None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from .calls import HungError
+from .data_direct import data_direct_nics
 from .facts import Failure, Gpu, Inventory, MigProfile, PciGpu
 from .memory_limits import cgroup_root
 from .mig import MigDevice, MigInstance, PartialInstance
@@ -288,7 +289,8 @@ def read_inventory(
     answers = threads.gpus({index: partial(read_gpu, nvml, index, sys_root) for index in range(count)})
     found = [_found(index, answer, before or {}) for index, answer in answers.items()]
     found = _with_nvlink_groups(nvml, found, threads)
-    gpus = [one for one in found if isinstance(one, Gpu)]
+    nics = data_direct_nics(sys_root)
+    gpus = [replace(one, data_direct_nic=nics.get(one.pci_address or "")) for one in found if isinstance(one, Gpu)]
     pci_gpus = read_pci_gpus(sys_root, driver_root)
     return Inventory(
         driver_version=driver_version,

@@ -53,6 +53,8 @@ ATTRIBUTES: Mapping[str, str] = {
     "addressingMode": "`HMM`, `ATS` or `None`",
     "gpuModuleID": "the position of the GPU on its board",
     "nvlinkGroup": "equal for all GPUs of a node that are connected by NVLink",
+    "dataDirectNIC": "the PCI address of the NIC that Data Direct pairs with the GPU (GB300): [GPUs and"
+    " NICs](integrations.md#gpus-and-nics)",
     "fabricClique": "cluster UUID and clique of the NVLink fabric, equal on all nodes of the clique",
     "partition<N>": "the ID of the [NVSwitch partition](virtual-machines.md#nvswitch-partitions) of N GPUs with this"
     " GPU, for `matchAttribute`; only if Fabric Manager lists partitions",

@@ -100,6 +100,7 @@ def board_gpu(model: BoardModel, index: int, *, mig: bool = False) -> Gpu:
         addressing_mode="None",
         module_id=index + 1,
         nvlink_group="GPU-00000000-8888-4444-2222-123456789abc",
+        data_direct_nic=f"0000:{0x60 + index:02x}:00.0",
         fabric=Fabric(FabricState.COMPLETED, CLUSTER_UUID, 1),
         mig_mode=MigMode(mig, mig) if model.profiles else None,
         mig_switchable=switchable,

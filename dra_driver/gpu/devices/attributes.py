@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes of devices: those of NVIDIA's DRA driver, and `model`, `nvlinkGroup`, `fabricClique`, `sharesEnforcedBy`.
+"""Attributes of devices: those of NVIDIA's DRA driver, and `model`, `nvlinkGroup`, `fabricClique`, `dataDirectNIC`,
+`sharesEnforcedBy`.
 
 An attribute with an unknown value is left out. `nvlinkGroup` is equal for GPUs of a node that are connected by
 NVLink. `fabricClique` (`<cluster uuid>.<clique>`) is equal for GPUs of all nodes that share an NVLink fabric. Both
@@ -77,6 +78,7 @@ def whole_attributes(gpu: Gpu) -> Attributes:
             "uuid": gpu.uuid,
             "gpuModuleID": gpu.module_id,
             "nvlinkGroup": gpu.nvlink_group,
+            "dataDirectNIC": gpu.data_direct_nic,
             "fabricClique": clique_of(gpu.fabric),
         }
     )
