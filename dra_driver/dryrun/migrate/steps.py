@@ -43,6 +43,11 @@ _SELECTED: Final = (
 _CHART: Final = "charts/dra-driver-gpu"
 _RELEASE: Final = "dra-driver-gpu"
 _SPEC: Final = ("spec", "template", "spec")
+_CLAIMS_ON: Final = (
+    "kubectl get resourceclaims -A -o jsonpath=\"{.items[?(@.status.allocation.devices.results[0].pool=='$NODE')]"
+    '.metadata.name}"'
+)
+"""Prints the claims with devices of the node: the pool of its devices has the node's name."""
 _REPLACED: Final = ("plugin", "mps", "machines")
 """Roles of DaemonSets that have to leave a node."""
 _FIXED: Final = ("Pod", "Job")
@@ -185,7 +190,7 @@ class Change:
             ),
             (
                 *emptied,
-                "kubectl get resourceclaims -A  # repeat until no claim of a pod on the node is left",
+                f"{_CLAIMS_ON}  # repeat until no claim has devices of the node",
                 f"kubectl label node $NODE {MARK}={_LEAVING} --overwrite",
                 "kubectl get resourceslices --field-selector spec.nodeName=$NODE  # repeat until there are none",
                 *daemons,
