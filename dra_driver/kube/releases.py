@@ -99,15 +99,16 @@ quantities_change_in_sums           1.32   1.37          -
 refused_keep_counters               1.33   1.36.4,1.37   140436
 refused_shares_stay_in_constraints  1.33   1.36.4,1.37   140436
 rule_without_selector_taints_all    1.33   1.38          141648
+slices_are_selected_by_pool         1.37   -             -
 shares_without_capacity_unnoticed   1.33   1.37          139034
 undone_shares_keep_counters         1.33   1.36.4,1.37   140436
 unknown_devices_fail_pods           1.33   1.38          141829
 whole_beside_shares                 1.33   1.38          140798
 """
-"""Rules and defects that releases ended. `from` is the first release with the rule, `until` are the first ones without
-it: a patch release of one minor version, and then a minor version. The rollback of counters (pull request 140663) and
-the counters by pool (140504) were merged into release-1.36 in July 2026. 1.36.2 is older and 1.36.4 is newer; nothing
-is known about 1.36.3. The issue is one of kubernetes/kubernetes, or the pull request if there is no issue.
+"""Rules and defects that differ. `from` is the first release with the rule, `until` are the first ones without it: a
+patch release of one minor version, and then a minor version, or none. The rollback of counters (pull request 140663)
+and the counters by pool (140504) were merged into release-1.36 in July 2026. 1.36.2 is older and 1.36.4 is newer;
+nothing is known about 1.36.3. The issue is one of kubernetes/kubernetes, or the pull request if there is no issue.
 """
 
 
@@ -140,7 +141,11 @@ def _has_change(release: tuple[int, int, int], changed: tuple[int, int, int]) ->
 def _read_rules() -> dict[str, Rule]:
     _, *rows = (line.split() for line in _RULES.strip().splitlines())
     return {
-        name: Rule(first, tuple(until.split(",")), "" if issue == "-" else f"kubernetes/kubernetes#{issue}")
+        name: Rule(
+            first,
+            () if until == "-" else tuple(until.split(",")),
+            "" if issue == "-" else f"kubernetes/kubernetes#{issue}",
+        )
         for name, first, until, issue in rows
     }
 

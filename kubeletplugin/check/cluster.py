@@ -31,7 +31,7 @@ from dra_driver.kube.api import (
 )
 from dra_driver.kube.api.features import GATES as GATES_BY_FLAG
 from dra_driver.kube.api.features import OPTIONAL, probe_features
-from dra_driver.kube.releases import API_VERSIONS, NEWEST_RELEASED, RELEASES
+from dra_driver.kube.releases import API_VERSIONS, NEWEST_RELEASED, RELEASES, on_since
 from dra_driver.kube.releases import minor_of as minor_number
 from dra_driver.kube.resource.codec import DIALECTS, GROUP, Dialect
 from dra_driver.names import DRIVER_NAME
@@ -219,8 +219,8 @@ def _gates(facts: ClusterFacts) -> Iterator[CheckResult]:
         if not is_on:
             yield GATES.warned(
                 f"{gate} is disabled: {GATE_LOSSES[gate]}",
-                f"enabled by default from Kubernetes 1.36; for older versions, --feature-gates={gate}=true for"
-                " kube-apiserver, kube-scheduler and kube-controller-manager",
+                f"enabled by default from Kubernetes 1.{on_since(gate)}; for older versions, --feature-gates={gate}=true"
+                " for kube-apiserver, kube-scheduler and kube-controller-manager",
             )
     on = [gate for gate, is_on in facts.gates.items() if is_on]
     if on:

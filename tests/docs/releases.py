@@ -133,6 +133,7 @@ CHANGES: Mapping[str, str] = {
     "refused_shares_stay_in_constraints": "a refused share still counts for the constraints",
     "rule_without_selector_taints_all": "a DeviceTaintRule without `deviceSelector` selects every device",
     "shares_without_capacity_unnoticed": "a share in use that consumed no capacity is not noticed",
+    "slices_are_selected_by_pool": "the API server has the field selector `spec.pool.name` for ResourceSlices",
     "undone_shares_keep_counters": "a share that is undone keeps the counters of its device",
     "unknown_devices_fail_pods": "a request for all devices of an incomplete pool fails the pod, not only the node",
     "whole_beside_shares": "a device that is not shared any more is allocated as a whole beside a share in use",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ...kube.releases import API_VERSIONS, minor_of
 from ...kube.resource import DeviceClass, ObjectMeta
 from ...kube.resource.codec import V1, V1BETA2
 from ...names import DRIVER_NAME
@@ -116,7 +117,7 @@ def plan_of(nodes: Sequence[GpuNode], features: Features, operator: GpuOperator 
 
 def api_version(features: Features) -> str:
     """The version of resource.k8s.io that the release serves."""
-    return (V1BETA2 if features.release == "1.33" else V1).api_version
+    return (V1 if minor_of(features.release) >= API_VERSIONS["v1"].first else V1BETA2).api_version
 
 
 def _policy(nodes: Sequence[GpuNode]) -> JSON:

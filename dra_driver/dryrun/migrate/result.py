@@ -11,6 +11,7 @@ import click
 from rich.text import Text
 
 from ...domains.names import DRIVER as DOMAIN_DRIVER
+from ...kube.releases import known_since, on_since
 from ...process.command import InputError
 from ...process.streams import printable
 from ...scheduler.allocator import Features
@@ -233,7 +234,10 @@ def print_migration(found: Migration, folder: str) -> None:
     for need in found.plan.needs:
         missing = "" if need.met else f", which {found.release} has not enabled"
         console.print(
-            Text(f"{need.purpose}: needs Kubernetes 1.36, or 1.34 with the feature gate {need.gate}{missing}")
+            Text(
+                f"{need.purpose}: needs Kubernetes 1.{on_since(need.gate)}, or 1.{known_since(need.gate)} with the"
+                f" feature gate {need.gate}{missing}"
+            )
         )
     notes = (*(f"note: {note}" for note in found.notes), *(f"not known: {note}" for note in found.unknown))
     for line in (*notes, *(f"to remove: {name}" for name in found.replaced)):

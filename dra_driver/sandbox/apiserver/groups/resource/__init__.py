@@ -8,6 +8,7 @@ pkg/apis/resource/validation and pkg/registry/resource of k8s.io/kubernetes 1.36
 from functools import partial
 from typing import Any, Final
 
+from dra_driver.kube.releases import has_rule
 from dra_driver.kube.resource import limits
 from dra_driver.kube.resource.codec import V1, DecodeError, decode_class
 from dra_driver.kube.resource.names import is_label_key
@@ -40,7 +41,7 @@ def _state(claim: Object) -> Any:
 def kinds(release: Release) -> tuple[ServedKind, ...]:
     """Return all kinds of the group. The release serves some of their versions."""
     selectors = {"spec.driver": text_at("spec", "driver"), "spec.nodeName": text_at("spec", "nodeName")}
-    if release.minor >= 37:
+    if has_rule(f"1.{release.minor}", "slices_are_selected_by_pool"):
         selectors["spec.pool.name"] = text_at("spec", "pool", "name")
     slice_columns = (
         NAME,
