@@ -22,7 +22,8 @@ POLICY: Final = ("nvidia.com", "ClusterPolicy")
 GPU_CLUSTER: Final = ("nvidia.com", "GPUCluster")
 _OWNERS: Final = (POLICY, GPU_CLUSTER, ("nvidia.com", "NVIDIADriver"))
 PLUGIN_LABEL: Final = "nvidia.com/gpu.deploy.device-plugin"
-"""With `false`, the operator's DaemonSet of the device plugin has no pod on the node."""
+SANDBOX_LABEL: Final = "nvidia.com/gpu.deploy.sandbox-device-plugin"
+"""With `false`, the operator's DaemonSets of the two device plugins have no pod on the node."""
 _DRIVER_ROOT: Final = "/run/nvidia/driver"
 _INSTALL_DIR: Final = "/usr/local/nvidia"
 
@@ -73,10 +74,9 @@ class GpuOperator:
                 " known. Add it: kubectl get clusterpolicies.nvidia.com -o yaml"
             )
             return
-        yield (
-            f"{subject}: the GPU Operator creates its DaemonSets again, so set devicePlugin.enabled=false there, and"
-            " install this driver with charts/dra-driver-gpu/values-gpu-operator.yaml before values.yaml"
-        )
+        install = "install this driver with charts/dra-driver-gpu/values-gpu-operator.yaml before values.yaml"
+        again = "the GPU Operator creates its DaemonSets again, so set devicePlugin.enabled=false there, and "
+        yield f"{subject}: {again if self.enabled('devicePlugin') else ''}{install}"
         if self.enabled("migManager") and any(one is not None for node in nodes for one in node.gpus):
             yield (
                 f"{subject}: migManager can stay, because the plan keeps its MIG devices (mig: static). Drain a node"

@@ -8,7 +8,7 @@ object is made from are those of JobSet, KubeRay, the Training Operator and Volc
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ from ..world import reduced
 
 JSON = dict[str, Any]
 
+Identity = tuple[str, str, str, str]
+"""Group, kind, namespace and name."""
+
 _ROLES: Final = (
     "jobset.sigs.k8s.io/replicatedjob-name",
     "training.kubeflow.org/replica-type",
@@ -32,7 +35,9 @@ _ROLES: Final = (
 """Labels with the part of the owner that an object was made from. The first one counts."""
 _RAY_NODE: Final = "ray.io/node-type"
 _VERSION: Final = re.compile(r"[a-z0-9.-]+/v[a-z0-9]+")
-"""A group and a version, as they may be part of a URL."""
+_KIND: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+"""The forms of references to objects that can exist. They become parts of URLs and of commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,8 @@ class Owner:
         return key_of({"apiVersion": self.api_version, "kind": self.kind})
 
     @property
-    def identity(self) -> tuple[str, str, str, str]:
-        """Group, kind, namespace and name."""
+    def identity(self) -> Identity:
+        """The identity of the object."""
         return (*self.key, self.namespace, self.name)
 
     @property
@@ -66,10 +71,11 @@ class Owner:
 def owner_of(document: Document) -> Owner | None:
     """The owner of an object whose kind is not one of Kubernetes'. None if it has no such owner.
 
-    The reference with `controller: true` counts, or else the first one.
+    The reference with `controller: true` counts, or else the first one. Whoever creates an object may write anything
+    into its references: those to objects that cannot exist are ignored.
     """
     references = each(document.value, "metadata", "ownerReferences")
-    others = [one for one in references if key_of(one)[0] not in OF_KUBERNETES]
+    others = [one for one in references if key_of(one)[0] not in OF_KUBERNETES and _can_exist(one)]
     others.sort(key=lambda one: one.get("controller") is not True)
     if not others:
         return None
@@ -77,10 +83,19 @@ def owner_of(document: Document) -> Owner | None:
     return Owner(str(first.get("apiVersion")), str(first.get("kind")), document.namespace, str(first.get("name")))
 
 
-def identities(documents: Iterable[Document]) -> set[tuple[str, str, str, str]]:
-    """Group, kind, namespace and name of the documents whose kinds are known to make pods."""
-    known = (one for one in documents if key_of(one.value) in KINDS)
-    return {(*key_of(one.value), one.namespace, one.name.rpartition("/")[2]) for one in known}
+def _can_exist(reference: JSON) -> bool:
+    forms = (("apiVersion", _VERSION), ("kind", _KIND), ("name", _NAME))
+    return all(form.fullmatch(str(reference.get(field))) for field, form in forms)
+
+
+def identity_of(document: Document) -> Identity:
+    """The identity of an object."""
+    return (*key_of(document.value), document.namespace, document.name.rpartition("/")[2])
+
+
+def identities(documents: Iterable[Document]) -> set[Identity]:
+    """The identities of the documents whose kinds are known to make pods."""
+    return {identity_of(one) for one in documents if key_of(one.value) in KINDS}
 
 
 def places_in(owner: Owner, owned: Document) -> list[str]:
@@ -146,8 +161,6 @@ def read_owners(
 
 def _list(client: ApiClient, version: str, kind: str) -> list[JSON] | None:
     """The objects of a kind, none if the server does not serve it. None if listing them is not allowed."""
-    if not _VERSION.fullmatch(version):
-        return []
     try:
         resources = each(client.get_path(f"/apis/{version}"), "resources")
         plural = next((str(one["name"]) for one in resources if one.get("kind") == kind), None)
@@ -160,9 +173,9 @@ def _list(client: ApiClient, version: str, kind: str) -> list[JSON] | None:
         return None
 
 
-def unread_notes(owners: Iterable[Owner], forbidden: Sequence[str]) -> Iterator[Note]:
-    """A note for each kind of owners that were not read, with their number and names. `owners` are those whose objects
-    request GPUs.
+def unread_notes(owners: Iterable[Owner], read: Collection[Identity], forbidden: Sequence[str]) -> Iterator[Note]:
+    """A note for each kind of owners whose pod templates are not known, with their number and names. The objects of
+    `owners` request GPUs; those in `read` were read, and have no pod template.
     """
     kinds: dict[tuple[str, str], list[Owner]] = defaultdict(list)
     for owner in owners:
@@ -170,8 +183,11 @@ def unread_notes(owners: Iterable[Owner], forbidden: Sequence[str]) -> Iterator[
     for (kind, resource), unread in kinds.items():
         names = listed([f"{one.namespace}/{one.name}" for one in unread])
         why = f"listing {resource} is not allowed" if resource in forbidden else "not in the input"
+        advice = f". Add them: kubectl get {resource} -A -o yaml"
+        if all(one.identity in read for one in unread):
+            why, advice = "without a pod template", ""
         yield Note(
             "",
             f"{counted(len(unread), kind)} whose objects request GPUs: {names} ({why}). The plan knows only what there"
-            f" is of them now. Add them: kubectl get {resource} -A -o yaml",
+            f" is of them now{advice}",
         )

@@ -56,8 +56,7 @@ def _quota(document: Document, plan: MigrationPlan, features: Features) -> Itera
 
 def _queue(document: Document, plan: MigrationPlan, features: Features) -> Iterator[WorkloadFinding]:
     groups = each(document.value, "spec", "resourceGroups")
-    every = [one for group in groups for one in group.get("coveredResources") or ()]
-    names = [str(name) for name in every if str(name).startswith(PREFIX)]
+    names = [name for group in groups for name in _covered(group) if name.startswith(PREFIX)]
     if not names:
         return
     served, notes = [name for name in names if name in plan.classes], _missing(names, plan)
@@ -67,16 +66,23 @@ def _queue(document: Document, plan: MigrationPlan, features: Features) -> Itera
         return
     changed = manifest(document.value)
     for group in each(changed, "spec", "resourceGroups"):
-        covered = [name for name in group.get("coveredResources") or () if name in served]
-        group["coveredResources"] += [_CLAIMS + name for name in covered]
+        covered = [name for name in _covered(group) if name in served]
+        group["coveredResources"] = [*_covered(group), *(_CLAIMS + name for name in covered)]
         for flavor in each(group, "flavors"):
             amounts = [one for one in each(flavor, "resources") if one.get("name") in covered]
-            flavor["resources"] += [{**copy.deepcopy(one), "name": _CLAIMS + str(one["name"])} for one in amounts]
+            more = [{**copy.deepcopy(one), "name": _CLAIMS + str(one["name"])} for one in amounts]
+            flavor["resources"] = [*each(flavor, "resources"), *more]
     mappings = ", ".join(
         f"{{name: {_CLAIMS}{name}, deviceClassNames: [{plan.classes[name].metadata.name}]}}" for name in served
     )
     reason = f"Kueue needs a name for claims: set resources.deviceClassMappings: [{mappings}] in its configuration"
     yield WorkloadFinding(document, CHANGE, {}, (reason,), (_DURING, *notes), changed)
+
+
+def _covered(group: JSON) -> list[str]:
+    """The resources of a group of a ClusterQueue."""
+    found = group.get("coveredResources")
+    return [str(name) for name in found] if isinstance(found, list) else []
 
 
 def _missing(names: Sequence[str], plan: MigrationPlan) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from ..status import Note, NotesError, Status, documents_of
 from .configs import GPU
 from .gpu_operator import GpuOperator, device_plugin_of, gpu_cluster_notes, is_of_operator, operator_of
 from .nodes import GpuNode, gpu_nodes, nodes_of_auto_mode, permitted_machines
-from .owners import unread_notes
+from .owners import identity_of, unread_notes
 from .plan import MigrationPlan, plan_of
 from .programs import Configurations, NvidiaDaemonSet, operated_by, programs
 from .quotas import quota_findings
@@ -150,7 +150,7 @@ def migration_of(place: Place, where: str, read: Input, features: Features, *, v
         answer=answer,
         unknown=(
             *read.unread,
-            *unread_notes(owners, read.forbidden),
+            *unread_notes(owners, {identity_of(one) for one in documents}, read.forbidden),
             *(Note(f"Node {node.name}", text) for node in nodes for text in node.unknown),
             *(note for one in others for note in unknown_of(one, library)),
             *(_of_memory(documents, nodes) if verify else ()),

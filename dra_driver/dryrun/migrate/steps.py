@@ -6,6 +6,7 @@ driver runs on nodes whose label is `true`. So nodes change one after the other,
 """
 
 import json
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any, Final
 from ...kube.resource import ResourceSlice
 from ..documents import each, within
 from ..report import counted, listed
-from .gpu_operator import PLUGIN_LABEL, GpuOperator
+from .gpu_operator import PLUGIN_LABEL, SANDBOX_LABEL, GpuOperator
 from .labels import GKE_ACCELERATOR
 from .nodes import GpuNode
 from .programs import NvidiaDaemonSet, operated_by
@@ -110,7 +111,8 @@ class Change:
         """The nodes by what they have, the smallest group first, so that little is at stake in the beginning."""
         groups: dict[str, list[GpuNode]] = defaultdict(list)
         for node in self.nodes:
-            groups[repr((node.product, node.gpus, node.machines, node.config))].append(node)
+            way = self._switch(node), _is_selected(node)
+            groups[repr((node.product, node.gpus, node.machines, node.config, way))].append(node)
         return sorted(groups.values(), key=len)
 
     def _installation(self) -> Step:
@@ -140,17 +142,19 @@ class Change:
         for program in self._own_daemon_sets():
             namespace, _, name = program.document.name.rpartition("/")
             spec = within(program.document.value, *_SPEC)
-            patch = json.dumps({"spec": {"template": {"spec": {"affinity": _away(spec)}}}})
-            old = json.dumps({"spec": {"template": {"spec": {"affinity": spec.get("affinity")}}}})
+            patch, old = (
+                shlex.quote(json.dumps({"spec": {"template": {"spec": {"affinity": affinity}}}}))
+                for affinity in (_away(spec), spec.get("affinity"))
+            )
             where = f"daemonset {name} -n {namespace or 'default'} --type merge"
             yield Step(
                 f"Keep DaemonSet {program.document.name} away from nodes that have the label",
-                (f"kubectl patch {where} -p '{patch}'",),
+                (f"kubectl patch {where} -p {patch}",),
                 (
                     f"kubectl rollout status daemonset {name} -n {namespace or 'default'}: rolled out, with a pod on"
                     " each node as before",
                 ),
-                (f"kubectl patch {where} -p '{old}'",),
+                (f"kubectl patch {where} -p {old}",),
             )
 
     def _own_daemon_sets(self) -> list[NvidiaDaemonSet]:
@@ -158,7 +162,7 @@ class Change:
         return [one for one in own if not one.is_of_gke]
 
     def _of_nodes(self, nodes: Sequence[GpuNode], title: str) -> Step:
-        leave, stay = _switch(nodes[0])
+        leave, stay = self._switch(nodes[0])
         present = () if _is_selected(nodes[0]) else (f"kubectl label node $NODE {_PRESENT}=true",)
         published = self._published(nodes[0])
         show = "kubectl get node $NODE -o jsonpath='{.status.allocatable}'"
@@ -201,6 +205,20 @@ class Change:
             ),
             tuple(node.name for node in nodes),
         )
+
+    def _switch(self, node: GpuNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The commands by which the device plugin leaves a node and comes back, besides the label of all nodes."""
+        of_machines = (one for one in self.programs if one.role == "machines" and node.machines)
+        plugin = node.plugin or next(of_machines, None)
+        if plugin is not None and operated_by(plugin):
+            label = f"kubectl label node $NODE {PLUGIN_LABEL if plugin.role == 'plugin' else SANDBOX_LABEL}"
+            return (f"{label}=false --overwrite",), (f"{label}=true --overwrite",)
+        if GKE_ACCELERATOR in within(node.value, "metadata", "labels") and (plugin is None or plugin.is_of_gke):
+            return (f"kubectl label node $NODE {_GKE_LABEL}=true",), (f"kubectl label node $NODE {_GKE_LABEL}-",)
+        if plugin is None:
+            text = "the device plugin on $NODE, which is in no DaemonSet of the input (a service of the node's image?)"
+            return (f"# stop {text}",), (f"# start {text}",)
+        return (), ()
 
     def _bare(self) -> str:
         """A remark if pods have to be deleted by hand."""
@@ -287,20 +305,6 @@ def _away(spec: JSON) -> JSON:
 def _is_selected(node: GpuNode) -> bool:
     """Whether the chart's DaemonSet finds the node."""
     return not within(node.value, "metadata", "labels").keys().isdisjoint(_SELECTED)
-
-
-def _switch(node: GpuNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The commands by which the device plugin leaves a node and comes back, besides the label of all nodes."""
-    plugin = node.plugin
-    if plugin is not None and operated_by(plugin):
-        label = f"kubectl label node $NODE {PLUGIN_LABEL}"
-        return (f"{label}=false --overwrite",), (f"{label}=true --overwrite",)
-    if GKE_ACCELERATOR in within(node.value, "metadata", "labels") and (plugin is None or plugin.is_of_gke):
-        return (f"kubectl label node $NODE {_GKE_LABEL}=true",), (f"kubectl label node $NODE {_GKE_LABEL}-",)
-    if plugin is None:
-        text = "the device plugin on $NODE, which is in no DaemonSet of the input (a service of the node's image?)"
-        return (f"# stop {text}",), (f"# start {text}",)
-    return (), ()
 
 
 def _text(published: Mapping[str, int]) -> str:

@@ -26,7 +26,7 @@ from ..report import listed, to_yaml
 from ..status import Note
 from .configs import GPU, PREFIX, SHARED, environment, profile_of
 from .labels import STRATEGY
-from .owners import Owner, identities, owner_of, places_in
+from .owners import Owner, identities, identity_of, owner_of, places_in
 from .plan import MigrationPlan, api_version
 
 JSON = dict[str, Any]
@@ -132,6 +132,7 @@ def findings(
     Raises DecodeError.
     """
     present = identities(documents)
+    present |= {identity_of(one) for one in documents if key_of(one.value) not in KINDS and requests_gpus(one, library)}
     owned: dict[Owner, list[WorkloadFinding]] = defaultdict(list)
     for document in documents:
         found = None

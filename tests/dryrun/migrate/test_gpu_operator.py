@@ -67,6 +67,15 @@ def test_the_cluster_policy_alone_tells_the_configuration(migrate: Migrate) -> N
     assert found["values"]["policy"] == {"gpus": [{"mig": "static", "shares": 4}]}
 
 
+def test_an_operator_without_the_device_plugin_only_decides_about_the_driver(migrate: Migrate) -> None:
+    policy = cluster_policy(devicePlugin={"enabled": False})
+    found = migrate(policy, plugin(), node("n", T4, 1, gpu=1, labels=DEPLOYED))
+    assert found["gpuOperator"]["values"] == {}
+    assert found["replaced"] == ["DaemonSet nvidia-device-plugin/nvdp"]
+    install = "install this driver with charts/dra-driver-gpu/values-gpu-operator.yaml before values.yaml"
+    assert found["planNotes"] == [f"ClusterPolicy cluster-policy: {install}"]
+
+
 def test_the_daemon_set_alone_tells_of_the_operator(migrate: Migrate) -> None:
     found = migrate(daemon_set(), node("n", T4, 1, gpu=1, labels=DEPLOYED))
     assert found["gpuOperator"]["values"] == {"devicePlugin": {"enabled": False}}

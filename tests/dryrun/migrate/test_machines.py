@@ -80,3 +80,17 @@ def test_nodes_for_containers_and_for_machines_in_one_cluster(migrate: Migrate) 
     found = migrate(plugin(), daemon_set(), kubevirt(), OFFERED, node("n", T4, 1, gpu=1), machine(RESOURCE))
     assert found["values"]["policy"] == {"gpus": [{"match": {"nodes": ["host"]}, "passthrough": True}]}
     assert [one["resources"] for one in found["nodes"]] == [{RESOURCE: 2}, {"nvidia.com/gpu": 1}]
+
+
+@pytest.mark.parametrize("operated", [False, True])
+def test_the_device_plugin_for_machines_leaves_the_node_first(migrate: Migrate, operated: bool) -> None:
+    made = daemon_set()
+    if operated:
+        reference = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "name": "p", "controller": True}
+        made["metadata"]["ownerReferences"] = [reference]
+    steps = migrate(made, kubevirt(), OFFERED)["steps"]
+    (step,) = [one for one in steps if one["nodes"]]
+    label = "kubectl label node $NODE nvidia.com/gpu.deploy.sandbox-device-plugin=false --overwrite"
+    assert (label in step["commands"]) == operated
+    assert not any("is in no DaemonSet" in line for line in step["commands"])
+    assert any(one["title"].startswith("Keep DaemonSet kube-system/nvidia-kubevirt") for one in steps) != operated

@@ -119,6 +119,38 @@ def test_pods_of_a_controller_are_made_again_so_their_note_is_not_that_of_bare_p
     }
 
 
+@pytest.mark.parametrize(
+    "reference",
+    [
+        {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "x\nrm -rf ~"},
+        {"apiVersion": "ray.io/v1", "kind": "$(reboot)", "name": "x"},
+        {"apiVersion": "../../v1", "kind": "RayCluster", "name": "x"},
+    ],
+)
+def test_references_to_objects_that_cannot_exist_are_ignored(migrate: Migrate, reference: JSON) -> None:
+    value = pod()
+    value["metadata"]["ownerReferences"] = [reference]
+    found = migrate(plugin(), NODE, value, options=OLD)
+    assert verdicts(found) == {"Pod gpu-pod": "needs a change"}
+    assert not any("reboot" in line or "rm -rf" in line for step in found["steps"] for line in step["commands"])
+
+
+def test_owner_of_an_unknown_kind_is_planned_if_it_has_the_pod_template(dryrun: DryRun, tmp_path: Path) -> None:
+    app = {"apiVersion": "example.com/v1", "kind": "App", "metadata": {"name": "app", "namespace": "ray"}}
+    template = {"spec": {"containers": [{**pod()["spec"]["containers"][0]}]}}
+    made = owned(pod(), "example.com/v1", "App", "app")
+    files = [tmp_path / f"{number}.json" for number in range(4)]
+    for file, one in zip(files, (plugin(), NODE, made, {**app, "spec": {"template": template}}), strict=True):
+        file.write_text(json.dumps(one), encoding="utf-8")
+    _, out, err = dryrun("migrate", *files, "-o", "json")
+    assert [one["name"] for one in json.loads(out)["workloads"]] == ["App ray/app"], err
+    files[3].write_text(json.dumps({**app, "spec": {"gpus": 1}}), encoding="utf-8")
+    code, out, _ = dryrun("migrate", *files, "-o", "json")
+    assert code == 3
+    texts = [one["text"] for one in json.loads(out)["notes"]]
+    assert "1 App whose objects request GPUs: ray/app (without a pod template). The plan knows only" in texts[0]
+
+
 def test_owner_among_the_documents_is_planned_itself(migrate: Migrate) -> None:
     found = migrate(plugin(), NODE, RAY_CLUSTER, worker(1), worker(2), options=(*OLD, "--verify"))
     assert verdicts(found) == {"RayCluster ray/train": "needs a change"}
