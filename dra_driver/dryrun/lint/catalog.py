@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The known devices and DeviceClasses, and the devices that selectors of claims select."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Final
 
-from ...kube.resource import Device, DeviceClass, DeviceRequirements, ResourceSlice
+from ...kube.resource import (
+    Device,
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequirements,
+    Node,
+    ObjectMeta,
+    ResourceClaim,
+    ResourceSlice,
+)
 from ...kube.resource.codec import Decoded
-from ...scheduler.allocator import Features
+from ...scheduler.allocator import Cluster, Features, allocate
 from ...scheduler.cel import CompileError, Environment, EvaluationError, PublishedNames, Selector, compile_selector
 from ..selectors import Blame, FalsePart, parts, usual_mistakes, version_names
 
@@ -16,6 +25,14 @@ _OF_ONE_NODE: Final = frozenset(
     ["addressingMode", "cudaDriverVersion", "driverVersion", "numaNode", "parentUUID", "pciBusID", "pcieRoot", "uuid"]
 )
 """Attributes that describe the place of a device and the setup of its node, not its model."""
+_OF_ONE_GPU: Final = frozenset(["parentUUID", "pciBusID", "uuid"])
+"""Those of them whose values differ in the same way on every node of a model."""
+
+_AS_SPECIFIED: Final = Features(ideal=True)
+"""The rules of the API, without defects of a release."""
+_MOST_NODES: Final = 64
+_MOST_STEPS: Final = 20_000
+"""Limits of the search for a node that fits: a lint must answer at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +66,12 @@ class SelectorStep:
     failed: tuple[tuple[Known, EvaluationError], ...] = ()
 
 
+def _kind(one: ResourceSlice, device: Device) -> Hashable:
+    """What nodes of one kind have in common."""
+    attributes = device.attributes
+    return (one.driver, device.name, *(str(attributes.get(name)) for name in ("type", "productName", "profile")))
+
+
 class Catalog:
     """The devices and the classes of `objects`. A later class replaces an earlier one of the same name.
 
@@ -61,6 +84,7 @@ class Catalog:
         self._models = models
         self.devices = tuple(known_devices(everything))
         self.classes = {one.metadata.name: one for one in everything if isinstance(one, DeviceClass)}
+        self._slices = tuple(one for one in everything if isinstance(one, ResourceSlice))
         self._environment = Environment(release)
         # Blame hands the scheduler's features on; the release alone decides here, older ones included.
         self._blame = Blame(lambda text, _: compile_selector(text, self._environment), Features())
@@ -127,6 +151,44 @@ class Catalog:
     def is_conclusive(self, saw: Iterable[str]) -> bool:
         """Whether the values of these attributes on the known devices are those of devices elsewhere."""
         return not (self._models and _OF_ONE_NODE & set(saw))
+
+    def is_conclusive_constraint(self, name: str) -> bool:
+        """Whether a constraint on this attribute has the same answer on other nodes with the known models."""
+        return name.rpartition("/")[2] in _OF_ONE_GPU or self.is_conclusive([name.rpartition("/")[2]])
+
+    def fitting_node(self, devices: DeviceClaim) -> str | None:
+        """A known node that has these devices if all of its devices are free. Empty if there is none, and None if that
+        is not known.
+        """
+        classes = {one.device_class_name for _, one in devices.requirements}
+        if not all(self.of_class(name) for name in classes) or not self._idle_nodes:
+            return None
+        claim = ResourceClaim(ObjectMeta("claim", "default"), devices)
+        is_known = True
+        for name, cluster in self._idle_nodes.items():
+            outcome = allocate(cluster, [claim], name, _AS_SPECIFIED, limit=_MOST_STEPS)
+            if outcome.kind == "allocated":
+                return name
+            is_known &= outcome.kind == "unavailable"
+        return "" if is_known else None
+
+    @cached_property
+    def _idle_nodes(self) -> Mapping[str, Cluster]:
+        """A cluster for each known node, one of each kind of node. Empty if there are too many kinds, or devices of no
+        single node.
+        """
+        by_node: dict[str, list[ResourceSlice]] = {}
+        for one in self._slices:
+            if one.node_name is None:
+                return {}
+            by_node.setdefault(one.node_name, []).append(one)
+        kinds: dict[Hashable, str] = {}
+        for name, slices in by_node.items():
+            kinds.setdefault(frozenset(_kind(one, device) for one in slices for device in one.devices), name)
+        if len(kinds) > _MOST_NODES:
+            return {}
+        classes = tuple(self.classes.values())
+        return {name: Cluster(tuple(by_node[name]), classes, (Node(ObjectMeta(name)),)) for name in kinds.values()}
 
     def culprit(self, step: SelectorStep) -> tuple[str, dict[str, dict[str, None]]]:
         """The part of a selector that excluded the last devices, and the values that it found, by attribute."""

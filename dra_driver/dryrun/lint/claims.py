@@ -15,6 +15,7 @@ from ...kube.resource.names import (
     is_subdomain,
 )
 from .catalog import Known
+from .constraints import check_satisfiable
 from .finding import LintIssue, Rule
 from .subject import STAND_IN, ClaimSpec, LintContext, Requirement, Subject
 
@@ -66,7 +67,8 @@ def check_claim(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
         place = f"{claim.path}.constraints[{index}]"
         yield from request_names(claim, constraint.requests, f"{place}.requests", Rule.CONSTRAINT_NAMES_NO_REQUEST)
         malformed = list(_form(constraint, place))
-        yield from malformed or _unmet(claim, constraint, place, context)
+        findings = malformed or list(_unmet(claim, constraint, place, context))
+        yield from findings or check_satisfiable(claim, constraint, place, context)
 
 
 def check_request(one: Requirement, context: LintContext) -> Iterator[LintIssue]:

@@ -50,6 +50,7 @@ class Rule(enum.Enum):
     CONSTRAINT_NAMES_NO_REQUEST = Severity.ERROR, "A constraint names a request that the claim does not have."
     CONSTRAINT_ATTRIBUTE = Severity.ERROR, "A constraint has not exactly one well-formed attribute."
     CONSTRAINT_NEVER_MET = Severity.WARNING, "No known device that a request selects has the attribute."
+    CONSTRAINT_CANNOT_HOLD = Severity.WARNING, "No known node has devices that meet the constraint, even if it is idle."
     CONFIG_NAMES_NO_REQUEST = Severity.ERROR, "A configuration names a request that the claim does not have."
     INVALID_CONFIG = Severity.ERROR, "The driver refuses the configuration, which fails the pod on its node."
     CONFIG_KIND = Severity.ERROR, "A configuration is of a kind that the devices it is for do not take."

@@ -25,6 +25,10 @@ FIRST_OF_TWO = {
     "name": "any",
     "firstAvailable": [{"name": name, "deviceClassName": "gpu.nvidia.com"} for name in ("big", "small")],
 }
+THIRDS = request(
+    "thirds", "mig.nvidia.com", count=3, selectors=selectors("device.attributes['gpu.nvidia.com'].profile == '3g.40gb'")
+)
+HALVES = {**THIRDS, "exactly": {**THIRDS["exactly"], "count": 2}}
 MIG = request("small", "mig.nvidia.com")
 SHARED = {"strategy": "TimeSlicing"}
 
@@ -312,6 +316,20 @@ CASES = [
         "spec.devices.constraints[0].matchAttribute",
         "did you mean 'gpu.nvidia.com/parentUUID'?",
         stream(claim([MIG], constraints=[{"matchAttribute": "gpu.nvidia.com/parentUUID"}])),
+    ),
+    Case(
+        "constraint-cannot-hold",
+        stream(claim([THIRDS], constraints=[{"matchAttribute": "gpu.nvidia.com/parentUUID"}])),
+        "spec.devices.constraints[0].matchAttribute",
+        "no known node has devices that meet it, even if they are all free; without it, a100-80x4-mig has them",
+        stream(claim([HALVES], constraints=[{"matchAttribute": "gpu.nvidia.com/parentUUID"}])),
+    ),
+    Case(
+        "constraint-cannot-hold",
+        stream(claim([request(count=9)], constraints=[{"distinctAttribute": "gpu.nvidia.com/productName"}])),
+        "spec.devices.constraints[0].distinctAttribute",
+        "no known node has devices that meet it",
+        stream(claim([request(count=9)], constraints=[{"matchAttribute": "gpu.nvidia.com/productName"}])),
     ),
     Case(
         "config-names-no-request",
