@@ -2,22 +2,19 @@
 """dra-kubeletplugin: prepares claims for pods when kubelet asks for it, and undoes that. dra-mps is in `features/mps`.
 
 `main` is the command, `options` has its flags, and `serve` puts the parts together. A package imports only those before
-it in this list, except that the parts of `features` and `containers` have layers of their own (`.importlinter`):
+it in this list (`.importlinter`):
 
-- `errors`: the exceptions
-- `protocol`: kubelet's gRPC messages
-- `host`: programs, kernel modules and processes of the host
-- `kinds`: the kinds of devices, and what changes them on the hardware
-- `features`: MPS, limits of GPU memory, NVSwitch partitions, and the driver of ComputeDomains
-- `node`: the GPUs of the node, and the marks of what was changed for claims
-- `steps`: the changes that claims need on GPUs; each can be done, undone, and checked whether it is done
-- `plans`: from a claim to its devices and steps (pure)
-- `records`: the recorded plans on disk, written before a plan is carried out
-- `containers`: CDI specs and metadata files
-- `claims`: the life of claims, also after a crash
-- `reports`: device status, Events and binding conditions in the API server
+- `errors`: the exceptions; `protocol`: kubelet's gRPC messages
+- `host`: programs, kernel modules and processes of the host; `finding`: results of checks
+- `containers`: the format of CDI specs, the common spec, and metadata files
+- `node`: what the node is made of: folders, GPUs, and the access of features to them
+- `claims`: the one life of a claim, also after a crash. It knows steps, keys and marks, and none of the following.
+- `reports`, `metrics`: device status, Events and binding conditions in the API server; the metrics
+- `kinds`: a file or folder for each kind of device, with the steps that make it
 - `kubelet`: sockets and gRPC services
+- `features`: what several devices need together; features do not import each other
+- `drivers`: the tables of kinds and steps, and how a claim is planned; the only file that knows all of them
 - `check`, `commands`: the commands `check`, `status` and `cleanup`
 
-`metrics` has the metrics, and `healthchecks` the probes.
+`healthchecks` has the probes.
 """

@@ -9,6 +9,7 @@
             StuckError
         RecordError
         NewerVersionError
+        StoppedError
         AnotherInstanceError
         SocketError
         NoDriverError
@@ -60,6 +61,10 @@ class RecordError(DriverError):
 
 class NewerVersionError(DriverError):
     """The record has a version that this plugin does not support."""
+
+
+class StoppedError(DriverError):
+    """Work was stopped between two steps. The text tells why. Finished steps stay recorded."""
 
 
 class AnotherInstanceError(DriverError):

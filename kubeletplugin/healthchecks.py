@@ -23,12 +23,12 @@ import urllib3
 from dra_driver.kube.api import ApiClient, ApiError, Connection, Credentials, UnreachableError
 from dra_driver.process.worker import Worker
 
-from .containers.specs import CommonSpec
+from .containers.common import CommonSpec
 from .errors import NoDriverError
 from .kubelet.health import HealthWatch
 from .kubelet.service import RegistrationService
 from .kubelet.sockets import SocketServer
-from .node.gpus import GpuAccess
+from .node.node import Node
 from .protocol import dra_v1_pb2, registration_pb2
 
 _QUIET_SECONDS = 60.0
@@ -140,24 +140,24 @@ def live_checks(*sockets: tuple[SocketServer, SocketServer]) -> dict[str, Callab
 
 
 def ready_checks(
-    registration: RegistrationService, access: GpuAccess, common: CommonSpec, health: HealthWatch, contact: ApiContact
+    registration: RegistrationService, node: Node, common: CommonSpec, health: HealthWatch, contact: ApiContact
 ) -> dict[str, Callable[[], str | None]]:
     """The checks of /readyz."""
     return {
         "kubelet": registration.problem,
-        "gpus": lambda: _gpus(access),
+        "gpus": lambda: _gpus(node),
         "cdi": common.problem,
         "health": health.problem,
         "api-server": contact.problem,
     }
 
 
-def _gpus(access: GpuAccess) -> str | None:
-    hanging = access.calls.problem()
+def _gpus(node: Node) -> str | None:
+    hanging = node.calls.problem()
     if hanging is not None:
         return hanging
     try:
-        access.current()
+        node.gpus()
     except NoDriverError as error:
         return str(error)
     return None

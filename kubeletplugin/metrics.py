@@ -9,7 +9,7 @@ are our own.
 import re
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -22,13 +22,11 @@ from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
 from dra_driver.names import DRIVER_NAME
 from dra_driver.process.endpoints import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
 
-from .claims.actions import ERROR_TYPES
-from .reports.mpswatch import ServedDevices
-from .steps import Step
+from .claims.boundary import ERROR_TYPES
+from .claims.model import Step
 
 PREPARE: Final = "prepare"
 UNPREPARE: Final = "unprepare"
-MPS_STATES: Final = ("running", "down")
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2)
 
@@ -41,10 +39,12 @@ def error_type(error: Exception) -> str:
 
 
 class PluginMetrics:
-    """The metrics of the plugin on `node`, in `registry`. Methods may be called from any thread."""
+    """The metrics of the plugin on `node`, in `registry`, where features add theirs. Methods may be called from any
+    thread.
+    """
 
     def __init__(self, registry: CollectorRegistry, node: str) -> None:
-        self._registry = registry
+        self.registry = registry
         self._node = node
         counter = partial(Counter, namespace=PREFIX, registry=registry)
         gauge = partial(Gauge, namespace=PREFIX, registry=registry)
@@ -77,12 +77,8 @@ class PluginMetrics:
         self._registrations = counter("registrations", "Registrations with kubelet, by result.", results)
         self._registered = gauge("registered", "1 while the plugin is registered with kubelet.", ("driver",))
         self._status_writes = counter("claim_status_writes", "Writes of device statuses to claims, by result.", results)
-        self._mps_restarts = counter(
-            "mps_daemon_restarts", "MPS daemons of claims that were started again.", ("driver",)
-        )
         self.unexpected_error = unexpected_errors(registry)
         self.begin(DRIVER_NAME)
-        self._mps_restarts.labels(DRIVER_NAME)
 
     def begin(self, driver: str) -> None:
         """Publish the series of a driver, because alerts need series that exist from the start."""
@@ -111,7 +107,7 @@ class PluginMetrics:
 
     def step(self, verb: str, step: Step, seconds: float) -> None:
         """Record the duration of a step: `do` or `undo`."""
-        self._steps.labels(DRIVER_NAME, verb, _kind(step)).observe(seconds)
+        self._steps.labels(DRIVER_NAME, verb, step_label(type(step))).observe(seconds)
 
     def claim_event(self, reason: str, driver: str = DRIVER_NAME) -> None:
         """Count an event of a claim that no call of kubelet caused: a leftover was removed, a record was damaged."""
@@ -136,30 +132,7 @@ class PluginMetrics:
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
         """A gauge whose value is computed when it is read."""
-        Gauge(name, text, ("driver",), namespace=PREFIX, registry=self._registry).labels(DRIVER_NAME).set_function(
-            value
-        )
-
-    def mps_restarts(self, count: int) -> None:
-        """Count restarts of MPS daemons that claims use."""
-        self._mps_restarts.labels(DRIVER_NAME).inc(count)
-
-    def mps_daemons(self, served: Callable[[], Sequence[ServedDevices]]) -> None:
-        """Publish the number of MPS daemons that claims use, by state, and the time of their start."""
-
-        def states() -> Tally[tuple[str, ...]]:
-            counts: Tally[tuple[str, ...]] = Tally({(DRIVER_NAME, state): 0 for state in MPS_STATES})
-            counts.update((DRIVER_NAME, MPS_STATES[bool(one.status.problem)]) for one in served())
-            return counts
-
-        def starts() -> dict[tuple[str, ...], float]:
-            running = (one for one in served() if not one.status.problem)
-            return {(DRIVER_NAME, ",".join(one.devices)): one.status.since for one in running}
-
-        text = "Groups of devices that claims use through MPS, by the state of their daemon."
-        self._registry.register(_Gauges("mps_daemons", text, ("driver", "state"), states))
-        text = "Time at which the running MPS daemon of these devices was started, in seconds of the epoch."
-        self._registry.register(_Gauges("mps_daemon_start_time_seconds", text, ("driver", "devices"), starts))
+        Gauge(name, text, ("driver",), namespace=PREFIX, registry=self.registry).labels(DRIVER_NAME).set_function(value)
 
     def prepared_devices(
         self, types: Callable[[], Iterable[str]], domain_types: Callable[[], Iterable[str]] = tuple
@@ -178,7 +151,7 @@ class PluginMetrics:
             return counted
 
         labels = ("node", "driver", "device_type")
-        self._registry.register(_Gauges("prepared_devices", "Devices of prepared claims.", labels, counts))
+        self.registry.register(Gauges("prepared_devices", "Devices of prepared claims.", labels, counts))
 
     def shares(self, prepared: Callable[[], Iterable[Mapping[str, str]]]) -> None:
         """Publish the prepared shares. `prepared` returns the values of SHARE_LABELS for each, and its `limit` in bytes
@@ -190,15 +163,15 @@ class PluginMetrics:
             return {tuple(one[name] for name in SHARE_LABELS): float(one["limit"] or "inf") for one in found}
 
         text = "Memory limit of each prepared share of a device; +Inf if nothing limits it."
-        self._registry.register(_Gauges("share_memory_limit_bytes", text, SHARE_LABELS, values))
+        self.registry.register(Gauges("share_memory_limit_bytes", text, SHARE_LABELS, values))
 
 
-def _kind(step: Step) -> str:
-    """`mig_mode` for a MigModeStep."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(step).__name__.removesuffix("Step")).lower()
+def step_label(step: type[Step]) -> str:
+    """The label of a class of steps, such as `mig_mode` for MigModeStep."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", step.__name__.removesuffix("Step")).lower()
 
 
-class _Gauges(Collector):
+class Gauges(Collector):
     """A gauge whose series are known when it is read. `values` returns them by the values of `labels`."""
 
     def __init__(

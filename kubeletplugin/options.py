@@ -14,14 +14,8 @@ from dra_driver.process.endpoints import Endpoint, endpoint_options
 from kubeletplugin.containers import cdi
 from kubeletplugin.features.mps.options import shared_memory_in, shared_memory_option
 
-from .containers.limits import LimitFiles
-from .containers.mps import MpsFolders
-from .host.modules import VfioModules
-from .host.programs import HostPrograms, PersistenceModes
-from .kinds.gpu_settings import TimeSlices
-from .kinds.vfio.binder import VfioBinder
-from .kinds.vfio.writes import SysfsWrites
 from .kubelet.instance import SocketPaths, is_instance_uid, socket_paths
+from .node.folders import NodeFolders
 
 DRIVER_MANAGED, HOST_MANAGED = "driverManaged", "hostManaged"
 DEFAULT_HOST_SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
@@ -34,73 +28,6 @@ hook_option = flag(
     metavar="PATH",
     help="Path of nvidia-cdi-hook or nvidia-ctk on the host. By default, it is looked for below the driver root.",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFolders:
-    """The folders of this driver on the node, as absolute paths. `folder` is its own, `registry` is kubelet's, and
-    `shared_memory` has the /dev/shm of each MPS daemon.
-    """
-
-    registry: Path
-    folder: Path
-    cdi_root: Path
-    shared_memory: Path
-    hardware: Hardware
-
-    @property
-    def records(self) -> Path:
-        """The folder of the claims' records."""
-        return self.folder / "claims"
-
-    @property
-    def domain_folder(self) -> Path:
-        """The folder of the driver compute-domain.nvidia.com, beside that of the driver for GPUs."""
-        return self.folder.parent / DOMAIN_DRIVER
-
-    @property
-    def metadata(self) -> Path:
-        """The folder of the claims' metadata files."""
-        return self.folder / "metadata"
-
-    @property
-    def mps(self) -> MpsFolders:
-        """The folders that this driver and dra-mps share."""
-        return MpsFolders(self.folder / _MPS, self.shared_memory)
-
-    @property
-    def limits(self) -> LimitFiles:
-        """The files for limits of memory."""
-        return LimitFiles(self.folder / "memory-limits")
-
-    @property
-    def driver_root(self) -> cdi.DriverRoot:
-        """The places where CDI specs find the driver's files."""
-        hardware = self.hardware
-        machine_is_own = hardware.machine_root == hardware.driver_root
-        dev_is_own = hardware.dev_root == hardware.driver_root
-        return cdi.DriverRoot(
-            files=cdi.Root(hardware.driver_root, str(hardware.host_driver_root)),
-            dev=cdi.Root(hardware.dev_root, str(hardware.host_driver_root) if dev_is_own else "/"),
-            proc=hardware.proc_root,
-            sys=hardware.sys_root,
-            machine=cdi.Root(hardware.machine_root, str(hardware.host_driver_root) if machine_is_own else "/"),
-            library_folders=hardware.library_folders,
-        )
-
-    @property
-    def time_slices(self) -> TimeSlices:
-        """Sets time-slice intervals."""
-        return TimeSlices(self.driver_root.files, self.hardware.nvml_library)
-
-    @property
-    def vfio(self) -> VfioBinder:
-        """Binds GPUs to vfio drivers."""
-        hardware = self.hardware
-        modules = VfioModules(hardware.sys_root, HostPrograms(hardware.machine_root, hardware.enter_root))
-        modes = PersistenceModes(HostPrograms(hardware.driver_root, hardware.enter_root))
-        writes = SysfsWrites(self.folder / "vfio")
-        return VfioBinder(hardware.sys_root, hardware.machine_root, hardware.dev_root, modules, modes, writes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,47 +4,52 @@
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
 from dra_driver import __version__
-from dra_driver.gpu.memory_limits import cgroup_root
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.kube.api.events import EventRecorder
+from dra_driver.kube.resource import ResourceClaim
 from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, end_when_a_thread_fails, on_termination
 from dra_driver.process.containment import contained
 from dra_driver.process.endpoints import new_registry, serving
-from kubeletplugin.features.mps.shares import ShareFiles
 
-from .claims.answers import prepared_devices
+from .claims.answers import PreparedDevice, prepared_devices
 from .claims.boundary import ClaimBoundary
-from .claims.lifecycle import Lifecycle
-from .containers.metadata import MetadataFiles, SpecMetadata
+from .claims.call import Call
+from .claims.engine import Engine
+from .claims.files import RecordFiles
+from .claims.metadata import ClaimMetadata
+from .claims.model import ClaimRef
+from .claims.planner import Planner
+from .claims.reader import ClaimReader
+from .claims.records import record_format
+from .claims.specs import ClaimSpecs
+from .containers.common import CommonSpec
+from .containers.metadata import MetadataFiles
 from .containers.runtime import ContainerRuntime, reported_runtime
-from .containers.specs import ClaimSpecs, CommonSpec
-from .errors import NewerVersionError, NoDriverError, PrepareError
+from .drivers import GpuDriver
+from .errors import NoDriverError, PrepareError
 from .features.domain.service import DomainService
 from .features.memory_limits.service import LimitService
+from .features.mps.metrics import publish_daemons, restart_counter
 from .features.mps.services import MpsServices
+from .features.mps.watch import MpsWatch
 from .healthchecks import ApiContact, ObservedConnection, keep_contact, live_checks, ready_checks
+from .kinds.vfio.kubevirt import ClassReader
 from .kubelet import health
 from .kubelet.health import HealthWatch
 from .kubelet.instance import another_serves, running, sweep_sockets
 from .kubelet.service import SERVICES, DraService, RegistrationService
 from .kubelet.sockets import SocketKeeper, SocketServer
 from .metrics import PluginMetrics
-from .node.gpus import GpuAccess, Gpus
-from .node.marks import Marks
+from .node.node import Node
 from .options import PluginOptions
-from .plans.planning import ClaimReader
-from .plans.resources import ClassReader
-from .records.files import State
-from .records.format import Record, Records, read_records
 from .reports.binding import BindingWatch
-from .reports.devicestatus import JSON, DeviceKey, device_data, shares_of
-from .reports.mpswatch import MpsWatch
+from .reports.prepared import PreparedClaims
 from .reports.reporter import ClaimReports, claim_events
 
 log = logging.getLogger(__name__)
@@ -68,7 +73,7 @@ def serve(options: PluginOptions) -> None:
     try:
         with running(options.node.folder, options.instance_uid):
             plugin = _Plugin(options, connection, metrics, policy)
-            ready = ready_checks(plugin.registration, plugin.access, plugin.common, plugin.health, contact)
+            ready = ready_checks(plugin.registration, plugin.node, plugin.common, plugin.health, contact)
             sockets = [(plugin.service, plugin.registry)]
             if plugin.domains is not None:
                 ready["compute-domains"] = plugin.domains.registration.problem
@@ -86,76 +91,47 @@ class _Plugin:
     def __init__(
         self, options: PluginOptions, connection: Connection, metrics: PluginMetrics, policy: Callable[[], NodePolicy]
     ) -> None:
-        node, sockets = options.node, options.sockets
-        client = ApiClient(connection)
         self._options = options
         self._metrics = metrics
-        self._records = Records(node.records)
-        root = node.driver_root
-        files = MetadataFiles(node.metadata)
-        reader = ClaimReader(connection)
-        metadata = SpecMetadata(
-            files, lambda name: self.health.attributes(name), reader, enabled=options.device_metadata
-        )
+        self.node = node = Node(options.node_name, boot_id(), options.node)
+        node.calls.unexpected = metrics.unexpected_error
+        client, reader = ApiClient(connection), ClaimReader(connection)
+        root = options.node.driver_root
         runtime = ContainerRuntime(lambda: reported_runtime(client, options.node_name))
-        self.common = CommonSpec(node.cdi_root, root, options.hook, [root.files], runtime)
-        session = node.hardware.session(Marks(node.folder).vfio)
-        session.calls.unexpected = metrics.unexpected_error
-        self.access = GpuAccess(session, self._ready, node.hardware.proc_root)
-        self.access.attend(lambda _: self._keep_common())
-        self._limits = LimitService(
-            node.limits,
-            node.hardware.limits_program,
-            cgroup_root(node.hardware.sys_root),
-            self._records,
-            self.access,
-            metrics.unexpected_error,
-        )
+        self.common = CommonSpec(options.node.cdi_root, root, options.hook, [root.files], runtime)
         self._events = EventRecorder(client, "dra-kubeletplugin", options.node_name, count=metrics.unexpected_error)
-        boundary = ClaimBoundary(claim_events(self._events, metrics.claim_event), metrics.unexpected_error)
-        self._lifecycle = Lifecycle(
-            pool=options.node_name,
-            boot_id=boot_id(),
-            fetch=lambda ref: metadata.remember(reader(ref)),
-            records=self._records,
-            specs=ClaimSpecs(self.common, node.mps, node.limits, metadata),
-            access=self.access,
-            time_slices=node.time_slices,
-            policy=policy,
-            vfio=node.vfio,
-            resource_of=ClassReader(connection),
-            mps_shared_memory=options.mps_shared_memory,
-            boundary=boundary,
-            on_step=metrics.step,
+        boundary = ClaimBoundary(
+            claim_events(self._events, metrics.claim_event), metrics.unexpected_error, metrics.step
         )
+        driver = GpuDriver(policy, options.mps_shared_memory, ClassReader(connection)).driver()
+        self._records = RecordFiles(options.node.records, record_format(driver))
+        self._prepared = PreparedClaims(options.node.records, driver)
+        self._mps = MpsWatch(self._prepared.records, node.of(MpsServices).statuses, boundary, restart_counter(metrics))
+        self.health = HealthWatch(node, client, policy, metrics.unexpected_error, self._mps.sick)
+        self._files = MetadataFiles(options.node.metadata)
+        metadata = ClaimMetadata(self._files, self.health.attributes, reader, enabled=options.device_metadata)
+
+        def fetch(ref: ClaimRef) -> ResourceClaim:
+            return metadata.remember(reader(ref))
+
+        specs = ClaimSpecs(node, self.common, metadata)
+        self._engine = Engine(Planner(driver, node, fetch), self._records, specs, boundary)
+        self._limits = LimitService(node, self._records, metrics.unexpected_error)
         self._reports = ClaimReports(
             connection,
             options.node_name,
-            self._device_data,
-            trouble=lambda uid: self._mps.trouble(uid),
+            self._prepared.device_data,
+            trouble=self._mps.trouble,
             status=options.claim_status,
             events=self._events,
             wrote=metrics.status_write,
             boundary=boundary,
         )
-        self._dra = DraService(
-            lambda ref, wanted: prepared_devices(self._lifecycle.prepare(ref, wanted), files),
-            self._lifecycle.unprepare,
-            metrics,
-            self._reports,
-        )
-        self._mps = MpsWatch(
-            self._prepared,
-            MpsServices(ShareFiles(node.mps.files)).statuses,
-            boundary,
-            self._reports.prepared,
-            lambda: self.health.service.changed(),
-            metrics.mps_restarts,
-        )
-        self.health = HealthWatch(options, client, session, policy, metrics.unexpected_error, self._mps.sick)
+        self._dra = DraService(self._prepare, self._engine.unprepare, metrics, self._reports)
         self._binding = BindingWatch(
             connection, options.node_name, lambda: policy().binding_conditions, self.health.fitness, boundary
         )
+        sockets = options.sockets
         self.service = SocketServer(sockets.service, [self._dra, self.health.service])
         services = (*SERVICES, *health.SERVICES)
         self.registration = RegistrationService(sockets.service, services, metrics.registration)
@@ -163,17 +139,23 @@ class _Plugin:
         servers = [self.service, self.registry]
         self.domains: DomainService | None = None
         if options.domains.enabled:
-            self.domains = DomainService(options, connection, metrics, self.access, self.common, self._events)
+            self.domains = DomainService(options, connection, metrics, node, self.common, self._events)
             servers += [self.domains.service, self.domains.registry]
         self._keeper = SocketKeeper(servers)
-        metrics.prepared_devices(self._prepared_types, self._prepared_domain_types)
-        metrics.mps_daemons(self._mps.served)
-        metrics.shares(lambda: [share for record in self._prepared() for share in shares_of(record.plan)])
-        metrics.hanging_calls(lambda: len(session.calls.hangs()))
+        self._publish_metrics()
+
+    def _publish_metrics(self) -> None:
+        metrics = self._metrics
+        metrics.prepared_devices(
+            self._prepared.types, self.domains.prepared_types if self.domains is not None else list
+        )
+        publish_daemons(metrics, self._mps.served)
+        metrics.shares(self._prepared.shares)
+        metrics.hanging_calls(lambda: len(self.node.calls.hangs()))
         metrics.gauge(
             "unrestored_changes",
             "Changes of GPUs that no claim needs any more, and that could not be undone yet.",
-            self._lifecycle.unrestored,
+            self._engine.unrestored.count,
         )
         metrics.gauge("health_streams", "Health streams that kubelet has open.", self.health.service.streams)
         metrics.gauge(
@@ -186,14 +168,17 @@ class _Plugin:
         stopped = threading.Event()
         on_termination(stopped.set)
         sweep_sockets(options.node.folder, options.node.registry)
+        self._engine.begin()
+        self.node.access.attend(self._keep_common)
+        self._limits.install()
         self.service.start()
         if self.domains is not None:
             self.domains.start()
         self._reports.start()
-        self.access.start()
+        self.node.access.start(self._ready)
         self.health.start()
         self._binding.start()
-        self._mps.start()
+        self._mps.start(self._reports.prepared, self.health.service.changed)
         while not (stopped.is_set() or self._is_better_than_others()):
             stopped.wait(_LOOK_SECONDS)
         if not stopped.is_set():
@@ -215,13 +200,13 @@ class _Plugin:
         serving at once.
         """
         try:
-            self.access.current()
+            self.node.gpus()
         except NoDriverError:
             return not another_serves(self._options.node.registry, self.registry.path)
         return True
 
     def _stop(self) -> None:
-        self.access.stop()
+        self.node.access.stop()
         self.registry.stop()  # kubelet continues with another instance, if there is one
         self.health.stop()
         self._binding.stop()
@@ -246,7 +231,10 @@ class _Plugin:
 
     # Callbacks of the parts
 
-    def _ready(self, gpus: Gpus) -> None:
+    def _prepare(self, ref: ClaimRef, call: Call) -> Sequence[PreparedDevice]:
+        return prepared_devices(self._engine.prepare(ref, call).plan, self._files)
+
+    def _ready(self) -> None:
         """Do what is necessary before claims can be prepared. After PrepareError, OSError or NvmlError, it is tried
         again.
         """
@@ -258,10 +246,10 @@ class _Plugin:
             unexpected.append,
             expected=(PrepareError, OSError, NvmlError),
         ):
-            self.common.write(gpus.inventory.driver_version)
-            self._lifecycle.recover(gpus)
-            self._limits.restore(gpus)
-            for record in self._prepared():
+            self.common.write(self.node.gpus().inventory.driver_version)
+            self._engine.recover()
+            self._limits.restore()
+            for record in self._prepared.records():
                 self._reports.prepared(record.plan.claim, known=True)
             self.health.look_soon()
         if unexpected:
@@ -271,19 +259,3 @@ class _Plugin:
         with contained("keep common CDI spec", self.common.directory, self._metrics.unexpected_error):
             return self.common.keep()
         return _RETRY_SECONDS
-
-    def _device_data(self, uid: str) -> Mapping[DeviceKey, JSON]:
-        try:
-            record = self._records.read(uid)
-        except (OSError, ValueError, NewerVersionError):
-            return {}  # unprepared meanwhile, or damaged, which the lifecycle reports
-        return device_data(record) if record.state is State.PREPARED else {}
-
-    def _prepared_types(self) -> list[str]:
-        return [data["type"] for record in self._prepared() for data in device_data(record).values()]
-
-    def _prepared_domain_types(self) -> list[str]:
-        return [] if self.domains is None else self.domains.prepared_types()
-
-    def _prepared(self) -> list[Record]:
-        return [one for one in read_records(self._options.node.records)[0] if one.state is State.PREPARED]

@@ -36,7 +36,7 @@ VIOLATIONS = {
     "kubelet": ("dra_driver.sandbox.kubelet.cdi", "dra_driver.process.parsing"),
     "controller": ("controller.node.writer", "controller.cluster.collection"),
     "webhook": ("controller.webhook.server", "grpc"),
-    "plugin": ("kubeletplugin.host.modules", "kubeletplugin.records.files"),
+    "plugin": ("kubeletplugin.host.modules", "kubeletplugin.claims.files"),
     "features": ("kubeletplugin.features.mps.memory", "kubeletplugin.features.fabric.partitions"),
     "cdi": ("kubeletplugin.containers.cdi.spec", "dra_driver.process.parsing"),
     "mps": ("kubeletplugin.features.mps.main", "pynvml"),

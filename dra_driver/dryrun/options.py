@@ -158,10 +158,6 @@ class ReleaseParameter(click.ParamType[str]):
             self.fail(f"{value!r} is not one of {', '.join(self._known)}, or a patch release of them", param, context)
         return first_with_rules_of(value)
 
-    def shell_complete(self, context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The minor releases."""
-        return [CompletionItem(release) for release in self._known if release.startswith(incomplete)]
-
 
 def _version_option(releases: Sequence[str], meaning: str) -> Callable[[Any], Any]:
     default = f"The default is the release of the cluster, and without a cluster {DEFAULT_RELEASE}."

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from ..process.command import InputError, flag, flags
+from .calls import CallLimits
 from .fabric import FabricManager
 from .facts import Inventory
 from .memory_limits import HOOK_PROGRAM, problem_of_node
@@ -65,15 +66,16 @@ class Hardware:
         with contextlib.closing(self.session()) as session:
             return session.inventory()
 
-    def session(self, taken: VfioMarks | None = None) -> Session:
+    def session(self, taken: VfioMarks | None = None, limits: CallLimits | None = None) -> Session:
         """Create a session with NVML. A process should have only one at a time. It lets go of the GPUs when one of them
-        is `taken`. A process that uses NVML only for a moment need not.
+        is `taken`. A process that uses NVML only for a moment need not. `limits` are the time limits of queries.
         """
         return Session(
             self.nvml,
             self.sys_root,
             dev_root=self.dev_root,
             driver_root=self.driver_root,
+            limits=limits,
             taken=taken,
             fabric_manager=self.fabric_manager,
         )

@@ -28,20 +28,25 @@ from dra_driver.process.command import (
 from dra_driver.process.containment import contained
 from kubeletplugin.containers.cdi import DriverRoot, Root
 
+from ..claims.model import Driver, Record
+from ..claims.records import read_records
+from ..drivers import CHECKS, gpu_driver
 from ..errors import FixError
+from ..finding import CheckResult, NodeCheck, any_failed, document, line, text
 from ..kubelet.instance import SocketPaths, socket_paths
-from ..options import DomainOptions, NodeFolders, domain_options, hook_option, node_options
+from ..node.folders import NodeFolders
+from ..node.node import Node
+from ..options import DomainOptions, domain_options, hook_option, node_options
 from .cluster import NodeVersions, ask_cluster, cluster_findings, version_findings
 from .computedomains import domain_findings
 from .driver import NamedHook, driver_findings, gpu_findings, read_driver
 from .fabric import fabric_findings
-from .finding import CheckResult, NodeCheck, any_failed, document, line, text
 from .folders import folder_findings, foreign_findings
 from .host import DropIn, Host, write
 from .kubelet import kubelet_findings, read_kubelet
 from .passthrough import passthrough_findings
 from .runtime import drop_in, read_runtime, runtime_findings
-from .sharing import setting_findings, share_findings, sharing_findings
+from .sharing import setting_findings, share_findings
 
 T = TypeVar("T")
 
@@ -103,13 +108,23 @@ class _Checks:
 
 def look_at_hardware(place: CheckFlags) -> tuple[CheckResult, ...]:
     """Check the driver and the GPUs only."""
-    hardware, checks = place.node.hardware, _Checks()
+    hardware, checks, driver = place.node.hardware, _Checks(), gpu_driver()
+    node = Node(place.node_name, boot_id(), place.node, yields=False)
     checks.add("NVIDIA driver", lambda: driver_findings(read_driver(hardware, _named_hook(place))))
     checks.add("GPUs", lambda: gpu_findings(hardware, _device_root(place)))
-    checks.add("sharing", lambda: sharing_findings(place.node))
+    for feature_findings in CHECKS:
+        checks.add("sharing", functools.partial(_of_records, feature_findings, node, driver))
     checks.add("shares", lambda: share_findings(hardware, place.policy))
-    checks.add("GPU settings", lambda: setting_findings(place.node, boot_id()))
+    checks.add("GPU settings", lambda: setting_findings(node, driver))
     return tuple(checks.findings)
+
+
+def _of_records(
+    findings: Callable[[Node, Iterable[Record]], Iterable[CheckResult]], node: Node, driver: Driver
+) -> Iterable[CheckResult]:
+    """The findings of a feature, which depend on the records of the node's claims."""
+    records, _ = read_records(node.folders.records, driver)
+    return findings(node, records)
 
 
 def look(place: CheckFlags) -> Look:

@@ -17,9 +17,10 @@ from kubeletplugin.containers import cdi
 
 from ..features.domain.placing import HostDaemon
 from ..features.domain.specs import DAEMON_PROGRAMS
+from ..finding import CheckResult, NodeCheck
 from ..host.programs import HostPrograms
-from ..options import DomainOptions, NodeFolders
-from .finding import CheckResult, NodeCheck
+from ..node.folders import NodeFolders
+from ..options import DomainOptions
 
 DOMAINS: Final = NodeCheck("ComputeDomains")
 

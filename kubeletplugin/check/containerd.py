@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .finding import CheckResult, NodeCheck
+from ..finding import CheckResult, NodeCheck
 from .host import DropIn, Host, TomlFile, Unreadable, array, read_toml, strings, with_keys
 
 CHECK = NodeCheck("cdi in containerd")

@@ -18,7 +18,7 @@ from dra_driver.gpu.options import Hardware
 from kubeletplugin.containers.cdi import DriverRoot, Root, character_majors, find_hook_tool, find_node
 from kubeletplugin.containers.cdi.edits import CONTROL_NODES, GPU_DRIVERS
 
-from .finding import CheckResult, NodeCheck
+from ..finding import CheckResult, NodeCheck
 from .host import Host, Unreadable
 
 MODULE, LIBRARY_CHECK = NodeCheck("driver module"), NodeCheck("driver library")

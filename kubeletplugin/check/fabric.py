@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dra_driver.gpu.fabric import SwitchFacts, modules_text
 from dra_driver.gpu.policy import NodePolicy
 
-from ..options import NodeFolders
-from .finding import CheckResult, NodeCheck
+from ..finding import CheckResult, NodeCheck
+from ..node.folders import NodeFolders
 
 NVSWITCH = NodeCheck("NVSwitches")
 

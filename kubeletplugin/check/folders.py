@@ -16,8 +16,8 @@ from pathlib import Path
 
 from kubeletplugin.containers.cdi import CLAIM_KIND, SpecDirectory
 
+from ..finding import CheckResult, NodeCheck
 from ..kubelet.sockets import LONGEST_PATH
-from .finding import CheckResult, NodeCheck
 from .host import Folder, Host
 
 REGISTRY, PLUGINS = NodeCheck("kubelet plugin registry"), NodeCheck("kubelet plugins")

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
+from ..finding import CheckResult, NodeCheck
 from .cluster import ON_BY_DEFAULT, minor_of
-from .finding import CheckResult, NodeCheck
 from .host import Host, Unreadable
 from .process import Started, Unseen, find_kubelet
 

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from dra_driver.gpu.devices import NO_VGPU_MANAGER, Forms, Reason, among_peers, vgpu_forms
 from dra_driver.gpu.functions import is_vfio, obstacle_text
 from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.pci import NVIDIA_DRIVER
 from dra_driver.gpu.policy import NodePolicy, PassthroughMode
 
+from ..claims.records import read_records
+from ..drivers import gpu_driver
+from ..finding import CheckResult, NodeCheck
+from ..host.modules import VfioModules
 from ..host.openers import names_of, openers
-from ..node.marks import Marks
-from ..options import NodeFolders
-from ..records.format import read_records
-from .finding import CheckResult, NodeCheck
+from ..host.programs import HostPrograms
+from ..node.folders import NodeFolders
 
 IOMMU, MODULES, GROUPS = NodeCheck("IOMMU"), NodeCheck("vfio modules"), NodeCheck("IOMMU groups")
 USERS, VGPUS = NodeCheck("GPU users"), NodeCheck("vGPUs")
@@ -88,7 +91,7 @@ def machine_findings(gpus: Sequence[MachineGpu], groups: int, iommufd: bool) -> 
 def _vgpu_forms(gpu: Gpu, pci: PciGpu, policy: NodePolicy, node: NodeFolders) -> Forms:
     if gpu.vgpu_host is None:
         return Forms(complaints=(NO_VGPU_MANAGER,))
-    owned = frozenset(Marks(node.folder).vfio.vgpus.all())
+    owned = frozenset(VfioMarks(node.folder / "vfio").vgpus.all())
     return vgpu_forms(gpu, gpu.vgpu_host, pci, policy.for_gpu(gpu, pci), owned, partitionable=True)
 
 
@@ -102,12 +105,13 @@ def _vgpus(address: str, forms: Forms) -> Iterator[CheckResult]:
 
 def _claimed(node: NodeFolders) -> frozenset[str]:
     """The UUIDs of the GPUs that prepared claims have."""
-    records, _ = read_records(node.records)
-    return frozenset(uuid for record in records for uuid in record.plan.gpus())
+    records, _ = read_records(node.records, gpu_driver())
+    return frozenset(uuid for record in records for uuid in record.plan.keys)
 
 
 def _machine_gpu(node: NodeFolders, pci: PciGpu, gpu: Gpu | None, claimed: Iterable[str]) -> MachineGpu:
-    modules = node.vfio.modules
+    hardware = node.hardware
+    modules = VfioModules(hardware.sys_root, HostPrograms(hardware.machine_root, hardware.enter_root))
     module = modules.choose(pci.address)
     users = ""
     if gpu is not None and gpu.uuid not in claimed:

@@ -11,8 +11,8 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kubeletplugin.containers.runtime import version_of
-
+from ..containers.runtime import version_of
+from ..finding import CheckResult, NodeCheck
 from .containerd import (
     CONFIGS,
     DEFAULT_FOLDERS,
@@ -21,7 +21,6 @@ from .containerd import (
     containerd_findings,
     read_containerd,
 )
-from .finding import CheckResult, NodeCheck
 from .host import DropIn, Host, TomlFile, Unreadable, array, read_toml, strings
 from .process import runtime_config
 

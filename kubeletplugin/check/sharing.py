@@ -1,98 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what shared GPUs need: nvidia-smi for time-slice intervals, for MPS its programs and dra-mps, and what
-enforces shares if the policy wants that. Also reports settings of GPUs that could not be restored after their last
-claim.
+"""Checks of shared GPUs: whether shares can be enforced as the policy wants, and changes of GPUs that could not be
+undone after their last claim.
 """
 
 from collections.abc import Iterator
 
-from dra_driver.errors import MpsError
 from dra_driver.gpu.devices import Reason, describe
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import Enforcement, NodePolicy
-from kubeletplugin.containers.cdi.files import find_program
-from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.program import NAME
 
-from ..node.marks import Marks
-from ..options import NodeFolders
-from ..records.format import read_records
-from ..steps import MpsStep, TimeSliceStep, changed_settings
-from .finding import CheckResult, NodeCheck
+from ..claims.boot import marks_are_of
+from ..claims.model import Driver, Undoable
+from ..claims.records import read_records
+from ..finding import CheckResult, NodeCheck
+from ..node.node import Node
 
-TIME_SLICING, MPS, SHARES = NodeCheck("time-slicing"), NodeCheck("mps"), NodeCheck("shares")
-SETTINGS = NodeCheck("GPU settings")
+SHARES, SETTINGS = NodeCheck("shares"), NodeCheck("GPU settings")
 
 
-def sharing_findings(node: NodeFolders) -> Iterator[CheckResult]:
-    """Look for the programs, read the records, and ask dra-mps, which has run where its folder is."""
-    root = node.driver_root.files
-    records, _ = read_records(node.records)
-    kinds = [{type(step) for step in record.plan.steps} for record in records]
-    smi, control = find_program(root, "nvidia-smi"), find_program(root, NAME)
-    yield time_slicing_finding(smi, sum(TimeSliceStep in found for found in kinds), root.host_path)
-    served = sum(MpsStep in found for found in kinds)
-    problem: str | None = "dra-mps has not run on this node"
-    if node.mps.files.is_dir():
-        try:
-            SupervisorClient(node.mps.files).statuses()
-            problem = None
-        except MpsError as error:
-            problem = str(error)
-    elif not served:
-        return
-    yield mps_finding(control, served, problem, root.host_path)
-
-
-def setting_findings(node: NodeFolders, boot_id: str) -> Iterator[CheckResult]:
+def setting_findings(node: Node, driver: Driver) -> Iterator[CheckResult]:
     """The settings of GPUs that were changed for claims in this boot of the node, and that no claim needs any more. A
     mark counts that is there before and after the records are read, because claims come and go meanwhile.
     """
-    marks = Marks(node.folder)
-    if not marks.are_of(boot_id):
+    if not marks_are_of(node.folders.folder, node.boot_id):
         return
-    before = set(changed_settings(marks))
-    records, unreadable = read_records(node.records)
-    needed = {step for record in records for step in record.plan.steps}
+    before = {stray.mark for stray in _settings(node, driver)}
+    records, unreadable = read_records(node.folders.records, driver)
+    needed = {step.mark for record in records for step in record.plan.steps}
     if unreadable:  # one of these claims may need them
         return
-    for step in changed_settings(marks):
-        if step in before and step not in needed:
+    for stray in _settings(node, driver):
+        if stray.mark in before and stray.mark not in needed:
             yield SETTINGS.warned(
-                f"GPU {step.gpu_uuid} still has the {step} of an earlier claim, and no claim that expects another one"
+                f"GPU {stray.key} still has the {stray} of an earlier claim, and no claim that expects another one"
                 " gets the GPU",
                 "the plugin tries to restore it again and again: the log of dra-kubeletplugin has the reason why it"
                 " cannot",
             )
 
 
-def time_slicing_finding(smi: tuple[str, str] | None, claims: int, root: str) -> CheckResult:
-    """Whether claims can set time-slice intervals with nvidia-smi, which is looked for below `root`. `claims` is the
-    number of claims on the node that need it.
-    """
-    if smi is not None:
-        return TIME_SLICING.passed(smi[0])
-    return (TIME_SLICING.failed if claims else TIME_SLICING.warned)(
-        f"there is no nvidia-smi below {root}, so no claim can set a time-slice interval{_needed(claims)}",
-        "install the utilities of NVIDIA's driver, such as nvidia-utils",
-    )
-
-
-def mps_finding(control: tuple[str, str] | None, claims: int, problem: str | None, root: str) -> CheckResult:
-    """Whether claims can have MPS, whose program is looked for below `root`. `claims` is the number of claims on the
-    node that need it, and `problem` tells why dra-mps does not answer.
-    """
-    if control is None:
-        return MPS.failed(
-            f"there is no {NAME} below {root}, so no claim can have MPS{_needed(claims)}",
-            "install the compute utilities of NVIDIA's driver, such as nvidia-compute-utils",
-        )
-    if problem is not None:
-        return (MPS.failed if claims else MPS.warned)(
-            f"{problem}, so no claim can have MPS{_needed(claims)}",
-            "look at the pod of the DaemonSet -mps on this node (chart: mps.enabled)",
-        )
-    return MPS.passed(control[0])
+def _settings(node: Node, driver: Driver) -> list[Undoable]:
+    """The changes that disturb other claims while they stay."""
+    return [stray for step in driver.steps if step.DISTURBS for stray in step.strays(node)]
 
 
 def share_findings(hardware: Hardware, policy: NodePolicy) -> Iterator[CheckResult]:
@@ -108,7 +57,3 @@ def share_findings(hardware: Hardware, policy: NodePolicy) -> Iterator[CheckResu
         yield SHARES.warned(f"{one.subject}: {one.text}; so each device belongs to one claim", advice)
     if not unenforceable:
         yield SHARES.passed("shares of GPUs can be enforced as the policy says")
-
-
-def _needed(claims: int) -> str:
-    return f"; {claims} claims on this node need it" if claims else ""

@@ -4,8 +4,8 @@
 from dataclasses import dataclass
 
 from ..containers.metadata import MetadataFiles, metadata_names
-from ..containers.specs import cdi_names
-from ..plans.plan import Plan
+from .model import Plan
+from .specs import cdi_names
 
 
 @dataclass(frozen=True, slots=True)

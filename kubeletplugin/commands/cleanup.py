@@ -16,30 +16,28 @@ from typing import Final
 import click
 
 from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
-from dra_driver.errors import MpsError, ProgramError
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kube.api import UnreachableError
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, flag, logging_options, version_option
 from dra_driver.process.exposed import remove_tree
-from dra_driver.process.mps import end_processes, processes_of
-from kubeletplugin.containers import cdi
-from kubeletplugin.features.mps.daemon import DaemonLimits
-from kubeletplugin.features.mps.memory import remove_shared_memory, shared_memory_folder
-from kubeletplugin.features.mps.shares import ShareFiles
 
-from ..claims.actions import EXPECTED_ERRORS
-from ..claims.lifecycle import Lifecycle
-from ..containers.specs import ClaimSpecs, CommonSpec
+from ..claims.boundary import EXPECTED_ERRORS
+from ..claims.engine import Engine
+from ..claims.files import RecordFiles
+from ..claims.model import ClaimRef, State
+from ..claims.planner import Planner
+from ..claims.records import read_records, record_format
+from ..claims.specs import ClaimSpecs
+from ..containers import cdi
+from ..containers.common import CommonSpec
+from ..drivers import REMAINS, gpu_driver
 from ..errors import AnotherInstanceError, NoDriverError
-from ..kinds.targets import ClaimRef
 from ..kubelet.instance import nobody_running, sockets_of_all
-from ..node.gpus import GpuAccess
-from ..node.marks import Marks
-from ..options import NodeFolders, node_options
-from ..records.files import State
-from ..records.format import Records, read_records
+from ..node.folders import NodeFolders
+from ..node.node import Node
+from ..options import node_options
 from .domains import DomainsState, read_domains
 
 _DRIVER_SECONDS: Final = 10.0
@@ -63,7 +61,7 @@ def cleanup(node: NodeFolders, dry_run: bool, force: bool) -> None:
     """
     try:
         with _alone(node.folder):
-            found = find(node)
+            found = find(on_node(node))
             if found.prepared and not force:
                 raise UserError(
                     f"{len(found.prepared)} claims are prepared: {', '.join(found.prepared)}; delete the pods that use"
@@ -73,7 +71,7 @@ def cleanup(node: NodeFolders, dry_run: bool, force: bool) -> None:
                 for line in found.lines():
                     click.echo(f"would remove {line}")
             else:
-                remove(node, found, force)
+                remove(on_node(node), found, force)
             for path in found.foreign:
                 click.echo(f"left {path}, which belongs to NVIDIA's own DRA driver")
     except AnotherInstanceError as error:
@@ -82,11 +80,16 @@ def cleanup(node: NodeFolders, dry_run: bool, force: bool) -> None:
         raise UserError(f"the node cannot be cleaned up: {error}") from None
 
 
+def on_node(folders: NodeFolders) -> Node:
+    """The node that is cleaned up."""
+    return Node("", boot_id(), folders)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRemains:
     """The objects of both drivers on the node: `claims` with a record, the names of those that pods may use, record
-    files that cannot be read, changes of GPUs as texts, processes of MPS, and files. The claims of `domains` have only
-    files on the node. `foreign` files belong to another driver and stay.
+    files that cannot be read, changes of GPUs as texts, other remains of features, and files. The claims of `domains`
+    have only files on the node. `foreign` files belong to another driver and stay.
     """
 
     claims: tuple[ClaimRef, ...]
@@ -94,7 +97,7 @@ class NodeRemains:
     prepared: tuple[str, ...]
     unreadable: tuple[str, ...]
     made: tuple[str, ...]
-    processes: tuple[int, ...]
+    of_features: tuple[str, ...]
     files: tuple[Path, ...]
     foreign: tuple[Path, ...]
 
@@ -104,18 +107,20 @@ class NodeRemains:
         yield from (f"claim {one.plan.claim} (UID {one.plan.claim.uid}) from this node" for one in self.domains.claims)
         yield from (f"record {name}, which cannot be read" for name in (*self.unreadable, *self.domains.unreadable))
         yield from self.made
-        yield from (f"process {pid} of an MPS daemon" for pid in self.processes)
+        yield from self.of_features
         yield from map(str, self.files)
 
 
-def find(node: NodeFolders) -> NodeRemains:
+def find(node: Node) -> NodeRemains:
     """Find the objects of the driver on the node. Raises OSError."""
-    records, unreadable = read_records(node.records)
-    marks = Marks(node.folder)
+    folders, driver = node.folders, gpu_driver()
+    records, unreadable = read_records(folders.records, driver)
+    remains = [feature(node) for feature in REMAINS]
     base, claims, of_domains = (
-        cdi.SpecDirectory(node.cdi_root, kind) for kind in (cdi.BASE_KIND, cdi.CLAIM_KIND, cdi.DOMAIN_CLAIM_KIND)
+        cdi.SpecDirectory(folders.cdi_root, kind) for kind in (cdi.BASE_KIND, cdi.CLAIM_KIND, cdi.DOMAIN_CLAIM_KIND)
     )
-    domains = read_domains(node)
+    domains = read_domains(folders)
+    made = [sorted({stray.remains for stray in step.strays(node)} - {""}) for step in driver.steps]
     return NodeRemains(
         claims=tuple(record.plan.claim for record in records),
         domains=domains,
@@ -124,28 +129,19 @@ def find(node: NodeFolders) -> NodeRemains:
             + [str(one.plan.claim) for one in domains.claims if one.state is State.PREPARED]
         ),
         unreadable=tuple(unreadable),
-        made=(
-            *sorted(f"the MIG instance at {one.placement} of GPU {one.gpu_uuid}" for one in marks.instances.all()),
-            *sorted(f"the MIG mode that GPU {one.gpu_uuid} was switched to" for one in marks.modes.all()),
-            *sorted(f"the compute mode that GPU {one.gpu_uuid} was switched to" for one in marks.compute_modes.all()),
-            *sorted(f"the time-slice interval of GPU {one.gpu_uuid}" for one in marks.time_slices.all()),
-            *(f"the vfio driver of GPU {mark.address}" for mark in marks.vfio.all()),
-            *(f"the NVSwitch partition {mark.partition}" for mark in marks.fabric.all() if not mark.found),
-            *sorted(f"a vGPU of type {one.type_id} on {one.address}" for one in marks.vfio.vgpus.all()),
-            *sorted(f"the MPS daemon for GPU {uuid}" for uuid in {share.gpu for share in marks.mps.all()}),
-        ),
-        processes=tuple(processes_of(node.mps.files)),
+        made=tuple(text for texts in made for text in texts),
+        of_features=tuple(line for feature in remains for line in feature.lines()),
         files=tuple(
             path
             for path in (
                 *map(claims.file, claims.identifiers()),
                 base.file(),
-                *sockets_of_all(node.folder, node.registry),
-                *_shared_memory(node),
-                node.folder,
+                *sockets_of_all(folders.folder, folders.registry),
+                *(path for feature in remains for path in feature.paths()),
+                folders.folder,
                 *map(of_domains.file, of_domains.identifiers()),
-                *sockets_of_all(node.domain_folder, node.registry, DOMAIN_DRIVER),
-                node.domain_folder,
+                *sockets_of_all(folders.domain_folder, folders.registry, DOMAIN_DRIVER),
+                folders.domain_folder,
             )
             if path.exists()
         ),
@@ -153,17 +149,18 @@ def find(node: NodeFolders) -> NodeRemains:
     )
 
 
-def remove(node: NodeFolders, found: NodeRemains, force: bool) -> None:
+def remove(node: Node, found: NodeRemains, force: bool) -> None:
     """Undo every claim and remove all files. Prints what is removed.
 
     Raises UserError, and keeps the records, if a change of a GPU cannot be undone, except with `force`. Raises OSError.
     """
     if force:
         for name in found.unreadable:
-            (node.records / name).unlink(missing_ok=True)
-    problems = [*_undo(node, found), *_end_mps(node)]
+            (node.folders.records / name).unlink(missing_ok=True)
+    remains = [feature(node) for feature in REMAINS]
+    problems = [*_undo(node, found), *(problem for feature in remains for problem in feature.end())]
     left = find(node)
-    shared = _shared_memory(node)
+    owners = {path: feature for feature in remains for path in feature.paths()}
     unreadable = (f"record {name}" for name in (*left.unreadable, *left.domains.unreadable))
     problems += [f"{what} stays" for what in (*left.made, *unreadable)]
     if problems and not force:
@@ -173,8 +170,8 @@ def remove(node: NodeFolders, found: NodeRemains, force: bool) -> None:
     for problem in problems:
         click.echo(f"left unchanged: {problem}")
     for path in left.files:
-        if path in shared:
-            click.echo(_remove_shared_memory(path, node))
+        if path in owners:
+            click.echo(owners[path].remove(path))
         elif path.is_dir():
             click.echo(_remove_folder(path))
         else:
@@ -195,57 +192,30 @@ def _remove_folder(folder: Path) -> str:
     return f"removed {folder}"
 
 
-def _shared_memory(node: NodeFolders) -> list[Path]:
-    return [shared_memory_folder(node.shared_memory, server) for server in ShareFiles(node.mps.files).servers()]
-
-
-def _remove_shared_memory(path: Path, node: NodeFolders) -> str:
-    try:
-        remove_shared_memory(path, ShareFiles(node.mps.files).trash)
-    except (MpsError, ProgramError) as error:
-        return f"left {path}: {error}"
-    return f"removed {path}"
-
-
-def _undo(node: NodeFolders, found: NodeRemains) -> list[str]:
+def _undo(node: Node, found: NodeRemains) -> list[str]:
     """Undo claims and changes of GPUs. Returns the problems as texts."""
     if not (found.claims or found.made):
         return []
+    common = CommonSpec(node.folders.cdi_root, node.folders.driver_root)
+    driver = gpu_driver()
+    files = RecordFiles(node.folders.records, record_format(driver))
+    engine = Engine(Planner(driver, node, _unasked), files, ClaimSpecs(node, common))
     there = threading.Event()
-    access = GpuAccess(node.hardware.session(Marks(node.folder).vfio), lambda _: there.set(), node.hardware.proc_root)
-    lifecycle = Lifecycle(
-        pool="",
-        boot_id=boot_id(),
-        fetch=_unasked,
-        records=Records(node.records),
-        specs=ClaimSpecs(CommonSpec(node.cdi_root, node.driver_root), node.mps, node.limits),
-        access=access,
-        time_slices=node.time_slices,
-        vfio=node.vfio,
-    )
-    access.start()
+    node.access.start(there.set)
     there.wait(_DRIVER_SECONDS)  # if no driver is found or it hangs, the GPUs stay as they are
     problems = []
     for claim in found.claims:
         try:
-            lifecycle.unprepare(claim)
+            engine.unprepare(claim)
         except EXPECTED_ERRORS as error:
             problems.append(f"claim {claim}: {error}")
     try:
-        lifecycle.recover(access.current())  # undoes changes of GPUs without a record
+        node.gpus()
+        engine.recover()  # undoes changes of GPUs without a record
     except (NoDriverError, NvmlError) as error:
         problems += [str(error)] if found.made else []
-    access.stop()
+    node.access.stop()
     return problems
-
-
-def _end_mps(node: NodeFolders) -> list[str]:
-    """End the daemons that a killed dra-mps left. Returns the problems as texts."""
-    try:
-        end_processes(node.mps.files, DaemonLimits.END)
-    except MpsError as error:
-        return [str(error)]
-    return []
 
 
 def _unasked(ref: ClaimRef) -> ResourceClaim:

@@ -11,7 +11,7 @@ from dra_driver.domains.daemon.report import read_report
 
 from ..features.domain.folder import DomainFolder
 from ..features.domain.records import DomainRecord, read_domain_records
-from ..options import NodeFolders
+from ..node.folders import NodeFolders
 
 
 @dataclass(frozen=True, slots=True)

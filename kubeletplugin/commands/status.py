@@ -27,18 +27,17 @@ from dra_driver.gpu.nvml import NvmlError, Placement
 from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, logging_options, output_option, version_option
 
+from ..claims.model import Record, Step
+from ..claims.records import read_records
+from ..drivers import gpu_driver
 from ..errors import PrepareError
-from ..features.fabric.partitions import FabricPartitions
-from ..features.mps.services import MpsServices
-from ..kinds.targets import MigSlot, Vgpu
 from ..kubelet.instance import sockets_of_all
 from ..kubelet.sockets import is_served
+from ..node.folders import NodeFolders
 from ..node.gpus import Gpus
-from ..node.marks import Marks
-from ..options import NodeFolders, node_options
-from ..records.format import Record, read_records
+from ..node.node import Node
+from ..options import node_options
 from ..reports.devicestatus import device_data
-from ..steps import Step, Tools
 from .domains import DomainsState, domains_document, domains_table, read_domains
 
 log = logging.getLogger(__name__)
@@ -95,46 +94,46 @@ class NodeState:
     def steps(self, record: Record) -> Iterator[tuple[Step, bool | None]]:
         """The steps of a claim, and whether each is done. None if the hardware could not be read."""
         for index, step in enumerate(record.plan.steps):
-            yield step, self.driver.done.get((record.plan.claim.uid, index))
+            if not step.SPEC_ONLY:
+                yield step, self.driver.done.get((record.plan.claim.uid, index))
 
 
-def read_node(node: NodeFolders, boot_id: str) -> NodeState:
+def read_node(folders: NodeFolders, boot_id: str) -> NodeState:
     """Read the state of the node. Raises OSError if the driver's folder cannot be read."""
-    records, unreadable = read_records(node.records)
-    driver = _ask_nvml(node, records)
-    sockets = sockets_of_all(node.folder, node.registry)
-    sockets += sockets_of_all(node.domain_folder, node.registry, DOMAIN_DRIVER)
+    records, unreadable = read_records(folders.records, gpu_driver())
+    driver = _ask_nvml(Node("", boot_id, folders, yields=False), records)
+    sockets = sockets_of_all(folders.folder, folders.registry)
+    sockets += sockets_of_all(folders.domain_folder, folders.registry, DOMAIN_DRIVER)
     running = tuple(path for path in sockets if is_served(path))
     gpus = tuple(_gpus(records, driver.gpus))
-    return NodeState(running, records, unreadable, driver, gpus, read_domains(node), boot_id)
+    return NodeState(running, records, unreadable, driver, gpus, read_domains(folders), boot_id)
 
 
-def _ask_nvml(node: NodeFolders, records: Iterable[Record]) -> DriverState:
-    session = node.hardware.session()
+def _ask_nvml(node: Node, records: Iterable[Record]) -> DriverState:
     try:
-        gpus = Gpus(session)
+        gpus = Gpus(node.session, node.folders.hardware.proc_root)
     except (NvmlError, OSError) as error:
-        return DriverState(str(error), hangs=tuple(map(str, session.calls.hangs())))
-    marks = Marks(node.folder)
-    mps, fabric = MpsServices(marks.mps), FabricPartitions(session.fabric, marks.fabric)
-    tools = Tools(gpus.mig, gpus.compute_modes, node.time_slices, mps, node.vfio, fabric, marks)
+        return DriverState(str(error), hangs=tuple(map(str, node.calls.hangs())))
+    node = node.with_gpus(gpus)
     done: dict[tuple[str, int], bool] = {}
     for record in records:
         for index, step in enumerate(record.plan.steps):
-            answers = session.calls.gather({step.gpu_uuid: partial(_is_done, step, tools)}, CallLimits().look)
-            answer = answers[step.gpu_uuid]
+            if step.SPEC_ONLY:
+                continue
+            answers = node.calls.gather({step.key: partial(_is_done, step, node)}, CallLimits().look)
+            answer = answers[step.key]
             if isinstance(answer, bool):
                 done[record.plan.claim.uid, index] = answer
             else:
                 log.debug("step %s cannot be checked: %s", step, answer)
-    hangs = tuple(map(str, session.calls.hangs()))
+    hangs = tuple(map(str, node.calls.hangs()))
     return DriverState(gpus.inventory.driver_version, True, gpus.inventory.gpus, done, hangs)
 
 
-def _is_done(step: Step, tools: Tools) -> bool | str:
+def _is_done(step: Step, node: Node) -> bool | str:
     """Whether the step is done, or why that is unknown. Raises NvmlError."""
     try:
-        return step.is_done(tools)
+        return step.is_done(node)
     except (FabricError, PrepareError) as error:
         return str(error)
 
@@ -146,13 +145,14 @@ def _gpus(records: Iterable[Record], found: Iterable[Gpu]) -> Iterator[GpuState]
     whole: dict[str, list[str]] = {}
     slots: dict[str, list[tuple[str, str, Placement]]] = {}
     for record in records:
-        for device in record.plan.devices:
-            target, uid = device.target, record.plan.claim.uid
-            minors.setdefault(target.gpu_uuid, -1 if isinstance(target, Vgpu) else target.minor)
-            if isinstance(target, MigSlot):
-                slots.setdefault(target.gpu_uuid, []).append((uid, target.profile, target.placement))
-            else:
-                whole.setdefault(target.gpu_uuid, []).append(uid)
+        uid = record.plan.claim.uid
+        for kind in (device.kind for device in record.plan.devices):
+            for key in kind.keys:
+                minors.setdefault(key, kind.minor)
+                if kind.part is None:
+                    whole.setdefault(key, []).append(uid)
+                else:
+                    slots.setdefault(key, []).append((uid, *kind.part))
     for uuid, minor in sorted(minors.items(), key=lambda one: (one[1], one[0])):
         gpu = live.get(uuid)
         taken = {placement for _, _, placement in slots.get(uuid, ())}
@@ -232,7 +232,7 @@ def _claim(record: Record, state: NodeState) -> dict[str, Any]:
             }
             for one in plan.devices
         ],
-        "steps": [{"step": str(step), "gpu": step.gpu_uuid, "done": done} for step, done in state.steps(record)],
+        "steps": [{"step": str(step), "gpu": step.key, "done": done} for step, done in state.steps(record)],
     }
 
 

@@ -9,8 +9,6 @@ So nothing else has to be removed from the runtime.
 
 import json
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -22,11 +20,6 @@ from dra_driver.names import DRIVER_NAME
 from dra_driver.process.files import make_folder, names_in, read_file, remove_file, write_file
 from kubeletplugin.containers import cdi
 
-from ..errors import ClaimGoneError
-from ..kinds.targets import VfioGpu, Vgpu
-from ..plans.planning import FetchClaim
-from ..records.format import Record
-
 log = logging.getLogger(__name__)
 
 VERSIONS: Final = ("v1beta1", "v1alpha1")
@@ -35,7 +28,6 @@ VERSIONS: Final = ("v1beta1", "v1alpha1")
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """The annotation of a claim that was created from a template, with the name that the pod uses for the claim."""
 
-_REMEMBERED: Final = 256
 _CONTAINER_ROOT: Final = PurePosixPath("/var/run/kubernetes.io/dra-device-attributes")
 _CONTAINER_FILE: Final = f"{DRIVER_NAME}-metadata.json"
 _SEPARATOR: Final = "_"  # is part of neither UIDs nor request names
@@ -127,82 +119,6 @@ class MetadataFiles:
 
     def _names(self, *suffixes: str) -> list[str]:
         return [name for name in names_in(self._folder) if _SEPARATOR in name and name.endswith(suffixes)]
-
-
-class SpecMetadata:
-    """The part of claims' CDI specs for metadata files. `edits` is called when a spec is written, `remove` when it is
-    removed.
-
-    Records do not have what the files need. So claims are kept when they are fetched from the API server (`remember`).
-    Without the claim, a spec is written with the existing files, and `fetch` reads the claim again only if a file is
-    missing or invalid. `attributes` returns the published attributes. If not `enabled`, no files are written, but
-    existing ones are used and removed.
-    """
-
-    def __init__(self, files: MetadataFiles, attributes: Attributes, fetch: FetchClaim, *, enabled: bool) -> None:
-        self._files = files
-        self._attributes = attributes
-        self._fetch = fetch
-        self._enabled = enabled
-        self._lock = threading.Lock()
-        self._claims: OrderedDict[str, ResourceClaim] = OrderedDict()
-
-    def remember(self, claim: ResourceClaim) -> ResourceClaim:
-        """Keep a claim that may be about to be prepared, and return it."""
-        if not self._enabled:
-            return claim
-        with self._lock:
-            self._claims[claim.metadata.uid] = claim
-            if len(self._claims) > _REMEMBERED:
-                self._claims.popitem(last=False)
-        return claim
-
-    def edits(self, record: Record) -> dict[str, cdi.ContainerEdits]:
-        """The CDI devices for the metadata files of `record`. Writes the files if necessary. Raises OSError and errors
-        of `fetch`.
-        """
-        ref = record.plan.claim
-        claim = self._forget(ref.uid)
-        if claim is None:
-            found = self._files.edits(ref.uid)
-            wanted = {metadata_device(one.request.partition("/")[0]) for one in record.plan.devices}
-            if not self._enabled or wanted <= found.keys():
-                return found
-            claim = self._fetch(ref)
-            if claim.metadata.uid != ref.uid:
-                raise ClaimGoneError(f"ResourceClaim {ref} has another UID now: it was deleted and created again")
-        self._files.write(claim, lambda device: self._with_identity(device, record))
-        return self._files.edits(ref.uid)
-
-    def remove(self, uid: str) -> None:
-        """Remove the claim's files. Raises OSError."""
-        self._forget(uid)
-        self._files.remove(uid)
-
-    def claims(self) -> list[str]:
-        """The UIDs of all claims with files."""
-        return self._files.claims()
-
-    def _forget(self, uid: str) -> ResourceClaim | None:
-        with self._lock:
-            return self._claims.pop(uid, None)
-
-    def _with_identity(self, device: str, record: Record) -> Mapping[str, AttributeValue]:
-        """The published attributes, with the UUID of a MIG device that was created for the claim and is published
-        without one, or with the address of a GPU for a virtual machine or the UUID of a mediated device. KubeVirt finds
-        such a device only by these, also if it is not published any more.
-        """
-        published = self._attributes(device)
-        if (ids := record.instances.get(device)) is not None:
-            return {"uuid": ids.uuid, **published}
-        machine = next((one for one in record.plan.devices if one.name == device), None)
-        if machine is not None and isinstance(machine.target, VfioGpu):
-            return {"resource.kubernetes.io/pciBusID": machine.target.address, **published}
-        if machine is not None and isinstance(machine.target, Vgpu):
-            place = machine.target.place
-            found = {"resource.kubernetes.io/pciBusID": place.address, **published}
-            return {**found, "mdevUUID": place.mdev} if place.mdev else found
-        return published
 
 
 def container_path(document: Mapping[str, Any], request: str) -> PurePosixPath:

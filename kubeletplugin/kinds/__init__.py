@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of devices, and what changes them on the hardware.
-
-`targets` has the kinds as values. `mig` has MIG instances, `vfio` binds GPUs to a vfio driver, and `gpu_settings` has
-the settings of whole GPUs.
+"""The kinds of devices, one file or folder each, with the steps that make them. `settings` has the settings of whole
+GPUs, which several features need.
 """

@@ -22,10 +22,10 @@ from typing import Any
 import grpc
 
 from dra_driver.gpu.devices import GpuDevices
+from dra_driver.gpu.fabric_marks import FabricTroubles
 from dra_driver.gpu.health import Finding, HealthMonitor, concerns, worst_first
 from dra_driver.gpu.health.meanings import UNMONITORED
 from dra_driver.gpu.policy import NodePolicy
-from dra_driver.gpu.session import Session
 from dra_driver.gpu.view import HardwareView, Published
 from dra_driver.kube.api import ApiClient, ApiError, newest_dialect, slices_of
 from dra_driver.kube.resource import AttributeValue, Device, DeviceTaint, DeviceToleration, TaintEffect
@@ -37,8 +37,7 @@ from dra_driver.process.boot import boot_time
 from dra_driver.process.containment import Count, nobody
 from dra_driver.process.worker import Worker
 
-from ..node.marks import Marks
-from ..options import PluginOptions
+from ..node.node import Node
 from ..protocol import health_v1_pb2 as messages
 
 log = logging.getLogger(__name__)
@@ -222,23 +221,21 @@ class HealthWatch:
 
     def __init__(
         self,
-        options: PluginOptions,
+        node: Node,
         client: ApiClient,
-        session: Session,
         policy: Callable[[], NodePolicy],
         count: Count = nobody,
         sick: Callable[[], Mapping[str, tuple[float, str]]] = dict,
     ) -> None:
-        self._node_name = options.node_name
+        self._node_name = node.name
         self._client = client
         self._sick = sick
         self._since = time.time()
-        marks = Marks(options.node.folder)
-        self._monitor = HealthMonitor(session, marks=marks.node, booted_at=boot_time())
+        self._monitor = HealthMonitor(node.session, marks=node.marked, booted_at=boot_time())
         self._devices = HardwareView(
-            session,
-            marks=marks.node,
-            troubles=marks.fabric.troubles,
+            node.session,
+            marks=node.marked,
+            troubles=FabricTroubles(node.folders.folder / "fabric"),
             policy=policy,
             health=self._monitor,
         )

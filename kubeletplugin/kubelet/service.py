@@ -16,10 +16,11 @@ import grpc
 
 from dra_driver.names import DRIVER_NAME
 
-from ..claims.actions import EXPECTED_ERRORS
 from ..claims.answers import PreparedDevice
+from ..claims.boundary import EXPECTED_ERRORS
+from ..claims.call import Call, kubelet_call
+from ..claims.model import ClaimRef
 from ..errors import PrepareError
-from ..kinds.targets import ClaimRef
 from ..metrics import PREPARE, UNPREPARE, PluginMetrics
 from ..protocol import dra_v1_pb2 as messages
 from ..protocol import registration_pb2
@@ -32,10 +33,6 @@ SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
 """The served versions, whose messages are the same, the preferred one first."""
 
 
-Wanted = Callable[[], bool]
-"""Whether a caller still waits. If not, no further step of a claim begins."""
-
-
 class DraService:
     """NodePrepareResources and NodeUnprepareResources in every served version. Claims of one call run in parallel.
 
@@ -45,8 +42,8 @@ class DraService:
 
     def __init__(
         self,
-        prepare: Callable[[ClaimRef, Wanted], Sequence[PreparedDevice]],
-        unprepare: Callable[[ClaimRef, Wanted], None],
+        prepare: Callable[[ClaimRef, Call], Sequence[PreparedDevice]],
+        unprepare: Callable[[ClaimRef, Call], None],
         metrics: PluginMetrics,
         reports: ClaimReports,
         driver: str = DRIVER_NAME,
@@ -119,7 +116,7 @@ class DraService:
     def _prepare(self, ref: ClaimRef, context: grpc.ServicerContext) -> Any:
         try:
             with self._metrics.request(PREPARE, self._driver):
-                devices = [_encode(one) for one in self._prepare_claim(ref, context.is_active)]
+                devices = [_encode(one) for one in self._prepare_claim(ref, kubelet_call(ref, context.is_active))]
                 answer = messages.NodePrepareResourceResponse(devices=devices)
         except Exception as error:
             text = _explain(PREPARE, ref, error)
@@ -131,7 +128,7 @@ class DraService:
     def _unprepare(self, ref: ClaimRef, context: grpc.ServicerContext) -> Any:
         try:
             with self._metrics.request(UNPREPARE, self._driver):
-                self._unprepare_claim(ref, context.is_active)
+                self._unprepare_claim(ref, kubelet_call(ref, context.is_active))
         except Exception as error:
             return messages.NodeUnprepareResourceResponse(error=_explain(UNPREPARE, ref, error))
         self._reports.unprepared(ref)

@@ -13,41 +13,56 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeVar, cast
 
-from dra_driver.gpu.devices import device_targets
-from dra_driver.gpu.inventory import Inventory
-from dra_driver.gpu.nvml import NO_DRIVER, Nvml, NvmlError
+from dra_driver.gpu.devices import VgpuDevice, device_targets
+from dra_driver.gpu.inventory import Gpu, Inventory, PciGpu
+from dra_driver.gpu.mig import MigDevice
+from dra_driver.gpu.nvml import NO_DRIVER, DeviceHandle, Nvml, NvmlError
 from dra_driver.gpu.session import LettingGoError, Session
+from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import contained
+from dra_driver.process.worker import Worker
 
 from ..errors import NoDriverError, PrepareError
-from ..kinds.gpu_settings import ComputeModes, GpuMemory
-from ..kinds.mig import MigInstances
-from ..kinds.targets import Found
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+Found = Gpu | MigDevice | VgpuDevice | PciGpu
+"""The hardware of a device name of this node."""
+
 _PROC = Path("/proc")
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 10.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
+_LET_GO_SECONDS = 0.5
 _LOOK_SECONDS = 5.0
 _RETURN_SECONDS = 10.0
 _STOP_SECONDS = 1.0
 
 
 class Gpus:
-    """The GPUs of one initialization of NVML: the hardware of device names, and changes of MIG instances, compute modes
-    and limits of memory.
-    """
+    """The GPUs of one initialization of NVML, and the hardware of device names. `proc_root` has the driver's /proc."""
 
     def __init__(self, session: Session, proc_root: Path = _PROC) -> None:
+        self.proc_root = proc_root
         self._session = session
+        self._tools: dict[Callable[[Gpus], object], object] = {}
         with session.use() as nvml:
             self._generation = session.generation
-            self.mig = MigInstances(nvml, lambda uuid: session.device(nvml, uuid), proc_root)
-            self.compute_modes = ComputeModes(nvml, lambda uuid: session.device(nvml, uuid))
-            self.memory = GpuMemory(nvml, lambda uuid: session.device(nvml, uuid))
+            self.nvml = nvml
         self.refresh()
+
+    def of(self, tool: Callable[["Gpus"], T]) -> T:
+        """A feature's own access to these GPUs, such as `MigInstances`. It is made once and kept."""
+        made = self._tools.get(tool)
+        if made is None:
+            made = self._tools.setdefault(tool, tool(self))
+        return cast(T, made)
+
+    def device(self, gpu_uuid: str) -> DeviceHandle:
+        """The handle of a GPU. Raises NvmlError."""
+        return self._session.device(self.nvml, gpu_uuid)
 
     @property
     def is_current(self) -> bool:
@@ -80,56 +95,59 @@ class Gpus:
 
 
 class GpuAccess:
-    """Finds the driver and stays with it. `current` returns the GPUs or raises an error with the reason. `proc_root`
-    has the NVIDIA driver's /proc.
-
-    If `on_ready` raises PrepareError, OSError or NvmlError, everything is tried again.
+    """Finds the driver and stays with it, on a thread of its own after `start`. `current` returns the GPUs or raises an
+    error with the reason. `proc_root` has the NVIDIA driver's /proc.
     """
 
-    def __init__(self, session: Session, on_ready: Callable[[Gpus], None], proc_root: Path = _PROC) -> None:
-        self.calls = session.calls
-        self.fabric = session.fabric
+    def __init__(self, session: Session, proc_root: Path = _PROC) -> None:
         self._session = session
-        self._on_ready = on_ready
-        self._attendants: list[Callable[[Gpus], float]] = []
+        self._on_ready: Callable[[], None] = _nothing_to_do
+        self._new: Gpus | None = None
+        self._attendants: list[Callable[[], float]] = []
         self._proc_root = proc_root
         self._guard = threading.Lock()
         self._gpus: Gpus | None = None
         self._problem = "the NVIDIA driver is not ready: it is being looked for"
         self._returned = threading.Event()
         self._returned.set()
-        self._woken = threading.Event()
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="gpu-access", daemon=True)
+        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._due: list[float] = []  # when each of the attendants is called next (monotonic seconds)
+        self._is_woken = False
+        self._worker = Worker("look after GPUs", self._round)
+        self._thread: int | None = None
 
-    def attend(self, attend: Callable[[Gpus], float]) -> None:
+    def attend(self, attend: Callable[[], float]) -> None:
         """Call `attend` regularly while there is a driver. It returns the seconds until the next call. Must be called
         before `start`, possibly several times.
         """
         self._attendants.append(attend)
 
-    def start(self) -> None:
-        """Start to look for a driver."""
-        self._thread.start()
+    def start(self, on_ready: Callable[[], None]) -> None:
+        """Start to look for a driver. `on_ready` is called when there is one, before `current` returns its GPUs to
+        other threads. If it raises PrepareError, OSError or NvmlError, everything is tried again.
+        """
+        self._on_ready = on_ready
+        self._worker.start()
 
     def stop(self) -> None:
         """Stop the thread. One that still waits for the driver after a second is left behind."""
-        self._stopped = True
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_SECONDS)
+        self._worker.stop(_STOP_SECONDS)
 
     def wake(self) -> None:
         """Call the functions of `attend` now."""
-        self._woken.set()
+        self._is_woken = True
+        self._worker.wake()
 
     def current(self) -> Gpus:
         """The GPUs. Raises NoDriverError at once if there is no driver, or the node cannot be made ready.
 
         If a GPU was taken for a virtual machine, or has come back, NVML is initialized anew. Callers wait for that.
         """
+        is_own_thread = threading.get_ident() == self._thread
+        if is_own_thread and self._new is not None:
+            return self._new  # `on_ready` works with it
         self._look()
-        if self._gpus is None and threading.current_thread() is not self._thread:
+        if self._gpus is None and not is_own_thread:
             self._returned.wait(_RETURN_SECONDS)
         gpus = self._gpus
         if gpus is None:
@@ -160,54 +178,56 @@ class GpuAccess:
             self._gpus = None
         log.warning("the NVIDIA driver is no longer available: %s", why)
         gpus.distrust()
-        self._woken.set()
+        self._worker.wake()
 
-    def _run(self) -> None:
-        pause = _FIRST_PAUSE
-        while not self._stopped:
-            self._woken.clear()
-            with contained("look after", "the node", self.calls.unexpected, self._explain):
-                try:
-                    gpus = self._connected()
-                except LettingGoError:
-                    self._woken.wait(_FIRST_PAUSE)
-                    continue
-                except (NvmlError, PrepareError, OSError) as error:
-                    self._explain(error)
-                else:
-                    pause = _FIRST_PAUSE
-                    self._gpus = gpus
-                    self._returned.set()
-                    extra = {"gpus": len(gpus.inventory.gpus), "driver": gpus.inventory.driver_version}
-                    log.info("GPUs are ready", extra=extra)
-                    self._stay(gpus)
-                    continue
-            self._gpus = None
-            self._returned.set()  # nobody waits for more than one attempt
-            self._woken.wait(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+    def _round(self) -> float:
+        """Find the driver, or call the functions of `attend` that are due. Returns the seconds until the next round."""
+        self._thread = threading.get_ident()
+        woken, self._is_woken = self._is_woken, False
+        with contained("look after", "the node", self._session.calls.unexpected, self._explain):
+            self._look()
+            return self._find() if self._gpus is None else self._attend(woken)
+        return self._missed()
+
+    def _find(self) -> float:
+        try:
+            gpus = self._connected()
+        except LettingGoError:
+            return _LET_GO_SECONDS
+        except (NvmlError, PrepareError, OSError) as error:
+            self._explain(error)
+            return self._missed()
+        self._backoff.reset()
+        self._due = [0.0] * len(self._attendants)
+        self._gpus = gpus
+        self._returned.set()
+        extra = {"gpus": len(gpus.inventory.gpus), "driver": gpus.inventory.driver_version}
+        log.info("GPUs are ready", extra=extra)
+        return 0.0
+
+    def _missed(self) -> float:
+        self._gpus = None
+        self._returned.set()  # nobody waits for more than one attempt
+        return self._backoff.pause()
+
+    def _attend(self, woken: bool) -> float:
+        for index, attend in enumerate(self._attendants):
+            if woken or time.monotonic() >= self._due[index]:
+                self._due[index] = time.monotonic() + attend()
+        pause = min((moment - time.monotonic() for moment in self._due), default=_LOOK_SECONDS)
+        return max(0.0, min(pause, _LOOK_SECONDS))
 
     def _connected(self) -> Gpus:
         gpus = Gpus(self._session, self._proc_root)
+        self._new = gpus
         try:
-            self._on_ready(gpus)
+            self._on_ready()
         except NvmlError:
             gpus.distrust()
             raise
+        finally:
+            self._new = None
         return gpus
-
-    def _stay(self, gpus: Gpus) -> None:
-        """Call the functions of `attend` until the driver is gone or the thread is stopped."""
-        due, woken = [0.0] * len(self._attendants), True
-        while self._gpus is gpus and not self._stopped:
-            for index, attend in enumerate(self._attendants):
-                if woken or time.monotonic() >= due[index]:
-                    due[index] = time.monotonic() + attend(gpus)
-            pause = min((moment - time.monotonic() for moment in due), default=_LOOK_SECONDS)
-            woken = self._woken.wait(max(0.0, min(pause, _LOOK_SECONDS)))
-            if woken:  # otherwise a wake at this moment would be lost
-                self._woken.clear()
-            self._look()
 
     def _explain(self, error: Exception) -> None:
         what = "the NVIDIA driver is not ready" if isinstance(error, NvmlError) else "the node is not ready for claims"
@@ -215,3 +235,7 @@ class GpuAccess:
         if problem != self._problem:
             log.warning("%s; trying again", problem)
         self._problem = problem
+
+
+def _nothing_to_do() -> None:
+    """Nothing has to be ready before claims."""

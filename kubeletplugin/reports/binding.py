@@ -25,7 +25,7 @@ from dra_driver.process.containment import contained
 from dra_driver.process.worker import Worker
 
 from ..claims.boundary import ClaimBoundary
-from ..kinds.targets import ClaimRef
+from ..claims.model import ClaimRef
 from .devicestatus import JSON, ClaimStatusApi, Part, condition, entries, entry, results
 
 log = logging.getLogger(__name__)

@@ -22,11 +22,9 @@ from dra_driver.kube.api.answers import decode_answer
 from dra_driver.kube.api.errors import StatusError, status_error
 from dra_driver.names import DRIVER_NAME
 
-from ..containers.specs import cdi_names
-from ..kinds.targets import ClaimRef, MigSlot, VfioGpu, Vgpu
-from ..plans.plan import Plan, PlannedDevice
-from ..plans.planning import ClaimReader
-from ..records.format import Record
+from ..claims.model import ClaimRef, EnforcedShare, Plan, Record
+from ..claims.reader import ClaimReader
+from ..claims.specs import cdi_names
 from .storedclaim import PROTOBUF, StoredClaim, failure
 
 JSON = dict[str, Any]
@@ -131,74 +129,40 @@ def _transition(found: Mapping[str, Any] | None, ready: JSON) -> str | None:
 
 def device_data(record: Record) -> dict[DeviceKey, JSON]:
     """The details of each device of a prepared claim, for users."""
-    return {(one.name, one.share_id or ""): _data(one, record) for one in record.plan.devices}
-
-
-def _data(device: PlannedDevice, record: Record) -> JSON:
-    cdi_ids = cdi_names(record.plan.claim.uid, device)
-    if isinstance(device.target, MigSlot):
-        ids = record.instances.get(device.name)
-        return {
-            "type": "mig",
-            **({"uuid": ids.uuid} if ids is not None else {}),
-            "profile": device.target.profile,
-            "parentUUID": device.target.gpu_uuid,
-            "cdiDeviceIDs": cdi_ids,
-            **_limits(device, record.plan),
+    plan = record.plan
+    return {
+        (device.name, device.share_id or ""): {
+            **device.kind.attributes(record.found.get(device.name, {})),
+            "cdiDeviceIDs": cdi_names(plan.claim.uid, device),
+            **_limits(plan.enforced(device)),
         }
-    if isinstance(device.target, VfioGpu):
-        return {
-            "type": "vfio",
-            "pciBusID": device.target.address,
-            "iommuGroup": device.target.group,
-            "cdiDeviceIDs": cdi_ids,
-        }
-    if isinstance(device.target, Vgpu):
-        place = device.target.place
-        return {
-            "type": "vgpu",
-            "vgpuType": device.target.name,
-            "parentUUID": place.gpu_uuid,
-            "pciBusID": place.address,
-            **({"mdevUUID": place.mdev} if place.mdev else {}),
-            "cdiDeviceIDs": cdi_ids,
-        }
-    return {"type": "gpu", "uuid": device.target.uuid, "cdiDeviceIDs": cdi_ids, **_limits(device, record.plan)}
+        for device in plan.devices
+    }
 
 
 def shares_of(plan: Plan) -> Iterator[Mapping[str, str]]:
     """Each share of a claim, for metrics: who has it, and the limit of its memory in bytes."""
-    for one in plan.devices:
-        if one.share_id is not None:
-            by, memory, _ = _enforced(one, plan)
+    for device in plan.devices:
+        if device.share_id is not None:
+            share = plan.enforced(device)
+            memory = None if share is None else share.memory
             yield {
                 "driver": DRIVER_NAME,
-                "device": one.name,
-                "share_id": one.share_id,
+                "device": device.name,
+                "share_id": device.share_id,
                 "namespace": plan.claim.namespace,
                 "claim": plan.claim.name,
-                "enforced_by": str(by),
+                "enforced_by": str(Enforcement.NONE) if share is None else share.by,
                 "limit": "" if memory is None else str(memory << 20),
             }
 
 
-def _limits(device: PlannedDevice, plan: Plan) -> JSON:
+def _limits(share: EnforcedShare | None) -> JSON:
     """What enforces the device's share, and the limits."""
-    by, memory, percentage = _enforced(device, plan)
-    if by is Enforcement.NONE:
+    if share is None:
         return {}
-    limits: JSON = {"enforcedBy": str(by), "memoryLimit": f"{memory}Mi"}
-    return limits if percentage is None else {**limits, "activeThreadPercentage": percentage}
-
-
-def _enforced(device: PlannedDevice, plan: Plan) -> tuple[Enforcement, int | None, int | None]:
-    """What enforces the device's share, its memory in MiB, and its percentage of the multiprocessors."""
-    if device.memory_limit is not None:
-        return Enforcement.MEMORY_LIMITS, device.memory_limit, None
-    for step in plan.mps():
-        if step.share_id and step.serves(device.name, device.share_id):
-            return Enforcement.MPS, step.limits.memory, step.limits.percentage
-    return Enforcement.NONE, None, None
+    limits: JSON = {"enforcedBy": str(share.by), "memoryLimit": f"{share.memory}Mi"}
+    return limits if share.percentage is None else {**limits, "activeThreadPercentage": share.percentage}
 
 
 class StatusIgnoredError(ApiError):

@@ -24,8 +24,8 @@ from dra_driver.kube.api.events import EventRecorder, ObjectReference
 from dra_driver.kube.resource.codec import V1
 from dra_driver.process.worker import Worker
 
-from ..claims.boundary import UNHEARD, ClaimBoundary, EventHook
-from ..kinds.targets import ClaimRef
+from ..claims.boundary import SILENT, ClaimBoundary, EventHook
+from ..claims.model import ClaimRef
 from .devicestatus import (
     JSON,
     PREPARE_FAILED,
@@ -97,7 +97,7 @@ class ClaimReports:
         status: bool = True,
         events: EventRecorder | None = None,
         wrote: Callable[[str], None] = lambda _: None,
-        boundary: ClaimBoundary = UNHEARD,
+        boundary: ClaimBoundary = SILENT,
         delay: float = _DELAY,
         limit: int = _LIMIT,
     ) -> None:

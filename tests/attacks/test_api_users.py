@@ -16,9 +16,9 @@ from dra_driver.domains.names import DRIVER
 from dra_driver.kube.api import ApiClient, Connection, Credentials, claims_of, load_credentials
 from dra_driver.kube.api.answers import decode_answer
 from dra_driver.kube.resource.codec import V1, decode_claim
+from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.errors import PrepareError
 from kubeletplugin.features.domain.plan import plan_claim
-from kubeletplugin.kinds.targets import ClaimRef
 from tests.support.apiserver import ASSETS
 from tests.support.scripted import Reply, scripted
 from tests.support.waiting import wait_for

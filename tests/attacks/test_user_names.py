@@ -12,13 +12,15 @@ from dra_driver.config import API_VERSION
 from dra_driver.domains.names import DAEMON_CLASS, DRIVER
 from dra_driver.domains.objects import MOST_SLOTS, decode_domain
 from dra_driver.kube.resource.codec import V1, decode_claim
+from kubeletplugin.claims.cache import RecordCache
+from kubeletplugin.claims.files import RecordFiles
+from kubeletplugin.claims.model import ClaimRef
+from kubeletplugin.claims.records import record_format
 from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles
+from kubeletplugin.drivers import gpu_driver
 from kubeletplugin.errors import PrepareError, RecordError
 from kubeletplugin.features.domain.plan import plan_claim
-from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.plans.resources import variable
-from kubeletplugin.records.format import Records
-from kubeletplugin.records.ledger import Ledger
+from kubeletplugin.kinds.vfio.kubevirt import variable
 from tests.charts.domains import OBJECTS
 from tests.charts.policies import policy, verdict
 
@@ -70,10 +72,10 @@ def test_no_domain_id_becomes_a_path() -> None:
 
 def test_no_uid_becomes_the_file_of_a_record(tmp_path: Path) -> None:
     folder = tmp_path / "records"
-    ledger = Ledger(Records(folder))
+    records = RecordCache(RecordFiles(folder, record_format(gpu_driver())))
     for text in hostile():
         with pytest.raises(RecordError):
-            ledger.get(text)
+            records.get(text)
     assert [path for path in tmp_path.rglob("*") if path != folder] == []
 
 

@@ -10,7 +10,7 @@ import promql_parser
 import pytest
 from promql_parser import AggModifierType, AggregateExpr, BinaryExpr, Call, Expr, MatchOp, ParenExpr, VectorSelector
 
-from kubeletplugin.metrics import MPS_STATES
+from kubeletplugin.features.mps.metrics import MPS_STATES
 from tests.docs.metrics import of_cluster_controller, of_controller, of_kubeletplugin
 from tests.docs.test_contributing import anchor
 

@@ -125,11 +125,11 @@ def test_claims_of_the_operands_get_gpus_that_are_in_use(tmp_path: Path, mode: s
     """Those of a GPUCluster's DCGM pods and validator, which have admin access."""
     plugin = Plugin(tmp_path, ApiServer())
     user = plugin.api.add(["gpu-0"])
-    plugin.lifecycle.prepare(user)
+    plugin.engine.prepare(user)
     (allocation,) = admin_allocations(tmp_path, mode, NodePolicy((GpuRule(mig=MigPolicy.STATIC),)))
     assert [(one.device, one.admin_access) for one in allocation.results] == [(name, True) for name in expected]
     operand = plugin.api.add(expected, adminAccess=True)
-    plugin.lifecycle.prepare(operand)
+    plugin.engine.prepare(operand)
     assert plugin.nodes_of(operand) == {name: [f"/dev/nvidia{name.removeprefix('gpu-')}"] for name in expected}
-    plugin.lifecycle.unprepare(operand)
+    plugin.engine.unprepare(operand)
     assert plugin.nodes_of(user) == {"gpu-0": ["/dev/nvidia0"]}

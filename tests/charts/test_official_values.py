@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubeletplugin.claims.actions import ERROR_TYPES as OUR_ERROR_TYPES
+from kubeletplugin.claims.boundary import ERROR_TYPES as OUR_ERROR_TYPES
 
 from . import values_table
 from .rendering import CHART, JSON, find, merged, refusal, render

@@ -25,8 +25,9 @@ from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.resource import Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
 from dra_driver.kube.resource.codec import V1, decode_claim
 from dra_driver.scheduler.allocator import Cluster
+from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.errors import PrepareError
-from kubeletplugin.kinds.targets import ClaimRef, Found
+from kubeletplugin.node.gpus import Found
 from tests.support.nodes import board_inventory
 from tests.support.plans import make_plan
 

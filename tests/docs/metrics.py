@@ -18,8 +18,10 @@ from dra_driver.domains.daemon.supervisor import DaemonMetrics
 from dra_driver.gpu.devices.forms import Reason
 from dra_driver.gpu.policy import Enforcement
 from dra_driver.process.endpoints import PREFIX, unexpected_errors
-from kubeletplugin.claims.actions import EXPECTED_ERRORS
-from kubeletplugin.metrics import MPS_STATES, PREPARE, UNPREPARE, PluginMetrics, error_type
+from kubeletplugin.claims.boundary import EXPECTED_ERRORS
+from kubeletplugin.drivers import gpu_driver
+from kubeletplugin.features.mps.metrics import MPS_STATES, publish_daemons, restart_counter
+from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type, step_label
 
 from .commands import ROOT
 from .events import event_reasons
@@ -32,7 +34,7 @@ def _values(label: str, values: Iterable[str]) -> str:
 _OPERATIONS = _values("operation", (PREPARE, UNPREPARE))
 _ERROR_TYPES = _values("error_type", sorted({"internal", *(error_type(one.__new__(one)) for one in EXPECTED_ERRORS)}))
 
-_STEPS = ("fabric", "mig_mode", "instance", "look", "compute_mode", "time_slice", "mps", "vfio")
+_STEPS = [step_label(step) for step in gpu_driver().steps if not step.SPEC_ONLY]
 
 MORE: Mapping[str, str] = {
     "api_requests_total": "`code` is `unreachable` if there was no answer",
@@ -75,8 +77,9 @@ def of_kubeletplugin() -> Iterator[Sequence[str]]:
     """The table of dra-kubeletplugin."""
     registry = _Collected()
     metrics = PluginMetrics(registry, "")
+    restart_counter(metrics)
     metrics.prepared_devices(tuple)
-    metrics.mps_daemons(tuple)
+    publish_daemons(metrics, tuple)
     metrics.shares(tuple)
     metrics.hanging_calls(float)
     for name, text in _gauges(ROOT / "kubeletplugin/serve.py"):

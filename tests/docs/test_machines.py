@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubeletplugin.plans.resources import variable
+from kubeletplugin.kinds.vfio.kubevirt import variable
 
 from .commands import ROOT, blocks
 

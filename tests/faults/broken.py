@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kubeletplugin.claims.planner import Planner
 from kubeletplugin.claims.recovery import Recovery
 from kubeletplugin.main import main
-from kubeletplugin.plans.planning import Planner
 from kubeletplugin.reports.binding import BindingWatch
 from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.plugin import Plugin

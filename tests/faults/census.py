@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a process holds on to: the sizes of all containers that can be reached from an object, threads, open files.
 
-A path says how a container is reached (`_Plugin._lifecycle._ledger._known`), with `[]` for whatever is in a container.
+A path says how a container is reached (`_Plugin._engine.records._known`), with `[]` for whatever is in a container.
 Containers with the same path are counted together, so a count that grows names what grows.
 """
 
@@ -32,11 +32,11 @@ Census = dict[str, dict[str, int]]
 BOUNDED = {
     "._events._entries": 1000,  # what an EventRecorder remembers for a while
     "._events._budgets": 1000,
-    "threads events": 1,
+    "threads write events": 1,
     "._connection._pool.": 1000,  # what a pool of connections keeps of the last answer on each
     "files socket:": 10,  # such connections
     "._metrics": 100,  # values of labels, of which there is a limited number
-    "._session.": 200,  # what is seen of the GPUs: they, their profiles, and the MIG instances on them now
+    "session.": 200,  # what is seen of the GPUs: they, their profiles, and the MIG instances on them now
     "._devices": 3000,
     "Publisher._attempts._attempts": 2000,  # what was sent last of each slice of the node
     "._waiters": 4,  # threads that wait for something at the moment, of which `threads` counts all

@@ -16,7 +16,7 @@ from dra_driver.gpu.session import Session
 from .census import answer_to
 
 
-def impatient_session(hardware: Hardware, taken: VfioMarks | None = None) -> Session:
+def impatient_session(hardware: Hardware, taken: VfioMarks | None = None, _limits: CallLimits | None = None) -> Session:
     """The hardware's session, with short time limits."""
     return Session(
         hardware.nvml,

@@ -23,11 +23,12 @@ from typing import Any, cast
 from dra_driver.gpu.calls import FABRIC
 from dra_driver.gpu.fabric import FabricManager
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
+from kubeletplugin.claims import changes
 
 Strike = Callable[[str], None]
 """What happens at a point, which it is told in words: nothing, an exception, a pause, or the end."""
 
-ACCESS = "gpu-access"
+ACCESS = "look after GPUs"
 """The thread that brings the node and the records together at a start; what changes a GPU runs on the GPU's own."""
 
 BACKGROUND = (
@@ -48,7 +49,7 @@ GPUS = "nvml-"
 
 FABRIC_MANAGER = f"{GPUS}{FABRIC[-12:]}"
 """The thread that calls Fabric Manager. It is always counted."""
-_STEPS = "kubeletplugin/claims/actions.py"
+_STEPS = changes.__file__
 
 _CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.chmod", "os.utime", "os.truncate", "os.link"}
 _LAST_OF_A_FILE = {"os.remove", "os.rename"}
@@ -154,7 +155,7 @@ class Points:
 def _in_a_step() -> bool:
     """Whether this thread carries out the steps of a claim, rather than read a GPU."""
     frame: FrameType | None = sys._getframe()
-    while frame is not None and not frame.f_code.co_filename.endswith(_STEPS):
+    while frame is not None and frame.f_code.co_filename != _STEPS:
         frame = frame.f_back
     return frame is not None
 

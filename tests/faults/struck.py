@@ -5,9 +5,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from kubeletplugin.claims.actions import EXPECTED_ERRORS
-from kubeletplugin.claims.lifecycle import ClaimTimes
-from kubeletplugin.kinds.targets import ClaimRef
+from kubeletplugin.claims.boundary import EXPECTED_ERRORS
+from kubeletplugin.claims.engine import ClaimTimes
+from kubeletplugin.claims.model import ClaimRef
+from kubeletplugin.node.node import NodeTimes
+from tests.kubeletplugin import inside
 from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin
 from tests.support.mps import MpsProcess
 from tests.support.waiting import wait_for
@@ -18,7 +20,7 @@ from .processes import NODE
 from .scenarios import Scenario, restrict
 
 Verb = str
-QUICK = ClaimTimes(busy=0.05, sweep=0.2, retry=0.1)
+QUICK = ClaimTimes(sweep=0.2, retry=0.1)
 OPPOSITE: dict[Verb, Verb] = {"prepare": "unprepare", "unprepare": "prepare"}
 
 
@@ -29,10 +31,12 @@ def nothing(_: str) -> None:
 class StruckClaim:
     """The claim, and what belongs to either state."""
 
-    def __init__(self, root: Path, scenario: Scenario, settings: ClaimTimes = QUICK) -> None:
+    def __init__(
+        self, root: Path, scenario: Scenario, settings: ClaimTimes = QUICK, times: NodeTimes = inside.QUICK
+    ) -> None:
         if scenario.needs_mps:
             root = Path(tempfile.mkdtemp(prefix="dra-"))  # short: sockets are in it
-        self._root, self._settings = root, settings
+        self._root, self._settings, self._times = root, settings, times
         self.half_written_counts = True
         self.points = Points(Dial(), nothing)
         self._api = api = ApiServer()
@@ -42,10 +46,10 @@ class StruckClaim:
         self.nothing = self.picture()
         self.others = [api.add(list(one.devices), **one.result) for one in scenario.others]
         for other in self.others:
-            self.plugin.lifecycle.prepare(other)
+            self.plugin.engine.prepare(other)
         self.claim = api.add(list(scenario.claim.devices), **scenario.claim.result)
         self.pictures = {"unprepare": self.picture()}
-        self.plugin.lifecycle.prepare(self.claim)
+        self.plugin.engine.prepare(self.claim)
         self.pictures["prepare"] = self.picture()
 
     def picture(self) -> Picture:
@@ -94,7 +98,7 @@ class StruckClaim:
         self.plugin.stop()
         self.plugin = self._process()
         for one in (self.claim, *self.others):
-            self.plugin.lifecycle.unprepare(one)
+            self.plugin.engine.unprepare(one)
         assert self.picture() == self.nothing
         self.plugin.stop()
         if self._mps is not None:
@@ -108,6 +112,7 @@ class StruckClaim:
             hardware=str(NODE),
             policy=DYNAMIC,
             settings=self._settings,
+            times=self._times,
             gateway=self.points.gateway,
         )
 
@@ -119,4 +124,4 @@ class StruckClaim:
         return True
 
     def _call(self, verb: Verb, ref: ClaimRef) -> None:
-        (self.plugin.lifecycle.prepare if verb == "prepare" else self.plugin.lifecycle.unprepare)(ref)
+        (self.plugin.engine.prepare if verb == "prepare" else self.plugin.engine.unprepare)(ref)

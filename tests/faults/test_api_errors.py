@@ -20,9 +20,9 @@ from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServerOptions
-from kubeletplugin.claims.actions import EXPECTED_ERRORS
-from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.plans.planning import ClaimReader
+from kubeletplugin.claims.boundary import EXPECTED_ERRORS
+from kubeletplugin.claims.model import ClaimRef
+from kubeletplugin.claims.reader import ClaimReader
 from tests.kubeletplugin.inside import ApiServer as NoServer
 from tests.kubeletplugin.inside import Plugin
 from tests.support.apiserver import connect
@@ -154,15 +154,15 @@ def test_any_request_that_is_answered_too_late(cluster: Cluster, tmp_path: Path)
             struck = cluster.fail(RequestFault(delay=0.6), point, 2)  # the request is repeated once
             error = ""
             try:
-                plugin.lifecycle.prepare(ref)
+                plugin.engine.prepare(ref)
             except EXPECTED_ERRORS as caught:
                 error = str(caught)
             if not struck():
                 break
             assert "Read timed out" in error
             assert plugin.left() == nothing
-            plugin.lifecycle.prepare(ref)
-            plugin.lifecycle.unprepare(ref)
+            plugin.engine.prepare(ref)
+            plugin.engine.unprepare(ref)
             assert plugin.left() == nothing
     print(f"{point} requests")
     assert point > 1

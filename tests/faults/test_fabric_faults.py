@@ -11,17 +11,19 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dra_driver.gpu.calls import CallLimits
 from dra_driver.gpu.fabric import FabricCode, FabricError
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.kube.api import ApiClient
-from kubeletplugin.claims.actions import EXPECTED_ERRORS
-from kubeletplugin.claims.lifecycle import ClaimTimes
-from tests.kubeletplugin.inside import ApiServer, Plugin
+from kubeletplugin.claims.boundary import EXPECTED_ERRORS
+from kubeletplugin.claims.engine import ClaimTimes
+from tests.kubeletplugin.inside import QUICK, ApiServer, Plugin
 from tests.support.nodes import make_node
 from tests.support.plugin import POOL, stored_claim
 from tests.support.plugin import Plugin as PluginProcess
@@ -39,7 +41,8 @@ partitions: [[1, 2], [3, 4], [1], [2], [3], [4], [5]]
 """
 PAIR, FOUND, BESIDE = 1, 7, 5
 OPPOSITE = {"prepare": "unprepare", "unprepare": "prepare"}
-SETTINGS = ClaimTimes(busy=0.05, sweep=0.2, retry=0.1)
+SETTINGS = ClaimTimes(sweep=0.2, retry=0.1)
+TIMES = replace(QUICK, calls=CallLimits(partition=0.3))
 CODES = [FabricCode.GENERIC_ERROR, FabricCode.CONNECTION_NOT_VALID, FabricCode.TIMEOUT, FabricCode.NVLINK_ERROR]
 
 
@@ -73,11 +76,11 @@ class Struck:
         self.plugin = self._process()
         self.nothing = self.picture()
         other = self._api.add(["gpu-2"])
-        self.plugin.lifecycle.prepare(other)
+        self.plugin.engine.prepare(other)
         self.others = [other]
         self.claim = self._api.add(["gpu-0", "gpu-1"])
         self.pictures = {"unprepare": self.picture()}
-        self.plugin.lifecycle.prepare(self.claim)
+        self.plugin.engine.prepare(self.claim)
         self.pictures["prepare"] = self.picture()
         assert self.plugin.node.fabric.state.active == [FOUND, BESIDE, PAIR]
 
@@ -93,7 +96,7 @@ class Struck:
         self.bring(OPPOSITE[verb], "before")
         self.points.dial.arm()
         with self.points.of_files(self._root / "claims", self._root / "fabric"):
-            getattr(self.plugin.lifecycle, verb)(self.claim)
+            getattr(self.plugin.engine, verb)(self.claim)
         self.points.dial.rest()
         return list(self.points.names)
 
@@ -104,7 +107,7 @@ class Struck:
         self.points.dial.arm(point)
         try:
             with self.points.of_files(self._root / "claims", self._root / "fabric"):
-                getattr(self.plugin.lifecycle, verb)(self.claim)
+                getattr(self.plugin.engine, verb)(self.claim)
         except EXPECTED_ERRORS as error:
             return str(error)
         finally:
@@ -116,7 +119,7 @@ class Struck:
 
         def succeeds() -> bool:
             try:
-                getattr(self.plugin.lifecycle, verb)(self.claim)
+                getattr(self.plugin.engine, verb)(self.claim)
             except EXPECTED_ERRORS:
                 return False
             return True
@@ -132,7 +135,7 @@ class Struck:
     def end(self) -> None:
         """Nothing is left in the end."""
         for one in (self.claim, *self.others):
-            self.plugin.lifecycle.unprepare(one)
+            self.plugin.engine.unprepare(one)
         assert self.picture() == self.nothing
         self.plugin.stop()
 
@@ -143,7 +146,7 @@ class Struck:
             hardware=str(self._description),
             settings=SETTINGS,
             fabric=self.points.fabric,
-            partition_seconds=0.3,
+            times=TIMES,
         )
 
 

@@ -11,18 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from .scenarios import SCENARIOS
-from .struck import OPPOSITE, QUICK, StruckClaim
+from dra_driver.gpu.calls import CallLimits
+from tests.kubeletplugin.inside import QUICK
 
-SECONDS = {"a bit of everything": 0.15, "a whole GPU in MIG mode": 0.15, "time-slicing": 2.0}
+from .scenarios import SCENARIOS
+from .struck import OPPOSITE, StruckClaim
+
+SECONDS = {"a bit of everything": 0.3, "a whole GPU in MIG mode": 0.3, "time-slicing": 2.0}
 """How long the plugin waits for a step, which may run a program."""
 
 
 @pytest.mark.parametrize("name", SECONDS)
 @pytest.mark.parametrize("verb", OPPOSITE)
 def test_a_call_hangs(tmp_path: Path, verb: str, name: str) -> None:
-    claim = StruckClaim(tmp_path, SCENARIOS[name], replace(QUICK, step=SECONDS[name]))
+    times = replace(QUICK, step=SECONDS[name], calls=CallLimits(look=max(1.0, SECONDS[name])))
+    claim = StruckClaim(tmp_path, SCENARIOS[name], times=times)
     points = [index for index, one in enumerate(claim.points_of(verb)) if one.startswith("before")]
+    assert points
     for turn, index in enumerate(points):
         claim.ready_for(verb)
         answers = threading.Event()

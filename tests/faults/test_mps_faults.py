@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.claims.actions import EXPECTED_ERRORS
-from kubeletplugin.kinds.targets import ClaimRef
+from kubeletplugin.claims.boundary import EXPECTED_ERRORS
+from kubeletplugin.claims.model import ClaimRef
 from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin
 from tests.support.claims import mps
 from tests.support.mps import MpsProcess
@@ -60,12 +60,12 @@ class Node:
         self.supervisor = MpsProcess(root, self.plugin.node, root / "mps.log").start()
         self.nothing = self.picture()
         self.claim = self.api.add([DEVICES[protocol]], sharing=SHARING)
-        self.plugin.lifecycle.prepare(self.claim)
+        self.plugin.engine.prepare(self.claim)
         self.prepared = self.picture()
-        self.plugin.lifecycle.unprepare(self.claim)
+        self.plugin.engine.unprepare(self.claim)
 
     def _driver(self) -> str:
-        return self.plugin.access.current().inventory.driver_version
+        return self.plugin.place.gpus().inventory.driver_version
 
     def picture(self) -> Picture:
         """All that there is."""
@@ -108,12 +108,12 @@ def node(request: pytest.FixtureRequest) -> Iterator[Node]:
 
 @pytest.mark.parametrize("verb", ["prepare", "unprepare"])
 def test_the_supervisor_is_killed_at_any_run_of_the_program(node: Node, verb: str) -> None:
-    lifecycle = node.plugin.lifecycle
+    engine = node.plugin.engine
     runs = 0
     for run in itertools.takewhile(lambda run: run < MOST_RUNS, points(0, 2)):
         if verb == "unprepare":
-            node.bring(lifecycle.prepare, node.prepared)
-        call = lifecycle.prepare if verb == "prepare" else lifecycle.unprepare
+            node.bring(engine.prepare, node.prepared)
+        call = engine.prepare if verb == "prepare" else engine.unprepare
         node.stop_at(run)
         ended = threading.Event()
 
@@ -135,18 +135,18 @@ def test_the_supervisor_is_killed_at_any_run_of_the_program(node: Node, verb: st
         assert ended.wait(60)
         node.supervisor.start()
         if runs % 2:
-            node.bring(lifecycle.prepare, node.prepared)
-        node.bring(lifecycle.unprepare, node.nothing)
+            node.bring(engine.prepare, node.prepared)
+        node.bring(engine.unprepare, node.nothing)
     print(f"{runs} runs")
     assert runs
     node.go_on()
-    node.bring(lifecycle.unprepare, node.nothing)
+    node.bring(engine.unprepare, node.nothing)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_daemon_that_is_killed_or_stopped_leaves_nothing_after_unprepare(node: Node, number: signal.Signals) -> None:
     node.go_on()
-    node.bring(node.plugin.lifecycle.prepare, node.prepared)
+    node.bring(node.plugin.engine.prepare, node.prepared)
     for pid in node.supervisor.processes():
         os.kill(pid, number)
-    node.bring(node.plugin.lifecycle.unprepare, node.nothing)
+    node.bring(node.plugin.engine.unprepare, node.nothing)

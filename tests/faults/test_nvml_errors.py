@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.nvml import Return
-from kubeletplugin.claims.lifecycle import ClaimTimes
+from kubeletplugin.claims.engine import ClaimTimes
 from tests.support.waiting import wait_for
 
 from .points import nvml_fails

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from dra_driver.gpu.passthrough import VfioMarks
-from kubeletplugin.claims.actions import EXPECTED_ERRORS
+from kubeletplugin.claims.boundary import EXPECTED_ERRORS
 from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin
 from tests.support.fuse import needs_fuse
 from tests.support.kernel import Kernel
@@ -38,10 +38,10 @@ def test_claims_of_all_kinds_come_and_go_together(tmp_path: Path, seed: int) -> 
             served.wait()
             for _ in range(ROUNDS):
                 claim = api.add([device], device)
-                persist(lambda claim=claim: plugin.lifecycle.prepare(claim))
+                persist(lambda claim=claim: plugin.engine.prepare(claim))
                 if random.random() < 0.5:
-                    persist(lambda claim=claim: plugin.lifecycle.prepare(claim))
-                persist(lambda claim=claim: plugin.lifecycle.unprepare(claim))
+                    persist(lambda claim=claim: plugin.engine.prepare(claim))
+                persist(lambda claim=claim: plugin.engine.unprepare(claim))
                 api.delete(claim)
 
         with ThreadPoolExecutor(len(DEVICES)) as pool:

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,9 @@ import pytest
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy.parse import parse_policy
 from dra_driver.kube.api import ApiClient
-from kubeletplugin.claims.actions import StoppedError
-from kubeletplugin.errors import PrepareError
-from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.kinds.vfio.writes import WRITE_SECONDS
-from tests.kubeletplugin.inside import ApiServer
+from kubeletplugin.claims.model import ClaimRef
+from kubeletplugin.errors import PrepareError, StoppedError
+from tests.kubeletplugin.inside import QUICK, ApiServer
 from tests.kubeletplugin.inside import Plugin as InsidePlugin
 from tests.support.fuse import needs_fuse
 from tests.support.kernel import AUDIO, LOAD, Function, Kernel, Picture
@@ -175,8 +174,8 @@ def test_a_write_that_fails_or_hangs_changes_nothing_in_the_end(
     make_node(tmp_path / "node", str(NODE))
     api, policy = ApiServer(), parse_policy(ONLY)
     with a_kernel(tmp_path / "node", others) as kernel:
-        seconds = 2.0 if fault is Hung else WRITE_SECONDS
-        plugin = InsidePlugin(tmp_path, api, hardware=str(NODE), write_seconds=seconds, policy=policy)
+        times = replace(QUICK, write=2.0) if fault is Hung else QUICK
+        plugin = InsidePlugin(tmp_path, api, hardware=str(NODE), times=times, policy=policy)
         claim, before = api.add([DEVICE]), kernel.picture()
         for point in points(0, 14 if others else 8):
             settle(plugin, claim, OPPOSITE[verb])
@@ -203,7 +202,7 @@ def settle(plugin: InsidePlugin, claim: ClaimRef, verb: str) -> None:
 def attempt(plugin: InsidePlugin, claim: ClaimRef, verb: str) -> str:
     """Make a call. Returns its error."""
     try:
-        getattr(plugin.lifecycle, verb)(claim)
+        getattr(plugin.engine, verb)(claim)
     except (PrepareError, StoppedError) as error:
         return str(error)
     return ""

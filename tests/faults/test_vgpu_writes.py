@@ -8,6 +8,7 @@ All kills are tried with FAULTS_EVERY=1, else a share of them.
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,8 @@ import pytest
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.vgpus import VgpuPlace
 from dra_driver.kube.api import ApiClient
-from kubeletplugin.kinds.vfio.writes import WRITE_SECONDS
 from tests.gpu.test_vgpus import MIXED, write_node
-from tests.kubeletplugin.inside import ApiServer
+from tests.kubeletplugin.inside import QUICK, ApiServer
 from tests.kubeletplugin.inside import Plugin as InsidePlugin
 from tests.support.fuse import needs_fuse
 from tests.support.kernel import Kernel
@@ -105,8 +105,8 @@ def test_a_plugin_that_is_killed_at_a_write_leaves_what_its_claims_have(
 def test_a_write_that_fails_or_hangs_changes_nothing_in_the_end(tmp_path: Path, kind: str, fault: type[Struck]) -> None:
     with a_host(tmp_path, kind) as host:
         api = ApiServer()
-        seconds = 2.0 if fault is Hung else WRITE_SECONDS
-        plugin = InsidePlugin(tmp_path, api, hardware=host.hardware, write_seconds=seconds)
+        times = replace(QUICK, write=2.0) if fault is Hung else QUICK
+        plugin = InsidePlugin(tmp_path, api, hardware=host.hardware, times=times)
         claim = api.add([KINDS[kind][2]])
         for verb, point in WRITES[kind]:
             settle(plugin, claim, OPPOSITE[verb])

@@ -9,41 +9,37 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dra_driver.gpu.calls import CallLimits
 from dra_driver.gpu.fabric import FabricManager
 from dra_driver.gpu.inventory import Gpu, read_inventory
 from dra_driver.gpu.nvml import Nvml
-from dra_driver.gpu.passthrough import VfioMarks
+from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
 from dra_driver.gpu.profiles import whole_compute_profile
-from dra_driver.gpu.session import Session
 from dra_driver.kube.api import UnreachableError
 from dra_driver.kube.resource import ResourceClaim
 from kubeletplugin.claims.boundary import ClaimBoundary
-from kubeletplugin.claims.lifecycle import ClaimTimes, Lifecycle
-from kubeletplugin.containers.cdi import Root
-from kubeletplugin.containers.limits import LimitFiles
-from kubeletplugin.containers.mps import MpsFolders
-from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
+from kubeletplugin.claims.engine import ClaimTimes, Engine
+from kubeletplugin.claims.files import RecordFiles
+from kubeletplugin.claims.model import ClaimRef, Record
+from kubeletplugin.claims.planner import Planner
+from kubeletplugin.claims.records import record_format
+from kubeletplugin.claims.specs import ClaimSpecs
+from kubeletplugin.containers.common import CommonSpec
+from kubeletplugin.drivers import GpuDriver
 from kubeletplugin.errors import ClaimGoneError, NoDriverError
-from kubeletplugin.host.modules import VfioModules
-from kubeletplugin.host.programs import HostPrograms, PersistenceModes
-from kubeletplugin.kinds.gpu_settings import PROGRAM_SECONDS, TimeSlices
-from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.kinds.vfio.binder import NODE_SECONDS, VfioBinder
-from kubeletplugin.kinds.vfio.writes import WRITE_SECONDS, SysfsWrites
-from kubeletplugin.node.gpus import GpuAccess, Gpus
-from kubeletplugin.records.format import Record, Records
+from kubeletplugin.node.folders import NodeFolders
+from kubeletplugin.node.node import Node, NodeTimes
 from tests.support.claims import allocated_claim
 from tests.support.hardware import ControlledNode
-from tests.support.nodes import driver_root_of, make_node, stored_instances
+from tests.support.nodes import make_node, stored_instances
 from tests.support.waiting import wait_for
 
 SMALL = "gpu-4-mig-1g10gb-19-0"
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
 FOUR_MADE = ["0:1", "1:1", "2:2", "4:4"]
 NOTHING: dict[str, list[str]] = {"instances": [], "specs": [], "records": [], "marks": [], "shares": []}
-QUICK = ClaimTimes(busy=0.05)
+QUICK = NodeTimes(busy=0.05)
+DEFAULT_SETTINGS = ClaimTimes()
 NO_POLICY = NodePolicy()
 DYNAMIC = NodePolicy((GpuRule(mig=MigPolicy.DYNAMIC),))
 MARKS = ("mig", "mig-modes", "compute-modes", "time-slices")
@@ -107,95 +103,79 @@ class Plugin:
         hardware: str = "h100x8-mixed",
         boot_id: str = "boot-1",
         policy: NodePolicy = NO_POLICY,
-        settings: ClaimTimes = QUICK,
+        settings: ClaimTimes = DEFAULT_SETTINGS,
+        times: NodeTimes = QUICK,
         start: bool = True,
         gateway: Callable[[Nvml], Nvml] = lambda nvml: nvml,
         fabric: Callable[[FabricManager], FabricManager] = lambda manager: manager,
-        records: type[Records] = Records,
+        records: type[RecordFiles[Record]] = RecordFiles[Record],
         specs: type[ClaimSpecs] = ClaimSpecs,
-        program_seconds: float = PROGRAM_SECONDS,
         mps_shared_memory: bool = True,
-        write_seconds: float = WRITE_SECONDS,
-        node_seconds: float = NODE_SECONDS,
-        partition_seconds: float = 20.0,
     ) -> None:
         self.root = root
         self.api = api
         self.node: ControlledNode = make_node(root / "node", hardware).node
-        self.records = records(root / "claims")
         self.cdi = root / "cdi"
         self.ready = threading.Event()
         self.events: list[tuple[str, str, str]] = []
         self.unexpected: list[str] = []
         self.steps: list[str] = []
-        limits = CallLimits(look=min(10.0, max(1.0, settings.step)), partition=partition_seconds)
-        taken = VfioMarks(root / "vfio")
-        self.session = Session(
-            lambda: gateway(self.node.nvml()),
-            self.sys_root,
-            limits=limits,
-            taken=taken if self.sys_root.is_mount() else None,  # else no GPU can be taken
-            fabric_manager=fabric(self.node.fabric) if self.node.fabric.exists else None,
+        self.place = Node(
+            "node-a",
+            boot_id,
+            NodeFolders(root / "registry", root, self.cdi, root / "shm", self._hardware(gateway, fabric)),
+            times,
+            yields=self.sys_root.is_mount(),  # else no GPU can be taken
         )
-        self.access = GpuAccess(self.session, self._on_ready, self.node.driver_root / "proc")
-        self.time_slices = TimeSlices(Root(self.node.driver_root), seconds=program_seconds)
-        folders = MpsFolders(root / "mps", root / "shm")
-        host = HostPrograms(self.node.driver_root, enter=False)
-        self.vfio = VfioBinder(
-            self.sys_root,
-            self.node.driver_root,
-            self.node.driver_root,
-            VfioModules(self.sys_root, host),
-            PersistenceModes(host),
-            SysfsWrites(root / "vfio", write_seconds),
-            node_seconds=node_seconds,
+        driver = GpuDriver(lambda: policy, mps_shared_memory).driver()
+        boundary = ClaimBoundary(
+            lambda ref, reason, message: self.events.append((ref.uid, reason, message)),
+            self.unexpected.append,
+            lambda verb, step, _: self.steps.append(f"{verb} {step}"),
         )
-        self.lifecycle = Lifecycle(
-            pool="node-a",
-            boot_id=boot_id,
-            fetch=api.fetch,
-            records=self.records,
-            specs=specs(
-                CommonSpec(self.cdi, driver_root_of(self.node.driver_root, "/")),
-                folders,
-                LimitFiles(root / "memory-limits"),
-            ),
-            access=self.access,
-            time_slices=self.time_slices,
-            policy=lambda: policy,
-            vfio=self.vfio,
-            mps_shared_memory=mps_shared_memory,
-            boundary=ClaimBoundary(
-                lambda ref, reason, message: self.events.append((ref.uid, reason, message)), self.unexpected.append
-            ),
-            on_step=lambda verb, step, _: self.steps.append(f"{verb} {step}"),
-            settings=settings,
-        )
+        common = CommonSpec(self.cdi, self.place.folders.driver_root)
+        self.records = records(root / "claims", record_format(driver))
+        planner = Planner(driver, self.place, api.fetch)
+        self.engine = Engine(planner, self.records, specs(self.place, common), boundary, settings)
+        self.engine.begin()
         if start:
             self.start()
 
-    def _on_ready(self, gpus: Gpus) -> None:
-        self.lifecycle.recover(gpus)
+    def _hardware(self, gateway: Callable[[Nvml], Nvml], fabric: Callable[[FabricManager], FabricManager]) -> Hardware:
+        node, root = self.node, self.node.driver_root
+        return Hardware(
+            lambda: gateway(node.nvml()),
+            driver_root=root,
+            host_driver_root=Path("/"),
+            dev_root=root,
+            proc_root=root / "proc",
+            sys_root=self.sys_root,
+            machine_root=root,
+            fabric_manager=fabric(node.fabric) if node.fabric.exists else None,
+        )
+
+    def _on_ready(self) -> None:
+        self.engine.recover()
         self.ready.set()
 
     def start(self) -> "Plugin":
         """Find the driver, recover."""
         RUNNING.add(self)
-        self.access.start()
+        self.place.access.start(self._on_ready)
         wait_for(self.ready.is_set, "the recovery")
         wait_for(self.has_driver, "the driver")
         return self
 
     def stop(self) -> None:
         """Look after the node no more. The threads for its GPUs begin anew if this plugin is asked again."""
-        self.access.stop()
-        self.session.calls.end()
+        self.place.access.stop()
+        self.place.calls.end()
         RUNNING.discard(self)
 
     def has_driver(self) -> bool:
         """Whether claims can be prepared."""
         try:
-            self.access.current()
+            self.place.gpus()
         except NoDriverError:
             return False
         return True
@@ -291,7 +271,7 @@ def make_by_hand(nvml: Nvml, sys_root: Path, device: str, compute: bool = True) 
     return nvml.uuid(nvml.compute_instance_info(made).device)
 
 
-class Call:
+class CallThread:
     """A call on a thread of its own."""
 
     def __init__(self, call: Callable[[], object]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dra_driver.gpu.policy import Enforcement, GpuRule, MigPolicy, NodePolicy, ShareMode
 from dra_driver.kube.resource import Quantity
-from kubeletplugin.kinds.targets import ClaimRef
+from kubeletplugin.claims.model import ClaimRef
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
 from tests.support.claims import mps, time_slicing
 from tests.support.mps import mps_of
@@ -57,8 +57,8 @@ def test_claims_of_all_modes_come_and_go_together(short_path: Path) -> None:
         prepared = 0
         for _ in range(ROUNDS):
             claim = kinds[kind](kind)
-            prepared += len(plugin.lifecycle.prepare(claim).devices)
-            plugin.lifecycle.unprepare(claim)
+            prepared += len(plugin.engine.prepare(claim).plan.devices)
+            plugin.engine.unprepare(claim)
             api.delete(claim)
         return prepared
 

@@ -9,16 +9,17 @@ happened.
 
 import errno
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
-from kubeletplugin.claims.actions import EXPECTED_ERRORS
-from kubeletplugin.containers.specs import ClaimSpecs
-from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.records.format import Record, Records
+from kubeletplugin.claims.boundary import EXPECTED_ERRORS
+from kubeletplugin.claims.files import RecordFiles
+from kubeletplugin.claims.model import ClaimRef, Record
+from kubeletplugin.claims.specs import ClaimSpecs
 from tests.kubeletplugin.inside import DYNAMIC, NOTHING, ApiServer, Plugin
 
 DEVICES = ["gpu-0-mig-1g10gb-19-0", "gpu-0-mig-2g20gb-14-2", "gpu-1", "gpu-4-mig-3g40gb-9-4"]
@@ -70,7 +71,7 @@ class Doomed:
         self.root = root
         self.api = api
 
-        class DoomedRecords(Records):
+        class DoomedRecords(RecordFiles[Record]):
             def save(self, record: Record) -> None:
                 fate.touch("save", lambda: super(DoomedRecords, self).save(record), failure=disk_failure)
 
@@ -123,7 +124,7 @@ def neighbours(plugin: Plugin) -> list[ClaimRef]:
     """Claims that are prepared beside, on the same GPUs, and must not notice anything."""
     refs = [plugin.api.add([device]) for device in LEFT_ALONE]
     for ref in refs:
-        plugin.lifecycle.prepare(ref)
+        plugin.engine.prepare(ref)
     return refs
 
 
@@ -139,14 +140,14 @@ def test_a_prepare_that_ends_anywhere(
     others = neighbours(plugin) if beside else []
     before = plugin.left()
     ref = plugin.api.add(DEVICES)
-    assert doomed.run(plugin, lambda: plugin.lifecycle.prepare(ref)) == "done"
-    points, prepared, plan = fate.count, plugin.left(), plugin.lifecycle.prepare(ref)
-    plugin.lifecycle.unprepare(ref)
+    assert doomed.run(plugin, lambda: plugin.engine.prepare(ref)) == "done"
+    points, prepared, plan = fate.count, plugin.left(), plugin.engine.prepare(ref).plan
+    plugin.engine.unprepare(ref)
     assert plugin.left() == before
     assert points >= 25
     fate.after, fate.error = after, error
     for fate.point in range(points):
-        how = doomed.run(plugin, lambda plugin=plugin: plugin.lifecycle.prepare(ref))  # type: ignore[misc]
+        how = doomed.run(plugin, partial(plugin.engine.prepare, ref))
         if how == "failed":
             assert plugin.left() == before, fate.point
         elif how == "killed":
@@ -154,12 +155,12 @@ def test_a_prepare_that_ends_anywhere(
             plugin = doomed.process()
             kept = plugin.left()
             assert kept in (before, prepared), fate.point
-        assert plugin.lifecycle.prepare(ref) == plan
+        assert plugin.engine.prepare(ref).plan == plan
         assert plugin.left() == prepared
-        plugin.lifecycle.unprepare(ref)
+        plugin.engine.unprepare(ref)
         assert plugin.left() == before, fate.point
     for other in others:
-        plugin.lifecycle.unprepare(other)
+        plugin.engine.unprepare(other)
     assert plugin.left() == NOTHING
     assert [plugin.mode(index) for index in (0, 1, 4)] == [(False, False), (False, False), (True, True)]
 
@@ -173,23 +174,23 @@ def test_an_unprepare_that_ends_anywhere(
     others = neighbours(plugin) if beside else []
     before = plugin.left()
     ref = plugin.api.add(DEVICES)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     prepared = plugin.left()
-    assert doomed.run(plugin, lambda: plugin.lifecycle.unprepare(ref)) == "done"
+    assert doomed.run(plugin, lambda: plugin.engine.unprepare(ref)) == "done"
     points = fate.count
     assert points > 15
     fate.after, fate.error = after, error
     for fate.point in range(points):
-        plugin.lifecycle.prepare(ref)
+        plugin.engine.prepare(ref)
         assert plugin.left() == prepared
-        how = doomed.run(plugin, lambda plugin=plugin: plugin.lifecycle.unprepare(ref))  # type: ignore[misc]
+        how = doomed.run(plugin, partial(plugin.engine.unprepare, ref))
         if how == "killed":
             plugin.stop()
             plugin = doomed.process()
             assert plugin.left() in (before, prepared), fate.point
-        plugin.lifecycle.unprepare(ref)
-        plugin.lifecycle.recover(plugin.access.current())  # a mode that could not be taken back goes now
+        plugin.engine.unprepare(ref)
+        plugin.engine.recover()  # a mode that could not be taken back goes now
         assert plugin.left() == before, fate.point
     for other in others:
-        plugin.lifecycle.unprepare(other)
+        plugin.engine.unprepare(other)
     assert plugin.left() == NOTHING

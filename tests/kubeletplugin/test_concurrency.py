@@ -6,20 +6,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.calls import HungError
+from dra_driver.gpu.calls import CallLimits, HungError
 from dra_driver.gpu.simulated.faults import Fault
-from kubeletplugin.claims.actions import StoppedError
-from kubeletplugin.claims.lifecycle import ClaimTimes
+from kubeletplugin.claims.call import Call, kubelet_call
+from kubeletplugin.claims.engine import ClaimTimes
+from kubeletplugin.claims.model import ClaimRef, State
+from kubeletplugin.claims.specs import ClaimSpecs, cdi_names
 from kubeletplugin.containers.cdi import CLAIM_KIND, SpecDirectory
-from kubeletplugin.containers.specs import ClaimSpecs, cdi_names
-from kubeletplugin.errors import PrepareError
-from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.records.files import State
-from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Call, Plugin
+from kubeletplugin.errors import PrepareError, StoppedError
+from kubeletplugin.node.node import NodeTimes
+from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, CallThread, Plugin
 from tests.support.claims import allocated_claim
 from tests.support.waiting import wait_for
 
@@ -51,13 +52,12 @@ def in_the_middle(plugin: Plugin, ref: ClaimRef) -> Iterator[None]:
     """While the prepare of FOUR is between its first and its second instance."""
     reached, go_on = threading.Event(), threading.Event()
 
-    def wanted() -> bool:
+    def wait_there() -> None:
         if plugin.instances():
             reached.set()
             go_on.wait(60)
-        return True
 
-    call = Call(lambda: plugin.lifecycle.prepare(ref, wanted))
+    call = CallThread(lambda: plugin.engine.prepare(ref, Call(wait_there)))
     assert reached.wait(60)
     yield
     go_on.set()
@@ -70,7 +70,7 @@ def in_the_middle(plugin: Plugin, ref: ClaimRef) -> Iterator[None]:
 def test_a_call_that_is_repeated_while_the_first_runs_gets_the_same(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     slow(plugin)
-    calls = [Call(lambda: plugin.lifecycle.prepare(ref)) for _ in range(4)]
+    calls = [CallThread(lambda: plugin.engine.prepare(ref)) for _ in range(4)]
     first, *others = [call.result() for call in calls]
     assert others == [first] * 3
     assert plugin.api.asked == 1
@@ -81,9 +81,9 @@ def test_a_call_that_is_repeated_while_the_first_runs_gets_the_same(plugin: Plug
 def test_an_unprepare_makes_a_running_prepare_stop_after_its_step(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     slow(plugin, before=1)
-    prepare = Call(lambda: plugin.lifecycle.prepare(ref))
+    prepare = CallThread(lambda: plugin.engine.prepare(ref))
     wait_for(lambda: len(plugin.instances()) == 1, "the first instance")
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     with pytest.raises(StoppedError, match="is being unprepared"):
         prepare.result()
     assert plugin.left() == NOTHING
@@ -93,14 +93,14 @@ def test_an_unprepare_makes_a_running_prepare_stop_after_its_step(plugin: Plugin
 
 def test_a_prepare_after_it_starts_anew(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     slow(plugin, DESTROY)
-    unprepare = Call(lambda: plugin.lifecycle.unprepare(ref))
+    unprepare = CallThread(lambda: plugin.engine.unprepare(ref))
     wait_for(lambda: plugin.left()["specs"] == [], "the unprepare to begin")
     with pytest.raises(StoppedError, match="is being unprepared"):
-        plugin.lifecycle.prepare(ref)
+        plugin.engine.prepare(ref)
     unprepare.result()
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     assert plugin.instances() == FOUR_MADE
 
 
@@ -108,52 +108,53 @@ def test_a_prepare_after_it_starts_anew(plugin: Plugin) -> None:
 
 
 def test_what_nobody_waits_for_is_not_begun(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
     with pytest.raises(StoppedError, match="kubelet no longer waits for claim team/claim-0"):
-        plugin.lifecycle.prepare(plugin.api.add(FOUR), wanted=lambda: False)
+        plugin.engine.prepare(ref, kubelet_call(ref, lambda: False))
     assert plugin.left() == NOTHING
 
 
 def test_what_is_begun_is_recorded_and_the_next_call_goes_on_from_there(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     with pytest.raises(StoppedError):
-        plugin.lifecycle.prepare(ref, wanted=lambda: len(plugin.instances()) < 2)
+        plugin.engine.prepare(ref, kubelet_call(ref, lambda: len(plugin.instances()) < 2))
     assert plugin.instances() == FOUR_MADE[:2]
     assert plugin.record(ref).state is State.PREPARING
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     assert plugin.instances() == FOUR_MADE
     assert plugin.record(ref).state is State.PREPARED
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
 
 
 def test_it_starts_anew_when_the_claim_was_allocated_anew(plugin: Plugin, api: ApiServer) -> None:
     ref = api.add(FOUR)
     with pytest.raises(StoppedError):
-        plugin.lifecycle.prepare(ref, wanted=lambda: len(plugin.instances()) < 2)
+        plugin.engine.prepare(ref, kubelet_call(ref, lambda: len(plugin.instances()) < 2))
     anew = allocated_claim(ref.name, [OTHER], uid=ref.uid)
     api.claims[ref.uid] = anew
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     assert (plugin.instances(4), plugin.instances(5)) == ([], ["0:1"])
 
 
 def test_an_unprepare_that_nobody_waits_for_is_finished_when_the_room_is_needed(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     with pytest.raises(StoppedError):
-        plugin.lifecycle.unprepare(ref, wanted=lambda: len(plugin.instances()) > 2)
+        plugin.engine.unprepare(ref, kubelet_call(ref, lambda: len(plugin.instances()) > 2))
     assert plugin.instances() == FOUR_MADE[:2]
     assert plugin.record(ref).state is State.UNPREPARING
-    plugin.lifecycle.prepare(plugin.api.add([FOUR[2]]))
+    plugin.engine.prepare(plugin.api.add([FOUR[2]]))
     assert plugin.instances() == ["2:2"]
 
 
 def test_or_a_little_later(tmp_path: Path, api: ApiServer) -> None:
     plugin = Plugin(tmp_path, api, settings=ClaimTimes(retry=0.05))
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     with pytest.raises(StoppedError):
-        plugin.lifecycle.unprepare(ref, wanted=lambda: len(plugin.instances()) > 2)
-    plugin.access.wake()
+        plugin.engine.unprepare(ref, kubelet_call(ref, lambda: len(plugin.instances()) > 2))
+    plugin.place.access.wake()
     wait_for(lambda: plugin.left() == NOTHING, "the rest to be undone")
     plugin.stop()
 
@@ -164,9 +165,9 @@ def test_or_a_little_later(tmp_path: Path, api: ApiServer) -> None:
 def test_a_slow_gpu_holds_up_no_other(plugin: Plugin) -> None:
     first, second, whole = plugin.api.add(FOUR), plugin.api.add([OTHER]), plugin.api.add(["gpu-0"])
     with in_the_middle(plugin, first):
-        plugin.lifecycle.prepare(second)
-        plugin.lifecycle.prepare(whole)
-        plugin.lifecycle.unprepare(second)
+        plugin.engine.prepare(second)
+        plugin.engine.prepare(whole)
+        plugin.engine.unprepare(second)
         assert plugin.instances() == ["0:1"]
     assert plugin.instances() == FOUR_MADE
 
@@ -179,11 +180,11 @@ def test_of_two_claims_for_one_device_one_gets_it(plugin: Plugin) -> None:
     def prepare(ref: ClaimRef) -> None:
         barrier.wait(60)
         try:
-            results.append(plugin.lifecycle.prepare(ref))
+            results.append(plugin.engine.prepare(ref))
         except PrepareError as error:
             results.append(str(error))
 
-    for call in [Call(lambda ref=ref: prepare(ref)) for ref in refs]:  # type: ignore[misc]
+    for call in [CallThread(partial(prepare, ref)) for ref in refs]:
         call.result()
     assert sum(not isinstance(one, str) for one in results) == 1
     assert all("is in use by claim" in one for one in results if isinstance(one, str))
@@ -196,18 +197,18 @@ def test_of_two_claims_for_one_device_one_gets_it(plugin: Plugin) -> None:
 def test_the_instance_of_a_shared_device_goes_with_the_last_claim(plugin: Plugin) -> None:
     first, second = plugin.api.share(SMALL, "11"), plugin.api.share(SMALL, "12")
     for ref in (first, second):
-        (device,) = plugin.lifecycle.prepare(ref).devices
+        (device,) = plugin.engine.prepare(ref).plan.devices
         assert device.share_id
     assert list(plugin.nodes_of(first).values()) == list(plugin.nodes_of(second).values())
     with pytest.raises(PrepareError, match="in use"):
-        plugin.lifecycle.prepare(plugin.api.add([SMALL]))
-    plugin.lifecycle.unprepare(first)
+        plugin.engine.prepare(plugin.api.add([SMALL]))
+    plugin.engine.unprepare(first)
     assert plugin.instances() == ["0:1"]
     third = plugin.api.share(SMALL, "13")
-    plugin.lifecycle.prepare(third)
-    plugin.lifecycle.unprepare(second)
+    plugin.engine.prepare(third)
+    plugin.engine.unprepare(second)
     assert plugin.instances() == ["0:1"]
-    plugin.lifecycle.unprepare(third)
+    plugin.engine.unprepare(third)
     assert plugin.left() == NOTHING
 
 
@@ -218,17 +219,17 @@ def test_two_shares_of_a_device_in_one_claim_are_two_cdi_devices(plugin: Plugin)
     shares = ["0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e11", "0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e12"]
     results = [replace(one, share_id=share) for one, share in zip(claim.allocation.results, shares, strict=True)]
     plugin.api.claims[ref.uid] = replace(claim, allocation=replace(claim.allocation, results=tuple(results)))
-    plan = plugin.lifecycle.prepare(ref)
+    plan = plugin.engine.prepare(ref).plan
     names = SpecDirectory(plugin.cdi, CLAIM_KIND).devices(ref.uid)
     assert sorted(names) == [f"{ref.uid}-gpu-0-{share}" for share in shares]
     assert [cdi_names(ref.uid, one)[0] for one in plan.devices] == [f"{CLAIM_KIND}={name}" for name in sorted(names)]
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
 
 
 def test_a_share_that_fails_takes_nothing_from_the_others(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = plugin.api.share(SMALL, "11"), plugin.api.share(SMALL, "12")
-    plugin.lifecycle.prepare(first)
+    plugin.engine.prepare(first)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -236,10 +237,10 @@ def test_a_share_that_fails_takes_nothing_from_the_others(plugin: Plugin, monkey
     with monkeypatch.context() as patch:
         patch.setattr(ClaimSpecs, "write", full)
         with pytest.raises(OSError, match="No space left"):
-            plugin.lifecycle.prepare(second)
+            plugin.engine.prepare(second)
     assert plugin.instances() == ["0:1"]
-    plugin.lifecycle.unprepare(first)
-    plugin.lifecycle.unprepare(second)
+    plugin.engine.unprepare(first)
+    plugin.engine.unprepare(second)
     assert plugin.left() == NOTHING
 
 
@@ -248,11 +249,11 @@ def test_shares_come_and_go_at_the_same_time(plugin: Plugin) -> None:
 
     def cycle(ref: ClaimRef) -> None:
         for _ in range(5):
-            plugin.lifecycle.prepare(ref)
+            plugin.engine.prepare(ref)
             assert plugin.nodes_of(ref)
-            plugin.lifecycle.unprepare(ref)
+            plugin.engine.unprepare(ref)
 
-    for call in [Call(lambda ref=ref: cycle(ref)) for ref in refs]:  # type: ignore[misc]
+    for call in [CallThread(partial(cycle, ref)) for ref in refs]:
         call.result()
     assert plugin.left() == NOTHING
 
@@ -263,7 +264,9 @@ def test_shares_come_and_go_at_the_same_time(plugin: Plugin) -> None:
 @pytest.fixture
 def impatient(tmp_path: Path, api: ApiServer) -> Iterator[Plugin]:
     """A plugin that waits 0.5 s for a step, and tries again what went wrong all the time."""
-    made = Plugin(tmp_path, api, settings=ClaimTimes(step=0.5, busy=0.05, retry=0.05))
+    made = Plugin(
+        tmp_path, api, times=NodeTimes(step=0.5, busy=0.05, calls=CallLimits(look=1.0)), settings=ClaimTimes(retry=0.05)
+    )
     yield made
     made.stop()
 
@@ -274,26 +277,26 @@ def test_a_prepare_that_hangs_is_said_at_once_ever_after_and_undone_when_it_retu
     slow(plugin, seconds=3.0, before=1)
     said = rf"^{CREATE} for GPU-.* has not returned within 0.5 s; nothing can be done there until it"
     with pytest.raises(HungError, match=said):
-        plugin.lifecycle.prepare(ref)
+        plugin.engine.prepare(ref)
     for again in (ref, same_gpu):
         with pytest.raises(HungError, match=said):
-            plugin.lifecycle.prepare(again)
+            plugin.engine.prepare(again)
     with pytest.raises(HungError, match=said):
-        plugin.lifecycle.unprepare(ref)
-    plugin.lifecycle.prepare(other_gpu)
-    plugin.lifecycle.unprepare(other_gpu)
+        plugin.engine.unprepare(ref)
+    plugin.engine.prepare(other_gpu)
+    plugin.engine.unprepare(other_gpu)
     wait_for(lambda: plugin.left() == NOTHING, "the effect of the call to be undone")
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     assert plugin.instances() == FOUR_MADE
 
 
 def test_an_unprepare_that_hangs_is_finished_when_it_returns(impatient: Plugin) -> None:
     plugin = impatient
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     slow(plugin, DESTROY, seconds=2.0, before=1)
     with pytest.raises(HungError, match=DESTROY):
-        plugin.lifecycle.unprepare(ref)
+        plugin.engine.unprepare(ref)
     assert plugin.record(ref).state is State.UNPREPARING
     wait_for(lambda: plugin.left() == NOTHING, "the rest to be undone")
 
@@ -302,8 +305,8 @@ def test_reading_the_node_anew_cannot_hang_the_plugin(impatient: Plugin) -> None
     plugin = impatient
     slow(plugin, "nvmlSystemGetDriverVersion", seconds=5.0)
     with pytest.raises(HungError, match=r"^nvmlSystemGetDriverVersion for the driver"):
-        plugin.lifecycle.prepare(plugin.api.add(["gpu-99"]))
-    plugin.lifecycle.prepare(plugin.api.add([SMALL]))
+        plugin.engine.prepare(plugin.api.add(["gpu-99"]))
+    plugin.engine.prepare(plugin.api.add([SMALL]))
 
 
 # Two plugins with one folder, as during a rolling update
@@ -318,25 +321,25 @@ def successor(plugin: Plugin, api: ApiServer) -> Iterator[Plugin]:
 
 def test_one_prepares_and_the_other_unprepares(plugin: Plugin, successor: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plan = plugin.lifecycle.prepare(ref)
+    plan = plugin.engine.prepare(ref).plan
     asked = plugin.api.asked
-    assert successor.lifecycle.prepare(ref) == plan
+    assert successor.engine.prepare(ref).plan == plan
     assert plugin.api.asked == asked
-    successor.lifecycle.unprepare(ref)
-    plugin.lifecycle.unprepare(ref)
+    successor.engine.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
 
 
 def test_neither_gives_away_what_the_other_gave(plugin: Plugin, successor: Plugin) -> None:
-    plugin.lifecycle.prepare(plugin.api.add([SMALL]))
+    plugin.engine.prepare(plugin.api.add([SMALL]))
     with pytest.raises(PrepareError, match="is in use by claim team/claim-0"):
-        successor.lifecycle.prepare(plugin.api.add([SMALL]))
+        successor.engine.prepare(plugin.api.add([SMALL]))
     shared = [plugin.api.share(OTHER, share) for share in ("11", "12")]
-    plugin.lifecycle.prepare(shared[0])
-    successor.lifecycle.prepare(shared[1])
-    plugin.lifecycle.unprepare(shared[0])
+    plugin.engine.prepare(shared[0])
+    successor.engine.prepare(shared[1])
+    plugin.engine.unprepare(shared[0])
     assert plugin.instances(5) == ["0:1"]
-    successor.lifecycle.unprepare(shared[1])
+    successor.engine.unprepare(shared[1])
     assert plugin.instances(5) == []
 
 
@@ -357,16 +360,12 @@ def test_both_at_once_on_the_same_claims(plugin: Plugin, successor: Plugin) -> N
     def cycle(mine: Plugin, ref: ClaimRef) -> None:
         for _ in range(4):
             try:
-                mine.lifecycle.prepare(ref)
+                mine.engine.prepare(ref)
             except StoppedError:
                 continue  # the other one unprepares it
-            mine.lifecycle.unprepare(ref)
+            mine.engine.unprepare(ref)
 
-    calls = [
-        Call(lambda mine=mine, ref=ref: cycle(mine, ref))  # type: ignore[misc]
-        for ref in refs
-        for mine in (plugin, successor)
-    ]
+    calls = [CallThread(partial(cycle, mine, ref)) for ref in refs for mine in (plugin, successor)]
     for call in calls:
         call.result()
     assert plugin.left() == NOTHING

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.simulated.faults import Fault
-from kubeletplugin.claims.lifecycle import ClaimTimes
+from kubeletplugin.claims.engine import ClaimTimes
+from kubeletplugin.claims.files import RecordFiles
+from kubeletplugin.claims.model import ClaimRef, Record, State
+from kubeletplugin.claims.records import VERSION
 from kubeletplugin.errors import PrepareError
-from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.records.files import State
-from kubeletplugin.records.format import Records
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Plugin
 from tests.support.waiting import wait_for
 
-AT_ONCE = ClaimTimes(busy=0.05, grace=0.0, sweep=0.05, retry=0.05)
-NEVER = ClaimTimes(busy=0.05, sweep=3600.0, retry=3600.0)
+AT_ONCE = ClaimTimes(grace=0.0, sweep=0.05, retry=0.05)
+NEVER = ClaimTimes(sweep=3600.0, retry=3600.0)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def restarted(plugin: Plugin, settings: ClaimTimes = NEVER, boot_id: str = "boot
 def test_what_a_claim_has_goes_when_it_is_gone(plugin: Plugin, gone: Callable[[ApiServer, ClaimRef], None]) -> None:
     mig, whole, living = plugin.api.add(FOUR), plugin.api.add(["gpu-0"]), plugin.api.add(["gpu-1"])
     for ref in (mig, whole, living):
-        plugin.lifecycle.prepare(ref)
+        plugin.engine.prepare(ref)
     gone(plugin.api, mig)
     gone(plugin.api, whole)
     after = restarted(plugin, AT_ONCE)
@@ -62,7 +62,7 @@ def test_what_a_claim_has_goes_when_it_is_gone(plugin: Plugin, gone: Callable[[A
 
 def test_a_gpu_of_a_claim_that_was_deleted_while_no_plugin_ran_goes_to_the_next_claim(plugin: Plugin) -> None:
     before = plugin.api.add(["gpu-0"])
-    plugin.lifecycle.prepare(before)
+    plugin.engine.prepare(before)
     plugin.stop()
     plugin.api.delete(before)
     after = Plugin(plugin.root, plugin.api, settings=AT_ONCE)
@@ -70,7 +70,7 @@ def test_a_gpu_of_a_claim_that_was_deleted_while_no_plugin_ran_goes_to_the_next_
 
     def prepared() -> bool:
         with contextlib.suppress(PrepareError):  # kubelet tries again
-            after.lifecycle.prepare(following)
+            after.engine.prepare(following)
             return True
         return False
 
@@ -80,7 +80,7 @@ def test_a_gpu_of_a_claim_that_was_deleted_while_no_plugin_ran_goes_to_the_next_
 
 def test_a_server_that_does_not_answer_says_nothing_about_claims(plugin: Plugin) -> None:
     ref = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     before = plugin.left()
     plugin.api.down = True
     asked = plugin.api.asked
@@ -91,18 +91,18 @@ def test_a_server_that_does_not_answer_says_nothing_about_claims(plugin: Plugin)
 
 def test_a_claim_that_is_gone_is_given_time(plugin: Plugin) -> None:
     ref = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     before = plugin.left()
     plugin.api.delete(ref)
     asked = plugin.api.asked
-    after = restarted(plugin, ClaimTimes(busy=0.05, grace=3600.0, sweep=0.05))
+    after = restarted(plugin, ClaimTimes(grace=3600.0, sweep=0.05))
     wait_for(lambda: plugin.api.asked > asked + 3, "some sweeps")
     assert after.left() == before
 
 
 def test_an_instance_that_is_still_used_stays_until_it_is_free(plugin: Plugin) -> None:
     ref = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.node.occupy(plugin.mig_uuid(), os.getpid())
     plugin.api.delete(ref)
     after = restarted(plugin, AT_ONCE)
@@ -118,7 +118,7 @@ def test_an_instance_that_is_still_used_stays_until_it_is_free(plugin: Plugin) -
 def test_an_instance_with_a_mark_and_no_record_goes(plugin: Plugin) -> None:
     plugin.make_by_hand("gpu-5-mig-1g10gb-19-3")
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.records.remove(ref.uid)
     assert restarted(plugin).left() == {**NOTHING, "instances": ["3:1"]}
 
@@ -126,20 +126,20 @@ def test_an_instance_with_a_mark_and_no_record_goes(plugin: Plugin) -> None:
 def test_an_instance_without_a_record_that_is_in_use_goes_soon_after(plugin: Plugin) -> None:
     """Long before the next search for leftovers."""
     claim = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     plugin.node.occupy(plugin.mig_uuid(), os.getpid())
     (plugin.root / "claims" / f"{claim.uid}.json").unlink()
     after = restarted(plugin, replace(NEVER, restore=0.05))
     assert after.instances() == ["0:1"]
-    assert after.lifecycle.unrestored() == 1
+    assert after.engine.unrestored.count() == 1
     after.node.vacate(os.getpid())
     wait_for(lambda: after.instances() == [], "the instance to go")
-    wait_for(lambda: after.lifecycle.unrestored() == 0, "nothing left")
+    wait_for(lambda: after.engine.unrestored.count() == 0, "nothing left")
 
 
 def test_a_mark_without_an_instance_goes(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.records.remove(ref.uid)
     plugin.node.reset_gpu(4)
     plugin.make_by_hand(FOUR[0].replace("19-0", "19-5"))
@@ -148,7 +148,7 @@ def test_a_mark_without_an_instance_goes(plugin: Plugin) -> None:
 
 def test_after_a_reboot_nothing_is_ours(plugin: Plugin) -> None:
     ref = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.node.reset_gpu(4)
     uuid = plugin.make_by_hand(SMALL)  # as an administrator's unit does at every boot
     after = restarted(plugin, boot_id="boot-2")
@@ -158,34 +158,27 @@ def test_after_a_reboot_nothing_is_ours(plugin: Plugin) -> None:
 
 def test_an_old_record_is_forgotten_without_a_driver(plugin: Plugin) -> None:
     ref = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.stop()
     rebooted = Plugin(plugin.root, plugin.api, boot_id="boot-2", start=False)
-    rebooted.lifecycle.unprepare(ref)
+    rebooted.engine.unprepare(ref)
     assert rebooted.left()["records"] == []
 
 
-# Records of the version before
+# Records of another version
 
 
-@pytest.mark.parametrize("state", State)
-def test_a_claim_of_version_1_is_taken_over(plugin: Plugin, state: State) -> None:
-    theirs = plugin.make_by_hand("gpu-4-mig-1g10gb-19-6")
-    ref = plugin.api.add([*FOUR[:3], "gpu-4-mig-1g10gb-19-6"])
-    plugin.lifecycle.prepare(ref)
+def test_a_claim_whose_record_has_an_older_version_is_planned_again(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    plugin.engine.prepare(ref)
+    before, record = plugin.left(), plugin.record(ref)
     file = plugin.root / "claims" / f"{ref.uid}.json"
-    value = json.loads(file.read_text())
-    del value["steps"]
-    noted = value["instances"] if state is not State.PREPARING else {}
-    noted |= {"gpu-4-mig-1g10gb-19-6": value["instances"]["gpu-4-mig-1g10gb-19-6"]}
-    file.write_text(json.dumps({**value, "version": 1, "state": state.value, "instances": noted}))
-    for mark in plugin.root.glob("mig/*"):
-        mark.unlink()
+    file.write_text(json.dumps({**json.loads(file.read_text()), "version": VERSION - 1}))
     after = restarted(plugin)
-    assert after.instances() == (["0:1", "1:1", "2:2", "6:1"] if state is State.PREPARED else ["6:1"])
-    after.lifecycle.unprepare(ref)
-    assert after.left() == {**NOTHING, "instances": ["6:1"]}
-    assert after.mig_uuid() == theirs
+    assert after.reasons() == ["RecordDamaged", "RecordRebuilt"]
+    assert after.record(ref) == record
+    assert {**after.left(), "records": []} == {**before, "records": []}
+    assert not [step for step in after.steps if step.startswith("undo")]
 
 
 # Recovery that does not succeed at once
@@ -193,7 +186,7 @@ def test_a_claim_of_version_1_is_taken_over(plugin: Plugin, state: State) -> Non
 
 def test_a_prepared_claim_that_could_not_be_recovered_is_tried_again(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.node.reset_gpu(4)
     obstacle = "gpu-4-mig-1g10gb-19-3"
     plugin.make_by_hand(obstacle)  # where the claim's 2g.20gb was
@@ -208,15 +201,15 @@ def test_a_prepared_claim_that_could_not_be_recovered_is_tried_again(plugin: Plu
 
 def test_kubelets_next_call_for_such_a_claim_gets_the_error_or_the_devices(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plan = plugin.lifecycle.prepare(ref)
+    plan = plugin.engine.prepare(ref).plan
     plugin.node.reset_gpu(4)
     obstacle = "gpu-4-mig-1g10gb-19-3"
     plugin.make_by_hand(obstacle)
     after = restarted(plugin)
     with pytest.raises(PrepareError, match=r"not enough free memory slices for 2g\.20gb"):
-        after.lifecycle.prepare(ref)
+        after.engine.prepare(ref)
     destroy(after, obstacle)
-    assert after.lifecycle.prepare(ref) == plan
+    assert after.engine.prepare(ref).plan == plan
     assert after.instances() == FOUR_MADE
 
 
@@ -248,7 +241,7 @@ def damage(plugin: Plugin, ref: ClaimRef, keep: float = 0.6) -> None:
 @pytest.mark.parametrize("devices", [["gpu-0"], FOUR])
 def test_a_damaged_record_is_made_anew_from_the_claim_and_the_node(plugin: Plugin, devices: list[str]) -> None:
     ref = plugin.api.add(devices)
-    plan = plugin.lifecycle.prepare(ref)
+    plan = plugin.engine.prepare(ref).plan
     before, record = plugin.left(), plugin.record(ref)
     plugin.stop()
     damage(plugin, ref)
@@ -257,26 +250,26 @@ def test_a_damaged_record_is_made_anew_from_the_claim_and_the_node(plugin: Plugi
     assert after.record(ref) == record
     assert after.left() == {**before, "records": [f"{ref.uid}.damaged", f"{ref.uid}.json"]}
     asked = plugin.api.asked
-    assert after.lifecycle.prepare(ref) == plan
+    assert after.engine.prepare(ref).plan == plan
     assert plugin.api.asked == asked
-    after.lifecycle.unprepare(ref)
-    assert after.left() == {**NOTHING, "records": [f"{ref.uid}.damaged"]}
+    after.engine.unprepare(ref)
+    assert after.left() == NOTHING
     plugin.api.delete(ref)
     assert restarted(after).left() == NOTHING
 
 
 def test_a_damaged_record_of_a_claim_that_was_not_prepared_is_undone(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     (plugin.cdi / f"k8s.gpu.nvidia.com-claim_{ref.uid}.json").unlink()
     plugin.stop()
     damage(plugin, ref)
-    assert restarted(plugin).left() == {**NOTHING, "records": [f"{ref.uid}.damaged"]}
+    assert restarted(plugin).left() == NOTHING
 
 
 def test_while_the_server_does_not_answer_nothing_that_might_be_its_is_touched(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plan = plugin.lifecycle.prepare(ref)
+    plan = plugin.engine.prepare(ref).plan
     before = plugin.left()
     plugin.stop()
     damage(plugin, ref)
@@ -285,17 +278,17 @@ def test_while_the_server_does_not_answer_nothing_that_might_be_its_is_touched(p
     assert after.left() == {**before, "records": [f"{ref.uid}.damaged"]}
     plugin.api.down = False
     wait_for(lambda: "RecordRebuilt" in after.reasons(), "the record")
-    assert after.lifecycle.prepare(ref) == plan
+    assert after.engine.prepare(ref).plan == plan
 
 
 @pytest.mark.parametrize("look", range(6))
 def test_a_record_damaged_during_the_search_for_leftovers_is_made_anew(plugin: Plugin, look: int) -> None:
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     before = plugin.left()
     plugin.stop()
 
-    class DamagedMeanwhile(Records):
+    class DamagedMeanwhile(RecordFiles[Record]):
         def damaged(self) -> dict[str, ClaimRef]:
             found = super().damaged()
             if searching.is_set() and next(looks) == look:
@@ -313,8 +306,8 @@ def test_a_record_damaged_during_the_search_for_leftovers_is_made_anew(plugin: P
 @pytest.mark.parametrize("verb", ["prepare", "unprepare"])
 def test_a_record_that_tells_nothing_is_settled_by_kubelets_next_call(plugin: Plugin, verb: str) -> None:
     ref, other = plugin.api.add(FOUR), plugin.api.add(["gpu-0"])
-    plan = plugin.lifecycle.prepare(ref)
-    plugin.lifecycle.prepare(other)
+    plan = plugin.engine.prepare(ref).plan
+    plugin.engine.prepare(other)
     before = plugin.left()
     plugin.stop()
     damage(plugin, ref, keep=0)
@@ -322,10 +315,10 @@ def test_a_record_that_tells_nothing_is_settled_by_kubelets_next_call(plugin: Pl
     assert after.left()["instances"] == before["instances"]
     assert after.events == [(ref.uid, "RecordDamaged", after.events[0][2])]
     if verb == "prepare":
-        assert after.lifecycle.prepare(ref) == plan
+        assert after.engine.prepare(ref).plan == plan
         assert after.left()["instances"] == before["instances"]
     else:
-        after.lifecycle.unprepare(ref)
+        after.engine.unprepare(ref)
         assert after.left()["instances"] == []
         assert len(after.left()["specs"]) == 1
     assert after.record(other).state is State.PREPARED
@@ -333,11 +326,11 @@ def test_a_record_that_tells_nothing_is_settled_by_kubelets_next_call(plugin: Pl
 
 def test_a_record_damaged_while_the_plugin_runs_blocks_nothing(plugin: Plugin) -> None:
     ref, other = plugin.api.add(FOUR), plugin.api.add(["gpu-0"])
-    plan = plugin.lifecycle.prepare(ref)
+    plan = plugin.engine.prepare(ref).plan
     damage(plugin, ref)
-    plugin.lifecycle.prepare(other)
-    assert plugin.lifecycle.prepare(ref) == plan
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.prepare(other)
+    assert plugin.engine.prepare(ref).plan == plan
+    plugin.engine.unprepare(ref)
     assert plugin.instances() == []
     assert plugin.reasons() == ["RecordDamaged"]
 
@@ -347,22 +340,22 @@ def test_a_record_damaged_while_the_plugin_runs_blocks_nothing(plugin: Plugin) -
 
 def test_a_lost_gpu_keeps_no_pod_from_ending(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.node.lose_gpu(4)
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.left()["specs"] == []
     assert plugin.record(ref).state is State.UNPREPARING
     plugin.node.reset_gpu(4)
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
 
 
 def test_what_was_left_on_a_lost_gpu_goes_when_it_is_back(tmp_path: Path, api: ApiServer) -> None:
     plugin = Plugin(tmp_path, api, settings=AT_ONCE)
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.node.inject(Fault("nvmlDeviceGetGpuInstances", 4, times=2))
     plugin.node.lose_gpu(4)
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     plugin.node.reset_gpu(4)
     wait_for(lambda: plugin.left() == NOTHING, "the rest")

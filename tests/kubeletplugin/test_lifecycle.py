@@ -14,9 +14,9 @@ from dra_driver.gpu.mig import MigDevice
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiError
+from kubeletplugin.claims.model import ClaimRef, State
 from kubeletplugin.errors import NoDriverError, PrepareError
-from kubeletplugin.kinds.targets import ClaimRef, Found
-from kubeletplugin.records.files import State
+from kubeletplugin.node.gpus import Found
 from tests.support.waiting import wait_for
 
 from .inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Plugin
@@ -36,7 +36,7 @@ def plugin(tmp_path: Path, api: ApiServer) -> Plugin:
 
 def test_four_slices_are_made_where_they_were_allocated(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plan = plugin.lifecycle.prepare(ref)
+    plan = plugin.engine.prepare(ref).plan
     assert [device.name for device in plan.devices] == FOUR
     assert plugin.instances() == FOUR_MADE
     nodes = plugin.nodes_of(ref)
@@ -46,67 +46,67 @@ def test_four_slices_are_made_where_they_were_allocated(plugin: Plugin) -> None:
         assert gpu == "/dev/nvidia4"
         assert instance.startswith("/dev/nvidia-caps/nvidia-cap")
         assert compute.startswith("/dev/nvidia-caps/nvidia-cap")
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
 
 
 def test_a_whole_gpu_needs_a_spec_only(plugin: Plugin) -> None:
     ref = plugin.api.add(["gpu-2"])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     assert plugin.nodes_of(ref) == {"gpu-2": ["/dev/nvidia2"]}
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
 
 
 def test_doing_it_again_changes_nothing(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    first = plugin.lifecycle.prepare(ref)
+    first = plugin.engine.prepare(ref)
     before = plugin.left()
-    assert plugin.lifecycle.prepare(ref) == first
+    assert plugin.engine.prepare(ref) == first
     assert plugin.left() == before
-    plugin.lifecycle.unprepare(ref)
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
 
 
 def test_preparing_again_needs_neither_api_server_nor_driver(plugin: Plugin) -> None:
     ref = plugin.api.add([SMALL])
-    plan = plugin.lifecycle.prepare(ref)
+    prepared = plugin.engine.prepare(ref)
     plugin.api.down = True
-    plugin.access.report(NvmlError(Return.DRIVER_NOT_LOADED, "test"))
-    assert plugin.lifecycle.prepare(ref) == plan
+    plugin.place.access.report(NvmlError(Return.DRIVER_NOT_LOADED, "test"))
+    assert plugin.engine.prepare(ref) == prepared
 
 
 def test_a_spec_that_somebody_removed_is_written_again(plugin: Plugin) -> None:
     ref = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     before = plugin.left()
     for file in plugin.cdi.iterdir():
         file.unlink()
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     assert plugin.left() == before
 
 
 def test_unpreparing_an_unknown_claim_is_fine(plugin: Plugin) -> None:
-    plugin.lifecycle.unprepare(ClaimRef("team", "never-seen", "0c7c1f0e-0000-0000-0000-000000000000"))
+    plugin.engine.unprepare(ClaimRef("team", "never-seen", "0c7c1f0e-0000-0000-0000-000000000000"))
 
 
 def test_a_claim_without_devices_of_ours_leaves_no_spec(plugin: Plugin) -> None:
     ref = plugin.api.add(["gpu-0"], driver="nic.example.com")
-    assert plugin.lifecycle.prepare(ref).devices == ()
-    plugin.lifecycle.unprepare(ref)
+    assert plugin.engine.prepare(ref).plan.devices == ()
+    plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
 
 
 def test_one_device_is_not_prepared_for_two_claims(plugin: Plugin) -> None:
     first, second = plugin.api.add([SMALL]), plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(first)
+    plugin.engine.prepare(first)
     before = plugin.left()
     with pytest.raises(PrepareError, match="in use by claim team/claim-0"):
-        plugin.lifecycle.prepare(second)
+        plugin.engine.prepare(second)
     assert plugin.left() == before
-    plugin.lifecycle.unprepare(first)
-    plugin.lifecycle.prepare(second)
+    plugin.engine.unprepare(first)
+    plugin.engine.prepare(second)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_a_prepare_that_fails_leaves_nothing_and_can_be_repeated(plugin: Plugin,
     ref = plugin.api.add(FOUR)
     plugin.node.inject(Fault(call, 4, code, times=1))
     with pytest.raises((NvmlError, PrepareError)):
-        plugin.lifecycle.prepare(ref)
+        plugin.engine.prepare(ref)
     assert plugin.left() == NOTHING
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     assert plugin.instances() == FOUR_MADE
 
 
@@ -137,21 +137,21 @@ def test_no_room_names_what_is_in_the_way(plugin: Plugin) -> None:
     with pytest.raises(
         PrepareError, match=rf"not enough free memory slices for {SLOT}: the GPU instances are 1 \(profile 9 at 0:4\)"
     ):
-        plugin.lifecycle.prepare(plugin.api.add([SMALL]))
+        plugin.engine.prepare(plugin.api.add([SMALL]))
     assert plugin.left() == {**NOTHING, "instances": ["0:4"]}
 
 
 def test_an_unreachable_api_server_leaves_nothing(plugin: Plugin) -> None:
     plugin.api.down = True
     with pytest.raises(ApiError):
-        plugin.lifecycle.prepare(ClaimRef("team", "unknown", "0c7c1f0e-0000-0000-0000-000000000001"))
+        plugin.engine.prepare(ClaimRef("team", "unknown", "0c7c1f0e-0000-0000-0000-000000000001"))
     assert plugin.left() == NOTHING
 
 
 def test_a_holder_that_is_no_compute_process_is_named(plugin: Plugin) -> None:
     """A monitor has the capability of the instance open. Here a terminal stands for it, whose number is unique."""
     ref = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.node.occupy(plugin.mig_uuid(), os.getpid())
     proc = plugin.node.driver_root / "proc"
     controlling, terminal = os.openpty()
@@ -165,32 +165,32 @@ def test_a_holder_that_is_no_compute_process_is_named(plugin: Plugin) -> None:
     capability.write_text(f"DeviceFileMinor: {os.minor(number)}\nDeviceFileMode: 292\n", encoding="ascii")
     me = re.escape(Path("/proc/self/comm").read_text(encoding="utf-8").strip())
     with pytest.raises(NvmlError, match=rf"{SLOT} is used by {me} \(PID {os.getpid()}\); it is destroyed as soon"):
-        plugin.lifecycle.unprepare(ref)
+        plugin.engine.unprepare(ref)
     os.close(controlling)
     os.close(terminal)
 
 
 def test_a_busy_instance_is_unprepared_once_its_process_ends(plugin: Plugin) -> None:
     ref = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.node.occupy(plugin.mig_uuid(), os.getpid())
     with pytest.raises(NvmlError, match=rf"IN_USE .*{SLOT} is used by process {os.getpid()}; it is destroyed as soon"):
-        plugin.lifecycle.unprepare(ref)
+        plugin.engine.unprepare(ref)
     assert plugin.instances() == ["0:1"]
     assert plugin.left()["specs"] == []
     with pytest.raises(PrepareError, match="still being removed from claim team/claim-0"):
-        plugin.lifecycle.prepare(plugin.api.add([SMALL]))
+        plugin.engine.prepare(plugin.api.add([SMALL]))
     plugin.node.vacate(os.getpid())
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
 
 
 def test_an_instance_of_the_administrator_is_used_and_left(plugin: Plugin) -> None:
     uuid = plugin.make_by_hand(SMALL)
     ref = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(ref)
-    assert plugin.record(ref).instances[SMALL].uuid == uuid
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.prepare(ref)
+    assert plugin.record(ref).found[SMALL]["uuid"] == uuid
+    plugin.engine.unprepare(ref)
     assert plugin.left() == {**NOTHING, "instances": ["0:1"]}
     assert plugin.mig_uuid() == uuid
 
@@ -198,31 +198,31 @@ def test_an_instance_of_the_administrator_is_used_and_left(plugin: Plugin) -> No
 def test_half_an_instance_of_the_administrator_is_not_completed(plugin: Plugin) -> None:
     plugin.make_by_hand(SMALL, compute=False)
     with pytest.raises(PrepareError, match="was created by hand and has no compute instance of its full size"):
-        plugin.lifecycle.prepare(plugin.api.add([SMALL]))
+        plugin.engine.prepare(plugin.api.add([SMALL]))
     assert plugin.instances() == ["(0:1)"]
 
 
 def test_admins_look_at_an_instance_and_never_make_one(plugin: Plugin) -> None:
     admin = plugin.api.add([SMALL], adminAccess=True)
     with pytest.raises(PrepareError, match="does not exist at the moment"):
-        plugin.lifecycle.prepare(admin)
+        plugin.engine.prepare(admin)
     user = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(user)
-    plugin.lifecycle.prepare(admin)
+    plugin.engine.prepare(user)
+    plugin.engine.prepare(admin)
     assert plugin.nodes_of(admin) == plugin.nodes_of(user)
-    plugin.lifecycle.unprepare(admin)
+    plugin.engine.unprepare(admin)
     assert plugin.instances() == ["0:1"]
-    plugin.lifecycle.unprepare(user)
+    plugin.engine.unprepare(user)
     assert plugin.left() == NOTHING
 
 
 def test_without_a_driver_unprepare_still_answers(plugin: Plugin) -> None:
     whole, mig = plugin.api.add(["gpu-0"]), plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(whole)
-    plugin.lifecycle.prepare(mig)
+    plugin.engine.prepare(whole)
+    plugin.engine.prepare(mig)
     restarted = Plugin(plugin.root, plugin.api, start=False)
-    restarted.lifecycle.unprepare(whole)
-    restarted.lifecycle.unprepare(mig)
+    restarted.engine.unprepare(whole)
+    restarted.engine.unprepare(mig)
     assert restarted.left()["specs"] == []
     assert restarted.instances() == ["0:1"]  # nobody could destroy it yet
     restarted.start()
@@ -232,27 +232,27 @@ def test_without_a_driver_unprepare_still_answers(plugin: Plugin) -> None:
 def test_without_a_driver_prepare_says_so_at_once(tmp_path: Path) -> None:
     plugin = Plugin(tmp_path, ApiServer(), start=False)
     with pytest.raises(NoDriverError, match="NVIDIA driver is not ready"):
-        plugin.lifecycle.prepare(plugin.api.add([SMALL]))
+        plugin.engine.prepare(plugin.api.add([SMALL]))
     assert plugin.left() == NOTHING
 
 
 def test_a_driver_that_goes_away_is_found_again(plugin: Plugin) -> None:
     ref = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.node.unload_driver()
     with pytest.raises(NoDriverError):
-        plugin.lifecycle.prepare(plugin.api.add(["gpu-4-mig-1g10gb-19-1"]))
+        plugin.engine.prepare(plugin.api.add(["gpu-4-mig-1g10gb-19-1"]))
     assert not plugin.has_driver()
     plugin.node.load_driver()
     wait_for(plugin.has_driver, "the driver")
     assert plugin.instances() == ["0:1"]  # the prepared claim's instance was made again
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
 
 
 def test_a_restart_undoes_what_was_broken_off(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     record = plugin.record(ref)
     plugin.records.save(type(record)(State.PREPARING, record.boot_id, record.plan, {}))
     assert Plugin(plugin.root, plugin.api).left() == NOTHING
@@ -260,7 +260,7 @@ def test_a_restart_undoes_what_was_broken_off(plugin: Plugin) -> None:
 
 def test_a_restart_completes_prepared_claims(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     before = plugin.left()
     plugin.node.reset_gpu(4)
     for file in plugin.cdi.glob("*-claim_*"):
@@ -270,17 +270,17 @@ def test_a_restart_completes_prepared_claims(plugin: Plugin) -> None:
 
 def test_a_reboot_forgets_everything(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.node.reset_gpu(4)
     rebooted = Plugin(plugin.root, plugin.api, boot_id="boot-2")
     assert rebooted.left() == NOTHING
-    rebooted.lifecycle.prepare(ref)
+    rebooted.engine.prepare(ref)
     assert rebooted.instances() == FOUR_MADE
 
 
 def test_the_spec_of_an_unknown_claim_is_swept(plugin: Plugin) -> None:
     ref = plugin.api.add(["gpu-0"])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.records.remove(ref.uid)
     assert Plugin(plugin.root, plugin.api).left() == NOTHING
 
@@ -293,9 +293,9 @@ def test_claims_on_all_gpus_side_by_side(plugin: Plugin) -> None:
     def cycle(ref: ClaimRef) -> None:
         try:
             for _ in range(3):
-                plugin.lifecycle.prepare(ref)
-                plugin.lifecycle.unprepare(ref)
-            plugin.lifecycle.prepare(ref)
+                plugin.engine.prepare(ref)
+                plugin.engine.unprepare(ref)
+            plugin.engine.prepare(ref)
         except BaseException as error:
             failures.append(error)
 
@@ -307,7 +307,7 @@ def test_claims_on_all_gpus_side_by_side(plugin: Plugin) -> None:
     assert failures == []
     assert len(plugin.left()["instances"]) == len(devices)
     for ref in refs:
-        plugin.lifecycle.unprepare(ref)
+        plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
 
 
@@ -317,20 +317,20 @@ def test_two_hundred_cycles_over_all_placements_leave_nothing(plugin: Plugin) ->
     assert len(names) < 200
     for cycle in range(200):
         ref = plugin.api.add([names[cycle % len(names)]])
-        plugin.lifecycle.prepare(ref)
-        plugin.lifecycle.unprepare(ref)
+        plugin.engine.prepare(ref)
+        plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
 
 
 def test_mig_mode_switched_off_by_hand_is_said_and_blocks_no_unprepare(plugin: Plugin) -> None:
     ref = plugin.api.add([SMALL])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.node.reset_gpu(4)
     plugin.set_mode(4, False)
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
     with pytest.raises(PrepareError, match=r"MIG mode of GPU GPU-.* is off \(nvidia-smi"):
-        plugin.lifecycle.prepare(plugin.api.add([SMALL]))
+        plugin.engine.prepare(plugin.api.add([SMALL]))
 
 
 def is_usable(inventory: Inventory, target: Found) -> bool:

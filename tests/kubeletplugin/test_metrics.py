@@ -17,8 +17,7 @@ from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.kube.api import ApiClient, ApiError, UnreachableError
 from dra_driver.process.endpoints import new_registry
 from dra_driver.sandbox.apiserver import ApiServerOptions
-from kubeletplugin.claims.actions import StoppedError
-from kubeletplugin.errors import NoDriverError, PrepareError, RecordError
+from kubeletplugin.errors import NoDriverError, PrepareError, RecordError, StoppedError
 from kubeletplugin.healthchecks import ApiContact
 from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type
 from tests.support.apiserver import connect

@@ -18,8 +18,8 @@ from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from dra_driver.kube.api import ApiClient, ConflictError, Connection, Kind, NotFoundError, claims_of, load_credentials
 from dra_driver.kube.resource.codec import DIALECTS, Dialect
 from dra_driver.names import DRIVER_NAME
-from kubeletplugin.claims.boundary import UNHEARD
-from kubeletplugin.kinds.targets import ClaimRef
+from kubeletplugin.claims.boundary import SILENT
+from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.reports.binding import BindingWatch
 from kubeletplugin.reports.devicestatus import READY, ClaimStatusApi, DeviceKey, Part, condition
 from kubeletplugin.reports.reporter import ClaimReports, DeviceData
@@ -233,7 +233,7 @@ def test_a_report_brings_back_no_entry_that_is_removed_between_its_read_and_its_
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_binding_conditions_are_set(server: Server, text: str) -> None:
     waited = {"bindingConditions": [AVAILABLE], "bindingFailureConditions": [UNAVAILABLE]}
-    watch = BindingWatch(server.connection, NODE, lambda: True, lambda *_: None, UNHEARD)
+    watch = BindingWatch(server.connection, NODE, lambda: True, lambda *_: None, SILENT)
     watch.start()
     try:
         ref = server.claim(text, **waited)

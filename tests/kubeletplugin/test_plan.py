@@ -16,11 +16,13 @@ from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.policy.parse import parse_policy
 from dra_driver.gpu.session import Session
 from dra_driver.kube.resource.codec import V1, decode_claim
+from kubeletplugin.claims.model import ClaimRef, Plan
 from kubeletplugin.errors import PrepareError
-from kubeletplugin.kinds.targets import ClaimRef, Found, MigSlot, WholeGpu
-from kubeletplugin.node.gpus import Gpus
-from kubeletplugin.plans.plan import Plan
-from kubeletplugin.steps import LookStep
+from kubeletplugin.features.additional_devices import AdditionalDevicesStep
+from kubeletplugin.kinds.gpu import GpuKind
+from kubeletplugin.kinds.mig.device import MigKind
+from kubeletplugin.kinds.mig.instance import LookStep
+from kubeletplugin.node.gpus import Found, Gpus
 from tests.support.nodes import make_node
 from tests.support.plans import NO_POLICY, make_plan
 
@@ -62,12 +64,13 @@ def opaque(kind: str, **fields: object) -> dict[str, Any]:
     }
 
 
-def test_a_whole_gpu_and_a_mig_device_become_targets(gpus: Gpus) -> None:
+def test_a_whole_gpu_and_a_mig_device_become_kinds(gpus: Gpus) -> None:
     whole, mig = plan(gpus, [GPU, MIG]).devices
-    assert isinstance(whole.target, WholeGpu)
-    assert whole.target.minor == 0
-    assert isinstance(mig.target, MigSlot)
-    assert (mig.target.profile, mig.target.slices, mig.target.placement) == ("2g.20gb", 2, Placement(2, 2))
+    assert isinstance(whole.kind, GpuKind)
+    assert whole.kind.minor == 0
+    assert isinstance(mig.kind, MigKind)
+    found = mig.kind.device
+    assert (found.profile, found.slices, found.placement) == ("2g.20gb", 2, Placement(2, 2))
 
 
 @pytest.mark.parametrize(
@@ -82,8 +85,8 @@ def test_a_mig_device_that_does_graphics_knows_where_its_gpu_is(gpus: Gpus, suff
     named = tuple(replace(profile, name=profile.name + suffix) for profile in gpu.mig_profiles)
     variant = replace(gpu, mig_profiles=named).mig_device(found.profile_id, found.placement)
     (device,) = plan(gpus, [MIG], find=lambda _: variant).devices
-    assert isinstance(device.target, WholeGpu | MigSlot)
-    assert device.target.pci_address == (gpu.pci_address if known else "")
+    assert isinstance(device.kind, MigKind)
+    assert device.kind.device.pci_address == (gpu.pci_address if known else "")
 
 
 def test_results_of_other_drivers_are_theirs(gpus: Gpus) -> None:
@@ -95,7 +98,8 @@ def test_the_request_is_named_without_its_alternative(gpus: Gpus) -> None:
     assert device.request == "gpu"
 
 
-def test_admins_get_no_slots_made(gpus: Gpus) -> None:
+def test_admins_get_nothing_made(gpus: Gpus) -> None:
+    assert plan(gpus, [{**GPU, "adminAccess": True}]).steps == ()
     assert [type(step) for step in plan(gpus, [{**MIG, "adminAccess": True}]).steps] == [LookStep]
 
 
@@ -104,11 +108,12 @@ def test_additional_devices_are_those_of_the_policy_and_of_the_configuration(gpu
     wanted = opaque("MigDeviceConfig", additionalDevices=["gds", "gdrcopy"])
     looking = {**MIG, "adminAccess": True}
     for results, expected in (
-        ([GPU, MIG], [[], ["mofed", "gds", "gdrcopy"]]),
-        ([looking], [[]]),
+        ([GPU, MIG], [(MIG["device"], ["mofed", "gds", "gdrcopy"])]),
+        ([looking], []),
     ):
-        devices = plan(gpus, results, [wanted], policy=policy).devices
-        assert [[*one.additional_devices] for one in devices] == expected
+        steps = plan(gpus, results, [wanted], policy=policy).steps
+        added = [step for step in steps if isinstance(step, AdditionalDevicesStep)]
+        assert [(step.cdi_name, [*step.names]) for step in added] == expected
 
 
 def test_a_default_configuration_changes_nothing(gpus: Gpus) -> None:

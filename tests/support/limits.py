@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.nvml import Nvml
-from dra_driver.gpu.session import Session
-from kubeletplugin.containers.limits import LimitFiles
 from kubeletplugin.errors import LimitError, NoDriverError
-from kubeletplugin.features.memory_limits.cgroups import Cgroups
+from kubeletplugin.features.memory_limits.files import limit_files
 from kubeletplugin.features.memory_limits.limiter import Limit, Limiter
-from kubeletplugin.node.gpus import GpuAccess, Gpus
+from kubeletplugin.node.folders import NodeFolders
+from kubeletplugin.node.gpus import Gpus
+from kubeletplugin.node.node import Node
 
 from .hardware import ControlledNode
-from .nodes import make_node
+from .nodes import hardware_of, make_node
 from .waiting import wait_for
 
 SOURCE = Path(__file__).parents[2] / "kubeletplugin/features/memory_limits/hook.c"
@@ -84,7 +84,9 @@ class Tree:
 
 
 class LimitNode:
-    """The plugin's part for limits, on a simulated node in `root` with claims in `claims`."""
+    """The plugin's part for limits, on a simulated node in `root` with claims in `claims`. Its cgroups are a tree of
+    its own, or those at `cgroups`.
+    """
 
     def __init__(
         self,
@@ -97,22 +99,24 @@ class LimitNode:
     ) -> None:
         self.node = make_node(root / "node", "l40sx4").node
         self.node.load_driver(DRIVER)
-        self.session = Session(lambda: nvml(self.node), self.node.driver_root / "sys")
+        hardware = hardware_of(self.node.driver_root, lambda: nvml(self.node))
+        folders = NodeFolders(root / "registry", root / "plugin", root / "cdi", root / "shm", hardware)
+        self.place = Node("node-a", "boot-1", folders, yields=False)
         self.ready: list[Gpus] = []
-        self.access = GpuAccess(self.session, self._on_ready)
-        self.files = LimitFiles(root / "limits")
+        self.files = self.place.of(limit_files)
         self.claims: dict[tuple[str, str], Limit] = {}
-        self.tree = Tree(self.node.driver_root / "sys/fs/cgroup", dmem=dmem) if cgroups is None else None
-        self.cgroups = cgroups or self.node.driver_root / "sys/fs/cgroup"
-        self.limiter = Limiter(
-            self._limit_of, self.access.current, self.access.calls, Cgroups(self.cgroups), self.files, seconds
-        )
-        self.access.start()
+        self.cgroups = self.node.driver_root / "sys/fs/cgroup"
+        self.tree = Tree(self.cgroups, dmem=dmem) if cgroups is None else None
+        if cgroups is not None:
+            shutil.rmtree(self.cgroups)
+            self.cgroups.symlink_to(cgroups)
+        self.limiter = Limiter(self.place, self._limit_of, seconds)
+        self.place.access.start(self._on_ready)
         wait_for(self.has_driver, "the driver")
 
-    def _on_ready(self, gpus: Gpus) -> None:
-        self.limiter.restore(gpus)
-        self.ready.append(gpus)
+    def _on_ready(self) -> None:
+        self.limiter.restore()
+        self.ready.append(self.place.gpus())
 
     def _limit_of(self, claim: str, device: str) -> Limit:
         try:
@@ -123,7 +127,7 @@ class LimitNode:
     def has_driver(self) -> bool:
         """Whether limits can be set."""
         try:
-            self.access.current()
+            self.place.gpus()
         except NoDriverError:
             return False
         return True
@@ -151,7 +155,7 @@ class LimitNode:
 
     def stop(self) -> None:
         """Look after the node no more."""
-        self.access.stop()
+        self.place.access.stop()
 
 
 @contextlib.contextmanager

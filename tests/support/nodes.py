@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated nodes for tests, and nodes as bare facts where no hardware is touched."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from dra_driver.gpu.devices import GpuDevices, describe
 from dra_driver.gpu.inventory import Gpu, Inventory, MigProfile, PciGpu, read_inventory
 from dra_driver.gpu.mig import MigDevice, MigInstance
 from dra_driver.gpu.nvml import Architecture, Fabric, FabricState, GpuInstanceProfile, MigMode, Nvml, Placement
+from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.simulated import load_description
 from dra_driver.gpu.simulated.board import BoardModel, ProfileModel
@@ -56,6 +57,11 @@ def driver_root_of(path: Path, host_path: str = "/") -> DriverRoot:
     """The driver on a node whose whole root file system, with `/proc` and `/sys`, is visible at `path`."""
     root = Root(path, host_path)
     return DriverRoot(root, root, root.here("/proc"), root.here("/sys"), root)
+
+
+def hardware_of(path: Path, nvml: Callable[[], Nvml]) -> Hardware:
+    """The hardware of a node whose whole root file system, with `/proc` and `/sys`, is visible at `path`."""
+    return Hardware(nvml, path, Path("/"), path, path / "proc", path / "sys", path)
 
 
 def stored_boards(node: ControlledNode) -> list[BoardState]:

@@ -5,7 +5,6 @@ Watches tell which domains a change concerns, and a few threads reconcile these.
 """
 
 import logging
-import math
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,6 @@ from dra_driver.kube.api.events import EventRecorder
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import Count, contained, nobody
 from dra_driver.process.endpoints import PREFIX
-from dra_driver.process.worker import Worker
 
 from ..collection import dialect_when_known
 from .objects import DaemonSettings
@@ -79,7 +77,6 @@ class DomainController:
         self._timing = timing or DomainTiming()
         self._count = count
         self._view: View | None = None
-        self._workers: list[Worker] = []
         self._trouble: str | None = None
 
     @property
@@ -102,7 +99,7 @@ class DomainController:
         self._trouble = None
         if dialect is None:
             return
-        queue = Queue(timing.settle, timing.first_retry, timing.longest_retry, self._wake)
+        queue = Queue(timing.settle, timing.first_retry, timing.longest_retry)
         view = self._view = View(
             self._client,
             dialect,
@@ -148,42 +145,34 @@ class DomainController:
         return not stop.is_set()
 
     def _work_until(self, stop: threading.Event, queue: Queue, reconciler: Reconciler) -> None:
-        work = partial(self._reconcile_next, queue, reconciler)
-        self._workers = [Worker("reconcile compute domains", work) for _ in range(self._timing.workers)]
-        for worker in self._workers:
-            worker.start()
+        work = partial(self._work, queue, reconciler)
+        names = [f"domains-{number}" for number in range(self._timing.workers)]
+        threads = [threading.Thread(target=work, name=name, daemon=True) for name in names]
+        for thread in threads:
+            thread.start()
         stop.wait()
-        for worker in self._workers:
-            worker.stop()
-        for worker in self._workers:
-            worker.stop(math.inf)  # the Lease is released after this
+        queue.close()
+        for thread in threads:
+            thread.join()
 
-    def _wake(self, seconds: float) -> None:
-        for worker in self._workers:
-            worker.wake(seconds)
-
-    def _reconcile_next(self, queue: Queue, reconciler: Reconciler) -> float | None:
-        """Reconcile a domain that is due. Returns the seconds until another one is due, or None."""
-        uid = queue.take()
-        if uid is None:
-            return queue.seconds_until_due()
-        succeeded = False
-        try:
-            with contained("reconcile compute domain", uid, self._count, expected=(ApiError, NotLeaderError)):
-                reconciler.reconcile(uid)
-                succeeded = True
-        except NotLeaderError:
-            return None
-        except ConflictError as error:
-            log.debug("ComputeDomain %s: %s", uid, error)
-        except ApiError as error:
-            log.warning("ComputeDomain %s: %s", uid, error)
-        if succeeded:
-            queue.done(uid)
-        else:
-            queue.failed(uid)
-        self._measure(queue, reconciler)
-        return 0.0
+    def _work(self, queue: Queue, reconciler: Reconciler) -> None:
+        while (uid := queue.take()) is not None:
+            succeeded = False
+            try:
+                with contained("reconcile compute domain", uid, self._count, expected=(ApiError, NotLeaderError)):
+                    reconciler.reconcile(uid)
+                    succeeded = True
+            except NotLeaderError:
+                return
+            except ConflictError as error:
+                log.debug("ComputeDomain %s: %s", uid, error)
+            except ApiError as error:
+                log.warning("ComputeDomain %s: %s", uid, error)
+            if succeeded:
+                queue.done(uid)
+            else:
+                queue.failed(uid)
+            self._measure(queue, reconciler)
 
     def _measure(self, queue: Queue, reconciler: Reconciler) -> None:
         ready = list(reconciler.ready.values())

@@ -31,20 +31,19 @@ from .result import migration_of, print_migration
 @cluster_options
 @release_options
 @click.option("--verify", is_flag=True, help="Place the workloads on the devices that the plan would publish.")
-@click.option("--write", "folder", metavar="DIR", default="", help="Write values, manifests and steps to this folder.")
+@click.option("--write", "folder", metavar="DIR", default="", help="Write the values and manifests to this folder.")
 @output_option(("table", "json", "yaml"), None, "How the plan is printed.")
 @general_options
 def migrate(files: tuple[str, ...], origin: Origin, rules: Rules, verify: bool, folder: str, output: str) -> int:
     """Plan the change from NVIDIA's device plugin (also that for KubeVirt) to this driver.
 
-    FILE contains Nodes, DaemonSets and ConfigMaps of the device plugin and of mig-parted, the GPU Operator's
-    ClusterPolicy, workloads, quotas, and KubeVirt's objects. A configuration of the plugin or of mig-parted may also be
-    a file of its own. Without FILE, the cluster is read. The command prints the values of the driver's chart,
-    DeviceClasses for the plugin's resources, what each workload needs, and the steps of the change with the way back.
-    It changes nothing in the cluster.
+    FILE contains Nodes, DaemonSets and ConfigMaps of the device plugin and of mig-parted, workloads, and KubeVirt's
+    objects. A configuration of the plugin or of mig-parted may also be a file of its own. Without FILE, the cluster is
+    read. The command prints the values of the driver's chart, DeviceClasses for the plugin's resources, and what each
+    workload needs. It changes nothing in the cluster.
 
     The exit status is 0 if every workload can run, 1 if one cannot, 2 if the input is wrong or cannot be read, and 3 if
-    a workload or a node was not evaluated as a whole.
+    a workload was not evaluated as a whole.
     """
     if files:
         origin = Origin(asked=True, namespace=origin.namespace)

@@ -7,7 +7,7 @@ inventory into devices. `device_targets` maps the names of devices to hardware. 
 API servers without taints.
 """
 
-from .attributes import ENFORCED_BY, GPU_TYPE, MIG_TYPE, PCI_BUS_ID, VGPU_TYPE
+from .attributes import ENFORCED_BY, GPU_TYPE, MIG_TYPE, PCI_BUS_ID, VFIO_TYPE, VGPU_TYPE
 from .describe import AVAILABLE, UNAVAILABLE, Description, GpuDevices, describe, without_tainted
 from .forms import NO_VGPU_MANAGER, Forms, LeftOut, Reason, among_peers, passthrough_problem
 from .names import VgpuDevice, device_targets, vfio_name
@@ -21,6 +21,7 @@ __all__ = [
     "NO_VGPU_MANAGER",
     "PCI_BUS_ID",
     "UNAVAILABLE",
+    "VFIO_TYPE",
     "VGPU_TYPE",
     "Description",
     "Forms",

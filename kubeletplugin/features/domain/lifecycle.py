@@ -20,17 +20,16 @@ from dra_driver.domains.names import daemon_name
 from dra_driver.process.boot import boot_time
 from dra_driver.process.containment import contained
 
-from ...claims.actions import EXPECTED_ERRORS, KUBELET_SECONDS, Check, StoppedError, always, still_wanted, within
 from ...claims.answers import PreparedDevice
-from ...claims.boundary import UNHEARD, ClaimBoundary
-from ...claims.leftovers import GONE, AbsentClaims
-from ...errors import PrepareError
-from ...kinds.targets import ClaimRef
-from ...node.gpus import Gpus
-from ...plans.planning import is_gone
-from ...records.cache import RecordCache
-from ...records.files import RecordFiles, State
-from ...records.locks import FileRanges, Held, KeyedLocks
+from ...claims.boundary import EXPECTED_ERRORS, SILENT, ClaimBoundary
+from ...claims.cache import RecordCache
+from ...claims.call import KUBELET_SECONDS, OWN_WORK, Call
+from ...claims.files import RecordFiles
+from ...claims.locks import FileRanges, Held, KeyedLocks
+from ...claims.model import ClaimRef, State
+from ...claims.reader import is_gone
+from ...claims.sweep import GONE, AbsentClaims
+from ...errors import PrepareError, StoppedError
 from .folder import DomainFolder
 from .placing import NodeImex
 from .plan import DomainPlan, DomainPlanner
@@ -69,7 +68,7 @@ class DomainClaims:
         node: NodeImex,
         specs: DomainSpecs,
         namespace: str,
-        boundary: ClaimBoundary = UNHEARD,
+        boundary: ClaimBoundary = SILENT,
         settings: DomainTimes = DomainTimes(),
     ) -> None:
         self._folder = folder
@@ -89,34 +88,32 @@ class DomainClaims:
 
     # kubelet's calls
 
-    def prepare(self, ref: ClaimRef, wanted: Callable[[], bool] = always) -> list[PreparedDevice]:
-        """Prepare the claim's devices. Raises one of EXPECTED_ERRORS. Stops when `wanted` returns False, because no
-        caller waits any more.
-        """
-        check = self._checked(ref, wanted)
+    def prepare(self, ref: ClaimRef, call: Call = OWN_WORK) -> list[PreparedDevice]:
+        """Prepare the claim's devices. Raises one of EXPECTED_ERRORS."""
+        call = self._stoppable(ref, call)
         deadline = time.monotonic() + self._settings.wait
-        with self._held(ref, check):
+        with self._held(ref, call):
             record = self._current(ref.uid)
             if record is not None and record.state is State.PREPARED:
                 self._specs.ensure(record.plan)
                 return _answer(record.plan)
             plan = self._node.place(self._planned(ref))
-            check()
+            call.check()
             self._begin(plan)
         if plan.joins:
-            self._wait_for_daemon(plan, deadline, check)
-        with self._held(ref, check):
+            self._wait_for_daemon(plan, deadline, call)
+        with self._held(ref, call):
             self._require_recorded(plan)
             self._specs.write(plan)
             self._records.save(DomainRecord(State.PREPARED, self._boot_id, plan))
         log.info("prepared", extra=_fields(plan))
         return _answer(plan)
 
-    def unprepare(self, ref: ClaimRef, wanted: Callable[[], bool] = always) -> None:
+    def unprepare(self, ref: ClaimRef, call: Call = OWN_WORK) -> None:
         """Undo everything of a claim, also if it was never prepared. Needs no NVIDIA driver and no API server. Raises
         one of EXPECTED_ERRORS.
         """
-        with self._held(ref, self._checked(ref, wanted)):
+        with self._held(ref, self._stoppable(ref, call)):
             self._current(ref.uid)
             self._undo(ref.uid)
 
@@ -154,7 +151,7 @@ class DomainClaims:
                 " one, and kubelet tries again"
             )
 
-    def _wait_for_daemon(self, plan: DomainPlan, deadline: float, check: Check) -> None:
+    def _wait_for_daemon(self, plan: DomainPlan, deadline: float, call: Call) -> None:
         """Wait until the daemon of the plan's domain is ready on this node. Raises PrepareError with the reason if it
         is not ready in time.
         """
@@ -163,7 +160,7 @@ class DomainClaims:
             report = read_report(folder)
             if report is not None and report.ready:
                 return
-            check()
+            call.check()
             self._require_recorded(plan)
             if time.monotonic() >= deadline:
                 break
@@ -191,7 +188,7 @@ class DomainClaims:
         self._specs.files.remove(uid)
         with self._locks.hold(_RECORDS_LOCK):
             self._records.close(uid)
-            self._records.settle_damaged(uid, gone=True)
+            self._records.forget_damaged(uid)
             self._follow()
 
     def _follow(self) -> None:
@@ -203,13 +200,18 @@ class DomainClaims:
         record = self._records.get(uid)
         return record if record is not None and record.boot_id == self._boot_id else None
 
-    def _held(self, ref: ClaimRef, check: Check) -> AbstractContextManager[Held]:
+    def _held(self, ref: ClaimRef, call: Call) -> AbstractContextManager[Held]:
         """A context with the lock of a claim, which one thread of one process can have."""
-        return self._locks.hold(f"claim {ref.uid}", check=within(KUBELET_SECONDS, f"claim {ref}", check))
+        return self._locks.hold(f"claim {ref.uid}", call=call.within(KUBELET_SECONDS, f"claim {ref}"))
 
-    def _checked(self, ref: ClaimRef, wanted: Callable[[], bool]) -> Check:
-        text = "is continued by kubelet's next call, because the plugin ends"
-        return still_wanted(ref, wanted, lambda: text if self._ending.is_set() else "")
+    def _stoppable(self, ref: ClaimRef, call: Call) -> Call:
+        """The same call, which also stops when the plugin ends."""
+
+        def check() -> None:
+            if self._ending.is_set():
+                raise StoppedError(f"claim {ref} is continued by kubelet's next call, because the plugin ends")
+
+        return call.also(check)
 
     # The process
 
@@ -217,6 +219,7 @@ class DomainClaims:
         """Prepare for calls, once after the start: what was left before the last boot is removed, and the mark is made
         again. Raises OSError.
         """
+        self._files.make()
         if self._ranges.join():  # otherwise another process may be writing these files
             with contained("tidy up", self._folder.path, self._boundary.count, expected=(OSError,)):
                 self._specs.files.remove_leftovers()
@@ -239,7 +242,7 @@ class DomainClaims:
         """End the waiting of all calls."""
         self._ending.set()
 
-    def attend(self, _gpus: Gpus) -> float:
+    def attend(self) -> float:
         """Restore what is missing, and remove leftovers. Returns the seconds until the next call."""
         with contained("look after ComputeDomains", self._folder.path, self._boundary.count):
             try:

@@ -2,7 +2,6 @@
 """What the node offers to a claim: the clique of its GPUs, channels, and an IMEX daemon of its own."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from dra_driver.domains.daemon.control import READY, state_of
@@ -21,7 +20,7 @@ from dra_driver.gpu.nvml import NvmlError
 
 from ...errors import PrepareError
 from ...host.programs import HostPrograms
-from ...node.gpus import GpuAccess
+from ...node.node import Node
 from .plan import DomainPlan
 
 CONTROL_PROGRAM: Final = "nvidia-imex-ctl"
@@ -47,13 +46,11 @@ class HostDaemon:
 
 
 class NodeImex:
-    """The node's part in a fabric. `proc_root` has the driver's /proc. `host` is the node's own daemon, if that is the
-    one to use.
-    """
+    """The node's part in a fabric. `host` is the node's own daemon, if that is the one to use."""
 
-    def __init__(self, access: GpuAccess, proc_root: Path, host: HostDaemon | None = None) -> None:
-        self._access = access
-        self._proc_root = proc_root
+    def __init__(self, node: Node, host: HostDaemon | None = None) -> None:
+        self._node = node
+        self._proc_root = node.folders.hardware.proc_root
         self._host = host
 
     def place(self, plan: DomainPlan) -> DomainPlan:
@@ -102,17 +99,17 @@ class NodeImex:
 
     def inventory(self) -> Inventory:
         """The GPUs of the node. Raises NoDriverError."""
-        return self._access.current().inventory
+        return self._node.gpus().inventory
 
     def _fabric(self, *, anew: bool) -> NodeFabric:
         """The fabric. It is read again if it was not ready when the GPUs were last read, or if `anew`."""
-        gpus = self._access.current()
+        gpus = self._node.gpus()
         fabric = fabric_of(gpus.inventory)
         if anew or fabric.progress in (FabricProgress.IN_PROGRESS, FabricProgress.FAILED):
             try:
                 gpus.refresh()
             except NvmlError as error:
-                self._access.report(error)
+                self._node.access.report(error)
                 raise
             fabric = fabric_of(gpus.inventory)
         return fabric

@@ -17,10 +17,9 @@ from dra_driver.domains.objects import COMPUTE_DOMAINS
 from dra_driver.kube.api import ApiClient, NotFoundError
 from dra_driver.kube.resource import AllocatedDevice, ResourceClaim
 
+from ...claims.model import ClaimRef
+from ...claims.reader import FetchClaim, allocated
 from ...errors import PrepareError
-from ...kinds.targets import ClaimRef
-from ...plans.plan import allocated
-from ...plans.planning import FetchClaim
 
 _CHANNEL: Final = re.compile(rf"{CHANNEL_DEVICE}(-[0-9]+)?")
 """The channel, or an alias of it where the API server does not let several claims have one device."""

@@ -9,9 +9,9 @@ from typing import Any, Final
 from dra_driver.domains.names import CHANNEL_TYPE, DAEMON_TYPE
 from dra_driver.kube.resource.codec import Fields
 
+from ...claims.files import RecordFiles, RecordFormat
+from ...claims.model import ClaimRef, State
 from ...errors import NewerVersionError
-from ...kinds.targets import ClaimRef
-from ...records.files import RecordFormat, State, read_files
 from .plan import DomainDevice, DomainPlan
 
 VERSION: Final = 1
@@ -92,4 +92,4 @@ FORMAT: Final = RecordFormat(encode, decode, lambda record: record.plan.claim)
 
 def read_domain_records(folder: Path) -> tuple[list[DomainRecord], dict[str, str]]:
     """The readable records, sorted by claim, and why others cannot be read. Changes nothing."""
-    return read_files(folder, FORMAT)
+    return RecordFiles(folder, FORMAT).readable()

@@ -14,10 +14,11 @@ import logging
 from dra_driver.domains.names import DRIVER
 from dra_driver.kube.api import ApiClient, Connection
 from dra_driver.kube.api.events import EventRecorder
-from dra_driver.process.boot import boot_id
 
 from ...claims.boundary import ClaimBoundary
-from ...containers.specs import CommonSpec
+from ...claims.model import State
+from ...claims.reader import ClaimReader
+from ...containers.common import CommonSpec
 from ...host.programs import HostPrograms
 from ...kubelet import health
 from ...kubelet.health import HealthService
@@ -25,10 +26,8 @@ from ...kubelet.instance import SocketPaths, sweep_sockets
 from ...kubelet.service import SERVICES, DraService, RegistrationService
 from ...kubelet.sockets import SocketServer
 from ...metrics import PluginMetrics
-from ...node.gpus import GpuAccess
+from ...node.node import Node
 from ...options import PluginOptions
-from ...plans.planning import ClaimReader
-from ...records.files import State
 from ...reports.reporter import ClaimReports, claim_events
 from .folder import DomainFolder
 from .lifecycle import DomainClaims
@@ -43,30 +42,31 @@ _REPORT_SECONDS = 2.0
 
 
 class DomainService:
-    """The parts of the second driver. `access`, `common` and `events` are those of the first."""
+    """The parts of the second driver. `node`, `common` and `events` are those of the first."""
 
     def __init__(
         self,
         options: PluginOptions,
         connection: Connection,
         metrics: PluginMetrics,
-        access: GpuAccess,
+        node: Node,
         common: CommonSpec,
         events: EventRecorder,
     ) -> None:
-        domains, hardware = options.domains, options.node.hardware
+        domains, hardware = options.domains, node.folders.hardware
         self._folder = DomainFolder(options.node.domain_folder)
         self._registry = options.node.registry
+        self._node = node
         on_event = claim_events(events, lambda reason: metrics.claim_event(reason, DRIVER))
         boundary = ClaimBoundary(on_event, metrics.unexpected_error)
         host = None
         if domains.host_managed:
             programs = HostPrograms(hardware.driver_root, hardware.enter_root)
             host = HostDaemon(programs, domains.host_socket)
-        node = NodeImex(access, hardware.proc_root, host)
+        imex = NodeImex(node, host)
         self._claims = DomainClaims(
             folder=self._folder,
-            boot_id=boot_id(),
+            boot_id=node.boot_id,
             planner=DomainPlanner(
                 options.node_name,
                 ClaimReader(connection),
@@ -74,12 +74,11 @@ class DomainService:
                 domains.namespace,
                 host_managed=domains.host_managed,
             ),
-            node=node,
-            specs=DomainSpecs(common, self._folder, node),
+            node=imex,
+            specs=DomainSpecs(common, self._folder, imex),
             namespace=domains.namespace,
             boundary=boundary,
         )
-        access.attend(self._claims.attend)
         self._reports = ClaimReports(
             connection, options.node_name, lambda _: {}, status=False, events=events, boundary=boundary
         )
@@ -98,6 +97,7 @@ class DomainService:
         """Answer calls. kubelet does not know the driver before `registry` is started, too. Raises OSError."""
         sweep_sockets(self._folder.path, self._registry, DRIVER)
         self._claims.begin()
+        self._node.access.attend(self._claims.attend)
         self.service.start()
         self._reports.start()
 

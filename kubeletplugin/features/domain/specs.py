@@ -12,7 +12,7 @@ from dra_driver.gpu.imex import CAPABILITIES_FOLDER, CHANNELS_FOLDER
 from kubeletplugin.containers import cdi
 from kubeletplugin.containers.cdi.spec import DeviceNode
 
-from ...containers.specs import CommonSpec
+from ...containers.common import CommonSpec
 from ...errors import PrepareError
 from .folder import DomainFolder
 from .placing import CONTROL_PROGRAM, NodeImex

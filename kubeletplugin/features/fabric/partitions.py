@@ -11,12 +11,13 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from dra_driver.gpu.calls import Beat
 from dra_driver.gpu.fabric import TEMPORARY, FabricCode, FabricError, Partition, modules_text
 from dra_driver.gpu.fabric_access import FabricAccess
 from dra_driver.gpu.fabric_marks import FabricMark, FabricMarks, FabricTrouble, SeenManager
 
+from ...claims.call import Call
 from ...errors import PrepareError
+from ...node.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -24,54 +25,58 @@ _PATIENCE = 5.0
 
 
 class FabricPartitions:
-    """The partitions of the node. All methods raise FabricError, PrepareError or OSError. A `beat` is called while they
+    """The partitions of the node. All methods raise FabricError, PrepareError or OSError. A call is checked while they
     wait, and before each change.
     """
 
-    def __init__(self, access: FabricAccess, marks: FabricMarks) -> None:
-        self._access = access
-        self._marks = marks
+    def __init__(self, node: Node) -> None:
+        self.marks = FabricMarks(node.folders.folder / "fabric")
+        self._node = node
         self._problem = ""
+
+    @property
+    def _access(self) -> FabricAccess:
+        return self._node.session.fabric
 
     def is_active(self, wanted: FabricMark) -> bool:
         """Whether the partition is active."""
         return _find(wanted, self._access.partitions()).active
 
-    def activate(self, wanted: FabricMark, beat: Beat) -> None:
+    def activate(self, wanted: FabricMark, call: Call) -> None:
         """Activate the partition, after marking it."""
-        with self._current(beat) as partitions:
+        with self._current(call) as partitions:
             one = _find(wanted, partitions)
-            if not self._marks.has(wanted.partition):
-                self._marks.set(FabricMark(wanted.partition, wanted.modules, wanted.gpus, found=one.active))
+            if not self.marks.has(wanted.partition):
+                self.marks.set(FabricMark(wanted.partition, wanted.modules, wanted.gpus, found=one.active))
             if not one.active:
-                beat()
+                call.check()
                 self._activate(wanted, partitions)
                 self._note([one.id, *_active(partitions)])
-            self._marks.troubles.clear(one.id)
+            self.marks.troubles.clear(one.id)
 
-    def release(self, partition: int, beat: Beat) -> None:
+    def release(self, partition: int, call: Call) -> None:
         """Deactivate the partition, unless it was active before it was marked, and remove the mark."""
-        mark = self._marks.get(partition)
+        mark = self.marks.get(partition)
         if mark is not None and not mark.found:
-            with self._current(beat) as partitions:
+            with self._current(call) as partitions:
                 active = _active(partitions)
                 if partition in active:
-                    beat()
+                    call.check()
                     self._access.deactivate(partition)
                     self._note(one for one in active if one != partition)
-        self._marks.clear(partition)
+        self.marks.clear(partition)
 
     def was_restarted(self) -> bool:
         """Whether Fabric Manager was restarted since the last look. Then it was told the partitions. If that fails, the
         reason is logged, and the next look tries it again.
         """
-        identity, before = self._access.identity, self._marks.seen()
+        identity, before = self._access.identity, self.marks.seen()
         if not identity or (before is not None and before.identity == identity):
             return False
         try:
             if not self._access.has_switches():
                 return False
-            with self._current(_not_long()):
+            with self._current(_brief_call()):
                 self._problem = ""
         except (FabricError, OSError) as error:
             if isinstance(error, FabricError) and error.code is FabricCode.NOT_SUPPORTED:
@@ -85,10 +90,10 @@ class FabricPartitions:
     # Parts
 
     @contextmanager
-    def _current(self, beat: Beat) -> Iterator[tuple[Partition, ...]]:
+    def _current(self, call: Call) -> Iterator[tuple[Partition, ...]]:
         """A context with the partitions as they are now, in which nobody else changes them."""
-        with self._marks.locked(beat):
-            identity, before = self._access.identity, self._marks.seen()
+        with self.marks.locked(call.check):
+            identity, before = self._access.identity, self.marks.seen()
             if before is not None and identity and before.identity != identity:
                 self._tell()
             try:
@@ -103,8 +108,8 @@ class FabricPartitions:
 
     def _tell(self) -> None:
         """Tell a Fabric Manager that was restarted which partitions are active."""
-        before = self._marks.seen()
-        active = sorted([mark.partition for mark in self._marks.all()] if before is None else before.active)
+        before = self.marks.seen()
+        active = sorted([mark.partition for mark in self.marks.all()] if before is None else before.active)
         try:
             self._access.set_activated(active)
         except FabricError as error:
@@ -115,14 +120,14 @@ class FabricPartitions:
             log.info("Fabric Manager was restarted, and was told the active partitions", extra={"partitions": active})
 
     def _note(self, active: Iterable[int]) -> None:
-        self._marks.see(SeenManager(self._access.identity, tuple(sorted(active))))
+        self.marks.see(SeenManager(self._access.identity, tuple(sorted(active))))
 
     def _activate(self, wanted: FabricMark, partitions: tuple[Partition, ...]) -> None:
         try:
             self._access.activate(wanted.partition)
         except FabricError as error:
             if error.code is FabricCode.NVLINK_ERROR:
-                self._marks.troubles.set(FabricTrouble(wanted.partition, wanted.gpus, time.time()))
+                self.marks.troubles.set(FabricTrouble(wanted.partition, wanted.gpus, time.time()))
             others = [one for one in partitions if one.active and not set(one.modules).isdisjoint(wanted.modules)]
             if error.code is not FabricCode.IN_USE or not others:
                 raise
@@ -132,15 +137,15 @@ class FabricPartitions:
             ) from None
 
 
-def _not_long() -> Beat:
-    """Raises FabricError if this waits for long, because nobody waits for the result."""
+def _brief_call() -> Call:
+    """A call that ends with FabricError if it waits for long, because nobody waits for the result."""
     deadline = time.monotonic() + _PATIENCE
 
     def check() -> None:
         if time.monotonic() > deadline:
             raise FabricError(FabricCode.TIMEOUT, "a look", "another process of this plugin is changing a partition")
 
-    return check
+    return Call(check)
 
 
 def _active(partitions: tuple[Partition, ...]) -> list[int]:

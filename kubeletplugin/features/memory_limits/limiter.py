@@ -17,15 +17,18 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from dra_driver.gpu.calls import Beat, Calls, HungError
+from dra_driver.gpu.calls import Beat, HungError
+from dra_driver.gpu.memory_limits import MemoryLimits, cgroup_root
 from dra_driver.gpu.nvml import NO_DRIVER, NvmlError, Return
 from dra_driver.process.backoff import Backoff
 
-from ...containers.limits import LimitFiles
+from ...claims.call import Call
+from ...claims.locks import FileRanges, Held, KeyedLocks
 from ...errors import LaterError, LimitError, NoDriverError
 from ...node.gpus import Gpus
-from ...records.locks import FileRanges, Held, KeyedLocks
+from ...node.node import Node
 from .cgroups import Cgroups, ContainerCgroup
+from .files import limit_files
 from .uses import ClaimUse, DeviceUse, Uses
 
 log = logging.getLogger(__name__)
@@ -51,25 +54,37 @@ LimitOf = Callable[[str, str], Limit]
 """The limit of a prepared claim's device: UID of the claim, name of the device in its CDI spec. Raises LimitError."""
 
 
+class GpuMemory:
+    """Limits of the memory that cgroups use on a GPU, through one initialization of NVML."""
+
+    def __init__(self, gpus: Gpus) -> None:
+        self._nvml = gpus.nvml
+        self._find = gpus.device
+
+    def limit(self, gpu_uuid: str, cgroup: str, size: int) -> None:
+        """Limit the memory of the cgroup with this path to `size` bytes, and guarantee it nothing, so that nothing has
+        to be undone when the cgroup ends. Raises NvmlError, also if the limit is not set afterwards.
+        """
+        gpu = self._find(gpu_uuid)
+        self._nvml.set_memory_limits(gpu, cgroup, MemoryLimits(hard=size))
+        found = self._nvml.memory_limits(gpu, cgroup)
+        if found.hard > size:
+            detail = f"the limit of {cgroup} is {found.hard} after it was set to {size} bytes"
+            raise NvmlError(Return.UNKNOWN, "nvmlDeviceGetMemoryLimits_v1", detail)
+
+
 class Limiter:
-    """Sets limits for the claims of `limit_of`, on the GPUs of `current`, which raises NoDriverError. `first_pause` is
-    in seconds. One thread calls `restore` and `attend`.
+    """Sets limits for the claims of `limit_of` on the node's GPUs. `seconds` and `first_pause` are times in seconds.
+    One thread calls `restore` and `attend`.
     """
 
     def __init__(
-        self,
-        limit_of: LimitOf,
-        current: Callable[[], Gpus],
-        calls: Calls,
-        cgroups: Cgroups,
-        files: LimitFiles,
-        seconds: float = SET_SECONDS,
-        first_pause: float = FIRST_PAUSE,
+        self, node: Node, limit_of: LimitOf, seconds: float = SET_SECONDS, first_pause: float = FIRST_PAUSE
     ) -> None:
+        files = node.of(limit_files)
+        self._node = node
         self._limit_of = limit_of
-        self._current = current
-        self._calls = calls
-        self._cgroups = cgroups
+        self._cgroups = Cgroups(cgroup_root(node.folders.hardware.sys_root))
         self._uses = Uses(files.claims)
         self._locks = KeyedLocks(FileRanges(files.folder / "locks"))
         self._seconds = seconds
@@ -85,8 +100,8 @@ class Limiter:
         container = self._cgroups.container(cgroup)
         limit = self._limit_of(claim, device)
         try:
-            gpus = self._current()
-            with self._locks.hold(f"claim {claim}", limit.gpu_uuid, check=self._patience(limit.gpu_uuid)) as held:
+            gpus = self._node.gpus()
+            with self._locks.hold(f"claim {claim}", limit.gpu_uuid, call=self._patience(limit.gpu_uuid)) as held:
                 self._uses.write(self._with(self._uses.read(claim), claim, device, limit, container))
                 self._set(gpus, limit.gpu_uuid, container, held)
         except (NoDriverError, OSError, TimeoutError) as error:
@@ -97,24 +112,24 @@ class Limiter:
         extra = {"claim": claim, "device": device, "gpu": limit.gpu_uuid, "cgroup": cgroup}
         log.info("limited the GPU memory of a container to %d MiB", limit.mebibytes, extra=extra)
 
-    def restore(self, gpus: Gpus) -> None:
+    def restore(self) -> None:
         """Set all limits again, which a driver that was loaded anew may have lost. Raises OSError."""
         self.tidy()
         uses = [(use, device) for use in self._uses.all() for device in use.devices.values()]
         pairs = {(device.gpu, ContainerCgroup(path, use.pod)) for use, device in uses for path in device.containers}
         self._backoff.reset()
-        self._set_again(gpus, pairs)
+        self._set_again(pairs)
 
-    def attend(self, gpus: Gpus) -> float:
+    def attend(self) -> float:
         """Set the limits that `restore` could not set, after pauses that grow, and tidy up. Returns the seconds until
         the next call. Raises OSError.
         """
         if self._unset and time.monotonic() >= self._due:
-            self._set_again(gpus, self._unset)
+            self._set_again(self._unset)
         seconds = self.tidy()
         return min(seconds, max(0.0, self._due - time.monotonic())) if self._unset else seconds
 
-    def _set_again(self, gpus: Gpus, pairs: Collection[tuple[str, ContainerCgroup]]) -> None:
+    def _set_again(self, pairs: Collection[tuple[str, ContainerCgroup]]) -> None:
         """Set the limits of these GPUs and containers, as far as the containers exist."""
         hung: set[str] = set()
         unset: set[tuple[str, ContainerCgroup]] = set()
@@ -125,9 +140,9 @@ class Limiter:
                 unset.add((gpu, container))
                 continue
             try:
-                with self._locks.hold(gpu, check=self._patience(gpu)) as held:
-                    self._set(gpus, gpu, container, held)
-            except (NvmlError, LimitError, TimeoutError) as error:
+                with self._locks.hold(gpu, call=self._patience(gpu)) as held:
+                    self._set(self._node.gpus(), gpu, container, held)
+            except (NoDriverError, NvmlError, LimitError, TimeoutError) as error:
                 text = "the GPU memory of a container is not limited any more: %s"
                 log.error(text, error, extra={"cgroup": container.path})
                 unset.add((gpu, container))
@@ -169,17 +184,17 @@ class Limiter:
 
         def work(_beat: Beat) -> None:
             with gpus.in_use():
-                gpus.memory.limit(gpu, self._cgroups.folder(container.pod), of_pod << 20)
+                gpus.of(GpuMemory).limit(gpu, self._cgroups.folder(container.pod), of_pod << 20)
                 if shared and not self._cgroups.nests(container.pod):
                     raise LimitError(
                         f"another container of the pod uses {shared}, and without the controller dmem (Linux 6.14) the"
                         " driver cannot limit the memory of two containers together: give each container a request or"
                         " claim of its own"
                     )
-                gpus.memory.limit(gpu, self._cgroups.folder(container.path), of_container << 20)
+                gpus.of(GpuMemory).limit(gpu, self._cgroups.folder(container.path), of_container << 20)
 
-        job = self._calls.start(gpu, work, self._seconds)
-        self._calls.wait(job, 2 * self._seconds, lambda: held.hand_over(gpu))
+        job = self._node.calls.start(gpu, work, self._seconds)
+        self._node.calls.wait(job, 2 * self._seconds, lambda: held.hand_over(gpu))
 
     def _sums(self, gpu: str, container: ContainerCgroup) -> tuple[int, int, str]:
         """The memory in MiB that the pod and the container may use on a GPU, and a device of this container that
@@ -198,18 +213,18 @@ class Limiter:
                         shared = f"{name} of the claim with UID {use.claim}"
         return of_pod, of_container, shared
 
-    def _patience(self, gpu: str) -> Callable[[], None]:
-        """A check for waiting that raises HungError if a call for the GPU hangs, which keeps its lock, and TimeoutError
+    def _patience(self, gpu: str) -> Call:
+        """A call that raises HungError if a call for the GPU hangs, which keeps its lock, and TimeoutError
         after the time limit.
         """
         deadline = time.monotonic() + self._seconds
 
         def check() -> None:
-            self._calls.check((gpu,))
+            self._node.calls.check((gpu,))
             if time.monotonic() > deadline:
                 raise TimeoutError("another request for this claim or GPU is still running")
 
-        return check
+        return Call(check)
 
 
 def _explained(error: NvmlError, cgroup: str) -> str:

@@ -45,8 +45,6 @@ class HookServer:
     """
 
     def __init__(self, path: Path, apply: Apply, count: Count = lambda _work: None) -> None:
-        if len(os.fsencode(path)) > LONGEST_PATH:
-            raise SocketError(f"socket path {path} is longer than {LONGEST_PATH} bytes: choose a shorter folder")
         self.path = path
         self._apply = apply
         self._count = count
@@ -57,6 +55,8 @@ class HookServer:
 
     def start(self) -> None:
         """Listen. Raises SocketError."""
+        if len(os.fsencode(self.path)) > LONGEST_PATH:
+            raise SocketError(f"socket path {self.path} is longer than {LONGEST_PATH} bytes: choose a shorter folder")
         self._listen()
         self._keeper.start()
 

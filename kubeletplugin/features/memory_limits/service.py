@@ -2,66 +2,69 @@
 """Limits of memory in the running plugin: the hook program on the host, its socket, and the upkeep."""
 
 import logging
-from pathlib import Path
 
 from dra_driver.process.containment import Count, contained
 
-from ...containers.limits import LimitFiles
+from ...claims.files import RecordFiles
+from ...claims.model import Record, State
 from ...errors import LimitError, NewerVersionError
-from ...node.gpus import GpuAccess, Gpus
-from ...records.files import State
-from ...records.format import Records
-from .cgroups import Cgroups
+from ...node.node import Node
+from .files import limit_files
 from .limiter import TIDY_SECONDS, Limit, Limiter, LimitOf
 from .server import HookServer
+from .step import MemoryLimitStep
 
 log = logging.getLogger(__name__)
 
 
 class LimitService:
-    """Serves the hook program, once `program` was copied to the host. If neither this installation nor the host has the
-    program, no container has limits, and the service does nothing.
+    """Serves the hook program, once the program of this installation was copied to the host. If neither has it, no
+    container has limits, and the service does nothing. `records` are those of the node's claims.
     """
 
-    def __init__(
-        self, files: LimitFiles, program: Path, cgroups: Path, records: Records, access: GpuAccess, count: Count
-    ) -> None:
-        self._limiter: Limiter | None = None
-        self._server: HookServer | None = None
+    def __init__(self, node: Node, records: RecordFiles[Record], count: Count) -> None:
+        self._node = node
+        self._limiter = Limiter(node, recorded_limits(records))
+        self._server = HookServer(node.of(limit_files).socket, self._limiter.apply, count)
         self._count = count
+        self._has_program = False
+
+    def install(self) -> None:
+        """Copy the program to the host, if this installation has it, and keep limits from now on. Before the driver is
+        looked for.
+        """
+        files, program = self._node.of(limit_files), self._node.folders.hardware.limits_program
         if program.is_file():
             try:
                 files.install(program)
             except OSError as error:
                 log.error("the hook program for limits of memory cannot be copied to %s: %s", files.program, error)
-        if files.program.exists():
-            limits = recorded_limits(records)
-            limiter = self._limiter = Limiter(limits, access.current, access.calls, Cgroups(cgroups), files)
-            self._server = HookServer(files.socket, limiter.apply, count)
-            access.attend(lambda gpus: self._attend(limiter, gpus))
+        self._has_program = files.program.exists()
+        if self._has_program:
+            self._node.access.attend(self._attend)
 
     def start(self) -> None:
         """Listen for the hook program. Raises SocketError."""
-        if self._server is not None:
+        if self._has_program:
             self._server.start()
 
     def stop(self) -> None:
         """Accept no more requests."""
-        if self._server is not None:
+        if self._has_program:
             self._server.stop()
 
-    def restore(self, gpus: Gpus) -> None:
+    def restore(self) -> None:
         """Set all limits again. Raises OSError."""
-        if self._limiter is not None:
-            self._limiter.restore(gpus)
+        if self._has_program:
+            self._limiter.restore()
 
-    def _attend(self, limiter: Limiter, gpus: Gpus) -> float:
+    def _attend(self) -> float:
         with contained("tidy limits of memory", "the node", self._count):
-            return limiter.attend(gpus)
+            return self._limiter.attend()
         return TIDY_SECONDS
 
 
-def recorded_limits(records: Records) -> LimitOf:
+def recorded_limits(records: RecordFiles[Record]) -> LimitOf:
     """The limits of the devices of prepared claims."""
 
     def limit_of(claim: str, device: str) -> Limit:
@@ -71,9 +74,10 @@ def recorded_limits(records: Records) -> LimitOf:
             raise LimitError(
                 f"the claim with UID {claim} has no record on this node that can be read: {error}"
             ) from None
-        found = next((one for one in record.plan.devices if one.cdi_name == device), None)
-        if record.state is not State.PREPARED or found is None or found.memory_limit is None:
+        steps = (step for step in record.plan.steps if isinstance(step, MemoryLimitStep))
+        found = next((step for step in steps if step.cdi_name == device), None)
+        if record.state is not State.PREPARED or found is None:
             raise LimitError(f"{record.plan.claim} is not prepared with the device {device} and a limit of its memory")
-        return Limit(found.target.gpu_uuid, found.memory_limit)
+        return Limit(found.gpu_uuid, found.mebibytes)
 
     return limit_of

@@ -5,12 +5,12 @@ import logging
 from typing import Final
 
 from dra_driver.errors import MpsError
-from kubeletplugin.errors import SupervisorAwayError
-from kubeletplugin.features.mps.client import SupervisorClient
-from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
-from kubeletplugin.features.mps.supervisor import Status
 
-from ...errors import PrepareError
+from ...errors import PrepareError, SupervisorAwayError
+from ...node.node import Node
+from .client import SupervisorClient
+from .shares import MpsShare, ShareFiles, ShareName
+from .supervisor import Status
 
 log = logging.getLogger(__name__)
 
@@ -18,11 +18,11 @@ _PROTOCOL_3_SINCE: Final = 615
 
 
 class MpsServices:
-    """Shares in `files`, whose folder has the socket of dra-mps."""
+    """The share files of the node, whose folder has the socket of dra-mps."""
 
-    def __init__(self, files: ShareFiles) -> None:
-        self.files = files
-        self._supervisor = SupervisorClient(files.folder)
+    def __init__(self, node: Node) -> None:
+        self.files = ShareFiles(node.folders.folder / "mps")
+        self._supervisor = SupervisorClient(self.files.folder)
 
     def has(self, name: ShareName, share: MpsShare) -> bool:
         """Whether the share is served as wanted. Raises OSError."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Binding GPUs to a vfio driver for virtual machines, and back.
+"""GPUs for virtual machines, which are bound to a vfio driver, and back.
 
-`passthrough` has the plan of a claim for them, `binder` the changes of a GPU, and `writes` the writes to sysfs with a
-time limit.
+`device` is the kind, and `machine` what it has in common with vGPUs; `edits` is what containers get, with the variables
+of KubeVirt (`kubevirt`). `step` binds a GPU with `binder`, which writes to sysfs with a time limit (`writes`).
 """

@@ -13,11 +13,10 @@ before a function is unbound, and put back before the function is bound to its o
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from dra_driver.gpu.calls import Beat
 from dra_driver.gpu.functions import (
     PciFunction,
     bound_driver,
@@ -33,52 +32,40 @@ from dra_driver.gpu.functions import (
     virtual_functions,
 )
 from dra_driver.gpu.pci import NVIDIA_DRIVER
-from kubeletplugin.containers import cdi
 
+from ...claims.call import Call
+from ...containers import cdi
 from ...errors import PrepareError
 from ...host.modules import VfioModules
 from ...host.openers import names_of, openers
-from ...host.programs import PersistenceModes
-from ..targets import VfioGpu
+from ...host.programs import HostPrograms, PersistenceModes
+from ...node.node import Node
+from .device import VfioKind
+from .machine import Passthrough
 from .writes import SysfsWrites
 
 log = logging.getLogger(__name__)
 
-NODE_SECONDS: Final = 3.0
-"""How long udev may take to create a node."""
 RELEASE_SECONDS: Final = 5.0
 """How long this driver's own processes may take to release a GPU."""
 
 _LOOK_SECONDS: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class VfioAccess:
-    """How a container gets a GPU: whether through iommufd, if the kernel has it, and whether with the node of the
-    interface itself.
-    """
-
-    prefer_iommufd: bool = False
-    api_device: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class VfioBinder:
-    """The GPUs of the node. `sys_root` is where sysfs is mounted. `root` is the root folder of the node, whose `dev`
-    has the nodes of VFIO, for each of which udev may take `node_seconds`. The `dev` in `dev_root` has the nodes of
-    NVIDIA's driver.
-    """
+    """The GPUs of the node: its sysfs, and the nodes of VFIO and of NVIDIA's driver."""
 
-    sys_root: Path
-    root: Path
-    dev_root: Path
-    modules: VfioModules
-    persistence: PersistenceModes
-    writes: SysfsWrites
-    release_seconds: float = RELEASE_SECONDS
-    node_seconds: float = NODE_SECONDS
+    def __init__(self, node: Node) -> None:
+        hardware = node.folders.hardware
+        self.sys_root = hardware.sys_root
+        self.root = hardware.machine_root
+        self.modules = VfioModules(hardware.sys_root, HostPrograms(hardware.machine_root, hardware.enter_root))
+        self.persistence = PersistenceModes(HostPrograms(hardware.driver_root, hardware.enter_root))
+        self.writes = SysfsWrites(node.folders.folder / "vfio", node.times.write)
+        self._dev_root = hardware.dev_root
+        self._node_seconds = node.times.node
 
-    def is_taken(self, gpu: VfioGpu) -> bool:
+    def is_taken(self, gpu: VfioKind) -> bool:
         """Whether a virtual machine can get the GPU now."""
         return (
             self.group_node(gpu).exists()
@@ -86,11 +73,11 @@ class VfioBinder:
             and not any(self._is_in_the_way(one) for one in self._group_functions(gpu.address))
         )
 
-    def group_node(self, gpu: VfioGpu) -> Path:
+    def group_node(self, gpu: VfioKind) -> Path:
         """The device node of the GPU's group, which exists while one of its functions is bound to a vfio driver."""
-        return self.root / f"dev/vfio/{gpu.group}"
+        return self.root / f"dev/vfio/{gpu.iommu_group}"
 
-    def functions(self, gpu: VfioGpu) -> tuple[PciFunction, ...]:
+    def functions(self, gpu: VfioKind) -> tuple[PciFunction, ...]:
         """The functions of the GPU's slot as they are now, the GPU first. Raises PrepareError if it is not on the
         bus.
         """
@@ -99,15 +86,17 @@ class VfioBinder:
         except OSError as error:
             raise PrepareError(f"{gpu} is not on the PCI bus any more: {error}") from None
 
-    def check(self, gpu: VfioGpu, others: Collection[VfioGpu] = ()) -> None:
+    def check(self, gpu: VfioKind, others: Collection[VfioKind] = ()) -> None:
         """Raises PrepareError if the GPU must not be taken together with the `others`."""
         together = {one.address for one in others}
         staying = (one for one in group_gpus(self.sys_root, gpu.address) if one not in together)
         obstacles = (*group_obstacles(self.sys_root, gpu.address), *staying)
-        if iommu_group(self.sys_root, gpu.address) != gpu.group:
+        if iommu_group(self.sys_root, gpu.address) != gpu.iommu_group:
             raise PrepareError(f"{gpu} is in another IOMMU group now: delete the pod to have it scheduled again")
         if obstacles:
-            raise PrepareError(f"{gpu} cannot be given to a virtual machine: {obstacle_text(gpu.group, obstacles)}")
+            raise PrepareError(
+                f"{gpu} cannot be given to a virtual machine: {obstacle_text(gpu.iommu_group, obstacles)}"
+            )
         if count := virtual_functions(self.sys_root, gpu.address):
             raise PrepareError(
                 f"{gpu} cannot be given to a virtual machine: {count} SR-IOV virtual functions of it are enabled; write"
@@ -132,26 +121,26 @@ class VfioBinder:
 
     def take(
         self,
-        gpu: VfioGpu,
+        gpu: VfioKind,
         wanted: tuple[PciFunction, ...],
-        beat: Beat = lambda: None,
-        others: Collection[VfioGpu] = (),
+        call: Call,
+        others: Collection[VfioKind] = (),
     ) -> None:
         """Bind all functions of the GPU as `wanted`, unless it or one of the `others`, which will follow, is in use.
-        `beat` is called before each change. Raises PrepareError or OSError.
+        `call` is checked before each change. Raises PrepareError or OSError.
         """
         for one in (gpu, *others):
             if bound_driver(self.sys_root, one.address) == NVIDIA_DRIVER:
                 self._require_unused(one, self._nvidia_nodes(one), "they use it as a GPU of this node")
         for function in wanted:
-            self._override(gpu, function, beat)
+            self._override(gpu, function, call)
         for function in wanted:
             if bound_driver(self.sys_root, function.address) != function.driver:
-                self._unbind(gpu, function.address, beat)
+                self._unbind(gpu, function.address, call)
         for function in wanted:
-            self._bind(gpu, function, beat)
+            self._bind(gpu, function, call)
 
-    def await_interface(self, access: VfioAccess) -> None:
+    def await_interface(self, access: Passthrough) -> None:
         """Wait for the node of the interface, if a container needs it. It belongs to no GPU, so without it no GPU need
         be taken. Raises PrepareError.
         """
@@ -159,7 +148,7 @@ class VfioBinder:
         nodes = cdi.interface_nodes(dev, prefer_iommufd=access.prefer_iommufd, api_device=access.api_device)
         self._await(lambda: cdi.require_nodes(dev, nodes))
 
-    def await_nodes(self, gpu: VfioGpu, access: VfioAccess) -> None:
+    def await_nodes(self, gpu: VfioKind, access: Passthrough) -> None:
         """Wait for the nodes of a GPU that was taken. Raises PrepareError."""
         node, dev = self.group_node(gpu), cdi.Root(self.root)
         folder = device_folder(self.sys_root, gpu.address)
@@ -170,13 +159,13 @@ class VfioBinder:
             cdi.require_nodes(
                 dev,
                 cdi.vfio_nodes(
-                    folder, dev, gpu.group, prefer_iommufd=access.prefer_iommufd, api_device=access.api_device
+                    folder, dev, gpu.iommu_group, prefer_iommufd=access.prefer_iommufd, api_device=access.api_device
                 ),
             )
 
         self._await(there)
 
-    def give_back(self, gpu: VfioGpu, before: tuple[PciFunction, ...], beat: Beat = lambda: None) -> None:
+    def give_back(self, gpu: VfioKind, before: tuple[PciFunction, ...], call: Call) -> None:
         """Bind all functions as they were `before`. A function that is not on the bus any more is left out. So is one
         that somebody has bound to a third driver meanwhile. Raises PrepareError or OSError.
         """
@@ -185,11 +174,11 @@ class VfioBinder:
         if any(bound_driver(self.sys_root, one.address) != one.driver for one in changed):
             self._require_unused(gpu, self._vfio_nodes(gpu), "the virtual machine still runs")
         for function in changed:
-            self._override(gpu, function, beat)
+            self._override(gpu, function, call)
             if bound_driver(self.sys_root, function.address) != function.driver:
-                self._unbind(gpu, function.address, beat)
+                self._unbind(gpu, function.address, call)
                 if function.driver is None or self._driver_folder(function.driver).is_dir():
-                    self._bind(gpu, function, beat)
+                    self._bind(gpu, function, call)
                 else:
                     text = "%s stays without a driver: its driver %s is not loaded any more, and binds it when loaded"
                     log.warning(text, function.address, function.driver, extra={"gpu": gpu.gpu_uuid})
@@ -214,38 +203,38 @@ class VfioBinder:
         driver = bound_driver(self.sys_root, address)
         return driver is not None and not is_vfio(driver)
 
-    def _require_unused(self, gpu: VfioGpu, nodes: tuple[Path, ...], meaning: str) -> None:
+    def _require_unused(self, gpu: VfioKind, nodes: tuple[Path, ...], meaning: str) -> None:
         """Raises PrepareError if processes have the GPU open. Does not wait for them, because kubelet tries again."""
         if found := openers(nodes):
             raise PrepareError(f"{gpu} is in use by {names_of(found)}: {meaning}; end them, and kubelet tries again")
 
-    def _nvidia_nodes(self, gpu: VfioGpu) -> tuple[Path, ...]:
+    def _nvidia_nodes(self, gpu: VfioKind) -> tuple[Path, ...]:
         """The device node of a GPU that is bound to NVIDIA's driver."""
-        return tuple(root / f"dev/nvidia{gpu.minor}" for root in (self.root, self.dev_root) if gpu.minor >= 0)
+        return tuple(root / f"dev/nvidia{gpu.minor}" for root in (self.root, self._dev_root) if gpu.minor >= 0)
 
-    def _vfio_nodes(self, gpu: VfioGpu) -> tuple[Path, ...]:
+    def _vfio_nodes(self, gpu: VfioKind) -> tuple[Path, ...]:
         """The nodes of all devices of the GPU's group, because a virtual machine has the group as a whole."""
         members = device_folder(self.sys_root, gpu.address) / "iommu_group/devices"
         names = (name for one in listed(members) for name in listed(members / one / "vfio-dev"))
         return (self.group_node(gpu), *(self.root / "dev/vfio/devices" / name for name in names))
 
-    def _override(self, gpu: VfioGpu, function: PciFunction, beat: Beat) -> None:
+    def _override(self, gpu: VfioKind, function: PciFunction, call: Call) -> None:
         if read_function(self.sys_root, function.address).override != function.override:
-            beat()
+            call.check()
             file = device_folder(self.sys_root, function.address) / "driver_override"
             self.writes.write(gpu.address, file, function.override)
 
-    def _unbind(self, gpu: VfioGpu, address: str, beat: Beat) -> None:
+    def _unbind(self, gpu: VfioKind, address: str, call: Call) -> None:
         driver = bound_driver(self.sys_root, address)
         if driver is not None:
-            beat()
+            call.check()
             self.writes.write(gpu.address, self._driver_folder(driver) / "unbind", address)
 
-    def _bind(self, gpu: VfioGpu, function: PciFunction, beat: Beat) -> None:
+    def _bind(self, gpu: VfioKind, function: PciFunction, call: Call) -> None:
         address, driver = function.address, function.driver
         if driver is None or bound_driver(self.sys_root, address) == driver:
             return
-        beat()
+        call.check()
         self.writes.write(gpu.address, self._driver_folder(driver) / "bind", address)
         if (bound := bound_driver(self.sys_root, address)) != driver:
             raise PrepareError(f"{address} was bound to {driver}, and is bound to {bound or 'no driver'} now")
@@ -255,7 +244,7 @@ class VfioBinder:
 
     def _await(self, check: Callable[[], None]) -> None:
         """Wait until `check` raises no error. Raises PrepareError with its last error."""
-        deadline = time.monotonic() + self.node_seconds
+        deadline = time.monotonic() + self._node_seconds
         while True:
             try:
                 check()

@@ -24,7 +24,6 @@ from dra_driver.process.files import make_folder, try_lock
 
 from ...errors import StuckError, WriteError
 
-WRITE_SECONDS: Final = 15.0
 _PATIENCE: Final = 8.0
 """How long to wait for an earlier write. Together with a write, this is less than the time limit of a step."""
 _LOOK_SECONDS: Final = 0.05
@@ -41,7 +40,7 @@ except OSError as error:
 class SysfsWrites:
     """Writes to files of sysfs, for devices. A write may take `seconds`. The lock files are in `folder`."""
 
-    def __init__(self, folder: Path, seconds: float = WRITE_SECONDS) -> None:
+    def __init__(self, folder: Path, seconds: float) -> None:
         self._folder = folder
         self._seconds = seconds
         self._stuck: set[str] = set()  # the devices for which this process has waited in vain

@@ -4,8 +4,8 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from kubeletplugin.check.finding import CheckResult, Level
 from kubeletplugin.check.host import Host
+from kubeletplugin.finding import CheckResult, Level
 
 
 def make_host(root: Path, files: Mapping[str, str]) -> Host:

@@ -19,7 +19,7 @@ from kubeletplugin.check.cluster import (
     ask_cluster,
     cluster_findings,
 )
-from kubeletplugin.check.finding import Level
+from kubeletplugin.finding import Level
 from tests.support.faultyserver import FaultyServer, RequestFault
 
 from .support import levels, of_level, only

@@ -14,7 +14,7 @@ import pytest
 from dra_driver.gpu.nvml import Return
 from kubeletplugin.check.command import wait_for_hardware
 from kubeletplugin.check.containerd import CONFIGS
-from kubeletplugin.check.finding import CheckResult, NodeCheck, document, line, text
+from kubeletplugin.finding import CheckResult, NodeCheck, document, line, text
 from tests.support.nodes import make_node
 from tests.support.preloaded import run, start
 

@@ -10,7 +10,8 @@ from dra_driver.gpu.nvml import FabricState
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.simulated import SimulatedNode
 from kubeletplugin.check.computedomains import domain_findings
-from kubeletplugin.options import DomainOptions, NodeFolders
+from kubeletplugin.node.folders import NodeFolders
+from kubeletplugin.options import DomainOptions
 from tests.support.nodes import make_node
 
 from ..features.domain.domains import CLUSTER, HARDWARE, install_imex

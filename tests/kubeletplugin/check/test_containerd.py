@@ -16,10 +16,10 @@ from kubeletplugin.check.containerd import (
     containerd_findings,
     read_containerd,
 )
-from kubeletplugin.check.finding import Level
 from kubeletplugin.check.host import Host, write
 from kubeletplugin.containers.runtime import version_of
 from kubeletplugin.errors import FixError
+from kubeletplugin.finding import Level
 
 from .support import make_host, only
 

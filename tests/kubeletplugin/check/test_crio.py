@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.check.finding import Level
 from kubeletplugin.check.host import write
 from kubeletplugin.check.runtime import CONFIG, CrioFacts, crio_drop_in, crio_findings, read_crio
+from kubeletplugin.finding import Level
 
 from .support import make_host, only
 

@@ -8,8 +8,8 @@ import pytest
 
 from dra_driver.gpu.options import Hardware
 from kubeletplugin.check.driver import DriverFacts, NamedHook, driver_findings, read_driver
-from kubeletplugin.check.finding import CheckResult, Level
 from kubeletplugin.check.host import Unreadable
+from kubeletplugin.finding import CheckResult, Level
 from tests.support.nodes import make_node
 
 from .support import of_level

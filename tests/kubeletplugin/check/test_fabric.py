@@ -10,7 +10,7 @@ from dra_driver.gpu.fabric import NO_SWITCHES, Partition, SwitchFacts
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import GpuRule, NodePolicy
 from kubeletplugin.check.fabric import fabric_findings, switch_findings
-from kubeletplugin.options import NodeFolders
+from kubeletplugin.node.folders import NodeFolders
 from tests.kubeletplugin.check.support import levels, only
 from tests.support.nodes import make_node
 

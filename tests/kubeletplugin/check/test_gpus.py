@@ -11,7 +11,7 @@ from dra_driver.gpu.inventory import Failure, Inventory
 from dra_driver.gpu.nvml import MigMode, Return
 from dra_driver.gpu.options import Hardware
 from kubeletplugin.check.driver import gpu_findings, inventory_findings, mig_findings, node_findings
-from kubeletplugin.check.finding import CheckResult, Level
+from kubeletplugin.finding import CheckResult, Level
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import driver_root_of, make_node
 

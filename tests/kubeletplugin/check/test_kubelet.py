@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.check.finding import CheckResult, Level
 from kubeletplugin.check.kubelet import kubelet_findings, read_kubelet
+from kubeletplugin.finding import CheckResult, Level
 
 from .support import levels, make_host, only, process
 

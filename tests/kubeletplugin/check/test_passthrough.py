@@ -16,7 +16,7 @@ from dra_driver.gpu.policy import GpuRule, NodePolicy, PassthroughMode
 from kubeletplugin.check.passthrough import MachineGpu, machine_findings, passthrough_findings
 from kubeletplugin.host.modules import VfioModules
 from kubeletplugin.host.programs import HostPrograms
-from kubeletplugin.options import NodeFolders
+from kubeletplugin.node.folders import NodeFolders
 from tests.gpu.test_vgpus import VFIO, write_node
 from tests.support.nodes import make_node
 

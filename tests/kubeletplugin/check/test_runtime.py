@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.check.containerd import CONFIGS, ContainerdFacts
-from kubeletplugin.check.finding import Level
 from kubeletplugin.check.runtime import CONFIG, CrioFacts, RuntimeFacts, drop_in, read_runtime, runtime_findings
+from kubeletplugin.finding import Level
 
 from .support import make_host, only, process
 

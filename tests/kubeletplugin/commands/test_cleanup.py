@@ -198,7 +198,7 @@ def test_a_folder_that_is_a_mount_point_is_emptied_and_stays(
 def test_what_cannot_be_undone_is_said_and_kept_until_it_can(plugin: Plugin, claims: list[Any]) -> None:
     whole, mig = claims
     plugin.unprepare(whole)
-    uuid = json.loads((plugin.records / f"{mig.uid}.json").read_text())["instances"][FOUR[3]]["uuid"]
+    uuid = json.loads((plugin.records / f"{mig.uid}.json").read_text())["found"][FOUR[3]]["uuid"]
     plugin.node.occupy(uuid, os.getpid())
     assert "IN_USE" in plugin.unprepare(mig)[mig.uid]
     plugin.terminate()
@@ -215,7 +215,7 @@ def test_what_cannot_be_undone_is_said_and_kept_until_it_can(plugin: Plugin, cla
 
 def test_forced_it_leaves_what_cannot_be_undone_and_says_so(plugin: Plugin, claims: list[Any]) -> None:
     _, mig = claims
-    uuid = json.loads((plugin.records / f"{mig.uid}.json").read_text())["instances"][FOUR[3]]["uuid"]
+    uuid = json.loads((plugin.records / f"{mig.uid}.json").read_text())["found"][FOUR[3]]["uuid"]
     plugin.node.occupy(uuid, os.getpid())
     plugin.terminate()
     done = plugin.command("cleanup", "--force")

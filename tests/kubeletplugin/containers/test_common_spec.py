@@ -10,19 +10,21 @@ from typing import Any
 
 import pytest
 
+from dra_driver.gpu.mig import MigDevice, MigInstance
 from dra_driver.gpu.nvml import Placement
+from dra_driver.gpu.simulated import SimulatedNode
 from dra_driver.names import AdditionalDevice
+from kubeletplugin.claims.model import ClaimRef, Device, Plan, Record, State
+from kubeletplugin.claims.specs import ClaimSpecs
 from kubeletplugin.containers.cdi import BASE_KIND, HookTool, SpecDirectory
-from kubeletplugin.containers.limits import LimitFiles
-from kubeletplugin.containers.mps import MpsFolders
-from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
+from kubeletplugin.containers.common import CommonSpec
 from kubeletplugin.errors import PrepareError
-from kubeletplugin.kinds.targets import ClaimRef, MigInstanceIds, MigSlot
-from kubeletplugin.plans.plan import Plan, PlannedDevice
-from kubeletplugin.records.files import State
-from kubeletplugin.records.format import Record
+from kubeletplugin.features.additional_devices import AdditionalDevicesStep
+from kubeletplugin.kinds.mig.device import MigKind, encode_instance
+from kubeletplugin.node.folders import NodeFolders
+from kubeletplugin.node.node import Node
 from tests.kubeletplugin.containers.cdi.trees import MAJORS, VERSION, file, kernel, libraries, link, program
-from tests.support.nodes import driver_root_of
+from tests.support.nodes import driver_root_of, hardware_of
 
 FOLDER = "/usr/lib/x86_64-linux-gnu"
 PERSISTENCED = "/run/nvidia-persistenced/socket"
@@ -68,9 +70,9 @@ def said(spec: CommonSpec) -> dict[str, set[str]]:
 
 def record() -> Record:
     """A prepared claim with a MIG device for graphics."""
-    slot = MigSlot("GPU-0", 0, "1g.24gb+gfx", 47, 1, Placement(0, 1), ADDRESS)
-    plan = Plan(ClaimRef("team", "claim", "u1"), "node-a", (PlannedDevice(MIG, "mig", slot),))
-    return Record(State.PREPARED, "boot", plan, {MIG: MigInstanceIds(1, 0, "MIG-1")})
+    device = MigDevice("GPU-0", 47, Placement(0, 1), 0, "1g.24gb+gfx", 1, ADDRESS)
+    plan = Plan(ClaimRef("team", "claim", "u1"), "node-a", (Device(MIG, "mig", MigKind(device)),))
+    return Record(State.PREPARED, "boot", plan, {MIG: encode_instance(MigInstance(device, 1, 0, "MIG-1"))})
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,9 @@ class TestClaims:
     def specs(self, spec: CommonSpec, tree: Path) -> ClaimSpecs:
         capabilities = {"gpu0/mig/gi1/access": 10, "gpu0/mig/gi1/ci0/access": 11}
         kernel(tree, MAJORS, capabilities)
-        return ClaimSpecs(spec, MpsFolders(tree / "mps", tree / "shm"), LimitFiles(tree / "memory-limits"))
+        hardware = hardware_of(tree, SimulatedNode(tree).nvml)
+        node = Node("node-a", "boot", NodeFolders(tree, tree / "plugin", spec.directory, tree / "shm", hardware))
+        return ClaimSpecs(node, spec)
 
     @pytest.mark.parametrize("call", [ClaimSpecs.write, ClaimSpecs.ensure])
     @pytest.mark.parametrize("written", [True, False])
@@ -206,8 +210,8 @@ class TestClaims:
     ) -> None:
         link(tree, "/dev/gdrdrv", "/dev/null")
         wanted = record()
-        device = replace(wanted.plan.devices[0], additional_devices=(*AdditionalDevice,))
-        specs.write(replace(wanted, plan=replace(wanted.plan, devices=(device,))))
+        step = AdditionalDevicesStep("GPU-0", MIG, (*AdditionalDevice,))
+        specs.write(replace(wanted, plan=replace(wanted.plan, steps=(step,))))
         (device_of_spec,) = json.loads((spec.directory / "k8s.gpu.nvidia.com-claim_u1.json").read_text())["devices"]
         assert device_of_spec["containerEdits"]["deviceNodes"][-1]["path"] == "/dev/gdrdrv"
         assert [one.message for one in caplog.records if "the node has no" in one.message] == [

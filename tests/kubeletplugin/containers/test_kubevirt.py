@@ -15,7 +15,7 @@ from dra_driver.kube.resource import AttributeValue, ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
 from dra_driver.names import DRIVER_NAME
 from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles
-from kubeletplugin.plans.resources import ClassReader, container_of, resource_variables, variable
+from kubeletplugin.kinds.vfio.kubevirt import ClassReader, container_of, resource_variables, variable
 from tests.support.kubevirt import ROOT, NoDeviceError, device_of, plugin_devices
 
 UID = "9d3c6f2e-46a8-4a63-9fd2-b8c2f1d0a111"

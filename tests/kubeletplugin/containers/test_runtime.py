@@ -10,8 +10,8 @@ import pytest
 
 from dra_driver.kube.api import NODES, ApiClient, ApiError
 from kubeletplugin.containers.cdi import BASE_KIND, ContainerEdits, SpecDirectory, base_spec, gpu_edits
+from kubeletplugin.containers.common import CommonSpec
 from kubeletplugin.containers.runtime import ContainerRuntime, reads_group_ids, reported_runtime
-from kubeletplugin.containers.specs import CommonSpec
 from tests.kubeletplugin.containers.cdi.trees import MAJORS, VERSION, Terminal, kernel, libraries, link
 from tests.support.nodes import driver_root_of
 

@@ -12,11 +12,11 @@ from dra_driver.gpu.nvml import ComputeMode
 from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy, ShareMode
 from dra_driver.kube.resource import Quantity
 from dra_driver.names import DRIVER_NAME
-from kubeletplugin.containers.limits import LimitFiles
+from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.errors import PrepareError
+from kubeletplugin.features.memory_limits.files import LimitFiles
 from kubeletplugin.features.memory_limits.limiter import Limit
 from kubeletplugin.features.memory_limits.service import recorded_limits
-from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.reports.devicestatus import device_data, shares_of
 from tests.kubeletplugin.features.mps.test_mps import MIG, NEW_DRIVER, SHARES, client, compute_mode, daemons, edits
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
@@ -83,7 +83,7 @@ def test_shares_of_one_daemon_have_limits_of_their_own(
 ) -> None:
     small, large = share(api, device, 0, 1), share(api, device, 1, 4, shares=2)
     for claim in (small, large):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert len(daemons(plugin)) == 1
     limit, percentage = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
     assert variables(plugin, small, device) == {limit: "0=1024M", percentage: "25"}
@@ -96,7 +96,7 @@ def test_shares_of_one_daemon_have_limits_of_their_own(
     who = {"driver": DRIVER_NAME, "device": device, "share_id": SHARES[1], "namespace": "team", "claim": "claim-1"}
     assert metric == {**who, "enforced_by": "mps", "limit": str(4 * GIB)}
     for claim in (small, large):
-        plugin.lifecycle.unprepare(claim)
+        plugin.engine.unprepare(claim)
     assert (plugin.left(), supervisor.left()) == (NOTHING, [])
 
 
@@ -104,15 +104,15 @@ def test_with_a_new_driver_each_share_is_a_namespace_with_its_limits(
     plugin: Plugin, api: ApiServer, supervisor: MpsProcess
 ) -> None:
     plugin.node.load_driver(NEW_DRIVER)
-    wait_for(lambda: plugin.has_driver() and plugin.access.current().inventory.driver_version == NEW_DRIVER, "it")
+    wait_for(lambda: plugin.has_driver() and plugin.place.gpus().inventory.driver_version == NEW_DRIVER, "it")
     claims = share(api, "gpu-0", 0, 10), share(api, "gpu-0", 1, 30, shares=3)
     for claim in claims:
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     found = [client(plugin, claim, "gpu-0") for claim in claims]
     assert [(one["percentage"], one["memory"]) for one in found] == [(25.0, "10240M"), (75.0, "30720M")]
     assert [variables(plugin, claim, "gpu-0") for claim in claims] == [{}, {}]
     for claim in claims:
-        plugin.lifecycle.unprepare(claim)
+        plugin.engine.unprepare(claim)
     assert (plugin.left(), supervisor.left()) == (NOTHING, [])
 
 
@@ -122,7 +122,7 @@ def test_a_configuration_can_only_lower_the_limits(plugin: Plugin, api: ApiServe
     )
     higher = share(api, "gpu-0", 1, 20, sharing=mps(defaultPerDevicePinnedMemoryLimit={"0": "79Gi"}))
     for claim in (lower, higher):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert variables(plugin, lower, "gpu-0") == {
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=5120M",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "9",
@@ -134,9 +134,9 @@ def test_memory_limits_are_set_by_a_hook_of_each_share(short_path: Path, api: Ap
     plugin = Plugin(short_path, api, policy=policy(Enforcement.MEMORY_LIMITS, ShareMode.MEMORY))
     try:
         plugin.node.load_driver(NEW_DRIVER)
-        wait_for(lambda: plugin.has_driver() and plugin.access.current().inventory.driver_version == NEW_DRIVER, "it")
+        wait_for(lambda: plugin.has_driver() and plugin.place.gpus().inventory.driver_version == NEW_DRIVER, "it")
         claim = share(api, "gpu-0", 0, 6)
-        plan = plugin.lifecycle.prepare(claim)
+        plan = plugin.engine.prepare(claim).plan
         files, (device,) = LimitFiles(short_path / "memory-limits"), plan.devices
         (hook,) = [one for one in edits(plugin, claim, "gpu-0")["hooks"] if one["path"] == str(files.program)]
         assert hook["hookName"] == "createRuntime"
@@ -145,8 +145,8 @@ def test_memory_limits_are_set_by_a_hook_of_each_share(short_path: Path, api: Ap
         assert status(plugin, claim) == {"enforcedBy": "memory-limits", "memoryLimit": "6144Mi"}
         assert variables(plugin, claim, "gpu-0") == {}
         with pytest.raises(PrepareError, match="limit the memory of MIG devices"):
-            plugin.lifecycle.prepare(share(api, MIG, 1, 6))
-        plugin.lifecycle.unprepare(claim)
+            plugin.engine.prepare(share(api, MIG, 1, 6))
+        plugin.engine.unprepare(claim)
         assert plugin.left() == NOTHING
     finally:
         plugin.stop()
@@ -167,13 +167,13 @@ def test_a_share_that_cannot_be_enforced_is_not_prepared(
     plugin: Plugin, api: ApiServer, gibibytes: int, sharing: JSON | None, text: str
 ) -> None:
     with pytest.raises(PrepareError, match=text):
-        plugin.lifecycle.prepare(share(api, "gpu-0", 0, gibibytes, sharing=sharing))
+        plugin.engine.prepare(share(api, "gpu-0", 0, gibibytes, sharing=sharing))
     assert plugin.left() == NOTHING
 
 
 def test_a_whole_gpu_is_not_limited_by_the_policy_for_shares(plugin: Plugin, api: ApiServer) -> None:
     claim = api.add(["gpu-1"])
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert variables(plugin, claim, "gpu-1") == status(plugin, claim) == {}
 
 
@@ -181,13 +181,13 @@ def test_a_plugin_that_starts_later_keeps_the_limits(
     plugin: Plugin, api: ApiServer, supervisor: MpsProcess, short_path: Path
 ) -> None:
     claim = share(api, "gpu-0", 0, 8)
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     plugin.stop()
     again = Plugin(short_path, api, policy=policy(Enforcement.NONE))
     try:
-        again.lifecycle.prepare(claim)
+        again.engine.prepare(claim)
         assert variables(again, claim, "gpu-0")["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
-        again.lifecycle.unprepare(claim)
+        again.engine.unprepare(claim)
         assert (again.left(), supervisor.left()) == (NOTHING, [])
     finally:
         again.stop()

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims that configure time-slicing: the interval and the compute mode, before, meanwhile and after."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dra_driver.gpu.nvml import ComputeMode, Return
+from dra_driver.gpu.nvml import ComputeMode, Nvml, Return
 from dra_driver.gpu.simulated.faults import Fault
-from kubeletplugin.claims.lifecycle import ClaimTimes
+from kubeletplugin.claims.engine import ClaimTimes
+from kubeletplugin.claims.model import State
 from kubeletplugin.claims.unrestored import LONGEST_PAUSE, Unrestored
-from kubeletplugin.containers.cdi import Root
 from kubeletplugin.errors import PrepareError
-from kubeletplugin.kinds.gpu_settings import PROGRAM_SECONDS, TimeSlices
-from kubeletplugin.records.files import State
-from kubeletplugin.records.format import Records
-from kubeletplugin.steps import ComputeModeStep, TimeSliceStep
-from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
+from kubeletplugin.features.time_slicing import time_slicing_finding
+from kubeletplugin.kinds.settings.hardware import TimeSlices
+from kubeletplugin.kinds.settings.steps import ComputeModeStep, TimeSliceStep
+from kubeletplugin.node.folders import NodeFolders
+from kubeletplugin.node.node import Node
+from tests.kubeletplugin.inside import NOTHING, QUICK, ApiServer, Plugin
 from tests.support.claims import time_slicing
+from tests.support.nodes import hardware_of
 from tests.support.waiting import wait_for
 
 GPU = "gpu-5"
@@ -32,7 +35,7 @@ def api() -> ApiServer:
 
 @pytest.fixture
 def plugin(tmp_path: Path, api: ApiServer) -> Plugin:
-    return Plugin(tmp_path, api, hardware="l40sx4", program_seconds=PROGRAM_SECONDS)
+    return Plugin(tmp_path, api, hardware="l40sx4")
 
 
 def level(plugin: Plugin, index: int = 0) -> int:
@@ -66,10 +69,10 @@ def test_the_interval_is_set_and_what_was_found_is_put_back(
     set_compute_mode(plugin, ComputeMode.EXCLUSIVE_PROCESS)
     claim = api.add(["gpu-0"], sharing=time_slicing(interval))
     for _ in range(2):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
         assert (level(plugin), compute_mode(plugin)) == (wanted, ComputeMode.DEFAULT)
     for _ in range(2):
-        plugin.lifecycle.unprepare(claim)
+        plugin.engine.unprepare(claim)
         assert (level(plugin), compute_mode(plugin)) == (before, ComputeMode.EXCLUSIVE_PROCESS)
     assert plugin.left() == NOTHING
     assert sets(plugin) == ([] if before == wanted else [str(wanted), str(before)])
@@ -77,7 +80,7 @@ def test_the_interval_is_set_and_what_was_found_is_put_back(
 
 def test_the_strategy_alone_means_the_default_interval(plugin: Plugin, api: ApiServer) -> None:
     plugin.node.nvidia_smi.set_level(plugin.gpu(0).uuid, 3)
-    plugin.lifecycle.prepare(api.add(["gpu-0"], sharing={"strategy": "TimeSlicing"}))
+    plugin.engine.prepare(api.add(["gpu-0"], sharing={"strategy": "TimeSlicing"}))
     assert level(plugin) == 0
 
 
@@ -85,17 +88,17 @@ def test_the_strategy_alone_means_the_default_interval(plugin: Plugin, api: ApiS
 def test_nothing_is_run_where_nothing_was_asked_for(plugin: Plugin, api: ApiServer, asked: dict[str, Any]) -> None:
     set_compute_mode(plugin, ComputeMode.EXCLUSIVE_PROCESS)
     claim = api.add(["gpu-0"], **asked)
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert compute_mode(plugin) == ComputeMode.EXCLUSIVE_PROCESS
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert plugin.node.nvidia_smi.calls() == []
 
 
 def test_two_gpus_of_one_claim(plugin: Plugin, api: ApiServer) -> None:
     claim = api.add(["gpu-0", "gpu-2"], sharing=time_slicing("Medium"))
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert [level(plugin, index) for index in range(4)] == [2, 0, 2, 0]
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert [level(plugin, index) for index in range(4)] == [0, 0, 0, 0]
 
 
@@ -104,10 +107,10 @@ def test_shares_with_one_interval_and_without(plugin: Plugin, api: ApiServer) ->
     first, second = (api.add(["gpu-0"], sharing=long, shareID=share) for share in SHARES[:2])
     third = api.add(["gpu-0"], shareID=SHARES[2])
     for claim in (first, second, third):
-        plugin.lifecycle.prepare(claim)
-    plugin.lifecycle.unprepare(first)
+        plugin.engine.prepare(claim)
+    plugin.engine.unprepare(first)
     assert level(plugin) == 3
-    plugin.lifecycle.unprepare(second)
+    plugin.engine.unprepare(second)
     assert level(plugin) == 0
     assert sets(plugin) == ["3", "0"]
 
@@ -116,37 +119,37 @@ def test_shares_with_one_interval_and_without(plugin: Plugin, api: ApiServer) ->
 def test_shares_with_different_intervals_are_refused_by_name(plugin: Plugin, api: ApiServer, other: str) -> None:
     first = api.add(["gpu-0"], "one", sharing=time_slicing("Long"), shareID=SHARES[0])
     second = api.add(["gpu-0"], "two", sharing=time_slicing(other), shareID=SHARES[1])
-    plugin.lifecycle.prepare(first)
+    plugin.engine.prepare(first)
     text = (
         rf"^claim team/two asks for time-slice interval {other} of GPU GPU-.*, and claim team/one, which has a share of"
         " it, for Long: a GPU has one interval"
     )
     with pytest.raises(PrepareError, match=text):
-        plugin.lifecycle.prepare(second)
+        plugin.engine.prepare(second)
     assert level(plugin) == 3
-    plugin.lifecycle.unprepare(first)
-    plugin.lifecycle.prepare(second)
+    plugin.engine.unprepare(first)
+    plugin.engine.prepare(second)
     assert level(plugin) == ["Default", "Short"].index(other)
 
 
 def test_a_setting_that_an_administrator_changed_since_stays(plugin: Plugin, api: ApiServer) -> None:
     claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     plugin.node.nvidia_smi.set_level(plugin.gpu(0).uuid, 1)
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert level(plugin) == 1
     assert plugin.left() == NOTHING
 
 
 def test_the_next_process_sets_anew_what_the_driver_forgot(plugin: Plugin, api: ApiServer, tmp_path: Path) -> None:
     claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     plugin.stop()
     plugin.node.load_driver()
     assert level(plugin) == 0
     later = Plugin(tmp_path, api, hardware="l40sx4")
     assert level(later) == 3
-    later.lifecycle.unprepare(claim)
+    later.engine.unprepare(claim)
     assert level(later) == 0
     assert later.left() == NOTHING
 
@@ -162,7 +165,8 @@ def test_the_next_process_sets_anew_what_the_driver_forgot(plugin: Plugin, api: 
 def test_trouble_with_the_program_is_told_and_leaves_nothing(
     tmp_path: Path, api: ApiServer, trouble: str, text: str
 ) -> None:
-    plugin = Plugin(tmp_path, api, hardware="l40sx4", program_seconds=0.5 if trouble == "hangs" else PROGRAM_SECONDS)
+    times = replace(QUICK, program=0.5) if trouble == "hangs" else QUICK
+    plugin = Plugin(tmp_path, api, hardware="l40sx4", times=times)
     smi = plugin.node.driver_root / SMI
     set_compute_mode(plugin, ComputeMode.PROHIBITED)
     claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
@@ -174,7 +178,7 @@ def test_trouble_with_the_program_is_told_and_leaves_nothing(
         case "hangs":
             plugin.node.nvidia_smi.hang()
     with pytest.raises(PrepareError, match=f"^time-slice interval Long of GPU GPU-.* cannot be set: .*{text}"):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert plugin.left() == NOTHING
     assert (level(plugin), compute_mode(plugin)) == (0, ComputeMode.PROHIBITED)
 
@@ -182,9 +186,9 @@ def test_trouble_with_the_program_is_told_and_leaves_nothing(
 def test_what_cannot_be_put_back_is_put_back_later_and_keeps_no_pod(tmp_path: Path, api: ApiServer) -> None:
     plugin = Plugin(tmp_path, api, hardware="l40sx4")
     claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     plugin.node.nvidia_smi.fail(255, "Unknown Error")
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert (level(plugin), plugin.left()) == (3, {**NOTHING, "marks": [f"{plugin.gpu(0).uuid}_0_3"]})
     plugin.node.nvidia_smi.mend()
     plugin.stop()
@@ -227,9 +231,9 @@ def leave_setting(plugin: Plugin, api: ApiServer, kind: str) -> Obstacle:
     """Prepare and unprepare a claim with settings of the first GPU, one of which cannot be restored."""
     set_compute_mode(plugin, ComputeMode.PROHIBITED)
     claim, obstacle = api.add(["gpu-0"], sharing=time_slicing("Long")), Obstacle(plugin, kind)
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     obstacle.appear()
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert plugin.left()["records"] == []
     return obstacle
 
@@ -241,7 +245,7 @@ def test_a_setting_that_cannot_be_restored_is_reported_and_restored_soon(
     """Long before the next sweep."""
     plugin = Plugin(tmp_path, api, hardware="l40sx4", settings=ClaimTimes(restore=0.05))
     obstacle = leave_setting(plugin, api, kind)
-    assert plugin.lifecycle.unrestored() == 1
+    assert plugin.engine.unrestored.count() == 1
     ((_, reason, text),) = plugin.events
     assert (reason, text.startswith(f"{left} of GPU {plugin.gpu(0).uuid} could not be undone after the claim: ")) == (
         "NotRestored",
@@ -250,7 +254,7 @@ def test_a_setting_that_cannot_be_restored_is_reported_and_restored_soon(
     obstacle.vanish()
     wait_for(lambda: plugin.left() == NOTHING, "the restored setting")
     assert (level(plugin), compute_mode(plugin)) == (0, ComputeMode.PROHIBITED)
-    wait_for(lambda: plugin.lifecycle.unrestored() == 0, "nothing left")
+    wait_for(lambda: plugin.engine.unrestored.count() == 0, "nothing left")
 
 
 @SETTINGS
@@ -263,20 +267,20 @@ def test_a_claim_that_expects_the_default_waits_for_a_setting_that_is_not_restor
     text = rf"^GPU {plugin.gpu(0).uuid} still has the {left} of an earlier claim, which cannot be restored: .*; kubelet"
     for _ in range(2):
         with pytest.raises(PrepareError, match=text):
-            plugin.lifecycle.prepare(claim)
+            plugin.engine.prepare(claim)
         assert plugin.left()["records"] == []
-    plugin.lifecycle.prepare(api.add(["gpu-1"]))
+    plugin.engine.prepare(api.add(["gpu-1"]))
     obstacle.vanish()
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert (level(plugin), compute_mode(plugin)) == (0, ComputeMode.PROHIBITED)
-    assert plugin.lifecycle.unrestored() == 0
+    assert plugin.engine.unrestored.count() == 0
 
 
 def test_a_claim_with_settings_of_its_own_does_not_wait(tmp_path: Path, api: ApiServer) -> None:
     plugin = Plugin(tmp_path, api, hardware="l40sx4", settings=SELDOM)
     leave_setting(plugin, api, "compute mode")
     claim = api.add(["gpu-0"], sharing=time_slicing("Short"))
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert level(plugin) == 1
 
 
@@ -284,11 +288,11 @@ def test_a_setting_that_another_claim_needs_is_not_left(tmp_path: Path, api: Api
     plugin = Plugin(tmp_path, api, hardware="l40sx4", settings=SELDOM)
     first, second = (api.add(["gpu-0"], sharing=time_slicing("Long"), shareID=share) for share in SHARES[:2])
     for claim in (first, second):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     plugin.node.nvidia_smi.fail(255, "Unknown Error")
-    plugin.lifecycle.unprepare(first)
-    assert plugin.lifecycle.unrestored() == 0
-    plugin.lifecycle.prepare(api.add(["gpu-0"], shareID=SHARES[2]))
+    plugin.engine.unprepare(first)
+    assert plugin.engine.unrestored.count() == 0
+    plugin.engine.prepare(api.add(["gpu-0"], shareID=SHARES[2]))
 
 
 def test_the_next_process_reports_a_setting_that_was_not_restored(tmp_path: Path, api: ApiServer) -> None:
@@ -296,7 +300,7 @@ def test_the_next_process_reports_a_setting_that_was_not_restored(tmp_path: Path
     obstacle = leave_setting(plugin, api, "interval")
     plugin.stop()
     later = Plugin(tmp_path, api, hardware="l40sx4", settings=ClaimTimes(restore=0.05))
-    assert later.lifecycle.unrestored() == 1
+    assert later.engine.unrestored.count() == 1
     obstacle.vanish()
     wait_for(lambda: later.left() == NOTHING, "the restored setting")
     later.stop()
@@ -335,10 +339,10 @@ def test_a_level_that_cannot_be_read_is_set_and_taken_to_have_been_the_default(p
     smi = plugin.node.driver_root / SMI
     smi.write_text(smi.read_text().replace("Timeslice: $(name", "Zeitscheibe: $(name"))
     claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
-    plugin.lifecycle.prepare(claim)
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
+    plugin.engine.prepare(claim)
     assert level(plugin) == 3
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert level(plugin) == 0
     assert plugin.left() == NOTHING
 
@@ -347,7 +351,9 @@ def test_the_program_is_told_which_nvml_library_to_load(plugin: Plugin, tmp_path
     smi, seen = plugin.node.driver_root / SMI, tmp_path / "seen"
     smi.write_text(smi.read_text().replace("#!/bin/sh\n", f'#!/bin/sh\necho "$LD_PRELOAD" > {seen}\n'))
     library = tmp_path / "libnvidia-ml.so.1"
-    slices = TimeSlices(Root(plugin.node.driver_root), lambda: library)
+    folders = plugin.place.folders
+    folders = replace(folders, hardware=replace(folders.hardware, nvml_library=lambda: library))
+    slices = TimeSlices(Node("node-a", "boot-1", folders))
     plugin.node.nvidia_smi.set_level(plugin.gpu(0).uuid, 2)
     assert slices.get(plugin.gpu(0).uuid) == 2  # whatever the loader has to say of a library that is none
     assert seen.read_text().strip() == str(library)
@@ -370,7 +376,13 @@ def test_the_level_is_read_from_any_listing_that_names_it(tmp_path: Path, listed
     smi.parent.mkdir(parents=True)
     smi.write_text(f"#!/bin/sh\nprintf '%s' '{listed}'\n")
     smi.chmod(0o755)
-    assert TimeSlices(Root(tmp_path)).get("GPU-0") == level
+    node = Node("node-a", "boot-1", NodeFolders(tmp_path, tmp_path, tmp_path, tmp_path, hardware_of(tmp_path, no_nvml)))
+    assert TimeSlices(node).get("GPU-0") == level
+
+
+def no_nvml() -> Nvml:
+    """nvidia-smi is run without NVML."""
+    raise AssertionError
 
 
 @pytest.mark.parametrize("lists", [True, False])
@@ -381,30 +393,44 @@ def test_a_gpu_without_the_setting_takes_the_default_only(plugin: Plugin, api: A
         smi = plugin.node.driver_root / SMI
         smi.write_text(smi.read_text().replace('Timeslice: Not Supported"', 'Not Supported"; exit 3'))
     default, long = (api.add(["gpu-0"], sharing=time_slicing(interval)) for interval in ("Default", "Long"))
-    plugin.lifecycle.prepare(default)
-    plugin.lifecycle.unprepare(default)
+    plugin.engine.prepare(default)
+    plugin.engine.unprepare(default)
     with pytest.raises(PrepareError, match=r"cannot be set: GPU GPU-.* has no time-slice setting .*Not Supported"):
-        plugin.lifecycle.prepare(long)
+        plugin.engine.prepare(long)
     assert plugin.left() == NOTHING
 
 
 def test_a_mig_device_has_nothing_to_set(tmp_path: Path, api: ApiServer) -> None:
     plugin = Plugin(tmp_path, api)
     claim = api.add(["gpu-4-mig-1g10gb-19-0"], sharing=time_slicing("Long"))  # of whole GPUs, which it is not
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert plugin.node.nvidia_smi.calls() == []
 
 
-def test_records_with_settings_have_a_version_that_older_plugins_refuse(
-    plugin: Plugin, api: ApiServer, tmp_path: Path
-) -> None:
+def test_record_has_the_settings_and_no_unknown_interval(plugin: Plugin, api: ApiServer, tmp_path: Path) -> None:
     claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     record = plugin.record(claim)
     assert record.state is State.PREPARED
     assert [type(step) for step in record.plan.steps] == [ComputeModeStep, TimeSliceStep]
     path = tmp_path / "claims" / f"{claim.uid}.json"
-    assert '"version": 3' in path.read_text()
-    path.write_text(path.read_text().replace('"level": 3', '"level": 4'))
-    with pytest.raises(ValueError, match=r"steps\[1\]\.level: 4 is unknown"):
-        Records(tmp_path / "claims").read(claim.uid)
+    path.write_text(path.read_text().replace('"value": 3', '"value": 4'))
+    with pytest.raises(ValueError, match=r"steps\[1\]\.value: 4 is unknown"):
+        plugin.record(claim)
+
+
+@pytest.mark.parametrize(
+    ("found", "claims", "level"),
+    [
+        (("/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi"), 0, "pass"),
+        (("/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi"), 2, "pass"),
+        (None, 0, "warn"),
+        (None, 2, "fail"),
+    ],
+)
+def test_time_slicing_without_its_program_is_a_failure_where_claims_need_it(
+    found: tuple[str, str] | None, claims: int, level: str
+) -> None:
+    finding = time_slicing_finding(found, claims, "/")
+    assert (finding.check, str(finding.level)) == ("time-slicing", level)
+    assert ("claims on this node need it" in finding.text) == (level == "fail")

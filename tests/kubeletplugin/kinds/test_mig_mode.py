@@ -25,30 +25,30 @@ def plugin(tmp_path: Path) -> Plugin:
 
 def test_a_slice_switches_the_mode_on_and_the_last_one_takes_it_back(plugin: Plugin) -> None:
     first, second = plugin.api.add([SLICE]), plugin.api.add([NEXT])
-    plugin.lifecycle.prepare(first)
-    plugin.lifecycle.prepare(second)
+    plugin.engine.prepare(first)
+    plugin.engine.prepare(second)
     assert (plugin.mode(0), plugin.instances(0)) == (ON, ["0:1", "1:1"])
-    plugin.lifecycle.unprepare(first)  # the one that switched it
+    plugin.engine.unprepare(first)  # the one that switched it
     assert (plugin.mode(0), plugin.instances(0)) == (ON, ["1:1"])
-    plugin.lifecycle.unprepare(second)
+    plugin.engine.unprepare(second)
     assert plugin.mode(0) == OFF
     assert plugin.left() == NOTHING
 
 
 def test_a_mode_that_was_on_stays_on(plugin: Plugin) -> None:
     ref = plugin.api.add(["gpu-4-mig-1g10gb-19-0"])
-    plugin.lifecycle.prepare(ref)
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.prepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.mode(4) == ON
     assert plugin.left() == NOTHING
 
 
 def test_a_whole_gpu_switches_the_mode_off_and_leaves_it_as_it_was(plugin: Plugin) -> None:
     ref = plugin.api.add(["gpu-4"])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     assert plugin.mode(4) == OFF
     assert plugin.nodes_of(ref) == {"gpu-4": ["/dev/nvidia4"]}
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.mode(4) == ON
     assert plugin.left() == NOTHING
 
@@ -56,9 +56,9 @@ def test_a_whole_gpu_switches_the_mode_off_and_leaves_it_as_it_was(plugin: Plugi
 def test_a_whole_gpu_after_a_slice_and_the_other_way_round(plugin: Plugin) -> None:
     for devices in (["gpu-0"], [SLICE], ["gpu-0"], [NEXT, SLICE]):
         ref = plugin.api.add(devices)
-        plugin.lifecycle.prepare(ref)
+        plugin.engine.prepare(ref)
         assert plugin.mode(0) == (OFF if devices == ["gpu-0"] else ON)
-        plugin.lifecycle.unprepare(ref)
+        plugin.engine.unprepare(ref)
     assert plugin.mode(0) == OFF
     assert plugin.left() == NOTHING
 
@@ -70,25 +70,25 @@ def test_a_gpu_that_is_busy_is_said_and_no_mode_is_left_pending(
     plugin.node.occupy(plugin.gpu(index).uuid, os.getpid())
     ref = plugin.api.add([device])
     with pytest.raises(PrepareError, match=rf"cannot be switched o.* now: IN_USE: it is used by process {os.getpid()}"):
-        plugin.lifecycle.prepare(ref)
+        plugin.engine.prepare(ref)
     assert plugin.mode(index) == before
     assert plugin.left() == NOTHING
     plugin.node.vacate(os.getpid())
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     assert plugin.mode(index) != before
 
 
 def test_instances_of_an_administrator_keep_a_whole_gpu_from_its_claim(plugin: Plugin) -> None:
     plugin.make_by_hand("gpu-4-mig-1g10gb-19-0")
     with pytest.raises(PrepareError, match=r"cannot be switched off now: IN_USE: it has GPU instances \(\d+ at 0:1\)"):
-        plugin.lifecycle.prepare(plugin.api.add(["gpu-4"]))
+        plugin.engine.prepare(plugin.api.add(["gpu-4"]))
     assert (plugin.mode(4), plugin.instances(4)) == (ON, ["0:1"])
 
 
 def test_an_instance_that_fails_takes_the_mode_back(plugin: Plugin) -> None:
     plugin.node.inject(Fault("nvmlGpuInstanceCreateComputeInstance", 0, Return.UNKNOWN, times=1))
     with pytest.raises(NvmlError):
-        plugin.lifecycle.prepare(plugin.api.add([SLICE]))
+        plugin.engine.prepare(plugin.api.add([SLICE]))
     assert plugin.mode(0) == OFF
     assert plugin.left() == NOTHING
     assert plugin.steps[-2:] == ["undo MIG device 1g.10gb at 0:1", "undo MIG mode on"]
@@ -96,25 +96,25 @@ def test_an_instance_that_fails_takes_the_mode_back(plugin: Plugin) -> None:
 
 def test_a_mode_that_cannot_be_taken_back_holds_up_nobody_and_goes_later(plugin: Plugin) -> None:
     ref = plugin.api.add([SLICE])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.node.inject(Fault(SET_MODE, 0, Return.IN_USE, times=1))
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.mode(0) == ON
     assert plugin.left() == {**NOTHING, "marks": [f"{plugin.gpu(0).uuid}_off"]}
-    plugin.lifecycle.recover(plugin.access.current())
+    plugin.engine.recover()
     assert plugin.mode(0) == OFF
     assert plugin.left() == NOTHING
 
 
 def test_a_driver_that_lost_the_mode_gets_it_again_with_the_instances(plugin: Plugin) -> None:
     ref = plugin.api.add([SLICE])
-    plugin.lifecycle.prepare(ref)
+    plugin.engine.prepare(ref)
     plugin.node.reset_gpu(0)
     plugin.set_mode(0, False)
-    plugin.lifecycle.recover(plugin.access.current())
+    plugin.engine.recover()
     assert (plugin.mode(0), plugin.instances(0)) == (ON, ["0:1"])
     assert plugin.reasons() == ["DevicesRestored"]
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.unprepare(ref)
     assert plugin.mode(0) == OFF
 
 
@@ -126,8 +126,8 @@ def by_hand(plugin: Plugin) -> None:
 def before_a_restart(plugin: Plugin) -> None:
     """Switched by a claim of a process that was killed since."""
     ref = plugin.api.add([SLICE])
-    plugin.lifecycle.prepare(ref)
-    plugin.lifecycle.unprepare(ref)
+    plugin.engine.prepare(ref)
+    plugin.engine.unprepare(ref)
 
 
 @pytest.mark.parametrize(("how", "after"), [(by_hand, ON), (before_a_restart, OFF)])
@@ -136,8 +136,8 @@ def test_whose_the_mode_is_outlives_the_process(
 ) -> None:
     how(plugin)
     ref = plugin.api.add([NEXT])
-    plugin.lifecycle.prepare(ref)
-    Plugin(plugin.root, plugin.api, policy=DYNAMIC).lifecycle.unprepare(ref)
+    plugin.engine.prepare(ref)
+    Plugin(plugin.root, plugin.api, policy=DYNAMIC).engine.unprepare(ref)
     assert plugin.mode(0) == after
 
 
@@ -152,7 +152,7 @@ class TestWhereTheModeStays:
         device = device.replace("1g10gb", "1g5gb") if hardware.startswith("a100") else device
         plugin = Plugin(tmp_path, ApiServer(), hardware=hardware, policy=DYNAMIC if dynamic else NO_POLICY)
         with pytest.raises(PrepareError, match=f"there is no device {device} on node node-a: .* its MIG mode was"):
-            plugin.lifecycle.prepare(plugin.api.add([device]))
+            plugin.engine.prepare(plugin.api.add([device]))
         assert (plugin.mode(0), plugin.mode(4)) == (OFF, ON)
         assert plugin.left() == NOTHING
 
@@ -160,13 +160,13 @@ class TestWhereTheModeStays:
         plugin = Plugin(tmp_path, ApiServer())
         plugin.set_mode(0, True)
         with pytest.raises(PrepareError, match=r"MIG mode of GPU GPU-.* is on \(nvidia-smi -i GPU-.* -mig 0\)"):
-            plugin.lifecycle.prepare(plugin.api.add(["gpu-0"]))
+            plugin.engine.prepare(plugin.api.add(["gpu-0"]))
         assert plugin.left() == NOTHING
 
     def test_a_gpu_that_was_split_and_made_whole_again_is_seen_so(self, tmp_path: Path) -> None:
         plugin = Plugin(tmp_path, ApiServer())
         plugin.set_mode(4, False)
-        plugin.lifecycle.prepare(plugin.api.add(["gpu-4"]))
+        plugin.engine.prepare(plugin.api.add(["gpu-4"]))
         plugin.set_mode(5, False)
         with pytest.raises(PrepareError, match=r"MIG mode of GPU GPU-.* is off"):
-            plugin.lifecycle.prepare(plugin.api.add(["gpu-5-mig-1g10gb-19-0"]))
+            plugin.engine.prepare(plugin.api.add(["gpu-5-mig-1g10gb-19-0"]))

@@ -19,7 +19,6 @@ from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.gpu.view import HardwareView, Looks
 from kubeletplugin.kubelet.health import HealthStatus, device_healths
-from kubeletplugin.node.marks import Marks
 from tests.support.waiting import wait_for
 
 from ..inside import ApiServer, Plugin
@@ -67,11 +66,11 @@ def looked_at(folder: Path, policy: str = "", looks: Looks | None = None) -> Ite
     file = folder / "policy.yaml"
     file.write_text(policy, encoding="utf-8")
     session = Session(plugin.node.nvml, plugin.sys_root)
-    marks = Marks(folder)
-    monitor = HealthMonitor(session, marks=marks.node, timing=MonitorTiming(wait=0.05, look=0.1))
+    marks = plugin.place.marked
+    monitor = HealthMonitor(session, marks=marks, timing=MonitorTiming(wait=0.05, look=0.1))
     looks = looks or Looks(poll=0.02, everything=3600, patience=0.1)
     policy_file = PolicyFile(file, "node-a")
-    devices = HardwareView(session, marks=marks.node, policy=policy_file.current, health=monitor, looks=looks)
+    devices = HardwareView(session, marks=marks, policy=policy_file.current, health=monitor, looks=looks)
     node = Node(plugin, file, devices)
     devices.on_change = lambda: node.changes.append(None)
     devices.start()
@@ -164,11 +163,11 @@ def test_a_gpu_that_vanished_before_the_process_began_is_told_of_too(node: Node)
 def looked_at_again(node: Node) -> Iterator[Node]:
     """As the next process would, beginning with the first look."""
     session = Session(node.plugin.node.nvml, node.plugin.sys_root)
-    marks = Marks(node.plugin.root)
-    monitor = HealthMonitor(session, marks=marks.node)
+    marks = node.plugin.place.marked
+    monitor = HealthMonitor(session, marks=marks)
     devices = HardwareView(
         session,
-        marks=marks.node,
+        marks=marks,
         policy=PolicyFile(node.policy, "node-a").current,
         health=monitor,
     )
@@ -186,8 +185,7 @@ def test_an_instance_made_for_a_claim_makes_no_difference(node: Node) -> None:
     before = node.devices.published()
     gpu = node.plugin.gpu(5)
     profile = next(one for one in gpu.mig_profiles if one.name == "3g.40gb")
-    marks = Marks(node.plugin.root)
-    marks.instances.set(MigDevice(gpu.uuid, profile.info.id, Placement(4, 4)))
+    node.plugin.place.instances.set(MigDevice(gpu.uuid, profile.info.id, Placement(4, 4)))
     node.plugin.make_by_hand(name)
     assert node.devices.look_now(30)
 

@@ -2,7 +2,7 @@
 """What becomes of claims on the wire: answers, errors, share IDs, calls that nobody waits for any more."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,16 @@ from dra_driver.kube.api.events import EventRecorder
 from dra_driver.process.endpoints import new_registry
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from kubeletplugin.claims.answers import PreparedDevice, prepared_devices
+from kubeletplugin.claims.call import Call
+from kubeletplugin.claims.model import ClaimRef, Device, Plan
+from kubeletplugin.claims.specs import cdi_names
 from kubeletplugin.containers.cdi import BASE_DEVICE, claim_device
 from kubeletplugin.containers.metadata import MetadataFiles, metadata_names
-from kubeletplugin.containers.specs import cdi_names
-from kubeletplugin.errors import NoDriverError, PrepareError
-from kubeletplugin.kinds.targets import ClaimRef, WholeGpu
+from kubeletplugin.errors import NoDriverError, PrepareError, StoppedError
+from kubeletplugin.kinds.gpu import GpuKind
 from kubeletplugin.kubelet.service import DraService
 from kubeletplugin.kubelet.sockets import SocketServer
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.protocol import dra_v1_pb2
 from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.claims import allocated_claim
@@ -30,7 +31,6 @@ from tests.support.waiting import wait_for
 
 VERSIONS = ("v1", "v1beta1")
 SHARE = "0aa5f1c6-7a3c-4f83-9f0e-5b7a2f3c4d5e"
-Wanted = Callable[[], bool]
 
 
 class Claims:
@@ -38,18 +38,18 @@ class Claims:
 
     def __init__(self, files: MetadataFiles) -> None:
         self.files = files
-        self.plans: dict[str, tuple[PlannedDevice, ...]] = {}
+        self.plans: dict[str, tuple[Device, ...]] = {}
         self.errors: dict[str, Exception] = {}
-        self.waiting: dict[str, Wanted] = {}
+        self.waiting: dict[str, Call] = {}
         self.proceed = threading.Event()
 
-    def prepare(self, ref: ClaimRef, wanted: Wanted) -> list[PreparedDevice]:
-        self.unprepare(ref, wanted)
+    def prepare(self, ref: ClaimRef, call: Call) -> list[PreparedDevice]:
+        self.unprepare(ref, call)
         return prepared_devices(Plan(ref, "node-a", self.plans.get(ref.uid, ())), self.files)
 
-    def unprepare(self, ref: ClaimRef, wanted: Wanted) -> None:
+    def unprepare(self, ref: ClaimRef, call: Call) -> None:
         if ref.uid == "slow":
-            self.waiting[ref.uid] = wanted
+            self.waiting[ref.uid] = call
             self.proceed.wait()
         if ref.uid in self.errors:
             raise self.errors[ref.uid]
@@ -100,8 +100,8 @@ def served(short_path: Path, quiet_server: Path) -> Iterator[Served]:
     one.server.stop()
 
 
-def gpu(index: int, request: str = "r", share_id: str | None = None) -> PlannedDevice:
-    return PlannedDevice(f"gpu-{index}", request, WholeGpu(f"GPU-{index}", index, ""), share_id=share_id)
+def gpu(index: int, request: str = "r", share_id: str | None = None) -> Device:
+    return Device(f"gpu-{index}", request, GpuKind(f"GPU-{index}", index, ""), share_id=share_id)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -164,10 +164,18 @@ def test_what_became_of_claims_is_to_be_told(served: Served) -> None:
 def test_work_knows_whether_somebody_still_waits(served: Served) -> None:
     call = served.call("Prepare", "slow", begin=True)
     wait_for(lambda: "slow" in served.claims.waiting, "the work to begin")
-    wanted = served.claims.waiting["slow"]
-    assert wanted()
+    work = served.claims.waiting["slow"]
+    work.check()
     call.cancel()
-    wait_for(lambda: not wanted(), "the work to hear of it")
+
+    def is_stopped() -> bool:
+        try:
+            work.check()
+        except StoppedError:
+            return True
+        return False
+
+    wait_for(is_stopped, "the work to hear of it")
     assert not served.service.drain(0)
     served.claims.proceed.set()
     assert served.service.drain(30)
@@ -175,7 +183,7 @@ def test_work_knows_whether_somebody_still_waits(served: Served) -> None:
 
 def test_the_end_waits_for_answers_to_be_sent(served: Served) -> None:
     call = served.call("Unprepare", "slow", begin=True)
-    wait_for(lambda: served.claims.waiting.get("slow"), "the work to begin")
+    wait_for(lambda: "slow" in served.claims.waiting, "the work to begin")
     assert not served.service.drain(0)
     served.claims.proceed.set()
     assert served.service.drain(30)

@@ -13,7 +13,7 @@ from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.errors import NoDriverError, PrepareError
-from kubeletplugin.node.gpus import GpuAccess, Gpus
+from kubeletplugin.node.gpus import GpuAccess
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
@@ -24,6 +24,10 @@ GONE = NvmlError(Return.DRIVER_NOT_LOADED, "a call")
 @pytest.fixture
 def node(tmp_path: Path) -> TestNode:
     return make_node(tmp_path, "h100x8")
+
+
+def do_nothing() -> None:
+    """Nothing has to be ready."""
 
 
 def has_gpus(access: GpuAccess) -> bool:
@@ -41,8 +45,8 @@ def test_a_driver_that_went_away_is_looked_for_with_pauses(node: TestNode) -> No
         looked.append(time.monotonic())
         return node.node.nvml()
 
-    access = GpuAccess(Session(look, node.sys_root), lambda _: None)
-    access.start()
+    access = GpuAccess(Session(look, node.sys_root))
+    access.start(do_nothing)
     wait_for(lambda: has_gpus(access), "the driver")
     node.node.unload_driver()
     access.report(GONE)
@@ -56,12 +60,12 @@ def test_a_driver_that_went_away_is_looked_for_with_pauses(node: TestNode) -> No
 def test_what_cannot_be_made_ready_is_tried_again(node: TestNode, error: Exception) -> None:
     failures = [error]
 
-    def ready(_: Gpus) -> None:
+    def ready() -> None:
         if failures:
             raise failures.pop()
 
-    access = GpuAccess(Session(node.node.nvml, node.sys_root), ready)
-    access.start()
+    access = GpuAccess(Session(node.node.nvml, node.sys_root))
+    access.start(ready)
     wait_for(lambda: not failures, "the first attempt")
     wait_for(lambda: has_gpus(access), "the second one")
     access.stop()
@@ -75,13 +79,13 @@ def test_what_cannot_be_made_ready_is_tried_again(node: TestNode, error: Excepti
     ],
 )
 def test_meanwhile_it_says_what_is_missing(node: TestNode, error: Exception, said: str) -> None:
-    def ready(_: Gpus) -> None:
+    def ready() -> None:
         raise error
 
-    access = GpuAccess(Session(node.node.nvml, node.sys_root), ready)
+    access = GpuAccess(Session(node.node.nvml, node.sys_root))
     with pytest.raises(NoDriverError, match="it is being looked for"):
         access.current()
-    access.start()
+    access.start(ready)
     wait_for(lambda: said in problem(access.current), said)
     access.stop()
 
@@ -99,8 +103,8 @@ def test_another_driver_or_other_gpus_are_noticed_without_an_error(
     node: TestNode, change: Callable[[ControlledNode], None]
 ) -> None:
     seen: list[Inventory] = []
-    access = GpuAccess(Session(node.node.nvml, node.sys_root), lambda gpus: seen.append(gpus.inventory))
-    access.start()
+    access = GpuAccess(Session(node.node.nvml, node.sys_root))
+    access.start(lambda: seen.append(access.current().inventory))
     wait_for(lambda: has_gpus(access), "the driver")
     change(node.node)
     nvml = node.node.nvml()
@@ -117,9 +121,9 @@ def test_another_driver_or_other_gpus_are_noticed_without_an_error(
 def test_the_node_is_looked_after_when_it_is_time_and_when_somebody_asks(node: TestNode) -> None:
     pauses = [0.01, 3600.0, 3600.0]
     left = list(pauses)
-    access = GpuAccess(Session(node.node.nvml, node.sys_root), lambda _: None)
-    access.attend(lambda _: left.pop(0))
-    access.start()
+    access = GpuAccess(Session(node.node.nvml, node.sys_root))
+    access.attend(lambda: left.pop(0))
+    access.start(do_nothing)
     wait_for(lambda: len(left) == 1, "the second time")
     access.wake()
     wait_for(lambda: not left, "the third one")
@@ -129,17 +133,17 @@ def test_the_node_is_looked_after_when_it_is_time_and_when_somebody_asks(node: T
 def test_several_look_after_the_node_each_at_its_own_times(node: TestNode) -> None:
     calls: list[str] = []
 
-    def attendant(name: str, pause: float) -> Callable[[Gpus], float]:
-        def attend(_: Gpus) -> float:
+    def attendant(name: str, pause: float) -> Callable[[], float]:
+        def attend() -> float:
             calls.append(name)
             return pause
 
         return attend
 
-    access = GpuAccess(Session(node.node.nvml, node.sys_root), lambda _: None)
+    access = GpuAccess(Session(node.node.nvml, node.sys_root))
     access.attend(attendant("seldom", 3600.0))
     access.attend(attendant("often", 0.01))
-    access.start()
+    access.start(do_nothing)
     wait_for(lambda: calls.count("often") >= 3, "the one that is called often")
     access.stop()
     assert calls[:2] == ["seldom", "often"]
@@ -147,8 +151,8 @@ def test_several_look_after_the_node_each_at_its_own_times(node: TestNode) -> No
 
 
 def test_a_shutdown_that_hangs_holds_up_no_new_start(node: TestNode) -> None:
-    access = GpuAccess(Session(node.node.nvml, node.sys_root, patience=0.1), lambda _: None)
-    access.start()
+    access = GpuAccess(Session(node.node.nvml, node.sys_root, patience=0.1))
+    access.start(do_nothing)
     wait_for(lambda: has_gpus(access), "the driver")
     node.node.inject(Fault("nvmlShutdown", seconds=1000.0, times=1))
     access.report(GONE)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.node.marks import ModeMark, ModeMarks, SettingMark, SettingMarks
+from kubeletplugin.kinds.mig.marks import ModeMark, ModeMarks
+from kubeletplugin.kinds.settings.marks import SettingMark, SettingMarks
 
 UUID, OTHER_UUID = "GPU-0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e00", "GPU-1f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e00"
 

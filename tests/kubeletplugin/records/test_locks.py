@@ -5,18 +5,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from kubeletplugin.records.locks import FileRanges, KeyedLocks
-from tests.kubeletplugin.inside import Call
+from kubeletplugin.claims.call import Call
+from kubeletplugin.claims.locks import FileRanges, KeyedLocks
+from tests.kubeletplugin.inside import CallThread
 from tests.support.waiting import wait_for
 
 HOLDER = """
 import sys
 from pathlib import Path
-from kubeletplugin.records.locks import FileRanges
+from kubeletplugin.claims.call import Call
+from kubeletplugin.claims.locks import FileRanges
 ranges = FileRanges(Path(sys.argv[1]))
 assert ranges.try_lock("claim a")
 print("held", flush=True)
@@ -43,9 +46,9 @@ def test_one_key_is_held_by_one_thread_and_others_do_not_wait() -> None:
         with locks.hold("a"):
             order.append("second")
 
-    calls = [Call(first)]
+    calls = [CallThread(first)]
     assert entered.wait(60)
-    calls.append(Call(second))
+    calls.append(CallThread(second))
     with locks.hold("b"), locks.try_hold("a") as free:
         assert not free
     leave.set()
@@ -65,7 +68,7 @@ def test_several_keys_are_taken_in_one_order_by_all() -> None:
             with locks.hold(*keys[rotation:], *keys[:rotation], "a"):
                 pass
 
-    for call in [Call(lambda rotation=rotation: take(rotation)) for rotation in range(3)]:  # type: ignore[misc]
+    for call in [CallThread(partial(take, rotation)) for rotation in range(3)]:
         call.result()
 
 
@@ -79,7 +82,7 @@ def test_whoever_waits_can_give_up() -> None:
             raise GiveUpError
 
     with locks.hold("a"):
-        call = Call(lambda: locks.acquire("a", check))
+        call = CallThread(lambda: locks.acquire("a", Call(check)))
         with pytest.raises(GiveUpError):
             call.result()
     with locks.try_hold("a") as free:
@@ -116,7 +119,7 @@ class TestBetweenProcesses:
         with mine.hold("a"), mine.hold("b"):
             with other.try_hold("a") as free, other.try_hold("c") as another:
                 assert (free, another) == (False, True)
-            waiting = Call(lambda: other.acquire("a"))
+            waiting = CallThread(lambda: other.acquire("a"))
         waiting.result()
         with mine.try_hold("a") as free:
             assert not free
@@ -137,7 +140,7 @@ class TestBetweenProcesses:
             locks = KeyedLocks(FileRanges(file), "claim ")
             with locks.try_hold("a") as free:
                 assert not free
-            waiting = Call(lambda: locks.acquire("a"))
+            waiting = CallThread(lambda: locks.acquire("a"))
             holder.kill()
         waiting.result()
 

@@ -12,7 +12,7 @@ import pytest
 from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
 from dra_driver.kube.api.events import EventRecorder
 from dra_driver.names import DRIVER_NAME
-from kubeletplugin.kinds.targets import ClaimRef
+from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.reports.devicestatus import JSON, ClaimStatusApi, DeviceKey, Outcome, Part, condition, wanted_entries
 from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.apiserver import CLAIMS, embedded

@@ -16,9 +16,9 @@ from dra_driver.domains.objects import COMPUTE_DOMAINS, DaemonReport
 from dra_driver.gpu.simulated import SimulatedNode
 from dra_driver.kube.api import ApiClient, Kind
 from dra_driver.kube.resource.codec import V1
+from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.containers.cdi import DOMAIN_CLAIM_KIND, SpecDirectory
 from kubeletplugin.features.domain.folder import DomainFolder
-from kubeletplugin.kinds.targets import ClaimRef
 from tests.support.apiserver import CLAIMS
 from tests.support.waiting import wait_for
 

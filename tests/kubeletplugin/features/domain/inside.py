@@ -9,11 +9,15 @@ from typing import Any
 import grpc
 
 from dra_driver.domains.names import DRIVER
-from dra_driver.gpu.session import Session
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
+from dra_driver.names import DRIVER_NAME
 from dra_driver.process.endpoints import new_registry
 from kubeletplugin.claims.boundary import ClaimBoundary
-from kubeletplugin.containers.specs import CommonSpec
+from kubeletplugin.claims.cache import RecordCache
+from kubeletplugin.claims.files import RecordFiles
+from kubeletplugin.claims.model import ClaimRef
+from kubeletplugin.claims.reader import ClaimReader
+from kubeletplugin.containers.common import CommonSpec
 from kubeletplugin.features.domain.folder import DomainFolder
 from kubeletplugin.features.domain.lifecycle import DomainClaims, DomainTimes
 from kubeletplugin.features.domain.placing import HostDaemon, NodeImex
@@ -21,18 +25,15 @@ from kubeletplugin.features.domain.plan import DomainPlanner
 from kubeletplugin.features.domain.records import FORMAT, DomainRecord
 from kubeletplugin.features.domain.specs import DomainSpecs
 from kubeletplugin.host.programs import HostPrograms
-from kubeletplugin.kinds.targets import ClaimRef
 from kubeletplugin.kubelet.service import DraService
 from kubeletplugin.kubelet.sockets import SocketServer
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.node.gpus import GpuAccess, Gpus
-from kubeletplugin.plans.planning import ClaimReader
+from kubeletplugin.node.folders import NodeFolders
+from kubeletplugin.node.node import Node
 from kubeletplugin.protocol import dra_v1_pb2
-from kubeletplugin.records.cache import RecordCache
-from kubeletplugin.records.files import RecordFiles
 from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.hardware import ControlledNode
-from tests.support.nodes import driver_root_of, make_node
+from tests.support.nodes import hardware_of, make_node
 from tests.support.waiting import wait_for
 
 from .domains import HARDWARE, NAMESPACE, POOL, Left, install_imex, left
@@ -62,12 +63,12 @@ class DomainPlugin:
         self.node: ControlledNode = make_node(root / "node", hardware, POOL).node
         install_imex(self.node)
         self.events: list[tuple[str, str]] = []
-        files = driver_root_of(self.node.driver_root, "/")
-        self._session = Session(self.node.nvml, files.sys)
-        self.access = GpuAccess(self._session, self._ready)
-        self._common = CommonSpec(self.cdi, files)
+        hardware_here = hardware_of(self.node.driver_root, self.node.nvml)
+        folders = NodeFolders(root / "registry", root / DRIVER_NAME, self.cdi, root / "shm", hardware_here)
+        self.place = Node(POOL, boot_id, folders, yields=False)
+        self._common = CommonSpec(self.cdi, folders.driver_root)
         programs = HostPrograms(self.node.driver_root, enter=False)
-        node = NodeImex(self.access, files.proc, HostDaemon(programs, "/ctl.sock") if host_managed else None)
+        node = NodeImex(self.place, HostDaemon(programs, "/ctl.sock") if host_managed else None)
         self._connection = Connection(load_credentials(str(kubeconfig)), "tests")
         client = ApiClient(self._connection)
         self.claims = DomainClaims(
@@ -90,29 +91,33 @@ class DomainPlugin:
         self._channel = grpc.insecure_channel(f"unix:{self.server.path}", [("grpc.use_local_subchannel_pool", 1)])
         self._begun: list[Any] = []
         if driver:
-            self.access.start()
+            self.start_access()
             wait_for(self.has_driver, "the driver")
 
-    def _ready(self, gpus: Gpus) -> None:
-        self._common.write(gpus.inventory.driver_version)
+    def start_access(self) -> None:
+        """Look for the driver from now on."""
+        self.place.access.start(self._ready)
+
+    def _ready(self) -> None:
+        self._common.write(self.place.gpus().inventory.driver_version)
 
     def has_driver(self) -> bool:
         """Whether the GPUs can be used."""
         with contextlib.suppress(Exception):
-            return bool(self.access.current())
+            return bool(self.place.gpus())
         return False
 
     def attend(self) -> None:
         """Look after the node once, as the plugin does regularly."""
-        self.claims.attend(self.access.current())
+        self.claims.attend()
 
     def stop(self) -> None:
         """End, and leave everything on the node."""
         self.claims.end()
         self._channel.close()
         self.server.stop()
-        self.access.stop()
-        self._session.calls.end()
+        self.place.access.stop()
+        self.place.calls.end()
         self._connection.close()
 
     # kubelet's calls

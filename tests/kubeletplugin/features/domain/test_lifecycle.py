@@ -10,10 +10,9 @@ from dra_driver.domains.objects import COMPUTE_DOMAINS, DaemonReport
 from dra_driver.gpu.imex import read_channels, read_management
 from dra_driver.gpu.nvml import FabricState, Return
 from dra_driver.kube.api import ApiClient
+from kubeletplugin.claims.model import ClaimRef, State
 from kubeletplugin.containers.cdi import BASE_DEVICE, DOMAIN_CLAIM_KIND
 from kubeletplugin.features.domain.lifecycle import DomainTimes
-from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.records.files import State
 from tests.support.apiserver import CLAIMS
 from tests.support.waiting import wait_for
 
@@ -286,7 +285,7 @@ def test_a_fabric_that_is_not_ready_is_a_reason(
 ) -> None:
     channel = add_channel(admin, add_domain(admin))
     impatient.node.set_fabric(2, state, status=status)
-    impatient.access.current().refresh()
+    impatient.place.gpus().refresh()
     assert reason in impatient.prepare(channel).error
     impatient.node.set_fabric(2)
     assert "does not run yet" in impatient.prepare(channel).error  # the GPUs are read again
@@ -316,7 +315,7 @@ def test_without_channels_or_a_driver_the_reason_is_told(short_path: Path, kubec
         assert "the NVIDIA driver is not ready" in plugin.prepare(channel).error
         plugin.unprepared(channel)
         (plugin.node.driver_root / "proc/driver/nvidia/params").write_text("ImexChannelCount: 0\n")
-        plugin.access.start()
+        plugin.start_access()
         wait_for(plugin.has_driver, "the driver")
         assert "has no IMEX channels" in plugin.prepare(channel).error
         assert plugin.left() == NOTHING

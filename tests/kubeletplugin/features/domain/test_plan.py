@@ -9,11 +9,10 @@ import pytest
 from dra_driver.domains.names import DRIVER
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
+from kubeletplugin.claims.model import ClaimRef, State
 from kubeletplugin.errors import NewerVersionError, PrepareError
 from kubeletplugin.features.domain.plan import DomainDevice, DomainPlan, plan_claim
 from kubeletplugin.features.domain.records import DomainRecord, decode, encode
-from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.records.files import State
 
 from .domains import POOL, config
 

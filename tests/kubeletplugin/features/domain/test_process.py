@@ -12,7 +12,7 @@ import urllib3
 from dra_driver.domains.names import DRIVER
 from dra_driver.kube.api import ApiClient
 from dra_driver.names import DRIVER_NAME
-from kubeletplugin.records.files import State
+from kubeletplugin.claims.model import State
 from tests.faults.share import points
 from tests.support.waiting import wait_for
 

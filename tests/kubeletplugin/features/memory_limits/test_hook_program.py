@@ -370,7 +370,7 @@ def test_program_socket_and_nvml_together_with_real_cgroups(patient: Path, conta
         nvml = node.node.nvml()
         nvml.initialize()
         gpu = nvml.device_by_index(0)
-        folder = Path(f"{root}{path}")
+        folder = Path(f"{node.cgroups}{path}")
         assert [nvml.memory_limits(gpu, str(one)).hard >> 20 for one in (folder, folder.parent)] == [2048, 2048]
 
 

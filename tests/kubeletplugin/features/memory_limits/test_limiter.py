@@ -11,7 +11,6 @@ from dra_driver.gpu.nvml import DeviceHandle, Return
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.gpu.simulated.nvml import SimulatedNvml
 from kubeletplugin.errors import LaterError, LimitError
-from kubeletplugin.features.memory_limits.cgroups import Cgroups
 from kubeletplugin.features.memory_limits.limiter import TIDY_SECONDS, Limiter
 from tests.support.limits import LimitNode, Tree, limit_node
 from tests.support.waiting import wait_for
@@ -120,8 +119,7 @@ def test_a_second_pod_with_the_claim_is_refused_until_the_first_has_no_process(n
 def test_another_plugin_on_the_node_knows_which_pod_has_a_claim(node: LimitNode) -> None:
     node.claim("a")
     node.limiter.apply("a", "gpu-0", tree(node).container("main"))
-    limits, access = node.claims.__getitem__, node.access
-    after = Limiter(lambda *key: limits(key), access.current, access.calls, Cgroups(node.cgroups), node.files)
+    after = Limiter(node.place, lambda *key: node.claims[key])
     with pytest.raises(LimitError, match="another pod"):
         after.apply("a", "gpu-0", tree(node).container("main", pod=1))
     after.apply("a", "gpu-0", tree(node).container("second"))
@@ -137,25 +135,35 @@ def test_limits_are_set_again_when_the_driver_was_loaded_anew(node: LimitNode) -
     known = len(node.ready)
     node.node.load_driver()
     assert node.limits() == {}
-    node.access.wake()
+    node.place.access.wake()
     wait_for(lambda: len(node.ready) > known, "the driver")
     assert node.limits() == before
 
 
 def test_limits_that_cannot_be_set_again_are_set_later(node: LimitNode) -> None:
-    access, limits = node.access, node.claims.__getitem__
-    limiter = Limiter(
-        lambda *key: limits(key), access.current, access.calls, Cgroups(node.cgroups), node.files, first_pause=0.0
-    )
+    limiter = Limiter(node.place, lambda *key: node.claims[key], first_pause=0.0)
     node.claim("a")
     limiter.apply("a", "gpu-0", tree(node).container("main"))
-    gpus = access.current()
-    assert limiter.attend(gpus) == TIDY_SECONDS
+    assert limiter.attend() == TIDY_SECONDS
     node.node.inject(Fault(SET, code=Return.UNKNOWN))
-    limiter.restore(gpus)
-    assert limiter.attend(gpus) == 0.0, "one of them is still not set"
+    limiter.restore()
+    assert limiter.attend() == 0.0, "one of them is still not set"
     node.node.clear_faults()
-    assert limiter.attend(gpus) == TIDY_SECONDS
+    assert limiter.attend() == TIDY_SECONDS
+
+
+def test_limits_that_a_lost_driver_had_not_set_again_are_set_with_the_next_driver(node: LimitNode) -> None:
+    limiter = Limiter(node.place, lambda *key: node.claims[key], first_pause=0.0)
+    node.claim("a")
+    limiter.apply("a", "gpu-0", tree(node).container("main"))
+    node.node.inject(Fault(SET, code=Return.UNKNOWN))
+    limiter.restore()
+    node.node.clear_faults()
+    node.node.unload_driver()
+    assert limiter.attend() == 0.0, "the limit is still not set"
+    node.node.load_driver()
+    wait_for(node.has_driver, "the driver")
+    assert limiter.attend() == TIDY_SECONDS
 
 
 def test_claims_of_pods_that_are_gone_are_forgotten(node: LimitNode) -> None:
@@ -188,7 +196,7 @@ def test_a_call_that_hangs_refuses_the_container_and_no_other_gpu_waits() -> Non
         node.limiter.apply("b", "gpu-1", main)
         assert node.limits(1) == {"pod0": 1024, "pod0/main": 1024}
         node.node.clear_faults()
-        wait_for(lambda: not node.access.calls.hangs(), "the call")
+        wait_for(lambda: not node.place.calls.hangs(), "the call")
         node.limiter.apply("a", "gpu-0", main)
         assert node.limits() == {"pod0": 1024, "pod0/main": 1024}
 

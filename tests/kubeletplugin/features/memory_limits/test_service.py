@@ -12,14 +12,17 @@ import pytest
 
 from dra_driver.gpu.memory_limits import problem_of_node
 from dra_driver.kube.api import ApiClient
+from kubeletplugin.claims.files import RecordFiles
+from kubeletplugin.claims.model import Record, State
+from kubeletplugin.claims.records import record_format
 from kubeletplugin.containers.cdi import CLAIM_KIND, claim_spec
 from kubeletplugin.containers.cdi.spec import minimum_version
-from kubeletplugin.containers.limits import LimitFiles
+from kubeletplugin.drivers import gpu_driver
 from kubeletplugin.errors import LimitError
+from kubeletplugin.features.memory_limits.files import LimitFiles
 from kubeletplugin.features.memory_limits.limiter import Limit
 from kubeletplugin.features.memory_limits.service import recorded_limits
-from kubeletplugin.records.files import State
-from kubeletplugin.records.format import Records
+from kubeletplugin.features.memory_limits.step import MemoryLimitStep
 from tests.support.limits import compile_program
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
@@ -37,14 +40,20 @@ def plugin(kubeconfig: Path, program: Path) -> Iterator[Plugin]:
         yield made.start()
 
 
+def records_of(plugin: Plugin) -> RecordFiles[Record]:
+    """The records of a plugin."""
+    return RecordFiles(plugin.state / "claims", record_format(gpu_driver()))
+
+
 def limit(plugin: Plugin, uid: str, mebibytes: int = 100) -> tuple[str, str]:
     """Give the only device of a prepared claim a limit; its GPU's UUID and its name in the CDI spec."""
-    records = Records(plugin.state / "claims")
+    records = records_of(plugin)
     record = records.read(uid)
     (device,) = record.plan.devices
-    limited = replace(device, memory_limit=mebibytes)
-    records.save(replace(record, plan=replace(record.plan, devices=(limited,))))
-    return device.target.gpu_uuid, device.cdi_name
+    (gpu_uuid,) = device.kind.keys
+    step = MemoryLimitStep(gpu_uuid, device.cdi_name, mebibytes)
+    records.save(replace(record, plan=replace(record.plan, steps=(*record.plan.steps, step))))
+    return gpu_uuid, device.cdi_name
 
 
 def ask(files: LimitFiles, uid: str, device: str) -> "subprocess.CompletedProcess[str]":
@@ -114,7 +123,7 @@ def test_the_limits_of_prepared_claims_are_found_by_the_names_of_their_cdi_devic
     claim, unlimited = stored_claim(client, "gpu-0"), stored_claim(client, "gpu-1")
     plugin.prepare(claim, unlimited)
     gpu, device = limit(plugin, claim.uid)
-    records = Records(plugin.state / "claims")
+    records = records_of(plugin)
     find = recorded_limits(records)
     assert find(claim.uid, device) == Limit(gpu, 100)
     for uid, name in [(claim.uid, "gpu-7"), (unlimited.uid, "gpu-1"), ("00000000-0000-0000-0000-000000000000", device)]:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.containers.cdi import claim_device
-from kubeletplugin.kinds.targets import ClaimRef
+from kubeletplugin.features.mps.step import mps_steps_of
 from tests.kubeletplugin.containers.cdi.test_runtime import run
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.claims import mps
@@ -48,14 +49,14 @@ def plugin() -> Iterator[Plugin]:
 def prepared(plugin: Plugin, device: str) -> ClaimRef:
     """A claim that is prepared."""
     claim = plugin.api.add([device], sharing=mps(defaultPinnedDeviceMemoryLimit="4Gi"))
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     return claim
 
 
 @pytest.mark.parametrize("device", ["gpu-0", MIG])
 def test_environment_mounts_and_limits_of_a_container(plugin: Plugin, device: str) -> None:
     claim = prepared(plugin, device)
-    (server,) = [step.name.server for step in plugin.record(claim).plan.mps()]
+    (server,) = [step.name.server for step in mps_steps_of(plugin.record(claim).plan)]
     done = run(plugin.cdi, [claim_device(claim.uid, device)], LOOK)
     assert done.stderr == ""
     limit = [] if device == "gpu-0" else ["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M"]
@@ -70,7 +71,7 @@ def test_environment_mounts_and_limits_of_a_container(plugin: Plugin, device: st
 
 def test_a_container_can_have_the_devices_of_two_claims(plugin: Plugin) -> None:
     claims = [(prepared(plugin, device), device) for device in ("gpu-0", "gpu-1")]
-    servers = sorted(step.name.server for claim, _ in claims for step in plugin.record(claim).plan.mps())
+    servers = sorted(step.name.server for claim, _ in claims for step in mps_steps_of(plugin.record(claim).plan))
     devices = [claim_device(claim.uid, device) for claim, device in claims]
     done = run(
         plugin.cdi, devices, "ls /run/nvidia-mps; ls /dev/nvidia0 /dev/nvidia1; ls /run/nvidia-mps/*/pipe/control"

@@ -12,13 +12,15 @@ import pytest
 
 from dra_driver.gpu.nvml import ComputeMode
 from kubeletplugin.claims.boundary import ClaimBoundary
+from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.errors import PrepareError
 from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.services import MpsServices
-from kubeletplugin.features.mps.shares import ShareFiles
-from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.reports.mpswatch import MpsWatch
-from kubeletplugin.steps import ComputeModeStep, InstanceStep, MigModeStep, MpsStep
+from kubeletplugin.features.mps.step import MpsStep, mps_steps_of
+from kubeletplugin.features.mps.watch import MpsWatch
+from kubeletplugin.kinds.mig.instance import InstanceStep
+from kubeletplugin.kinds.mig.mode import MigModeStep
+from kubeletplugin.kinds.settings.steps import ComputeModeStep
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
 from tests.support.claims import mps, time_slicing
 from tests.support.mps import MpsProcess, RefusedClientError, connect, mps_of
@@ -57,7 +59,7 @@ def supervisor(plugin: Plugin, root: Path) -> Iterator[MpsProcess]:
 def new_driver(plugin: Plugin) -> None:
     """A driver that knows protocol 3."""
     plugin.node.load_driver(NEW_DRIVER)
-    wait_for(lambda: plugin.has_driver() and plugin.access.current().inventory.driver_version == NEW_DRIVER, "it")
+    wait_for(lambda: plugin.has_driver() and plugin.place.gpus().inventory.driver_version == NEW_DRIVER, "it")
 
 
 def edits(plugin: Plugin, claim: ClaimRef, device: str) -> JSON:
@@ -92,13 +94,13 @@ def test_a_whole_gpu_is_served_with_limits_and_nothing_is_left(
     limits = mps(defaultActiveThreadPercentage=50, defaultPinnedDeviceMemoryLimit="10Gi")
     claim = api.add(["gpu-0"], sharing=limits)
     for _ in range(2):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert compute_mode(plugin) == ComputeMode.EXCLUSIVE_PROCESS
     found = client(plugin, claim, "gpu-0")
     assert (found["percentage"], found["memory"]) == (50.0, {uuid: "10240M"})
     assert len(daemons(plugin)) == 1
     for _ in range(2):
-        plugin.lifecycle.unprepare(claim)
+        plugin.engine.unprepare(claim)
     assert compute_mode(plugin) == ComputeMode.DEFAULT
     assert (plugin.left(), supervisor.left()) == (NOTHING, [])
     assert plugin.steps == [
@@ -113,7 +115,7 @@ def test_the_pipe_directory_is_the_claims_own_and_shared_memory_the_daemons(
     first, second = (api.add([device], sharing=mps()) for device in ("gpu-0", "gpu-1"))
     found = []
     for claim, device in ((first, "gpu-0"), (second, "gpu-1")):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
         found.append(edits(plugin, claim, device))
     mounts = [{one["containerPath"]: one["hostPath"] for one in each["mounts"]} for each in found]
     assert [sorted(each)[0] for each in mounts] == ["/dev/shm", "/dev/shm"]
@@ -133,7 +135,7 @@ def test_shared_memory_can_be_left_to_the_pod(root: Path, api: ApiServer) -> Non
     plugin = Plugin(root, api, mps_shared_memory=False)
     with mps_of(root, plugin.node, root / "mps.log") as supervisor:
         claim = api.add(["gpu-0"], sharing=mps())
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
         assert len(edits(plugin, claim, "gpu-0")["mounts"]) == 1
         assert not list(supervisor.shared_memory.glob("*"))
     plugin.stop()
@@ -144,8 +146,8 @@ def test_dra_mps_that_shares_memory_elsewhere_is_refused(plugin: Plugin, api: Ap
         claim = api.add(["gpu-0"], sharing=mps())
         text = f"dra-mps of this node made no shared memory in {root}/shm/dra-mps-s[0-9a-f]*, .*: delete its pod"
         with pytest.raises(PrepareError, match=text):
-            plugin.lifecycle.prepare(claim)
-        plugin.lifecycle.unprepare(claim)
+            plugin.engine.prepare(claim)
+        plugin.engine.unprepare(claim)
         assert (plugin.left(), supervisor.left()) == (NOTHING, [])
 
 
@@ -154,11 +156,11 @@ def test_limits_by_uuid_and_by_index_of_a_group(plugin: Plugin, api: ApiServer, 
     limits = {"0": "1Gi", uuids[1]: "1500Ki", "1": "7Gi"}
     sharing = mps(defaultPinnedDeviceMemoryLimit="3Gi", defaultPerDevicePinnedMemoryLimit=limits)
     claim = api.add(["gpu-0", "gpu-1", "gpu-2"], sharing=sharing)
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert [compute_mode(plugin, index) for index in range(4)] == [3, 3, 3, 0]
     assert client(plugin, claim, "gpu-1")["memory"] == {uuids[0]: "1024M", uuids[1]: "1M", uuids[2]: "3072M"}
     assert len(daemons(plugin)) == 1
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert (plugin.left(), supervisor.left()) == (NOTHING, [])
 
 
@@ -167,27 +169,27 @@ def test_a_daemon_for_each_mig_device_after_its_instance(
 ) -> None:
     sharing = mps(defaultPinnedDeviceMemoryLimit="4Gi", defaultPerDevicePinnedMemoryLimit={"1": "2Gi"})
     claim = api.add([MIG, OTHER_MIG], sharing=sharing)
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert [type(step) for step in plugin.record(claim).plan.steps] == [
         *(MigModeStep, InstanceStep, InstanceStep, MpsStep, MpsStep)
     ]
-    instances = plugin.record(claim).instances
-    second = sorted(one.uuid for one in instances.values())[1]
+    uuids = {name: one["uuid"] for name, one in plugin.record(claim).found.items()}
+    second = sorted(uuids.values())[1]
     assert len(daemons(plugin)) == 2
-    for device, ids in instances.items():
-        limit = "2048M" if ids.uuid == second else "4096M"
-        assert client(plugin, claim, device)["memory"] == {ids.uuid: limit, "0": limit}
+    for device, uuid in uuids.items():
+        limit = "2048M" if uuid == second else "4096M"
+        assert client(plugin, claim, device)["memory"] == {uuid: limit, "0": limit}
         assert f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={limit}" in edits(plugin, claim, device)["env"]
-    for pid, ids in zip(daemons(plugin), instances.values(), strict=True):
-        plugin.node.occupy(ids.uuid, pid)  # an instance that its daemon holds cannot be destroyed
-    plugin.lifecycle.unprepare(claim)
+    for pid, uuid in zip(daemons(plugin), uuids.values(), strict=True):
+        plugin.node.occupy(uuid, pid)  # an instance that its daemon holds cannot be destroyed
+    plugin.engine.unprepare(claim)
     assert (plugin.left(), supervisor.left()) == (NOTHING, [])
 
 
 def test_clients_of_several_users_only_with_multi_user(plugin: Plugin, api: ApiServer, supervisor: MpsProcess) -> None:
     one, several = api.add(["gpu-0"], sharing=mps()), api.add(["gpu-1"], sharing=mps(multiUser=True))
     for claim, device in ((one, "gpu-0"), (several, "gpu-1")):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
         client(plugin, claim, device, uid=1000)
     client(plugin, several, "gpu-1", uid=2000)
     with pytest.raises(RefusedClientError, match="NOT_READY"):
@@ -198,12 +200,12 @@ def test_shares_with_the_same_limits_have_one_daemon(plugin: Plugin, api: ApiSer
     sharing = mps(defaultActiveThreadPercentage=25)
     first, second = (api.add(["gpu-0"], sharing=sharing, shareID=share) for share in SHARES[:2])
     for claim in (first, second):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert len(daemons(plugin)) == 1
     assert client(plugin, first, "gpu-0")["server"] == client(plugin, second, "gpu-0")["server"]
-    plugin.lifecycle.unprepare(first)
+    plugin.engine.unprepare(first)
     assert (compute_mode(plugin), client(plugin, second, "gpu-0")["percentage"]) == (3, 25.0)
-    plugin.lifecycle.unprepare(second)
+    plugin.engine.unprepare(second)
     assert (plugin.left(), supervisor.left()) == (NOTHING, [])
 
 
@@ -224,14 +226,14 @@ def test_sharers_that_exclude_each_other_are_told_by_name(
         api.add(["gpu-0"], name, sharing=sharing, shareID=share)
         for name, sharing, share in zip(("one", "two"), configured, SHARES, strict=False)
     )
-    plugin.lifecycle.prepare(first)
+    plugin.engine.prepare(first)
     with pytest.raises(
         PrepareError, match=r"claim team/(one|two) uses device gpu-0 .*, and claim team/(one|two) "
     ) as error:
-        plugin.lifecycle.prepare(second)
+        plugin.engine.prepare(second)
     assert text in str(error.value)
-    plugin.lifecycle.unprepare(first)
-    plugin.lifecycle.prepare(second)
+    plugin.engine.unprepare(first)
+    plugin.engine.prepare(second)
 
 
 @pytest.mark.usefixtures("new_driver")
@@ -248,15 +250,15 @@ def test_with_a_new_driver_a_server_for_the_gpu_and_a_namespace_for_each_share(
     )
     third = api.add(["gpu-1"], sharing=mps())
     for claim in (first, second, third):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert len(daemons(plugin)) == 1
     found = [client(plugin, claim, "gpu-0") for claim in (first, second)]
     assert [(one["percentage"], one["memory"]) for one in found] == [(25.0, "25600M"), (50.0, "51200M")]
     assert found[0]["server"] == found[1]["server"] != client(plugin, third, "gpu-1")["server"]
-    plugin.lifecycle.unprepare(first)
+    plugin.engine.unprepare(first)
     assert client(plugin, second, "gpu-0")["percentage"] == 50.0
     for claim in (second, third):
-        plugin.lifecycle.unprepare(claim)
+        plugin.engine.unprepare(claim)
     assert (plugin.left(), supervisor.left()) == (NOTHING, [])
 
 
@@ -266,16 +268,16 @@ def test_what_protocol_3_cannot_express_has_a_daemon_of_its_own(
     plugin: Plugin, api: ApiServer, supervisor: MpsProcess, device: str
 ) -> None:
     claim = api.add([device], sharing=mps(defaultPerDevicePinnedMemoryLimit={"0": "1Gi"}))
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert "1024M" in client(plugin, claim, device)["memory"].values()
-    assert [step.protocol for step in plugin.record(claim).plan.mps()] == [2]
+    assert [step.protocol for step in mps_steps_of(plugin.record(claim).plan)] == [2]
 
 
 def test_a_daemon_that_dies_is_restarted_where_containers_find_it(
     plugin: Plugin, api: ApiServer, supervisor: MpsProcess
 ) -> None:
     claim = api.add(["gpu-0"], sharing=mps(defaultActiveThreadPercentage=50))
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     server = client(plugin, claim, "gpu-0")["server"]
     (pid,) = daemons(plugin)
     (pipe,) = plugin.root.glob("mps/s*/pipe")
@@ -293,7 +295,7 @@ def test_claims_outlive_the_plugin_and_are_served_again_after_the_supervisor(
     plugin: Plugin, api: ApiServer, supervisor: MpsProcess, root: Path
 ) -> None:
     claim = api.add([MIG], sharing=mps(defaultActiveThreadPercentage=50))
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     plugin.stop()
     later = Plugin(root, api)
     (pid,) = daemons(later)
@@ -306,20 +308,20 @@ def test_claims_outlive_the_plugin_and_are_served_again_after_the_supervisor(
     wait_for(lambda: [one.problem for one in statuses().values()] == [""], "the daemon")
     assert daemons(later) != [pid]
     assert client(later, claim, MIG)["percentage"] == 50.0
-    later.lifecycle.unprepare(claim)
+    later.engine.unprepare(claim)
     assert (later.left(), supervisor.left()) == (NOTHING, [])
     later.stop()
 
 
 def test_unprepare_does_not_need_the_supervisor(plugin: Plugin, api: ApiServer, supervisor: MpsProcess) -> None:
     claim = api.add(["gpu-0"], sharing=mps())
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     supervisor.stop()
     assert supervisor.processes() == []
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert (plugin.left(), compute_mode(plugin)) == (NOTHING, ComputeMode.DEFAULT)
     with pytest.raises(PrepareError, match=r"MPS cannot be set up: no dra-mps answers at .*mps\.enabled"):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert plugin.left() == NOTHING
     supervisor.start()
     wait_for(lambda: not any(one.is_dir() for one in plugin.root.glob("mps/s*")), "the folder to go")
@@ -345,7 +347,7 @@ def test_trouble_with_the_daemon_is_told_and_leaves_nothing(
             (plugin.node.driver_root / "usr/bin/nvidia-cuda-mps-control").unlink()
     claim = api.add(["gpu-0"], sharing=mps(defaultActiveThreadPercentage=50))
     with pytest.raises(PrepareError, match=f"^MPS cannot be set up: .*{text}"):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert (plugin.left(), supervisor.left()) == (NOTHING, [])
     assert compute_mode(plugin) == ComputeMode.DEFAULT
 
@@ -357,21 +359,19 @@ def test_a_daemon_that_does_not_quit_is_killed_with_its_server(
     if version == "3":
         request.getfixturevalue("new_driver")
     claim = api.add(["gpu-0"], sharing=mps())
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     client(plugin, claim, "gpu-0")
     plugin.node.mps.hang("quit")
     plugin.node.mps.hang("server")
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert (plugin.left(), supervisor.left()) == (NOTHING, [])
 
 
 def test_steps_of_settings_are_those_of_the_strategy(plugin: Plugin, api: ApiServer, supervisor: MpsProcess) -> None:
     claim = api.add(["gpu-0", "gpu-1"], sharing=mps())
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     steps = plugin.record(claim).plan.steps
     assert [type(step) for step in steps] == [*(MigModeStep, ComputeModeStep, MigModeStep, ComputeModeStep, MpsStep)]
-    path = plugin.root / "claims" / f"{claim.uid}.json"
-    assert '"version": 4' in path.read_text()
 
 
 def test_claims_are_told_of_a_daemon_that_ended_and_of_its_restart(
@@ -379,23 +379,23 @@ def test_claims_are_told_of_a_daemon_that_ended_and_of_its_restart(
 ) -> None:
     claim, other = (api.add([device], sharing=mps()) for device in ("gpu-0", "gpu-1"))
     for one in (claim, other):
-        plugin.lifecycle.prepare(one)
+        plugin.engine.prepare(one)
     events: list[tuple[ClaimRef, str]] = []
     told: list[ClaimRef] = []
     boundary = ClaimBoundary(lambda ref, reason, _: events.append((ref, reason)))
-    services, changes, restarts = MpsServices(ShareFiles(plugin.root / "mps")), list[bool](), list[int]()
+    services, changes, restarts = MpsServices(plugin.place), list[bool](), list[int]()
     watch = MpsWatch(
         lambda: [plugin.record(one) for one in (claim, other)],
         services.statuses,
         boundary,
-        told.append,
-        lambda: changes.append(True),
         restarts.append,
     )
+    watch.start(told.append, lambda: changes.append(True))
+    watch.stop()  # this test calls `look` itself
     watch.look()
     assert (events, watch.sick(), watch.trouble(claim.uid)) == ([], {}, None)
     plugin.node.mps.fail_start("out of luck")
-    (server,) = [step.name.server for step in plugin.record(claim).plan.mps()]
+    (server,) = [step.name.server for step in mps_steps_of(plugin.record(claim).plan)]
     os.kill(int((plugin.root / f"mps/{server}/pipe/nvidia-cuda-mps-control.pid").read_text()), signal.SIGKILL)
     wait_for(lambda: services.statuses()[server].problem, "the failure")
     for _ in range(2):

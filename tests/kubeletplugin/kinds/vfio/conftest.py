@@ -2,16 +2,17 @@
 """A plugin on a node whose /sys behaves like a kernel's."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.kubeletplugin.inside import ApiServer, Plugin
+from tests.kubeletplugin.inside import QUICK, ApiServer, Plugin
 from tests.support.fuse import usable
 from tests.support.kernel import AUDIO, Function, Kernel
 from tests.support.nodes import make_node
 
-WRITE_SECONDS = 5.0
+TIMES = replace(QUICK, write=5.0)
 
 
 @pytest.fixture
@@ -42,6 +43,6 @@ def api() -> ApiServer:
 @pytest.fixture
 def plugin(tmp_path: Path, kernel: Kernel, api: ApiServer) -> Iterator[Plugin]:
     """A plugin that runs on the node."""
-    plugin = Plugin(tmp_path, api, hardware="h100x8", write_seconds=WRITE_SECONDS)
+    plugin = Plugin(tmp_path, api, hardware="h100x8", times=TIMES)
     yield plugin
     plugin.stop()

@@ -10,9 +10,9 @@ import pytest
 
 from dra_driver.gpu.passthrough import VfioMark, VfioMarks
 from dra_driver.kube.resource import ResourceClaim
-from kubeletplugin.claims.actions import StoppedError
-from kubeletplugin.errors import PrepareError, StuckError
-from kubeletplugin.kinds.targets import ClaimRef, VfioGpu
+from kubeletplugin.claims.model import ClaimRef
+from kubeletplugin.errors import PrepareError, StoppedError, StuckError
+from kubeletplugin.kinds.vfio.device import VfioKind
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.kernel import AUDIO, NVIDIA, VFIO, Function, Kernel
 from tests.support.waiting import wait_for
@@ -37,14 +37,13 @@ def test_a_claim_binds_all_functions_of_its_gpu_and_brings_them_back(
 ) -> None:
     address, before = kernel.gpus[0], kernel.picture()
     claim = api.add(["gpu-vfio-0"])
-    plan = plugin.lifecycle.prepare(claim)
-    (target,) = (one.target for one in plan.devices)
-    assert isinstance(target, VfioGpu)
-    assert (target.address, target.group) == (address, kernel.group(address))
+    (kind,) = (device.kind for device in plugin.engine.prepare(claim).plan.devices)
+    assert isinstance(kind, VfioKind)
+    assert (kind.address, kind.iommu_group) == (address, kernel.group(address))
     assert kernel.picture()[address] == kernel.picture()[audio_of(address)] == (VFIO, VFIO)
     assert {name for name, now in kernel.picture().items() if now != before[name]} == {address, audio_of(address)}
     wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 7, "NVML without the GPU")
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert kernel.picture() == before
     wait_for(lambda: returned(kernel, plugin), "NVML with the GPU")
     assert not marks(plugin)
@@ -54,7 +53,7 @@ def test_the_container_gets_the_nodes_of_the_group_and_no_files_of_the_driver(
     kernel: Kernel, plugin: Plugin, api: ApiServer
 ) -> None:
     claim = api.add(["gpu-vfio-1"])
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     (file,) = (one for one in plugin.cdi.iterdir() if claim.uid in one.name)
     (device,) = json.loads(file.read_text())["devices"]
     nodes = [one["path"] for one in device["containerEdits"]["deviceNodes"]]
@@ -69,10 +68,10 @@ def test_persistence_mode_is_off_meanwhile_and_then_as_it_was(kernel: Kernel, pl
     claims = [api.add([f"gpu-vfio-{index}"]) for index in (0, 1)]
     for claim in claims:
         wait_for(plugin.has_driver, "NVML")
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert not kernel.node.nvidia_smi.persistence(on)
     for claim in claims:
-        plugin.lifecycle.unprepare(claim)
+        plugin.engine.unprepare(claim)
     wait_for(lambda: returned(kernel, plugin), "NVML with the GPUs")
     assert (kernel.node.nvidia_smi.persistence(on), kernel.node.nvidia_smi.persistence(off)) == (True, False)
 
@@ -83,11 +82,11 @@ def test_persistence_mode_that_cannot_be_restored_is_restored_soon(
     uuid, before = plugin.gpu(0).uuid, kernel.picture()
     kernel.node.nvidia_smi.set_persistence(uuid, True)
     claim = api.add(["gpu-vfio-0"])
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     kernel.node.nvidia_smi.fail(255, "Unknown Error")
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert kernel.picture() == before
-    assert plugin.lifecycle.unrestored() == 1
+    assert plugin.engine.unrestored.count() == 1
     kernel.node.nvidia_smi.mend()
     wait_for(lambda: not marks(plugin), "the restored mode")
     assert kernel.node.nvidia_smi.persistence(uuid)
@@ -98,9 +97,9 @@ def test_a_gpu_that_an_administrator_bound_is_left_as_it_was(kernel: Kernel, plu
     kernel.force(address, VFIO)
     wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 7, "NVML without the GPU")
     before, claim = kernel.picture(), api.add(["gpu-vfio-2"])
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert kernel.picture() == before
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert kernel.picture() == before
     assert not kernel.writes
 
@@ -110,9 +109,9 @@ def test_a_gpu_without_a_driver_goes_back_to_no_driver(kernel: Kernel, plugin: P
     kernel.force(address, None)
     wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 7, "NVML without the GPU")
     claim = api.add(["gpu-vfio-2"])
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert kernel.driver(address) == VFIO
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert (kernel.driver(address), kernel.override(address)) == (None, "(null)")
 
 
@@ -120,7 +119,7 @@ def test_a_board_with_a_driver_of_its_own_gets_that(kernel: Kernel, plugin: Plug
     address = kernel.gpus[0]
     device = kernel.sys / "bus/pci/devices" / address / "modalias"
     device.write_text(device.read_text().replace("d00002330", "d00002342"))
-    plugin.lifecycle.prepare(api.add(["gpu-vfio-0"]))
+    plugin.engine.prepare(api.add(["gpu-vfio-0"]))
     assert (kernel.driver(address), kernel.driver(audio_of(address))) == ("nvgrace_gpu_vfio_pci", VFIO)
 
 
@@ -135,19 +134,19 @@ def test_a_process_that_uses_the_gpu_is_named_and_nothing_is_changed(
         node.open("rb"),
         pytest.raises(PrepareError, match=rf"is in use by .*\(PID {os.getpid()}\): they use it as a GPU"),
     ):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert kernel.picture() == before
     assert not marks(plugin)
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
 
 
 def test_a_virtual_machine_that_still_runs_is_named(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
     before, claim = kernel.picture(), api.add(["gpu-vfio-0"])
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     node = kernel.dev / f"vfio/{kernel.group(kernel.gpus[0])}"
     with node.open("rb"), pytest.raises(PrepareError, match="the virtual machine still runs"):
-        plugin.lifecycle.unprepare(claim)
-    plugin.lifecycle.unprepare(claim)
+        plugin.engine.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert kernel.picture() == before
 
 
@@ -170,10 +169,10 @@ def test_a_group_is_bound_as_a_whole_or_not_at_all(
     before, claim = kernel.picture(), api.add(["gpu-vfio-0"])
     if message:
         with pytest.raises(PrepareError, match=message):
-            plugin.lifecycle.prepare(claim)
+            plugin.engine.prepare(claim)
         assert kernel.picture() == before
     else:
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
         assert kernel.driver(kernel.gpus[0]) == VFIO
 
 
@@ -196,7 +195,7 @@ def test_a_driver_that_refuses_the_gpu_leaves_everything_as_it_was(
     with pytest.raises(
         PrepareError, match=rf"refuses to write '{address}' to .*{VFIO}/bind: .*{errno.errorcode[code]}"
     ):
-        plugin.lifecycle.prepare(api.add(["gpu-vfio-0"]))
+        plugin.engine.prepare(api.add(["gpu-vfio-0"]))
     assert kernel.picture() == before
     assert not marks(plugin)
 
@@ -207,17 +206,17 @@ def test_an_unbind_that_does_not_return_makes_the_gpu_unusable_until_it_does(
     address, before, claim = kernel.gpus[0], kernel.picture(), api.add(["gpu-vfio-0"])
     kernel.hold(address)
     with pytest.raises(StuckError, match="the kernel does not finish writing"):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     (mark,) = marks(plugin)
     assert "does not finish" in mark.stuck
     with pytest.raises((StuckError, StoppedError)):
-        plugin.lifecycle.unprepare(claim)
+        plugin.engine.unprepare(claim)
     kernel.release(address)
     wait_for(lambda: kernel.driver(address) is None or kernel.picture() == before, "the unbind")
 
     def undone() -> bool:
         try:
-            plugin.lifecycle.unprepare(claim)
+            plugin.engine.unprepare(claim)
         except PrepareError:
             return False
         return True
@@ -231,9 +230,9 @@ def test_a_gpu_that_is_pulled_out_of_a_virtual_machine_leaves_nothing(
     kernel: Kernel, plugin: Plugin, api: ApiServer
 ) -> None:
     address, claim = kernel.gpus[0], api.add(["gpu-vfio-0"])
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     kernel.unplug(address)
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert address not in kernel.picture()
     assert kernel.driver(audio_of(address)) == AUDIO
     assert not marks(plugin)
@@ -243,13 +242,13 @@ def test_the_next_plugin_keeps_the_gpu_of_a_prepared_claim(
     tmp_path: Path, kernel: Kernel, plugin: Plugin, api: ApiServer
 ) -> None:
     before, claim = kernel.picture(), api.add(["gpu-vfio-0"])
-    plan = plugin.lifecycle.prepare(claim)
+    record = plugin.engine.prepare(claim)
     plugin.stop()
     bound = kernel.picture()
     later = Plugin(tmp_path, api, hardware="h100x8")
     assert kernel.picture() == bound
-    assert later.lifecycle.prepare(claim) == plan
-    later.lifecycle.unprepare(claim)
+    assert later.engine.prepare(claim) == record
+    later.engine.unprepare(claim)
     assert kernel.picture() == before
     later.stop()
 
@@ -258,14 +257,14 @@ def test_a_container_and_a_virtual_machine_never_have_a_gpu_at_once(
     kernel: Kernel, plugin: Plugin, api: ApiServer
 ) -> None:
     container, machine = api.add(["gpu-0"]), api.add(["gpu-vfio-0"])
-    plugin.lifecycle.prepare(container)
+    plugin.engine.prepare(container)
     with pytest.raises(PrepareError, match="in use by claim"):
-        plugin.lifecycle.prepare(machine)
+        plugin.engine.prepare(machine)
     assert kernel.driver(kernel.gpus[0]) == NVIDIA
-    plugin.lifecycle.unprepare(container)
-    plugin.lifecycle.prepare(machine)
+    plugin.engine.unprepare(container)
+    plugin.engine.prepare(machine)
     with pytest.raises(PrepareError, match=rf"for virtual machines: {kernel.gpus[0]}; kubelet tries again"):
-        plugin.lifecycle.prepare(container)
+        plugin.engine.prepare(container)
 
 
 def test_a_gpu_that_comes_back_while_its_next_claim_is_planned_keeps_its_uuid(tmp_path: Path, kernel: Kernel) -> None:
@@ -279,17 +278,16 @@ def test_a_gpu_that_comes_back_while_its_next_claim_is_planned_keeps_its_uuid(tm
         def fetch(self, ref: ClaimRef) -> ResourceClaim:
             before, self.meanwhile = self.meanwhile, None
             if before is not None:
-                plugin.lifecycle.unprepare(before)
+                plugin.engine.unprepare(before)
             return super().fetch(ref)
 
     api = Overtaken()
     plugin = Plugin(tmp_path, api, hardware="h100x8")
     uuid = plugin.gpu(0).uuid
     first, second = api.add(["gpu-vfio-0"]), api.add(["gpu-vfio-0"])
-    plugin.lifecycle.prepare(first)
+    plugin.engine.prepare(first)
     wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 7, "NVML without the GPU")
     api.meanwhile = first
-    plan = plugin.lifecycle.prepare(second)
-    assert [device.target.gpu_uuid for device in plan.devices] == [uuid]
+    assert [device.kind.keys for device in plugin.engine.prepare(second).plan.devices] == [{uuid}]
     assert [mark.gpu_uuid for mark in marks(plugin)] == [uuid]
     plugin.stop()

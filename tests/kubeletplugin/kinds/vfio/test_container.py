@@ -20,11 +20,12 @@ from dra_driver.gpu.pci import read_pci_gpus
 from dra_driver.kube.resource import AttributeValue, ResourceClaim
 from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from dra_driver.kube.resource.codec import V1, decode_claim
-from kubeletplugin.containers.limits import LimitFiles
-from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles, SpecMetadata, metadata_names
-from kubeletplugin.containers.mps import MpsFolders
-from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec, cdi_names
-from kubeletplugin.kinds.targets import ClaimRef
+from kubeletplugin.claims.metadata import ClaimMetadata
+from kubeletplugin.claims.model import ClaimRef
+from kubeletplugin.claims.specs import ClaimSpecs, cdi_names
+from kubeletplugin.containers.common import CommonSpec
+from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles, metadata_names
+from kubeletplugin.node.node import Node
 from tests.kubeletplugin.containers.cdi.test_runtime import run
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.kernel import Kernel
@@ -85,9 +86,9 @@ def plugin(tmp_path: Path, kernel: Kernel, api: ApiServer) -> Iterator[Plugin]:
         return vfio_attributes(found[device], None, iommufd=True, numa_lists=False)
 
     class WithMetadata(ClaimSpecs):
-        def __init__(self, common: CommonSpec, mps: MpsFolders, limits: LimitFiles) -> None:
-            files = MetadataFiles(tmp_path / "metadata")
-            super().__init__(common, mps, limits, SpecMetadata(files, attributes, api.fetch, enabled=True))
+        def __init__(self, node: Node, common: CommonSpec) -> None:
+            files = MetadataFiles(node.folders.metadata)
+            super().__init__(node, common, ClaimMetadata(files, attributes, api.fetch, enabled=True))
 
     plugin = Plugin(tmp_path, api, hardware="h100x8", specs=WithMetadata)
     yield plugin
@@ -102,7 +103,7 @@ def prepared(
     for index in range(len(requests)):  # cdevs that the kernel will make
         (kernel.dev / f"vfio/devices/vfio{2 * index}").touch()
         (kernel.dev / f"vfio/devices/vfio{2 * index + 1}").touch()
-    plugin.lifecycle.prepare(REF)
+    plugin.engine.prepare(REF)
     for file in (*kernel.dev.glob("vfio/*"), *kernel.dev.glob("vfio/devices/*"), kernel.dev / "iommu"):
         if not file.is_dir():
             file.unlink()

@@ -2,7 +2,6 @@
 """A claim for GPUs that share an IOMMU group gets all of them, or none is changed."""
 
 import errno
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +10,13 @@ import pytest
 
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import GpuRule, NodePolicy, PassthroughMode
-from kubeletplugin.claims.actions import StoppedError
-from kubeletplugin.errors import PrepareError, StuckError
-from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.records.format import decode, encode
+from kubeletplugin.claims.model import ClaimRef
+from kubeletplugin.errors import PrepareError, StoppedError, StuckError
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.kernel import NVIDIA, VFIO, Kernel
 from tests.support.waiting import wait_for
 
-from .conftest import WRITE_SECONDS
+from .conftest import TIMES
 
 GROUP, OTHERS = (0, 1, 2), (3, 4)
 """The GPUs of two groups, by index."""
@@ -33,7 +30,7 @@ def plugin(tmp_path: Path, kernel: Kernel, api: ApiServer) -> Iterator[Plugin]:
     for first, *rest in (GROUP, OTHERS):
         for one in rest:
             kernel.join(kernel.gpus[one], kernel.group(kernel.gpus[first]))
-    plugin = Plugin(tmp_path, api, hardware="h100x8", write_seconds=WRITE_SECONDS, policy=ONLY)
+    plugin = Plugin(tmp_path, api, hardware="h100x8", times=TIMES, policy=ONLY)
     yield plugin
     plugin.stop()
 
@@ -51,7 +48,7 @@ def marked(plugin: Plugin, kernel: Kernel) -> list[int]:
 def unprepared(plugin: Plugin, claim: ClaimRef) -> bool:
     """Whether kubelet's call succeeds."""
     try:
-        plugin.lifecycle.unprepare(claim)
+        plugin.engine.unprepare(claim)
     except (PrepareError, StoppedError):
         return False
     return True
@@ -63,17 +60,15 @@ def test_a_claim_gets_all_gpus_of_the_group_and_brings_them_back(
     before, claim = kernel.picture(), api.add([DEVICE])
     on = plugin.gpus()[1].uuid
     kernel.node.nvidia_smi.set_persistence(on, True)
-    plan = plugin.lifecycle.prepare(claim)
+    plan = plugin.engine.prepare(claim).plan
     assert on_vfio(kernel) == marked(plugin, kernel) == list(GROUP)
     assert [one.name for one in plan.devices] == ["gpu-vfio-0", "gpu-vfio-1", "gpu-vfio-2"]
     assert [one.name for one in plan.given()] == [DEVICE], "kubelet knows the allocated device"
-    record = plugin.record(claim)
-    assert decode(encode(record)).plan == plan
-    assert json.loads(encode(record))["version"] == 5, "an older plugin can undo it"
+    assert plugin.record(claim).plan == plan
     wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 5, "NVML without the GPUs")
-    assert plugin.lifecycle.prepare(claim) == plan
+    assert plugin.engine.prepare(claim).plan == plan
     assert plugin.nodes_of(claim)[DEVICE] == [f"/dev/vfio/{kernel.group(kernel.gpus[0])}"]
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert (kernel.picture(), marked(plugin, kernel)) == (before, [])
     wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 8, "NVML with the GPUs")
     assert kernel.node.nvidia_smi.persistence(on)
@@ -81,10 +76,10 @@ def test_a_claim_gets_all_gpus_of_the_group_and_brings_them_back(
 
 def test_two_groups_of_one_claim(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
     before, claim = kernel.picture(), api.add([DEVICE, "gpu-vfio-3"])
-    plan = plugin.lifecycle.prepare(claim)
+    plan = plugin.engine.prepare(claim).plan
     assert on_vfio(kernel) == [*GROUP, *OTHERS]
     assert [one.name for one in plan.given()] == [DEVICE, "gpu-vfio-3"]
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert kernel.picture() == before
 
 
@@ -100,23 +95,23 @@ def test_nothing_is_bound_if_any_of_the_gpus_is_in_use(
         node.open("rb"),
         pytest.raises(PrepareError, match=rf"GPU {kernel.gpus[index]} .*is in use by .*\(PID {os.getpid()}\)"),
     ):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert (kernel.picture(), marked(plugin, kernel)) == (before, [])
     assert not [one for one in kernel.writes if "bind" in one], "no GPU was bound even for a moment"
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
 
 
 def test_a_machine_that_uses_one_gpu_keeps_the_group(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
     before, claim = kernel.picture(), api.add([DEVICE])
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     cdevs = (kernel.sys / "bus/pci/devices" / kernel.gpus[0] / "vfio-dev").iterdir()
     node = kernel.dev / "vfio/devices" / next(cdevs).name
     node.parent.mkdir(exist_ok=True)
     node.touch()
     with node.open("rb"), pytest.raises(PrepareError, match="the virtual machine still runs"):
-        plugin.lifecycle.unprepare(claim)
+        plugin.engine.unprepare(claim)
     assert on_vfio(kernel) == list(GROUP)
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert kernel.picture() == before
 
 
@@ -132,7 +127,7 @@ def test_a_driver_that_refuses_one_gpu_leaves_everything_as_it_was(
 
     kernel.strike = refuse
     with pytest.raises(PrepareError, match=f"refuses to write '{kernel.gpus[index]}'"):
-        plugin.lifecycle.prepare(api.add([DEVICE]))
+        plugin.engine.prepare(api.add([DEVICE]))
     assert (kernel.picture(), marked(plugin, kernel)) == (before, [])
 
 
@@ -142,7 +137,7 @@ def test_an_unbind_that_does_not_return_keeps_all_of_them_until_it_does(
     before, claim = kernel.picture(), api.add([DEVICE])
     kernel.hold(kernel.gpus[1])
     with pytest.raises(StuckError):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert (
         "does not finish" in {one.address: one.stuck for one in VfioMarks(plugin.root / "vfio").all()}[kernel.gpus[1]]
     )
@@ -161,24 +156,24 @@ def test_gpus_that_an_administrator_bound_are_left_as_they_were(
     wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 8 - len(indexes), "NVML without the GPUs")
     wait_for(lambda: driver is None or (kernel.dev / f"vfio/{kernel.group(kernel.gpus[0])}").exists(), "the node")
     before, claim = kernel.picture(), api.add([DEVICE])
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert on_vfio(kernel) == list(GROUP)
     if driver is not None:
         assert not set(marked(plugin, kernel)) & (set(indexes) - {0})
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert (kernel.picture(), marked(plugin, kernel)) == (before, [])
 
 
 def test_a_container_and_a_machine_never_have_a_part_each(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
     container, machine = api.add(["gpu-2"]), api.add([DEVICE])
-    plugin.lifecycle.prepare(container)
+    plugin.engine.prepare(container)
     with pytest.raises(PrepareError, match="in use by claim"):
-        plugin.lifecycle.prepare(machine)
+        plugin.engine.prepare(machine)
     assert (on_vfio(kernel), marked(plugin, kernel)) == ([], [])
-    plugin.lifecycle.unprepare(container)
-    plugin.lifecycle.prepare(machine)
+    plugin.engine.unprepare(container)
+    plugin.engine.prepare(machine)
     with pytest.raises(PrepareError, match=r"in use by claim|kubelet tries again"):
-        plugin.lifecycle.prepare(api.add(["gpu-vfio-1"]))
+        plugin.engine.prepare(api.add(["gpu-vfio-1"]))
     assert on_vfio(kernel) == list(GROUP)
 
 
@@ -189,18 +184,18 @@ def test_a_gpu_that_the_policy_keeps_is_not_taken(
     policy = NodePolicy((GpuRule(passthrough=True), GpuRule(indexes=(0, 1), passthrough=PassthroughMode.ONLY)))
     later = Plugin(tmp_path, api, hardware="h100x8", policy=policy)
     with pytest.raises(PrepareError, match=f"GPU {kernel.gpus[2]}.* cannot be given to a virtual machine"):
-        later.lifecycle.prepare(api.add([DEVICE]))
+        later.engine.prepare(api.add([DEVICE]))
     assert {kernel.driver(address) for address in kernel.gpus} == {NVIDIA}
     later.stop()
 
 
 def test_the_next_plugin_brings_a_group_back(tmp_path: Path, kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
     before, claim = kernel.picture(), api.add([DEVICE])
-    plan = plugin.lifecycle.prepare(claim)
+    record = plugin.engine.prepare(claim)
     plugin.stop()
     later = Plugin(tmp_path, api, hardware="h100x8", policy=ONLY)
     assert on_vfio(kernel) == list(GROUP)
-    assert later.lifecycle.prepare(claim) == plan
-    later.lifecycle.unprepare(claim)
+    assert later.engine.prepare(claim) == record
+    later.engine.unprepare(claim)
     assert kernel.picture() == before
     later.stop()

@@ -13,24 +13,28 @@ from dra_driver.config import API_VERSION
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.fabric import Partition, SwitchFacts
 from dra_driver.gpu.inventory import PciGpu
+from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.policy import GpuRule, NodePolicy, PassthroughMode
 from dra_driver.gpu.simulated.board import boards
 from dra_driver.kube.api import ApiError
 from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from dra_driver.kube.resource.codec import V1, decode_claim
+from kubeletplugin.claims.model import ClaimRef, Plan, Record, SpecPlace, State
+from kubeletplugin.claims.records import decode, encode
 from kubeletplugin.containers.cdi import ContainerEdits, DriverFilesError, DriverRoot
-from kubeletplugin.containers.vfio import vfio_edits
+from kubeletplugin.drivers import gpu_driver
 from kubeletplugin.errors import PrepareError
-from kubeletplugin.kinds.targets import ClaimRef
-from kubeletplugin.kinds.vfio.passthrough import Passthrough, SeenGpu
-from kubeletplugin.plans.plan import Plan
-from kubeletplugin.plans.resources import no_resource, resource_variables
-from kubeletplugin.records.files import State
-from kubeletplugin.records.format import Record, decode, encode
-from kubeletplugin.steps import FabricStep, MigModeStep, VfioStep
+from kubeletplugin.features.fabric.step import FabricStep
+from kubeletplugin.kinds.mig.mode import MigModeStep
+from kubeletplugin.kinds.vfio.device import SeenGpu, VfioKind
+from kubeletplugin.kinds.vfio.kubevirt import no_resource, resource_variables
+from kubeletplugin.kinds.vfio.machine import Passthrough
+from kubeletplugin.kinds.vfio.step import VfioStep
+from kubeletplugin.node.folders import NodeFolders
+from kubeletplugin.node.node import Node
 from tests.kubeletplugin.containers.cdi.trees import file
 from tests.support.kubevirt import plugin_devices
-from tests.support.nodes import board_inventory, driver_root_of
+from tests.support.nodes import board_inventory, driver_root_of, hardware_of
 from tests.support.plans import NO_POLICY, make_plan
 
 JSON = dict[str, Any]
@@ -102,13 +106,31 @@ def plan(
 @pytest.fixture
 def root(tmp_path: Path) -> DriverRoot:
     """A node with the nodes of all groups, which are numbered as the GPUs of the board are."""
-    groups = [one.target.group for one in plan(["a", "b", "c"]).devices]  # type: ignore[union-attr]
+    groups = [kind.iommu_group for kind in kinds(plan(["a", "b", "c"]))]
     for path in ("vfio/vfio", "iommu", *(f"vfio/{group}" for group in groups)):
         file(tmp_path, f"/dev/{path}")
     for number, address in enumerate(ADDRESSES):
         file(tmp_path, f"/sys/bus/pci/devices/{address}/vfio-dev/vfio{number}/dev")
         file(tmp_path, f"/dev/vfio/devices/vfio{number}")
     return driver_root_of(tmp_path)
+
+
+def kinds(made: Plan) -> list[VfioKind]:
+    """The GPUs of a plan."""
+    return [device.kind for device in made.devices if isinstance(device.kind, VfioKind)]
+
+
+def edits_of(root: DriverRoot, made: Plan, name: str) -> ContainerEdits:
+    """What a container gets for a device of a plan."""
+    (device,) = (device for device in made.devices if device.name == name)
+    path = root.machine.path
+    node = Node("node", "boot", NodeFolders(path, path, path, path, hardware_of(path, no_nvml)))
+    return device.kind.edits(SpecPlace(Record(State.PREPARED, "boot", made), node, root), device)
+
+
+def no_nvml() -> Nvml:
+    """A spec is written without NVML."""
+    raise AssertionError
 
 
 def nodes(edits: ContainerEdits) -> list[str]:
@@ -130,8 +152,8 @@ def nodes(edits: ContainerEdits) -> list[str]:
     ],
 )
 def test_the_configuration_of_a_machine(configs: Sequence[JSON], access: Passthrough) -> None:
-    (device,) = plan(["gpu"], *configs).devices
-    assert device.passthrough == access
+    (kind,) = kinds(plan(["gpu"], *configs))
+    assert kind.access == access
 
 
 @pytest.mark.parametrize(
@@ -152,15 +174,15 @@ def test_a_configuration_that_cannot_be_used_fails_the_claim(configs: Sequence[J
 
 
 def test_equal_configurations_of_several_requests_are_one() -> None:
-    both = plan(["a", "b"], config("a", enableAPIDevice=True), config("b", enableAPIDevice=True)).devices
-    assert {one.passthrough for one in both} == {Passthrough(api_device=True)}
+    both = kinds(plan(["a", "b"], config("a", enableAPIDevice=True), config("b", enableAPIDevice=True)))
+    assert {kind.access for kind in both} == {Passthrough(api_device=True)}
 
 
 def test_a_machine_that_asks_for_an_extended_resource_gets_what_the_device_plugin_gives() -> None:
-    (device,) = plan(["container-0-request-0"], extended=True, resources={CLASS: RESOURCE}).devices
-    assert device.passthrough == Passthrough(prefer_iommufd=True, api_device=True, variables=(NAME, IMPLICIT))
-    (device,) = plan(["container-0-request-0"], config(source="FromClass"), extended=True).devices
-    assert device.passthrough == Passthrough(variables=(IMPLICIT,))
+    (kind,) = kinds(plan(["container-0-request-0"], extended=True, resources={CLASS: RESOURCE}))
+    assert kind.access == Passthrough(prefer_iommufd=True, api_device=True, variables=(NAME, IMPLICIT))
+    (kind,) = kinds(plan(["container-0-request-0"], config(source="FromClass"), extended=True))
+    assert kind.access == Passthrough(variables=(IMPLICIT,))
 
 
 def test_an_api_server_that_does_not_answer_for_the_class_fails_the_claim_for_now() -> None:
@@ -181,7 +203,7 @@ def test_an_api_server_that_does_not_answer_for_the_class_fails_the_claim_for_no
 @pytest.mark.parametrize("extended", [True, False])
 def test_everything_that_the_container_gets_is_recorded(extended: bool) -> None:
     made = plan(["container-0-request-0"] * 2, config(enableAPIDevice=True), extended=extended)
-    assert decode(encode(Record(State.PREPARED, "boot", made))).plan == made
+    assert decode(gpu_driver(), encode(Record(State.PREPARED, "boot", made))).plan == made
 
 
 # The container
@@ -189,15 +211,15 @@ def test_everything_that_the_container_gets_is_recorded(extended: bool) -> None:
 
 def test_a_container_gets_the_group_and_no_files_of_a_driver(root: DriverRoot) -> None:
     made = plan(["gpu"])
-    edits = vfio_edits(root, made, "gpu-vfio-0")
-    assert nodes(edits) == [f"/dev/vfio/{made.devices[0].target.group}"]  # type: ignore[union-attr]
+    edits = edits_of(root, made, "gpu-vfio-0")
+    assert nodes(edits) == [f"/dev/vfio/{kinds(made)[0].iommu_group}"]
     assert (edits.env, edits.mounts, edits.hooks) == ((VOID,), (), ())
 
 
 def test_a_container_gets_the_nodes_that_are_configured(root: DriverRoot) -> None:
     made = plan(["gpu"], config(backendPolicy="PreferIommuFD", enableAPIDevice=True))
-    group = f"/dev/vfio/{made.devices[0].target.group}"  # type: ignore[union-attr]
-    assert nodes(vfio_edits(root, made, "gpu-vfio-0")) == [
+    group = f"/dev/vfio/{kinds(made)[0].iommu_group}"
+    assert nodes(edits_of(root, made, "gpu-vfio-0")) == [
         group,
         "/dev/vfio/vfio",
         "/dev/vfio/devices/vfio0",
@@ -208,7 +230,7 @@ def test_a_container_gets_the_nodes_that_are_configured(root: DriverRoot) -> Non
 def test_a_node_that_is_missing_fails_the_claim(root: DriverRoot) -> None:
     (root.dev.path / "dev/vfio/vfio").unlink()
     with pytest.raises(DriverFilesError, match="/dev/vfio/vfio is missing"):
-        vfio_edits(root, plan(["gpu"], config(enableAPIDevice=True)), "gpu-vfio-0")
+        edits_of(root, plan(["gpu"], config(enableAPIDevice=True)), "gpu-vfio-0")
 
 
 @pytest.mark.parametrize(("requests", "given"), [(["gpu"], []), (["gpu", "gpu"], ["/dev/egm4"])])
@@ -219,13 +241,13 @@ def test_memory_of_the_host_belongs_to_the_claim_with_all_its_gpus(
     file(root.dev.path, "/sys/class/egm/egm4/gpu_devices", "\n".join(ADDRESSES[:2]))
     made = plan(requests)
     for device in made.devices:
-        assert nodes(vfio_edits(root, made, device.name))[1:] == given
+        assert nodes(edits_of(root, made, device.name))[1:] == given
 
 
 def environment(root: DriverRoot, made: Plan, container: str) -> dict[str, str]:
     """The variables of a container with all devices of its requests. The last value of a variable counts."""
     devices = [one.name for one in made.devices if one.request.startswith(f"{container}-")]
-    pairs = [one.partition("=") for name in devices for one in vfio_edits(root, made, name).env]
+    pairs = [one.partition("=") for name in devices for one in edits_of(root, made, name).env]
     return {name: value for name, _, value in pairs}
 
 
@@ -258,18 +280,18 @@ ONLY = NodePolicy((GpuRule(passthrough=PassthroughMode.ONLY),))
 
 def test_a_group_is_one_device_of_several_gpus(root: DriverRoot) -> None:
     made = plan(["container-0-request-0"], extended=True, resources={CLASS: RESOURCE}, group=GROUP, policy=ONLY)
-    assert [(one.name, one.target.gpu_uuid) for one in made.devices] == [
+    assert [(device.name, kind.gpu_uuid) for device, kind in zip(made.devices, kinds(made), strict=True)] == [
         ("gpu-vfio-0", GPUS[0].uuid),
         ("gpu-vfio-1", GPUS[1].uuid),
     ]
     fabric, *machines = (step for step in made.steps if not isinstance(step, MigModeStep))
     assert isinstance(fabric, FabricStep)
     assert (fabric.partition, fabric.modules) == (7, (1, 2))
-    first, second = (one.target for one in made.devices)
-    assert machines == [VfioStep(first, (second,)), VfioStep(second, (first,))]  # type: ignore[arg-type]
-    assert decode(encode(Record(State.PREPARED, "boot", made))).plan == made
+    first, second = kinds(made)
+    assert machines == [VfioStep("gpu-vfio-0", first, (second,)), VfioStep("gpu-vfio-1", second, (first,))]
+    assert decode(gpu_driver(), encode(Record(State.PREPARED, "boot", made))).plan == made
     (given,) = made.given()
-    edits = vfio_edits(root, made, given.name)
+    edits = edits_of(root, made, given.name)
     assert [one for one in nodes(edits) if "devices" not in one] == ["/dev/vfio/0", "/dev/vfio/vfio", "/dev/iommu"]
     assert plugin_devices(environment(root, made, "container-0"), RESOURCE, RESOURCE) == list(ADDRESSES[:2])
 

@@ -3,6 +3,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from dra_driver.gpu.passthrough import VfioMarks
 from kubeletplugin.claims.pauses import LONGEST_PAUSE, Pauses
 from kubeletplugin.errors import PrepareError
-from tests.kubeletplugin.inside import ApiServer, Call, Plugin
+from tests.kubeletplugin.inside import QUICK, ApiServer, CallThread, Plugin
 from tests.support.kernel import LOAD, NVIDIA, VFIO, Kernel
 from tests.support.waiting import wait_for
 
@@ -22,7 +23,7 @@ SECONDS = 1.0
 @pytest.fixture
 def plugin(tmp_path: Path, kernel: Kernel, api: ApiServer) -> Iterator[Plugin]:
     """A plugin that does not wait for long for nodes."""
-    plugin = Plugin(tmp_path, api, hardware="h100x8", node_seconds=SECONDS)
+    plugin = Plugin(tmp_path, api, hardware="h100x8", times=replace(QUICK, node=SECONDS))
     yield plugin
     plugin.stop()
 
@@ -33,12 +34,12 @@ def binds(kernel: Kernel) -> list[str]:
 
 
 def test_a_gpu_is_not_taken_without_the_node_of_the_interface(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
-    generation = plugin.session.generation
+    generation = plugin.place.session.generation
     with pytest.raises(PrepareError, match=r"dev/vfio/vfio is missing: udev has not made it, or its kernel module"):
-        plugin.lifecycle.prepare(api.add(["gpu-vfio-0"], machine=WITH_INTERFACE))
+        plugin.engine.prepare(api.add(["gpu-vfio-0"], machine=WITH_INTERFACE))
     assert binds(kernel) == []
     assert VfioMarks(plugin.root / "vfio").all() == ()
-    assert plugin.session.generation == generation, "NVML was usable all the time"
+    assert plugin.place.session.generation == generation, "NVML was usable all the time"
 
 
 def test_the_node_of_the_interface_may_come_with_its_module(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
@@ -48,7 +49,7 @@ def test_the_node_of_the_interface_may_come_with_its_module(kernel: Kernel, plug
 
     kernel.strike = load
     claim = api.add(["gpu-vfio-0"], machine=WITH_INTERFACE)
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert plugin.nodes_of(claim)["gpu-vfio-0"] == [f"/dev/vfio/{kernel.group(kernel.gpus[0])}", "/dev/vfio/vfio"]
 
 
@@ -56,7 +57,7 @@ def test_nodes_of_iommufd_that_udev_makes_late_are_awaited(kernel: Kernel, plugi
     (kernel.dev / "iommu").touch()
     kernel.makes_function_nodes = True
     claim = api.add(["gpu-vfio-1"], machine=IOMMUFD)
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert plugin.nodes_of(claim)["gpu-vfio-1"] == [
         f"/dev/vfio/{kernel.group(kernel.gpus[1])}",
         "/dev/vfio/devices/vfio0",
@@ -66,13 +67,13 @@ def test_nodes_of_iommufd_that_udev_makes_late_are_awaited(kernel: Kernel, plugi
 def test_other_claims_are_prepared_while_a_claim_waits_for_nodes(
     tmp_path: Path, kernel: Kernel, api: ApiServer
 ) -> None:
-    plugin = Plugin(tmp_path, api, hardware="h100x8", node_seconds=60)
+    plugin = Plugin(tmp_path, api, hardware="h100x8", times=replace(QUICK, node=60.0))
     (kernel.dev / "iommu").touch()
-    waiting = Call(lambda: plugin.lifecycle.prepare(api.add(["gpu-vfio-1"], machine=IOMMUFD)))
+    waiting = CallThread(lambda: plugin.engine.prepare(api.add(["gpu-vfio-1"], machine=IOMMUFD)))
     group = kernel.dev / f"vfio/{kernel.group(kernel.gpus[1])}"
     wait_for(group.exists, "the node of the group")
     wait_for(plugin.has_driver, "NVML")
-    plugin.lifecycle.prepare(api.add(["gpu-0"]))
+    plugin.engine.prepare(api.add(["gpu-0"]))
     assert not waiting.over
     kernel.make_function_nodes(kernel.gpus[1])
     waiting.result()
@@ -84,29 +85,29 @@ def test_a_gpu_that_was_given_back_is_not_taken_again_at_once(kernel: Kernel, pl
     claim, before = api.add(["gpu-vfio-1"], machine=IOMMUFD), kernel.picture()
     missing = r"dev/vfio/devices/vfio\d+ is missing: udev has not made it"
     with pytest.raises(PrepareError, match=missing):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert kernel.picture() == before
     assert VFIO in str(binds(kernel))
     count = len(binds(kernel))
     wait_for(plugin.has_driver, "NVML with the GPU")
-    generation = plugin.session.generation
+    generation = plugin.place.session.generation
     with pytest.raises(PrepareError, match=rf"{missing}.*; the GPU was given back, and is taken for this claim again"):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert len(binds(kernel)) == count
-    assert plugin.session.generation == generation
+    assert plugin.place.session.generation == generation
     other = api.add(["gpu-vfio-1"])
-    plugin.lifecycle.prepare(other)  # a pause is that of a claim, and not of its GPU
-    plugin.lifecycle.unprepare(other)
+    plugin.engine.prepare(other)  # a pause is that of a claim, and not of its GPU
+    plugin.engine.unprepare(other)
 
 
 def test_a_claim_that_was_unprepared_has_no_pause(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
     (kernel.dev / "iommu").touch()
     claim = api.add(["gpu-vfio-1"], machine=IOMMUFD)
     with pytest.raises(PrepareError, match="is missing"):
-        plugin.lifecycle.prepare(claim)
-    plugin.lifecycle.unprepare(claim)
+        plugin.engine.prepare(claim)
+    plugin.engine.unprepare(claim)
     kernel.makes_function_nodes = True
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
     assert kernel.driver(kernel.gpus[1]) == VFIO
 
 
@@ -114,10 +115,10 @@ def test_a_gpu_that_cannot_be_taken_has_no_pause(kernel: Kernel, plugin: Plugin,
     """Nothing was bound, so nothing was undone."""
     claim = api.add(["gpu-vfio-0"], machine=WITH_INTERFACE)
     with pytest.raises(PrepareError, match="is missing"):
-        plugin.lifecycle.prepare(claim)
+        plugin.engine.prepare(claim)
     assert kernel.driver(kernel.gpus[0]) == NVIDIA
     (kernel.dev / "vfio/vfio").touch()
-    plugin.lifecycle.prepare(claim)
+    plugin.engine.prepare(claim)
 
 
 class Clock:

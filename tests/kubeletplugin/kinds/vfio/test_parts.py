@@ -15,18 +15,18 @@ from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.passthrough import VfioMark, VfioMarks
 from dra_driver.gpu.session import LettingGoError, Session
 from dra_driver.kube.resource.codec import DecodeError
+from kubeletplugin.claims.model import ClaimRef, Device, Plan, Record, State
+from kubeletplugin.claims.records import decode, encode
+from kubeletplugin.drivers import gpu_driver
 from kubeletplugin.errors import PrepareError, StuckError
 from kubeletplugin.host.modules import VfioModules, best_module
 from kubeletplugin.host.openers import Opener, names_of, openers
 from kubeletplugin.host.programs import HostPrograms
-from kubeletplugin.kinds.targets import ClaimRef, VfioGpu
+from kubeletplugin.kinds.mig.mode import MigModeStep
+from kubeletplugin.kinds.vfio.device import VfioKind
+from kubeletplugin.kinds.vfio.step import vfio_step
 from kubeletplugin.kinds.vfio.writes import SysfsWrites
-from kubeletplugin.node.marks import Marks
-from kubeletplugin.plans.plan import Plan, PlannedDevice
-from kubeletplugin.records.files import State
-from kubeletplugin.records.format import Record, decode, encode
-from kubeletplugin.steps import MigModeStep, VfioStep
-from tests.kubeletplugin.inside import Call
+from tests.kubeletplugin.inside import QUICK, ApiServer, CallThread, Plugin
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
 
@@ -123,28 +123,30 @@ def test_mark_tells_that_the_kernel_does_not_finish(tmp_path: Path) -> None:
     assert marks.get(MARK.address) == MARK
 
 
-def test_a_record_has_the_gpu_of_a_virtual_machine(tmp_path: Path) -> None:
-    gpu = VfioGpu("GPU-1", "0000:3b:00.0", 17, minor=3)
-    device = PlannedDevice("gpu-vfio-0", "machine", gpu)
-    steps = (MigModeStep("GPU-1", False, True), VfioStep(gpu))
+def test_a_record_has_the_gpu_of_a_virtual_machine() -> None:
+    driver, device = gpu_driver(), Device("gpu-vfio-0", "machine", VfioKind("GPU-1", "0000:3b:00.0", 17, 3))
+    steps = (MigModeStep("GPU-1", False, True), vfio_step(device.name, [device]))
     record = Record(State.PREPARED, "boot", Plan(ClaimRef("team", "claim", "u1"), "node-a", (device,), steps))
     value = json.loads(encode(record))
-    assert (value["version"], value["steps"][1]) == (5, {"kind": "vfio", "device": "gpu-vfio-0"})
-    read = decode(encode(record))
+    assert value["steps"][1] == {"step": "vfio", "device": "gpu-vfio-0"}
+    read = decode(driver, encode(record))
     assert read == record
-    assert [one.target.minor for one in read.plan.devices if isinstance(one.target, VfioGpu)] == [3]
+    assert [device.kind.minor for device in read.plan.devices] == [3]
     value["steps"][1]["device"] = "gpu-0"
     with pytest.raises(DecodeError, match="'gpu-0' is not a GPU for a virtual machine"):
-        decode(json.dumps(value).encode())
+        decode(driver, json.dumps(value).encode())
 
 
-def test_marks_of_an_earlier_boot_are_forgotten(tmp_path: Path) -> None:
-    marks = Marks(tmp_path)
-    marks.forget_other_boots("one")
-    marks.vfio.set(MARK)
-    assert marks.vfio.all() == (MARK,)
-    marks.forget_other_boots("two")
-    assert not marks.vfio.all()
+@pytest.mark.parametrize(("boot_id", "given_back"), [("boot-1", True), ("boot-2", False)])
+def test_mark_of_an_earlier_boot_is_forgotten_without_a_change_of_its_gpu(
+    tmp_path: Path, boot_id: str, given_back: bool
+) -> None:
+    Plugin(tmp_path, ApiServer(), hardware="h100x8").stop()
+    marks = VfioMarks(tmp_path / "vfio")
+    marks.set(MARK)
+    Plugin(tmp_path, ApiServer(), hardware="h100x8", boot_id=boot_id).stop()
+    assert marks.all() == ()
+    assert (tmp_path / f"vfio/{MARK.address}.lock").exists() is given_back, "changes of a GPU need its lock"
 
 
 def test_nvml_is_not_used_while_a_gpu_is_taken(tmp_path: Path) -> None:
@@ -170,11 +172,11 @@ def _is_over(session: Session, generation: int) -> bool:
 
 def test_a_write_waits_for_that_of_a_plugin_that_was_killed(tmp_path: Path) -> None:
     """The process that writes goes on after the plugin was killed, and has the lock for as long as it writes."""
-    file, writes = tmp_path / "unbind", SysfsWrites(tmp_path)
+    file, writes = tmp_path / "unbind", SysfsWrites(tmp_path, QUICK.write)
     file.touch()
     with (tmp_path / "0000:3b:00.0.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        call = Call(lambda: writes.write("0000:3b:00.0", file, "text"))
+        call = CallThread(lambda: writes.write("0000:3b:00.0", file, "text"))
         writes.write("0000:5e:00.0", file, "of another device")
         assert not call.over
     call.result()

@@ -18,17 +18,18 @@ from dra_driver.gpu.vgpus import VgpuPlace, existing_vgpus
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from dra_driver.kube.resource.codec import V1, decode_claim
-from kubeletplugin.containers.limits import LimitFiles
-from kubeletplugin.containers.metadata import MetadataFiles, SpecMetadata
-from kubeletplugin.containers.mps import MpsFolders
-from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
+from kubeletplugin.claims.metadata import ClaimMetadata
+from kubeletplugin.claims.model import ClaimRef, Record, State
+from kubeletplugin.claims.records import decode, encode
+from kubeletplugin.claims.specs import ClaimSpecs
+from kubeletplugin.containers.common import CommonSpec
+from kubeletplugin.containers.metadata import MetadataFiles
+from kubeletplugin.drivers import gpu_driver
 from kubeletplugin.errors import PrepareError, StuckError
-from kubeletplugin.kinds.targets import ClaimRef, Vgpu
-from kubeletplugin.kinds.vfio.writes import WRITE_SECONDS
-from kubeletplugin.records.files import State
-from kubeletplugin.records.format import Record, decode, encode
+from kubeletplugin.kinds.vgpu import VgpuKind
+from kubeletplugin.node.node import Node
 from tests.gpu.test_vgpus import MIXED, VFIO, write_node
-from tests.kubeletplugin.inside import RUNNING, ApiServer, Plugin
+from tests.kubeletplugin.inside import QUICK, RUNNING, ApiServer, Plugin
 from tests.support.claims import allocated_claim
 from tests.support.fuse import needs_fuse
 from tests.support.kernel import Kernel
@@ -55,7 +56,7 @@ class Host:
     def __init__(self, folder: Path, kernel: Kernel, hardware: str, specs: type[ClaimSpecs] = ClaimSpecs) -> None:
         self.folder = folder
         self._specs = specs
-        self.write_seconds = WRITE_SECONDS
+        self.times = QUICK
         self.kernel = kernel
         self.api = ApiServer()
         self._hardware = hardware
@@ -64,8 +65,7 @@ class Host:
     def another(self) -> Plugin:
         """The next plugin process."""
         hardware = self._hardware
-        seconds = self.write_seconds
-        self.plugin = Plugin(self.folder, self.api, hardware=hardware, specs=self._specs, write_seconds=seconds)
+        self.plugin = Plugin(self.folder, self.api, hardware=hardware, specs=self._specs, times=self.times)
         return self.plugin
 
     def vgpus(self) -> tuple[VgpuPlace, ...]:
@@ -77,7 +77,7 @@ class Host:
     def fails(self, claim: ClaimRef) -> str:
         """The error of preparing a claim, which leaves nothing."""
         with pytest.raises(PrepareError) as failed:
-            self.plugin.lifecycle.prepare(claim)
+            self.plugin.engine.prepare(claim)
         return str(failed.value)
 
     def write(self, file: str, text: str) -> None:
@@ -88,12 +88,17 @@ class Host:
 class WithMetadata(ClaimSpecs):
     """Specs with metadata files, of devices that are not published any more."""
 
-    def __init__(self, common: CommonSpec, mps: MpsFolders, limits: LimitFiles) -> None:
+    def __init__(self, node: Node, common: CommonSpec) -> None:
         def fetch(ref: ClaimRef) -> ResourceClaim:
-            return next(one.api.fetch(ref) for one in RUNNING if common.directory == one.cdi)
+            return next(one.api.fetch(ref) for one in RUNNING if one.place is node)
 
-        files = MetadataFiles(common.directory.parent / "metadata")
-        super().__init__(common, mps, limits, SpecMetadata(files, lambda _: {}, fetch, enabled=True))
+        files = MetadataFiles(node.folders.metadata)
+        super().__init__(node, common, ClaimMetadata(files, lambda _: {}, fetch, enabled=True))
+
+
+def vgpus_of(record: Record) -> list[VgpuKind]:
+    """The vGPUs of a claim."""
+    return [device.kind for device in record.plan.devices if isinstance(device.kind, VgpuKind)]
 
 
 @contextmanager
@@ -112,43 +117,43 @@ def test_a_vgpu_exists_as_long_as_its_claim(tmp_path: Path, kind: str) -> None:
     host, board, device, other = HOSTS[kind]
     with a_host(tmp_path, host, board) as node:
         claims = [node.api.add([device]), node.api.add([other])]
-        plans = [node.plugin.lifecycle.prepare(claim) for claim in claims]
-        assert {one.target.place for plan in plans for one in plan.devices} == node.marks()  # type: ignore[union-attr]
+        prepared = [vgpu for claim in claims for vgpu in vgpus_of(node.plugin.engine.prepare(claim))]
+        assert {vgpu.place for vgpu in prepared} == node.marks()
         assert {(one.address, one.type_id, one.mdev) for one in node.vgpus()} == {
             (one.address, one.type_id, one.mdev) for one in node.marks()
         }
         nodes = node.plugin.nodes_of(claims[0])[device]
         assert [Path(one).parent for one in nodes] == [Path("/dev/vfio")]
         assert (node.kernel.dev / "vfio" / Path(nodes[0]).name).exists()
-        node.plugin.lifecycle.prepare(claims[0])
-        node.plugin.lifecycle.unprepare(claims[0])
+        node.plugin.engine.prepare(claims[0])
+        node.plugin.engine.unprepare(claims[0])
         assert len(node.vgpus()) == len(node.marks()) == 1
-        node.plugin.lifecycle.unprepare(claims[1])
+        node.plugin.engine.unprepare(claims[1])
         assert (node.vgpus(), node.marks()) == ((), frozenset())
-        node.plugin.lifecycle.unprepare(claims[1])
+        node.plugin.engine.unprepare(claims[1])
 
 
 def test_simulated_nodes_have_vgpus_without_a_kernel(tmp_path: Path) -> None:
     """As in the sandbox."""
     api = ApiServer()
     plugin, claim = Plugin(tmp_path, api, hardware="l40sx4-vgpu"), api.add(["gpu-1-vgpu-12q-1104-24"])
-    (device,) = plugin.lifecycle.prepare(claim).devices
+    (device,) = plugin.engine.prepare(claim).plan.devices
     address = plugin.gpu(1).pci_address
     assert address is not None
     assert [one.type_id for one in existing_vgpus(plugin.sys_root, "", address)] == [1104]
     assert plugin.nodes_of(claim)[device.name]
-    plugin.lifecycle.unprepare(claim)
+    plugin.engine.unprepare(claim)
     assert existing_vgpus(plugin.sys_root, "", address) == ()
 
 
 def test_the_uuid_of_a_mediated_device_follows_from_claim_and_device(tmp_path: Path) -> None:
     with a_host(tmp_path, MDEV, T4) as node:
         claims = [node.api.add(["gpu-0-vgpu-4q-1102-0"]), node.api.add(["gpu-0-vgpu-4q-1102-1"])]
-        first, second = ((node.plugin.lifecycle.prepare(one), node.vgpus())[1] for one in claims)
+        first, second = ((node.plugin.engine.prepare(one), node.vgpus())[1] for one in claims)
         assert uuid.UUID(first[0].mdev).version == 5
         assert len({one.mdev for one in second}) == 2
-        node.plugin.lifecycle.unprepare(claims[0])
-        node.plugin.lifecycle.prepare(claims[0])
+        node.plugin.engine.unprepare(claims[0])
+        node.plugin.engine.prepare(claims[0])
         assert {one.mdev for one in node.vgpus()} == {one.mdev for one in second}
 
 
@@ -156,7 +161,7 @@ def test_a_vgpu_among_several_types_is_placed_where_it_was_allocated(tmp_path: P
     with a_host(tmp_path, MIXED) as node:
         large, small = node.api.add(["gpu-0-vgpu-24q-1106-24"]), node.api.add(["gpu-0-vgpu-8q-1103-16"])
         for claim in (large, small):
-            node.plugin.lifecycle.prepare(claim)
+            node.plugin.engine.prepare(claim)
         assert sorted(node.kernel.vgpus.params.values()) == ["vgpu-placement-id=16", "vgpu-placement-id=24"]
         overlapping = node.api.add(["gpu-0-vgpu-12q-1104-24"])
         assert "gpu-0-vgpu-24q-1106-24" in node.fails(overlapping)
@@ -165,7 +170,7 @@ def test_a_vgpu_among_several_types_is_placed_where_it_was_allocated(tmp_path: P
 
 def test_all_vgpus_of_a_gpu_have_one_type(tmp_path: Path) -> None:
     with a_host(tmp_path, VFIO) as node:
-        node.plugin.lifecycle.prepare(node.api.add(["gpu-0-vgpu-12q-1104-0"]))
+        node.plugin.engine.prepare(node.api.add(["gpu-0-vgpu-12q-1104-0"]))
         assert "gpu-0-vgpu-12q-1104-0" in node.fails(node.api.add(["gpu-0-vgpu-24q-1106-1"]))
         assert len(node.vgpus()) == 1
 
@@ -174,13 +179,13 @@ def test_a_gpu_with_vgpus_is_not_given_away_as_a_whole(tmp_path: Path) -> None:
     with a_host(tmp_path, MDEV, T4) as node:
         before = node.kernel.picture()
         part, whole = node.api.add(["gpu-0-vgpu-4q-1102-0"]), node.api.add(["gpu-vfio-0"])
-        node.plugin.lifecycle.prepare(part)
+        node.plugin.engine.prepare(part)
         assert "gpu-0-vgpu-4q-1102-0" in node.fails(whole)
         assert node.kernel.picture() == before
-        node.plugin.lifecycle.unprepare(part)
-        node.plugin.lifecycle.prepare(whole)
+        node.plugin.engine.unprepare(part)
+        node.plugin.engine.prepare(whole)
         assert node.kernel.driver(GPU) == "vfio-pci"
-        node.plugin.lifecycle.unprepare(whole)
+        node.plugin.engine.unprepare(whole)
         assert node.kernel.picture() == before
 
 
@@ -196,9 +201,9 @@ def test_a_vgpu_of_an_administrator_is_used_and_stays(tmp_path: Path) -> None:
     with a_host(tmp_path, VFIO) as node:
         node.write("bus/pci/devices/0000:41:01.0/nvidia/current_vgpu_type", "1106")
         claim = node.api.add(["gpu-0-vgpu-24q-0000-41-01-0"])
-        (device,) = node.plugin.lifecycle.prepare(claim).devices
+        (device,) = node.plugin.engine.prepare(claim).plan.devices
         assert node.plugin.nodes_of(claim)[device.name]
-        node.plugin.lifecycle.unprepare(claim)
+        node.plugin.engine.unprepare(claim)
         assert ([one.type_id for one in node.vgpus()], node.marks()) == ([1106], frozenset())
         node.write("bus/pci/devices/0000:41:01.0/nvidia/current_vgpu_type", "0")
         assert "there is no vGPU L40S-24Q 0000:41:01.0 any more" in node.fails(claim)
@@ -208,8 +213,8 @@ def test_a_mediated_device_of_an_administrator_is_used_and_stays(tmp_path: Path)
     with a_host(tmp_path, MDEV, T4) as node:
         node.write(f"bus/pci/devices/{GPU}/mdev_supported_types/nvidia-1102/create", TEN)
         claim = node.api.add([f"gpu-0-vgpu-4q-{TEN}"])
-        node.plugin.lifecycle.prepare(claim)
-        node.plugin.lifecycle.unprepare(claim)
+        node.plugin.engine.prepare(claim)
+        node.plugin.engine.unprepare(claim)
         assert [one.mdev for one in node.vgpus()] == [TEN]
 
 
@@ -249,8 +254,8 @@ def test_everything_about_a_vgpu_is_recorded(tmp_path: Path, kind: str, existing
     claim = allocated_claim("claim", [name])
     ref = ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
     plan = make_plan(ref, claim, "node-a", {name: target}.get)
-    data = encode(Record(State.PREPARED, "boot", plan))
-    assert (decode(data).plan, json.loads(data)["version"]) == (plan, 6)
+    record = Record(State.PREPARED, "boot", plan)
+    assert decode(gpu_driver(), encode(record)) == record
 
 
 @pytest.mark.parametrize("kind", HOSTS)
@@ -280,8 +285,7 @@ def test_a_launcher_of_kubevirt_finds_its_vgpus(tmp_path: Path, kind: str) -> No
         (node.kernel.dev / "vfio/devices").mkdir()
         for number in (100, 101):
             (node.kernel.dev / f"vfio/devices/vfio{number}").touch()
-        plan = node.plugin.lifecycle.prepare(claim)
-        found = [one.target.identifier for one in plan.devices if isinstance(one.target, Vgpu)]
+        found = [vgpu.identifier for vgpu in vgpus_of(node.plugin.engine.prepare(claim))]
         assert len(set(found)) == 2
         spec = json.loads(next(one for one in node.plugin.cdi.iterdir() if uid in one.name).read_text())
         edits = {one["name"].removeprefix(f"{uid}-"): one["containerEdits"] for one in spec["devices"]}
@@ -315,7 +319,7 @@ def test_a_vgpu_that_a_machine_uses_is_removed_when_the_machine_has_ended(tmp_pa
     host, board, device, _ = HOSTS[kind]
     with a_host(tmp_path, host, board) as node:
         claim = node.api.add([device])
-        node.plugin.lifecycle.prepare(claim)
+        node.plugin.engine.prepare(claim)
         (vgpu,) = node.vgpus()
         opened = os.open(node.kernel.dev / "vfio" / Path(node.plugin.nodes_of(claim)[device][0]).name, os.O_RDONLY)
         assert f"(PID {os.getpid()}): the virtual machine still runs" in unprepared(node, claim)
@@ -324,19 +328,19 @@ def test_a_vgpu_that_a_machine_uses_is_removed_when_the_machine_has_ended(tmp_pa
         assert "Device or resource busy" in unprepared(node, claim)
         assert (len(node.vgpus()), len(node.marks())) == (1, 1)
         node.kernel.vgpus.used.clear()
-        node.plugin.lifecycle.unprepare(claim)
+        node.plugin.engine.unprepare(claim)
         assert (node.vgpus(), node.marks()) == ((), frozenset())
 
 
 def test_a_vgpu_that_was_lost_is_created_again(tmp_path: Path) -> None:
     with a_host(tmp_path, VFIO) as node:
         claim = node.api.add(["gpu-0-vgpu-12q-1104-0"])
-        node.plugin.lifecycle.prepare(claim)
+        node.plugin.engine.prepare(claim)
         node.plugin.stop()
         node.write("bus/pci/devices/0000:41:00.4/nvidia/current_vgpu_type", "0")
         node.another()
         assert [one.type_id for one in node.vgpus()] == [1104]
-        node.plugin.lifecycle.unprepare(claim)
+        node.plugin.engine.unprepare(claim)
         assert (node.vgpus(), node.marks()) == ((), frozenset())
 
 
@@ -345,7 +349,7 @@ def test_a_vgpu_without_a_record_is_removed(tmp_path: Path, kind: str) -> None:
     host, board, device, _ = HOSTS[kind]
     with a_host(tmp_path, host, board) as node:
         claim = node.api.add([device])
-        node.plugin.lifecycle.prepare(claim)
+        node.plugin.engine.prepare(claim)
         node.plugin.stop()
         next((tmp_path / "claims").iterdir()).unlink()
         node.another()
@@ -356,11 +360,11 @@ def test_a_write_that_does_not_return_is_waited_for(tmp_path: Path) -> None:
     with a_host(tmp_path, MDEV, T4) as node:
         claim, released = node.api.add(["gpu-0-vgpu-4q-1102-0"]), threading.Event()
         node.plugin.stop()
-        node.write_seconds = 3.0
+        node.times = replace(QUICK, write=3.0)
         node.another()
         node.kernel.strike = lambda *_: (released.wait(), None)[1]
         with pytest.raises(StuckError, match="the kernel does not finish writing"):
-            node.plugin.lifecycle.prepare(claim)
+            node.plugin.engine.prepare(claim)
         assert "an earlier change of" in unprepared(node, claim)
         released.set()
         wait_for(lambda: not unprepared(node, claim), "unprepare to succeed")
@@ -370,7 +374,7 @@ def test_a_write_that_does_not_return_is_waited_for(tmp_path: Path) -> None:
 def unprepared(node: Host, claim: ClaimRef) -> str:
     """The error of unpreparing a claim."""
     try:
-        node.plugin.lifecycle.unprepare(claim)
+        node.plugin.engine.unprepare(claim)
     except PrepareError as error:
         return str(error)
     return ""
