@@ -219,8 +219,8 @@ def _gates(facts: ClusterFacts) -> Iterator[CheckResult]:
         if not is_on:
             yield GATES.warned(
                 f"{gate} is disabled: {GATE_LOSSES[gate]}",
-                f"enabled by default from Kubernetes 1.{on_since(gate)}; for older versions, --feature-gates={gate}=true"
-                " for kube-apiserver, kube-scheduler and kube-controller-manager",
+                f"enabled by default from Kubernetes 1.{on_since(gate)}; for older versions,"
+                f" --feature-gates={gate}=true for kube-apiserver, kube-scheduler and kube-controller-manager",
             )
     on = [gate for gate, is_on in facts.gates.items() if is_on]
     if on:
