@@ -77,7 +77,7 @@ class GpuOperator:
         install = "install this driver with charts/dra-driver-gpu/values-gpu-operator.yaml before values.yaml"
         again = "the GPU Operator creates its DaemonSets again, so set devicePlugin.enabled=false there, and "
         yield f"{subject}: {again if self.enabled('devicePlugin') else ''}{install}"
-        if self.enabled("migManager") and any(one is not None for node in nodes for one in node.gpus):
+        if self.enabled("migManager") and any(gpu is not None for node in nodes for gpu in node.gpus):
             yield (
                 f"{subject}: migManager can stay, because the plan keeps its MIG devices (mig: static). Drain a node"
                 " before you change its label nvidia.com/mig.config, and disable migManager before you set mig: dynamic"
@@ -95,7 +95,7 @@ def operator_of(documents: Sequence[Document], programs: Iterable[NvidiaDaemonSe
     for document in documents:
         if key_of(document.value) == POLICY:
             return GpuOperator(document.name, within(document.value, "spec"))
-    names = (operated_by(one) for one in programs)
+    names = (operated_by(program) for program in programs)
     return next((GpuOperator(name, None) for name in names if name), None)
 
 
@@ -112,7 +112,11 @@ def device_plugin_of(operator: GpuOperator, documents: Iterable[Document]) -> Do
     volumes = []
     namespace = "gpu-operator"
     if name := config.get("name"):
-        maps = (one.namespace for one in documents if one.kind == "ConfigMap" and one.name.rpartition("/")[2] == name)
+        maps = (
+            document.namespace
+            for document in documents
+            if document.kind == "ConfigMap" and document.name.rpartition("/")[2] == name
+        )
         namespace = next(maps, namespace)
         manager = {"CONFIG_FILE_SRCDIR": "/available-configs", "DEFAULT_CONFIG": str(config.get("default") or "")}
         containers.append(
@@ -134,12 +138,12 @@ def device_plugin_of(operator: GpuOperator, documents: Iterable[Document]) -> Do
 def is_of_operator(document: Document) -> bool:
     """Whether the operator made the object: its components are no workloads."""
     references = each(document.value, "metadata", "ownerReferences")
-    return any(key_of(one) in _OWNERS for one in references)
+    return any(key_of(reference) in _OWNERS for reference in references)
 
 
 def gpu_cluster_notes(documents: Iterable[Document]) -> Iterator[str]:
     """GPUClusters, with which the operator installs NVIDIA's DRA driver."""
-    if names := [one.name for one in documents if key_of(one.value) == GPU_CLUSTER]:
+    if names := [document.name for document in documents if key_of(document.value) == GPU_CLUSTER]:
         yield (
             f"GPUCluster {listed(names)} lets the GPU Operator install NVIDIA's DRA driver, which has the same name as"
             " this driver: follow docs/migrating.md, From NVIDIA's DRA driver, and delete the GPUCluster first"

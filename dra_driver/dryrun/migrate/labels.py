@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...gpu.simulated.board import BoardModel, boards
-from .configs import GPU
+from .configs import GPU, PREFIX, profile_of
 
 STRATEGY: Final = "nvidia.com/mig.strategy"
 GKE_ACCELERATOR: Final = "cloud.google.com/gke-accelerator"
@@ -164,9 +164,10 @@ def facts_of(labels: Mapping[str, str]) -> LabelFacts:
     cloud = _of_cloud(labels)
     found = _PRODUCT.fullmatch(labels.get(f"{GPU}.product", ""))
     product = found["model"] if found is not None else ""
-    profile = (found["mig"] or "") if found is not None else ""
-    is_partitioned = labels.get(STRATEGY, "single") == "single" and bool(profile)
-    profile = profile if is_partitioned else labels.get(_GKE_PARTITION, "")
+    named = (found["mig"] or "") if found is not None else ""
+    is_partitioned = labels.get(STRATEGY, "single") == "single" and bool(named)
+    named = named if is_partitioned else labels.get(_GKE_PARTITION, "")
+    profile = profile_of(f"{PREFIX}mig-{named}") or named
     devices = count_of(labels.get(f"{GPU}.count"))
     sharing = labels.get(f"{GPU}.sharing-strategy") or labels.get(_GKE_SHARING) or ""
     model = model_of(product or cloud.product)

@@ -98,7 +98,7 @@ def _shares(total: int, devices: int, labelled: int, configured: int) -> int:
     candidates = [count for count in (labelled, configured) if count]
     if not total:
         return candidates[0]
-    agreeing = (one for one in candidates if total % one == 0 and (not devices or total // one <= devices))
+    agreeing = (count for count in candidates if total % count == 0 and (not devices or total // count <= devices))
     return next(agreeing, -(-total // devices) if devices else 1)
 
 
@@ -137,8 +137,8 @@ class NodeGpus:
         if not configured:
             return None
         model = model_of(self.facts.product)
-        groups = [one for one in configured if _selects(one, model.board if model is not None else None)]
-        each = next((sum(one.profiles.values()) for one in groups if one.profiles), 1)
+        groups = [group for group in configured if _selects(group, model.board if model is not None else None)]
+        each = next((sum(group.profiles.values()) for group in groups if group.profiles), 1)
         count = -(-devices // each) if self.facts.profile else devices
         return tuple(_layout(groups, index) for index in range(count))
 
@@ -149,7 +149,9 @@ class NodeGpus:
         shares = self.config.replicas
         found = {name: count // shares.get(name.removesuffix(SHARED), 1) for name, count in self.offered.items()}
         found |= {
-            name.removesuffix(".count"): count_of(one) for name, one in self.labels.items() if name.endswith(".count")
+            name.removesuffix(".count"): count_of(count)
+            for name, count in self.labels.items()
+            if name.endswith(".count")
         }
         return {profile: count for name, count in found.items() if count and (profile := profile_of(name))}
 
@@ -165,22 +167,22 @@ class NodeGpus:
         even: list[list[str]] = [[] for _ in range(gpus or len(packed))]
         for position, name in enumerate(every):
             even[position % len(even)].append(name)
-        fitting = all(_fits(one, sizes, most) for one in even)
+        fitting = all(_fits(gpu, sizes, most) for gpu in even)
         chosen = even if fitting else packed
-        if len(sizes) > 1 or any(_fits([*one, name], sizes, most) for one in chosen for name in sizes):
+        if len(sizes) > 1 or any(_fits([*gpu, name], sizes, most) for gpu in chosen for name in sizes):
             self.notes.append(
                 f"it is assumed that its last {len(chosen)} GPUs have the MIG devices,"
                 f" {'evenly' if fitting else 'one GPU after the other'}: its label {_MIG_LABEL} names no known"
                 " configuration of mig-parted"
             )
-        return tuple(tuple(sorted(one)) for one in chosen)
+        return tuple(tuple(sorted(gpu)) for gpu in chosen)
 
 
 def _most(model: Model | None) -> tuple[int, int]:
     """The compute slices and memory slices of a GPU."""
     if model is None or model.board is None or not model.board.profiles:
         return _SLICES, _MEMORY_SLICES
-    return max(one.info.slice_count for one in model.board.profiles), model.board.memory_slices
+    return max(profile.info.slice_count for profile in model.board.profiles), model.board.memory_slices
 
 
 def _fits(profiles: Sequence[str], sizes: Mapping[str, ProfileSize], most: tuple[int, int]) -> bool:
@@ -195,7 +197,7 @@ def _packed(every: Iterable[str], sizes: Mapping[str, ProfileSize], most: tuple[
     """The MIG devices, each on the first GPU that has room for it."""
     found: list[list[str]] = []
     for name in every:
-        room = next((one for one in found if _fits([*one, name], sizes, most)), None)
+        room = next((gpu for gpu in found if _fits([*gpu, name], sizes, most)), None)
         if room is None:
             found.append([name])
         else:
@@ -209,9 +211,9 @@ def _selects(group: MigGroup, board: BoardModel | None) -> bool:
 
 def _layout(groups: Iterable[MigGroup], index: int) -> tuple[str, ...] | None:
     """The MIG devices of a GPU that the plugin offers: those that are all of their GPU instance."""
-    group = next((one for one in groups if one.devices is None or index in one.devices), None)
+    group = next((group for group in groups if group.devices is None or index in group.devices), None)
     if group is None or group.profiles is None:
         return None
     return tuple(
-        Counter({name: one for name, one in group.profiles.items() if profile_of(resource_of(name))}).elements()
+        Counter({name: count for name, count in group.profiles.items() if profile_of(resource_of(name))}).elements()
     )

@@ -75,8 +75,10 @@ def owner_of(document: Document) -> Owner | None:
     into its references: those to objects that cannot exist are ignored.
     """
     references = each(document.value, "metadata", "ownerReferences")
-    others = [one for one in references if key_of(one)[0] not in OF_KUBERNETES and _can_exist(one)]
-    others.sort(key=lambda one: one.get("controller") is not True)
+    others = [
+        reference for reference in references if key_of(reference)[0] not in OF_KUBERNETES and _can_exist(reference)
+    ]
+    others.sort(key=lambda reference: reference.get("controller") is not True)
     if not others:
         return None
     first = others[0]
@@ -95,7 +97,7 @@ def identity_of(document: Document) -> Identity:
 
 def identities(documents: Iterable[Document]) -> set[Identity]:
     """The identities of the documents whose kinds are known to make pods."""
-    return {identity_of(one) for one in documents if key_of(one.value) in KINDS}
+    return {identity_of(document) for document in documents if key_of(document.value) in KINDS}
 
 
 def places_in(owner: Owner, owned: Document) -> list[str]:
@@ -108,10 +110,10 @@ def places_in(owner: Owner, owned: Document) -> list[str]:
     labels = within(owned.value, "metadata", "labels")
     role = next((str(labels[name]) for name in _ROLES if name in labels), "")
     role = "head" if labels.get(_RAY_NODE) == "head" else role
-    named = [one for one in known.pods if one.role == role and not _has_several(one)]
-    parts = [one for one in known.pods if _has_several(one)]
+    named = [pods for pods in known.pods if pods.role == role and not _has_several(pods)]
+    parts = [pods for pods in known.pods if _has_several(pods)]
     chosen = (named or parts or known.pods) if role else known.pods
-    return list(dict.fromkeys(_place(one, role) for one in chosen))
+    return list(dict.fromkeys(_place(pods, role) for pods in chosen))
 
 
 def _has_several(pods: Pods) -> bool:
@@ -142,8 +144,8 @@ def read_owners(
     present = identities(documents)
     remaining = list(owned)
     while remaining:
-        owners = [one for one in map(owner_of, remaining) if one is not None and one.identity not in present]
-        kinds = {(one.api_version, one.kind): one.resource for one in owners}
+        owners = [owner for owner in map(owner_of, remaining) if owner is not None and owner.identity not in present]
+        kinds = {(owner.api_version, owner.kind): owner.resource for owner in owners}
         remaining = []
         for (version, kind), resource in kinds.items():
             if (version, kind) in asked:
@@ -153,7 +155,7 @@ def read_owners(
             if values is None:
                 forbidden.append(resource)
             else:
-                remaining += [Document(one, where, stored=True) for one in values]
+                remaining += [Document(value, where, stored=True) for value in values]
         found += remaining
         present |= identities(remaining)
     return found, forbidden
@@ -163,7 +165,7 @@ def _list(client: ApiClient, version: str, kind: str) -> list[JSON] | None:
     """The objects of a kind, none if the server does not serve it. None if listing them is not allowed."""
     try:
         resources = each(client.get_path(f"/apis/{version}"), "resources")
-        plural = next((str(one["name"]) for one in resources if one.get("kind") == kind), None)
+        plural = next((str(resource["name"]) for resource in resources if resource.get("kind") == kind), None)
         return [] if plural is None else list(reduced(client, Kind(version, plural), kind, dict))
     except NotFoundError:
         return []
@@ -181,10 +183,10 @@ def unread_notes(owners: Iterable[Owner], read: Collection[Identity], forbidden:
     for owner in owners:
         kinds[owner.kind, owner.resource].append(owner)
     for (kind, resource), unread in kinds.items():
-        names = listed([f"{one.namespace}/{one.name}" for one in unread])
+        names = listed([f"{owner.namespace}/{owner.name}" for owner in unread])
         why = f"listing {resource} is not allowed" if resource in forbidden else "not in the input"
         advice = f". Add them: kubectl get {resource} -A -o yaml"
-        if all(one.identity in read for one in unread):
+        if all(owner.identity in read for owner in unread):
             why, advice = "without a pod template", ""
         yield Note(
             "",

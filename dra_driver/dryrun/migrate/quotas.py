@@ -69,8 +69,8 @@ def _queue(document: Document, plan: MigrationPlan, features: Features) -> Itera
         covered = [name for name in _covered(group) if name in served]
         group["coveredResources"] = [*_covered(group), *(_CLAIMS + name for name in covered)]
         for flavor in each(group, "flavors"):
-            amounts = [one for one in each(flavor, "resources") if one.get("name") in covered]
-            more = [{**copy.deepcopy(one), "name": _CLAIMS + str(one["name"])} for one in amounts]
+            amounts = [amount for amount in each(flavor, "resources") if amount.get("name") in covered]
+            more = [{**copy.deepcopy(amount), "name": _CLAIMS + str(amount["name"])} for amount in amounts]
             flavor["resources"] = [*each(flavor, "resources"), *more]
     mappings = ", ".join(
         f"{{name: {_CLAIMS}{name}, deviceClassNames: [{plan.classes[name].metadata.name}]}}" for name in served

@@ -158,8 +158,8 @@ class Change:
             )
 
     def _own_daemon_sets(self) -> list[NvidiaDaemonSet]:
-        own = [one for one in self.programs if one.role in _REPLACED and not operated_by(one)]
-        return [one for one in own if not one.is_of_gke]
+        own = [program for program in self.programs if program.role in _REPLACED and not operated_by(program)]
+        return [program for program in own if not program.is_of_gke]
 
     def _of_nodes(self, nodes: Sequence[GpuNode], title: str) -> Step:
         leave, stay = self._switch(nodes[0])
@@ -208,7 +208,7 @@ class Change:
 
     def _switch(self, node: GpuNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The commands by which the device plugin leaves a node and comes back, besides the label of all nodes."""
-        of_machines = (one for one in self.programs if one.role == "machines" and node.machines)
+        of_machines = (program for program in self.programs if program.role == "machines" and node.machines)
         plugin = node.plugin or next(of_machines, None)
         if plugin is not None and operated_by(plugin):
             label = f"kubectl label node $NODE {PLUGIN_LABEL if plugin.role == 'plugin' else SANDBOX_LABEL}"
@@ -222,35 +222,39 @@ class Change:
 
     def _bare(self) -> str:
         """A remark if pods have to be deleted by hand."""
-        bare = any(one.document.kind == "Pod" and one.owner is None and one.requests for one in self.findings)
+        bare = any(
+            finding.document.kind == "Pod" and finding.owner is None and finding.requests for finding in self.findings
+        )
         return "  # delete the pods by hand that nothing creates again: it refuses them" if bare else ""
 
     def _daemon_pods(self) -> Iterator[str]:
         """The deletion of the pods of DaemonSets with GPUs, which a drain leaves on the node."""
-        for one in self.findings:
-            labels = within(one.document.value, "spec", "selector", "matchLabels")
-            if one.document.kind == "DaemonSet" and one.requests and labels:
+        for finding in self.findings:
+            labels = within(finding.document.value, "spec", "selector", "matchLabels")
+            if finding.document.kind == "DaemonSet" and finding.requests and labels:
                 selector = ",".join(f"{key}={value}" for key, value in labels.items())
-                where = f"-n {one.document.namespace} -l {selector} --field-selector spec.nodeName=$NODE"
-                yield f"kubectl delete pods {where}  # of {one.name}, which are not drained"
+                where = f"-n {finding.document.namespace} -l {selector} --field-selector spec.nodeName=$NODE"
+                yield f"kubectl delete pods {where}  # of {finding.name}, which are not drained"
 
     def _published(self, node: GpuNode) -> Mapping[str, int]:
         """The number of devices of each type that the driver will publish on the node."""
-        own = (one for one in self.slices if one.node_name == node.name)
-        types = (device.attributes.get("type") for one in own for device in one.devices)
-        return Counter(str(one) for one in types)
+        own = (published for published in self.slices if published.node_name == node.name)
+        types = (device.attributes.get("type") for published in own for device in published.devices)
+        return Counter(str(name) for name in types)
 
     def _workloads(self) -> Iterator[Step]:
         """Change the workloads, as the first nodes have room for them."""
-        by_hand = [one for one in self.findings if one.verdict == CHANGE and one.changed is None]
+        by_hand = [finding for finding in self.findings if finding.verdict == CHANGE and finding.changed is None]
         checks = ["kubectl get pods -A: no pod with GPUs is Pending for lack of devices"]
-        commands = [f"# by hand, {one.name}: {one.reasons[-1]}" for one in by_hand]
+        commands = [f"# by hand, {finding.name}: {finding.reasons[-1]}" for finding in by_hand]
         back = ["# undo the changes by hand"] if by_hand else []
         if "workloads.yaml" in self.files:
-            fixed = [one.document for one in self.findings if one.changed and one.document.kind in _FIXED]
+            changed = (finding.document for finding in self.findings if finding.changed is not None)
+            fixed = [document for document in changed if document.kind in _FIXED]
             delete = [
-                f"kubectl delete {one.kind.lower()} {one.name.rpartition('/')[2]} -n {one.namespace} --ignore-not-found"
-                for one in fixed
+                f"kubectl delete {document.kind.lower()} {document.name.rpartition('/')[2]} -n {document.namespace}"
+                " --ignore-not-found"
+                for document in fixed
             ]
             some = "  # or its objects one after the other, as the changed nodes have room"
             commands = [*commands, *delete, f"kubectl apply -f workloads.yaml{some}"]
@@ -297,7 +301,7 @@ def _away(spec: JSON) -> JSON:
     expression = {"key": MARK, "operator": "DoesNotExist"}
     affinity = within(spec, "affinity")
     terms = each(affinity, "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-    changed = [{**one, "matchExpressions": [*each(one, "matchExpressions"), expression]} for one in terms or [{}]]
+    changed = [{**term, "matchExpressions": [*each(term, "matchExpressions"), expression]} for term in terms or [{}]]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": changed}}
     return {**affinity, "nodeAffinity": {**within(affinity, "nodeAffinity"), **required}}
 
@@ -318,6 +322,12 @@ def as_markdown(steps: Sequence[Step]) -> str:
         lines += ["", f"## {number}. {step.title}", ""]
         if step.nodes:
             lines += [f"For each node, to the end: {', '.join(step.nodes)}", ""]
-        lines += [*(f"    {one}" for one in step.commands), "", "Go on if:", "", *(f"- {one}" for one in step.checks)]
-        lines += ["", "The way back:", "", *(f"    {one}" for one in step.back)]
+        lines += [
+            *(f"    {line}" for line in step.commands),
+            "",
+            "Go on if:",
+            "",
+            *(f"- {line}" for line in step.checks),
+        ]
+        lines += ["", "The way back:", "", *(f"    {line}" for line in step.back)]
     return "\n".join(lines) + "\n"

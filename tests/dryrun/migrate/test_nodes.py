@@ -58,6 +58,7 @@ def test_mig_devices_with_names_of_their_own_are_offered(migrate: Migrate, known
         (f"{A100}-MIG-3g.20gb", {"gpu": 3}, f"1 x {A100} (2 x 3g.20gb), 1 x {A100} (1 x 3g.20gb)"),
         ("NVIDIA-RTX-9999-MIG-1g.24gb", {"gpu": 14}, "2 x NVIDIA-RTX-9999 (7 x 1g.24gb)"),
         ("NVIDIA-A100-80GB-PCIe-MIG-1g.20gb", {"gpu": 8}, "2 x NVIDIA-A100-80GB-PCIe (4 x 1g.20gb)"),
+        (f"{A100}-MIG-1g.5gb.me", {"gpu": 2}, f"2 x {A100} (1 x 1g.5gb+me)"),
         ("NVIDIA-A30-MIG-1g.6gb", {"gpu": 8}, "2 x NVIDIA-A30 (4 x 1g.6gb)"),
     ],
 )
