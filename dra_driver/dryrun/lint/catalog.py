@@ -17,7 +17,7 @@ from ...kube.resource import (
     ResourceSlice,
 )
 from ...kube.resource.codec import Decoded
-from ...scheduler.allocator import Cluster, Features, allocate
+from ...scheduler.allocator import Cluster, ErrorKind, Features, allocate
 from ...scheduler.cel import CompileError, Environment, EvaluationError, PublishedNames, Selector, compile_selector
 from ..selectors import Blame, FalsePart, parts, usual_mistakes, version_names
 
@@ -31,8 +31,8 @@ _OF_ONE_GPU: Final = frozenset(["parentUUID", "pciBusID", "uuid"])
 _AS_SPECIFIED: Final = Features(ideal=True)
 """The rules of the API, without defects of a release."""
 _MOST_NODES: Final = 64
-_MOST_STEPS: Final = 20_000
-"""Limits of the search for a node that fits: a lint must answer at once."""
+_MOST_STEPS: Final = 500
+"""Limits of the search for a node that fits, because a lint must answer at once: kinds of nodes, and steps on each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,8 @@ class Catalog:
             outcome = allocate(cluster, [claim], name, _AS_SPECIFIED, limit=_MOST_STEPS)
             if outcome.kind == "allocated":
                 return name
+            if outcome.error_kind is ErrorKind.SEARCH_LIMIT:
+                return None
             is_known &= outcome.kind == "unavailable"
         return "" if is_known else None
 
