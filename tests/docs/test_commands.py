@@ -267,7 +267,7 @@ def test_the_transcript_has_every_question_that_dry_runs_answer() -> None:
 def test_what_dry_runs_leave_out_is_told() -> None:
     page = (ROOT / "docs/dry-run.md").read_text(encoding="utf-8").partition("| evaluated | not evaluated |")[2]
     left_out = "\n".join(line.split("|")[2] for line in page.splitlines() if line.startswith("| "))
-    for what in ("scores", "autoscaler", "pod groups", "feature gates that are not default"):
+    for what in ("scores", "autoscaler", "gangs", "feature gates that are not default"):
         assert what in left_out
 
 

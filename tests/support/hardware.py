@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 from dra_driver.gpu.nvml import (
     NO_INSTANCE,
@@ -34,6 +35,8 @@ _UNLOADED = "module/.unloaded"
 """The place of an unloaded module's folder until the module is loaded again. So the two folders never have the same
 inode, as in sysfs.
 """
+_UNBOUND = ".unbound"
+"""The place of links from a driver to GPUs that it was unbound from, for the same reason."""
 
 
 def reset_board(board: Board) -> None:
@@ -80,8 +83,10 @@ class _Sys(SysFiles):
     def rebind(self, gpu: GpuDescription, driver: str | None) -> None:
         """Bind a GPU to this driver only."""
         device = self._sys / "devices" / gpu.pcie_root / gpu.pci_address
+        unbound = self._sys / _UNBOUND
+        unbound.mkdir(exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            (device / "driver" / gpu.pci_address).unlink()
+            (device / "driver" / gpu.pci_address).rename(unbound / str(uuid4()))
         (device / "driver").unlink(missing_ok=True)
         if driver is not None:
             self.bind(gpu, driver)
