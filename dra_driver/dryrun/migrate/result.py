@@ -31,7 +31,7 @@ from .plan import MigrationPlan, plan_of
 from .programs import Configurations, NvidiaDaemonSet, operated_by, programs
 from .quotas import quota_findings
 from .reading import Input
-from .steps import Change, Step, as_markdown
+from .steps import RECREATED, WORKLOADS, Change, Step, as_markdown
 from .verify import planned_slices, verified
 from .workloads import CANNOT, CHANGE, UNCHANGED, WorkloadFinding, findings, manifest, unknown_of
 
@@ -70,14 +70,15 @@ class Migration:
 
     def files(self) -> dict[str, str]:
         """The files to install and to restore, and the steps, by name."""
-        changed = [value for one in self.findings for value in _objects(one)]
-        before = [manifest(one.document.value) for one in self.findings if one.changed is not None]
         found = {"values.yaml": to_yaml(self.plan.values) + "\n"}
         if self.operator is not None and (changes := self.operator.changes(self.plan.nodes)):
             found["operator-values.yaml"] = to_yaml(changes) + "\n"
-        found |= {"device-classes.yaml": written(self.plan.manifests, "yaml")} if self.plan.manifests else {}
-        found |= {"workloads.yaml": written(changed, "yaml")} if changed else {}
-        found |= {"workloads-before.yaml": written(before, "yaml")} if before else {}
+        found |= _manifests("device-classes.yaml", self.plan.manifests)
+        found |= _manifests("claim-templates.yaml", [value for one in self.findings for value in one.objects])
+        for name, fixed in ((WORKLOADS, False), (RECREATED, True)):
+            changed = [one for one in self.findings if one.changed is not None and one.is_fixed == fixed]
+            found |= _manifests(f"{name}.yaml", [one.changed for one in changed if one.changed is not None])
+            found |= _manifests(f"{name}-before.yaml", [manifest(one.document.value) for one in changed])
         return found | ({"steps.md": as_markdown(self.steps)} if self.steps else {})
 
     def document(self) -> JSON:
@@ -276,6 +277,11 @@ def _gpus(node: GpuNode) -> str:
         split = ", ".join(f"{number} x {profile}" for profile, number in Counter(gpu or ()).items())
         kinds.append(f"{count} x {node.product or 'GPU'}{f' ({split})' if split else ''}")
     return ", ".join(kinds)
+
+
+def _manifests(name: str, values: Sequence[JSON]) -> dict[str, str]:
+    """The file with the objects, by its name. Empty without objects."""
+    return {name: written(values, "yaml")} if values else {}
 
 
 def _objects(one: WorkloadFinding) -> list[JSON]:

@@ -51,8 +51,11 @@ _CLAIMS_ON: Final = (
 """Prints the claims with devices of the node: the pool of its devices has the node's name."""
 _REPLACED: Final = ("plugin", "mps", "machines")
 """Roles of DaemonSets that have to leave a node."""
-_FIXED: Final = ("Pod", "Job")
-"""Kinds whose pods' specs cannot be changed: the objects are deleted and created anew."""
+WORKLOADS, RECREATED = "workloads", "pods-and-jobs"
+"""Names of files: objects that are replaced, and those that are deleted and created anew."""
+_ONE_BY_ONE: Final = (
+    "  # or object by object, as the changed nodes have room; what Helm or GitOps manages, at its source"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,17 +251,12 @@ class Change:
         checks = ["kubectl get pods -A: no pod with GPUs is Pending for lack of devices"]
         commands = [f"# by hand, {finding.name}: {finding.reasons[-1]}" for finding in by_hand]
         back = ["# undo the changes by hand"] if by_hand else []
-        if "workloads.yaml" in self.files:
-            changed = (finding.document for finding in self.findings if finding.changed is not None)
-            fixed = [document for document in changed if document.kind in _FIXED]
-            delete = [
-                f"kubectl delete {document.kind.lower()} {document.name.rpartition('/')[2]} -n {document.namespace}"
-                " --ignore-not-found"
-                for document in fixed
-            ]
-            some = "  # or its objects one after the other, as the changed nodes have room"
-            commands = [*commands, *delete, f"kubectl apply -f workloads.yaml{some}"]
-            back = [*back, *delete, "kubectl apply -f workloads-before.yaml"]
+        if "claim-templates.yaml" in self.files:
+            commands.append("kubectl apply -f claim-templates.yaml")
+        for name, force in ((WORKLOADS, ""), (RECREATED, " --force")):
+            if f"{name}.yaml" in self.files:
+                commands.append(f"kubectl replace{force} -f {name}.yaml{_ONE_BY_ONE}")
+                back.append(f"kubectl replace{force} -f {name}-before.yaml")
         if commands:
             yield Step("Change the workloads", tuple(commands), tuple(checks), tuple(back))
 

@@ -95,6 +95,11 @@ class WorkloadFinding:
     def name(self) -> str:
         return str(self.owner or f"{self.document.kind} {self.document.name}")
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the pods' spec in the object cannot be changed, so that the object is deleted and created anew."""
+        return self.document.kind in ("Pod", "Job") and key_of(self.document.value)[0] in OF_KUBERNETES
+
     def planned(self) -> Iterator[tuple[Document, JSON]]:
         """The objects that are to run, with what they were made from. Nothing that cannot run, or has no GPUs."""
         if self.members:

@@ -173,7 +173,7 @@ class Site:
 
 
 @contextlib.contextmanager
-def site(name: str, policy: JSON, plan: Path) -> Iterator[Site]:
+def site(name: str, policy: JSON, plan: Path, kubernetes: Kubernetes) -> Iterator[Site]:
     """A control plane and nodes with a kubelet, on which no driver runs yet."""
     objects = [
         one
@@ -188,7 +188,7 @@ def site(name: str, policy: JSON, plan: Path) -> Iterator[Site]:
         (folder / "policy.json").write_text(json.dumps(policy), encoding="utf-8")
         lock = stack.enter_context(held(folder))
         kubeconfig = folder / "kubeconfig"
-        plane = control_plane(Kubernetes(), folder / "control-plane", kubeconfig, lock)
+        plane = control_plane(kubernetes, folder / "control-plane", kubeconfig, lock)
         description = parse_description(f'driverVersion: 570.158.01\ncudaVersion: "12.8"\n{HARDWARE[name]}', name)
         nodes = {
             node: SandboxNode(node, folder / node, kubeconfig, description, policy=folder / "policy.json", lock=lock)
@@ -227,7 +227,7 @@ def test_a_plan_changes_node_after_node_and_one_back(dryrun: DryRun, tmp_path: P
     assert code == 0, err
     plan = json.loads(out)
     pods = len(plan["verification"]["demands"])
-    with site(name, plan["values"].get("policy", {}), tmp_path) as there:
+    with site(name, plan["values"].get("policy", {}), tmp_path, Kubernetes()) as there:
         wait_for(lambda: len(there.running()) == pods, "the pods to run with the device plugin")
         assert not there.claims()
         for value in render(plan["values"]):
@@ -254,3 +254,25 @@ def test_a_plan_changes_node_after_node_and_one_back(dryrun: DryRun, tmp_path: P
             assert not there.slices("node-2")
             assert MARK not in there.client.get(NODES, "node-2")["metadata"]["labels"]
             assert there.claims(), "the other node still has this driver"
+
+
+def test_workloads_get_claims_and_are_changed_back(dryrun: DryRun, tmp_path: Path) -> None:
+    """On a release without DRAExtendedResource. The Deployment is changed back before its node."""
+    options = ("--kubernetes-version", "1.34", "-o", "json", "--write", tmp_path)
+    code, out, err = dryrun("migrate", FOLDER / "single-node", *options)
+    assert code == 0, err
+    plan = json.loads(out)
+    with site("single-node", {}, tmp_path, Kubernetes("1.34")) as there:
+        wait_for(lambda: len(there.running()) == 1, "the pod to run with the device plugin")
+        for value in render(plan["values"], 34):
+            if value["kind"] == "DeviceClass":
+                there.client.create(CLASSES, value)
+        _, plugin, node, workloads, _ = plan["steps"]
+        there.carry_out(plugin)
+        there.carry_out(node)
+        assert not there.claims()
+        there.carry_out(workloads | {"nodes": []})
+        wait_for(lambda: [len(there.running()), len(there.claims())] == [1, 1], "the pod to run with a claim")
+        there.carry_out(workloads | {"nodes": []}, "back")
+        there.carry_out(node, "back")
+        wait_for(lambda: [len(there.running()), len(there.claims())] == [1, 0], "the pod to run as before")

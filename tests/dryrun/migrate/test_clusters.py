@@ -158,7 +158,7 @@ def test_the_device_plugin_stays_away_from_labelled_nodes_and_keeps_its_own_affi
 
 def test_workloads_have_a_way_back_and_owners_are_changed_by_hand(dryrun: DryRun, tmp_path: Path) -> None:
     (step,) = [one for one in planned(dryrun, "quotas")["steps"] if one["title"] == "Change the workloads"]
-    assert step["back"] == ["kubectl apply -f workloads-before.yaml"]
+    assert step["back"] == ["kubectl replace -f workloads-before.yaml"]
     (by_hand,) = [one for one in planned(dryrun, "owners")["steps"] if one["title"] == "Change the workloads"]
     assert len(by_hand["commands"]) == 4
     assert by_hand["commands"][0].startswith("# by hand, RayCluster ray/train: change RayCluster ray/train in spec.")

@@ -83,8 +83,10 @@ def test_the_change_is_shown_as_a_diff_and_written(migrate: Migrate, tmp_path: A
     assert added[2:4] == ["-          limits:", "-            nvidia.com/gpu: 1"]
     assert "+          - name: nvidia-gpus" in added
     written = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "plan").iterdir()}
-    assert written.keys() == {"values.yaml", "workloads.yaml", "workloads-before.yaml", "steps.md"}
-    assert list(yaml.safe_load_all(written["workloads.yaml"])) == found["workloads"][0]["objects"]
+    files = ("values", "claim-templates", "workloads", "workloads-before")
+    assert written.keys() == {*(f"{name}.yaml" for name in files), "steps.md"}
+    objects = [yaml.safe_load(written[f"{name}.yaml"]) for name in ("claim-templates", "workloads")]
+    assert objects == found["workloads"][0]["objects"]
     assert yaml.safe_load(written["values.yaml"]) == found["values"]
 
 
