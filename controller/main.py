@@ -153,7 +153,7 @@ def controller(
             domain.on_change = second.wake
             domain.start()
             stack.callback(domain.stop)
-        session.calls.unexpected = metrics.unexpected
+        session.threads.unexpected = metrics.unexpected
         view.on_change = health.on_change = publishers.wake
         if node_feature_file or node_feature_role:
             if node_feature_file:

@@ -20,7 +20,7 @@ These are next to the data that they carry:
         kube.api.errors: ConnectionConfigError
         kube.api.errors: ApiError (UnreachableError, StatusError (NotFoundError, ConflictError, GoneError))
         gpu.nvml: NvmlError
-            gpu.calls: HungError
+            gpu.threads: HungError
             gpu.session: LettingGoError
         gpu.fabric: FabricError
         scheduler.allocator: AllocationError

@@ -153,7 +153,7 @@ def ready_checks(
 
 
 def _gpus(node: Node) -> str | None:
-    hanging = node.calls.problem()
+    hanging = node.threads.problem()
     if hanging is not None:
         return hanging
     try:

@@ -94,7 +94,7 @@ class _Plugin:
         self._options = options
         self._metrics = metrics
         self.node = node = Node(options.node_name, boot_id(), options.node)
-        node.calls.unexpected = metrics.unexpected_error
+        node.threads.unexpected = metrics.unexpected_error
         client, reader = ApiClient(connection), ClaimReader(connection)
         root = options.node.driver_root
         runtime = ContainerRuntime(lambda: reported_runtime(client, options.node_name))
@@ -151,7 +151,7 @@ class _Plugin:
         )
         publish_daemons(metrics, self._mps.served)
         metrics.shares(self._prepared.shares)
-        metrics.hanging_calls(lambda: len(self.node.calls.hangs()))
+        metrics.hanging_calls(lambda: len(self.node.threads.hangs()))
         metrics.gauge(
             "unrestored_changes",
             "Changes of GPUs that no claim needs any more, and that could not be undone yet.",

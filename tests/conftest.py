@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from dra_driver.gpu.calls import Calls
+from dra_driver.gpu.threads import NvmlThreads
 from dra_driver.kube.api import ApiClient
 
 from .support.apiserver import api_server, connect
@@ -58,17 +58,17 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 adopt_sandboxes()
 
 FEW_THREADS = 50
-LIVING: weakref.WeakSet[Calls] = weakref.WeakSet()
-_made = Calls.__init__
+LIVING: weakref.WeakSet[NvmlThreads] = weakref.WeakSet()
+_made = NvmlThreads.__init__
 
 
-def _remembered(calls: Calls) -> None:
+def _remembered(threads: NvmlThreads) -> None:
     """Make the threads' owner, and remember it for `_threads_end`."""
-    _made(calls)
-    LIVING.add(calls)
+    _made(threads)
+    LIVING.add(threads)
 
 
-Calls.__init__ = _remembered  # type: ignore[method-assign, assignment]
+NvmlThreads.__init__ = _remembered  # type: ignore[method-assign, assignment]
 
 
 @pytest.hookimpl(wrapper=True)

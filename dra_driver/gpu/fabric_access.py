@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from .calls import FABRIC, CallLimits, Calls, HungError
 from .fabric import NO_SWITCHES, FabricCode, FabricError, FabricManager, Partition, SwitchFacts
+from .threads import FABRIC, CallLimits, HungError, NvmlThreads
 
 T = TypeVar("T")
 
@@ -23,8 +23,8 @@ class FabricAccess:
     threads, and raise FabricError.
     """
 
-    def __init__(self, calls: Calls, manager: FabricManager | None, limits: CallLimits) -> None:
-        self._calls = calls
+    def __init__(self, threads: NvmlThreads, manager: FabricManager | None, limits: CallLimits) -> None:
+        self._threads = threads
         self._manager = manager
         self._limits = limits
         self._guard = threading.Lock()
@@ -75,7 +75,7 @@ class FabricAccess:
 
     def _run(self, work: Callable[[], T], seconds: float) -> T:
         try:
-            return self._calls.run(FABRIC, lambda _beat: work(), seconds)
+            return self._threads.run(FABRIC, lambda _beat: work(), seconds)
         except HungError as error:
             text = f"{error.hang}; restart nvidia-fabricmanager.service if it does not return"
             raise FabricError(FabricCode.TIMEOUT, error.hang.call, text) from None

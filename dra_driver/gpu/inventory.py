@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from .calls import HungError
 from .data_direct import data_direct_nics
 from .facts import Failure, Gpu, Inventory, MigProfile, PciGpu
 from .memory_limits import cgroup_root
@@ -32,6 +31,7 @@ from .nvml import (
 )
 from .pci import NVIDIA_DRIVER, pci_location, read_pci_gpus
 from .profiles import PROFILE_CONSTANTS, whole_compute_profile
+from .threads import HungError
 from .vgpus import VgpuHost, VgpuTypes, read_vgpu_host, vgpu_functions
 
 P = ParamSpec("P")

@@ -14,7 +14,6 @@ from pathlib import Path
 import click
 
 from ..process.command import InputError, flag, flags
-from .calls import CallLimits
 from .fabric import FabricManager
 from .facts import Inventory
 from .memory_limits import HOOK_PROGRAM, problem_of_node
@@ -22,6 +21,7 @@ from .nvml import Nvml
 from .passthrough import VfioMarks
 from .policy import NodePolicy, PolicyError, PolicyFile
 from .session import Session
+from .threads import CallLimits
 
 _INIT_ROOT = Path("/proc/1/root")
 """The root folder of the node's first process, for a process that shares the node's process IDs."""

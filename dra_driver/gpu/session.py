@@ -8,7 +8,7 @@ error shows that this is necessary. Each initialization has its own NVML interfa
 and event sets become invalid together with their interface.
 
 A process should have one session, because the library of an upgraded driver is loaded only when the process has no
-interface left (see `nvml_library`). Calls run on the threads of `calls`, so a call that hangs does not block callers.
+interface left (see `nvml_library`). Calls run on `threads`, so a call that hangs does not block callers.
 """
 
 import contextlib
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..process.worker import Worker
-from .calls import LIBRARY, CallLimits, Calls, Job
 from .fabric import FabricManager
 from .fabric_access import FabricAccess
 from .facts import Failure, Gpu, Inventory
@@ -30,6 +29,7 @@ from .nvml import NO_DRIVER, DeviceHandle, Nvml, NvmlError, Return
 from .passthrough import VfioMarks
 from .pci import KernelDriver, read_driver
 from .pulse import Pulse, PulseTaker
+from .threads import LIBRARY, CallLimits, Job, NvmlThreads
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class _Initialization(Threads):
     def name(self, index: int, uuid: str) -> None:
         """Use the UUID as the key of the GPU's thread."""
         if self._keys.get(index) != uuid:
-            self._session.calls.rename(self._key(index), uuid)
+            self._session.threads.rename(self._key(index), uuid)
             self._keys[index] = uuid
 
     def index(self, uuid: str) -> int | None:
@@ -101,7 +101,7 @@ class _Initialization(Threads):
 
     def keep(self, count: int) -> None:
         """End the threads of GPUs whose index is `count` or higher."""
-        self._session.calls.keep(map(self._key, range(count)))
+        self._session.threads.keep(map(self._key, range(count)))
 
     def _key(self, index: int) -> str:
         return self._keys.get(index, f"GPU {index}")
@@ -142,8 +142,8 @@ class Session:
         self._driver_root = driver_root
         self._patience = patience
         self._limits = limits or CallLimits()
-        self.calls = Calls()
-        self.fabric = FabricAccess(self.calls, fabric_manager, self._limits)
+        self.threads = NvmlThreads()
+        self.fabric = FabricAccess(self.threads, fabric_manager, self._limits)
         self._state = threading.Condition()  # never held during a call to NVML
         self._current: _Initialization | None = None
         self._generation = 0
@@ -192,7 +192,7 @@ class Session:
         current = self._current
         if current is not None:
             self._end(current)
-        self.calls.end()
+        self.threads.end()
 
     def reach(self) -> int:
         """Initialize NVML if necessary. Returns the generation."""
@@ -202,11 +202,11 @@ class Session:
         """Run a query on the thread `key` (LIBRARY or EVENTS), and wait for its answer. The query may wait for events
         for `idle` seconds in addition to its time limit.
         """
-        return self.calls.wait(self.begin(key, generation, ask, idle))
+        return self.threads.wait(self.begin(key, generation, ask, idle))
 
     def begin(self, key: str, generation: int, ask: Callable[[Nvml], T], idle: float = 0.0) -> Job[T]:
         """Start a query like `ask`, without waiting for its answer."""
-        return self.calls.start(key, lambda _beat: self._ask(generation, ask), self._limits.look + idle)
+        return self.threads.start(key, lambda _beat: self._ask(generation, ask), self._limits.look + idle)
 
     def gpus(self, asks: Mapping[str, GpuQuestion[T]], generation: int) -> dict[str, T | NvmlError | None]:
         """The answers of several GPUs, by UUID. The answer of a GPU whose thread is busy with other work is None."""
@@ -217,9 +217,9 @@ class Session:
         return self.gather({uuid: question(uuid) for uuid in asks}, generation)
 
     def gather(self, asks: Mapping[str, Callable[[Nvml], T]], generation: int) -> dict[str, T | NvmlError | None]:
-        """The answers of several threads, by their keys; see Calls.gather."""
+        """The answers of several threads, by their keys; see NvmlThreads.gather."""
         work = {key: partial(self._ask, generation, ask) for key, ask in asks.items()}
-        return self.calls.gather(work, self._limits.look)
+        return self.threads.gather(work, self._limits.look)
 
     def device(self, nvml: Nvml, uuid: str) -> DeviceHandle:
         """A GPU's handle for this NVML interface. Raises NvmlError.
@@ -336,7 +336,7 @@ class Session:
             current = self._current
             if current is not None and self._is_up_to_date(current):
                 return current
-            self.calls.run(LIBRARY, lambda _beat: self._renew(), self._limits.initialize)
+            self.threads.run(LIBRARY, lambda _beat: self._renew(), self._limits.initialize)
 
     def _is_up_to_date(self, current: _Initialization) -> bool:
         return not (current.stale or self._must_let_go()) and current.driver == read_driver(self._sys_root)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from ..kube.resource import ResourceSlice
 from ..kube.resource.device import SliceFeatures
 from ..process.worker import Worker
-from .calls import HungError
 from .devices import Description, GpuDevices, describe, without_tainted
 from .fabric_marks import FabricTrouble, FabricTroubles
 from .health import Finding, HealthMonitor, LostGpus, activation_findings, taint
@@ -28,6 +27,7 @@ from .passthrough import VfioMark
 from .policy import NodePolicy
 from .pulse import GpuPulse, Pulse
 from .session import LettingGoError, Session
+from .threads import HungError
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class HardwareView:
         self._problem = NvmlError(Return.UNINITIALIZED, "nvmlInitWithFlags", "the hardware was not read yet")
         self._failing = True
         self._worker = Worker("read hardware", self._round)
-        session.calls.listen(lambda _key: self.look_soon())
+        session.threads.listen(lambda _key: self.look_soon())
         # Only used by the view's thread:
         self._pulse: Pulse | None = None
         self._wanted: NodePolicy | None = None
@@ -123,11 +123,11 @@ class HardwareView:
 
     def unready(self) -> str | None:
         """Why the state of the hardware or of a part of it is unknown: a call that hangs, or a failure. Or None."""
-        return self._session.calls.problem() or self.problem
+        return self._session.threads.problem() or self.problem
 
     def hanging(self) -> int:
         """The number of calls to the driver that have exceeded their time limit."""
-        return len(self._session.calls.hangs())
+        return len(self._session.threads.hangs())
 
     def adopt(self, slices: Iterable[ResourceSlice]) -> None:
         """Take over the GPUs and the findings in the slices of an earlier process."""
@@ -191,7 +191,7 @@ class HardwareView:
             policy = self._policy()
             basis = (seen, policy, features)
             if self._described is None or self._described[0] != basis:
-                made = describe(seen.inventory, policy, seen.marked.owned, features, self._session.calls.unexpected)
+                made = describe(seen.inventory, policy, seen.marked.owned, features, self._session.threads.unexpected)
                 self._described = basis, made
             description, away = self._described[1], _away(seen, now)
             every = (*self._health.findings(), *activation_findings(seen.troubles, policy.health))

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Final
 
-from dra_driver.gpu.calls import HungError
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.nvml import NvmlError
+from dra_driver.gpu.threads import HungError
 from dra_driver.kube.api import ApiError
 from dra_driver.process.containment import Count, contained
 

@@ -58,7 +58,7 @@ class Changes:
         names = sorted(keys)
 
         def nothing_hangs() -> None:
-            self._node.calls.check(names)
+            self._node.threads.check(names)
 
         nothing_hangs()
         waiting = call.also(nothing_hangs).within(KUBELET_SECONDS, ", ".join(names))

@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from dra_driver.gpu.calls import HungError
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.nvml import NvmlError, Return
+from dra_driver.gpu.threads import HungError
 from dra_driver.process.containment import contained
 
 from ..errors import NoDriverError, PrepareError, StoppedError
@@ -294,7 +294,7 @@ class Engine:
             with contained("tidy up", self.files.folder, self._boundary.count):
                 if self._is_first_of_boot():
                     self.files.drop_unreadable()
-        self.node.calls.listen(lambda _key: self._look_soon())
+        self.node.threads.listen(lambda _key: self._look_soon())
         self.node.access.attend(self._attend)
         for step in self._driver.steps:
             if step.LOOK_SECONDS is not None:

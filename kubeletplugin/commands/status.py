@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
-from dra_driver.gpu.calls import CallLimits
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import NvmlError, Placement
+from dra_driver.gpu.threads import CallLimits
 from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, logging_options, output_option, version_option
 
@@ -113,20 +113,20 @@ def _ask_nvml(node: Node, records: Iterable[Record]) -> DriverState:
     try:
         gpus = Gpus(node.session, node.folders.hardware.proc_root)
     except (NvmlError, OSError) as error:
-        return DriverState(str(error), hangs=tuple(map(str, node.calls.hangs())))
+        return DriverState(str(error), hangs=tuple(map(str, node.threads.hangs())))
     node = node.with_gpus(gpus)
     done: dict[tuple[str, int], bool] = {}
     for record in records:
         for index, step in enumerate(record.plan.steps):
             if step.SPEC_ONLY:
                 continue
-            answers = node.calls.gather({step.key: partial(_is_done, step, node)}, CallLimits().look)
+            answers = node.threads.gather({step.key: partial(_is_done, step, node)}, CallLimits().look)
             answer = answers[step.key]
             if isinstance(answer, bool):
                 done[record.plan.claim.uid, index] = answer
             else:
                 log.debug("step %s cannot be checked: %s", step, answer)
-    hangs = tuple(map(str, node.calls.hangs()))
+    hangs = tuple(map(str, node.threads.hangs()))
     return DriverState(gpus.inventory.driver_version, True, gpus.inventory.gpus, done, hangs)
 
 

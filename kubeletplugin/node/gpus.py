@@ -184,7 +184,7 @@ class GpuAccess:
         """Find the driver, or call the functions of `attend` that are due. Returns the seconds until the next round."""
         self._thread = threading.get_ident()
         woken, self._is_woken = self._is_woken, False
-        with contained("look after", "the node", self._session.calls.unexpected, self._explain):
+        with contained("look after", "the node", self._session.threads.unexpected, self._explain):
             self._look()
             return self._find() if self._gpus is None else self._attend(woken)
         return self._missed()

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar, cast
 
-from dra_driver.gpu.calls import STEP_SECONDS, Beat, CallLimits, Calls
 from dra_driver.gpu.marked import NodeMarks
 from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.session import Session
+from dra_driver.gpu.threads import STEP_SECONDS, Beat, CallLimits, NvmlThreads
 
 from .folders import NodeFolders
 from .gpus import GpuAccess, Gpus
@@ -85,9 +85,9 @@ class Node:
         return self.folders.hardware.session(self.taken if self._yields else None, self.times.calls)
 
     @property
-    def calls(self) -> Calls:
+    def threads(self) -> NvmlThreads:
         """The threads that call NVML."""
-        return self.session.calls
+        return self.session.threads
 
     @functools.cached_property
     def access(self) -> GpuAccess:
@@ -127,4 +127,4 @@ class Node:
             with gpus.in_use():
                 return work(self.with_gpus(gpus), call.also(beat))
 
-        return self.calls.run(key, on_thread, self.times.step, lambda: held.hand_over(key))
+        return self.threads.run(key, on_thread, self.times.step, lambda: held.hand_over(key))

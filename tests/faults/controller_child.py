@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from controller.main import main
-from dra_driver.gpu.calls import CallLimits
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.session import Session
+from dra_driver.gpu.threads import CallLimits
 
 from .census import answer_to
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from types import BuiltinFunctionType, FrameType
 from typing import Any, cast
 
-from dra_driver.gpu.calls import FABRIC
 from dra_driver.gpu.fabric import FabricManager
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
+from dra_driver.gpu.threads import FABRIC
 from kubeletplugin.claims import changes
 
 Strike = Callable[[str], None]

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.calls import CallLimits
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.inventory import read_inventory
@@ -27,6 +26,7 @@ from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.access import Access
 from dra_driver.gpu.simulated.faults import Fault
+from dra_driver.gpu.threads import CallLimits
 from dra_driver.gpu.view import HardwareView, Looks
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.device import SliceFeatures

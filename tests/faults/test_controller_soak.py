@@ -37,7 +37,7 @@ OPERATIONS = int(os.environ.get("SOAK_OPERATIONS", "250")) // 10
 HANGING = ["nvmlDeviceGetUUID", "nvmlDeviceGetMigMode", "nvmlDeviceGetRemappedRows", "nvmlSystemGetDriverVersion"]
 RETURNED = "the call that hung has returned"
 STARTED = "controller.main: started"
-HUNG = "ERROR   dra_driver.gpu.calls"
+HUNG = "ERROR   dra_driver.gpu.threads"
 
 
 class Life:

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from dra_driver.gpu.calls import CallLimits
 from dra_driver.gpu.fabric import FabricCode, FabricError
 from dra_driver.gpu.fabric_marks import FabricMarks
+from dra_driver.gpu.threads import CallLimits
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.claims.boundary import EXPECTED_ERRORS
 from kubeletplugin.claims.engine import ClaimTimes

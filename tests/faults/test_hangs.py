@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.calls import CallLimits
+from dra_driver.gpu.threads import CallLimits
 from tests.kubeletplugin.inside import QUICK
 
 from .scenarios import SCENARIOS

@@ -330,7 +330,7 @@ class Soak:
 
 
 HANGING = ["nvmlDeviceGetUUID", "nvmlDeviceGetMigMode", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetFieldValues"]
-HUNG = "ERROR   dra_driver.gpu.calls"
+HUNG = "ERROR   dra_driver.gpu.threads"
 RETURNED = "the call that hung has returned"
 
 OFTEN: list[tuple[float, Callable[[Soak], None]]] = [

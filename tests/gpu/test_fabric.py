@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.calls import CallLimits, Calls
 from dra_driver.gpu.devices import Reason, describe
 from dra_driver.gpu.fabric import NO_SWITCHES, FabricCode, FabricError, Partition, SwitchFacts
 from dra_driver.gpu.fabric_access import FabricAccess
@@ -22,6 +21,7 @@ from dra_driver.gpu.nvml import Fabric, FabricState
 from dra_driver.gpu.policy import GpuRule, HealthPolicy, NodePolicy
 from dra_driver.gpu.simulated.board import boards
 from dra_driver.gpu.simulated.faults import Fault
+from dra_driver.gpu.threads import CallLimits, NvmlThreads
 from dra_driver.kube.resource import (
     DeviceClaim,
     DeviceClass,
@@ -95,7 +95,7 @@ def test_other_modes_have_no_partitions(fabric: ControlledFabric) -> None:
     with fabric.changing() as state:
         state.mode = 0
     assert refusal(fabric.supported_partitions) is refusal(fabric.activate, 1) is FabricCode.NOT_SUPPORTED
-    assert FabricAccess(Calls(), fabric, CallLimits()).read() == SwitchFacts(shared=False)
+    assert FabricAccess(NvmlThreads(), fabric, CallLimits()).read() == SwitchFacts(shared=False)
 
 
 # Reading it
@@ -106,15 +106,17 @@ def test_a_node_without_switches_library_or_socket_is_not_noticed(
 ) -> None:
     fabric.stop()
     for manager in (None, fabric):
-        assert FabricAccess(Calls(), manager, CallLimits()).read() == NO_SWITCHES
-        assert refusal(FabricAccess(Calls(), manager, CallLimits()).activate, 1) is FabricCode.CONNECTION_NOT_VALID
+        assert FabricAccess(NvmlThreads(), manager, CallLimits()).read() == NO_SWITCHES
+        assert (
+            refusal(FabricAccess(NvmlThreads(), manager, CallLimits()).activate, 1) is FabricCode.CONNECTION_NOT_VALID
+        )
     with looked_at(tmp_path / "other", "h100x8") as node:
         assert node.session.inventory().switches == NO_SWITCHES
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
 
 
 def test_partitions_stay_known_while_it_is_away(fabric: ControlledFabric) -> None:
-    access = FabricAccess(Calls(), fabric, CallLimits())
+    access = FabricAccess(NvmlThreads(), fabric, CallLimits())
     known = access.read()
     assert (len(known.partitions), known.shared, known.problem) == (15, True, "")
     fabric.start()
@@ -129,9 +131,9 @@ def test_partitions_stay_known_while_it_is_away(fabric: ControlledFabric) -> Non
 def test_a_call_that_hangs_is_given_up_and_later_calls_are_refused_until_it_returns(
     tmp_path: Path, fabric: ControlledFabric
 ) -> None:
-    calls = Calls()
-    access, returned = FabricAccess(calls, fabric, CallLimits(partition=0.1)), threading.Event()
-    calls.listen(lambda _key: returned.set())
+    threads = NvmlThreads()
+    access, returned = FabricAccess(threads, fabric, CallLimits(partition=0.1)), threading.Event()
+    threads.listen(lambda _key: returned.set())
     hang = Fault("fmActivateFabricPartition", seconds=1000.0)
     make_node(tmp_path, NODE).node.inject(hang)
     with pytest.raises(FabricError, match=r"fmActivateFabricPartition for Fabric Manager has not returned") as raised:

@@ -169,7 +169,7 @@ class Plugin:
     def stop(self) -> None:
         """Look after the node no more. The threads for its GPUs begin anew if this plugin is asked again."""
         self.place.access.stop()
-        self.place.calls.end()
+        self.place.threads.end()
         RUNNING.discard(self)
 
     def has_driver(self) -> bool:

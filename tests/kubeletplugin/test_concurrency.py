@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.calls import CallLimits, HungError
 from dra_driver.gpu.simulated.faults import Fault
+from dra_driver.gpu.threads import CallLimits, HungError
 from kubeletplugin.claims.call import Call, kubelet_call
 from kubeletplugin.claims.engine import ClaimTimes
 from kubeletplugin.claims.model import ClaimRef, State

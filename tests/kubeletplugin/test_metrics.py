@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dra_driver.gpu.calls import Hang, HungError
 from dra_driver.gpu.nvml import NvmlError, Return
+from dra_driver.gpu.threads import Hang, HungError
 from dra_driver.kube.api import ApiClient, ApiError, UnreachableError
 from dra_driver.process.endpoints import new_registry
 from dra_driver.sandbox.apiserver import ApiServerOptions

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from ..calls import HungError
 from ..fabric import SwitchFacts
 from ..facts import Gpu
 from ..nvml import (
@@ -26,6 +25,7 @@ from ..nvml import (
     Return,
 )
 from ..profiles import supported_profiles
+from ..threads import HungError
 from .meanings import (
     ECC,
     FABRIC,

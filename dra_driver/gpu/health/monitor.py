@@ -15,12 +15,12 @@ from functools import partial
 
 from ...kube.resource import ResourceSlice
 from ...process.worker import Worker
-from ..calls import LIBRARY, HungError
 from ..inventory import Inventory
 from ..marked import NodeMarks
 from ..nvml import NO_INSTANCE, DeviceHandle, Event, Nvml, NvmlError, Placement, Return
 from ..policy import NodePolicy
 from ..session import LettingGoError, Session
+from ..threads import LIBRARY, HungError
 from .conditions import DRIVER_GONE, Reading, event_condition, failed_reading, read_gpu
 from .records import HealthRecords
 from .taints import Finding

@@ -6,9 +6,9 @@ import queue
 from collections.abc import Iterable, Set
 from functools import partial
 
-from ..calls import EVENTS, HungError
 from ..nvml import NO_DRIVER, DeviceHandle, Event, EventSetHandle, EventType, Nvml, NvmlError
 from ..session import Session
+from ..threads import EVENTS, HungError
 from .conditions import DRIVER_GONE, WATCHED
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class EventWatch:
             except NvmlError as error:
                 log.debug("%s", error)  # the driver is gone, and the set with it
 
-        if events is not None and not self._session.calls.hangs():  # one of them may be registering a GPU in it
+        if events is not None and not self._session.threads.hangs():  # one of them may be registering a GPU in it
             try:
                 self._session.begin(EVENTS, self.generation, free)
             except HungError as error:

@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from dra_driver.gpu.calls import Beat, HungError
 from dra_driver.gpu.memory_limits import MemoryLimits, cgroup_root
 from dra_driver.gpu.nvml import NO_DRIVER, NvmlError, Return
+from dra_driver.gpu.threads import Beat, HungError
 from dra_driver.process.backoff import Backoff
 
 from ...claims.call import Call
@@ -193,8 +193,8 @@ class Limiter:
                     )
                 gpus.of(GpuMemory).limit(gpu, self._cgroups.folder(container.path), of_container << 20)
 
-        job = self._node.calls.start(gpu, work, self._seconds)
-        self._node.calls.wait(job, 2 * self._seconds, lambda: held.hand_over(gpu))
+        job = self._node.threads.start(gpu, work, self._seconds)
+        self._node.threads.wait(job, 2 * self._seconds, lambda: held.hand_over(gpu))
 
     def _sums(self, gpu: str, container: ContainerCgroup) -> tuple[int, int, str]:
         """The memory in MiB that the pod and the container may use on a GPU, and a device of this container that
@@ -220,7 +220,7 @@ class Limiter:
         deadline = time.monotonic() + self._seconds
 
         def check() -> None:
-            self._node.calls.check((gpu,))
+            self._node.threads.check((gpu,))
             if time.monotonic() > deadline:
                 raise TimeoutError("another request for this claim or GPU is still running")
 

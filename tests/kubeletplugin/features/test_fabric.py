@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.calls import CallLimits
 from dra_driver.gpu.fabric import NO_SWITCHES, FabricError, Partition, SwitchFacts
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.simulated.faults import Fault
+from dra_driver.gpu.threads import CallLimits
 from dra_driver.kube.resource.codec import DecodeError
 from kubeletplugin.claims.boundary import EXPECTED_ERRORS
 from kubeletplugin.claims.engine import ClaimTimes

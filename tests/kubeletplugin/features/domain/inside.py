@@ -117,7 +117,7 @@ class DomainPlugin:
         self._channel.close()
         self.server.stop()
         self.place.access.stop()
-        self.place.calls.end()
+        self.place.threads.end()
         self._connection.close()
 
     # kubelet's calls

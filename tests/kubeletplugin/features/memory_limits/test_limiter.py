@@ -196,7 +196,7 @@ def test_a_call_that_hangs_refuses_the_container_and_no_other_gpu_waits() -> Non
         node.limiter.apply("b", "gpu-1", main)
         assert node.limits(1) == {"pod0": 1024, "pod0/main": 1024}
         node.node.clear_faults()
-        wait_for(lambda: not node.place.calls.hangs(), "the call")
+        wait_for(lambda: not node.place.threads.hangs(), "the call")
         node.limiter.apply("a", "gpu-0", main)
         assert node.limits() == {"pod0": 1024, "pod0/main": 1024}
 

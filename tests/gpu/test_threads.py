@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threads that call NVML, and what becomes of calls that do not return."""
+"""The threads that call NVML, and what becomes of threads that do not return."""
 
 import subprocess
 import sys
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.calls import Beat, Calls, HungError, LeftError
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 from dra_driver.gpu.simulated.faults import Fault
+from dra_driver.gpu.threads import Beat, HungError, LeftError, NvmlThreads
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
 
@@ -32,11 +32,11 @@ class Stuck:
 
 
 def test_work_gives_its_result_or_its_exception() -> None:
-    calls = Calls()
-    assert calls.run("GPU-0", lambda _: threading.current_thread().name) == "nvml-GPU-0"
+    threads = NvmlThreads()
+    assert threads.run("GPU-0", lambda _: threading.current_thread().name) == "nvml-GPU-0"
     with pytest.raises(ZeroDivisionError):
-        calls.run("GPU-0", lambda _: 1 // 0)
-    assert calls.run("GPU-0", lambda _: None) is None
+        threads.run("GPU-0", lambda _: 1 // 0)
+    assert threads.run("GPU-0", lambda _: None) is None
 
 
 def test_steps_may_take_long_together() -> None:
@@ -48,35 +48,35 @@ def test_steps_may_take_long_together() -> None:
             beat()
         return "done"
 
-    assert Calls().run("GPU-0", work, 0.6) == "done"
+    assert NvmlThreads().run("GPU-0", work, 0.6) == "done"
 
 
 def test_one_that_hangs_is_given_up_and_its_gpu_refused_and_others_go_on() -> None:
     returned: list[str] = []
-    calls, stuck, kept = Calls(), Stuck(), threading.Event()
-    calls.listen(returned.append)
+    threads, stuck, kept = NvmlThreads(), Stuck(), threading.Event()
+    threads.listen(returned.append)
     with pytest.raises(HungError, match=r"a call to the driver for GPU-0 has not returned within 0.1 s; nothing can"):
-        calls.run("GPU-0", stuck, 0.1, lambda: kept.set)
+        threads.run("GPU-0", stuck, 0.1, lambda: kept.set)
     with pytest.raises(HungError, match="has not returned"):
-        calls.run("GPU-0", lambda _: None)
+        threads.run("GPU-0", lambda _: None)
     with pytest.raises(HungError):
-        calls.check(["GPU-1", "GPU-0"])
-    calls.check(["GPU-1"])
-    assert "GPU-0 has not returned for 0 s" in str(calls.problem())
-    assert calls.run("GPU-1", lambda _: "fine") == "fine"
+        threads.check(["GPU-1", "GPU-0"])
+    threads.check(["GPU-1"])
+    assert "GPU-0 has not returned for 0 s" in str(threads.problem())
+    assert threads.run("GPU-1", lambda _: "fine") == "fine"
     assert (kept.is_set(), returned) == (False, [])
     stuck.go.set()
     wait_for(lambda: returned == ["GPU-0"], "the call to be noticed")
     assert kept.is_set()
     assert stuck.reached == ["after the call"]  # nobody waits for the next step
-    assert calls.run("GPU-0", lambda _: "again") == "again"
-    assert calls.problem() is None
+    assert threads.run("GPU-0", lambda _: "again") == "again"
+    assert threads.problem() is None
 
 
 def test_whoever_does_not_look_is_left_too() -> None:
     returned: list[str] = []
-    calls, go = Calls(), threading.Event()
-    calls.listen(returned.append)
+    threads, go = NvmlThreads(), threading.Event()
+    threads.listen(returned.append)
     seen: list[bool] = []
 
     def work(beat: Beat) -> None:
@@ -88,20 +88,20 @@ def test_whoever_does_not_look_is_left_too() -> None:
             raise
 
     with pytest.raises(HungError):
-        calls.run("GPU-0", work, 0.1)
+        threads.run("GPU-0", work, 0.1)
     go.set()
     wait_for(lambda: bool(returned), "the end")
     assert seen == [True]
 
 
 def test_several_callers_may_give_up_waiting_for_the_same_thread() -> None:
-    calls, stuck = Calls(), Stuck()
+    threads, stuck = NvmlThreads(), Stuck()
     errors: list[Exception] = []
     undone: list[int] = []
 
     def call(number: int, work: Callable[[Beat], object]) -> None:
         try:
-            calls.run("GPU-0", work, 0.3, lambda: lambda: undone.append(number))
+            threads.run("GPU-0", work, 0.3, lambda: lambda: undone.append(number))
         except HungError as error:
             errors.append(error)
 
@@ -114,28 +114,28 @@ def test_several_callers_may_give_up_waiting_for_the_same_thread() -> None:
     stuck.go.set()
     wait_for(lambda: sorted(undone) == [0, 1, 2], "each to tidy up")
     assert stuck.reached == ["after the call"]
-    assert calls.run("GPU-0", lambda _: "again") == "again"
+    assert threads.run("GPU-0", lambda _: "again") == "again"
 
 
 def test_one_that_waits_behind_slow_work_is_not_taken_for_hung() -> None:
-    calls, slow = Calls(), Stuck()
-    first = calls.start("GPU-0", slow, 60.0)
+    threads, slow = NvmlThreads(), Stuck()
+    first = threads.start("GPU-0", slow, 60.0)
     answers: list[object] = []
-    second = threading.Thread(target=lambda: answers.append(calls.run("GPU-0", lambda _: "second", 0.1)))
+    second = threading.Thread(target=lambda: answers.append(threads.run("GPU-0", lambda _: "second", 0.1)))
     second.start()
     second.join(0.5)
-    assert (answers, calls.hangs()) == ([], ())
+    assert (answers, threads.hangs()) == ([], ())
     slow.go.set()
     second.join(30)
-    assert (calls.wait(first), answers) == ("done", ["second"])
+    assert (threads.wait(first), answers) == ("done", ["second"])
 
 
 def test_answers_of_several_gpus_are_gathered_whatever_becomes_of_one(caplog: pytest.LogCaptureFixture) -> None:
-    calls, stuck, slow = Calls(), Stuck(), Stuck()
+    threads, stuck, slow = NvmlThreads(), Stuck(), Stuck()
     unexpected: list[str] = []
-    calls.unexpected = unexpected.append
+    threads.unexpected = unexpected.append
     error = NvmlError(Return.UNKNOWN, "nvmlDeviceGetUUID")
-    waiting = calls.start("busy", slow, 60.0)
+    waiting = threads.start("busy", slow, 60.0)
 
     def fails() -> str:
         raise error
@@ -147,7 +147,7 @@ def test_answers_of_several_gpus_are_gathered_whatever_becomes_of_one(caplog: py
         return stuck(lambda: None)
 
     work = {"well": lambda: "fine", "bad": fails, "wrong": is_wrong, "hung": hangs, "busy": lambda: "late"}
-    found = calls.gather(work, 0.5)
+    found = threads.gather(work, 0.5)
     assert (found["well"], found["bad"], found["busy"]) == ("fine", error, None)
     assert isinstance(found["hung"], HungError)
     assert "KeyError" in str(found["wrong"])
@@ -155,26 +155,26 @@ def test_answers_of_several_gpus_are_gathered_whatever_becomes_of_one(caplog: py
     assert unexpected == ["read GPU"]
     slow.go.set()
     stuck.go.set()
-    assert calls.wait(waiting) == "done"
-    wait_for(lambda: calls.problem() is None, "the call to return")
-    assert calls.gather({"hung": lambda: "well"}, 30.0) == {"hung": "well"}
+    assert threads.wait(waiting) == "done"
+    wait_for(lambda: threads.problem() is None, "the call to return")
+    assert threads.gather({"hung": lambda: "well"}, 30.0) == {"hung": "well"}
 
 
 def test_a_thread_gets_the_name_of_its_gpu_and_ends_with_it() -> None:
-    calls = Calls()
+    threads = NvmlThreads()
 
     def thread(key: str) -> int:
-        return calls.run(key, lambda _: threading.get_ident())
+        return threads.run(key, lambda _: threading.get_ident())
 
     first = thread("GPU 3")
-    calls.rename("GPU 3", "GPU-abc")
+    threads.rename("GPU 3", "GPU-abc")
     assert thread("GPU-abc") == first
     assert thread("GPU 3") != first
-    calls.rename("GPU 3", "GPU-abc")
+    threads.rename("GPU 3", "GPU-abc")
     assert thread("GPU-abc") == first
     running = {one.ident for one in threading.enumerate()}
     assert first in running
-    calls.keep([])
+    threads.keep([])
     wait_for(lambda: first not in {one.ident for one in threading.enumerate()}, "the thread to end")
 
 
@@ -184,25 +184,25 @@ def test_the_call_that_hangs_is_named_and_logged_once(tmp_path: Path, caplog: py
     nvml.initialize()
     gpu = nvml.device_by_index(0)
     node.inject(Fault("nvmlDeviceSetMigMode", seconds=1000.0))
-    calls = Calls()
+    threads = NvmlThreads()
     with pytest.raises(HungError, match=r"^nvmlDeviceSetMigMode for GPU-0 has not returned within 0\.2 s"):
-        calls.run("GPU-0", lambda _: nvml.set_mig_mode(gpu, True), 0.2)
-    (hang,) = calls.hangs()
+        threads.run("GPU-0", lambda _: nvml.set_mig_mode(gpu, True), 0.2)
+    (hang,) = threads.hangs()
     assert (hang.call, hang.key, hang.seconds >= 0.2) == ("nvmlDeviceSetMigMode", "GPU-0", True)
     assert caplog.text.count("nvmlDeviceSetMigMode for GPU-0 has not returned") == 1
     node.clear_faults()
-    wait_for(lambda: not calls.hangs(), "the call to return")
+    wait_for(lambda: not threads.hangs(), "the call to return")
     assert "has returned" in caplog.text
 
 
 COLLECTING = """
 import gc, threading, time
-from dra_driver.gpu.calls import Calls, HungError
-calls, go = Calls(), threading.Event()
+from dra_driver.gpu.threads import NvmlThreads, HungError
+threads, go = NvmlThreads(), threading.Event()
 for number in range(50):
     threading.Thread(target=go.wait, daemon=True).start()
 try:
-    calls.run("GPU-0", lambda _: go.wait(), 0.01)
+    threads.run("GPU-0", lambda _: go.wait(), 0.01)
 except HungError:
     pass
 gc.set_threshold(1)
@@ -210,7 +210,7 @@ gc.callbacks.append(lambda *_: time.sleep(0))  # Python code: another thread may
 ends = time.monotonic() + 2
 def look():
     while time.monotonic() < ends:
-        assert len(calls.hangs()) == 1
+        assert len(threads.hangs()) == 1
 lookers = [threading.Thread(target=look) for _ in range(4)]
 for one in lookers:
     one.start()

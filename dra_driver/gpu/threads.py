@@ -97,8 +97,8 @@ class HungError(NvmlError):
 class Job(Generic[T]):
     """Work that was handed to a thread."""
 
-    def __init__(self, worker: "_Worker", work: Callable[[Beat], T], limit: float) -> None:
-        self.worker = worker
+    def __init__(self, thread: "_Thread", work: Callable[[Beat], T], limit: float) -> None:
+        self.thread = thread
         self.limit = limit
         self.began: float | None = None  # None while other work runs
         self.left = False  # nobody waits
@@ -124,12 +124,12 @@ class Job(Generic[T]):
         self.began = time.monotonic()
 
 
-class Calls:
+class NvmlThreads:
     """Runs work on the threads of a process. May be used from all other threads."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._workers: dict[str, _Worker] = {}
+        self._threads: dict[str, _Thread] = {}
         self._listeners: list[Callable[[str], None]] = []
         self.unexpected: Count = lambda _work: None
         """Counts unexpected exceptions of work on one GPU."""
@@ -156,13 +156,13 @@ class Calls:
     def start(self, key: str, work: Callable[[Beat], T], seconds: float) -> Job[T]:
         """Start `work` on a thread. Each step of it may take `seconds`. Raises HungError if the thread hangs."""
         with self._guard:
-            worker = self._workers.get(key)
-            if worker is None:
-                worker = self._workers[key] = _Worker(key, self._ended)
-            hung = worker.hung()
+            thread = self._threads.get(key)
+            if thread is None:
+                thread = self._threads[key] = _Thread(key, self._ended)
+            hung = thread.hung()
             if hung is None:
-                job = Job(worker, work, seconds)
-                worker.jobs.put(job)
+                job = Job(thread, work, seconds)
+                thread.jobs.put(job)
                 return job
         raise HungError(self._told(hung))
 
@@ -171,8 +171,8 @@ class Calls:
     ) -> T:
         """The result of `job`, see `run`. Raises TimeoutError after `seconds` if the thread is busy with other work."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        while not job.done.wait(_pause(job.worker, deadline)):
-            hung = job.worker.hung()
+        while not job.done.wait(_pause(job.thread, deadline)):
+            hung = job.thread.hung()
             late = deadline is not None and time.monotonic() >= deadline
             if hung is None and not late:
                 continue
@@ -183,7 +183,7 @@ class Calls:
                 if when_left is not None:
                     job.afterwards.callback(when_left())
             if hung is None:
-                raise TimeoutError(f"the thread of {job.worker.key} is busy")
+                raise TimeoutError(f"the thread of {job.thread.key} is busy")
             raise HungError(self._told(hung))
         if job.error is not None:
             raise job.error
@@ -220,8 +220,8 @@ class Calls:
     def hangs(self) -> tuple[Hang, ...]:
         """All calls that have exceeded their time limits."""
         with self._guard:
-            workers = list(self._workers.values())
-        return tuple(self._told(hung) for worker in workers if (hung := worker.hung()) is not None)
+            threads = list(self._threads.values())
+        return tuple(self._told(hung) for thread in threads if (hung := thread.hung()) is not None)
 
     def problem(self) -> str | None:
         """The text of `hangs` in one line, or None if no call hangs."""
@@ -230,8 +230,8 @@ class Calls:
     def check(self, keys: Iterable[str]) -> None:
         """Raises HungError if a call on one of these threads hangs."""
         for key in keys:
-            worker = self._workers.get(key)
-            hung = None if worker is None else worker.hung()
+            thread = self._threads.get(key)
+            hung = None if thread is None else thread.hung()
             if hung is not None:
                 raise HungError(self._told(hung))
 
@@ -242,13 +242,13 @@ class Calls:
         stays.
         """
         with self._guard:
-            worker = self._workers.pop(old, None)
-            if worker is None:
+            thread = self._threads.pop(old, None)
+            if thread is None:
                 return
-            if self._workers.setdefault(new, worker) is worker:
-                worker.key = new
+            if self._threads.setdefault(new, thread) is thread:
+                thread.key = new
             else:
-                worker.jobs.put(None)
+                thread.jobs.put(None)
 
     def keep(self, keys: Iterable[str]) -> None:
         """End the threads of all other GPUs when their work is done."""
@@ -262,12 +262,12 @@ class Calls:
 
     def _end_all_but(self, wanted: Set[str]) -> None:
         with self._guard:
-            for key in [key for key, worker in self._workers.items() if key not in wanted and worker.hung() is None]:
-                self._workers.pop(key).jobs.put(None)
+            for key in [key for key, thread in self._threads.items() if key not in wanted and thread.hung() is None]:
+                self._threads.pop(key).jobs.put(None)
 
     def _told(self, job: Job[Any]) -> Hang:
         """The hang of this job. It is logged once."""
-        hang = job.worker.hang_of(job)
+        hang = job.thread.hang_of(job)
         with self._guard:
             news, job.told = not job.told, True
         if news:
@@ -280,13 +280,13 @@ class Calls:
             job.over = True
         job.afterwards.close()
         if job.told:
-            key = job.worker.key
+            key = job.thread.key
             log.warning("the call that hung has returned", extra={"gpu": key, "error": str(job.error or "")})
             for on_return in self._listeners:
                 on_return(key)
 
 
-class _Worker:
+class _Thread:
     """One thread."""
 
     def __init__(self, key: str, ended: Callable[[Job[Any]], None]) -> None:
@@ -326,9 +326,9 @@ class _Worker:
             del job  # do not keep its result until the next one
 
 
-def _pause(worker: _Worker, deadline: float | None) -> float:
+def _pause(thread: _Thread, deadline: float | None) -> float:
     """The number of seconds until a time limit may be exceeded."""
-    job, now = worker.running, time.monotonic()
+    job, now = thread.running, time.monotonic()
     pause = _BETWEEN_JOBS if job is None or job.began is None else max(0.0, job.began + job.limit - now)
     return pause if deadline is None else max(0.0, min(pause, deadline - now))
 
