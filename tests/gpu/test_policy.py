@@ -82,6 +82,11 @@ def test_a_file_may_say_nothing(path: Path, text: str) -> None:
     assert NodePolicy().for_gpu(GPU) == GpuPolicy()
 
 
+def test_the_key_of_the_chart_in_a_file_is_an_error_with_the_remedy(path: Path) -> None:
+    with pytest.raises(PolicyError, match=r"policy: is the name of the chart's value.*: leave out `policy:`"):
+        read(path, "policy:\n  gpus: [{shares: memory}]\n")
+
+
 @pytest.mark.parametrize(
     ("match", "matches"),
     [

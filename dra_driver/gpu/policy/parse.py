@@ -78,6 +78,9 @@ def parse_policy(text: str, source: str = "policy") -> NodePolicy:
 
 
 def _policy(fields: Fields) -> NodePolicy:
+    if "policy" in fields:
+        said = "is the name of the chart's value, and a policy file has only its content: leave out `policy:`"
+        raise fields.error("policy", said)
     return NodePolicy(
         rules=fields.decode_all("gpus", _rule),
         health=fields.decode_one("health", _health) or HealthPolicy(),
