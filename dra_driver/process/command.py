@@ -225,8 +225,13 @@ def run(command: click.Command, arguments: Sequence[str] | None = None, extra: E
 
 
 def _program(command: click.Command) -> str:
-    """The name with which the program was called. If Python was called with a file or `-c`, the name of the command."""
+    """The name with which the program was called. If Python was called with a file or `-c`, the name of the command.
+
+    A plugin of kubectl is called `kubectl-dra_dryrun`, and the user has typed `kubectl dra-dryrun`.
+    """
     called = Path(sys.argv[0]).name
+    if called.startswith("kubectl-"):
+        return called.replace("-", " ", 1).replace("_", "-")
     return command.name or called if called.endswith(".py") or called in ("", "-c") else called
 
 

@@ -43,12 +43,17 @@ def run(command: str, *arguments: str, **environment: str) -> subprocess.Complet
     return preloaded.run([str(BIN / command), *arguments], env=clean(**environment))
 
 
+def typed(program: str) -> str:
+    """The command that a user types: kubectl runs the plugin kubectl-dra_dryrun for `kubectl dra-dryrun`."""
+    return "kubectl dra-dryrun" if program == "kubectl-dra_dryrun" else program
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_is_there(command: str) -> None:
     done = subprocess.run([BIN / command, "--help"], env=clean(), capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "--version" in done.stdout
-    assert done.stdout.startswith(f"Usage: {command}")
+    assert done.stdout.startswith(f"Usage: {typed(command)}")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +147,7 @@ def test_what_grpc_notices_by_itself_is_not_printed() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_version_is_the_packages(command: str) -> None:
-    assert run(command, "--version").stdout.split() == [command, __version__]
+    assert run(command, "--version").stdout.split() == [*typed(command).split(), __version__]
 
 
 @pytest.mark.parametrize(
@@ -182,3 +187,8 @@ def test_flags_are_read_from_the_environment(tmp_path: Path) -> None:
     assert "--simulated-root" in done.stderr
     done = run("dra-controller", NODE_NAME="node-a", KUBECONFIG=str(kubeconfig))
     assert str(kubeconfig) in done.stderr
+
+
+def test_errors_of_a_plugin_of_kubectl_name_the_command_that_the_user_typed() -> None:
+    done = run("kubectl-dra_dryrun", "fit", "--nothing")
+    assert done.stderr == "kubectl dra-dryrun fit: no such option '--nothing' (see kubectl dra-dryrun fit --help)\n"
