@@ -171,6 +171,12 @@ def up(
             click.echo(f"The sandbox is up with {nodes} {'node' if nodes == 1 else 'nodes'}, {shown} at {it.url};")
             click.echo("Ctrl-C ends it.")
             click.echo("Try: kubectl get resourceslices; kubectl apply -f examples/mig-slices.yaml")
+            source = (
+                f"from {policy}, and is read again when the file changes" if policy else "the default (see --policy)"
+            )
+            click.echo(
+                f"The driver's policy is {source}; values of `helm install` and `helm upgrade` do not change it."
+            )
             click.echo(f"Logs and CDI specs: {it.folder}/node-*/logs, {it.folder}/node-*/cdi")
             raise UserError(f"the sandbox in {folder} has ended: {it.wait()}")
     except (DescriptionError, PolicyError, ReleaseError) as error:

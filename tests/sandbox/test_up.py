@@ -44,7 +44,7 @@ def up(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[ApiC
     ) as process:
         assert process.stdout is not None
         try:
-            said = [process.stdout.readline() for _ in range(2)]
+            said = [process.stdout.readline() for _ in range(6)]
             assert said[0] == f"export KUBECONFIG={folder / 'kubeconfig'}\n"
             with connect(folder / "kubeconfig") as client:
                 yield client, said
@@ -75,6 +75,8 @@ def test_nodes_have_hardware_of_their_own_and_follow_a_policy(short_path: Path) 
     gates = "DRAPartitionableDevices=true,DRADeviceTaints=true"
     with up(short_path / "sandbox", "--node", "a30x4", *options, "--feature-gates", gates) as (client, said):
         assert "2 nodes, Kubernetes 1.35 at https://" in said[1]
+        told = [line for line in said if line.startswith(f"The driver's policy is from {policy}")]
+        assert "values of `helm install` and `helm upgrade` do not change it" in told[0]
         assert {one["metadata"]["name"] for one in client.list(NODES).items} == {"node-1", "node-2"}
         everywhere = {f"gpu-{number}" for number in range(4)}
         assert devices(client, "node-1") == everywhere
