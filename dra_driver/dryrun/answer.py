@@ -14,7 +14,7 @@ from rich.text import Text
 from ..process.command import InputError
 from ..scheduler.allocator import Cluster, Features
 from .daemons import spread_over_nodes
-from .emptiness import missing_devices
+from .emptiness import missing_classes, missing_devices
 from .evaluate import evaluate, evaluate_each
 from .replicas import MOST_COPIES, Copies, count_copies, count_pod_copies
 from .report import PlainTable, Report, plain_console, print_report, to_document, to_html, to_json, to_yaml
@@ -40,14 +40,17 @@ JSON = Mapping[str, Any]
 class Question:
     """The demands to place, and the rules. `replicas` is the number of copies to count (MOST_COPIES: all that fit).
 
-    `files` are the files of the demands, as on the command line. `idle`, `unknown` and `errors` are those of the
+    `asked` is the number of pods of the manifest whose copies are counted. `files` are the files of the demands, as on
+    the command line, and `objects` the objects of the cluster. `idle`, `unknown` and `errors` are those of the
     documents (`workload.Input`).
     """
 
     demands: Sequence[Demand]
     features: Features
     replicas: int | None = None
+    asked: int = 1
     files: Sequence[str] = ()
+    objects: Sequence[str] = ()
     idle: tuple[str, ...] = ()
     unknown: tuple[Note, ...] = ()
     errors: tuple[Note, ...] = ()
@@ -55,16 +58,19 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """How many copies fit `now`, and on an idle cluster. `wanted` is MOST_COPIES for all that fit."""
+    """How many copies fit `now`, and on an idle cluster. `wanted` is MOST_COPIES for all that fit, and these have to be
+    at least as many as the manifest asks for (`asked`).
+    """
 
     wanted: int
     now: Copies
     idle: Copies
+    asked: int = 1
 
     @property
     def fit(self) -> bool:
         """Whether as many copies fit as are wanted."""
-        return self.now.count >= (1 if self.wanted == MOST_COPIES else self.wanted)
+        return self.now.count >= (self.asked if self.wanted == MOST_COPIES else self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,13 @@ class Answer:
     def errors(self) -> tuple[Note, ...]:
         """The errors about objects that were not evaluated."""
         of_verdicts = (Note(one.demand.name, one.error) for one in self.verdicts if one.error)
-        return (*self.question.errors, *self.source.errors, *of_verdicts)
+        of_classes = dict.fromkeys(
+            Note(one.demand.workload or one.demand.name, text)
+            for one in self.verdicts
+            if one.node is None and not one.error
+            for text in missing_classes(one.demand.claims, self.source.objects)
+        )
+        return (*self.question.errors, *self.source.errors, *of_verdicts, *of_classes)
 
     @property
     def status(self) -> Status:
@@ -140,6 +152,7 @@ class Answer:
             "Date": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
             "Command": shlex.join(["dra-dryrun", *sys.argv[1:]]),
             "Files": ", ".join(self.question.files),
+            "Objects": ", ".join(self.question.objects),
         }
         report = Report.of(self.verdicts, source.objects, source.where, features, source.assumptions, notes, asked)
         return replace(report, unknown=self.unknown, errors=self.errors)
@@ -192,7 +205,7 @@ def _copies(question: Question, wanted: int, source: Source) -> Answer:
     of_fields = UnreadFields(objects, features, source.gates).about(verdict, all_candidates=True)
     verdicts = [replace(verdict, unknown=(*verdict.unknown, *of_fields))]
     if demand.missing:
-        return Answer(question, source, verdicts, replicas=Replicas(wanted, Copies(), Copies()))
+        return Answer(question, source, verdicts, replicas=Replicas(wanted, Copies(), Copies(), question.asked))
     unused = without_claims(objects)
     try:
         if world is not None and demand.submitted is not None:
@@ -203,13 +216,17 @@ def _copies(question: Question, wanted: int, source: Source) -> Answer:
             empty = count_copies(demand, unused, features, wanted, labels)
     except KeyboardInterrupt:
         return Answer(question, source, verdicts, interrupted="the copies are not counted")
-    return Answer(question, source, verdicts, replicas=Replicas(wanted, now, empty))
+    return Answer(question, source, verdicts, replicas=Replicas(wanted, now, empty, question.asked))
 
 
 def _headline(replicas: Replicas, demand: Demand) -> Text:
-    verdict = ("enough room", "bold green") if replicas.fit else ("not enough room", "bold red")
+    style = "bold green" if replicas.fit else "bold red"
+    said = "enough room" if replicas.fit else "not enough room"
     text = f": {_times(replicas, replicas.now)} now, {_times(replicas, replicas.idle)} with nothing in use"
-    return Text.assemble(verdict, f"  copies of {demand.name}", text)
+    if replicas.wanted == MOST_COPIES:
+        said = f"{_times(replicas, replicas.now)} fit"
+        text += f"; the manifest asks for {replicas.asked}" if replicas.asked > 1 else ""
+    return Text.assemble((said, style), f"  copies of {demand.workload or demand.name}", text)
 
 
 def _times(replicas: Replicas, copies: Copies) -> str:

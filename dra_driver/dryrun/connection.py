@@ -35,6 +35,7 @@ _BUSY: Final = Retry(
 )
 """A request to an overloaded server is repeated. A server that does not answer is reported."""
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_NO_FILE: Final = "KUBECONFIG is not set, and there is no file {}/.kube/config"
 _IMPERSONATION: Final = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid"}
 
 
@@ -95,7 +96,7 @@ class ClusterConnection:
         user: Mapping[str, Any] = {}
         files = choice.files
         if choice.context and not files:
-            raise ConnectionConfigError(f'context "{choice.context}" does not exist (there is no kubeconfig)')
+            raise ConnectionConfigError(f'context "{choice.context}" does not exist: {_NO_FILE.format(Path.home())}')
         with _as_config_error(f"kubeconfig {files}" if files else "service account"), _no_login_fails() as problems:
             if files:
                 documents = [parse_kubeconfig(Path(one)) for one in files.split(":")]
@@ -107,6 +108,8 @@ class ClusterConnection:
                 self.where = f"cluster {configuration.host} (context {chosen} of {files})"
                 self.identity = f"kubeconfig {files}: user {context.get('user')!r}"
             else:
+                if not os.environ.get(_SERVICE_HOST) and not choice.in_cluster:
+                    raise ConnectionConfigError(f"kubeconfig: {_NO_FILE.format(Path.home())}")
                 if not os.environ.get(_SERVICE_HOST):
                     raise ConnectionConfigError(f"not in a pod: {_SERVICE_HOST} is not set")
                 config.load_incluster_config(client_configuration=configuration)

@@ -29,6 +29,7 @@ JSON = dict[str, Any]
 STDIN = "-"
 _SUFFIXES = {".yaml", ".yml", ".json"}
 
+_TEMPLATE_TEXT: Final = "has '{{' and is not YAML, as a template of Helm"
 _FIRST: Final = Position(1, 1)
 
 Convert = Callable[[object, str], object]
@@ -144,6 +145,7 @@ class Flaw(enum.Enum):
     """What is wrong with a file or with a document."""
 
     UNREADABLE = "is not YAML or JSON"
+    TEMPLATE = "is a template and not YAML"
     NO_FILE = "cannot be read"
     EMPTY_FOLDER = "is a folder without files"
     NO_MAPPING = "is no mapping"
@@ -291,7 +293,28 @@ def read_all(
     for file, is_named in named.items():
         read += _read_file(file, named=is_named, convert=convert, lenient=lenient)
     kept = tuple(one for one in read.documents if empty_lists or not one.is_empty_list)
-    return replace(read, documents=kept)
+    return replace(read, documents=kept, problems=tuple(_joined(read.problems)))
+
+
+def _joined(problems: Sequence[Problem]) -> Iterator[Problem]:
+    """The problems, with one for all templates of a chart."""
+    charts = {one.file: _chart_of(one.file) for one in problems if one.flaw is Flaw.TEMPLATE}
+    seen: set[str] = set()
+    for one in problems:
+        chart = charts.get(one.file, "")
+        if chart in seen:
+            continue
+        if chart:
+            seen.add(chart)
+            others = len([file for file in charts if charts[file] == chart]) - 1
+            more = f" ({others} other files of this chart are templates, too)" if others else ""
+            one = replace(one, text=f"{_TEMPLATE_TEXT}: run 'helm template {chart}' first{more}")
+        yield one
+
+
+def _chart_of(file: str) -> str:
+    """The folder of the Helm chart that a file belongs to. Empty if there is none."""
+    return next((str(folder) for folder in Path(file).parents if (folder / "Chart.yaml").exists()), "")
 
 
 def _read_file(file: str, *, named: bool, convert: Convert | None, lenient: bool) -> Read:
@@ -322,7 +345,7 @@ def read_text(
     for number, read in values:
         where = file if number == 0 else f"{file}, document {number + 1}"
         if isinstance(read, ParseError):
-            problems.append(_unreadable(read, file, template="{{" in text))
+            problems.append(_unreadable(read, file))
             continue
         value = convert(read, where) if convert is not None else read
         is_other = value is not None and not _is_object(value)
@@ -334,13 +357,16 @@ def read_text(
                 documents.append(one)
             elif named or one.flaw is not Flaw.NO_MAPPING:
                 problems.append(one)
+    unreadable = [one for one in problems if one.flaw is Flaw.UNREADABLE]
+    if unreadable and "{{" in text:
+        said = f"{_TEMPLATE_TEXT}: render it first, for example with 'helm template' ({unreadable[0].text})"
+        template = replace(unreadable[0], flaw=Flaw.TEMPLATE, text=said)
+        problems = [template, *(one for one in problems if one.flaw is not Flaw.UNREADABLE)]
     return Read(tuple(documents), tuple(problems), 1)
 
 
-def _unreadable(error: ParseError, file: str, *, template: bool = False) -> Problem:
-    """The problem of a text that is not YAML; `template`: it may be one that another program makes YAML of."""
-    hint = "; it has '{{': if it is a template, render it first, for example with 'helm template'" if template else ""
-    return Problem(Flaw.UNREADABLE, f"{error.problem}{hint}", file, Position(error.line, error.column))
+def _unreadable(error: ParseError, file: str) -> Problem:
+    return Problem(Flaw.UNREADABLE, error.problem, file, Position(error.line, error.column))
 
 
 def in_namespace(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clusters without devices: the driver that publishes none, and the feature gate or release that explains it."""
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -19,9 +20,25 @@ _VALUE: Final = "resources.computeDomains.enabled"
 
 
 def release_notes(objects: Sequence[Decoded], server: Server | None) -> Iterator[str]:
-    """A note if the cluster has no devices at all. `server` is None if no cluster was asked."""
-    if server is not None and not any(isinstance(one, ResourceSlice) for one in objects):
+    """A note if there are no devices at all. `server` is None if no cluster was asked."""
+    slices = [one for one in objects if isinstance(one, ResourceSlice)]
+    if server is not None and not slices:
         yield "the cluster has no ResourceSlice of any driver: no DRA driver publishes devices there"
+    elif slices and not any(one.devices for one in slices):
+        drivers = ", ".join(sorted({one.driver for one in slices}))
+        yield f"there are no devices: the ResourceSlices of {drivers} are empty (the log of the driver says why)"
+
+
+def missing_classes(claims: Iterable[ResourceClaim], objects: Sequence[Decoded]) -> Iterator[str]:
+    """A text for each DeviceClass that the claims name and that does not exist, with the class that may be meant."""
+    known = [one.metadata.name for one in objects if isinstance(one, DeviceClass)]
+    for claim in claims:
+        for request, required in claim.spec.requirements:
+            name = required.device_class_name
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else f" (there is {', '.join(known) or 'none'})"
+                yield f"request {request}: there is no DeviceClass {name!r}{hint}"
 
 
 def missing_devices(

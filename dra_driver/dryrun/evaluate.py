@@ -28,6 +28,8 @@ from ..names import DRIVER_NAME
 from ..process.command import InputError
 from ..scheduler.allocator import Cluster, ErrorKind, Features
 from ..scheduler.allocator.nodes import is_at
+from ..scheduler.allocator.selectors import compile_cel
+from ..scheduler.cel import CompileError
 from ..scheduler.pods import Pod
 from .changes import Trial, defect, differing, helpful_changes
 from .explain import MOST_EXPLAINED, Explainer, Explanation
@@ -112,8 +114,8 @@ class _OneByOne:
     def _decide(self, demand: Demand) -> tuple[Verdict, list[ResourceClaim]]:
         """The verdict, and the claims that hold its devices from now on. Raises InputError."""
         pods = self._pods
-        if demand.missing:
-            return Verdict(demand, rejects=demand.missing), []
+        if rejects := (*demand.missing, *_refused_selectors(demand, self._features)):
+            return Verdict(demand, rejects=rejects), []
         if pods is None and demand.state:
             return running(demand, self._cluster, demand.node_name, demand.state), []
         if pods is not None and demand.submitted is not None:
@@ -124,6 +126,17 @@ class _OneByOne:
         if pods is not None:
             pods.hold(allocated)
         return verdict, allocated
+
+
+def _refused_selectors(demand: Demand, features: Features) -> Iterator[str]:
+    """The selectors of new claims that the API server refuses because they do not compile."""
+    for claim in demand.claims:
+        for request, required in claim.spec.requirements if claim.allocation is None else ():
+            for index, expression in enumerate(required.selectors):
+                try:
+                    compile_cel(expression, features)
+                except CompileError as error:
+                    yield f"claim {claim.metadata}: selector {index} of request {request} does not compile: {error}"
 
 
 def _may_differ(verdict: Verdict) -> bool:

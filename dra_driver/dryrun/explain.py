@@ -150,7 +150,7 @@ class Explainer:
         match refusal.check, refusal.detail:
             case Check.SELECTOR, Unmet() as unmet if is_domain_selector(unmet.expression):
                 other = device.attributes.get(DOMAIN_ATTRIBUTE)
-                return "is in another ComputeDomain, and a node is in one at a time", f"domain={other}"
+                return "in another ComputeDomain, and a node is in one at a time", f"domain={other}"
             case Check.SELECTOR, Unmet() as unmet:
                 part = self._blame.false_part(unmet.expression, pool.driver, device)
                 where = "its DeviceClass wants" if unmet.of_class else "its selector wants"
@@ -158,10 +158,10 @@ class Explainer:
             case Check.IN_USE, tuple() as holders:
                 return "in use", ", ".join(_claim_names(holders))
             case Check.TAINT, DeviceTaint() as taint:
-                return f"has taint {taint_text(taint)}, which is not tolerated", ""
+                return f"with taint {taint_text(taint)}, which is not tolerated", ""
             case Check.COUNTERS, tuple() as keys:
                 sets = sorted({key[0] for key in keys if isinstance(key, tuple)})
-                return "not enough is left of the counters it shares", "; ".join(
+                return "without enough left of the shared counters", "; ".join(
                     f"{name} {self._takers(pool.key, name)}" for name in sets
                 )
             case Check.CAPACITY, CapacityRefusal() as lacking:
@@ -169,9 +169,9 @@ class Explainer:
             case Check.CONSTRAINT, int() as index:
                 return f"would break {constraint_text(claim, index)}", ""
             case Check.NODE, _:
-                return "is for other nodes", ""
+                return "for other nodes", ""
             case check, _:
-                return f"needs a feature gate that is off ({check.value})", ""
+                return f"with a feature whose gate is off ({check.value})", ""
 
     def _takers(self, pool: PoolKey, counter_set: str) -> str:
         """The claims that draw on a counter set, except those that are explained."""

@@ -23,6 +23,7 @@ from ..scheduler.cel import (
     Selector,
     compile_selector,
 )
+from .completion import complete_expression
 from .lint.catalog import Known, known_devices
 from .options import Subcommand, general_options, interrupted, version_options
 from .progress import progress
@@ -67,7 +68,7 @@ class ExpressionAnswer:
     short_help="Evaluate a CEL expression on the devices.",
     examples=["dra-dryrun cel 'device.driver == \"gpu.nvidia.com\"'", "dra-dryrun cel --built-in EXPRESSION -o json"],
 )
-@click.argument("expression")
+@click.argument("expression", shell_complete=complete_expression)
 @origin_options
 @what_if_options
 @version_options(RELEASES, "The Kubernetes release whose CEL functions and fields are available.")

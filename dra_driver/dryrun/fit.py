@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """`dra-dryrun fit`: whether pods and claims would be scheduled, on which node, and with which devices."""
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import Final
 
 import click
 
-from ..process.command import InputError, output_option
+from ..process.command import DurationParameter, InputError, output_option
 from ..process.streams import printable
 from . import INTERRUPTED
 from .answer import FORMATS, Question, answered
+from .completion import complete_operand
 from .documents import Document, in_namespace, read_all
 from .domains import with_templates
 from .live import ask_again
-from .options import Subcommand, complete_files, general_options, interrupted, release_options
+from .options import Subcommand, filename_option, general_options, interrupted, release_options
 from .progress import bar, progress
+from .references import references_of
 from .release import Rules
 from .replicas import MOST_COPIES, only
 from .rights import Needs
@@ -26,8 +25,6 @@ from .sources import Origin, Place, opened, origin_options
 from .status import NotesError, Status
 from .whatif import WhatIf, label_options, what_if_options
 from .workload import Input, sort_documents
-
-_POD: Final = re.compile(r"(pod|pods|po)/[^/]+")
 
 
 class _Replicas(click.ParamType[int]):
@@ -52,20 +49,13 @@ class _Replicas(click.ParamType[int]):
         "dra-dryrun pod.yaml",
         "dra-dryrun -f pod.yaml -n team-a --context production",
         "dra-dryrun pod/train",
+        "dra-dryrun deployment/serve claim/shared",
         "dra-dryrun --all-pending",
         "dra-dryrun --replicas max claim.yaml",
     ],
 )
-@click.argument("files", nargs=-1, metavar="[FILE|pod/NAME]...", shell_complete=complete_files)
-@click.option(
-    "-f",
-    "--filename",
-    "more_files",
-    multiple=True,
-    metavar="FILE",
-    shell_complete=complete_files,
-    help="The same as the argument FILE, as in kubectl.",
-)
+@click.argument("files", nargs=-1, metavar="[FILE|TYPE/NAME]...", shell_complete=complete_operand)
+@filename_option
 @click.option(
     "--all-pending", is_flag=True, help="Explain all pending pods of the namespace, in the scheduler's order."
 )
@@ -86,6 +76,7 @@ class _Replicas(click.ParamType[int]):
     help="Evaluate only the devices of the pods, and no other requirements.",
 )
 @click.option(
+    "-w",
     "--watch",
     is_flag=True,
     help="Keep watching the cluster, and print the verdict each time that it changes, until Ctrl-C. Needs the right to"
@@ -95,6 +86,14 @@ class _Replicas(click.ParamType[int]):
     "--until-fits",
     is_flag=True,
     help="Watch the cluster, and end with exit status 0 as soon as everything fits.",
+)
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=DurationParameter("30s or 10m"),
+    metavar="DURATION",
+    help="With --until-fits: give up after this time, with the exit status of the last verdict. 0s evaluates once. By"
+    " default, there is no limit.",
 )
 @output_option(FORMATS, None, "How the verdict is printed.")
 @general_options
@@ -112,15 +111,17 @@ def fit(
     devices_only: bool,
     watch: bool,
     until_fits: bool,
+    timeout_seconds: float | None,
     output: str,
 ) -> int:
     """Tell on which node, and with which devices, the pods and claims in FILE would be scheduled, or why not.
 
     FILE contains ResourceClaims, ResourceClaimTemplates, Pods, Deployments, Jobs and other workloads, such as those of
-    Ray, Kubeflow, KServe and KubeVirt. '-' is standard input, and a folder means its YAML and JSON files. pod/NAME is a
-    pod of the cluster: the command explains why it is pending, or prints its devices. A ComputeDomain in FILE stands
-    for the claim template that is made for it. Several pods are placed one after the other. If nodes and pods are
-    known, all default rules of the scheduler apply, else only devices are evaluated.
+    Ray, Kubeflow, KServe and KubeVirt. '-' is standard input, and a folder means its YAML and JSON files. TYPE/NAME is
+    an object of the cluster: pod/train, deploy/serve, claim/shared, template/one-gpu. Of a pod, the command explains
+    why it is pending, or prints its devices. A ComputeDomain in FILE stands for the claim template that is made for it.
+    Several pods are placed one after the other. If nodes and pods are known, all default rules of the scheduler apply,
+    else only devices are evaluated.
 
     The exit status is 0 if everything was evaluated and fits, 1 if something does not fit, 2 if the input is wrong or
     cannot be read, and 3 if something was not evaluated, or its verdict depends on something unknown.
@@ -131,7 +132,13 @@ def fit(
     if replicas is not None and output == "html":
         raise InputError("--replicas is not printed as html (use table, wide, json or yaml)")
     if not (files or more_files or all_pending):
-        raise click.UsageError("Missing argument: name a FILE, pod/NAME, or --all-pending.")
+        raise click.UsageError("Missing argument: name a FILE, TYPE/NAME such as pod/NAME, or --all-pending.")
+    if timeout_seconds is not None and not until_fits:
+        raise InputError("--timeout is the time limit of --until-fits: give both")
+    named = references_of((*files, *more_files))
+    if named and origin.is_built_in:
+        first = next(iter(named))
+        raise InputError(f"{first}: no cluster is configured: set --kubeconfig or KUBECONFIG, or use --slices")
     needs = Needs(whole_pods=not devices_only, references=True, watches=watch or until_fits)
     with opened(origin, rules, needs) as place:
         pending = place.pods(namespace=None if all_namespaces else place.namespace) if all_pending else []
@@ -142,7 +149,15 @@ def fit(
         given = Input() if nothing_pends else _read((*files, *more_files), place, origin.namespace, pending)
         demands = given.demands if replicas is None else (only(given.demands),)
         question = Question(
-            demands, place.features, replicas, (*files, *more_files), given.idle, given.unknown, given.errors
+            demands,
+            place.features,
+            replicas,
+            len(given.demands),
+            tuple(one for one in (*files, *more_files) if one not in named),
+            tuple(named),
+            given.idle,
+            given.unknown,
+            given.errors,
         )
         if watch or until_fits:
             with suppress(KeyboardInterrupt):
@@ -153,6 +168,7 @@ def fit(
                     lambda source: answered(question, source),
                     output,
                     until_fits=until_fits,
+                    seconds=timeout_seconds,
                     devices_only=devices_only,
                 )
             return INTERRUPTED
@@ -170,10 +186,10 @@ def fit(
 
 def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Document]) -> Input:
     """What the files and the pending pods ask for. Raises InputError if there is nothing to answer."""
-    named = {one: one.partition("/")[2] for one in files if _POD.fullmatch(one) and not Path(one).exists()}
+    named = references_of(files)
     read = read_all([one for one in files if one not in named])
     documents, errors = in_namespace(read.documents, place.namespace, asked=namespace)
-    documents += [one for name in named.values() for one in place.pods(name, namespace=place.namespace)]
+    documents += [place.named(one) for one in named.values()]
     documents += pending
     documents, more = with_templates(documents, place.lookup)
     given = sort_documents(documents, place.lookup, place.names, place.referred)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices to allocate from: slices in files, a live cluster, or built-in example nodes."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -212,3 +212,13 @@ def nodes_without_objects(objects: Sequence[Decoded]) -> Collection[str]:
 def _node(name: str) -> Node:
     """A node of which only the name is known."""
     return Node(ObjectMeta(name=name, labels={HOSTNAME: name}))
+
+
+def served_versions(client: ApiClient, group: str) -> Iterator[str]:
+    """The versions of an API group, the preferred one first. Raises ApiError."""
+    if not group:
+        yield "v1"
+        return
+    served = client.get_path(f"/apis/{group}")
+    known = (served.get("preferredVersion") or {}, *(served.get("versions") or ()))
+    yield from dict.fromkeys(one["groupVersion"] for one in known if "groupVersion" in one)

@@ -11,6 +11,7 @@ from rich.text import Text
 from ..kube.resource import Node, ResourceSlice
 from ..process.command import InputError, output_option
 from ..scheduler.allocator import Cluster
+from .completion import complete_values, types_of_nodes
 from .explain import HEALTH, listed_taint
 from .nodetypes import is_node_type, like, simulated_nodes
 from .options import Subcommand, general_options, release_options
@@ -43,7 +44,7 @@ JSON = Mapping[str, Any]
 @click.command(
     "nodes", cls=Subcommand, examples=_NODES, short_help="List the nodes, with the number of devices in use."
 )
-@click.argument("name", default="")
+@click.argument("name", default="", shell_complete=complete_values(types_of_nodes))
 @origin_options
 @what_if_options
 @output_option(
@@ -74,7 +75,7 @@ def nodes(name: str, origin: Origin, what_if: WhatIf, output: str) -> None:
         {"node": name, "devices": total, "inUse": used, "unhealthy": unhealthy}
         for name, (total, used, unhealthy) in by_node.items()
     ]
-    _print(source, rows, output)
+    _print(source, rows, output, "nodes")
 
 
 @click.command(
@@ -89,7 +90,7 @@ def devices(origin: Origin, what_if: WhatIf, output: str) -> None:
     them. A taint that tells of the health of a GPU begins with `health:`.
     """
     source = _read(origin, what_if)
-    _print(source, _devices(source), output)
+    _print(source, _devices(source), output, "devices")
 
 
 def _template(name: str, origin: Origin, what_if: WhatIf) -> list[ResourceSlice]:
@@ -135,7 +136,8 @@ def _devices(source: Source) -> list[Row]:
     ]
 
 
-def _print(source: Source, rows: Sequence[Row], output: str) -> None:
+def _print(source: Source, rows: Sequence[Row], output: str, what: str) -> None:
+    """Print the rows. `what` are the listed objects in plural, for the text if there are none."""
     if output == "json":
         click.echo(to_json({"source": source.where, "items": list(rows)}))
         return
@@ -144,7 +146,7 @@ def _print(source: Source, rows: Sequence[Row], output: str) -> None:
     for warning in source.warnings:
         console.print(Text(warning, style="yellow"))
     if not rows:
-        console.print(Text("there are none"))
+        console.print(Text(f"there are no {what} to list"))
         return
     columns = [name for name in rows[0] if name not in _told_elsewhere(rows)]
     table = PlainTable(*("".join(f" {c}" if c.isupper() else c for c in name).upper() for name in columns))
@@ -206,10 +208,13 @@ def _print_capacity(source: Source, pools: Sequence[PoolStock], *, wide: bool) -
         console.print(Text(warning, style="yellow"))
     for assumption in source.assumptions:
         console.print(Text(f"simulating {assumption}", style="yellow"))
+    if not totals(pools):
+        console.print(Text("there are no devices to count"))
+        return
     console.print(_by_node(pools) if wide else _table(totals(pools)))
     reasons = list(_reasons(pools, apart=wide))
     if reasons:
-        console.print(Text("stranded or not to be had:"))
+        console.print(Text("stranded or unavailable:"))
     for who, why in reasons if wide else reasons[:_SHOWN]:
         console.print(Text.assemble("  ", (who, "bold"), f": {why}"))
     if len(reasons) > _SHOWN and not wide:

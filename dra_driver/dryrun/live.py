@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watching a cluster, and a new answer after each change that matters."""
 
+import math
 import sys
 import threading
 import time
@@ -68,19 +69,26 @@ class LiveCluster:
         for watcher in self._watchers.values():
             watcher.stop()
 
-    def states(self) -> Iterator[Found]:
-        """The state now, and the state after each change that matters. Never ends."""
+    def states(self, seconds: float | None = None) -> Iterator[Found]:
+        """The state now, and the state after each change that matters. Ends after `seconds`, None: never; the state now
+        is given in any case.
+        """
+        end = math.inf if seconds is None else time.monotonic() + seconds
         seen: object = None
-        while True:
-            self._settle()
+        while seen is None or time.monotonic() < end:
+            self._settle(math.inf if seen is None else end)
             kept = self._kept()
             if kept is not None and kept != seen:
                 seen = kept
                 yield self._found(kept)
 
-    def _settle(self) -> None:
-        """Wait for a change, and then until changes pause. Raises StatusError if the right to watch is lost."""
-        while not self._changed.wait(_LOOK_SECONDS):
+    def _settle(self, end: float) -> None:
+        """Wait for a change, and then until changes pause, or until the time `end`. Raises StatusError if the right to
+        watch is lost.
+        """
+        while not self._changed.wait(min(_LOOK_SECONDS, max(0.0, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                return
             for watcher in self._watchers.values():
                 if watcher.forbidden is not None:
                     raise watcher.forbidden
@@ -163,10 +171,11 @@ def ask_again(
     output: str,
     *,
     until_fits: bool,
+    seconds: float | None,
     devices_only: bool,
 ) -> int:
     """Print the answer now, and each answer that differs from the last. With `until_fits`, return the exit status once
-    all fits.
+    all fits, or after `seconds` (None: no limit) that of the last answer.
 
     Raises InputError if the cluster cannot be watched.
     """
@@ -178,7 +187,7 @@ def ask_again(
     live = LiveCluster(ApiClient(connection), place.where, devices_only=devices_only)
     try:
         last: Answer | None = None
-        for state in live.states():
+        for state in live.states(seconds):
             found = answer(completed(place.source_of(state), what_if, place.features, added, given))
             if last is None or not found.says_the_same_as(last):
                 _print(found, output, first=last is None)
@@ -187,7 +196,9 @@ def ask_again(
                 return found.status
     finally:
         live.stop()
-    raise AssertionError("a cluster never ends to change")
+    assert last is not None
+    click.echo(f"timed out: not everything fits after {seconds:g} s (--timeout)", err=True)
+    return last.status
 
 
 def _print(answer: Answer, output: str, *, first: bool) -> None:

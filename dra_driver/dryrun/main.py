@@ -12,12 +12,13 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 
 from .. import __version__
 from ..process.command import Extra, InputError, run, version_option
+from .completion import complete_operand
 from .expression import cel
 from .fit import fit
 from .lint import lint
 from .listing import capacity, devices, nodes
 from .migrate.command import migrate
-from .options import HelpInShort, complete_files
+from .options import HelpInShort
 from .snapshot import snapshot
 
 EXTRA: Final = Extra("dryrun", ("celpy", "kubernetes", "lark", "re2"))
@@ -36,14 +37,14 @@ class _Questions(HelpInShort, click.Group):
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Completes a subcommand, or an option or a file of `fit`."""
+        """Completes a subcommand, or an option, a file or an object of `fit`."""
         fit_context = click.Context(fit, ctx, "fit", resilient_parsing=True)
-        files = complete_files(ctx, fit.params[0], incomplete)
+        files = complete_operand(fit_context, fit.params[0], incomplete)
         return [*files, *super().shell_complete(ctx, incomplete), *fit.shell_complete(fit_context, incomplete)]
 
     def _check_is_no_command(self, word: str) -> None:
         """Refuse a word that looks like a misspelt command and is not a file."""
-        close = difflib.get_close_matches(word, self.commands, n=1)
+        close = difflib.get_close_matches(word, self.commands, n=1) if "/" not in word else []
         if close and not Path(word).exists():
             raise InputError(f"there is no command and no file {word!r}: did you mean {close[0]!r}?")
 
@@ -63,10 +64,23 @@ def version() -> None:
     click.echo(f"dra-dryrun {__version__}")
 
 
+@click.command("help", cls=HelpInShort, short_help="Print the help of dra-dryrun or of a command.")
+@click.argument("command", default="")
+@click.pass_context
+def help_(context: click.Context, command: str) -> None:
+    """Print the help of dra-dryrun, or of COMMAND."""
+    group = context.parent
+    assert group is not None
+    found = dryrun.commands.get(command)
+    if command and found is None:
+        raise InputError(f"there is no command {command!r} (there is {', '.join(dryrun.commands)})")
+    click.echo(group.get_help() if found is None else found.get_help(click.Context(found, group, command)))
+
+
 @click.command("completion", cls=HelpInShort, short_help="Print a script for a shell that completes words.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a shell script that completes commands and files.
+    """Print a shell script that completes commands, files, and names of contexts, namespaces, objects and nodes.
 
     Load it, for example, with: source <(dra-dryrun completion bash)
     """
@@ -75,7 +89,7 @@ def completion(shell: str) -> None:
     click.echo(found(dryrun, {}, "dra-dryrun", "_DRA_DRYRUN_COMPLETE").source())
 
 
-for question in (fit, capacity, cel, lint, migrate, nodes, devices, snapshot, completion, version):
+for question in (fit, capacity, cel, lint, migrate, nodes, devices, snapshot, completion, help_, version):
     dryrun.add_command(question)
 
 

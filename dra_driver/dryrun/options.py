@@ -37,6 +37,18 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, envvar=f"{PREFIX}{_word(names)}", **settings)
 
 
+filename_option = click.option(
+    "-f",
+    "--filename",
+    "more_files",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="The same as the argument FILE, as in kubectl.",
+)
+"""Adds -f, given to the command as `more_files`."""
+
+
 def interrupted(what: str) -> int:
     """Prints what Ctrl-C has left undone. Returns the exit code."""
     click.echo(f"interrupted: {what}", err=True)

@@ -11,6 +11,8 @@ from ..scheduler.allocator import Check
 from ..scheduler.pods import Attempt, Refusal, Shortage, Site
 from ..scheduler.pods.devices import PLUGIN as DEVICES
 from ..scheduler.pods.node_filters import untolerated
+from .affinity import PLUGIN as AFFINITY
+from .affinity import affinity_phrases
 from .explain import MOST_EXPLAINED, Explainer, Explanation, RequestReport, taint_text
 from .verdict import Refused
 
@@ -93,6 +95,8 @@ def _phrases(attempt: Attempt, site: Site, refusal: Refusal) -> tuple[str, str]:
             return f"has {what}", f"have {what}"
     if refusal.plugin in _PHRASES:
         return _PHRASES[refusal.plugin]
+    if refusal.plugin == AFFINITY and any(phrases := affinity_phrases(attempt, site)):
+        return phrases
     said = ", ".join(reason.removeprefix("node(s) ") for reason in refusal.reasons)
     return said, said
 
@@ -155,8 +159,11 @@ def _device_words(explanation: Explanation, claims: Sequence[ResourceClaim], att
         together = "cannot give the devices together"
         return together, together
     free = "free " if any(one.check in _FREE_CHECKS for one in request.removals) else ""
-    what = f"{free}{_wanted(request, claims, attempt)}"
-    what = f"only {request.left} of {request.wanted} {what}" if request.left else f"no {what}"
+    wanted = _wanted(request, claims, attempt)
+    what = f"no {free}{wanted}"
+    if request.left:
+        plural = "s" if wanted.endswith("device") and request.left > 1 else ""
+        what = f"only {request.left} {free}{wanted}{plural} of the {request.wanted} that the pod needs"
     return f"has {what}", f"have {what}"
 
 

@@ -18,11 +18,12 @@ from ..kube.resource.codec import Decoded, DecodeError
 from ..kube.resource.meta import empty
 from ..process.command import DurationParameter, InputError, flags
 from ..scheduler.allocator import Features, with_taint_rules
+from .completion import complete_values, contexts, namespaces
 from .connection import ClusterChoice, ClusterConnection
 from .documents import Document, read_documents, within
 from .domains import with_templates
 from .emptiness import release_notes
-from .groups import NOT_AMONG_FILES, Key
+from .groups import NOT_AMONG_FILES, Key, key_of
 from .inventory import (
     PODS,
     from_cluster,
@@ -30,11 +31,13 @@ from .inventory import (
     get_object,
     kinds,
     nodes_without_objects,
+    served_versions,
     templates_of,
     with_nodes_of_slices,
 )
 from .nodetypes import built_in_nodes, classes_with_resources
 from .options import option
+from .references import POD, Reference
 from .release import NAMES_NONE, Rules, Server, server_of
 from .revisions import REVISIONS, Templates, none_known, template_of
 from .rights import DEVICES, FORBIDDEN, Needs, advice, missing, rights
@@ -45,6 +48,7 @@ from .workload import Lookup
 from .world import DEVICES_ONLY, KINDS, TEMPLATE, Found, World, is_of_world, read_around
 
 _UNAUTHORIZED = 401
+_NOT_IN_CLUSTER = "is not in the cluster"
 _SERVED = (
     "the DeviceClasses are those of the driver's chart with deviceClasses.gpu.extendedResourceName=nvidia.com/gpu and"
     " all MIG profiles in deviceClasses.migProfiles"
@@ -75,7 +79,13 @@ _OPTIONS = (
         help="Take the devices from the cluster of this file (read only). The default is, as for kubectl, $KUBECONFIG"
         " and then ~/.kube/config.",
     ),
-    option("--context", metavar="NAME", default="", help="The context of the kubeconfig to use."),
+    option(
+        "--context",
+        metavar="NAME",
+        default="",
+        shell_complete=complete_values(contexts),
+        help="The context of the kubeconfig to use.",
+    ),
     option(
         "--in-cluster",
         is_flag=True,
@@ -87,6 +97,7 @@ _OPTIONS = (
         "--namespace",
         metavar="NAME",
         default="",
+        shell_complete=complete_values(namespaces),
         help="The namespace of objects that name none; the default is that of the context.",
     ),
     option(
@@ -265,12 +276,18 @@ class Place:
         """
         if self.connection is None:
             return NOT_AMONG_FILES
+        found = self._in_cluster(key, namespace, name)
+        if found == _NOT_IN_CLUSTER:
+            return "is neither among the files nor in the cluster"
+        return f"{NOT_AMONG_FILES}, and {found}" if isinstance(found, str) else found
+
+    def _in_cluster(self, key: Key, namespace: str, name: str) -> dict[str, Any] | str:
+        """An object of the cluster, or a text why it is not known. Raises ApiError."""
+        assert self.connection is not None
         group, kind = key
         client = ApiClient(self.connection)
         try:
-            served = client.get_path(f"/apis/{group}")
-            known = (served.get("preferredVersion") or {}, *(served.get("versions") or ()))
-            for version in dict.fromkeys(one["groupVersion"] for one in known if "groupVersion" in one):
+            for version in served_versions(client, group):
                 where = Kind(version, f"{kind.lower()}s", namespaced=bool(namespace))
                 with suppress(NotFoundError):
                     return {"apiVersion": version, "kind": kind, **client.get(where, name, namespace)}
@@ -279,8 +296,25 @@ class Place:
         except StatusError as error:
             if error.status != FORBIDDEN:
                 raise
-            return f"{NOT_AMONG_FILES}, and to {error.action} in the cluster is not allowed"
-        return "is neither among the files nor in the cluster"
+            return f"to {error.action} in the cluster is not allowed"
+        return _NOT_IN_CLUSTER
+
+    def named(self, reference: Reference) -> Document:
+        """The object that the user names. Raises InputError and ApiError."""
+        kind = reference.key[1]
+        if reference.key == POD:
+            return self.pods(reference.name, namespace=self.namespace)[0]
+        namespace = "" if kind.startswith("Cluster") else self.namespace
+        shown = f"{namespace}/{reference.name}" if namespace else reference.name
+        if self.connection is None:
+            for one in self._documents:
+                if key_of(one.value) == reference.key and _identity(one)[1:] == (self.namespace, reference.name):
+                    return Document(one.value, self.where, stored=True)
+            raise InputError(f"there is no {kind} {shown} in {self.where}")
+        found = self._in_cluster(reference.key, namespace, reference.name)
+        if isinstance(found, str):
+            raise InputError(f"{reference.text}: {kind} {shown}: {found}")
+        return Document(found, self.where, stored=True)
 
     def template(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
         """The pod template (JSON) of a ReplicaSet or ControllerRevision, which never changes. None if there is none, or

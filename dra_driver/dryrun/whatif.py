@@ -19,6 +19,7 @@ from ..kube.resource.meta import empty
 from ..kube.resource.names import is_label_key, is_label_value
 from ..process.command import InputError, flags
 from ..scheduler.allocator.nodes import NODE_NAME_FIELD
+from .completion import complete_values, types_of_nodes
 from .nodetypes import simulated_nodes
 from .options import option
 
@@ -60,6 +61,7 @@ def what_if_options(command: F) -> F:
             "--with-node",
             multiple=True,
             metavar="NAME[=COUNT]",
+            shell_complete=complete_values(types_of_nodes),
             help="Simulate COUNT (1) additional nodes of a built-in type, such as h100x8 or h100x8-mig, or of a type"
             " that a file describes. Without a cluster, there are no other nodes. May be repeated.",
         ),

@@ -16,6 +16,7 @@ from ..kube.resource.codec import Decoded, DecodeError, Fields, decode
 from ..process.command import InputError
 from ..scheduler.pods import UNKNOWN_FIELD, form_errors, has_form, pod_spec_errors
 from ..scheduler.pods.decode import extended_requests
+from ..scheduler.pods.names import label_problems, subdomain_problems
 from ..scheduler.pods.objects import ExtendedRequest
 from ..scheduler.pods.resources import read_containers, section
 from .controllers import Workload, workload_of
@@ -181,10 +182,22 @@ def _is_decoded(document: Document) -> bool:
 
 
 def _is_usable(document: Document, errors: list[Note]) -> bool:
-    """Whether the object has only fields that its kind has, of their types. The others are errors."""
-    wrong = [] if document.stored else list(form_errors(document.value))
+    """Whether the object has a valid name and only fields that its kind has, of their types. The others are errors."""
+    wrong = [] if document.stored else [*form_errors(document.value), *_name_errors(document)]
     errors += (document.note(str(one), one.path) for one in wrong)
     return not wrong
+
+
+def _name_errors(document: Document) -> Iterator[DecodeError]:
+    """The API server's errors about the name and the namespace of an object. Those of a Pod are in its verdict."""
+    read = _is_decoded(document) or key_of(document.value) in KINDS
+    if document.kind == "Pod" or not read:
+        return
+    metadata = within(document.value, "metadata")
+    for key, problems in (("name", subdomain_problems), ("namespace", label_problems)):
+        value = metadata.get(key)
+        for problem in problems(value) if isinstance(value, str) else ():
+            yield DecodeError(f"metadata.{key}", f'Invalid value: "{value}": {problem}')
 
 
 def _without_twins(documents: Iterable[Document], errors: list[Note]) -> Iterator[Document]:

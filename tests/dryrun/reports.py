@@ -38,5 +38,5 @@ def every_kind() -> Report:
         claim("whole", "true", device_class="gpu.nvidia.com"),
         claim("halves", f"{PROFILE} == '3g.40gb'", 3),
         claim("crowded", f"{PROFILE} == '7g.80gb'", 7),
-        claim("broken", "device.nothing == 1"),
+        claim("broken", "device.attributes['gpu.nvidia.com'].nothing == 1"),
     )

@@ -118,6 +118,15 @@ def test_files_that_are_not_there_are_no_reason_for_other_nodes(
     assert (code, "no file exists" in err) == (2, True)
 
 
+@pytest.mark.parametrize("flags", [["--context", "prod"], ["--as", "root"]])
+def test_a_missing_kubeconfig_is_named_by_the_files_that_were_looked_for(
+    flags: list[str], dryrun: DryRun, wanted: Path, tmp_path: Path
+) -> None:
+    code, _, err = dryrun(wanted, *flags)
+    assert code == 2
+    assert f"KUBECONFIG is not set, and there is no file {tmp_path / 'home/.kube/config'}" in err
+
+
 def test_a_login_program_is_run_and_its_failure_is_one_line(
     dryrun: DryRun, write: Write, server: JSON, tmp_path: Path
 ) -> None:
@@ -271,8 +280,11 @@ def test_a_class_that_the_cluster_lacks_is_not_invented(dryrun: DryRun, wanted: 
     with embedded(tmp_path) as (_, path, client):
         client.create(NODES, {"metadata": {"name": "a"}})
         client.create(SLICES, slice_of("a", gpu("gpu-0")))
-        code, out, _ = dryrun(wanted, "--kubeconfig", path)
-        assert (code, "there is no DeviceClass 'gpu.nvidia.com'" in out) == (1, True)
+        code, out, err = dryrun(wanted, "--kubeconfig", path)
+        assert (code, "there is no DeviceClass 'gpu.nvidia.com'" in out) == (2, True)
+        assert (
+            "error: ResourceClaim wanted: request gpu: there is no DeviceClass 'gpu.nvidia.com' (there is none)" in err
+        )
         install_classes(client)
         assert dryrun(wanted, "--kubeconfig", path)[0] == 0
 

@@ -73,7 +73,7 @@ def test_a_claim_that_fits_nowhere_exits_with_1_and_says_what_is_in_the_way(dryr
     slices = write("slices.json", slice_of("node-a", gpu("gpu-0"), gpu("gpu-1")))
     code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim(count=3)))
     assert code == 1
-    assert "fits nowhere  ResourceClaim wanted: the only node cannot have it" in out
+    assert "fits nowhere  ResourceClaim wanted: the only node is not suitable" in out
     assert "request gpu wants 3, 2 of 2 devices qualify" in out
     code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim("device.driver == 'other'")))
     assert code == 1
@@ -83,11 +83,32 @@ def test_a_claim_that_fits_nowhere_exits_with_1_and_says_what_is_in_the_way(dryr
 
 def test_a_selector_that_fails_or_does_not_compile_is_never_a_yes(dryrun: DryRun, write: Write) -> None:
     slices = write("slices.json", slice_of("node-a", gpu("gpu-0")))
-    broken = ("device.attributes['gpu.nvidia.com'].profil == 'x'", "device.unknown == 1", "unknown(device)", "1 +")
-    for expression in broken:
+    fails = "device.attributes['gpu.nvidia.com'].profil == 'x'"
+    code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim(fails)))
+    assert code == 1
+    assert "every node" in out
+    for expression in ("device.unknown == 1", "unknown(device)", "1 +"):
         code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim(expression)))
         assert code == 1, expression
-        assert "every node" in out
+        assert "not admitted  ResourceClaim wanted: claim wanted: selector 0 of request gpu does not compile" in out
+
+
+def test_a_class_with_a_typing_error_is_an_error_that_names_the_class(dryrun: DryRun, write: Write) -> None:
+    text = claim().replace("deviceClassName: gpu.nvidia.com", "deviceClassName: gpu.nvdia.com")
+    code, _, err = dryrun("--built-in", write("claim.yaml", text))
+    assert code == 2
+    said = "request gpu: there is no DeviceClass 'gpu.nvdia.com'; did you mean 'gpu.nvidia.com'?"
+    assert err == f"error: ResourceClaim wanted: {said}\n"
+
+
+@pytest.mark.parametrize(("field", "value"), [("name", "C_1"), ("namespace", "team.a")])
+def test_names_are_refused_as_by_the_api_server(field: str, value: str, dryrun: DryRun, write: Write) -> None:
+    text = claim().replace(
+        "{name: wanted}", f"{{name: wanted, {field}: {value}}}".replace("name: wanted, name", "name")
+    )
+    code, _, err = dryrun("--built-in", write("claim.yaml", text))
+    assert code == 2
+    assert f'metadata.{field}: Invalid value: "{value}": ' in err
 
 
 def test_pods_are_placed_one_after_the_other(dryrun: DryRun, write: Write) -> None:

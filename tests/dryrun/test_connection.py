@@ -129,7 +129,8 @@ def test_an_unknown_token_is_unauthorized(dryrun: DryRun, tmp_path: Path) -> Non
 def test_a_context_without_a_kubeconfig_does_not_exist(dryrun: DryRun) -> None:
     code, out, err = dryrun("capacity", "--context", "nope")
     assert (code, out) == (2, "")
-    assert err.endswith(': context "nope" does not exist (there is no kubeconfig)\n')
+    assert err.endswith("home/.kube/config\n")
+    assert ': context "nope" does not exist: KUBECONFIG is not set, and there is no file /' in err
 
 
 def test_a_context_that_does_not_exist_is_answered_with_those_that_do(dryrun: DryRun, write: Write) -> None:

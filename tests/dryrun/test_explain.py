@@ -115,7 +115,7 @@ def test_a_taint_is_named_and_can_be_tolerated() -> None:
     taint = {"key": "example.com/reserved", "effect": "NoSchedule"}
     found = verdict(claim(), slice_of("node-a", {**gpu("gpu-0"), "taints": [taint]}))
     (removal,) = removals(found)
-    assert removal.text == "has taint example.com/reserved:NoSchedule, which is not tolerated"
+    assert removal.text == "with taint example.com/reserved:NoSchedule, which is not tolerated"
     assert changes(found) == ["tolerate taint example.com/reserved:NoSchedule"]
 
 
@@ -184,7 +184,13 @@ def test_the_node_that_comes_closest_comes_first() -> None:
 
 def test_an_error_of_the_whole_attempt_is_told_once() -> None:
     slices = [slice_of(node, gpu("gpu-0")) for node in ("a", "b", "c")]
-    found = verdict(claim("wanted", selecting("device.nothing == 1")), *slices)
+    broken = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "broken"},
+        "spec": {"selectors": [{"cel": {"expression": "device.nothing == 1"}}]},
+    }
+    found = verdict(claim("wanted", request(deviceClassName="broken")), broken, *slices)
     (refused,) = found.refused
     assert refused.explanation.fatal
     assert found.changes == (), "an expression that does not compile has to be mended first"

@@ -2,6 +2,7 @@
 """Every kind that makes pods: what fits on 4 nodes of 8 GPUs, and what is one copy too large for them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -257,3 +258,15 @@ def test_text_with_braces_is_told_to_be_a_template(dryrun: DryRun, write: Write)
         assert code == 2
         json.loads(out)
         assert "render it first, for example with 'helm template'" in out + err
+
+
+def test_templates_of_a_chart_are_one_problem(dryrun: DryRun, write: Write, tmp_path: Path) -> None:
+    chart = tmp_path / "chart"
+    (chart / "templates").mkdir(parents=True)
+    write("chart/Chart.yaml", "name: chart\n")
+    for name in "abc":
+        write(f"chart/templates/{name}.yaml", "kind: {{ .Values.kind }}\n---\nname: {{ .Values.name }}\n")
+    code, out, _ = dryrun("lint", "--built-in", "-f", chart)
+    assert code == 2
+    assert len(out.splitlines()) == 1
+    assert f"run 'helm template {chart}' first (2 other files of this chart are templates, too)" in out

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import DryRun, Write, gpu, slice_of
+from .test_command import claim
 
 XID = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
 OTHER = {"key": "example.com/reserved", "effect": "NoSchedule"}
@@ -48,3 +49,13 @@ def test_healthy_devices_need_no_columns(dryrun: DryRun, write: Write) -> None:
     slices = write("slices.json", slice_of("node-a", gpu("gpu-0")))
     assert "TAINTS" not in dryrun("devices", "--slices", slices)[1]
     assert "UNHEALTHY" not in dryrun("nodes", "--slices", slices)[1]
+
+
+@pytest.mark.parametrize("command", ["nodes", "devices", "capacity", "fit"])
+def test_a_place_without_devices_is_told_in_one_sentence(command: str, dryrun: DryRun, write: Write) -> None:
+    slices = write("slices.json", slice_of("node-a"))
+    wanted = [write("claim.yaml", claim())] if command == "fit" else []
+    out = dryrun(command, *wanted, "--slices", slices)[1]
+    said = "there are no devices: the ResourceSlices of gpu.nvidia.com are empty (the log of the driver says why)"
+    assert said in out.splitlines()
+    assert "TOTAL" not in out

@@ -164,3 +164,21 @@ def test_a_policy_needs_nodes_that_it_can_apply_to(dryrun: DryRun, write: Write)
 def test_a_rule_of_a_policy_for_one_node_applies_only_there() -> None:
     made = simulated_nodes("t4x4", 2, NodePolicy((GpuRule(nodes=("new-t4x4-2",), publish=False),)))
     assert {one.node_name for one in made if isinstance(one, ResourceSlice) and one.devices} == {"new-t4x4-1"}
+
+
+def test_nodes_that_lack_devices_for_a_daemon_set_are_listed_with_the_reason(dryrun: DryRun, write: Write) -> None:
+    template = {"resourceClaims": [{"name": "mig", "resourceClaimTemplateName": "mig"}]}
+    template["containers"] = [{"name": "a", "image": "b"}]
+    labels = {"app": "d"}
+    spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": template}}
+    daemons = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": spec}
+    requests = [{"name": "mig", "exactly": {"deviceClassName": "mig.nvidia.com"}}]
+    shape = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "mig"}}
+    shape["spec"] = {"spec": {"devices": {"requests": requests}}}
+    wanted = write("daemons.json", {"apiVersion": "v1", "kind": "List", "items": [daemons, shape]})
+    out = dryrun("--built-in", wanted)[1]
+    lines = [line for line in out.splitlines() if line.startswith("  ") and ":" in line]
+    assert lines
+    assert all(line.partition(": ")[2] for line in lines), out
+    assert "a10gx4" in out
+    assert "request mig wants 1, 0 of 4 devices qualify" in out

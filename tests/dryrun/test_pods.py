@@ -141,9 +141,8 @@ def test_nodes_without_room_for_a_daemon_set_are_listed(ask: Ask) -> None:
     code, out = ask([daemon_set()], *cluster)
     assert code == 1
     assert "16 of 20 fit  pods of DaemonSet default/d" in out
-    assert [line.strip() for line in out.splitlines() if "lacks" in line] == [
-        f"n{number}: lacks cpu (needs 2, has 1 free)" for number in ("00", "05", "10", "15")
-    ]
+    (line,) = (line.strip() for line in out.splitlines() if "lacks" in line)
+    assert line == "n00, n05, n10 and 1 more: lacks cpu (needs 2, has 1 free)"
 
 
 def test_many_replicas_are_summarised(ask: Ask) -> None:
@@ -156,7 +155,8 @@ def test_many_replicas_are_summarised(ask: Ask) -> None:
     assert "then:\nfits nowhere  Deployment default/w, pod 9 of 100" in out
     assert out.count("fits nowhere") == 1
     code, out = ask([wanted], node("a"), node("b"), flags=["-o", "wide"])
-    assert out.count("fits nowhere") == 92
+    assert out.count("fits nowhere") == 1
+    assert "fits nowhere  Deployment default/w, pod 9 of 100, and 91 more pods" in out
 
 
 SHARING = {

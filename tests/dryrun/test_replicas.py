@@ -116,6 +116,21 @@ def test_two_things_cannot_be_copied() -> None:
         only([Demand("a", (wanting("1g.6gb"),)), Demand("b", (wanting("2g.12gb"),))])
 
 
+@pytest.mark.parametrize(("gpus", "code"), [(2, 1), (3, 0)])
+def test_all_copies_are_at_least_those_that_the_manifest_asks_for(
+    gpus: int, code: int, dryrun: DryRun, write: Write
+) -> None:
+    slices = write("slices.json", slice_of("a", *(gpu(f"gpu-{number}") for number in range(gpus))))
+    whole = DEPLOYMENT.replace("containers: []", "containers: [{name: a, image: b}]").replace(
+        "  template:\n    spec:",
+        "  selector: {matchLabels: {a: b}}\n  template:\n    metadata: {labels: {a: b}}\n    spec:",
+    )
+    found, out, _ = dryrun("--slices", slices, "--replicas", "max", write("deployment.yaml", whole))
+    assert found == code, out
+    said = f"{gpus} fit  copies of Deployment d: {gpus} now, {gpus} with nothing in use; the manifest asks for 3"
+    assert said in out
+
+
 def test_the_command_tells_now_from_nothing_in_use(dryrun: DryRun, write: Write) -> None:
     held = textwrap.dedent("""
         ---
@@ -133,7 +148,7 @@ def test_the_command_tells_now_from_nothing_in_use(dryrun: DryRun, write: Write)
     source = ("--slices", write("cluster.yaml", slices + held), write("claim.yaml", claim()))
     code, out, _ = dryrun(*source, "--replicas", "max")
     assert code == 0
-    assert "enough room  copies of ResourceClaim wanted: 5 now, 6 with nothing in use" in out
+    assert "5 fit  copies of ResourceClaim wanted: 5 now, 6 with nothing in use" in out
     assert [line.split() for line in out.splitlines()[-2:]] == [["node-a", "2", "3"], ["node-b", "3", "3"]]
     code, out, _ = dryrun(*source, "--replicas", 6, "-o", "json")
     assert code == 1

@@ -45,9 +45,9 @@ RIGHTS_OF_MIGRATE = [
 RIGHTS = [
     right
     for right in EVERY_RIGHT
-    if right not in RIGHTS_OF_MIGRATE and ROLE["rules"][right[0]]["apiGroups"] != ["apps"]
+    if right not in RIGHTS_OF_MIGRATE and ROLE["rules"][right[0]]["apiGroups"] not in (["apps"], ["batch"])
 ]
-"""Those of `fit`, but for templates of running pods: see test_rollout.py."""
+"""Those of `fit`, but for templates of running pods (see test_rollout.py) and for workloads that are named."""
 SPEC: JSON = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
 
 
@@ -230,6 +230,18 @@ def test_all_missing_rights_are_named_in_one_run(
             assert f"{verb} {resource}{'.' * bool(group)}{group}" in err
     assert "dryRun.clusterRole=true" in err
     assert "someone" in err
+
+
+@pytest.mark.parametrize(("name", "resource"), [("deploy/web", "deployments.apps"), ("job/web", "jobs.batch")])
+def test_named_workloads_are_read_with_the_right_to_get_them(
+    name: str, resource: str, cluster: Cluster, dryrun: DryRun
+) -> None:
+    cluster.grant(ROLE["rules"])
+    err = dryrun(name, "--kubeconfig", cluster.config)[2]
+    assert "default/web: is not in the cluster" in err
+    cluster.grant([one for one in ROLE["rules"] if "get" not in one["verbs"] or one.get("resources") == ["pods"]])
+    err = dryrun(name, "--kubeconfig", cluster.config)[2]
+    assert f"default/web: to get {resource} in the cluster is not allowed" in err
 
 
 def test_only_the_rights_that_a_command_needs_are_named(cluster: Cluster, dryrun: DryRun) -> None:

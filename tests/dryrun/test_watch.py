@@ -92,6 +92,21 @@ def test_it_ends_once_everything_fits_when_asked_to(
         assert [first["fits"], second["fits"]] == [False, True]
 
 
+def test_waiting_ends_after_its_time_limit_with_the_last_verdict(
+    wanted: Callable[[str], Path], dryrun: DryRun, kubeconfig: Path
+) -> None:
+    code, out, err = dryrun(wanted("nowhere"), "--kubeconfig", kubeconfig, "--until-fits", "--timeout", "0s")
+    assert code == 1
+    assert out.count("fits nowhere") == 1
+    assert "timed out: not everything fits after 0 s (--timeout)" in err
+
+
+def test_a_time_limit_is_only_for_waiting(wanted: Callable[[str], Path], dryrun: DryRun, kubeconfig: Path) -> None:
+    code, _, err = dryrun(wanted("any"), "--kubeconfig", kubeconfig, "--timeout", "5s")
+    assert code == 2
+    assert "--timeout is the time limit of --until-fits: give both" in err
+
+
 def test_a_pod_that_ends_makes_room_for_another(
     write: Write, client: ApiClient, kubeconfig: Path, tmp_path: Path
 ) -> None:
@@ -109,7 +124,7 @@ def test_a_pod_that_ends_makes_room_for_another(
 
 
 def test_only_a_cluster_can_be_watched(dryrun: DryRun, wanted: Callable[[str], Path]) -> None:
-    code, out, err = dryrun(wanted("any"), "--watch")
+    code, out, err = dryrun(wanted("any"), "-w")
     assert (code, out) == (2, "")
     assert "--watch needs a cluster to watch" in err
 

@@ -365,3 +365,57 @@ def test_a_pod_of_another_scheduler_has_a_note(scheduler: str, noted: bool, dryr
     code, out, _ = dryrun("--slices", slices, file)
     assert code == 0
     assert ("the pod names the scheduler volcano, and this is the verdict of kube-scheduler's" in out) == noted
+
+
+def affinity(kind: str, key: str = "zone") -> JSON:
+    """A pod affinity or anti-affinity for pods of the application `db`."""
+    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": key}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+RULE = "affinity rule (pods with app=db, in the same zone)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "pods", "said"),
+    [
+        ("podAffinity", ({}, {}), [], f"2 fail the pod's {RULE}: no node has the label zone"),
+        ("podAffinity", ({"zone": "x"}, {}), [], f"1 fails the pod's {RULE}: no pod on any node matches"),
+        ("podAffinity", ({"zone": "x"}, {}), [], f"1 lacks the label zone of the pod's {RULE}"),
+        (
+            "podAffinity",
+            ({"zone": "x"}, {"zone": "y", "full": "yes"}),
+            ["b"],
+            f"1 fails the pod's {RULE}: the pods that match are elsewhere by zone",
+        ),
+        ("podAntiAffinity", ({"zone": "x"}, {"zone": "x"}), ["b"], f"2 have a pod that matches the pod's anti-{RULE}"),
+    ],
+    ids=["no label", "no pod", "one label", "elsewhere", "anti"],
+)
+def test_the_rule_of_pod_affinity_that_a_node_fails_is_named(
+    kind: str, labels: tuple[JSON, JSON], pods: list[str], said: str, ask: Ask
+) -> None:
+    nodes = [node(name, labels=own) for name, own in zip("ab", labels, strict=True)]
+    others = [running("db", name, "7900m" if kind == "podAffinity" else "1") for name in pods]
+    for other in others:
+        other["metadata"]["labels"] = {"app": "db"}
+    code, out = ask([pod("p", "1", **affinity(kind))], *nodes, *others)
+    assert code == 1, out
+    assert said in out
+
+
+def test_missing_devices_are_told_with_both_numbers(ask: Ask) -> None:
+    wanted = claim()
+    wanted["spec"]["devices"]["requests"][0]["exactly"]["count"] = 7
+    _, out = ask([wanted, pod("p", "1", "wanted")], node("a"), slice_of("a", gpu("gpu-0"), gpu("gpu-1")))
+    assert "1 has only 2 gpu.nvidia.com devices of the 7 that the pod needs" in out
+
+
+@pytest.mark.parametrize("output", ["wide", "html"])
+def test_pods_of_a_workload_that_do_not_fit_for_the_same_reasons_are_told_once(output: str, ask: Ask) -> None:
+    wanted = {**pod("p", "3"), "kind": "Deployment", "apiVersion": "apps/v1"}
+    wanted["spec"] = {"replicas": 60, "template": {"metadata": {"labels": {"app": "p"}}, "spec": wanted["spec"]}}
+    _, out = ask([wanted], node("a"), flags=("-o", output))
+    assert "Deployment p, pod 3 of 60, and 57 more pods" in out
+    assert "pod 4 of 60" not in out
+    assert out.count("the scheduler says" if output == "wide" else "The scheduler says") == 1

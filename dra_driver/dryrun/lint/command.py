@@ -10,7 +10,7 @@ import click
 from ...process.command import output_option
 from ...process.streams import printable
 from ...scheduler.cel import RELEASES
-from ..options import Subcommand, complete_files, general_options, interrupted, version_options
+from ..options import Subcommand, complete_files, filename_option, general_options, interrupted, version_options
 from ..progress import bar, progress
 from ..release import Rules
 from ..report import counted
@@ -72,7 +72,8 @@ def _escaped(text: str, more: str) -> str:
     short_help="Find mistakes in claims, classes and pods.",
     examples=["dra-dryrun lint manifests", "dra-dryrun lint --built-in --strict -o github manifests"],
 )
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files)
+@click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_files)
+@filename_option
 @origin_options
 @version_options(
     RELEASES,
@@ -87,6 +88,7 @@ def _escaped(text: str, more: str) -> str:
 @general_options
 def lint(
     files: tuple[str, ...],
+    more_files: tuple[str, ...],
     origin: Origin,
     rules: Rules,
     strict: bool,
@@ -103,7 +105,9 @@ def lint(
     The exit status is 0 without findings, 1 if there are errors (with --strict, also if there are only warnings), 2 if
     a file cannot be read, and 3 if there are no findings, but objects that were not checked.
     """
-    reading = read(files)
+    if not (files or more_files):
+        raise click.UsageError("Missing argument: name a FILE, a folder, or '-' for standard input.")
+    reading = read((*files, *more_files))
     with progress("reading the devices") as say, opened(origin, rules) as place:
         source = place.read(devices_only=True, machines=True)
         result = check(

@@ -17,6 +17,7 @@ DECODED_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "Resou
 
 _RULES: Final = {
     Flaw.UNREADABLE: Rule.UNREADABLE,
+    Flaw.TEMPLATE: Rule.UNREADABLE,
     Flaw.NO_FILE: Rule.UNREADABLE,
     Flaw.EMPTY_FOLDER: Rule.UNREADABLE,
     Flaw.NO_MAPPING: Rule.NOT_AN_OBJECT,

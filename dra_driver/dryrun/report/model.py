@@ -2,8 +2,8 @@
 """All results of a dry run, in one value, from which each format is printed."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ...kube.resource import ResourceClaim
 from ...kube.resource.codec import Decoded
@@ -90,6 +90,33 @@ class Report:
             tuple(notes),
             asked or {},
         )
+
+
+def joined(answers: Iterable[ReportAnswer]) -> Iterator[ReportAnswer]:
+    """The answers, with one for consecutive pods of a workload that do not fit for the same reasons. Its demand has a
+    name for all of them: `Deployment web, pod 3 of 60, and 57 more pods`.
+    """
+    runs: list[list[ReportAnswer]] = []
+    for answer in answers:
+        if runs and _are_alike(runs[-1][0].verdict, answer.verdict):
+            runs[-1].append(answer)
+        else:
+            runs.append([answer])
+    for first, *others in runs:
+        if not others:
+            yield first
+            continue
+        pods = f"{len(others)} more pod{'s' if len(others) > 1 else ''}"
+        demand = replace(first.verdict.demand, name=f"{first.verdict.demand.name}, and {pods}")
+        yield replace(first, verdict=replace(first.verdict, demand=demand))
+
+
+def _are_alike(first: Verdict, second: Verdict) -> bool:
+    """Whether two pods of one workload do not fit for the same reasons."""
+    demand = first.demand
+    if not demand.workload or demand.daemon_node or demand.workload != second.demand.workload:
+        return False
+    return first.node is None and replace(second, demand=demand) == first
 
 
 def _answers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features) -> Iterable[ReportAnswer]:

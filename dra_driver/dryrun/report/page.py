@@ -16,7 +16,7 @@ from ...process.streams import printable
 from ..explain import RequestReport, constraint_text
 from ..verdict import Refused
 from ..workload import Demand
-from .model import Report, ReportAnswer
+from .model import Report, ReportAnswer, joined
 from .picture import Cell, GpuPicture, NodePicture
 from .tables import described, seen_by
 from .terminal import counted, listed
@@ -52,8 +52,10 @@ def _attribute(name: str, value: str | bool) -> str:
     return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
 
 
-def figure(picture: NodePicture, *, closest: bool) -> Html:
-    """The picture with its caption and key. `closest`: the demand does not fit there, but comes closest."""
+def figure(picture: NodePicture, *, closest: bool, running: bool = False) -> Html:
+    """The picture with its caption and key. `closest`: the demand does not fit there, but comes closest. `running`: the
+    demand is a pod that has its devices.
+    """
     model = f" ({picture.model})" if picture.model else ""
     caption = f"GPUs of {picture.node}{', which comes closest' if closest else ''}{model}"
     kind = "gpus divided" if picture.divided else "gpus"
@@ -63,7 +65,7 @@ def figure(picture: NodePicture, *, closest: bool) -> Html:
         "figure",
         tag("figcaption", caption),
         tag("div", rows, class_="scroll", role="region", aria_label=caption, tabindex="0"),
-        _key(picture),
+        _key(picture, running=running),
     )
 
 
@@ -79,14 +81,15 @@ def _boxes(cell: Cell) -> Iterator[Html]:
     """One box for the devices that draw on the slices, or one for each free slice."""
     boxes, slices = (1, cell.count) if cell.devices else (cell.count, 1)
     lines = [tag("b", cell.label)] if cell.label else []
-    lines += [tag("span", name) for name in (*cell.proposed_for, *cell.held_by) or ("free",)]
+    lines += [tag("span", name) for name in dict.fromkeys((*cell.proposed_for, *cell.held_by)) or ("free",)]
     style = f"grid-column:span {slices}" if slices > 1 else ""
     yield from [tag("span", *lines, class_=f"box {cell.state}", style=style)] * boxes
 
 
-def _key(picture: NodePicture) -> Html:
+def _key(picture: NodePicture, *, running: bool) -> Html:
     states = {cell.state for gpu in picture.gpus for cell in gpu.cells}
-    entries = {"proposed": "this demand gets it", "held": "a claim holds it", "free": "free"}
+    own = "this pod has it" if running else "this demand gets it"
+    entries = {"proposed": own, "held": "a claim holds it", "free": "free"}
     shown = [tag("li", tag("i", class_=f"box {state}"), text) for state, text in entries.items() if state in states]
     return tag("ul", *shown, class_="key")
 
@@ -105,10 +108,11 @@ def to_html(report: Report) -> str:
         tag("title", f"dra-dryrun: {title}"),
         tag("style", Html(style)),
     )
+    answers = list(joined(report.answers))
     body = tag(
         "body",
-        tag("header", tag("h1", title), _inputs(report), _contents(report.answers)),
-        tag("main", *(_answer(answer, number) for number, answer in enumerate(report.answers, 1))),
+        tag("header", tag("h1", title), _inputs(report), _contents(answers)),
+        tag("main", *(_answer(answer, number) for number, answer in enumerate(answers, 1))),
         tag("footer", tag("p", f"dra-dryrun {__version__}")),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}"
@@ -174,20 +178,26 @@ def _answer(answer: ReportAnswer, number: int) -> Html:
     if verdict.defect is not None:
         parts.append(tag("p", verdict.defect.text, class_="note"))
     if answer.picture is not None:
-        parts.append(figure(answer.picture, closest=verdict.node is None))
+        parts.append(figure(answer.picture, closest=verdict.node is None, running=bool(verdict.state)))
     parts += _refusing(answer) if verdict.node is None else []
     return tag("section", *parts, id_=f"demand-{number}", aria_labelledby=f"heading-{number}")
 
 
 def _fitting(answer: ReportAnswer) -> Iterator[Html]:
     node, *others = answer.verdict.fitting
-    yield tag("p", "On node ", tag("strong", node), "" if others else ", and on no other node.")
+    yield tag(
+        "p",
+        "On node ",
+        tag("strong", node),
+        "" if others else "." if answer.verdict.state else ", and on no other node.",
+    )
     if others:
         names = tag("ul", *(tag("li", name) for name in others), class_="names")
         yield _folded(f"and on {counted(len(others), 'other node')}", names)
     if answer.items:
         headings = ("Claim", "Request", "Device", "Profile", "Memory", "Model", "GPU")
-        yield _table("Devices that it gets", headings, [described(item) for item in answer.items], "names-only")
+        caption = "Devices that it has" if answer.verdict.state else "Devices that it gets"
+        yield _table(caption, headings, [described(item) for item in answer.items], "names-only")
 
 
 def _asked(demand: Demand) -> Iterator[Html]:
@@ -255,7 +265,7 @@ def _request(request: RequestReport) -> Html:
     if not request.removals:
         return tag("p", caption)
     rows = [[str(one.devices), one.text, seen_by(one, len(one.saw))] for one in request.removals]
-    return _table(caption, ("Devices", "Ruled out by", "Found"), rows)
+    return _table(caption, ("Devices", "Reason", "Found"), rows)
 
 
 def _table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> Html:

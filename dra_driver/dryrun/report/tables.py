@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A report for people at a terminal: for each demand a headline, and its devices or the reasons of the nodes."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
@@ -11,7 +11,7 @@ from rich.text import Text
 from ...scheduler.allocator import Check
 from ..explain import Removal
 from ..verdict import Verdict
-from .model import Item, Report, ReportAnswer
+from .model import Item, Report, ReportAnswer, joined
 from .picture import attribute, drawn, placed_memory
 from .terminal import PlainTable, counted, listed, plain_console
 
@@ -46,7 +46,7 @@ def _lines(report: Report, wide: bool, columns: int) -> Iterator[Text | PlainTab
         if len(group) > _LISTED and not wide:
             yield from _summarised(group, report.nodes, columns)
             continue
-        for answer in group:
+        for answer in joined(group):
             yield from _answer(answer, report.nodes, wide, columns)
 
 
@@ -65,12 +65,32 @@ def _summarised(group: Sequence[ReportAnswer], nodes: int, columns: int) -> Iter
     if not others:
         return
     if verdicts[0].demand.daemon_node:
+        by_reason: dict[str, list[str]] = defaultdict(list)
         for one in others:
-            said = one.verdict.summary or "; ".join((*one.verdict.rejects, *one.verdict.problems))
-            yield Text(f"{_INDENT}{one.verdict.demand.daemon_node}: {said.removeprefix('1 node: 1 ')}")
+            by_reason[_reason(one.verdict)].append(one.verdict.demand.daemon_node)
+        yield from (Text(f"{_INDENT}{listed(names)}: {reason}") for reason, names in by_reason.items())
         return
     yield Text("then:")
     yield from _answer(others[0], nodes, wide=False, columns=columns)
+
+
+def _reason(verdict: Verdict) -> str:
+    """Why a pod of a DaemonSet does not fit on its node, in one line."""
+    if verdict.summary:
+        return verdict.summary.removeprefix("1 node: 1 ")
+    said = [*verdict.rejects, *verdict.problems, *([verdict.error] if verdict.error else [])]
+    node = verdict.demand.daemon_node
+    for refused in verdict.refused:
+        if node not in refused.nodes and not refused.explanation.fatal:
+            continue
+        said += [refused.explanation.error] if refused.explanation.error else []
+        for one in refused.explanation.requests:
+            if one.missing:
+                qualify = f"{one.left} of {counted(one.considered, 'device')} qualify"
+                why = "".join(f"; {removal.devices} {removal.text}" for removal in one.removals)
+                said.append(f"request {one.request} wants {one.wanted}, {qualify}{why}")
+        said += refused.explanation.pools
+    return "; ".join(said) or "the devices cannot be given together"
 
 
 def _answer(answer: ReportAnswer, nodes: int, wide: bool, columns: int) -> Iterator[Text | PlainTable]:
@@ -113,7 +133,9 @@ def _headline(verdict: Verdict, nodes: int) -> Text:
         return Text.assemble(("not admitted", "bold red"), f"  {verdict.demand.name}: {'; '.join(verdict.rejects)}")
     if verdict.node is None:
         line = Text.assemble(("fits nowhere", "bold red"), f"  {verdict.demand.name}")
-        return line.append(f": none of {nodes} nodes can have it" if nodes > 1 else ": the only node cannot have it")
+        return line.append(
+            f": none of the {nodes} nodes is suitable" if nodes > 1 else ": the only node is not suitable"
+        )
     others = len(verdict.fitting) - 1
     line = Text.assemble(("fits", "bold green"), f"  {verdict.demand.name}: on node ", (verdict.node, "bold"))
     return line.append(f", and on {counted(others, 'other node')}" if others else "")
