@@ -27,7 +27,9 @@ _PATIENCE: Final = 1.0
 
 
 def brief_call() -> Call:
-    """The plugin's own work, which waits only a moment for a GPU that others use, because it is not urgent."""
+    """The plugin's own work, which waits only a moment for GPUs that others use. One call is for a whole round over the
+    node: others may wait for the driver, and the driver is ready only after the round.
+    """
     return OWN_WORK.within(_PATIENCE, "its GPU")
 
 
@@ -77,20 +79,20 @@ class Recovery:
 
     # One claim
 
-    def _settle(self, claim: ClaimRef) -> None:
+    def _settle(self, claim: ClaimRef, call: Call) -> None:
         record = self._store.current(claim.uid)
         if record is None:
             return
         if record.state is State.PREPARED:
-            self.complete(record, brief_call())
+            self.complete(record, call)
             return
         log.info("undoing an interrupted prepare or unprepare", extra=fields_of(record.plan))
-        with self._changes.hold(record.plan.keys, brief_call()) as held:
+        with self._changes.hold(record.plan.keys, call) as held:
             self._store.specs.remove(claim.uid)
             self._changes.undo(record, held, OWN_WORK)
             self._store.close(record)
 
-    def _plan_again(self, claim: ClaimRef) -> None:
+    def _plan_again(self, claim: ClaimRef, call: Call) -> None:
         """Restore a claim whose record is damaged. If it was prepared, as its CDI spec tells, it is recorded again. If
         not, its record is given up, and what it has on the node is swept.
         """
@@ -103,7 +105,7 @@ class Recovery:
         if not self._store.specs.devices(claim.uid) >= {device.cdi_name for device in plan.devices}:
             self._give_up(claim)
             return
-        with self._changes.hold(plan.keys, brief_call()) as held:
+        with self._changes.hold(plan.keys, call) as held:
             record = self._store.records.open(Record(State.PREPARING, self._store.boot_id, plan))
             prepared = replace(record, state=State.PREPARED, found=self._changes.do(plan, held, OWN_WORK))
             self._store.specs.write(prepared)
@@ -117,22 +119,23 @@ class Recovery:
 
     # All claims
 
-    def _each(self, claims: Iterable[ClaimRef], restore: Callable[[ClaimRef], None]) -> None:
+    def _each(self, claims: Iterable[ClaimRef], restore: Callable[[ClaimRef, Call], None]) -> None:
+        call = brief_call()
         for claim in list(claims):
 
             def failed(error: Exception, claim: ClaimRef = claim) -> None:
                 self._problems.add(claim, repr(error), delayed=True)
 
             with self._boundary.around("recover claim", claim, failed, expected=(NvmlError,)):
-                self._try(claim, restore)
+                self._try(claim, restore, call)
 
-    def _try(self, claim: ClaimRef, restore: Callable[[ClaimRef], None]) -> None:
+    def _try(self, claim: ClaimRef, restore: Callable[[ClaimRef, Call], None], call: Call) -> None:
         with self._store.try_hold(claim.uid) as free:
             if not free:  # a call of kubelet, or another process, has the lock
                 self._problems.add(claim, "somebody else is at work on it")
                 return
             try:
-                restore(claim)
+                restore(claim, call)
             except (StoppedError, WaitsError, NoDriverError) as error:
                 self._problems.add(claim, str(error))
             except EXPECTED_ERRORS as error:

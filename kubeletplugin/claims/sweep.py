@@ -16,6 +16,7 @@ from dra_driver.process.containment import contained
 
 from ..errors import PrepareError
 from .boundary import EXPECTED_ERRORS, ClaimBoundary
+from .call import Call
 from .changes import Changes
 from .locks import Held
 from .model import ClaimRef, Plan, Undoable
@@ -98,8 +99,9 @@ class Sweep:
 
     def retry(self) -> None:
         """Try again to undo what is left on GPUs, where that is due."""
+        patience = brief_call()
         for key in self._unrestored.due():
-            self._sweep_contained(key)
+            self._sweep_contained(key, patience)
 
     def restore_for(self, plan: Plan, held: Held) -> None:
         """Undo changes of earlier claims that disturb the claim with this plan, whose locks the caller holds. Raises
@@ -124,8 +126,9 @@ class Sweep:
 
     def sweep_node(self) -> None:
         """Remove what has no record, without asking the API server."""
-        for key in {stray.key for stray in self._marked()}:
-            self._sweep_contained(key)
+        patience = brief_call()
+        for key in {stray.key for stray in self._strays()}:
+            self._sweep_contained(key, patience)
         known = self._store.known()
         for uid in self._store.specs.claims():
             if uid not in known:
@@ -146,16 +149,16 @@ class Sweep:
         """A change for each mark on the node, in the order in which changes can be undone."""
         return [stray for step in reversed(self._steps) for stray in step.strays(self._node)]
 
-    def _sweep_contained(self, key: str) -> None:
+    def _sweep_contained(self, key: str, patience: Call) -> None:
         with contained("sweep GPU", key, self._boundary.count, lambda _: self._unrestored.failed(key), gpu=key):
-            self._sweep_key(key)
+            self._sweep_key(key, patience)
 
-    def _sweep_key(self, key: str) -> None:
+    def _sweep_key(self, key: str, patience: Call) -> None:
         """Undo everything on a GPU that no record needs. What fails is tried again long before the next sweep."""
         problems: dict[str, str] = {}
         try:
-            with self._changes.hold([key], brief_call()) as held:
-                strays = self._strays(key)
+            with self._changes.hold([key], patience) as held:
+                strays = self._strays_of(key)
                 if self._store.records.unreadable():  # some of it may belong to these claims
                     self._unrestored.failed(key)
                     return
@@ -164,14 +167,17 @@ class Sweep:
                         problems[str(stray)] = problem
         except EXPECTED_ERRORS as error:
             log.warning("leftovers cannot be removed yet: %s", error, extra={"gpu": key})
-            problems = {str(stray): str(error) for stray in self._strays(key)} | problems
+            problems = {str(stray): str(error) for stray in self._strays_of(key)} | problems
         self._unrestored.tried(key, problems)
 
-    def _strays(self, key: str) -> list[Undoable]:
-        """The marked changes of a GPU that no record needs. Marks are read first, because a record is older than its
-        marks. Callers ask for unreadable records afterwards: a record that is damaged meanwhile is among them.
+    def _strays_of(self, key: str) -> list[Undoable]:
+        return [stray for stray in self._strays() if stray.key == key]
+
+    def _strays(self) -> list[Undoable]:
+        """The marked changes that no record needs. Marks are read first, because a record is older than its marks.
+        Callers ask for unreadable records afterwards: a record that is damaged meanwhile is among them.
         """
-        marked = [stray for stray in self._marked() if stray.key == key]
+        marked = self._marked()
         needed = {step.mark for record in self._store.records.all() for step in record.plan.steps}
         return [stray for stray in marked if stray.mark not in needed]
 

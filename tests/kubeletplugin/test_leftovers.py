@@ -13,10 +13,14 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.simulated.faults import Fault
+from kubeletplugin.claims import recovery, sweep
+from kubeletplugin.claims.call import Call
 from kubeletplugin.claims.engine import ClaimTimes
 from kubeletplugin.claims.files import RecordFiles
+from kubeletplugin.claims.locks import FileRanges, KeyedLocks
 from kubeletplugin.claims.model import ClaimRef, Record, State
 from kubeletplugin.claims.records import VERSION
+from kubeletplugin.claims.recovery import brief_call
 from kubeletplugin.errors import PrepareError
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Plugin
 from tests.support.waiting import wait_for
@@ -135,6 +139,28 @@ def test_an_instance_without_a_record_that_is_in_use_goes_soon_after(plugin: Plu
     after.node.vacate(os.getpid())
     wait_for(lambda: after.instances() == [], "the instance to go")
     wait_for(lambda: after.engine.unrestored.count() == 0, "nothing left")
+
+
+def test_gpus_that_others_work_on_are_waited_for_together_and_only_if_something_is_left(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kubelet's calls may hold GPUs while they wait for the driver, which is ready only after the recovery."""
+    for gpu in (4, 5, 6, 7):
+        plugin.engine.prepare(plugin.api.add([f"gpu-{gpu}-mig-1g10gb-19-0"]))
+    this, rounds = threading.get_ident(), list[str]()
+    for module in (recovery, sweep):
+
+        def counted(name: str = module.__name__) -> Call:
+            if threading.get_ident() == this:
+                rounds.append(name)
+            return brief_call()
+
+        monkeypatch.setattr(module, "brief_call", counted)
+    others = KeyedLocks(FileRanges(plugin.root / "locks"), "gpu ")  # of another process
+    with others.hold(*(gpu.uuid for gpu in plugin.gpus())):
+        plugin.engine.recover()
+    assert rounds == [recovery.__name__, recovery.__name__, sweep.__name__]  # records, damaged records, leftovers
+    assert "leftovers cannot be removed yet" not in caplog.text
 
 
 def test_a_mark_without_an_instance_goes(plugin: Plugin) -> None:
