@@ -312,8 +312,10 @@ class Place:
                     return Document(one.value, self.where, stored=True)
             raise InputError(f"there is no {kind} {shown} in {self.where}")
         found = self._in_cluster(reference.key, namespace, reference.name)
+        if found == _NOT_IN_CLUSTER:
+            raise InputError(f"there is no {kind} {shown} in {self.where}")
         if isinstance(found, str):
-            raise InputError(f"{reference.text}: {kind} {shown}: {found}")
+            raise InputError(f"{reference.text}: {found}")
         return Document(found, self.where, stored=True)
 
     def template(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:

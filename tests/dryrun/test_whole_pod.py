@@ -419,3 +419,20 @@ def test_pods_of_a_workload_that_do_not_fit_for_the_same_reasons_are_told_once(o
     assert "Deployment p, pod 3 of 60, and 57 more pods" in out
     assert "pod 4 of 60" not in out
     assert out.count("the scheduler says" if output == "wide" else "The scheduler says") == 1
+
+
+@pytest.mark.parametrize("output", ["wide", "html"])
+def test_devices_of_a_running_pod_name_its_claim_once(output: str, ask: Ask) -> None:
+    held = claim("mine")
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-0"}
+    held["status"] = {"allocation": {"devices": {"results": [result]}}}
+    here = running("p", "a", "1")
+    here["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "mine"}]
+    slices = [node("a"), slice_of("a", gpu("gpu-0"), gpu("gpu-1")), held, here]
+    _, out = ask([{**pod("p", "1", "mine")}], *slices, flags=("-o", output))
+    assert "on no other node" not in out
+    if output == "wide":
+        assert "  gpu-0  whole  * mine" in [line.rstrip() for line in out.splitlines()]
+    else:
+        assert out.count("<span>mine</span>") == 1
+        assert "Devices that it has" in out

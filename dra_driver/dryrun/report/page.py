@@ -81,7 +81,7 @@ def _boxes(cell: Cell) -> Iterator[Html]:
     """One box for the devices that draw on the slices, or one for each free slice."""
     boxes, slices = (1, cell.count) if cell.devices else (cell.count, 1)
     lines = [tag("b", cell.label)] if cell.label else []
-    lines += [tag("span", name) for name in dict.fromkeys((*cell.proposed_for, *cell.held_by)) or ("free",)]
+    lines += [tag("span", name) for name in (*cell.proposed_for, *cell.held_by_others) or ("free",)]
     style = f"grid-column:span {slices}" if slices > 1 else ""
     yield from [tag("span", *lines, class_=f"box {cell.state}", style=style)] * boxes
 

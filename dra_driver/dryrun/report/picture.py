@@ -103,6 +103,11 @@ class Cell:
         """`proposed`, `held` or `free`."""
         return "proposed" if self.proposed_for else "held" if self.held_by else "free"
 
+    @property
+    def held_by_others(self) -> Claims:
+        """The holders, without the claims of the demand, which hold their devices if the pod is running."""
+        return tuple(claim for claim in self.held_by if claim not in self.proposed_for)
+
 
 @dataclass(frozen=True, slots=True)
 class GpuPicture:
@@ -310,7 +315,7 @@ def _first(rows: Sequence[GpuPicture]) -> Sequence[GpuPicture]:
 def _gpu(gpu: GpuPicture, width: int, letters: Mapping[str, str]) -> Text:
     if not gpu.slices:
         (cell,) = gpu.cells
-        who = listed([*(f"* {claim}" for claim in cell.proposed_for), *cell.held_by])
+        who = listed([*(f"* {claim}" for claim in cell.proposed_for), *cell.held_by_others])
         return Text.assemble(f"{cell.label}  ", (who or "free", _style(cell, letters)))
     text = Text("|")
     for cell in gpu.cells:
@@ -332,7 +337,7 @@ def _label(cell: Cell, letters: Mapping[str, str]) -> str:
 
 
 def _marks(cell: Cell, letters: Mapping[str, str]) -> str:
-    return ",".join(["*"] * bool(cell.proposed_for) + [letters[claim] for claim in cell.held_by])
+    return ",".join(["*"] * bool(cell.proposed_for) + [letters[claim] for claim in cell.held_by_others])
 
 
 def _shortened(cell: Cell, letters: Mapping[str, str], room: int) -> str:
@@ -356,7 +361,7 @@ def _style(cell: Cell, letters: Mapping[str, str]) -> str:
 def _in_slices(picture: NodePicture) -> list[str]:
     """The claims that hold memory slices. Claims that hold whole GPUs are drawn by name."""
     cells = [cell for gpu in picture.gpus if gpu.slices for cell in gpu.cells]
-    return list(dict.fromkeys(claim for cell in cells for claim in cell.held_by))
+    return list(dict.fromkeys(claim for cell in cells for claim in cell.held_by_others))
 
 
 def _letters(index: int) -> str:
