@@ -189,13 +189,6 @@ def found_without(forbidden: Collection[str], objects: Iterable[Decoded]) -> Fou
     return Found(tuple(given), unknown=tuple(unknown), warnings=tuple(warnings), open_nodes=open_nodes)
 
 
-def with_defaults(objects: Iterable[Decoded]) -> list[Decoded]:
-    """The objects, the driver's classes where there is no class of that name, and a Node for each node name."""
-    given = list(objects)
-    classes = {one.metadata.name for one in given if isinstance(one, DeviceClass)}
-    return with_nodes_of_slices([*given, *(one for one in CLASSES if one.metadata.name not in classes)])
-
-
 def with_nodes_of_slices(objects: Iterable[Decoded]) -> list[Decoded]:
     """The objects, and a Node for each node name of a slice."""
     given = list(objects)

@@ -54,12 +54,6 @@ class MarkStore(ABC, Generic[K, T]):
         found = [self._read(key, name) for key, name in self._listed().items()]
         return tuple(mark for mark in found if mark is not None)
 
-    def unreadable(self) -> tuple[K, ...]:
-        """The keys of the marks that exist, and cannot be read. Nothing may be concluded from a missing mark of the
-        GPUs that they concern. Raises OSError.
-        """
-        return tuple(key for key, name in self._listed().items() if not self._is_readable(key, name))
-
     def clear(self, key: K) -> None:
         """Remove a mark, because its change was undone. Raises OSError."""
         for name in self._names(key):
@@ -105,15 +99,6 @@ class MarkStore(ABC, Generic[K, T]):
         except _UNREADABLE as error:
             log.error("the mark %s cannot be read: %r", self._folder / name, error)
             return None
-
-    def _is_readable(self, key: K, name: str) -> bool:
-        try:
-            self._load(key, name)
-        except FileNotFoundError:
-            return True  # removed meanwhile
-        except _UNREADABLE:
-            return False
-        return True
 
 
 class NamedMarks(MarkStore[K, T]):

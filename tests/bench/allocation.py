@@ -21,7 +21,6 @@ from pathlib import Path
 import yaml
 
 from dra_driver.kube.resource import ResourceClaim, codec
-from dra_driver.kube.resource.names import split_qualified_name
 from dra_driver.scheduler.allocator import Cluster, Features, allocate_all
 from dra_driver.scheduler.allocator.likeness import Concern
 from dra_driver.scheduler.cel import Reads
@@ -72,7 +71,8 @@ def prepare_cluster(cluster: Cluster) -> None:
             likeness._basics(pool)  # pool by pool: attribute by attribute takes half as long again
             for key in pool.attribute_keys:
                 likeness._column(pool, key)
-                names.add(split_qualified_name(key, pool.driver))
+                domain, slash, identifier = key.partition("/")
+                names.add((domain, identifier) if slash else (pool.driver, key))
     likeness.groups(Concern(Reads(frozenset(names)), frozenset(), capacities=False))
 
 

@@ -21,7 +21,7 @@ import yaml
 
 from dra_driver.dryrun.documents import Document, read_documents
 from dra_driver.dryrun.evaluate import evaluate
-from dra_driver.dryrun.inventory import CLASSES, from_documents, with_defaults
+from dra_driver.dryrun.inventory import CLASSES, from_documents
 from dra_driver.dryrun.workload import Demand, sort_documents
 from dra_driver.dryrun.world import World
 from dra_driver.kube.resource import DeviceClass, Node, ResourceClaim, ResourceSlice
@@ -30,6 +30,7 @@ from dra_driver.scheduler.allocator import Cluster, Features, allocate_all
 from dra_driver.scheduler.cel import compile_selector
 from dra_driver.scheduler.pods import Reader
 from tests.bench.allocation import prepare_cluster
+from tests.dryrun.clusters import with_defaults
 from tests.dryrun.conftest import gpu, slice_of
 from tests.dryrun.test_whole_pod import claim, node, pod, policy, running
 

@@ -3,15 +3,16 @@
 
 import functools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dra_driver.dryrun.inventory import with_defaults
+from dra_driver.dryrun.inventory import CLASSES, with_nodes_of_slices
 from dra_driver.dryrun.nodetypes import simulated_nodes
 from dra_driver.kube.resource import (
     AllocatedDevice,
     AllocationResult,
     DeviceClaim,
+    DeviceClass,
     DeviceRequest,
     DeviceRequirements,
     ObjectMeta,
@@ -22,6 +23,13 @@ from dra_driver.kube.resource.codec import Decoded
 from dra_driver.scheduler.allocator import Cluster
 
 DRIVER = "gpu.nvidia.com"
+
+
+def with_defaults(objects: Iterable[Decoded]) -> list[Decoded]:
+    """The objects, the driver's classes where there is no class of that name, and a Node for each node name."""
+    given = list(objects)
+    classes = {each.metadata.name for each in given if isinstance(each, DeviceClass)}
+    return with_nodes_of_slices([*given, *(each for each in CLASSES if each.metadata.name not in classes)])
 
 
 @functools.cache

@@ -4,13 +4,13 @@
 from typing import Any
 
 from dra_driver.dryrun.evaluate import evaluate
-from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.nodetypes import built_in_nodes
 from dra_driver.dryrun.report import Report
 from dra_driver.dryrun.workload import Demand
 from dra_driver.kube.resource import ResourceClaim, ResourceSlice
 from dra_driver.kube.resource.codec import V1, decode_claim
 from dra_driver.scheduler.allocator import Features
+from tests.dryrun.clusters import with_defaults
 
 NODES = ("h100x8", "h100x8-mig")
 PROFILE = "device.attributes['gpu.nvidia.com'].profile"

@@ -7,11 +7,11 @@ import pytest
 
 from dra_driver.dryrun.documents import Document
 from dra_driver.dryrun.evaluate import evaluate
-from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import sort_documents
 from dra_driver.kube.resource.codec import decode
 from dra_driver.scheduler.allocator import Features
+from tests.dryrun.clusters import with_defaults
 
 from .conftest import gpu, slice_of
 

@@ -8,13 +8,13 @@ import pytest
 
 from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.explain import Removal
-from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.selectors import parts
 from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import Demand
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import V1, Decoded, decode, decode_claim
 from dra_driver.scheduler.allocator import Check, Features
+from tests.dryrun.clusters import with_defaults
 
 from .conftest import gpu, slice_of
 

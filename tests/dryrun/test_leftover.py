@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dra_driver.dryrun.evaluate import evaluate
-from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.stock import leftovers
 from dra_driver.dryrun.workload import Demand
 from dra_driver.kube.resource import DeviceRequest, ResourceClaim, ResourceSlice
 from dra_driver.kube.resource.codec import Decoded
 from dra_driver.scheduler.allocator import Features
+from tests.dryrun.clusters import with_defaults
 
 from .clusters import cluster, node, wanting
 from .conftest import DryRun, Write

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_driver.dryrun.documents import parse
-from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.replicas import Copies, count_copies, only
 from dra_driver.dryrun.workload import Demand, sort_documents
 from dra_driver.kube.resource import ResourceClaim, ResourceSlice
 from dra_driver.kube.resource.codec import Decoded
 from dra_driver.process.command import InputError
 from dra_driver.scheduler.allocator import Cluster, Features, allocate_all
+from tests.dryrun.clusters import with_defaults
 from tests.support import examples
 
 from .clusters import cluster, devices_of, holding, node, wanting

@@ -22,7 +22,6 @@ import pytest
 
 from dra_driver import __version__
 from dra_driver.dryrun.answer import Question, answered
-from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.lint.check import check
 from dra_driver.dryrun.lint.source import read
 from dra_driver.dryrun.main import complete
@@ -34,6 +33,7 @@ from dra_driver.dryrun.workload import Demand
 from dra_driver.kube.resource import ObjectMeta
 from dra_driver.kube.resource.codec import decode
 from dra_driver.scheduler.allocator import Features
+from tests.dryrun.clusters import with_defaults
 from tests.support.preloaded import run, start
 from tests.support.waiting import wait_for
 

@@ -99,7 +99,6 @@ def case(request: pytest.FixtureRequest) -> Case:
 def test_store_without_folder_is_empty(case: Case, tmp_path: Path) -> None:
     store = case.store(tmp_path / "marks")
     assert store.all() == ()
-    assert store.unreadable() == ()
     assert not store.has(case.key)
     assert store.get(case.key) is None
     assert store.version() == 0
@@ -146,14 +145,13 @@ def test_other_files_are_ignored(case: Case, tmp_path: Path) -> None:
     for name in ("nonsense", "lock", "manager", f"{case.file}.new", f".{case.file}.0badcafe.aside", "GPU-0_x_0_1"):
         (tmp_path / name).write_text("nonsense")
     assert store.all() == ()
-    assert store.unreadable() == ()
     store.forget()
     assert len(list(tmp_path.iterdir())) == 6
 
 
 @pytest.mark.parametrize("name", WITH_VALUE)
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\0"])
-def test_damaged_mark_is_there_and_named_as_unreadable(name: str, content: str, tmp_path: Path) -> None:
+def test_damaged_mark_is_there_until_it_is_written_again(name: str, content: str, tmp_path: Path) -> None:
     case = CASES[name]
     store = case.store(tmp_path)
     for mark in case.others:
@@ -162,9 +160,8 @@ def test_damaged_mark_is_there_and_named_as_unreadable(name: str, content: str, 
     assert store.has(case.key)
     assert store.get(case.key) is None
     assert store.all() == case.others
-    assert store.unreadable() == (case.key,)
     store.set(case.mark)
-    assert store.unreadable() == ()
+    assert store.get(case.key) == case.mark
 
 
 @pytest.mark.parametrize("name", WITH_VALUE)
@@ -173,17 +170,16 @@ def test_directory_with_the_name_of_a_mark_is_unreadable(name: str, tmp_path: Pa
     store = case.store(tmp_path)
     (tmp_path / case.file / "content").mkdir(parents=True)
     assert store.has(case.key)
-    assert store.unreadable() == (case.key,)
+    assert store.get(case.key) is None
     store.forget()
     assert not store.has(case.key)
 
 
 @pytest.mark.parametrize(("name", "file"), [("taken", f"{OTHER_ADDRESS}.json"), ("partition", "7.json")])
-def test_mark_under_the_name_of_another_one_is_unreadable(name: str, file: str, tmp_path: Path) -> None:
+def test_mark_under_the_name_of_another_one_is_not_read(name: str, file: str, tmp_path: Path) -> None:
     case = CASES[name]
     (tmp_path / file).write_text(case.content)
     assert case.store(tmp_path).all() == ()
-    assert len(case.store(tmp_path).unreadable()) == 1
 
 
 def test_forgetting_removes_all_marks(case: Case, tmp_path: Path) -> None:
@@ -194,7 +190,6 @@ def test_forgetting_removes_all_marks(case: Case, tmp_path: Path) -> None:
         (tmp_path / case.file).write_text("damaged")
     store.forget()
     assert store.all() == ()
-    assert store.unreadable() == ()
     assert not store.has(case.key)
 
 

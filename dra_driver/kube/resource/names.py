@@ -62,9 +62,3 @@ def is_label_key(text: str) -> bool:
 def is_label_value(text: str) -> bool:
     """Whether the text is the value of a label or taint. It may be empty."""
     return text == "" or (len(text) <= limits.LABEL_BYTES and _LABEL_TEXT.fullmatch(text) is not None)
-
-
-def split_qualified_name(key: str, driver: str) -> tuple[str, str]:
-    """The domain and the identifier of an attribute or capacity. The default domain is the name of the driver."""
-    domain, slash, identifier = key.partition("/")
-    return (domain, identifier) if slash else (driver, key)

@@ -167,11 +167,6 @@ class Features:
         return not has_rule(self.release, "errors_without_device")
 
     @property
-    def rules_without_selector_taint_all(self) -> bool:
-        """Whether a DeviceTaintRule without `deviceSelector` selects every device."""
-        return has_rule(self.release, "rule_without_selector_taints_all")
-
-    @property
     def leaves_out_groups(self) -> bool:
         """Whether slices that have a device with compatibility groups are ignored: 1.37 knows the field."""
         return not self.compatibility_groups and self.is_since("1.37")

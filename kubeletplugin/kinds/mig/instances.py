@@ -241,10 +241,6 @@ class MigInstances:
                     return profile.slice_count
         return 0
 
-    def _create_compute_instance(self, device: MigDevice, handle: GpuInstanceHandle) -> MigInstance:
-        compute = self._nvml.create_compute_instance(handle, self._compute_profile(handle, device))
-        return self._instance(device, handle, compute)
-
     def _instance(self, device: MigDevice, handle: GpuInstanceHandle, compute: ComputeInstanceHandle) -> MigInstance:
         info = self._nvml.compute_instance_info(compute)
         return MigInstance(device, self._nvml.gpu_instance_info(handle).id, info.id, self._nvml.uuid(info.device))

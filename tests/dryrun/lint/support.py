@@ -6,13 +6,13 @@ import json
 import textwrap
 from typing import Any
 
-from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.lint.check import check
 from dra_driver.dryrun.lint.finding import LintFinding
 from dra_driver.dryrun.lint.source import FilesRead, SourceObject, parse
 from dra_driver.dryrun.nodetypes import built_in_nodes
 from dra_driver.kube.resource.codec import Decoded
 from dra_driver.scheduler.cel import NEWEST
+from tests.dryrun.clusters import with_defaults
 
 FILE = "claims.yaml"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from dra_driver.kube.releases import has_rule
 from dra_driver.kube.resource import DeviceRequirements, DeviceTaintRule, ResourceClaim, ResourceSlice, codec
 from dra_driver.scheduler.allocator import Cluster, Features, NodeOutcome, allocate, allocate_all, with_taint_rules
 from dra_driver.scheduler.cel.library.quantity import WrittenQuantity
@@ -65,7 +66,8 @@ def _with_rules(objects: list[object], features: Features) -> Iterator[object]:
     effective = rules if features.device_taints and features.device_taint_rules else []
     yield from (one for one in objects if not isinstance(one, DeviceTaintRule | ResourceSlice))
     slices = (one for one in objects if isinstance(one, ResourceSlice))
-    yield from with_taint_rules(slices, effective, without_selector=features.rules_without_selector_taint_all)
+    every = has_rule(features.release, "rule_without_selector_taints_all")
+    yield from with_taint_rules(slices, effective, without_selector=every)
 
 
 def _decode(document: dict[str, Any]) -> object:

@@ -7,7 +7,6 @@ import pytest
 
 from dra_driver.kube.resource import Version, names
 from dra_driver.kube.resource.device import from_dotted
-from dra_driver.kube.resource.names import split_qualified_name
 
 NAMES: list[tuple[Callable[[str], bool], list[str], list[str]]] = [
     (
@@ -68,18 +67,6 @@ def test_the_rule_takes(rule: Callable[[str], bool], name: str) -> None:
 )
 def test_the_rule_refuses(rule: Callable[[str], bool], name: str) -> None:
     assert not rule(name)
-
-
-@pytest.mark.parametrize(
-    ("key", "domain", "identifier"),
-    [
-        ("profile", "gpu.nvidia.com", "profile"),
-        ("resource.kubernetes.io/pcieRoot", "resource.kubernetes.io", "pcieRoot"),
-        ("gpu.nvidia.com/profile", "gpu.nvidia.com", "profile"),
-    ],
-)
-def test_a_key_without_a_domain_is_in_the_drivers(key: str, domain: str, identifier: str) -> None:
-    assert split_qualified_name(key, "gpu.nvidia.com") == (domain, identifier)
 
 
 @pytest.mark.parametrize(("dotted", "version"), VERSIONS.items())
