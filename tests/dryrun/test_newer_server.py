@@ -255,7 +255,7 @@ def test_a_release_that_is_not_known_is_named(dryrun: DryRun, write: Write, tmp_
     with served({"/version": version}, nodes={"metadata": {"name": "a"}}) as server:
         config = server.write_kubeconfig(tmp_path / "config")
         code, out, err = dryrun(write("claim.yaml", claim()), "--kubeconfig", config)
-    assert code == 1, err
+    assert code == 2, err
     assert "the cluster has Kubernetes 1.39, whose rules are not known: those of 1.38 count" in out
 
 
