@@ -58,6 +58,12 @@ class RequestReport:
     removals: tuple[Removal, ...]
 
     @property
+    def text(self) -> str:
+        """For example `gpu wants 3, 1 of 8 devices qualifies`."""
+        qualify = "qualifies" if self.left == 1 else "qualify"
+        return f"{self.request} wants {self.wanted}, {self.left} of {self.considered} devices {qualify}"
+
+    @property
     def missing(self) -> int:
         return max(0, self.wanted - self.left)
 
@@ -153,8 +159,10 @@ class Explainer:
                 return "in another ComputeDomain, and a node is in one at a time", f"domain={other}"
             case Check.SELECTOR, Unmet() as unmet:
                 part = self._blame.false_part(unmet.expression, pool.driver, device)
-                where = "its DeviceClass wants" if unmet.of_class else "its selector wants"
-                return f"{where} {part.text}", ", ".join(f"{name}={value}" for name, value in part.saw.items())
+                what = "DeviceClass" if unmet.of_class else "selector"
+                return f"not matched by its {what}: {part.text}", ", ".join(
+                    f"{name}={value}" for name, value in part.saw.items()
+                )
             case Check.IN_USE, tuple() as holders:
                 return "in use", ", ".join(_claim_names(holders))
             case Check.TAINT, DeviceTaint() as taint:

@@ -77,7 +77,7 @@ def test_a_claim_that_fits_nowhere_exits_with_1_and_says_what_is_in_the_way(dryr
     assert "request gpu wants 3, 2 of 2 devices qualify" in out
     code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim("device.driver == 'other'")))
     assert code == 1
-    assert "2 its selector wants device.driver == 'other'" in out
+    assert "2 not matched by its selector: device.driver == 'other'" in out
     assert "found driver=gpu.nvidia.com" in out
 
 

@@ -380,9 +380,9 @@ def test_cel_of_several_lines_is_indented(dryrun: DryRun, write: Write) -> None:
     wanted["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": LINES}}]
     path = write("claim.json", wanted)
     out = dryrun("fit", path, "--with-node", "h100x8")[1].splitlines()
-    at = next(number for number, line in enumerate(out) if "its selector wants" in line)
+    at = next(number for number, line in enumerate(out) if "not matched by its selector" in line)
     assert out[at].endswith("'H100' ||")
-    first = out[at].index("its selector")
+    first = out[at].index("not matched")
     assert [line.index(line.strip()) - first for line in out[at + 1 : at + 4]] == [2, 4, 2]
     assert out[at + 4].index("found") == first
     findings = dryrun("lint", path, "--built-in")[1].splitlines()

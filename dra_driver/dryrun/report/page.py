@@ -260,8 +260,7 @@ def _explanation(refused: Refused) -> Iterator[Html]:
 
 
 def _request(request: RequestReport) -> Html:
-    qualify = f"{request.left} of {counted(request.considered, 'device')} qualify"
-    caption = f"Request {request.request} wants {request.wanted}, {qualify}"
+    caption = f"Request {request.text}"
     if not request.removals:
         return tag("p", caption)
     rows = [[str(one.devices), one.text, seen_by(one, len(one.saw))] for one in request.removals]

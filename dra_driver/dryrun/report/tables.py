@@ -86,9 +86,8 @@ def _reason(verdict: Verdict) -> str:
         said += [refused.explanation.error] if refused.explanation.error else []
         for one in refused.explanation.requests:
             if one.missing:
-                qualify = f"{one.left} of {counted(one.considered, 'device')} qualify"
                 why = "".join(f"; {removal.devices} {removal.text}" for removal in one.removals)
-                said.append(f"request {one.request} wants {one.wanted}, {qualify}{why}")
+                said.append(f"request {one.text}{why}")
         said += refused.explanation.pools
     return "; ".join(said) or "the devices cannot be given together"
 
@@ -168,8 +167,7 @@ def _refusals(verdict: Verdict, wide: bool) -> Iterator[Text]:
         for pool in explanation.pools:
             yield Text(f"    {pool}")
         for request in explanation.requests:
-            qualify = f"{request.left} of {counted(request.considered, 'device')} qualify"
-            yield Text(f"    request {request.request} wants {request.wanted}, {qualify}")
+            yield Text(f"    request {request.text}")
             yield from (Text(f"      {line}") for removal in request.removals for line in _removal(removal, wide))
     more = len(verdict.refused) - _SHOWN
     if more > 0:
