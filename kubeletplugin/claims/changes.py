@@ -88,8 +88,10 @@ class Changes:
         own = [step for step in plan.steps if step.mark not in needed and step.is_marked(self._node)]
         for steps in _visits(own[::-1]):
             problems = self._visit(steps, partial(self._undo, plan, steps), held, call)
+            ending = self._records.marks_of_others(plan.claim.uid, also_ending=True) if problems else frozenset()
             for step, problem in problems.items():
-                self._tell_unrestored(plan.claim, step, problem)
+                if step.mark not in ending:  # the other claim still uses it, and undoes it when it ends
+                    self._tell_unrestored(plan.claim, step, problem)
 
     def undo_stray(self, stray: Undoable, held: Held) -> str:
         """Undo a change that no claim has. See Undoable.undo."""

@@ -141,12 +141,14 @@ class Records(RecordCache[Record]):
                 require_agreement(plan, other.plan)
         return self.save(record)
 
-    def marks_of_others(self, uid: str) -> frozenset[object]:
-        """The marks of the steps that other claims need."""
+    def marks_of_others(self, uid: str, *, also_ending: bool = False) -> frozenset[object]:
+        """The marks of the steps that other claims need. With `also_ending`, those of claims that are being unprepared
+        are among them.
+        """
         return frozenset(
             step.mark
             for record in self.all()
-            if record.plan.claim.uid != uid and record.state is not State.UNPREPARING
+            if record.plan.claim.uid != uid and (also_ending or record.state is not State.UNPREPARING)
             for step in record.plan.steps
         )
 

@@ -3,12 +3,14 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.simulated.faults import Fault
+from kubeletplugin.claims.model import State
 from kubeletplugin.errors import PrepareError
 from tests.kubeletplugin.inside import DYNAMIC, NO_POLICY, NOTHING, ApiServer, Plugin
 
@@ -30,6 +32,20 @@ def test_a_slice_switches_the_mode_on_and_the_last_one_takes_it_back(plugin: Plu
     assert (plugin.mode(0), plugin.instances(0)) == (ON, ["0:1", "1:1"])
     plugin.engine.unprepare(first)  # the one that switched it
     assert (plugin.mode(0), plugin.instances(0)) == (ON, ["1:1"])
+    plugin.engine.unprepare(second)
+    assert plugin.mode(0) == OFF
+    assert plugin.left() == NOTHING
+
+
+def test_a_mode_that_an_ending_claim_still_uses_is_left_to_it(plugin: Plugin) -> None:
+    first, second = plugin.api.add([SLICE]), plugin.api.add([NEXT])
+    plugin.engine.prepare(first)
+    plugin.engine.prepare(second)
+    plugin.records.save(replace(plugin.record(second), state=State.UNPREPARING))
+    plugin.engine.unprepare(first)
+    assert (plugin.mode(0), plugin.instances(0)) == (ON, ["1:1"])
+    assert plugin.reasons() == []
+    assert plugin.engine.unrestored.count() == 0
     plugin.engine.unprepare(second)
     assert plugin.mode(0) == OFF
     assert plugin.left() == NOTHING
