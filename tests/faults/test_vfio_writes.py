@@ -21,7 +21,7 @@ from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy.parse import parse_policy
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.claims.model import ClaimRef
-from kubeletplugin.errors import PrepareError, StoppedError
+from kubeletplugin.errors import NoDriverError, PrepareError, StoppedError
 from tests.kubeletplugin.inside import QUICK, ApiServer
 from tests.kubeletplugin.inside import Plugin as InsidePlugin
 from tests.support.fuse import needs_fuse
@@ -203,7 +203,7 @@ def attempt(plugin: InsidePlugin, claim: ClaimRef, verb: str) -> str:
     """Make a call. Returns its error."""
     try:
         getattr(plugin.engine, verb)(claim)
-    except (PrepareError, StoppedError) as error:
+    except (PrepareError, StoppedError, NoDriverError) as error:
         return str(error)
     return ""
 

@@ -36,7 +36,7 @@ _UNLOADED = "module/.unloaded"
 inode, as in sysfs.
 """
 _UNBOUND = ".unbound"
-"""The place of links from a driver to GPUs that it was unbound from, for the same reason."""
+"""The place beside /sys of links from a driver to GPUs that it was unbound from, for the same reason."""
 
 
 def reset_board(board: Board) -> None:
@@ -83,7 +83,7 @@ class _Sys(SysFiles):
     def rebind(self, gpu: GpuDescription, driver: str | None) -> None:
         """Bind a GPU to this driver only."""
         device = self._sys / "devices" / gpu.pcie_root / gpu.pci_address
-        unbound = self._sys / _UNBOUND
+        unbound = self._sys.with_name(_UNBOUND)
         unbound.mkdir(exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             (device / "driver" / gpu.pci_address).rename(unbound / str(uuid4()))
