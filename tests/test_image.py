@@ -332,7 +332,8 @@ def test_a_command_whose_extra_is_missing_says_what_to_install(
     done = run(installed, command, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"{command}: modules ")
+    program = "kubectl dra-dryrun" if command == "kubectl-dra_dryrun" else command
+    assert line.startswith(f"{program}: modules ")
     assert line.endswith(f" are not installed: pip install 'dra-driver-gpu[{NEED_AN_EXTRA[command]}]'")
 
 

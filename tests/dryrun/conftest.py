@@ -3,6 +3,7 @@
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,17 @@ def dryrun(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    # A kubelet that a fixture of other tests keeps in this process logs when it likes.
-    monkeypatch.setattr(logging.getLogger("dra_driver.sandbox.kubelet"), "propagate", False)
+    others: set[int | None] = set()
+    is_kept = logging.Handler.filter
+
+    def of_the_command(handler: logging.Handler, record: logging.LogRecord) -> bool | logging.LogRecord:
+        return record.thread not in others and is_kept(handler, record)
+
+    # Servers and kubelets that fixtures of other tests keep in this process log when they like.
+    monkeypatch.setattr(logging.Handler, "filter", of_the_command)
 
     def run(*arguments: object) -> tuple[int, str, str]:
+        others.update({thread.ident for thread in threading.enumerate()} - {threading.get_ident()})
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
         captured = capsys.readouterr()

@@ -223,7 +223,7 @@ def test_all_missing_rights_are_named_in_one_run(
 ) -> None:
     cluster.grant([])
     code, out, err = dryrun(wanted, "--kubeconfig", cluster.config, *flags)
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
     for number, verb, resource in RIGHTS:
         if (verb != "watch" or flags) and (verb, resource) != ("get", "pods"):
             group = ROLE["rules"][number]["apiGroups"][0]

@@ -18,8 +18,8 @@ GONE, SHUT, FULL = "", ">&-", ">/dev/full"
 
 LOST = {
     GONE: (141, ""),
-    SHUT: (2, r"[a-z_-]+: standard output cannot be written: Bad file descriptor\n"),
-    FULL: (2, r"[a-z_-]+: standard output cannot be written: No space left on device\n"),
+    SHUT: (2, r"[a-z_ -]+: standard output cannot be written: Bad file descriptor\n"),
+    FULL: (2, r"[a-z_ -]+: standard output cannot be written: No space left on device\n"),
 }
 """The exit status and standard error of a command then."""
 
