@@ -117,7 +117,7 @@ class Engine:
             with self._store.hold(ref, call):
                 record = self._store.current(ref.uid)
                 if opened is not None and (record is None or record.plan != opened.plan):
-                    raise StoppedError(f"claim {ref} was unprepared or changed while it was being prepared")
+                    raise _changed_meanwhile(ref)
                 if record is not None and record.state is State.PREPARED:
                     return self._prepared_again(record)
                 self._pauses.check(ref.uid)
@@ -171,12 +171,9 @@ class Engine:
     def _carry_out(self, opened: Record, held: Held, call: Call) -> Record:
         """Change the node, write the spec, and record the result."""
         began = time.monotonic()
-        prepared = opened
-        if opened.state is not State.PREPARED:
-            prepared = replace(opened, state=State.PREPARED, found=self._changes.do(opened.plan, held, call))
-        self._store.specs.write(prepared)
-        if prepared != opened:
-            self.records.save(prepared)
+        is_done = opened.state is State.PREPARED
+        found = opened.found if is_done else self._changes.do(opened.plan, held, call)
+        prepared = self._store.write_spec_and_record(opened, found)
         self._problems.remove(opened.plan.claim.uid)
         self._pauses.end(opened.plan.claim.uid)
         log.info("prepared", extra={**fields_of(opened.plan), "seconds": round(time.monotonic() - began, 4)})
@@ -201,7 +198,7 @@ class Engine:
         while missing := step.waits_for(self.node):
             record = self._store.current(opened.plan.claim.uid)
             if record is None or record.plan != opened.plan or record.state is State.UNPREPARING:
-                raise StoppedError(f"claim {opened.plan.claim} was unprepared or changed while it was being prepared")
+                raise _changed_meanwhile(opened.plan.claim)
             if time.monotonic() >= deadline:
                 raise PrepareError(missing)
             call.pause(self._times.look)
@@ -413,3 +410,7 @@ class Engine:
         except NvmlError as error:
             self.node.access.report(error)
             raise
+
+
+def _changed_meanwhile(claim: ClaimRef) -> StoppedError:
+    return StoppedError(f"claim {claim} was unprepared or changed while it was being prepared")

@@ -14,11 +14,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from dra_driver.gpu.nvml import Placement
 from dra_driver.kube.resource import AttributeValue, ResourceClaim
-from dra_driver.kube.resource.codec import Fields
+from dra_driver.kube.resource.codec import DecodeError, Fields
 from dra_driver.kube.resource.meta import empty
 
 from ..containers.cdi.root import DriverRoot
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ..node.node import Node
 
 JSON = dict[str, Any]
+
+K = TypeVar("K", bound="Kind")
 
 NO_EDITS = ContainerEdits()
 
@@ -310,6 +312,17 @@ class Plan:
     def enforced(self, device: Device) -> EnforcedShare | None:
         """What enforces the share of a device of this plan, or None."""
         return next((share for step in self.steps if (share := step.enforces(device)) is not None), None)
+
+
+def device_in(fields: Fields, devices: Mapping[str, Device], kind: type[K], what: str) -> tuple[str, K]:
+    """The name in the field `device` of a step, and the hardware of the device with this name, for `Step.from_json`.
+    Raises DecodeError if the record has no such device of this kind, which `what` names (`a MIG device`).
+    """
+    name = fields.required_text("device")
+    found = devices[name].kind if name in devices else None
+    if not isinstance(found, kind):
+        raise DecodeError(fields.path("device"), f"{name!r} is not {what} of this record")
+    return name, found
 
 
 class State(enum.StrEnum):

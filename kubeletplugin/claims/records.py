@@ -9,7 +9,7 @@ claim is planned again.
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -125,9 +125,6 @@ class Records(RecordCache[Record]):
     """All records of a driver. Callers hold the lock of the claim that they work on, and the locks of the keys whose
     devices they take.
     """
-
-    def __init__(self, files: RecordFiles[Record], on_damage: Callable[[ClaimRef, str], None]) -> None:
-        super().__init__(files, on_damage)
 
     def open(self, record: Record) -> Record:
         """Record a new claim. Raises PrepareError if it cannot hold together with another claim."""

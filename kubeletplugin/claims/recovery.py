@@ -7,7 +7,6 @@ damaged is planned again: its finished steps change nothing. Claims that fail ar
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Final
 
 from dra_driver.gpu.nvml import NO_DRIVER, NvmlError
@@ -65,10 +64,7 @@ class Recovery:
         """Make the missing devices of a prepared claim. The caller holds the claim's lock."""
         with self._changes.hold(record.plan.keys, call) as held:
             was_complete = self._changes.are_done(record.plan, held)
-            completed = replace(record, found=self._changes.do(record.plan, held, OWN_WORK))
-            self._store.specs.write(completed)
-            if completed != record:
-                self._store.records.save(completed)
+            completed = self._store.write_spec_and_record(record, self._changes.do(record.plan, held, OWN_WORK))
         if not was_complete:
             text = "devices of this claim were gone, after a reload of the driver or a reset, and were made again"
             log.warning("%s", text, extra=fields_of(record.plan))
@@ -107,9 +103,7 @@ class Recovery:
             return
         with self._changes.hold(plan.keys, call) as held:
             record = self._store.records.open(Record(State.PREPARING, self._store.boot_id, plan))
-            prepared = replace(record, state=State.PREPARED, found=self._changes.do(plan, held, OWN_WORK))
-            self._store.specs.write(prepared)
-            self._store.records.save(prepared)
+            self._store.write_spec_and_record(record, self._changes.do(plan, held, OWN_WORK))
         self._boundary.on_event(claim, "RecordRebuilt", "the damaged record of this claim was made anew")
 
     def _give_up(self, claim: ClaimRef) -> None:

@@ -2,12 +2,14 @@
 """What a driver has on disk for its claims: records and CDI specs, and the lock of each claim."""
 
 import logging
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from .call import KUBELET_SECONDS, Call
 from .changes import fields_of
 from .locks import Held, KeyedLocks
-from .model import ClaimRef, Record
+from .model import JSON, ClaimRef, Record, State
 from .records import Records
 from .specs import ClaimSpecs
 
@@ -44,6 +46,16 @@ class ClaimStore:
         self.specs.remove(uid)
         self.records.close(uid)
         return None
+
+    def write_spec_and_record(self, record: Record, found: Mapping[str, JSON]) -> Record:
+        """Write the spec of a claim whose steps have `found` this, and then record it as prepared, so that every claim
+        with such a record has its spec. Returns the record.
+        """
+        prepared = replace(record, state=State.PREPARED, found=found)
+        self.specs.write(prepared)
+        if prepared != record:
+            self.records.save(prepared)
+        return prepared
 
     def close(self, record: Record) -> None:
         """Remove the spec and the record of a claim that has nothing left on the node."""

@@ -30,10 +30,10 @@ from dra_driver.gpu.vgpus import (
     vgpu_folder,
 )
 from dra_driver.kube.resource import AllocatedDevice, AttributeValue
-from dra_driver.kube.resource.codec import DecodeError, Fields
+from dra_driver.kube.resource.codec import Fields
 
 from ..claims.call import Call
-from ..claims.model import JSON, Device, Kind, SpecPlace, Step
+from ..claims.model import JSON, Device, Kind, SpecPlace, Step, device_in
 from ..containers import cdi
 from ..errors import PrepareError, WriteError
 from ..host.openers import names_of, openers
@@ -269,11 +269,7 @@ class VgpuStep(Step):
     @classmethod
     def from_json(cls, fields: Fields, devices: Mapping[str, Device]) -> "VgpuStep":
         """See Step."""
-        name = fields.required_text("device")
-        kind = devices[name].kind if name in devices else None
-        if not isinstance(kind, VgpuKind):
-            raise DecodeError(fields.path("device"), f"{name!r} is not a vGPU of this record")
-        return cls(name, kind)
+        return cls(*device_in(fields, devices, VgpuKind, "a vGPU"))
 
     def _create(self, node: Node, call: Call) -> None:
         vgpu, place, vfio, marks = self.kind, self.kind.place, node.of(VfioBinder), node.taken.vgpus

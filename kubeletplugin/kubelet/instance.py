@@ -3,7 +3,7 @@
 
 Without an instance UID only one process can run, with fixed socket names. A process with an instance UID (the UID of
 its pod) has its own sockets, so that during a rolling update the new process registers before the old one stops.
-kubelet 1.33 and later then calls the newest. Claims are protected by other locks (see `claims.lifecycle`).
+kubelet 1.33 and later then calls the newest. Claims are protected by other locks (see `claims.locks`).
 """
 
 import base64

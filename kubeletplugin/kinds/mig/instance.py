@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from dra_driver.gpu.mig import MigDevice, MigInstance
-from dra_driver.kube.resource.codec import DecodeError, Fields
+from dra_driver.kube.resource.codec import Fields
 
 from ...claims.call import Call
-from ...claims.model import JSON, Device, Step
+from ...claims.model import JSON, Device, Step, device_in
 from ...errors import NotMadeError, PrepareError
 from ...node.node import Node
 from .device import MigKind, encode_instance
@@ -52,10 +52,7 @@ class _InstanceStep(Step):
     @classmethod
     def from_json(cls, fields: Fields, devices: Mapping[str, Device]) -> Self:
         """See Step."""
-        name = fields.required_text("device")
-        kind = devices[name].kind if name in devices else None
-        if not isinstance(kind, MigKind):
-            raise DecodeError(fields.path("device"), f"{name!r} is not a MIG device of this record")
+        name, kind = device_in(fields, devices, MigKind, "a MIG device")
         return cls(name, kind.device)
 
 

@@ -21,10 +21,10 @@ from dra_driver.errors import ProgramError
 from dra_driver.gpu.functions import bound_driver
 from dra_driver.gpu.passthrough import VfioMark
 from dra_driver.gpu.pci import NVIDIA_DRIVER
-from dra_driver.kube.resource.codec import DecodeError, Fields
+from dra_driver.kube.resource.codec import Fields
 
 from ...claims.call import Call
-from ...claims.model import JSON, Device, Step
+from ...claims.model import JSON, Device, Step, device_in
 from ...errors import PrepareError, StuckError
 from ...node.node import Node
 from .binder import RELEASE_SECONDS, VfioBinder
@@ -169,9 +169,7 @@ class VfioStep(Step):
     @classmethod
     def from_json(cls, fields: Fields, devices: Mapping[str, Device]) -> "VfioStep":
         """See Step."""
-        name = fields.required_text("device")
-        if name not in devices or not isinstance(devices[name].kind, VfioKind):
-            raise DecodeError(fields.path("device"), f"{name!r} is not a GPU for a virtual machine of this record")
+        name, _ = device_in(fields, devices, VfioKind, "a GPU for a virtual machine")
         return vfio_step(name, devices.values())
 
     def _restore_persistence(self, found: bool | None, vfio: VfioBinder, call: Call) -> None:
