@@ -7,6 +7,7 @@ and an /etc/hosts of its own.
 """
 
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -41,6 +42,7 @@ CLIQUE: Final = "9f410827-489f-46fd-8203-51266ca08eb7.1"
 NAMESPACE: Final = "default"
 UP: Final = DaemonReport(True, "READY", "UP", "")
 _CRDS: Final = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions")
+_networks: Final = itertools.count()
 _WINDOW: Final = 5.0 if REAL else 1.0
 _PROGRAM: Final = f"""
 from dra_driver.domains.daemon import control, main, rows, supervisor
@@ -101,10 +103,14 @@ def _is_served(admin: ApiClient) -> bool:
 
 
 class Network:
-    """Addresses that no other test uses. For the real nvidia-imex, each one is in a network namespace of its own."""
+    """Addresses that no other test uses. For the real nvidia-imex, each one is in a network namespace of its own.
+
+    The process ID tells the workers of a test run apart, which start one after the other, and a count the tests of a
+    worker: two tests with one address fail, because the second daemon cannot serve its endpoint.
+    """
 
     def __init__(self) -> None:
-        first, second = os.urandom(2)
+        first, second = next(_networks) % 200, os.getpid() % 256
         self._prefix = f"10.{200 + first % 50}.{second}" if REAL else f"127.{10 + first % 200}.{second}"
         self._bridge = f"imex{first:02x}{second:02x}"
         self._next = 0
@@ -161,7 +167,7 @@ class Daemon:
     @property
     def endpoint(self) -> str:
         """Where its probes and metrics are."""
-        return f"127.9.{self.address.partition('.')[2].partition('.')[2]}:8080"
+        return f"127.{self.address.partition('.')[2]}:8080"
 
     def start(self, **environment: str) -> "Daemon":
         """Start the process."""
