@@ -21,7 +21,7 @@ VIOLATIONS = {
     "downwards": ("dra_driver.gpu.labels", "controller.node.labels"),
     "tests": ("dra_driver.process.files", "tests"),
     "resource": ("dra_driver.kube.resource.quantity", "dra_driver.process.parsing"),
-    "api": ("dra_driver.kube.api.leases", "dra_driver.process.backoff"),
+    "api": ("dra_driver.kube.api.leases", "dra_driver.process.boot"),
     "scheduler": ("dra_driver.scheduler.pods.quota", "dra_driver.process.files"),
     "gpu": ("dra_driver.gpu.layout", "dra_driver.kube.api.client"),
     "config": ("dra_driver.config.decode", "dra_driver.kube.api.errors"),

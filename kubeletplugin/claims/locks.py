@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dra_driver.process.backoff import Backoff
 from dra_driver.process.files import make_folder, open_lock
 
 from .call import OWN_WORK, Call
@@ -172,11 +173,10 @@ class KeyedLocks:
         return self._files is None or self._files.try_lock(self._prefix + key)
 
     def _wait_for_file(self, key: str, call: Call) -> None:
-        pause = _SHORTEST_PAUSE
+        backoff = Backoff(_SHORTEST_PAUSE, _LONGEST_PAUSE)
         while not self._lock_file(key):
             call.check()
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            time.sleep(backoff.pause())
 
     def _enter(self, key: str) -> threading.Lock:
         with self._guard:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...kube.resource import ResourceSlice
+from ...process.backoff import Backoff
 from ...process.worker import Worker
 from ..inventory import Inventory
 from ..marked import NodeMarks
@@ -306,7 +307,7 @@ class _Trouble:
     def __init__(self, what: str, timing: MonitorTiming) -> None:
         self._what = what
         self._timing = timing
-        self._pause = timing.first_retry
+        self._backoff = Backoff(timing.first_retry, timing.look)
         self._error: NvmlError | None = None
         self.since: float | None = None
 
@@ -319,12 +320,12 @@ class _Trouble:
         if news and not logged:
             log.warning("%s: %s", self._what, error)
         self._error = error
-        pause, self._pause = self._pause, min(2 * self._pause, self._timing.look)
-        return pause
+        return self._backoff.pause()
 
     def over(self) -> None:
         """Record a success."""
-        self.since, self._error, self._pause = None, None, self._timing.first_retry
+        self.since = self._error = None
+        self._backoff.reset()
 
     @property
     def problem(self) -> str | None:

@@ -2,12 +2,12 @@
 """A collection that is listed once, and then watched as long as the process runs."""
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable
 from typing import Unpack
 
+from ...process.backoff import Backoff
 from ...process.containment import Count, contained, nobody
 from ...process.worker import Worker
 from .client import JSON, ApiClient, EventStream, Kind, Selection
@@ -47,15 +47,14 @@ class Watcher:
         self._keep = keep
         self._on_list = on_list
         self._on_event = on_event
-        self._first_pause = first_pause
         self._longest_pause = longest_pause
+        self._backoff = Backoff(first_pause, longest_pause)
         self._count = count
         self._stream: EventStream | None = None
         self._problem: str | None = "not listed yet"
         self.missing = threading.Event()
         self.forbidden: StatusError | None = None
         self._version = ""
-        self._pause = first_pause
         self._worker = Worker(f"watch {kind.plural}", self._round)
 
     @property
@@ -98,10 +97,9 @@ class Watcher:
             self.forbidden = error if isinstance(error, StatusError) and error.status == _FORBIDDEN else None
             asked = error.retry_after if isinstance(error, StatusError) else 0.0
         # A watch that lasted for a while was successful. One that ended at once must not be repeated at once.
-        good = time.monotonic() - began > _GOOD_WATCH
-        self._pause = self._first_pause if good else min(self._pause * 2, self._longest_pause)
-        wait = self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
-        return max(wait, min(asked, self._longest_pause))
+        if time.monotonic() - began > _GOOD_WATCH:
+            self._backoff.reset()
+        return max(self._backoff.pause(), min(asked, self._longest_pause))
 
     def _begin_anew(self, error: Exception) -> None:
         self._version, self._problem = "", repr(error)

@@ -20,6 +20,7 @@ from dra_driver.gpu.nvml import (
     Return,
 )
 from dra_driver.gpu.profiles import PROFILE_CONSTANTS, whole_compute_profile
+from dra_driver.process.backoff import Backoff
 from kubeletplugin.containers.cdi import DriverFilesError, character_majors
 from kubeletplugin.containers.cdi.files import capability_node
 
@@ -87,7 +88,7 @@ class MigInstances:
         While a process uses them, this is tried again for `patience` seconds, as long as `call` is wanted, because
         processes of a container take a moment to end. After that, raises NvmlError with IN_USE and the processes.
         """
-        deadline, pause = time.monotonic() + patience, _FIRST_PAUSE
+        deadline, backoff = time.monotonic() + patience, Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             try:
                 self._destroy(device)
@@ -95,11 +96,11 @@ class MigInstances:
             except NvmlError as error:
                 if error.code is not Return.IN_USE:
                     raise
+                pause = backoff.pause()
                 if time.monotonic() + pause > deadline:
                     raise self._in_use(device, error) from None
             call.check()
             time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
 
     def all_on(self, gpu_uuid: str) -> list[PartialInstance]:
         """All GPU instances of a GPU, whoever created them, without their compute instances."""
