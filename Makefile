@@ -5,8 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 IMAGE_TOOLS := $(VENV)/image
+DIST := dist
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' dra_driver/__init__.py)
+# Where the repository is (pyproject.toml), and the files of a release: empty as long as no address is known.
+REPOSITORY = $(shell sed -n 's/^repository = "\(.*\)"/\1/p' pyproject.toml)
+RELEASE_URL = $(if $(REPOSITORY),$(REPOSITORY)/releases/download/v$(VERSION))
 
-.PHONY: demo test lint docs bench build release proto grammar lock sbom scan venv clean
+.PHONY: demo test lint docs bench build release chart krew manuals image image-index push-chart version subjects tools \
+  proto grammar lock sbom scan venv clean
 
 venv: $(READY)
 
@@ -44,15 +50,71 @@ bench: $(READY)
 	$(BIN)/python -m tests.bench.scale --nodes 100
 
 build: $(READY)
-	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --outdir '$(DIST)' .
 
-# Everything that is published of a version, in dist/. Nothing is sent anywhere. SIGN_KEY signs the chart (a key of gpg).
+# Everything that is published of a version, in dist/. Nothing is sent anywhere.
+release: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct))
 release: $(READY)
-	@test -n '$(RELEASE_URL)' || { echo "say where dist/ will be published: make release RELEASE_URL=https://..."; exit 1; }
-	rm -rf dist
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(MAKE) build sbom
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python release.py --folder dist --url '$(RELEASE_URL)' \
-	  $(if $(SIGN_KEY),--sign-key '$(SIGN_KEY)')
+	@test -n '$(RELEASE_URL)' || { echo "say where $(DIST)/ will be published: make release RELEASE_URL=https://...";  \
+	  echo "or set repository in pyproject.toml"; exit 1; }
+	rm -rf '$(DIST)'
+	$(MAKE) build
+	$(MAKE) chart krew manuals sbom
+	cd '$(DIST)' && sha256sum -- *.whl *.tar.gz *.tgz *.json *.yaml > SHA256SUMS
+
+# The packaged chart. SIGN_KEY signs it with a key of KEYRING, a file that `gpg --export-secret-keys` wrote. Helm 4 writes
+# the times of the files into the package: with all times equal, the same commit gives the same package.
+chart:
+	rm -rf build/chart && mkdir -p build/chart && cp -r charts/dra-driver-gpu build/chart
+	find build/chart -exec touch --date=@$${SOURCE_DATE_EPOCH:-0} {} +
+	helm package build/chart/dra-driver-gpu --destination '$(DIST)' $(if $(SIGN_KEY),--sign --key '$(SIGN_KEY)' --keyring '$(KEYRING)')
+
+# The kubectl plugin for krew: an archive with the wheel of dist/, and its manifest.
+krew: FILES := build/krew
+krew: NAME := dra-dryrun-$(VERSION).tar.gz
+krew: WHEEL := dra_driver_gpu-$(VERSION)-py3-none-any.whl
+krew:
+	@test -f '$(DIST)/$(WHEEL)' || { echo "$(DIST)/$(WHEEL) is missing: run make build"; exit 1; }
+	rm -rf $(FILES) && mkdir -p $(FILES)
+	install -m 644 LICENSE '$(DIST)/$(WHEEL)' $(FILES)
+	sed 's/VERSION/$(VERSION)/g; s/WHEEL/$(WHEEL)/g; /^# `make/d' packaging/krew/kubectl-dra_dryrun > $(FILES)/kubectl-dra_dryrun
+	chmod 755 $(FILES)/kubectl-dra_dryrun
+	$(ARCHIVE) -C $(FILES) . | gzip -n > '$(DIST)/$(NAME)'
+	sum=$$(sha256sum '$(DIST)/$(NAME)' | cut -d ' ' -f 1) && sed "s|VERSION|$(VERSION)|; s|URL|$(RELEASE_URL)|; s|SHA256|$$sum|; /^#/d" \
+	  packaging/krew/dra-dryrun.yaml > '$(DIST)/dra-dryrun.yaml'
+
+manuals: $(READY)
+	$(BIN)/python -m tests.docs.manuals build/manuals
+	$(ARCHIVE) -C build/manuals . | gzip -n > '$(DIST)/dra-driver-gpu-manuals-$(VERSION).tar.gz'
+
+ARCHIVE := tar -c --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$${SOURCE_DATE_EPOCH:-0}
+
+# The image is built and pushed in one step, because only then its times are those of the commit.
+image:
+	@test -n '$(IMAGE)' || { echo "say the name of the image: make image IMAGE=registry.example.com/dra-driver-gpu:$(VERSION)"; exit 1; }
+	export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) && docker buildx build --build-arg SOURCE_DATE_EPOCH \
+	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
+	  $(if $(REPOSITORY),--label org.opencontainers.image.source=$(REPOSITORY)) \
+	  --provenance=false --output type=registry,name=$(IMAGE),rewrite-timestamp=true .
+
+# One name for the images of both architectures; prints the digest.
+image-index:
+	docker buildx imagetools create --tag $(IMAGE) $(IMAGE)-amd64 $(IMAGE)-arm64
+	@docker buildx imagetools inspect $(IMAGE) --format '{{.Manifest.Digest}}' | tee '$(DIST)/image.digest'
+
+push-chart:
+	helm push $(PUSH_FLAGS) '$(DIST)/dra-driver-gpu-$(VERSION).tgz' '$(CHARTS)'
+
+version:
+	@echo $(VERSION)
+
+# The subjects of the commits of a RANGE, for example main..HEAD.
+subjects:
+	.ci/check-subjects '$(RANGE)'
+
+# Programs that tests run where they are installed.
+tools: $(READY)
+	.ci/tools
 
 # The image's packages and what builds it, pinned by hash: the base dependencies and the build backend of pyproject.toml.
 lock: $(IMAGE_TOOLS)/.ready
@@ -62,10 +124,10 @@ lock: $(IMAGE_TOOLS)/.ready
 LOCKED := --universal --python-version 3.11 --generate-hashes --no-annotate --no-strip-extras
 
 sbom: $(IMAGE_TOOLS)/.ready
-	mkdir -p dist
+	mkdir -p '$(DIST)'
 	$(PYTHON) -m venv --clear --without-pip build/sbom
 	$(BIN)/python -m pip --python build/sbom/bin/python install -q --require-hashes -r requirements.lock
-	$(IMAGE_TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json build/sbom/bin/python
+	$(IMAGE_TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o '$(DIST)/sbom.cdx.json' build/sbom/bin/python
 
 $(IMAGE_TOOLS)/.ready: $(READY)
 	$(PYTHON) -m venv --without-pip $(IMAGE_TOOLS)

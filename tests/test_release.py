@@ -5,133 +5,153 @@ The rules of krew are those of internal/index/validation/validate.go (commit db9
 building and installing one takes packages from PyPI.
 """
 
-import contextlib
 import hashlib
-import http.server
-import importlib
-import json
 import os
 import re
 import shutil
 import subprocess
 import tarfile
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from dra_driver import __version__
-from release import CHART, release
+from tests.docs.manuals import COMMANDS, write_manuals
+from tests.docs.registry import registry
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*make_default_short_help:DeprecationWarning")  # of click-man
-
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "charts/dra-driver-gpu"
 URL = "https://downloads.example.com/v1"
 WHEEL = f"dra_driver_gpu-{__version__}-py3-none-any.whl"
 TGZ = f"dra-driver-gpu-{__version__}.tgz"
 
+HELM = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not on PATH")
 
-def made(folder: Path, *arguments: str) -> str:
-    """A release in a folder; the output of the command."""
-    folder.mkdir()
+
+def make(target: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Runs a target of the Makefile in a copy of what it reads, with `folder` as the folder of the release."""
+    checkout = folder.with_name("checkout")
+    if not checkout.exists():
+        checkout.mkdir()
+        for name in ("Makefile", "LICENSE", "pyproject.toml"):
+            shutil.copy(ROOT / name, checkout)
+        shutil.copytree(ROOT / "packaging", checkout / "packaging")
+        shutil.copytree(CHART, checkout / "charts/dra-driver-gpu")
+        (checkout / "dra_driver").mkdir()
+        shutil.copy(ROOT / "dra_driver/__init__.py", checkout / "dra_driver")
+    words = [f"{name}={text}" for name, text in {"DIST": str(folder), **variables}.items()]
+    return subprocess.run(
+        ["make", "--always-make", "--old-file=.venv/.ready", target, *words],
+        cwd=checkout,
+        env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def made(folder: Path, *targets: str, **variables: str) -> Path:
+    """The folder of a release, after these targets."""
+    folder.mkdir(parents=True)
     (folder / WHEEL).write_text("a wheel", encoding="utf-8")
-    environment = {"SOURCE_DATE_EPOCH": "1700000000"}
-    done = CliRunner(env=environment).invoke(release, ["--folder", str(folder), "--url", URL, *arguments])
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("release") / "dist"
-    made(folder)
+    for target in targets:
+        done = make(target, folder, **variables)
+        assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the plugin for krew."""
+    return made(tmp_path_factory.mktemp("plugin") / "dist", "krew", RELEASE_URL=URL)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the packaged chart."""
+    if shutil.which("helm") is None:
+        pytest.skip("helm is not on PATH")
+    return made(tmp_path_factory.mktemp("package") / "dist", "chart")
+
+
+def test_the_chart_has_the_version_of_the_code() -> None:
+    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert metadata["version"] == __version__
+    assert metadata["appVersion"] == __version__
+
+
+def test_the_changelog_has_the_version_of_the_code() -> None:
+    assert f"\n## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_same_sources_give_the_same_plugin(plugin: Path, tmp_path: Path) -> None:
+    again = made(tmp_path / "dist", "krew", RELEASE_URL=URL)
+    assert contents(again) == contents(plugin)
+
+
+def test_the_same_sources_give_the_same_package_at_another_time(package: Path, tmp_path: Path) -> None:
+    again = made(tmp_path / "dist", "chart")
+    for path in (tmp_path / "checkout/charts").rglob("*"):
+        os.utime(path, (1, 1))
+    done = make("chart", again)
+    assert done.returncode == 0, done.stderr
+    assert contents(again) == contents(package)
+
+
 def contents(folder: Path) -> dict[str, str]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    """Name -> digest of each file."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if path.is_file()}
 
 
-def test_the_same_sources_give_the_same_files(dist: Path, tmp_path: Path) -> None:
-    made(tmp_path / "again")
-    assert contents(tmp_path / "again") == contents(dist)
-    sums = dict(line.split("  ")[::-1] for line in (dist / "SHA256SUMS").read_text(encoding="utf-8").splitlines())
-    assert set(sums) == {WHEEL, TGZ, f"dra-dryrun-{__version__}.tar.gz"}
-    assert sums.items() <= contents(dist).items()
+def test_without_the_wheel_make_says_what_to_run(tmp_path: Path) -> None:
+    done = make("krew", tmp_path / "dist", RELEASE_URL=URL)
+    assert done.returncode != 0
+    assert f"{WHEEL} is missing: run make build" in done.stdout
 
 
-def test_without_the_wheel_it_says_what_to_run(tmp_path: Path) -> None:
-    done = CliRunner().invoke(release, ["--folder", str(tmp_path), "--url", URL])
-    assert done.exit_code == 1
-    assert f"{WHEEL} is missing: run `make release`" in done.output
+def test_without_an_address_make_asks_where_the_release_will_be(tmp_path: Path) -> None:
+    done = make("release", tmp_path / "dist")
+    assert done.returncode != 0
+    assert "RELEASE_URL=https://" in done.stdout
 
 
-@contextlib.contextmanager
-def registry(layout: Path) -> Iterator[str]:
-    """A registry that has the chart of an OCI layout, and its address."""
-    (tag,) = json.loads((layout / "index.json").read_bytes())["manifests"]
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            """A tag, a manifest or a blob."""
-            found = re.fullmatch(r"/v2/charts/dra-driver-gpu/(?:manifests|blobs)/(.+)", self.path)
-            name = found[1] if found else ""
-            name = tag["digest"] if name in tag["annotations"].values() else name
-            blob = layout / "blobs" / name.replace(":", "/")
-            if not name or not blob.is_file():
-                self.send_response(404 if found else 200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            data = blob.read_bytes()
-            self.send_response(200)
-            self.send_header("Content-Type", tag["mediaType"] if name == tag["digest"] else "application/octet-stream")
-            self.send_header("Content-Length", str(len(data)))
-            self.send_header("Docker-Content-Digest", name)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(data)
-
-        do_HEAD = do_GET  # noqa: N815
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing is printed."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+def test_the_address_in_pyproject_gives_the_address_of_the_release(tmp_path: Path) -> None:
+    make("version", tmp_path / "dist")
+    pyproject = tmp_path / "checkout/pyproject.toml"
+    text = pyproject.read_text(encoding="utf-8")
+    assert 'repository = ""' in text
+    pyproject.write_text(
+        text.replace('repository = ""', 'repository = "https://git.example.com/a/b"'), encoding="utf-8"
+    )
+    made(tmp_path / "dist", "krew")
+    (platform,) = krew(tmp_path / "dist")["spec"]["platforms"]
+    assert platform["uri"].startswith(f"https://git.example.com/a/b/releases/download/v{__version__}/dra-dryrun-")
 
 
-def test_helm_pulls_the_chart_from_a_registry_that_has_the_layout(dist: Path, tmp_path: Path) -> None:
-    helm = pytest.importorskip("helm_python", reason="Helm's engine has wheels for x86-64 only")
-    assert json.loads((dist / "chart/oci-layout").read_bytes()) == {"imageLayoutVersion": "1.0.0"}
-    for blob in (dist / "chart/blobs/sha256").iterdir():
-        assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
-    with registry(dist / "chart") as address:
-        reference = f"oci://{address}/charts/dra-driver-gpu"
-        helm.pull(reference, version=__version__, destination=tmp_path, plain_http=True)
-    assert (tmp_path / TGZ).read_bytes() == (dist / TGZ).read_bytes()
-    with helm.Chart.load_archive((tmp_path / TGZ).read_bytes()) as chart:
-        assert (chart.name, chart.version) == ("dra-driver-gpu", __version__)
-        assert len(chart.templates) > 10
+def test_helm_pushes_the_package_to_a_registry(package: Path) -> None:
+    with registry() as server:
+        charts = {"CHARTS": f"oci://{server.address}/charts", "PUSH_FLAGS": "--plain-http"}
+        done = make("push-chart", package, **charts)
+        assert done.returncode == 0, done.stderr
+        manifest = server.manifests[f"charts/dra-driver-gpu:{__version__}"]
+    (layer,) = manifest["layers"]
+    assert layer["mediaType"] == "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+    assert layer["digest"] == f"sha256:{contents(package)[TGZ]}"
 
 
-def test_the_package_has_every_file_of_the_chart(dist: Path) -> None:
-    with tarfile.open(dist / TGZ) as archive:
-        files = {one.name.removeprefix("dra-driver-gpu/"): one for one in archive.getmembers()}
-    assert set(files) == {str(path.relative_to(CHART)) for path in CHART.rglob("*") if path.is_file()}
-    assert {(one.mtime, one.mode, one.uid) for one in files.values()} == {(1700000000, 0o644, 0)}
+def test_the_package_has_every_file_of_the_chart(package: Path) -> None:
+    with tarfile.open(package / TGZ) as archive:
+        files = {member.name.removeprefix("dra-driver-gpu/"): member for member in archive.getmembers()}
+    ignored = set((CHART / "ci").iterdir())
+    assert set(files) == {str(path.relative_to(CHART)) for path in set(CHART.rglob("*")) - ignored if path.is_file()}
+    assert {(member.mtime, member.uid) for member in files.values()} == {(1700000000, 0)}
 
 
+@HELM
 @pytest.mark.skipif(shutil.which("gpg") is None, reason="gpg is not on PATH")
 def test_helm_verifies_the_provenance_of_a_signed_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     helm = pytest.importorskip("helm_python", reason="Helm's engine has wheels for x86-64 only")
@@ -144,26 +164,24 @@ def test_helm_verifies_the_provenance_of_a_signed_chart(tmp_path: Path, monkeypa
 
     try:
         gpg("--passphrase", "", "--quick-gen-key", "releases@example.com", "rsa2048", "sign", "never")
-        made(tmp_path / "dist", "--sign-key", "releases@example.com")
+        (tmp_path / "secret").write_bytes(gpg("--export-secret-keys"))
         (tmp_path / "keyring").write_bytes(gpg("--export"))
     finally:
         subprocess.run(["gpgconf", "--kill", "all"], check=False, timeout=60)
-    chart = tmp_path / "dist" / TGZ
+    key = {"SIGN_KEY": "releases@example.com", "KEYRING": str(tmp_path / "secret")}
+    chart = made(tmp_path / "dist", "chart", **key) / TGZ
     assert helm.verify(chart, tmp_path / "keyring")["signed_by"] == ["releases@example.com"]
-    (tag,) = json.loads((tmp_path / "dist/chart/index.json").read_bytes())["manifests"]
-    manifest = json.loads((tmp_path / "dist/chart/blobs" / tag["digest"].replace(":", "/")).read_bytes())
-    assert manifest["layers"][1]["mediaType"] == "application/vnd.cncf.helm.chart.provenance.v1.prov"
     chart.write_bytes(chart.read_bytes() + b"changed")
     with pytest.raises(helm.HelmError):
         helm.verify(chart, tmp_path / "keyring")
 
 
 def krew(dist: Path) -> dict[str, Any]:
-    return dict(yaml.safe_load((dist / "krew/dra-dryrun.yaml").read_text(encoding="utf-8")))
+    return dict(yaml.safe_load((dist / "dra-dryrun.yaml").read_text(encoding="utf-8")))
 
 
-def test_the_manifest_keeps_the_rules_of_krew(dist: Path) -> None:
-    manifest = krew(dist)
+def test_the_manifest_keeps_the_rules_of_krew(plugin: Path) -> None:
+    manifest = krew(plugin)
     assert (manifest["apiVersion"], manifest["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
     assert re.fullmatch(r"[\w-]+", manifest["metadata"]["name"])
     spec = manifest["spec"]
@@ -172,11 +190,11 @@ def test_the_manifest_keeps_the_rules_of_krew(dist: Path) -> None:
     assert "\n" not in spec["shortDescription"]
     (platform,) = spec["platforms"]
     assert set(platform["selector"]["matchLabels"]) <= {"os", "arch"}
-    archive = dist / platform["uri"].removeprefix(f"{URL}/")
+    archive = plugin / platform["uri"].removeprefix(f"{URL}/")
     assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
     with tarfile.open(archive) as files:
-        assert files.getmember(platform["bin"]).mode == 0o755
-        assert set(files.getnames()) == {"LICENSE", WHEEL, platform["bin"]}
+        assert files.getmember(f"./{platform['bin']}").mode == 0o755
+        assert {Path(name).name for name in files.getnames()} == {"", "LICENSE", WHEEL, platform["bin"]}
 
 
 PYTHON = """#!/bin/sh
@@ -189,9 +207,9 @@ chmod +x "$(dirname "$0")/kubectl-dra_dryrun"
 """
 
 
-def test_the_plugin_installs_itself_once_and_again_after_a_failure(dist: Path, tmp_path: Path) -> None:
+def test_the_plugin_installs_itself_once_and_again_after_a_failure(plugin: Path, tmp_path: Path) -> None:
     store, log, python = tmp_path / "store", tmp_path / "log", tmp_path / "python3"
-    with tarfile.open(dist / f"dra-dryrun-{__version__}.tar.gz") as archive:
+    with tarfile.open(plugin / f"dra-dryrun-{__version__}.tar.gz") as archive:
         archive.extractall(store, filter="data")
     python.write_text(PYTHON, encoding="utf-8")
     python.chmod(0o755)
@@ -213,11 +231,12 @@ def test_the_plugin_installs_itself_once_and_again_after_a_failure(dist: Path, t
     assert installed[-1].endswith(f"{store}/{WHEEL}[dryrun]")
 
 
-def test_every_command_has_a_manual_page(dist: Path) -> None:
-    scripts = {"dra-dryrun": "dra_driver.dryrun.main", "dra-sandbox": "dra_driver.sandbox.main"}
-    pages = {path.stem: path.read_text(encoding="utf-8") for path in (dist / "man").iterdir()}
-    for name, module in scripts.items():
-        group = getattr(importlib.import_module(module), name.removeprefix("dra-"))
-        assert {f"{name}-{one}" for one in group.commands} <= set(pages)
+@pytest.mark.filterwarnings("ignore:.*make_default_short_help:DeprecationWarning")  # of click-man
+def test_every_command_has_a_manual_page(tmp_path: Path) -> None:
+    write_manuals(tmp_path)
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    for name, command in COMMANDS.items():
+        assert isinstance(command, click.Group)
+        assert {name, *(f"{name}-{subcommand}" for subcommand in command.commands)} <= set(pages)
     assert all(text.startswith(".TH ") and "\n.SH NAME\n" in text for text in pages.values())
     assert r"\-\-until\-fits" in pages["dra-dryrun-fit"]

@@ -34,7 +34,7 @@ OURS: Mapping[str, click.Command] = {
 }
 IMAGE = f"dra-driver-gpu:{__version__}"
 RELEASE = "dra-driver-gpu"
-WORDS_OF_OTHERS: Mapping[str, Sequence[str]] = {"cosign": ("sign-blob",), "oras": ("cp",)}
+WORDS_OF_OTHERS: Mapping[str, Sequence[str]] = {"git": ("push", "tag")}
 """Programs of other projects that publish something: only how they are called is known here."""
 
 
@@ -175,7 +175,7 @@ CHECKS: Mapping[str, Callable[[Sequence[str]], None]] = {
     "kind": kind,
     "kubectl": kubectl,
     "helm": helm,
-    "cosign|oras": foreign,
+    "git": foreign,
     "export": export,
 }
 """How a command begins (a pattern) -> what is checked of it."""

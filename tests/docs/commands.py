@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that README.md and the pages below docs/ show: those of their fenced `sh` and `console` blocks.
+"""The commands that the pages at the root and below docs/ show: those of their fenced `sh` and `console` blocks.
 
 In a `sh` block every line is a command. In a `console` block a command stands behind `$ `, and what it prints follows,
 with `…` for what is left out: a part of a line, or lines where it stands alone.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

@@ -19,13 +19,14 @@ JSON = dict[str, Any]
 
 
 class Registry(ThreadingHTTPServer):
-    """What was pushed: `digests` of blobs, `manifests` by `name:tag`."""
+    """What was pushed: `digests` of blobs, `manifests` by `name:tag`, and by path as they are `served`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.uploads: dict[str, bytes] = {}
         self.digests: set[str] = set()
         self.manifests: dict[str, JSON] = {}
+        self.served: dict[str, tuple[str, bytes]] = {}
 
     @property
     def address(self) -> str:
@@ -51,11 +52,16 @@ class _Handler(BaseHTTPRequestHandler):
     server: Registry
 
     def do_GET(self) -> None:
-        self._answer(HTTPStatus.OK if self.path == "/v2/" else HTTPStatus.NOT_FOUND)
+        if self.path in self.server.served:
+            self._manifest(*self.server.served[self.path])
+        else:
+            self._answer(HTTPStatus.OK if self.path == "/v2/" else HTTPStatus.NOT_FOUND)
 
     def do_HEAD(self) -> None:
+        if self.path in self.server.served:
+            return self._manifest(*self.server.served[self.path])
         known = self.path.rpartition("/")[2] in self.server.digests
-        self._answer(HTTPStatus.OK if known else HTTPStatus.NOT_FOUND)
+        return self._answer(HTTPStatus.OK if known else HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
         place = f"{urlsplit(self.path).path}{len(self.server.uploads)}"
@@ -72,6 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
         if manifest := re.fullmatch(r"/v2/(.+)/manifests/(.+)", place):
             content = self._body()
             self.server.manifests[f"{manifest[1]}:{manifest[2]}"] = json.loads(content)
+            self.server.served[place] = self.headers["Content-Type"], content
         else:
             content = self.server.uploads[place] + self._body()
             self.server.uploads[place] = b""
@@ -81,6 +88,15 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.server.digests.add(digest)
             self._answer(HTTPStatus.CREATED, Location=place, **{"Docker-Content-Digest": digest})
+
+    def _manifest(self, media_type: str, content: bytes) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", media_type)
+        self.send_header("Docker-Content-Digest", f"sha256:{hashlib.sha256(content).hexdigest()}")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: what matters is what was received."""
