@@ -19,6 +19,7 @@ from ..syntax.tree import (
     Call,
     Expression,
     Ident,
+    Invalid,
     ListNode,
     Macro,
     MacroError,
@@ -86,7 +87,10 @@ def _with_predicate(call: Call) -> tuple[Variables, Expression]:
 def _has(call: Call) -> Expression:
     (argument,) = call.arguments
     if not isinstance(argument, Select):
-        raise MacroError(argument.offset, "has() expects the selection of a field: has(a.b)")
+        place = argument.offset
+        if isinstance(argument, Invalid) and argument.parts:
+            place = argument.parts[0].offset  # for Kubernetes, an invalid selection begins where its operand is
+        raise MacroError(place, "has() expects the selection of a field: has(a.b)")
     return Select(call.offset, argument.operand, argument.field, test=True)
 
 

@@ -28,6 +28,7 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -36,8 +37,7 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from ..errors import CelIssue, CompileError
-from .builder import LITERALS, Piece, TreeBuilder
-from .recovery import SyntaxProblem, syntax_problem
+from .builder import LITERALS, RESERVED, Piece, TreeBuilder
 from .tree import Expression, Invalid, Macros, TooLargeError, depth, expand, walk
 
 MAX_CODE_POINTS: Final = 100_000
@@ -64,6 +64,10 @@ OPTIONS: Final[dict[str, Any]] = {
 SHIFT, REDUCE = 0, 1
 """lark's numbers of these two actions."""
 
+_OPENING: Final = frozenset(("LPAR", "LSQB", "LBRACE"))
+_CLOSING: Final = frozenset(("RPAR", "RSQB", "RBRACE"))
+_SHOWN: Final = {"RPAR": "')'", "RSQB": "']'", "RBRACE": "'}'", "COMMA": "','", "COLON": "':'", "$END": "the end"}
+_BEFORE_FIELDS: Final = frozenset(("DOT", "QMARK"))
 _OPERAND_ENDS: Final = frozenset((*LITERALS, "IDENT", "RPAR", "RSQB", "RBRACE"))
 
 
@@ -74,11 +78,11 @@ def parse(expression: str, macros: Macros, *, quoted_names: bool = False) -> Exp
         raise CompileError("size_limit", message, expression)
     from lark.exceptions import UnexpectedInput  # lark is imported only for the first expression
 
+    parser = lark_parser(quoted_names=quoted_names)
     try:
-        piece = cast(Piece, lark_parser(quoted_names=quoted_names).parse(expression))
+        piece = cast(Piece, parser.parse(expression))
     except UnexpectedInput as error:
-        parser = lark_parser(quoted_names=quoted_names)
-        raise _refused(expression, syntax_problem(parser, expression, error, MAX_DEPTH), macros) from None
+        raise _syntax_error(expression, error, parser) from None
     if _is_too_deep(piece):
         raise _too_deep(expression)
     tree = _expanded(expression, piece.node, macros)
@@ -113,15 +117,51 @@ def _invalid_places(root: Expression) -> list[CelIssue]:
     return sorted(found, key=lambda issue: issue.offset)
 
 
-def _refused(expression: str, problem: SyntaxProblem, macros: Macros) -> CompileError:
-    """The error for text that is not an expression, with the other errors before that place."""
-    if problem.depth >= MAX_DEPTH or (problem.before is not None and _is_too_deep(problem.before)):
+def _syntax_error(expression: str, error: Any, parser: Any) -> CompileError:
+    """The error for text that is not an expression. `error` is lark's UnexpectedInput."""
+    from lark.exceptions import UnexpectedToken
+
+    offset: int = error.pos_in_stream
+    if isinstance(error, UnexpectedToken):
+        offset = len(expression) if error.token.type == "$END" else error.token.start_pos
+    before = list(parser.lex(expression[:offset]))
+    if _deepest_bracket(before) >= MAX_DEPTH:
         return _too_deep(expression)
-    issues = [problem.issue]
-    if problem.before is not None:
-        found = _invalid_places(_expanded(expression, problem.before.node, macros))
-        issues = [issue for issue in found if issue.offset < problem.issue.offset] + issues
-    return refusal(expression, issues)
+    issue = _first_reserved(before) or CelIssue("syntax", _describe(error), offset)
+    return refusal(expression, [issue])
+
+
+def _first_reserved(tokens: list[Any]) -> CelIssue | None:
+    """The first reserved word that is used as a name, such as `let` in `let x = 1`. It explains the syntax error."""
+    for previous, token in itertools.pairwise([None, *tokens]):
+        if token.type == "IDENT" and token in RESERVED and (previous is None or previous.type not in _BEFORE_FIELDS):
+            return CelIssue("reserved", f"reserved identifier: {token}", token.start_pos)
+    return None
+
+
+def _describe(error: Any) -> str:
+    from lark.exceptions import UnexpectedToken
+
+    if not isinstance(error, UnexpectedToken):
+        return f"syntax error: unexpected character {error.char!r}"
+    found = "end" if error.token.type == "$END" else f"'{error.token}'"
+    expected = error.accepts or error.expected
+    wanted = [shown for kind, shown in _SHOWN.items() if kind in expected]
+    if "INT_LIT" in expected:
+        wanted.insert(0, "a value")
+    elif "PLUS" in expected:
+        wanted.insert(0, "an operator")
+    elif "IDENT" in expected:
+        wanted.insert(0, "a name")
+    return f"syntax error: unexpected {found}" + (f", expected {' or '.join(wanted)}" if wanted else "")
+
+
+def _deepest_bracket(tokens: list[Any]) -> int:
+    deepest = depth = 0
+    for token in tokens:
+        depth += (token.type in _OPENING) - (token.type in _CLOSING)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _is_too_deep(piece: Piece) -> bool:

@@ -25,9 +25,6 @@ RESERVED: Final = frozenset(
     )
 )
 
-LOST: Final = "\0lost"
-"""The name that stands for an operand that could not be read. Its offset is -1, before all others."""
-
 
 class LiteralError(ValueError):
     """A token has the form of a literal, but no value."""
@@ -171,9 +168,12 @@ class TreeBuilder:
         self._quoted_names = quoted_names
 
     def field(self, token: Any) -> Any:
-        """The token of a field name, without its backquotes. Invalid if there are some, and they are not supported."""
-        if token.type != "ESC_IDENT":
+        """The token of a field name, without its backquotes. Invalid for a name that is not allowed."""
+        if token.type == "IDENT":
             return token
+        if token.type != "ESC_IDENT":
+            message = f"syntax error: {token} is a reserved word: write ['{token}'] instead of .{token}"
+            return Invalid(token.start_pos, "syntax", message)
         if not self._quoted_names:
             return Invalid(token.start_pos, "syntax", "syntax error: names in backquotes are supported from 1.37 on")
         return token.update(value=str(token).strip("`"))
@@ -282,8 +282,6 @@ class TreeBuilder:
 
     def _named(self, name: Any, *, absolute: bool) -> Piece:
         text = str(name)
-        if text == LOST:
-            return Piece(Literal(name.start_pos, None))
         piece = Piece(_reserved(name) if text in RESERVED else Ident(name.start_pos, text, absolute=absolute))
         piece.name = f".{text}" if absolute else text
         return piece
