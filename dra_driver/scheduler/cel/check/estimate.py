@@ -99,58 +99,26 @@ def exactly(size: int) -> Size:
 # Operands
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ValuePath:
-    """The path from a variable to a value, such as `device`, `attributes`, `@values`.
-
-    Appending works like `append` on slices in Go, which Kubernetes uses. While there is room, two paths that continue
-    the same path share memory, and the later one overwrites the earlier one. This affects estimates, so it is imitated
-    here.
-    """
-
-    _array: list[str]
-    _length: int
-
-    @staticmethod
-    def of(*names: str) -> "ValuePath":
-        """A path with memory of its own."""
-        return ValuePath(list(names), len(names))
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The current names of the path."""
-        return self._array[: self._length]
-
-    def followed_by(self, name: str) -> "ValuePath":
-        """The path continued by a name, in the same memory if there is room."""
-        if self._length < len(self._array):
-            self._array[self._length] = name
-            return ValuePath(self._array, self._length + 1)
-        room = max(1, 2 * self._length)
-        grown = [*self._array, name, *[""] * (room - self._length - 1)]
-        return ValuePath(grown, self._length + 1)
-
-    def copied(self, name: str) -> "ValuePath":
-        """The path continued by a name, in memory of its own."""
-        return ValuePath.of(*self.names, name)
+ValuePath = tuple[str, ...]
+"""The path from a variable to a value, such as `device`, `attributes`, `@values`. Empty if it is unknown."""
 
 
-def _size_at(path: ValuePath | None) -> Size | None:
+def _size_at(path: ValuePath) -> Size | None:
     """The size of the value at a path into the device, by the limits of the API. None if it is unknown."""
-    match path.names if path else ():
-        case ["device"]:
+    match path:
+        case ("device",):
             return Size(0, 0)
-        case ["device", "allowMultipleAllocations"]:
+        case ("device", "allowMultipleAllocations"):
             return Size(0, 1)
-        case ["device", "driver"] | ["device", "attributes" | "capacity", "@keys"]:
+        case ("device", "driver") | ("device", "attributes" | "capacity", "@keys"):
             return Size(0, 63)
-        case ["device", "attributes" | "capacity"] | ["device", "attributes" | "capacity", "@items" | "@values"]:
+        case ("device", "attributes" | "capacity") | ("device", "attributes" | "capacity", "@items" | "@values"):
             return Size(0, 32)
-        case ["device", "attributes" | "capacity", "@items" | "@values", "@keys"]:
+        case ("device", "attributes" | "capacity", "@items" | "@values", "@keys"):
             return Size(0, 32)
-        case ["device", "attributes", "@items" | "@values", _]:
+        case ("device", "attributes", "@items" | "@values", _):
             return Size(0, 64)
-        case ["device", "capacity", "@items" | "@values", "@items" | "@values"]:
+        case ("device", "capacity", "@items" | "@values", "@items" | "@values"):
             return Size(0, 0)  # a quantity
     return None
 
@@ -161,7 +129,7 @@ class Operand:
 
     node: Expression | None
     type: Type
-    path: ValuePath | None
+    path: ValuePath
     known: Size | None
 
     @property
@@ -174,7 +142,7 @@ class Operand:
         """The element of a list, None for other values."""
         if not self.type.parameters:
             return None
-        path = self.path.copied("@items") if self.path else None
+        path = (*self.path, "@items") if self.path else ()
         return Operand(None, self.type.parameters[0], path, _size_at(path))
 
     def integer(self, default: int) -> int:
@@ -237,7 +205,7 @@ class _Entries:
 class _Local:
     """What is known about a local variable."""
 
-    path: ValuePath | None
+    path: ValuePath
     size: Size | None
     entries: _Entries | None = None
 
@@ -263,9 +231,7 @@ class _Estimator:
         match node:
             case Ident():
                 local = self._local(node)
-                path = local.path if local else ValuePath.of(f".{node.name}" if node.shadowed else node.name)
-                if path is not None:
-                    self._paths[node] = path
+                self._paths[node] = local.path if local else (f".{node.name}" if node.shadowed else node.name,)
                 return 1
             case Select():
                 return self._select(node)
@@ -283,7 +249,7 @@ class _Estimator:
 
     def _select(self, node: Select) -> int:
         if node.constant is not None:
-            self._paths[node] = ValuePath.of(qualified_name(node) or "")
+            self._paths[node] = (qualified_name(node) or "",)
             return 1
         cost = self.cost(node.operand)
         if node.test:
@@ -292,8 +258,7 @@ class _Estimator:
         return add(cost, node.operand.type.kind in (TypeKind.MAP, TypeKind.STRUCT))
 
     def _path_below(self, node: Expression, name: str) -> ValuePath:
-        path = self._path(node)
-        return path.followed_by(name) if path else ValuePath.of(name)
+        return (*self._path(node), name)
 
     # calls
 
@@ -431,9 +396,9 @@ class _Estimator:
         stack = self._locals.get(node.name)
         return stack[-1] if stack else None
 
-    def _path(self, node: Expression) -> ValuePath | None:
+    def _path(self, node: Expression) -> ValuePath:
         local = self._local(node)
-        return local.path if local else self._paths.get(node)
+        return local.path if local else self._paths.get(node, ())
 
     def _operand(self, node: Expression) -> Operand:
         return Operand(node, node.type, self._path(node), self._size(node))
