@@ -17,8 +17,9 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from dra_driver.kube.api import NODES, ApiClient, ApiError, ConflictError, NotFoundError, slices_of
+from dra_driver.kube.api import ApiClient, ApiError, ConflictError, NotFoundError
 from dra_driver.kube.api.events import EventRecorder, ObjectReference
+from dra_driver.kube.kinds import NODES, slices_of
 from dra_driver.kube.resource.codec import Dialect
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.endpoints import PREFIX

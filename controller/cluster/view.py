@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from dra_driver.kube.api import NODES, ApiClient, claims_of, slices_of
+from dra_driver.kube.api import ApiClient
 from dra_driver.kube.api.client import JSON
+from dra_driver.kube.kinds import NODES, claims_of, slices_of
 from dra_driver.kube.resource.codec import Dialect
 
 from .collection import Collection

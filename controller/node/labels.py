@@ -13,8 +13,9 @@ from pathlib import Path
 
 from dra_driver.errors import DriverError, NotAFileError
 from dra_driver.gpu.labels import PREFIX, Labels
-from dra_driver.kube.api import ApiClient, Kind, NotFoundError
+from dra_driver.kube.api import ApiClient, NotFoundError
 from dra_driver.kube.api.client import JSON
+from dra_driver.kube.kinds import NODE_FEATURES, ROLES
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import Count, contained
 from dra_driver.process.files import read_file, remove_file, write_file
@@ -22,8 +23,6 @@ from dra_driver.process.worker import Worker
 
 log = logging.getLogger(__name__)
 
-NODE_FEATURES = Kind("nfd.k8s-sigs.io/v1alpha1", "nodefeatures", namespaced=True)
-ROLES = Kind("rbac.authorization.k8s.io/v1", "roles", namespaced=True)
 NODE_NAME_LABEL = "nfd.node.kubernetes.io/node-name"
 """NFD finds the node of a NodeFeature object by this label."""
 

@@ -16,9 +16,10 @@ from dra_driver.gpu.devices import Description, GpuDevices, LeftOut
 from dra_driver.gpu.health import keep_times
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.kube.api import NODES, ApiClient, ApiError, Kind, NotFoundError, Watcher, newest_dialect, slices_of
+from dra_driver.kube.api import ApiClient, ApiError, Kind, NotFoundError, Watcher, newest_dialect
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.api.features import GATES, missing_gates, probe_features, without
+from dra_driver.kube.kinds import NODES, slices_of
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.codec import Dialect
 from dra_driver.kube.resource.device import SliceFeatures

@@ -17,6 +17,7 @@ from ..errors import DriverError
 from ..gpu.simulated import shipped_nodes
 from ..kube.api import ApiClient, ConnectionConfigError, Kind
 from ..kube.api.kubeconfig import parse_kubeconfig
+from ..kube.kinds import NAMESPACES, kind_named
 from ..kube.resource import ResourceSlice
 from .connection import ClusterChoice, ClusterConnection
 from .inventory import from_cluster, served_versions
@@ -25,7 +26,6 @@ from .references import key_of_type
 
 _SECONDS: Final = 2.0
 """The time limit for one answer of the API server."""
-_NAMESPACES: Final = Kind("v1", "namespaces")
 _ATTRIBUTE: Final = re.compile(r"""(?P<before>.*\.(?P<map>attributes|capacity)\[["'](?P<domain>[^"']+)["']\]\.)\w*""")
 
 Values = Callable[[click.Context], Iterable[str]]
@@ -53,7 +53,7 @@ def contexts(context: click.Context) -> Iterator[str]:
 def namespaces(context: click.Context) -> Iterator[str]:
     """The namespaces of the cluster."""
     with _connected(context) as connection:
-        yield from _names(ApiClient(connection), _NAMESPACES, "")
+        yield from _names(ApiClient(connection), NAMESPACES, "")
 
 
 def types_of_nodes(_context: click.Context) -> Iterable[str]:
@@ -73,7 +73,7 @@ def complete_operand(context: click.Context, _parameter: click.Parameter, incomp
     with suppress(DriverError, click.ClickException, OSError), _connected(context) as connection:
         client = ApiClient(connection)
         version = next(served_versions(client, key[0]))
-        found = list(_names(client, Kind(version, f"{key[1].lower()}s", namespaced=True), connection.namespace))
+        found = list(_names(client, kind_named(version, key[1], namespaced=True), connection.namespace))
     return [CompletionItem(f"{word}/{one}") for one in found if one.startswith(begin)] or files
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from ..domains.names import CHANNEL_CLASS, CHANNEL_TYPE, DAEMON_CLASS, DAEMON_TYPE
 from ..domains.names import DRIVER as DOMAIN_DRIVER
-from ..kube.api import NODES, ApiClient, Kind, NotFoundError, Transport, newest_dialect
+from ..kube.api import ApiClient, NotFoundError, Transport, newest_dialect
+from ..kube.kinds import NODES, Kind, claims_of, classes_of, kind_named, slices_of
 from ..kube.resource import DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..kube.resource.codec import TAINT_RULE_VERSIONS, Decoded, DecodeError, decode
 from ..names import DRIVER_NAME
@@ -44,14 +45,7 @@ CLASSES = tuple(
 """The DeviceClasses that the driver's chart installs."""
 
 
-PODS: Final = Kind("v1", "pods", namespaced=True)
-
 HOSTNAME: Final = "kubernetes.io/hostname"
-_PLURALS: Final = {
-    "ResourceSlice": "resourceslices",
-    "DeviceClass": "deviceclasses",
-    "ResourceClaim": "resourceclaims",
-}
 _TAINT_RULE: Final = "DeviceTaintRule"
 _TAINT_RULES: Final = "devicetaintrules"
 _SLICES_WITH: Final = ("ResourceSlice", _TAINT_RULE, "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "Node")
@@ -94,8 +88,13 @@ def _world_of(documents: Sequence[Document], where: str) -> tuple[World | None, 
 
 def kinds(client: ApiClient) -> dict[str, Kind]:
     """What is read of a cluster about devices, by the name of the kind. Raises ApiError."""
-    version = newest_dialect(client).api_version
-    found = {**{name: Kind(version, plural) for name, plural in _PLURALS.items()}, "Node": NODES}
+    dialect = newest_dialect(client)
+    found = {
+        "ResourceSlice": slices_of(dialect),
+        "DeviceClass": classes_of(dialect),
+        "ResourceClaim": claims_of(dialect),
+        "Node": NODES,
+    }
     rules = _taint_rules(client)
     return found if rules is None else {**found, _TAINT_RULE: rules}
 
@@ -112,14 +111,14 @@ def _taint_rules(client: ApiClient) -> Kind | None:
     return None
 
 
-def templates_of(known: Mapping[str, Kind]) -> Kind:
+def template_kind(known: Mapping[str, Kind]) -> Kind:
     """The kind of ResourceClaimTemplates, in the version of the other `kinds`."""
-    return Kind(known["ResourceClaim"].api_version, "resourceclaimtemplates", namespaced=True)
+    return kind_named(known["ResourceClaim"].api_version, "ResourceClaimTemplate", namespaced=True)
 
 
 def get_object(client: ApiClient, kind: str, namespace: str, name: str) -> Decoded | None:
     """A ResourceClaim or template of a cluster; None where there is none. Raises ApiError and DecodeError."""
-    where = Kind(newest_dialect(client).api_version, f"{kind.lower()}s", namespaced=True)
+    where = kind_named(newest_dialect(client).api_version, kind, namespaced=True)
     try:
         value = {"apiVersion": where.api_version, "kind": kind, **client.get(where, name, namespace)}
         return stored(value)
@@ -165,7 +164,7 @@ def from_cluster(connection: Transport, *, devices_only: bool, around: Sequence[
     found = found_without(forbidden, objects)
     found = replace(found, unknown=(*found.unknown, *left_out.notes))
     return (
-        found if devices_only else with_world_of_cluster(found, client, reader, templates_of(known), connection.server)
+        found if devices_only else with_world_of_cluster(found, client, reader, template_kind(known), connection.server)
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..errors import QuantityError
-from ..kube.api import Kind
+from ..kube.kinds import CONTROLLER_REVISIONS, REPLICA_SETS
 from ..kube.resource import Quantity
 from ..scheduler.pods import Pod
 from .documents import within
@@ -21,8 +21,8 @@ Templates = Callable[[str, str, str], JSON | None]
 """The pod template (JSON) of a ReplicaSet or ControllerRevision by kind, namespace and name; None if unknown."""
 
 REVISIONS: Final = {
-    "ReplicaSet": Kind("apps/v1", "replicasets", namespaced=True),
-    "ControllerRevision": Kind("apps/v1", "controllerrevisions", namespaced=True),
+    "ReplicaSet": REPLICA_SETS,
+    "ControllerRevision": CONTROLLER_REVISIONS,
 }
 """The kinds whose objects have the template of pods."""
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ..kube.api import NODES, ApiClient, ApiError, Kind, StatusError
+from ..kube.api import ApiClient, ApiError, Kind, StatusError
+from ..kube.kinds import NODES
 
 FORBIDDEN: Final = 403
 _NAME: Final = "dra-dryrun-asks-for-its-rights"

@@ -11,7 +11,8 @@ import click
 from click.core import ParameterSource
 
 from ..gpu.policy import NodePolicy
-from ..kube.api import ApiClient, ApiError, ConnectionConfigError, Kind, NotFoundError, StatusError, newest_dialect
+from ..kube.api import ApiClient, ApiError, ConnectionConfigError, NotFoundError, StatusError, newest_dialect
+from ..kube.kinds import PODS, kind_named, templates_of
 from ..kube.releases import has_rule
 from ..kube.resource import DeviceClass, DeviceTaintRule, Node, ResourceSlice
 from ..kube.resource.codec import Decoded, DecodeError
@@ -25,14 +26,13 @@ from .domains import with_templates
 from .emptiness import release_notes
 from .groups import NOT_AMONG_FILES, Key, key_of
 from .inventory import (
-    PODS,
     from_cluster,
     from_documents,
     get_object,
     kinds,
     nodes_without_objects,
     served_versions,
-    templates_of,
+    template_kind,
     with_nodes_of_slices,
 )
 from .nodetypes import built_in_nodes, classes_with_resources
@@ -288,7 +288,7 @@ class Place:
         client = ApiClient(self.connection)
         try:
             for version in served_versions(client, group):
-                where = Kind(version, f"{kind.lower()}s", namespaced=bool(namespace))
+                where = kind_named(version, kind, namespaced=bool(namespace))
                 with suppress(NotFoundError):
                     return {"apiVersion": version, "kind": kind, **client.get(where, name, namespace)}
         except NotFoundError:
@@ -350,7 +350,7 @@ class Place:
             return [f"{one.namespace}/{one.value['metadata'].get('name')}" for one in found]
         client = ApiClient(self.connection)
         try:
-            where = Kind(newest_dialect(client).api_version, f"{kind.lower()}s")
+            where = kind_named(newest_dialect(client).api_version, kind)
             items = client.list(where, keep=lambda one: {"metadata": one["metadata"]}).items
         except ApiError:
             return []
@@ -452,7 +452,7 @@ class Place:
             kept = [one.value if one.is_empty_list else reduce(one.value) for one in self._documents if _is_around(one)]
             return kept, []
         client = ApiClient(self.connection)
-        kinds = {**KINDS, TEMPLATE: Kind(newest_dialect(client).api_version, "resourceclaimtemplates")}
+        kinds = {**KINDS, TEMPLATE: templates_of(newest_dialect(client))}
         found, forbidden = read_around(client, kinds, reduce)
         missing = kinds.keys() - {name for name, _ in found} - set(forbidden)
         empty = [
@@ -547,7 +547,7 @@ def _refused(error: StatusError, connection: ClusterConnection, needs: Needs) ->
         known = kinds(client)
         devices = [kind for name, kind in known.items() if needs.whole_pods or name != "Node"]
         others = [kind for name, kind in KINDS.items() if name != "Node"] if needs.whole_pods else []
-        templates = templates_of(known)
+        templates = template_kind(known)
         claims = replace(known["ResourceClaim"], namespaced=True)
         actions += missing(client, rights([*devices, *others], (claims, templates), needs))
         if needs.whole_pods:

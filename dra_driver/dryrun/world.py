@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from ..kube.api import ApiClient, Kind, NotFoundError, StatusError
+from ..kube.kinds import kind_named
 from ..kube.resource import Node, ResourceClaimTemplate
 from ..kube.resource.codec import Decoded, DecodeError
 from ..scheduler.allocator import Cluster, Features
@@ -21,12 +22,7 @@ T = TypeVar("T")
 _KEPT: Final = "kept"
 ROOM: Final = 1 << 50
 """Of each resource on a node that is made up: more than any pod asks for."""
-KINDS: Final = {
-    kind: Kind(
-        version, f"{kind[:-1].lower()}ies" if kind[-1] == "y" else f"{kind.lower()}{'es' if kind[-1] == 's' else 's'}"
-    )
-    for version, kind in READ
-}
+KINDS: Final = {kind: kind_named(version, kind) for version, kind in READ}
 """Where the objects of a world are, by their kind."""
 TEMPLATE: Final = "ResourceClaimTemplate"
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from ..kube.api import ApiClient, NotFoundError
 from ..kube.api.events import EventRecorder
+from ..kube.kinds import POD_GROUPS, PODS
 from ..kube.resource.codec import V1
 from .claimwrites import update_claim
 from .loop import (
     CLAIMS,
     FINALIZER,
     JSON,
-    PODS,
     TEMPLATES,
     controlled_by,
     is_alive,
@@ -24,7 +24,7 @@ from .loop import (
     reference,
     without_protection,
 )
-from .podgroups import POD_GROUPS, PodGroups, group_owner
+from .podgroups import PodGroups, group_owner
 
 log = logging.getLogger(__name__)
 

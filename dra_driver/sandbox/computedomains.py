@@ -17,9 +17,10 @@ import yaml
 
 from ..domains.daemon import PEER_PORT
 from ..domains.objects import CLIQUES
-from ..kube.api import ApiClient, Kind
+from ..kube.api import ApiClient
+from ..kube.kinds import DEFINITIONS, NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from .controlplane import RELEASE, chart_file, of_release
-from .loop import JSON, NAMESPACES
+from .loop import JSON
 from .processes import Processes
 
 NAMESPACE: Final = RELEASE
@@ -30,8 +31,6 @@ IMAGE: Final = "dra-sandbox"
 """The image in the pods of daemons. Nothing pulls it."""
 _ACCOUNT: Final = "compute-domain-daemon-service-account"
 _ROLE: Final = "dra-sandbox-imex-daemon"
-_RBAC: Final = "rbac.authorization.k8s.io"
-_DEFINITIONS: Final = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions")
 
 _LOOPBACK: Final = IPv4Network("127.0.0.0/8")
 _NODE_PREFIX: Final = 24
@@ -71,21 +70,17 @@ def install(client: ApiClient) -> None:
     """Create the objects. Raises ApiError."""
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     for value in custom_kinds():
-        client.create(_DEFINITIONS, of_release(value))
+        client.create(DEFINITIONS, of_release(value))
     install_account(client)
-    group, _, _ = CLIQUES.api_version.partition("/")
-    rule = {"apiGroups": [group], "resources": [CLIQUES.plural], "verbs": ["get", "list", "watch", "patch"]}
-    objects: dict[str, JSON] = {
-        "roles": {"kind": "Role", "rules": [rule]},
-        "rolebindings": {
-            "kind": "RoleBinding",
-            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": _ROLE},
-            "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": NAMESPACE}],
-        },
+    rule = {"apiGroups": [CLIQUES.group], "resources": [CLIQUES.plural], "verbs": ["get", "list", "watch", "patch"]}
+    role: JSON = {"kind": "Role", "rules": [rule]}
+    binding: JSON = {
+        "kind": "RoleBinding",
+        "roleRef": {"apiGroup": ROLES.group, "kind": "Role", "name": _ROLE},
+        "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": NAMESPACE}],
     }
-    for plural, value in objects.items():
-        full = {"apiVersion": f"{_RBAC}/v1", "metadata": {"name": _ROLE}, **value}
-        client.create(Kind(f"{_RBAC}/v1", plural, namespaced=True), full, NAMESPACE)
+    for kind, value in ((ROLES, role), (ROLE_BINDINGS, binding)):
+        client.create(kind, {"apiVersion": kind.api_version, "metadata": {"name": _ROLE}, **value}, NAMESPACE)
 
 
 def install_account(client: ApiClient) -> None:
@@ -93,7 +88,7 @@ def install_account(client: ApiClient) -> None:
     ApiError.
     """
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": _ACCOUNT}}
-    client.create(Kind("v1", "serviceaccounts", namespaced=True), of_release(account), NAMESPACE)
+    client.create(SERVICE_ACCOUNTS, of_release(account), NAMESPACE)
 
 
 class ClusterProcesses(Processes):

@@ -24,7 +24,8 @@ import trustme
 import yaml
 
 from ..errors import SandboxError
-from ..kube.api import ApiClient, ApiError, ConnectionConfigError, Kind
+from ..kube.api import ApiClient, ApiError, ConnectionConfigError
+from ..kube.kinds import NAMESPACES, SERVICE_ACCOUNTS
 from ..kube.releases import minor_of
 from ..kube.resource.codec import V1
 from ..scheduler.allocator import Features
@@ -34,7 +35,7 @@ from .apiserver import ApiServer, ApiServerOptions, Release
 from .apiserver.server import kubeconfig as kubeconfig_document
 from .apiserver.server import make_certificates, write_kubeconfig
 from .claimcontroller import ClaimController
-from .loop import JSON, NAMESPACES, Controller, ControlLoop, connected
+from .loop import JSON, Controller, ControlLoop, connected
 from .scheduler import Scheduler
 from .workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets
 
@@ -46,7 +47,6 @@ _CHART = Path(__file__).parents[2] / "charts/dra-driver-gpu/files"
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _START_SECONDS: Final = 90.0
 _PAUSE_SECONDS: Final = 0.1
-_ACCOUNTS: Final = Kind("v1", "serviceaccounts", namespaced=True)
 _INDEPENDENT: Final = ("--leader-elect=false", "--secure-port=0")
 """Flags of a component without replicas and without an endpoint."""
 
@@ -191,7 +191,7 @@ def real_control_plane(
             running = _program(assets / "kube-controller-manager", [*common, *manager], folder, lock)
             program = stack.enter_context(running)
             with connected(kubeconfig) as client:
-                program.wait(lambda: client.get(_ACCOUNTS, "default", "default"))
+                program.wait(lambda: client.get(SERVICE_ACCOUNTS, "default", "default"))
 
         yield start_controllers
 

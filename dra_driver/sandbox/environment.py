@@ -23,11 +23,12 @@ import yaml
 from ..errors import FolderInUseError, SandboxError
 from ..gpu.simulated import load_description
 from ..kube.api import load_credentials
+from ..kube.kinds import PODS
 from ..names import DRIVER_NAME
 from ..process.files import try_lock
 from . import computedomains
 from .controlplane import Kubernetes, control_plane, device_classes
-from .loop import CLAIMS, CLASSES, JSON, PODS, SLICES, TEMPLATES, connected
+from .loop import CLAIMS, CLASSES, JSON, SLICES, TEMPLATES, connected
 from .nodes import SandboxNode
 from .processes import Processes
 

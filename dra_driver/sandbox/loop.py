@@ -13,24 +13,30 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import __version__
-from ..kube.api import NODES, ApiClient, ApiError, Connection, Kind, Watcher, load_credentials
+from ..kube.api import ApiClient, ApiError, Connection, Watcher, load_credentials
 from ..kube.api.events import ObjectReference
+from ..kube.kinds import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    claims_of,
+    classes_of,
+    slices_of,
+    templates_of,
+)
 from ..kube.resource.codec import V1
 from .kubelet.podstatus import timestamp
 
 JSON = dict[str, Any]
 
-PODS = Kind("v1", "pods", namespaced=True)
-NAMESPACES = Kind("v1", "namespaces")
-CLAIMS = Kind(V1.api_version, "resourceclaims", namespaced=True)
-TEMPLATES = Kind(V1.api_version, "resourceclaimtemplates", namespaced=True)
-SLICES = Kind(V1.api_version, "resourceslices")
-CLASSES = Kind(V1.api_version, "deviceclasses")
-DEPLOYMENTS = Kind("apps/v1", "deployments", namespaced=True)
-REPLICA_SETS = Kind("apps/v1", "replicasets", namespaced=True)
-STATEFUL_SETS = Kind("apps/v1", "statefulsets", namespaced=True)
-DAEMON_SETS = Kind("apps/v1", "daemonsets", namespaced=True)
-JOBS = Kind("batch/v1", "jobs", namespaced=True)
+CLAIMS = claims_of(V1)
+TEMPLATES = templates_of(V1)
+SLICES = slices_of(V1)
+CLASSES = classes_of(V1)
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """The finalizer that the scheduler adds to a claim before it allocates the claim."""

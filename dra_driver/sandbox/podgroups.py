@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..kube.api import ApiClient, Kind, NotFoundError
+from ..kube.api import ApiClient, NotFoundError
+from ..kube.kinds import POD_GROUPS
 
 JSON = dict[str, Any]
 
-GROUP: Final = "scheduling.k8s.io"
-POD_GROUPS: Final = Kind(f"{GROUP}/v1beta1", "podgroups", namespaced=True)
 _FIELDS: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
 
 
@@ -51,7 +50,7 @@ class PodGroups:
 def group_consumer(group: JSON) -> JSON:
     """The entry of `status.reservedFor` for a PodGroup."""
     meta = group["metadata"]
-    return {"apiGroup": GROUP, "resource": POD_GROUPS.plural, "name": meta["name"], "uid": meta["uid"]}
+    return {"apiGroup": POD_GROUPS.group, "resource": POD_GROUPS.plural, "name": meta["name"], "uid": meta["uid"]}
 
 
 def group_owner(group: JSON) -> JSON:

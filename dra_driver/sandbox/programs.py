@@ -19,7 +19,8 @@ from typing import Final
 import yaml
 
 from ..domains.names import IMEX_FOLDER
-from ..kube.api import ApiError, ConnectionConfigError, Kind
+from ..kube.api import ApiError, ConnectionConfigError
+from ..kube.kinds import SERVICE_ACCOUNTS
 from . import child
 from .apiserver.server import write_kubeconfig
 from .kubelet import Launch
@@ -32,7 +33,6 @@ MODULES: Final = {"dra-imex-daemon": "dra_driver.domains.daemon.main"}
 _SIMULATED: Final = "DRA_SIMULATED_"
 """Programs of the simulated NVIDIA driver have variables with this prefix, which they also get from this process."""
 _ENDPOINT: Final = "HTTP_ENDPOINT"
-_ACCOUNTS: Final = Kind("v1", "serviceaccounts", namespaced=True)
 _TOKEN_SECONDS: Final = 86400
 
 
@@ -100,7 +100,7 @@ class PodPrograms:
         }
         try:
             with connected(self._kubeconfig) as client:
-                answer = client.create(_ACCOUNTS, request, pod.namespace, name=account, subresource="token")
+                answer = client.create(SERVICE_ACCOUNTS, request, pod.namespace, name=account, subresource="token")
         except (ApiError, ConnectionConfigError) as error:
             raise OSError(f"no token of service account {pod.namespace}/{account}: {error}") from error
         document = yaml.safe_load(self._kubeconfig.read_text(encoding="utf-8"))

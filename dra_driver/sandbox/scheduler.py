@@ -11,8 +11,9 @@ import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..kube.api import NODES, ApiClient, Kind, NotFoundError
+from ..kube.api import ApiClient, Kind, NotFoundError
 from ..kube.api.events import EventRecorder
+from ..kube.kinds import NAMESPACES, NODES, PODS
 from ..kube.resource import AllocationResult, ObjectMeta, OwnerReference, ResourceClaim
 from ..kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from ..kube.resource.codec import V1, encode_allocation, encode_claim_spec, encode_meta
@@ -28,8 +29,6 @@ from .loop import (
     CLASSES,
     FINALIZER,
     JSON,
-    NAMESPACES,
-    PODS,
     SLICES,
     claim_names,
     controlled_by,

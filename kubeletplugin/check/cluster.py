@@ -20,17 +20,16 @@ from dra_driver import __version__
 from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
 from dra_driver.domains.objects import COMPUTE_DOMAINS
 from dra_driver.kube.api import (
-    NODES,
     ApiClient,
     ApiError,
     Connection,
     ConnectionConfigError,
-    Kind,
     NotFoundError,
     load_credentials,
 )
 from dra_driver.kube.api.features import GATES as GATES_BY_FLAG
 from dra_driver.kube.api.features import OPTIONAL, probe_features
+from dra_driver.kube.kinds import ACCESS_REVIEWS, NODES
 from dra_driver.kube.releases import API_VERSIONS, NEWEST_RELEASED, RELEASES, on_since
 from dra_driver.kube.releases import minor_of as minor_number
 from dra_driver.kube.resource.codec import DIALECTS, GROUP, Dialect
@@ -60,7 +59,6 @@ GATE_LOSSES: Mapping[str, str] = {
 }
 """The gates that this driver can use, and the loss without each."""
 
-_REVIEWS = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews")
 _SECONDS = 10.0
 
 
@@ -144,7 +142,7 @@ WANTED = (
     Permission(GROUP, "resourceclaims/status", ("update",)),
     Permission(GROUP, "resourceclaims/driver", ("associated-node:update",), DRIVER_NAME),
     Permission(GROUP, "resourceclaims/driver", ("associated-node:update",), DOMAIN_DRIVER),
-    Permission(COMPUTE_DOMAINS.api_version.partition("/")[0], COMPUTE_DOMAINS.plural, ("list",)),
+    Permission(COMPUTE_DOMAINS.group, COMPUTE_DOMAINS.plural, ("list",)),
 )
 """Permissions without which only status, Events or claims of ComputeDomains are missing. The chart grants them if they
 are configured.
@@ -322,9 +320,9 @@ def _denied(client: ApiClient, permissions: Iterable[Permission]) -> tuple[str, 
         place = {"group": one.group, "resource": resource, "subresource": subresource, "name": one.name}
         for verb in one.verbs:
             answer = client.create(
-                _REVIEWS,
+                ACCESS_REVIEWS,
                 {
-                    "apiVersion": _REVIEWS.api_version,
+                    "apiVersion": ACCESS_REVIEWS.api_version,
                     "kind": "SelfSubjectAccessReview",
                     "spec": {"resourceAttributes": {**place, "verb": verb}},
                 },

@@ -4,8 +4,9 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from dra_driver.kube.api import ApiClient, ApiError, Connection, Kind, NotFoundError, claims_of, newest_dialect
+from dra_driver.kube.api import ApiClient, ApiError, Connection, Kind, NotFoundError, newest_dialect
 from dra_driver.kube.api.client import JSON
+from dra_driver.kube.kinds import claims_of
 from dra_driver.kube.resource import AllocatedDevice, ResourceClaim
 from dra_driver.kube.resource.codec import DecodeError, Dialect, decode_claim
 

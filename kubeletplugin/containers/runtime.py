@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from dra_driver.kube.api import NODES, ApiClient, ApiError
+from dra_driver.kube.api import ApiClient, ApiError
+from dra_driver.kube.kinds import NODES
 
 from . import cdi
 

@@ -27,7 +27,8 @@ from dra_driver.gpu.health import Finding, HealthMonitor, concerns, worst_first
 from dra_driver.gpu.health.meanings import UNMONITORED
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.view import HardwareView, Published
-from dra_driver.kube.api import ApiClient, ApiError, newest_dialect, slices_of
+from dra_driver.kube.api import ApiClient, ApiError, newest_dialect
+from dra_driver.kube.kinds import slices_of
 from dra_driver.kube.resource import AttributeValue, Device, DeviceTaint, DeviceToleration, TaintEffect
 from dra_driver.kube.resource.claim import tolerates
 from dra_driver.kube.resource.codec import DecodeError, decode_slice

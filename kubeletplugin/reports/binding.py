@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
-from dra_driver.kube.api import ApiClient, ApiError, Connection, NotFoundError, Watcher, claims_of, newest_dialect
+from dra_driver.kube.api import ApiClient, ApiError, Connection, NotFoundError, Watcher, newest_dialect
+from dra_driver.kube.kinds import claims_of
 from dra_driver.kube.resource import DeviceToleration
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import contained

@@ -17,9 +17,10 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from dra_driver.gpu.policy import Enforcement
-from dra_driver.kube.api import ApiError, Connection, Kind, claims_of
+from dra_driver.kube.api import ApiError, Connection, Kind
 from dra_driver.kube.api.answers import decode_answer
 from dra_driver.kube.api.errors import StatusError, status_error
+from dra_driver.kube.kinds import claims_of
 from dra_driver.names import DRIVER_NAME
 
 from ..claims.model import ClaimRef, EnforcedShare, Plan, Record

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from controller.cluster.collection import Collection
-from controller.cluster.domains.view import ClaimFacts, claim_facts, only_channels, stored_facts, templates_of
+from controller.cluster.domains.view import ClaimFacts, claim_facts, only_channels, stored_facts
 from controller.webhook.review import answer
 from dra_driver.config import API_VERSION
 from dra_driver.domains.names import DRIVER
-from dra_driver.kube.api import ApiClient, Connection, Credentials, claims_of, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, Credentials, load_credentials
 from dra_driver.kube.api.answers import decode_answer
+from dra_driver.kube.kinds import claims_of, templates_of
 from dra_driver.kube.resource.codec import V1, decode_claim
 from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.errors import PrepareError

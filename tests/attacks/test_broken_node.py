@@ -20,7 +20,8 @@ from controller.node.labels import NODE_NAME_LABEL
 from dra_driver.domains.names import DOMAIN_LABEL
 from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
 from dra_driver.domains.objects import CLIQUES, LONGEST, decode_clique
-from dra_driver.kube.api import NODES, ApiClient, Kind, NotFoundError, load_credentials
+from dra_driver.kube.api import ApiClient, Kind, NotFoundError, load_credentials
+from dra_driver.kube.kinds import NODE_FEATURES, NODES
 from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver.users import NODE_NAME
 from tests.charts.domains import DAEMON, DAEMONS, ONE, REAL, ROW, TWO, clique
@@ -37,7 +38,6 @@ OBJECTS = render(
         "resources": {"computeDomains": {"imex": {"tls": {"issuerName": "ca"}}}},
     }
 )
-NODE_FEATURES = Kind("nfd.k8s-sigs.io/v1alpha1", "nodefeatures", namespaced=True)
 POD_NAME = "authentication.kubernetes.io/pod-name"
 DRIVER = "release-dra-driver-gpu-kubeletplugin"
 ROUNDS = 3

@@ -38,12 +38,13 @@ from aiohttp import web
 from dra_driver.domains.names import CLIQUE_LABEL, DOMAIN_LABEL, DRIVER, clique_name, daemon_name
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, DaemonReport, decode_clique, encode_report
 from dra_driver.domains.template import channel_claim
-from dra_driver.kube.api import NODES, ApiClient, ApiError, ConflictError, Connection, Watcher, load_credentials
+from dra_driver.kube.api import ApiClient, ApiError, ConflictError, Connection, Watcher, load_credentials
+from dra_driver.kube.kinds import DAEMON_SETS, NODES, PODS
 from dra_driver.kube.resource.codec import V1, encode_claim_spec
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from dra_driver.sandbox.apiserver.http.paths import target_of
 from dra_driver.sandbox.computedomains import NAMESPACE, ClusterProcesses, install
-from dra_driver.sandbox.loop import CLAIMS, DAEMON_SETS, PODS, SLICES, TEMPLATES
+from dra_driver.sandbox.loop import CLAIMS, SLICES, TEMPLATES
 from tests.support import preloaded
 from tests.support.domains import CLUSTER_UUID, domains_running
 from tests.support.waiting import wait_for

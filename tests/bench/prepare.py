@@ -28,14 +28,15 @@ import grpc
 
 from dra_driver.gpu.simulated import SimulatedNode, load_description
 from dra_driver.gpu.simulated.faults import Fault
-from dra_driver.kube.api import NODES, ApiClient, ApiError, Connection, Kind, load_credentials
+from dra_driver.kube.api import ApiClient, ApiError, Connection, load_credentials
+from dra_driver.kube.kinds import NODES, claims_of, slices_of
 from dra_driver.kube.resource.codec import V1
 from dra_driver.names import DRIVER_NAME
 from kubeletplugin.protocol import dra_v1_pb2 as messages
 
 NODE = "bench-node"
-CLAIMS = Kind(V1.api_version, "resourceclaims", namespaced=True)
-SLICES = Kind(V1.api_version, "resourceslices")
+CLAIMS = claims_of(V1)
+SLICES = slices_of(V1)
 SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 BATCH = 8
 CREATION_SECONDS = 0.05

@@ -33,7 +33,8 @@ import urllib3
 from controller.node.publisher import Publisher
 from dra_driver.gpu.devices import Description, describe
 from dra_driver.gpu.inventory import Inventory
-from dra_driver.kube.api import NODES, ApiClient, Connection, Credentials, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, Credentials, load_credentials
+from dra_driver.kube.kinds import NODES
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.device import SliceFeatures
 from tests.support.apiserver import ASSETS, SLICES

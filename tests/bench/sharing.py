@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dra_driver.gpu.simulated import load_description
-from dra_driver.kube.api import NODES
+from dra_driver.kube.kinds import NODES
 from dra_driver.names import DRIVER_NAME
 from tests.support.claims import config_of, mps, time_slicing
 from tests.support.hardware import ControlledNode

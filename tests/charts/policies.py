@@ -11,21 +11,18 @@ from pathlib import Path
 
 import yaml
 
-from dra_driver.kube.api import NODES, ApiClient, Kind, NotFoundError, StatusError
+from dra_driver.kube.api import ApiClient, Kind, NotFoundError, StatusError
+from dra_driver.kube.kinds import ACCESS_REVIEWS, DEFINITIONS, NAMESPACES, NODES, PODS, ROLES, SERVICE_ACCOUNTS
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
 
 from .cel import evaluate
 from .rendering import JSON, NAMESPACE
 
-NAMESPACES = Kind("v1", "namespaces")
-PODS = Kind("v1", "pods", namespaced=True)
-DEFINITIONS = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions")
-ACCOUNTS = Kind("v1", "serviceaccounts", namespaced=True)
 KINDS: Mapping[str, Kind] = {
     "CustomResourceDefinition": DEFINITIONS,
-    "ServiceAccount": ACCOUNTS,
-    "Role": Kind("rbac.authorization.k8s.io/v1", "roles", namespaced=True),
+    "ServiceAccount": SERVICE_ACCOUNTS,
+    "Role": ROLES,
     "RoleBinding": Kind("rbac.authorization.k8s.io/v1", "rolebindings", namespaced=True),
     "ClusterRole": Kind("rbac.authorization.k8s.io/v1", "clusterroles"),
     "ClusterRoleBinding": Kind("rbac.authorization.k8s.io/v1", "clusterrolebindings"),
@@ -106,7 +103,7 @@ def installed(
             path = folder / f"kubeconfig-{name}"
             path.write_text(yaml.safe_dump(document), encoding="utf-8")
             clients[name] = stack.enter_context(connect(path))
-        rights = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews")
+        rights = ACCESS_REVIEWS
         attributes = {"verb": "get", "resource": "pods"}
         spec = {"resourceAttributes": attributes}
         review = {"apiVersion": rights.api_version, "kind": "SelfSubjectAccessReview", "spec": spec}
@@ -143,5 +140,5 @@ def _token(admin: ApiClient, pod: JSON) -> str:
         "spec": {"audiences": [], "boundObjectRef": bound},
     }
     account = pod["spec"]["serviceAccountName"]
-    answer = admin.create(ACCOUNTS, request, NAMESPACE, name=account, subresource="token")
+    answer = admin.create(SERVICE_ACCOUNTS, request, NAMESPACE, name=account, subresource="token")
     return str(answer["status"]["token"])

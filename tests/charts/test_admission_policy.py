@@ -13,7 +13,8 @@ import pytest
 
 from controller.node.labels import NODE_NAME_LABEL
 from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
-from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import NODES
 from dra_driver.kube.resource.names import object_name
 from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver.users import NODE_NAME

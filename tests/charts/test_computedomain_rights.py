@@ -15,7 +15,8 @@ from dra_driver.domains.names import DAEMON_CLASS, DOMAIN_LABEL
 from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, LONGEST, MOST_SLOTS
 from dra_driver.domains.template import daemon_claim
-from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.kinds import ACCESS_REVIEWS, NODES, claims_of, templates_of
 from dra_driver.kube.resource.codec import V1, encode_claim_spec
 from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver.users import NODE_NAME
@@ -81,7 +82,6 @@ NAMED = (
     ("driver", EVERYWHERE, "resourceclaims/driver", DRIVER_NAME, "associated-node:update"),
     ("driver", EVERYWHERE, "resourceclaims/driver", DOMAIN_DRIVER, "associated-node:update"),
 )
-_REVIEWS = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews")
 
 
 def may(client: ApiClient, verb: str, group: str, resource: str, namespace: str, name: str = "") -> bool:
@@ -96,11 +96,11 @@ def may(client: ApiClient, verb: str, group: str, resource: str, namespace: str,
         "name": name,
     }
     review = {
-        "apiVersion": _REVIEWS.api_version,
+        "apiVersion": ACCESS_REVIEWS.api_version,
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    return bool(client.create(_REVIEWS, review)["status"]["allowed"])
+    return bool(client.create(ACCESS_REVIEWS, review)["status"]["allowed"])
 
 
 @pytest.mark.parametrize("who", MAY)
@@ -406,8 +406,8 @@ def test_a_real_api_server_lets_the_controller_label_nodes(cluster: dict[str, Ap
 def test_a_real_api_server_refuses_claims_of_users_for_daemons(cluster: dict[str, ApiClient]) -> None:
     admin = cluster["admin"]
     kinds = {
-        "ResourceClaim": Kind(V1.api_version, "resourceclaims", namespaced=True),
-        "ResourceClaimTemplate": Kind(V1.api_version, "resourceclaimtemplates", namespaced=True),
+        "ResourceClaim": claims_of(V1),
+        "ResourceClaimTemplate": templates_of(V1),
     }
 
     def create(kind: str, requests: list[JSON], namespace: str) -> str:

@@ -14,10 +14,11 @@ import pytest
 
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, decode_clique, decode_domain
 from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import DEFINITIONS
 
 from .cel import evaluate
 from .domains import DAEMONS, OBJECTS, REAL, ROW, clique, domains
-from .policies import DEFINITIONS, denied
+from .policies import denied
 from .rendering import JSON, NAMESPACE, VALUES, render
 
 # What processes are told

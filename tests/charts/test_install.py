@@ -14,6 +14,17 @@ import pytest
 import yaml
 
 from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
+from dra_driver.kube.kinds import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    DEFINITIONS,
+    DEPLOYMENTS,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+)
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.apiserver import connect
 
@@ -27,15 +38,15 @@ OTHERS_DEFINITIONS: JSON = {"resources": {"computeDomains": {"installCRDs": Fals
 NEWER = ("podMonitor", "serviceMonitor", "resourceQuota", "policy", "featureGates", "cleanup", "test", "logFormat")
 """What a chart could be without."""
 KINDS = {
-    "CustomResourceDefinition": Kind("apiextensions.k8s.io/v1", "customresourcedefinitions"),
-    "ConfigMap": Kind("v1", "configmaps", namespaced=True),
-    "ServiceAccount": Kind("v1", "serviceaccounts", namespaced=True),
+    "CustomResourceDefinition": DEFINITIONS,
+    "ConfigMap": CONFIG_MAPS,
+    "ServiceAccount": SERVICE_ACCOUNTS,
     "Secret": Kind("v1", "secrets", namespaced=True),
-    "Pod": Kind("v1", "pods", namespaced=True),
-    "DaemonSet": Kind("apps/v1", "daemonsets", namespaced=True),
-    "Deployment": Kind("apps/v1", "deployments", namespaced=True),
-    "Lease": Kind("coordination.k8s.io/v1", "leases", namespaced=True),
-    "Role": Kind("rbac.authorization.k8s.io/v1", "roles", namespaced=True),
+    "Pod": PODS,
+    "DaemonSet": DAEMON_SETS,
+    "Deployment": DEPLOYMENTS,
+    "Lease": LEASES,
+    "Role": ROLES,
     "RoleBinding": Kind("rbac.authorization.k8s.io/v1", "rolebindings", namespaced=True),
     "ClusterRole": Kind("rbac.authorization.k8s.io/v1", "clusterroles"),
     "ClusterRoleBinding": Kind("rbac.authorization.k8s.io/v1", "clusterrolebindings"),
@@ -60,7 +71,7 @@ def left(client: ApiClient, namespace: str) -> set[tuple[str, str]]:
 def helm(kubeconfig: Path, client: ApiClient) -> Iterator[tuple[helm_python.Config, str]]:
     """Helm, and a new namespace to install to."""
     namespace = f"gpus-{uuid.uuid4().hex[:8]}"
-    client.create(Kind("v1", "namespaces"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     with helm_python.Config(kubeconfig_path=kubeconfig, namespace=namespace) as config:
         yield config, namespace
         with contextlib.suppress(helm_python.HelmNotFoundError):  # where the test has done so
@@ -174,7 +185,7 @@ def test_values_of_an_older_chart_can_be_reused(
 def test_what_is_rendered_without_helm_can_be_applied_and_applied_again(kubeconfig: Path, client: ApiClient) -> None:
     """As `helm template --no-hooks | kubectl apply --server-side -f -` and Argo CD do; the second changes nothing."""
     namespace = f"gpus-{uuid.uuid4().hex[:8]}"
-    client.create(Kind("v1", "namespaces"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     objects = [one for one in render(VALUES, namespace=namespace) if not is_hook(one)]
     places = [(KINDS[one["kind"]], one["metadata"]["name"], one["metadata"].get("namespace", "")) for one in objects]
     with Connection(load_credentials(str(kubeconfig)), "tests") as connection:
@@ -259,7 +270,7 @@ def cluster_policy(client: ApiClient, enabled: bool) -> None:
             "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
         },
     }
-    client.create(Kind("apiextensions.k8s.io/v1", "customresourcedefinitions"), definition)
+    client.create(DEFINITIONS, definition)
     value = {
         "apiVersion": "nvidia.com/v1",
         "kind": "ClusterPolicy",
@@ -275,9 +286,7 @@ def test_the_gpu_operators_driver_container_is_found(enabled: bool, root: str, t
         path = server.write_kubeconfig(tmp_path / "kubeconfig")
         with connect(path) as client, helm_python.Config(kubeconfig_path=path, namespace="gpus") as config:
             cluster_policy(client, enabled)
-            client.create(
-                Kind("v1", "namespaces"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpus"}}
-            )
+            client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpus"}})
             config.install(CHART, "release", {}, namespace="gpus")
             (daemonset,) = client.list(KINDS["DaemonSet"]).items
             paths = {
@@ -299,9 +308,7 @@ def test_the_version_of_the_api_is_the_newest_that_the_server_has(
     with ApiServer(options) as server:
         path = server.write_kubeconfig(tmp_path / "kubeconfig")
         with connect(path) as client, helm_python.Config(kubeconfig_path=path, namespace="gpus") as config:
-            client.create(
-                Kind("v1", "namespaces"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpus"}}
-            )
+            client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpus"}})
             if expected is None:
                 with pytest.raises(helm_python.HelmError, match="the cluster serves no version of"):
                     config.install(CHART, "release", VALUES, namespace="gpus")

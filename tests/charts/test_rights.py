@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.node.labels import NODE_FEATURES
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
-from dra_driver.kube.api import NODES, ApiClient, ConflictError, Kind
+from dra_driver.kube.api import ApiClient, ConflictError
+from dra_driver.kube.kinds import EVENTS, LEASES, NODE_FEATURES, NODES
 from dra_driver.kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from dra_driver.names import DRIVER_NAME
 from kubeletplugin.protocol import dra_v1_pb2
@@ -25,8 +25,6 @@ from .rendering import JSON, NAMESPACE, RENDERINGS, find, merged, render
 from .rendering import VALUES as RENDERED
 from .workloads import NODE, STARTUP_TAINT, Containers, installed, may_mount, paths, short_folder
 
-EVENTS = Kind("v1", "events", namespaced=True)
-LEASES = Kind("coordination.k8s.io/v1", "leases", namespaced=True)
 VALUES: JSON = {
     "simulatedNode": "h100x8-mixed",
     "resources": {"computeDomains": {"enabled": False}},  # test_computedomain_rights.py is about their rights

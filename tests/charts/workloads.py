@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.kinds import NAMESPACES, NODES, ROLES
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer
@@ -32,7 +33,7 @@ MODULES: Mapping[str, str] = {
 _RBAC: Mapping[str, Kind] = {
     "ClusterRole": Kind("rbac.authorization.k8s.io/v1", "clusterroles"),
     "ClusterRoleBinding": Kind("rbac.authorization.k8s.io/v1", "clusterrolebindings"),
-    "Role": Kind("rbac.authorization.k8s.io/v1", "roles", namespaced=True),
+    "Role": ROLES,
     "RoleBinding": Kind("rbac.authorization.k8s.io/v1", "rolebindings", namespaced=True),
 }
 _MOUNTED = ("unshare", "--mount", "bash", "-euc")
@@ -152,7 +153,7 @@ def installed(objects: list[JSON], folder: Path) -> Iterator[Containers]:
         spec = {"taints": [{"key": STARTUP_TAINT, "effect": "NoSchedule"}]}
         admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": spec})
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        admin.create(Kind("v1", "namespaces"), namespace)
+        admin.create(NAMESPACES, namespace)
         for one in objects:
             if one["kind"] in _RBAC:
                 admin.create(_RBAC[one["kind"]], one, one["metadata"].get("namespace", ""))

@@ -18,14 +18,14 @@ import yaml
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulated import SimulatedNode, load_description
-from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.claimcontroller import ClaimController
 from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions, KubernetesCluster, Periods
-from dra_driver.sandbox.loop import CLAIMS, PODS, SLICES, TEMPLATES, ControlLoop
+from dra_driver.sandbox.loop import CLAIMS, SLICES, TEMPLATES, ControlLoop
 from dra_driver.sandbox.scheduler import Scheduler
-from tests.charts.policies import DEFINITIONS
 from tests.charts.rendering import CHART, NAMESPACE, merged
 from tests.charts.workloads import NODE, Containers, short_folder
 from tests.support.apiserver import connect
@@ -37,13 +37,12 @@ from .commands import ROOT
 JSON = dict[str, Any]
 
 RELEASE = "dra-driver-gpu"
-NAMESPACES = Kind("v1", "namespaces")
 DOMAIN_KINDS = (COMPUTE_DOMAINS, CLIQUES)
 RUN = {
-    "ConfigMap": Kind("v1", "configmaps", namespaced=True),
-    "DaemonSet": Kind("apps/v1", "daemonsets", namespaced=True),
-    "Deployment": Kind("apps/v1", "deployments", namespaced=True),
-    "ServiceAccount": Kind("v1", "serviceaccounts", namespaced=True),
+    "ConfigMap": CONFIG_MAPS,
+    "DaemonSet": DAEMON_SETS,
+    "Deployment": DEPLOYMENTS,
+    "ServiceAccount": SERVICE_ACCOUNTS,
 }
 """What is needed of an installation to run its containers."""
 EXAMPLES = {"mig-slices": ("mig-slices",), "whole-gpu": ("whole-gpu-0", "whole-gpu-1")}

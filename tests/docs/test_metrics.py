@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from dra_driver.kube.api import NODES
+from dra_driver.kube.kinds import NODES
 from dra_driver.process.endpoints import PREFIX
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.charts.rendering import CHART

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import DAEMON_SETS, NODES
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.kubeletplugin.check.support import make_host
 from tests.support.apiserver import connect
@@ -23,7 +24,6 @@ from .running import environment
 
 EXEC = [step for step in run_by(__name__) if step.parts[0][1] == "exec"]
 ROLLOUT = [step for step in run_by(__name__) if step.parts[0][1] == "rollout"]
-DAEMON_SETS = Kind("apps/v1", "daemonsets", namespaced=True)
 NAMESPACE = "dra-driver-gpu"
 NODE = "node-a"
 CONTAINERD = '{}[plugins."io.containerd.grpc.v1.cri"]\n'.format("version = 2\n" + "# a setting\n" * 39)

@@ -12,16 +12,14 @@ import pytest
 
 from dra_driver.domains.names import daemon_name, host_name
 from dra_driver.domains.objects import COMPUTE_DOMAINS
-from dra_driver.kube.api import NODES, Kind
+from dra_driver.kube.kinds import DAEMON_SETS, EVENTS, NODES, PODS, SERVICE_ACCOUNTS
 from dra_driver.sandbox.computedomains import CONTROLLER, NAMESPACE, install_account
-from dra_driver.sandbox.loop import CLAIMS, DAEMON_SETS, PODS
+from dra_driver.sandbox.loop import CLAIMS
 from tests.support.domains import CLUSTER_UUID, JSON, Domains, domains_running
 from tests.support.hardware import ControlledNode
 from tests.support.waiting import wait_for
 
 CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
-ACCOUNTS = Kind("v1", "serviceaccounts", namespaced=True)
-EVENTS = Kind("v1", "events", namespaced=True)
 RACK = "COMPUTE_DOMAIN_RACK"
 
 
@@ -195,7 +193,7 @@ def test_an_uninstall_strands_nothing(domains: Domains, first: str) -> None:
     try:
         if first == "domain":
             domains.client.delete(COMPUTE_DOMAINS, "one", "default")
-        domains.client.delete(ACCOUNTS, "compute-domain-daemon-service-account", NAMESPACE)
+        domains.client.delete(SERVICE_ACCOUNTS, "compute-domain-daemon-service-account", NAMESPACE)
         wait_for(lambda: not domains.daemons(uid) and not domains.cliques(uid), "the daemons to go with the account")
         assert daemon_name(uid) not in {one["metadata"]["name"] for one in domains.client.list(DAEMON_SETS).items}
         for pod in domains.running():

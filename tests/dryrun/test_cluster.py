@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from dra_driver.dryrun.connection import ClusterChoice, ClusterConnection
-from dra_driver.kube.api import NODES, ApiClient, Kind, UnreachableError
+from dra_driver.kube.api import ApiClient, Kind, UnreachableError
+from dra_driver.kube.kinds import NAMESPACES, NODES
 from dra_driver.sandbox.apiserver.users import User
 from tests.support.apiserver import CLAIMS, SLICES, embedded
 from tests.support.paging import Collection, paged
@@ -226,7 +227,7 @@ def referring(name: str, **claim: str) -> JSON:
 @pytest.fixture(scope="session")  # like the cluster: a worker may run the tests of this module in two parts
 def in_team(client: ApiClient) -> str:
     """A namespace with a template and a claim, and a node with the GPU that they want."""
-    client.create(Kind("v1", "namespaces"), {"metadata": {"name": "team"}})
+    client.create(NAMESPACES, {"metadata": {"name": "team"}})
     made = node("team-node")
     client.create(NODES, made)
     client.update(NODES, {**client.get(NODES, "team-node"), "status": made["status"]}, subresource="status")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import NODES
 from dra_driver.sandbox.demo import examples_folder
 from tests.support.apiserver import SLICES
 

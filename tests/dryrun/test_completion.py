@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from dra_driver.dryrun.main import complete
-from dra_driver.kube.api import NODES, Kind
+from dra_driver.kube.kinds import NAMESPACES, NODES, PODS
 from tests.support.apiserver import SLICES, embedded
 
 from .conftest import DryRun, Write, gpu, slice_of
-from .test_whole_pod import PODS, pod
+from .test_whole_pod import pod
 
 Completed = Callable[..., list[str]]
 
@@ -52,7 +52,7 @@ def test_namespaces_and_objects_of_the_cluster_are_completed(completed: Complete
     with embedded(tmp_path) as (_, kubeconfig, client):
         client.create(NODES, {"metadata": {"name": "a"}})
         client.create(SLICES, slice_of("a", gpu("gpu-0")))
-        client.create(Kind("v1", "namespaces"), {"metadata": {"name": "team-a"}})
+        client.create(NAMESPACES, {"metadata": {"name": "team-a"}})
         client.create(PODS, pod("train"), "default")
         assert completed("fit", "--kubeconfig", kubeconfig, "-n", "team") == ["team-a"]
         assert completed("fit", "--kubeconfig", kubeconfig, "pod/tr") == ["pod/train"]

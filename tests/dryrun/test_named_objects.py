@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from dra_driver.dryrun.references import CLAIM, TEMPLATE, references_of
-from dra_driver.kube.api import NODES, Kind
+from dra_driver.kube.kinds import DEPLOYMENTS, NODES
 from dra_driver.process.command import InputError
 from tests.support.apiserver import CLAIMS, SLICES, embedded
 
@@ -19,7 +19,6 @@ from .test_rollout import TEMPLATE as ONE_GPU
 from .test_rollout import workload
 from .test_whole_pod import node
 
-DEPLOYMENTS = Kind("apps/v1", "deployments", namespaced=True)
 KEYS = {
     "pod/a": ("", "Pod"),
     "po/a": ("", "Pod"),

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.kinds import NODES
 from dra_driver.kube.resource.codec import TAINT_RULE_VERSIONS
 from tests.support.apiserver import SLICES, embedded
 from tests.support.paging import Collection, PagedServer, paged

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import NAMESPACES, NODES, PODS
 from tests.support.apiserver import CLAIMS, SLICES
 
 from .conftest import DryRun, Write, gpu, slice_of
-from .test_whole_pod import PODS, Ask, claim, node, pod, policy, running, several
+from .test_whole_pod import Ask, claim, node, pod, policy, running, several
 
 JSON = dict[str, Any]
 TEAM = "pending-team"
@@ -24,7 +25,7 @@ def ask(dryrun: DryRun, write: Write) -> Ask:
 @pytest.fixture(scope="session")  # like the cluster: a worker may run the tests of this module in two parts
 def crowded(client: ApiClient, kubeconfig: Path) -> Path:
     """A cluster with a running pod that holds the only GPU of a node, and with pending pods."""
-    client.create(Kind("v1", "namespaces"), {"metadata": {"name": TEAM}})
+    client.create(NAMESPACES, {"metadata": {"name": TEAM}})
     made = node("crowded-node", "4", labels={"crowded": "yes"})
     client.create(NODES, made)
     client.update(NODES, {**client.get(NODES, "crowded-node"), "status": made["status"]}, subresource="status")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.kinds import NAMESPACES, NODES, PODS
 from dra_driver.sandbox.apiserver.users import AUTHENTICATED, User
 from tests.charts.rendering import find, render
 from tests.support.apiserver import SLICES, embedded
@@ -21,7 +22,7 @@ from .migrate.test_cluster import install_kind, store
 from .migrate.test_cluster import objects as migrating
 from .test_cluster import TEMPLATES, referring
 from .test_command import claim
-from .test_whole_pod import PODS, node
+from .test_whole_pod import node
 
 JSON = dict[str, Any]
 PAGE = Path(__file__).parents[2] / "docs/dry-run.md"
@@ -65,7 +66,7 @@ class Cluster:
     def store(self, *values: JSON) -> None:
         """Create these objects, and their namespaces."""
         for name in {value["metadata"].get("namespace", "default") for value in values} - {"default"}:
-            self._client.create(Kind("v1", "namespaces"), {"metadata": {"name": name}})
+            self._client.create(NAMESPACES, {"metadata": {"name": name}})
         for value in values:
             store(self._client, value)
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kube.api import NODES, Kind
+from dra_driver.kube.api import Kind
+from dra_driver.kube.kinds import NODES, PODS
 from tests.sandbox.controlplane import kubernetes
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
 
 from .conftest import DryRun, Write
-from .test_whole_pod import PODS, node
+from .test_whole_pod import node
 
 JSON = dict[str, Any]
 PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets"}

@@ -12,7 +12,8 @@ import yaml
 from dra_driver.dryrun.pseudonyms import anonymise
 from dra_driver.dryrun.reduction import reduced_object
 from dra_driver.dryrun.snapshot import encoded
-from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.kinds import NODES, PODS
 from dra_driver.kube.resource.codec import GROUP, Decoded, decode, encode_allocation
 from dra_driver.scheduler.allocator import Cluster, Features, NodeOutcome, allocate_all
 from dra_driver.scheduler.pods import READ, Attempt, PodDecoder, Quotas, Reader, admit_pod
@@ -21,7 +22,7 @@ from tests.golden.scheduling.scenario import load as load_pod_scenario
 from tests.support.apiserver import CLAIMS, SLICES, embedded
 
 from .conftest import DryRun, Write, gpu, install_classes, slice_of
-from .test_whole_pod import PODS, claim, node, pod, running
+from .test_whole_pod import claim, node, pod, running
 
 FOLDER = Path(__file__).parents[1] / "golden" / "allocation"
 SCENARIOS = sorted(FOLDER.glob("*/*.yaml"))

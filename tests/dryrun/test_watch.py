@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import NODES, PODS
 from tests.support.apiserver import SLICES
 from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
 from .conftest import DryRun, Write, gpu, slice_of
 from .test_command import claim
-from .test_whole_pod import PODS, node, pod
+from .test_whole_pod import node, pod
 from .test_whole_pod import running as running_pod
 
 BIN = Path(sys.executable).parent

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.kinds import NODES, PODS
 from dra_driver.sandbox.apiserver.users import User
 from tests.support.apiserver import SLICES, embedded
 
@@ -18,7 +19,6 @@ from .test_report_document import check
 JSON = dict[str, Any]
 
 RBAC = "rbac.authorization.k8s.io/v1"
-PODS = Kind("v1", "pods", namespaced=True)
 
 
 def node(name: str, cpu: str = "8", **more: Any) -> JSON:

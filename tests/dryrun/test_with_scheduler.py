@@ -17,8 +17,9 @@ from dra_driver.dryrun.inventory import from_cluster
 from dra_driver.dryrun.release import Rules, server_of
 from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import sort_documents
-from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, load_credentials
-from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES
+from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
+from dra_driver.kube.kinds import NODES, PODS
+from dra_driver.sandbox.loop import CLAIMS, CLASSES, SLICES
 from dra_driver.scheduler.allocator import Features
 from tests.sandbox.apiserver.binaries import binary
 from tests.support.apiserver import api_server, connect

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import NAMESPACES
 
 from .processes import DoomedPlugin, doomed_plugin
 
@@ -14,7 +15,7 @@ from .processes import DoomedPlugin, doomed_plugin
 @pytest.fixture(scope="module")
 def with_administrators(client: ApiClient) -> None:
     """The namespace "default" may have claims with adminAccess."""
-    namespaces = Kind("v1", "namespaces")
+    namespaces = NAMESPACES
     default = client.get(namespaces, "default")
     default["metadata"].setdefault("labels", {})["resource.kubernetes.io/admin-access"] = "true"
     client.update(namespaces, default)

@@ -13,7 +13,8 @@ import pytest
 from controller.node.publisher import PublisherTiming
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
-from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import NODES
 from dra_driver.kube.resource.device import SliceFeatures
 from tests.controller.node.test_outages import Hardware, as_published, content
 from tests.controller.node.test_publisher import make_cluster_node

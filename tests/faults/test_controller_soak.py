@@ -20,7 +20,8 @@ from dra_driver.gpu.devices import describe
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.simulated.faults import Fault
-from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import NODES
 from tests.controller.node.test_outages import as_published, content
 from tests.controller.node.test_publisher import make_cluster_node
 from tests.support.apiserver import embedded

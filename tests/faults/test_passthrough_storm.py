@@ -22,7 +22,8 @@ import grpc
 import pytest
 
 from dra_driver.gpu.passthrough import VfioMarks
-from dra_driver.kube.api import NODES, ApiClient, Watcher
+from dra_driver.kube.api import ApiClient, Watcher
+from dra_driver.kube.kinds import NODES
 from tests.support.apiserver import CLAIMS, SLICES, embedded
 from tests.support.fuse import needs_fuse
 from tests.support.kernel import Kernel

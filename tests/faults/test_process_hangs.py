@@ -10,7 +10,8 @@ import urllib3
 
 from dra_driver.gpu.nvml import EventType
 from dra_driver.gpu.simulated.faults import Fault
-from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import NODES
 from tests.controller.node.test_process import log_of, node_with_slices, running
 from tests.support.apiserver import SLICES
 from tests.support.nodes import make_node

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dra_driver.kube.api import ApiClient
-from dra_driver.kube.api.events import EVENTS
+from dra_driver.kube.kinds import EVENTS
 from tests.kubeletplugin.reports.test_binding import WAITED_FOR, conditions
 from tests.kubeletplugin.test_metrics import metrics_of
 from tests.support.apiserver import CLAIMS

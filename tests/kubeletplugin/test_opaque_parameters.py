@@ -15,7 +15,8 @@ from typing import Any, Final
 import pytest
 
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
-from dra_driver.kube.api import ApiClient, ConflictError, Connection, Kind, NotFoundError, claims_of, load_credentials
+from dra_driver.kube.api import ApiClient, ConflictError, Connection, Kind, NotFoundError, load_credentials
+from dra_driver.kube.kinds import claims_of
 from dra_driver.kube.resource.codec import DIALECTS, Dialect
 from dra_driver.names import DRIVER_NAME
 from kubeletplugin.claims.boundary import SILENT

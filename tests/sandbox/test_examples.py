@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from dra_driver.kube.api import StatusError
+from dra_driver.kube.kinds import PODS
 from dra_driver.process.mps import processes_of
 from dra_driver.sandbox.demo import examples_folder
 from dra_driver.sandbox.environment import Sandbox, SandboxError
 from dra_driver.sandbox.kubelet import ContainerSpec
-from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES
+from dra_driver.sandbox.loop import CLAIMS, CLASSES, SLICES
 from tests.support.hardware import ControlledNode
 from tests.support.mps import connect
 from tests.support.waiting import wait_for

@@ -4,10 +4,11 @@
 from pathlib import Path
 from typing import Any
 
-from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import NODES, PODS
 from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
-from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES
+from dra_driver.sandbox.loop import CLAIMS, CLASSES, SLICES
 from dra_driver.sandbox.scheduler import Scheduler
 from dra_driver.scheduler.allocator import Features
 from tests.support.apiserver import connect

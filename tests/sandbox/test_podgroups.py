@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import NODES, POD_GROUPS, PODS
 from dra_driver.kube.resource import ObjectMeta
 from dra_driver.kube.resource.claim import ConsumerReference, ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from dra_driver.sandbox.kubelet.model import decode_pod
 from dra_driver.sandbox.kubelet.state import ClaimError, check_claim
-from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES, TEMPLATES
-from dra_driver.sandbox.podgroups import POD_GROUPS
+from dra_driver.sandbox.loop import CLAIMS, CLASSES, SLICES, TEMPLATES
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kube.api import NODES, ApiClient, NotFoundError
-from dra_driver.kube.api.events import EVENTS
+from dra_driver.kube.api import ApiClient, NotFoundError
+from dra_driver.kube.kinds import EVENTS, NODES, PODS
 from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
-from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES, controlled_by
+from dra_driver.sandbox.loop import CLAIMS, CLASSES, SLICES, controlled_by
 from dra_driver.sandbox.scheduler import Scheduler
 from dra_driver.scheduler.allocator import Features
 from tests.support.apiserver import connect

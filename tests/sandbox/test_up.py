@@ -14,13 +14,14 @@ import pytest
 import yaml
 
 from dra_driver.domains.objects import COMPUTE_DOMAINS
-from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.kinds import DAEMON_SETS, NAMESPACES, NODES, PODS
 from dra_driver.process.command import run
 from dra_driver.process.mps import processes_of
 from dra_driver.sandbox.controlplane import PROGRAMS, RELEASE, device_classes
 from dra_driver.sandbox.demo import examples_folder
 from dra_driver.sandbox.environment import Sandbox, held
-from dra_driver.sandbox.loop import CLASSES, DAEMON_SETS, NAMESPACES, PODS, SLICES, TEMPLATES
+from dra_driver.sandbox.loop import CLASSES, SLICES, TEMPLATES
 from dra_driver.sandbox.main import sandbox
 from dra_driver.sandbox.marked import marked_processes
 from tests.support import preloaded

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kube.api import NODES, ApiClient, Kind, NotFoundError
+from dra_driver.kube.api import ApiClient, Kind, NotFoundError
+from dra_driver.kube.kinds import DAEMON_SETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PODS, REPLICA_SETS, STATEFUL_SETS
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.controlplane import controllers
 from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions, KubernetesCluster
 from dra_driver.sandbox.kubelet.model import RUN_SECONDS
-from dra_driver.sandbox.loop import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, ControlLoop
+from dra_driver.sandbox.loop import ControlLoop
 from dra_driver.sandbox.workloads.owned import share
 from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault
@@ -184,7 +185,7 @@ def test_no_more_old_replica_sets_are_kept_than_asked_for(client: ApiClient) -> 
 
 def test_one_workload_that_cannot_have_pods_does_not_stop_others(client: ApiClient, server: FaultyServer) -> None:
     meta = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "closed"}}
-    client.create(Kind("v1", "namespaces"), meta)
+    client.create(NAMESPACES, meta)
     fault = server.faults.add(RequestFault(verb="create", resource="pods", namespace="closed", error=403))
     try:
         value = client.create(DEPLOYMENTS, create(client, DEPLOYMENTS) | {"metadata": {"name": "w"}}, "closed")
@@ -193,7 +194,7 @@ def test_one_workload_that_cannot_have_pods_does_not_stop_others(client: ApiClie
         wait_for(lambda: fault.hits, "a refused pod")
     finally:
         server.faults.remove(fault)
-        client.delete(Kind("v1", "namespaces"), "closed")
+        client.delete(NAMESPACES, "closed")
 
 
 def test_a_stateful_set_makes_its_pods_one_after_the_other(client: ApiClient) -> None:

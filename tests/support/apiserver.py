@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, load_credentials
+from dra_driver.kube.kinds import DEFINITIONS, claims_of, slices_of
 from dra_driver.kube.resource.codec import DIALECTS, V1
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.controlplane import real_api_server
 from tests.support.faultyserver import FaultyServer
 
 ASSETS: Final = os.environ.get("KUBEBUILDER_ASSETS", "")
-SLICES: Final = Kind(V1.api_version, "resourceslices")
-CLAIMS: Final = Kind(V1.api_version, "resourceclaims", namespaced=True)
+SLICES: Final = slices_of(V1)
+CLAIMS: Final = claims_of(V1)
 
 
 @contextlib.contextmanager
@@ -83,4 +84,4 @@ def serve_node_features(admin: ApiClient) -> None:
             "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": schema}],
         },
     }
-    admin.create(Kind("apiextensions.k8s.io/v1", "customresourcedefinitions"), value)
+    admin.create(DEFINITIONS, value)

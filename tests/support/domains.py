@@ -13,11 +13,12 @@ import yaml
 from controller.cluster.main import LEASE_NAME
 from dra_driver.domains.names import DOMAIN_LABEL, DRIVER
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, Clique, decode_clique
-from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, NotFoundError, load_credentials
+from dra_driver.kube.kinds import DAEMON_SETS, LEASES, NETWORK_POLICIES, NODES, PODS
 from dra_driver.sandbox.computedomains import NAMESPACE
 from dra_driver.sandbox.controlplane import PROGRAMS
 from dra_driver.sandbox.environment import Kubernetes, Sandbox
-from dra_driver.sandbox.loop import CLAIMS, DAEMON_SETS, PODS, TEMPLATES
+from dra_driver.sandbox.loop import CLAIMS, TEMPLATES
 from dra_driver.sandbox.marked import marked_processes
 from dra_driver.sandbox.nodes import SandboxNode
 
@@ -25,7 +26,6 @@ from .apiserver import ASSETS
 from .waiting import wait_for
 
 JSON = dict[str, Any]
-NETWORK_POLICIES = Kind("networking.k8s.io/v1", "networkpolicies", namespaced=True)
 CLUSTER_UUID = "9f410827-489f-46fd-8203-51266ca08eb7"
 OBJECTS = (TEMPLATES, DAEMON_SETS, NETWORK_POLICIES, CLIQUES, PODS, CLAIMS)
 """The kinds of objects that belong to domains."""
@@ -203,6 +203,6 @@ class Domains:
 
     def leader(self) -> str:
         """The cluster controller that holds the lease. Empty: none."""
-        leases = Kind("coordination.k8s.io/v1", "leases", namespaced=True)
+        leases = LEASES
         spec = self.client.get(leases, LEASE_NAME, NAMESPACE).get("spec") or {}
         return str(spec.get("holderIdentity") or "").partition("_")[0]

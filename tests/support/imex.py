@@ -30,7 +30,8 @@ from dra_driver.domains.objects import (
     encode_member,
 )
 from dra_driver.gpu.simulated.files import install_programs
-from dra_driver.kube.api import ApiClient, ConflictError, Kind, NotFoundError
+from dra_driver.kube.api import ApiClient, ConflictError, NotFoundError
+from dra_driver.kube.kinds import DEFINITIONS
 
 from . import preloaded
 from .hardware import ImexFaults
@@ -41,7 +42,6 @@ simulated_only: Final = pytest.mark.skipif(bool(REAL), reason="needs what only t
 CLIQUE: Final = "9f410827-489f-46fd-8203-51266ca08eb7.1"
 NAMESPACE: Final = "default"
 UP: Final = DaemonReport(True, "READY", "UP", "")
-_CRDS: Final = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions")
 _networks: Final = itertools.count()
 _WINDOW: Final = 5.0 if REAL else 1.0
 _PROGRAM: Final = f"""
@@ -85,12 +85,12 @@ def serve_cliques(admin: ApiClient) -> None:
         "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
     }
     value = {
-        "apiVersion": _CRDS.api_version,
+        "apiVersion": DEFINITIONS.api_version,
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{CLIQUES.plural}.{group}"},
         "spec": spec,
     }
-    admin.create(_CRDS, value)
+    admin.create(DEFINITIONS, value)
     wait_for(lambda: _is_served(admin), "the kind")
 
 

@@ -25,10 +25,11 @@ from dra_driver.domains.objects import (
 from dra_driver.domains.template import channel_claim, daemon_claim
 from dra_driver.kube.api import Kind
 from dra_driver.kube.api.client import JSON
+from dra_driver.kube.kinds import CERTIFICATES, DAEMON_SETS, NETWORK_POLICIES, templates_of
 from dra_driver.kube.resource.codec import Dialect, encode_claim_spec
 from dra_driver.kube.resource.meta import empty
 
-from .view import CERTIFICATES, DAEMON_SETS, NETWORK_POLICIES, StoredFacts, templates_of
+from .view import StoredFacts
 
 REVISION_ANNOTATION: Final = "resource.nvidia.com/computeDomain.revision"
 """A hash of the spec that this driver gave to the object."""
@@ -302,7 +303,7 @@ def _certificate(uid: str, issuer: tuple[str, str], slots: int) -> JSON:
     return {
         "secretName": _secret_name(uid),
         "secretTemplate": {"labels": {DOMAIN_LABEL: uid}},
-        "issuerRef": {"group": CERTIFICATES.api_version.partition("/")[0], "kind": kind, "name": name},
+        "issuerRef": {"group": CERTIFICATES.group, "kind": kind, "name": name},
         "dnsNames": [host_name(uid, index) for index in range(slots)],
         "usages": ["digital signature", "key encipherment", "server auth", "client auth"],
     }

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dra_driver.domains.names import DOMAIN_LABEL
-from dra_driver.kube.api import Kind
 from dra_driver.kube.api.client import JSON
-
-PODS: Final = Kind("v1", "pods", namespaced=True)
 
 UNSCHEDULABLE: Final = "PodUnschedulable"
 IMAGE: Final = "ImagePullFailed"

@@ -17,15 +17,16 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from prometheus_client import Counter
 
 from dra_driver.domains.names import DOMAIN_LABEL, TARGET_LABEL, daemon_name
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, Clique, ComputeDomain
-from dra_driver.kube.api import NODES, ApiClient, ApiError, ConflictError, Kind, NotFoundError, claims_of
+from dra_driver.kube.api import ApiClient, ApiError, ConflictError, Kind, NotFoundError
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.api.events import EventRecorder, ObjectReference
+from dra_driver.kube.kinds import NETWORK_POLICIES, NODES, SERVICE_ACCOUNTS, claims_of
 from dra_driver.kube.resource.codec import Dialect
 
 from ..collection import Collection
@@ -52,11 +53,10 @@ from .status import (
     encode_status,
     host_managed_status,
 )
-from .view import NETWORK_POLICIES, CliqueFacts, StoredFacts, View
+from .view import CliqueFacts, StoredFacts, View
 
 log = logging.getLogger(__name__)
 
-SERVICE_ACCOUNTS: Final = Kind("v1", "serviceaccounts", namespaced=True)
 _ACCOUNT_PAUSE = 10.0  # seconds between two looks for a service account that is missing
 _ACCOUNT_SECONDS = 1.0  # how long one that was found is not looked for again, for a new domain
 _ATTEMPTS = 5

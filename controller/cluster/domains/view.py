@@ -7,29 +7,30 @@ the facts of one domain (`DomainState`).
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from dra_driver.config import ConfigError, decode_domain_config
 from dra_driver.domains.names import CHANNEL_DEVICE, CLIQUE_ATTRIBUTE, DOMAIN_LABEL, DRIVER, FABRIC_TAINT
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, Clique, ComputeDomain, decode_clique, decode_domain
-from dra_driver.kube.api import NODES, ApiClient, Kind, claims_of, slices_of
+from dra_driver.kube.api import ApiClient, Kind
 from dra_driver.kube.api.client import JSON
+from dra_driver.kube.kinds import (
+    CERTIFICATES,
+    DAEMON_SETS,
+    NETWORK_POLICIES,
+    NODES,
+    PODS,
+    claims_of,
+    slices_of,
+    templates_of,
+)
 from dra_driver.kube.resource.codec import DecodeError, Dialect
 from dra_driver.kube.resource.meta import empty
 from dra_driver.kube.resource.names import is_label_value, is_subdomain
 
 from ..collection import Collection, Key
 from ..view import only_metadata
-from .pods import PODS, PodFacts, pod_facts
-
-DAEMON_SETS: Final = Kind("apps/v1", "daemonsets", namespaced=True)
-NETWORK_POLICIES: Final = Kind("networking.k8s.io/v1", "networkpolicies", namespaced=True)
-CERTIFICATES: Final = Kind("cert-manager.io/v1", "certificates", namespaced=True)
-
-
-def templates_of(dialect: Dialect) -> Kind:
-    """ResourceClaimTemplates in one API version."""
-    return Kind(dialect.api_version, "resourceclaimtemplates", namespaced=True)
+from .pods import PodFacts, pod_facts
 
 
 @dataclass(frozen=True, slots=True)

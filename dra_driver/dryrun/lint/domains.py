@@ -16,7 +16,7 @@ from .source import SourceObject
 from .subject import STAND_IN, ClaimSpec, Form, LintContext, Subject, decode_all, is_unknown_field, subject_of
 
 _NAME: Final = "spec.channel.resourceClaimTemplate.name"
-_GROUP: Final = COMPUTE_DOMAINS.api_version.partition("/")[0]
+_GROUP: Final = COMPUTE_DOMAINS.group
 _STAND_INS: Final = {"spec": {}, "channel": {}, "resourceClaimTemplate": {}, "name": STAND_IN}
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
 
-from ...kube.api import NODES, ApiClient, Kind
+from ...kube.api import ApiClient
+from ...kube.kinds import CONFIG_MAPS, NODES, kind_named
 from ...kube.resource.codec import DecodeError, Fields
 from ...process.command import InputError
 from ...scheduler.pods import PodDecoder, form_errors
@@ -26,22 +27,25 @@ from .programs import BARE, programs
 from .workloads import MACHINES, groups_of, requests_gpus
 
 _KINDS: Final = {
-    **{kind: Kind("apps/v1", f"{kind.lower()}s") for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")},
-    **{kind: Kind("batch/v1", f"{kind.lower()}s") for kind in ("Job", "CronJob")},
-    **{kind: Kind("v1", f"{kind.lower()}s") for kind in ("PodTemplate", "ReplicationController")},
-    **{kind: Kind("kubevirt.io/v1", f"{kind.lower()}s") for kind in ("KubeVirt", *MACHINES)},
+    kind: kind_named(version, kind)
+    for version, kinds_of_version in (
+        ("apps/v1", ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")),
+        ("batch/v1", ("Job", "CronJob")),
+        ("v1", ("PodTemplate", "ReplicationController")),
+        ("kubevirt.io/v1", ("KubeVirt", *MACHINES)),
+    )
+    for kind in kinds_of_version
 }
 """What is read of a cluster besides the objects of its world."""
 _OF_ADD_ONS: Final = {
-    "ClusterPolicy": ("clusterpolicies", ("nvidia.com/v1",)),
-    "GPUCluster": ("gpuclusters", ("nvidia.com/v1alpha1",)),
-    "ClusterQueue": ("clusterqueues", ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")),
+    "ClusterPolicy": ("nvidia.com/v1",),
+    "GPUCluster": ("nvidia.com/v1alpha1",),
+    "ClusterQueue": ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1"),
 }
 """What is read if the server has one of the versions: the settings of the GPU Operator, and Kueue's quotas."""
 _OF_OTHERS: Final = ("DeviceClass", "ResourceSlice")
 NEEDS: Final = Needs(whole_pods=True)
 """What the command reads of a cluster besides devices."""
-_CONFIG_MAP: Final = Kind("v1", "configmaps", namespaced=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +112,9 @@ def read_cluster(place: Place) -> Input:
     every = {**{name: kind for name, kind in kinds(client).items() if name in _OF_OTHERS}, **_KINDS}
     groups = each(client.get_path("/apis"), "groups")
     served = {str(one.get("groupVersion")) for group in groups for one in each(group, "versions")}
-    for name, (plural, versions) in _OF_ADD_ONS.items():
+    for name, versions in _OF_ADD_ONS.items():
         version = next((one for one in versions if one in served), None)
-        every |= {} if version is None else {name: Kind(version, plural)}
+        every |= {} if version is None else {name: kind_named(version, name)}
     found, refused = read_around(client, every, dict)
     forbidden += [every[name].plural for name in refused]
     if NODES.plural in forbidden:
@@ -122,7 +126,7 @@ def read_cluster(place: Place) -> Input:
     documents = [Document(one, place.where, stored=True) for one in (*around, *(value for _, value in found))]
     for program in programs(documents):
         for namespace, name in program.config_maps() if program.role in ("plugin", "mig") else ():
-            value = {**client.get(_CONFIG_MAP, name, namespace), "apiVersion": "v1", "kind": "ConfigMap"}
+            value = {**client.get(CONFIG_MAPS, name, namespace), "apiVersion": "v1", "kind": "ConfigMap"}
             documents.append(Document(value, place.where, stored=True))
     library = Library((one.value for one in documents), place.referred)
     owned = [one for one in documents if requests_gpus(one, library)]

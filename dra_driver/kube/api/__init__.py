@@ -9,14 +9,14 @@ runs their exec plugins, and `proxy` finds proxies. `features` tells which field
 exceptions.
 """
 
-from .client import NODES, ApiClient, Kind, Selection, Transport, claims_of, newest_dialect, slices_of
+from ..kinds import Kind
+from .client import ApiClient, Selection, Transport, newest_dialect
 from .connection import Connection
 from .errors import ApiError, ConflictError, ConnectionConfigError, NotFoundError, StatusError, UnreachableError
 from .kubeconfig import Credentials, load_credentials
 from .watch import Watcher
 
 __all__ = [
-    "NODES",
     "ApiClient",
     "ApiError",
     "ConflictError",
@@ -30,8 +30,6 @@ __all__ = [
     "Transport",
     "UnreachableError",
     "Watcher",
-    "claims_of",
     "load_credentials",
     "newest_dialect",
-    "slices_of",
 ]

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of the Kubernetes API for raw JSON objects: kinds, requests, pages of a list, the stream of a watch."""
+"""The verbs of the Kubernetes API for raw JSON objects: requests, pages of a list, the stream of a watch."""
 
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, Unpack
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import urllib3
 
+from ..kinds import Kind
 from ..resource.codec import DIALECTS, GROUP, Dialect
 from .answers import decode_answer
 from .errors import (
@@ -90,28 +91,6 @@ def _event(line: bytes, path: str) -> tuple[str, JSON]:
     if kind == "ERROR":
         raise error_of_status(f"watch {path}", value)
     return kind, value
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of objects: `plural` in `api_version` (`v1`, or `group/version`)."""
-
-    api_version: str
-    plural: str
-    namespaced: bool = False
-
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of the collection, of an object, or of its subresource."""
-        root = "/api/" if "/" not in self.api_version else "/apis/"
-        parts = [self.api_version]
-        if self.namespaced and namespace:
-            parts += ["namespaces", quote(namespace, safe="")]
-        parts.append(self.plural)
-        if name:
-            parts.append(quote(name, safe=""))
-        if subresource:
-            parts.append(subresource)
-        return root + "/".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,19 +324,6 @@ def _selectors(selection: Selection) -> dict[str, str]:
 
 def _query(parameters: Mapping[str, str]) -> str:
     return urlencode({name: value for name, value in parameters.items() if value})
-
-
-NODES = Kind("v1", "nodes")
-
-
-def slices_of(dialect: Dialect) -> Kind:
-    """ResourceSlices in one API version."""
-    return Kind(dialect.api_version, "resourceslices")
-
-
-def claims_of(dialect: Dialect) -> Kind:
-    """ResourceClaims in one API version."""
-    return Kind(dialect.api_version, "resourceclaims", namespaced=True)
 
 
 def newest_dialect(client: ApiClient) -> Dialect:

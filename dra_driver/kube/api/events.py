@@ -21,12 +21,12 @@ from typing import Any, Final
 
 from ...process.containment import Count, contained, nobody
 from ...process.worker import Worker
-from .client import JSON, ApiClient, Kind
+from ..kinds import EVENTS
+from .client import JSON, ApiClient
 from .errors import ApiError, ConflictError, NotFoundError
 
 log = logging.getLogger(__name__)
 
-EVENTS: Final = Kind("v1", "events", namespaced=True)
 
 _LONGEST_MESSAGE: Final = 1024  # bytes; the API's limit
 _LONGEST_NAME: Final = 253 - 17  # bytes of the object's name, so that a dot and 16 digits can be added

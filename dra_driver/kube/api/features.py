@@ -10,6 +10,7 @@ import re
 from collections.abc import Set
 from dataclasses import replace
 
+from ..kinds import slices_of
 from ..releases import known_since
 from ..resource import (
     AttributeList,
@@ -25,7 +26,7 @@ from ..resource import (
 from ..resource.codec import Dialect, decode_slice, encode_slice
 from ..resource.device import COUNTERS_APART_SINCE, SliceFeatures
 from ..resource.names import object_name
-from .client import ApiClient, slices_of
+from .client import ApiClient
 from .errors import StatusError
 
 log = logging.getLogger(__name__)

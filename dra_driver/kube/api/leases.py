@@ -24,12 +24,12 @@ from functools import partial
 from typing import Any
 
 from ...process.worker import Worker
-from .client import JSON, ApiClient, Kind
+from ..kinds import LEASES
+from .client import JSON, ApiClient
 from .errors import ApiError, ConflictError, NotFoundError
 
 log = logging.getLogger(__name__)
 
-LEASES = Kind("coordination.k8s.io/v1", "leases", namespaced=True)
 
 _JITTER = 1.2  # factor of the retry period, as in client-go, so that candidates do not try at the same time
 

@@ -10,7 +10,8 @@ from typing import Unpack
 from ...process.backoff import Backoff
 from ...process.containment import Count, contained, nobody
 from ...process.worker import Worker
-from .client import JSON, ApiClient, EventStream, Kind, Selection
+from ..kinds import Kind
+from .client import JSON, ApiClient, EventStream, Selection
 from .errors import ApiError, GoneError, NotFoundError, StatusError
 
 log = logging.getLogger(__name__)

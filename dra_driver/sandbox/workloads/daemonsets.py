@@ -3,10 +3,10 @@
 
 from collections.abc import Callable
 
-from ...kube.api import NODES
+from ...kube.kinds import DAEMON_SETS, NODES, PODS
 from ...scheduler.pods.decode import decode_cluster_node
 from ...scheduler.pods.node_filters import RequiredAffinity, untolerated
-from ..loop import DAEMON_SETS, JSON, PODS, is_alive, is_finished
+from ..loop import JSON, is_alive, is_finished
 from ..scheduler import decode_pod
 from .owned import HASH_LABEL, Workloads, is_owned, is_ready, revision_of, share
 

@@ -7,7 +7,8 @@ creates at most `maxSurge` additional pods, and at most `maxUnavailable` of the 
 
 from collections.abc import Callable
 
-from ..loop import DEPLOYMENTS, JSON, PODS, REPLICA_SETS, is_alive, with_condition
+from ...kube.kinds import DEPLOYMENTS, PODS, REPLICA_SETS
+from ..loop import JSON, is_alive, with_condition
 from .owned import Workloads, count_ready, is_owned, is_ready, revision_of, share
 
 HASH = "pod-template-hash"

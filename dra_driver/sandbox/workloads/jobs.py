@@ -7,9 +7,10 @@ template has another value.
 
 import time
 
+from ...kube.kinds import JOBS, PODS
 from ..kubelet.model import RUN_SECONDS
 from ..kubelet.podstatus import timestamp
-from ..loop import JOBS, JSON, PODS, is_alive, with_condition
+from ..loop import JSON, is_alive, with_condition
 from .owned import Workloads, count_ready
 
 _INDEX = "batch.kubernetes.io/job-completion-index"

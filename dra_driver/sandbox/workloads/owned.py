@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...kube.api import ApiClient, ApiError, Kind
-from ..loop import JSON, PODS
+from ...kube.kinds import PODS
+from ..loop import JSON
 
 HASH_LABEL = "controller-revision-hash"
 """The label of a StatefulSet's or DaemonSet's pod with the revision of its template."""

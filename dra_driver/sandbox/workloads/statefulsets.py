@@ -3,7 +3,8 @@
 
 from collections.abc import Mapping
 
-from ..loop import JSON, PODS, STATEFUL_SETS, is_finished
+from ...kube.kinds import PODS, STATEFUL_SETS
+from ..loop import JSON, is_finished
 from .owned import HASH_LABEL, Workloads, count_ready, is_going, is_ready, revision_of
 
 

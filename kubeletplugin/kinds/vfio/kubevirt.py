@@ -17,7 +17,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dra_driver.kube.api import ApiClient, Connection, Kind, NotFoundError, newest_dialect
+from dra_driver.kube.api import ApiClient, Connection, NotFoundError, newest_dialect
+from dra_driver.kube.kinds import classes_of
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.claim import CLASS_RESOURCE_PREFIX, EXTENDED_CLAIM_ANNOTATION
 
@@ -41,7 +42,7 @@ class ClassReader:
 
     def __call__(self, name: str) -> str:
         """The resource that the class names; empty if it names none, or was deleted. Raises ApiError."""
-        kind = Kind(newest_dialect(self._client).api_version, "deviceclasses")
+        kind = classes_of(newest_dialect(self._client))
         try:
             spec = self._client.get(kind, name).get("spec") or {}
         except NotFoundError:

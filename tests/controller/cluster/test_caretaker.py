@@ -12,9 +12,10 @@ import pytest
 
 from controller.cluster.caretaker import EVENT_REASON, Caretaker, CaretakerTiming, Metrics
 from dra_driver.domains import names as domain_names
-from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, Kind, NotFoundError, load_credentials
 from dra_driver.kube.api.client import Page
-from dra_driver.kube.api.events import EVENTS, EventRecorder
+from dra_driver.kube.api.events import EventRecorder
+from dra_driver.kube.kinds import EVENTS, NODES
 from dra_driver.kube.resource.codec import V1
 from dra_driver.names import DRIVER_NAME
 from dra_driver.process.endpoints import new_registry

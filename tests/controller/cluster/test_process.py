@@ -14,11 +14,10 @@ import click
 import pytest
 import urllib3
 
-from controller.cluster.domains.view import DAEMON_SETS
 from controller.cluster.main import main
 from dra_driver.domains.names import daemon_name
 from dra_driver.kube.api import ApiClient, NotFoundError
-from dra_driver.kube.api.leases import LEASES
+from dra_driver.kube.kinds import DAEMON_SETS, LEASES
 from dra_driver.kube.resource.codec import V1
 from dra_driver.names import DRIVER_NAME
 from dra_driver.process.command import DurationParameter

@@ -19,7 +19,8 @@ from controller.node.publisher import Publisher, Publishers
 from dra_driver.domains.names import DRIVER
 from dra_driver.gpu.facts import Failure
 from dra_driver.gpu.nvml import FabricState, Return
-from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import NODES
 from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.names import DRIVER_NAME
 from tests.support.apiserver import SLICES, embedded

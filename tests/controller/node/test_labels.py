@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.node.labels import NODE_FEATURES, NODE_NAME_LABEL, ROLES, FeatureFile, Labeler, LabelTiming, NodeFeature
+from controller.node.labels import NODE_NAME_LABEL, FeatureFile, Labeler, LabelTiming, NodeFeature
 from dra_driver.gpu.labels import Labels
-from dra_driver.kube.api import ApiClient, ApiError, Kind
+from dra_driver.kube.api import ApiClient, ApiError
+from dra_driver.kube.kinds import NAMESPACES, NODE_FEATURES, ROLES
 from tests.support.apiserver import embedded, serve_node_features
 from tests.support.waiting import wait_for
 
@@ -22,7 +23,7 @@ def nfd(tmp_path: Path) -> Iterator[tuple[ApiClient, NodeFeature]]:
     """A client of a server with the kind NodeFeature and the Role, and the object of node-a."""
     with embedded(tmp_path) as (_, _, admin):
         serve_node_features(admin)
-        admin.create(Kind("v1", "namespaces"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+        admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
         role = {"apiVersion": ROLES.api_version, "kind": "Role", "metadata": {"name": ROLE}, "rules": []}
         admin.create(ROLES, role, SPACE)
         yield admin, NodeFeature(admin, "node-a", f"{SPACE}/{ROLE}")

@@ -14,7 +14,8 @@ from dra_driver.gpu.devices import Description, describe
 from dra_driver.gpu.health import Finding, taint
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
-from dra_driver.kube.api import NODES, ApiClient, ApiError, Connection, load_credentials
+from dra_driver.kube.api import ApiClient, ApiError, Connection, load_credentials
+from dra_driver.kube.kinds import NODES
 from dra_driver.kube.resource import ResourceSlice, TaintEffect
 from dra_driver.kube.resource.codec import V1, decode_slice
 from dra_driver.kube.resource.device import SliceFeatures

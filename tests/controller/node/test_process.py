@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from dra_driver.kube.api import NODES, ApiClient
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import NODES
 from tests.support.apiserver import SLICES
 from tests.support.hardware import ControlledNode
 from tests.support.preloaded import run, start

@@ -18,8 +18,9 @@ from dra_driver.gpu.devices import Description, Reason, describe
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError, Return
-from dra_driver.kube.api import NODES, ApiClient, Connection, load_credentials, slices_of
+from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.kube.api.features import GATES
+from dra_driver.kube.kinds import NODES, slices_of
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.codec import V1
 from dra_driver.kube.resource.device import SliceFeatures

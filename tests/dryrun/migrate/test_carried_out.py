@@ -21,10 +21,11 @@ import pytest
 import yaml
 
 from dra_driver.gpu.simulated.description import parse_description
-from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.kinds import DAEMON_SETS, DEPLOYMENTS, NAMESPACES, NODES, PODS
 from dra_driver.sandbox.controlplane import Kubernetes, control_plane
 from dra_driver.sandbox.environment import held
-from dra_driver.sandbox.loop import CLASSES, DAEMON_SETS, NAMESPACES, PODS, SLICES, connected
+from dra_driver.sandbox.loop import CLASSES, SLICES, connected
 from dra_driver.sandbox.nodes import SandboxNode
 from tests.charts.rendering import render
 from tests.dryrun.conftest import DryRun
@@ -34,7 +35,6 @@ from .test_clusters import FOLDER
 
 JSON = dict[str, Any]
 
-DEPLOYMENTS = Kind("apps/v1", "deployments", namespaced=True)
 MARK = "gpu.nvidia.com/dra-driver"
 KUBECTL = shutil.which("kubectl")
 A100 = "model: A100-SXM4-40GB"

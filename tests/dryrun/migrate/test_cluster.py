@@ -4,18 +4,19 @@
 import json
 from pathlib import Path
 
-from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, NAMESPACES, NODES, PODS
 from tests.dryrun.conftest import DryRun
 from tests.support.apiserver import embedded
 
 from .build import A100, JSON, T4, Migrate, config, config_map, deployment, mig_parted, node, plugin, pod, sharing
 
 KINDS = {
-    "Node": Kind("v1", "nodes"),
-    "Pod": Kind("v1", "pods", namespaced=True),
-    "ConfigMap": Kind("v1", "configmaps", namespaced=True),
-    "DaemonSet": Kind("apps/v1", "daemonsets", namespaced=True),
-    "Deployment": Kind("apps/v1", "deployments", namespaced=True),
+    "Node": NODES,
+    "Pod": PODS,
+    "ConfigMap": CONFIG_MAPS,
+    "DaemonSet": DAEMON_SETS,
+    "Deployment": DEPLOYMENTS,
 }
 LABELS = {"nvidia.com/device-plugin.config": "shared"}
 
@@ -53,7 +54,7 @@ def install_kind(client: ApiClient, version: str, kind: str, *, namespaced: bool
             "versions": [{"name": served, "served": True, "storage": True, "schema": schema}],
         },
     }
-    client.create(Kind("apiextensions.k8s.io/v1", "customresourcedefinitions"), value)
+    client.create(DEFINITIONS, value)
 
 
 def store(client: ApiClient, value: JSON) -> None:
@@ -66,7 +67,7 @@ def store(client: ApiClient, value: JSON) -> None:
 def test_a_cluster_says_what_its_objects_in_files_say(migrate: Migrate, dryrun: DryRun, tmp_path: Path) -> None:
     expected = migrate(*objects(), options=("--verify",))
     with embedded(tmp_path) as (_, kubeconfig, client):
-        client.create(Kind("v1", "namespaces"), {"metadata": {"name": "nvidia-device-plugin"}})
+        client.create(NAMESPACES, {"metadata": {"name": "nvidia-device-plugin"}})
         for one in objects():
             store(client, one)
         code, out, _ = dryrun("migrate", "--kubeconfig", kubeconfig, "--verify", "-o", "json")

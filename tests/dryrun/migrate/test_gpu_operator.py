@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from dra_driver.kube.api import Kind
+from dra_driver.kube.kinds import NAMESPACES
 from tests.charts.rendering import CHART, find, merged, render
 from tests.dryrun.conftest import DryRun
 from tests.support.apiserver import embedded
@@ -144,7 +145,7 @@ def test_values_for_the_operator_are_written(dryrun: DryRun, tmp_path: Path) -> 
 
 def test_a_cluster_policy_is_read_of_a_cluster(dryrun: DryRun, tmp_path: Path) -> None:
     with embedded(tmp_path) as (_, kubeconfig, client):
-        client.create(Kind("v1", "namespaces"), {"metadata": {"name": "gpu-operator"}})
+        client.create(NAMESPACES, {"metadata": {"name": "gpu-operator"}})
         install_kind(client, "nvidia.com/v1", "ClusterPolicy", namespaced=False)
         policy = client.create(Kind("nvidia.com/v1", "clusterpolicies"), cluster_policy(driver={"enabled": False}))
         made = daemon_set()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dra_driver.kube.api import Kind
+from dra_driver.kube.kinds import NAMESPACES
 from tests.dryrun.conftest import DryRun
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import RequestFault
@@ -166,7 +167,7 @@ def test_owners_of_other_kinds_are_read_of_a_cluster_if_they_may_be_listed(
 ) -> None:
     with embedded(tmp_path) as (server, kubeconfig, client):
         for name in ("ray", "nvidia-device-plugin"):
-            client.create(Kind("v1", "namespaces"), {"metadata": {"name": name}})
+            client.create(NAMESPACES, {"metadata": {"name": name}})
         install_kind(client, "ray.io/v1", "RayCluster")
         ray = client.create(Kind("ray.io/v1", "rayclusters", namespaced=True), RAY_CLUSTER, "ray")
         for one in (plugin(), NODE, worker(1), worker(2)):

@@ -23,13 +23,12 @@ from dra_driver.kube.api import (
 )
 from dra_driver.kube.api.client import EventStream
 from dra_driver.kube.api.errors import GoneError
+from dra_driver.kube.kinds import CONFIG_MAPS, NAMESPACES
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.scripted import End, Reply, ScriptedServer, scripted
 
-CONFIG_MAPS = Kind("v1", "configmaps", namespaced=True)
-NAMESPACES = Kind("v1", "namespaces")
 SLICES = Kind("resource.k8s.io/v1", "resourceslices")
 
 

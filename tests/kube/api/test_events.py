@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from dra_driver.kube.api import ApiClient, Connection, Credentials
-from dra_driver.kube.api.events import EVENTS, EventLimits, EventRecorder, ObjectReference
+from dra_driver.kube.api.events import EventLimits, EventRecorder, ObjectReference
+from dra_driver.kube.kinds import EVENTS
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault

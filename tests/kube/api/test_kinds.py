@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kube.api import ApiClient, ApiError, Connection, Credentials, claims_of, newest_dialect, slices_of
+from dra_driver.kube.api import ApiClient, ApiError, Connection, Credentials, newest_dialect
+from dra_driver.kube.kinds import claims_of, slices_of
 from dra_driver.kube.resource.codec import GROUP
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect

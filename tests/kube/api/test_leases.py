@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from dra_driver.kube.api import ApiClient, ConflictError
-from dra_driver.kube.api.leases import LEASES, Election, LeaseCandidate, LeaseTiming
+from dra_driver.kube.api.leases import Election, LeaseCandidate, LeaseTiming
+from dra_driver.kube.kinds import LEASES
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault

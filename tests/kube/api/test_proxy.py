@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from dra_driver.kube.api import (
-    NODES,
     ApiClient,
     Connection,
     ConnectionConfigError,
@@ -27,6 +26,7 @@ from dra_driver.kube.api import (
 )
 from dra_driver.kube.api import kubeconfig as service_account
 from dra_driver.kube.api.proxy import Proxy, environment_proxy, parse_proxy
+from dra_driver.kube.kinds import NODES
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.apiserver.server import make_certificates
 from tests.support.faultyserver import FaultyServer

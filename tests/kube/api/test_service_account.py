@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kube.api import ApiClient, Connection, ConnectionConfigError, Kind, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, ConnectionConfigError, load_credentials
 from dra_driver.kube.api.kubeconfig import in_cluster
+from dra_driver.kube.kinds import NAMESPACES
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.faultyserver import FaultyServer
 
@@ -60,10 +61,10 @@ def test_a_renewed_token_is_used_from_the_next_request_on(pod: Path, monkeypatch
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
         with Connection(in_cluster(pod), "tests") as connection:
             client = ApiClient(connection)
-            client.get(Kind("v1", "namespaces"), "default")
+            client.get(NAMESPACES, "default")
             server.cluster.users.pop("of-monday")
             _mount(pod, server, "of-tuesday")
-            client.get(Kind("v1", "namespaces"), "default")
+            client.get(NAMESPACES, "default")
 
 
 def _mount(folder: Path, server: FaultyServer, token: str) -> None:

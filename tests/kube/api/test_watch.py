@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kube.api import ApiClient, Connection, Credentials, Kind, Watcher
+from dra_driver.kube.api import ApiClient, Connection, Credentials, Watcher
 from dra_driver.kube.api.client import JSON
+from dra_driver.kube.kinds import CONFIG_MAPS, NAMESPACES
 from dra_driver.process.containment import Count, nobody
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.scripted import End, Reply, scripted
 from tests.support.waiting import wait_for
-
-CONFIG_MAPS = Kind("v1", "configmaps", namespaced=True)
-NAMESPACES = Kind("v1", "namespaces")
 
 
 class Seen:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kube.api import NODES, ApiClient, Connection, Kind, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
+from dra_driver.kube.kinds import NODES
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from kubeletplugin.check.cluster import (
     PERMITTED,

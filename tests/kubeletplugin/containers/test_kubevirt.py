@@ -10,7 +10,8 @@ import pytest
 
 from dra_driver.gpu.devices.attributes import vfio_attributes
 from dra_driver.gpu.inventory import PciGpu
-from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, load_credentials
+from dra_driver.kube.kinds import classes_of
 from dra_driver.kube.resource import AttributeValue, ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
 from dra_driver.names import DRIVER_NAME
@@ -28,7 +29,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, AttributeValue]] = {
     **{f"gpu-vfio-{one.position}": vfio_attributes(one, None, iommufd=True, numa_lists=False) for one in GPUS},
     "vgpu-0": {"mdevUUID": "b0e0d5b2-0000", "resource.kubernetes.io/pciBusID": ADDRESSES[0]},
 }
-CLASSES = Kind(V1.api_version, "deviceclasses")
+CLASSES = classes_of(V1)
 NAMED = "resource.kubernetes.io/extended-resource-claim"
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kube.api import NODES, ApiClient, ApiError
+from dra_driver.kube.api import ApiClient, ApiError
+from dra_driver.kube.kinds import NODES
 from kubeletplugin.containers.cdi import BASE_KIND, ContainerEdits, SpecDirectory, base_spec, gpu_edits
 from kubeletplugin.containers.common import CommonSpec
 from kubeletplugin.containers.runtime import ContainerRuntime, reads_group_ids, reported_runtime

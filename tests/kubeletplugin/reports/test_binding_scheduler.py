@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
-from dra_driver.kube.api import NODES, ApiClient
-from dra_driver.kube.api.events import EVENTS
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import EVENTS, NODES, PODS
 from dra_driver.kube.resource.codec import V1
 from dra_driver.names import DRIVER_NAME
-from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES
+from dra_driver.sandbox.loop import CLAIMS, CLASSES, SLICES
 from tests.sandbox.controlplane import kubernetes
 from tests.support.apiserver import connect
 from tests.support.plugin import POOL, Plugin, plugin_on

@@ -11,6 +11,7 @@ import pytest
 
 from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
 from dra_driver.kube.api.events import EventRecorder
+from dra_driver.kube.kinds import EVENTS, PODS
 from dra_driver.names import DRIVER_NAME
 from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.reports.devicestatus import JSON, ClaimStatusApi, DeviceKey, Outcome, Part, condition, wanted_entries
@@ -21,7 +22,6 @@ from tests.support.plugin import POOL, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
 SHARE = "0aa5f1c6-7a3c-4f83-9f0e-5b7a2f3c4d5e"
-PODS, EVENTS = Kind("v1", "pods", namespaced=True), Kind("v1", "events", namespaced=True)
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 DATA: Mapping[DeviceKey, JSON] = {("gpu-0", ""): {"uuid": "GPU-0"}, ("gpu-1", SHARE): {"uuid": "GPU-1"}}
 

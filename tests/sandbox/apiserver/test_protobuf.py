@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
+from dra_driver.kube.kinds import PODS
 from tests.support.apiserver import api_server
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -40,7 +41,7 @@ REQUEST: Any = {"name": "r", "exactly": {"deviceClassName": "c", "adminAccess": 
 OPAQUE: Any = {"opaque": {"driver": "gpu.nvidia.com", "parameters": {"b": 1.5, "a": "é<"}}}
 CLAIM: Any = {"spec": {"devices": {"requests": [REQUEST], "config": [OPAQUE]}}}
 CASES = {
-    "Pod": (Kind("v1", "pods", namespaced=True), POD),
+    "Pod": (PODS, POD),
     "Secret": (Kind("v1", "secrets", namespaced=True), {"data": {"k": "AAEC"}, "immutable": False}),
     "ResourceSlice": (Kind("resource.k8s.io/v1", "resourceslices"), SLICE),
     "ResourceClaim": (Kind("resource.k8s.io/v1", "resourceclaims", namespaced=True), CLAIM),

@@ -8,12 +8,21 @@ from typing import Any
 
 from controller.cluster.domains.loop import DomainController, DomainMetrics, DomainTiming
 from controller.cluster.domains.objects import DaemonSettings
-from controller.cluster.domains.view import DAEMON_SETS
 from dra_driver.domains.names import CLIQUE_ATTRIBUTE, DOMAIN_LABEL, DRIVER, FABRIC_TAINT, clique_name, daemon_name
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, Clique, DaemonReport, decode_clique, encode_report
 from dra_driver.domains.template import channel_claim
-from dra_driver.kube.api import NODES, ApiClient, ApiError, Kind, NotFoundError, StatusError
-from dra_driver.kube.api.events import EVENTS, EventRecorder
+from dra_driver.kube.api import ApiClient, ApiError, Kind, NotFoundError, StatusError
+from dra_driver.kube.api.events import EventRecorder
+from dra_driver.kube.kinds import (
+    DAEMON_SETS,
+    DEFINITIONS,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    templates_of,
+)
 from dra_driver.kube.resource.codec import V1, encode_claim_spec
 from dra_driver.process.endpoints import new_registry
 from dra_driver.sandbox.computedomains import custom_kinds
@@ -24,11 +33,7 @@ from tests.support.waiting import wait_for
 JSON = dict[str, Any]
 NAMESPACE = "dra"
 ACCOUNT = DaemonSettings().service_account
-PODS = Kind("v1", "pods", namespaced=True)
-TEMPLATES = Kind(V1.api_version, "resourceclaimtemplates", namespaced=True)
-POLICIES = Kind("networking.k8s.io/v1", "networkpolicies", namespaced=True)
-ACCOUNTS = Kind("v1", "serviceaccounts", namespaced=True)
-DEFINITIONS = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions")
+TEMPLATES = templates_of(V1)
 SETTINGS = DaemonSettings("example.com/dra:1")
 READY = DaemonReport(True, "READY", "UP")
 
@@ -46,8 +51,8 @@ class Cluster:
         for value in custom_kinds():
             self.client.create(DEFINITIONS, value)
         for name in (NAMESPACE, "ml", "other"):
-            self.client.create(Kind("v1", "namespaces"), _object("v1", "Namespace", name))
-        self.client.create(ACCOUNTS, _object("v1", "ServiceAccount", ACCOUNT), NAMESPACE)
+            self.client.create(NAMESPACES, _object("v1", "Namespace", name))
+        self.client.create(SERVICE_ACCOUNTS, _object("v1", "ServiceAccount", ACCOUNT), NAMESPACE)
         return self
 
     # What users and nodes make

@@ -9,30 +9,25 @@ from typing import Any
 import pytest
 
 from controller.cluster.domains.objects import FINALIZER
-from controller.cluster.domains.view import CERTIFICATES, DAEMON_SETS
 from dra_driver.domains.daemon.main import imex_daemon
 from dra_driver.domains.names import DOMAIN_LABEL, TARGET_LABEL, clique_name, daemon_name, host_name
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, DaemonReport
-from dra_driver.kube.api import NODES, ApiClient, Kind
+from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.kinds import (
+    CERTIFICATES,
+    DAEMON_SETS,
+    DEFINITIONS,
+    NETWORK_POLICIES,
+    NODES,
+    PODS,
+    SERVICE_ACCOUNTS,
+)
 from dra_driver.kube.resource.codec import V1
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import FaultyServer
 from tests.support.waiting import wait_for
 
-from .cluster import (
-    ACCOUNT,
-    ACCOUNTS,
-    DEFINITIONS,
-    NAMESPACE,
-    PODS,
-    POLICIES,
-    READY,
-    SETTINGS,
-    TEMPLATES,
-    Cluster,
-    Work,
-    at_work,
-)
+from .cluster import ACCOUNT, NAMESPACE, READY, SETTINGS, TEMPLATES, Cluster, Work, at_work
 
 JSON = dict[str, Any]
 ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -61,7 +56,7 @@ def test_a_domain_follows_its_workload(cluster: Cluster) -> None:
         template = cluster.get(TEMPLATES, "train-channel", "ml")
         assert template is not None
         assert template["spec"]["spec"]["devices"]["requests"][0]["name"] == "channel"
-        for kind, name in ((TEMPLATES, daemon_name(uid)), (POLICIES, daemon_name(uid))):
+        for kind, name in ((TEMPLATES, daemon_name(uid)), (NETWORK_POLICIES, daemon_name(uid))):
             found = cluster.get(kind, name)
             assert found is not None
             assert found["metadata"]["ownerReferences"][0]["name"] == ACCOUNT
@@ -88,7 +83,7 @@ def leftovers(cluster: Cluster, uid: str) -> list[str]:
     """What there is of a domain."""
     found = [
         one["metadata"]["name"]
-        for kind in (TEMPLATES, DAEMON_SETS, POLICIES, CLIQUES)
+        for kind in (TEMPLATES, DAEMON_SETS, NETWORK_POLICIES, CLIQUES)
         for one in cluster.client.list(kind, label_selector=f"{DOMAIN_LABEL}={uid}").items
     ]
     return [*found, *(name for name, label in cluster.labels().items() if label == uid)]
@@ -101,7 +96,7 @@ def test_everything_that_is_edited_or_deleted_is_restored(cluster: Cluster) -> N
     with at_work(cluster.client) as work:
         cluster.claim(uid, node)
         cluster.until_ready()
-        kinds = [(DAEMON_SETS, name), (TEMPLATES, name), (POLICIES, name), (CLIQUES, rows)]
+        kinds = [(DAEMON_SETS, name), (TEMPLATES, name), (NETWORK_POLICIES, name), (CLIQUES, rows)]
         for kind, each, namespace in [*((*one, NAMESPACE) for one in kinds), (TEMPLATES, "train-channel", "ml")]:
             before = cluster.client.get(kind, each, namespace)
             cluster.client.delete(kind, each, namespace)
@@ -112,7 +107,7 @@ def test_everything_that_is_edited_or_deleted_is_restored(cluster: Cluster) -> N
             (DAEMON_SETS, name, {"metadata": {"labels": {DOMAIN_LABEL: None}}}),
             (DAEMON_SETS, name, {"metadata": {"ownerReferences": None}}),
             (TEMPLATES, name, {"metadata": {"labels": {TARGET_LABEL: "x"}}}),
-            (POLICIES, name, {"spec": {"ingress": []}}),
+            (NETWORK_POLICIES, name, {"spec": {"ingress": []}}),
             (CLIQUES, rows, {"daemons": []}),
             (CLIQUES, rows, {"daemons": [{"nodeName": node, "ipAddress": "1.2.3.4", "cliqueID": "x", "index": 7}]}),
             (CLIQUES, rows, {"metadata": {"annotations": {"resource.nvidia.com/computeDomain.indices": "?"}}}),
@@ -375,7 +370,7 @@ def test_what_keeps_a_daemon_from_starting_is_told(cluster: Cluster) -> None:
 
 
 def test_without_a_service_account_nothing_is_made_for_daemons(cluster: Cluster) -> None:
-    cluster.client.delete(ACCOUNTS, ACCOUNT, NAMESPACE)
+    cluster.client.delete(SERVICE_ACCOUNTS, ACCOUNT, NAMESPACE)
     with at_work(cluster.client):
         uid = cluster.domain()
         wait_for(lambda: cluster.condition("DaemonsReady")[1] == "ServiceAccountMissing", "the condition")
@@ -389,11 +384,11 @@ def test_what_an_uninstalled_driver_leaves_is_nothing(cluster: Cluster) -> None:
     with at_work(cluster.client):
         cluster.claim(uid, node)
         cluster.until_ready()
-        cluster.client.delete(ACCOUNTS, ACCOUNT, NAMESPACE)
+        cluster.client.delete(SERVICE_ACCOUNTS, ACCOUNT, NAMESPACE)
         wait_for(lambda: cluster.condition("DaemonsReady")[1] == "ServiceAccountMissing", "the condition")
     found = [
         one
-        for kind in (DAEMON_SETS, TEMPLATES, POLICIES, CLIQUES)
+        for kind in (DAEMON_SETS, TEMPLATES, NETWORK_POLICIES, CLIQUES)
         for one in cluster.client.list(kind, namespace=NAMESPACE).items
     ]
     assert found == []

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import urllib3
 
-from controller.cluster.domains.view import DAEMON_SETS
 from dra_driver.domains.names import daemon_name
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS
-from dra_driver.kube.api import NODES, ApiClient, Connection, Transport, UnreachableError, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, Transport, UnreachableError, load_credentials
+from dra_driver.kube.kinds import DAEMON_SETS, NETWORK_POLICIES, NODES
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.waiting import wait_for
 
-from .cluster import NAMESPACE, POLICIES, TEMPLATES, Cluster, at_work
+from .cluster import NAMESPACE, TEMPLATES, Cluster, at_work
 from .test_controller import OTHER, RACK, at_rest, leftovers
 
 JSON = dict[str, Any]
@@ -58,7 +58,7 @@ def picture(cluster: Cluster, uid: str) -> object:
     """What there is of a domain, without what differs in each run."""
     names = sorted(
         (kind.plural, one["metadata"]["name"].replace(uid, "UID"))
-        for kind in (TEMPLATES, DAEMON_SETS, POLICIES, CLIQUES)
+        for kind in (TEMPLATES, DAEMON_SETS, NETWORK_POLICIES, CLIQUES)
         for one in cluster.client.list(kind).items
     )
     status = cluster.status()

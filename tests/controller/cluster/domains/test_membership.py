@@ -13,7 +13,6 @@ from controller.cluster.domains.objects import Account, DaemonSettings, daemon_o
 from controller.cluster.domains.pods import PodFacts, pod_facts
 from controller.cluster.domains.status import domain_status, encode_status
 from controller.cluster.domains.view import (
-    CERTIFICATES,
     ClaimFacts,
     CliqueFacts,
     DomainState,
@@ -27,6 +26,7 @@ from controller.cluster.domains.view import (
 from dra_driver.config import API_VERSION
 from dra_driver.domains.names import DRIVER
 from dra_driver.domains.objects import MOST_SLOTS, Clique, ComputeDomain, DaemonReport
+from dra_driver.kube.kinds import CERTIFICATES
 from dra_driver.kube.resource.codec import V1
 
 UID = "d9f6a1d2-3a80-4a7e-9f2b-0c5d3e6f7a81"
