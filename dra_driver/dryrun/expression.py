@@ -65,7 +65,6 @@ class ExpressionAnswer:
 @click.command(
     "cel",
     cls=Subcommand,
-    short_help="Evaluate a CEL expression on the devices.",
     examples=["dra-dryrun cel 'device.driver == \"gpu.nvidia.com\"'", "dra-dryrun cel --built-in EXPRESSION -o json"],
 )
 @click.argument("expression", shell_complete=complete_expression)

@@ -44,7 +44,6 @@ class _Replicas(click.ParamType[int]):
 @click.command(
     "fit",
     cls=Subcommand,
-    short_help="Tell where pods and claims would be scheduled, or why not.",
     examples=[
         "dra-dryrun pod.yaml",
         "dra-dryrun -f pod.yaml -n team-a --context production",

@@ -41,9 +41,7 @@ _HEADINGS: Final = ("TOTAL", "IN USE", "FREE", "STRANDED", "PROFILE", "MODEL")
 JSON = Mapping[str, Any]
 
 
-@click.command(
-    "nodes", cls=Subcommand, examples=_NODES, short_help="List the nodes, with the number of devices in use."
-)
+@click.command("nodes", cls=Subcommand, examples=_NODES)
 @click.argument("name", default="", shell_complete=complete_values(types_of_nodes))
 @origin_options
 @what_if_options
@@ -78,9 +76,7 @@ def nodes(name: str, origin: Origin, what_if: WhatIf, output: str) -> None:
     _print(source, rows, output, "nodes")
 
 
-@click.command(
-    "devices", cls=Subcommand, examples=_DEVICES, short_help="List the devices, with the claims that hold them."
-)
+@click.command("devices", cls=Subcommand, examples=_DEVICES)
 @origin_options
 @what_if_options
 @output_option(_FORMATS, None, "How the devices are printed.")
@@ -171,7 +167,6 @@ def _told_elsewhere(rows: Sequence[Row]) -> set[str]:
 @click.command(
     "capacity",
     cls=Subcommand,
-    short_help="Count free and stranded devices of each kind.",
     examples=[
         "dra-dryrun capacity",
         "dra-dryrun capacity -o wide --context production",

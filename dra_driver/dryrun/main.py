@@ -3,28 +3,36 @@
 
 import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
-from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
+from click.shell_completion import CompletionItem, ShellComplete
 
-from .. import __version__
 from ..process.command import Extra, InputError, run, version_option
-from .completion import complete_operand
-from .expression import cel
-from .fit import fit
-from .lint import lint
-from .listing import capacity, devices, nodes
-from .migrate.command import migrate
-from .options import HelpInShort
-from .snapshot import snapshot
+from .subcommands import Entry, GroupOfModules
 
 EXTRA: Final = Extra("dryrun", ("celpy", "kubernetes", "lark", "re2"))
 
+SUBCOMMANDS: Final[Mapping[str, Entry]] = {
+    "fit": Entry(f"{__package__}.fit", "Tell where pods and claims would be scheduled, or why not."),
+    "capacity": Entry(f"{__package__}.listing", "Count free and stranded devices of each kind."),
+    "cel": Entry(f"{__package__}.expression", "Evaluate a CEL expression on the devices."),
+    "lint": Entry(f"{__package__}.lint.command", "Find mistakes in claims, classes and pods."),
+    "migrate": Entry(f"{__package__}.migrate.command", "Plan the change from NVIDIA's device plugin to this driver."),
+    "nodes": Entry(f"{__package__}.listing", "List the nodes, with the number of devices in use."),
+    "devices": Entry(f"{__package__}.listing", "List the devices, with the claims that hold them."),
+    "snapshot": Entry(
+        f"{__package__}.snapshot", "Save what decides about pods in a cluster, with or without its names."
+    ),
+    "completion": Entry(f"{__package__}.about", "Print a script for a shell that completes words."),
+    "help": Entry(f"{__package__}.about", "Print the help of dra-dryrun or of a command."),
+    "version": Entry(f"{__package__}.about", "Print the version."),
+}
 
-class _Questions(HelpInShort, click.Group):
+
+class _Questions(GroupOfModules):
     """A group whose most frequent subcommand may be left out: `dra-dryrun FILE` is `dra-dryrun fit FILE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -37,10 +45,13 @@ class _Questions(HelpInShort, click.Group):
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Completes a subcommand, or an option, a file or an object of `fit`."""
+        """Completes a subcommand or a file, or an option or an object (TYPE/NAME) of `fit`."""
+        if not incomplete.startswith("-") and "/" not in incomplete:
+            return [CompletionItem(incomplete, type="file"), *super().shell_complete(ctx, incomplete)]
+        fit = self.commands["fit"]
         fit_context = click.Context(fit, ctx, "fit", resilient_parsing=True)
-        files = complete_operand(fit_context, fit.params[0], incomplete)
-        return [*files, *super().shell_complete(ctx, incomplete), *fit.shell_complete(fit_context, incomplete)]
+        operands = fit.params[0].shell_complete(fit_context, incomplete)
+        return [*operands, *super().shell_complete(ctx, incomplete), *fit.shell_complete(fit_context, incomplete)]
 
     def _check_is_no_command(self, word: str) -> None:
         """Refuse a word that looks like a misspelt command and is not a file."""
@@ -49,48 +60,13 @@ class _Questions(HelpInShort, click.Group):
             raise InputError(f"there is no command and no file {word!r}: did you mean {close[0]!r}?")
 
 
-@click.group("dra-dryrun", cls=_Questions)
+@click.group("dra-dryrun", cls=_Questions, table=SUBCOMMANDS)
 @version_option
 def dryrun() -> None:
     """Tell whether pods and claims would be scheduled, on which node and with which devices, or why not.
 
     `dra-dryrun FILE...` is short for `dra-dryrun fit FILE...`. `dra-dryrun COMMAND --help` has examples.
     """
-
-
-@click.command("version", cls=HelpInShort)
-def version() -> None:
-    """Print the version."""
-    click.echo(f"dra-dryrun {__version__}")
-
-
-@click.command("help", cls=HelpInShort, short_help="Print the help of dra-dryrun or of a command.")
-@click.argument("command", default="")
-@click.pass_context
-def help_(context: click.Context, command: str) -> None:
-    """Print the help of dra-dryrun, or of COMMAND."""
-    group = context.parent
-    assert group is not None
-    found = dryrun.commands.get(command)
-    if command and found is None:
-        raise InputError(f"there is no command {command!r} (there is {', '.join(dryrun.commands)})")
-    click.echo(group.get_help() if found is None else found.get_help(click.Context(found, group, command)))
-
-
-@click.command("completion", cls=HelpInShort, short_help="Print a script for a shell that completes words.")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print a shell script that completes commands, files, and names of contexts, namespaces, objects and nodes.
-
-    Load it, for example, with: source <(dra-dryrun completion bash)
-    """
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(dryrun, {}, "dra-dryrun", "_DRA_DRYRUN_COMPLETE").source())
-
-
-for question in (fit, capacity, cel, lint, migrate, nodes, devices, snapshot, completion, help_, version):
-    dryrun.add_command(question)
 
 
 def complete(arguments: Sequence[str] | None = None) -> None:

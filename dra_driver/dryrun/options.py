@@ -16,6 +16,7 @@ from . import INTERRUPTED
 from .release import Rules
 from .report import error_document, to_json
 from .status import Note, NotesError
+from .subcommands import HelpInShort
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,16 +68,6 @@ def general_options(command: F) -> F:
         help="Whether to print colors. By default, only a terminal gets colors.",
     )
     return version_option(cast(F, colored(logging_options(command, PREFIX))))
-
-
-class HelpInShort(click.Command):
-    """A command with the flag -h, also in a context without settings, such as that of manual pages: click keeps the
-    flag that it makes first.
-    """
-
-    def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        """The names of the flag for help."""
-        return ["-h", "--help"]
 
 
 class Subcommand(HelpInShort):

@@ -50,7 +50,6 @@ JSON = dict[str, Any]
 @click.command(
     "snapshot",
     cls=Subcommand,
-    short_help="Save what decides about pods in a cluster, with or without its names.",
     examples=["dra-dryrun snapshot --anonymise -o json > cluster.json", "dra-dryrun --slices cluster.json claim.yaml"],
 )
 @origin_options

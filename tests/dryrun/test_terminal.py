@@ -213,14 +213,17 @@ def _sleeps(pid: int) -> bool:
     return first == state() == "S"
 
 
-def test_ctrl_c_while_modules_load_is_quiet() -> None:
-    """The signal arrives before the command's own modules are there."""
+@pytest.mark.parametrize("module", ["click", "dra_driver.dryrun.fit", "yaml"])
+def test_ctrl_c_while_modules_load_is_quiet(module: str) -> None:
+    """The signal arrives before the modules of the command, or of its subcommand, are there."""
     script = "import os, signal, sys\nfrom dra_driver.dryrun import start\n"
     script += "class Finder:\n    def find_spec(self, name, *more):\n"
-    script += "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+    script += f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
     script += "sys.meta_path.insert(0, Finder())\nstart.main()\n"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, timeout=60)
-    assert (ended.returncode, ended.stderr) == (128 + signal.SIGINT, b"")
+    words = [sys.executable, "-c", script, "fit", "--help"]
+    ended = subprocess.run(words, capture_output=True, check=False, timeout=60)
+    assert ended.returncode == 128 + signal.SIGINT
+    assert ended.stderr.strip() == b""
 
 
 def test_progress_has_a_bar_and_a_count() -> None:

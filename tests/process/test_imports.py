@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules that each process on a cluster loads at its start: others would cost memory on every node.
+"""The modules that programs load: others would cost memory on every node, and time at the start of a command.
 
 The contracts in .importlinter follow imports in the source. Here, a new interpreter imports the module of the command,
 and `sys.modules` has everything that this loaded, imports of other packages included.
@@ -29,13 +29,25 @@ NOT_LOADED: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
-def loaded(command: str) -> set[str]:
-    """The names of all modules that the module of a command loads in a new interpreter."""
+def loaded(command: str, *arguments: str) -> set[str]:
+    """The names of all modules that the module of a command loads in a new interpreter; with arguments, those that are
+    loaded when the command ends.
+    """
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
-    module = scripts[command].partition(":")[0]
-    program = f"import sys, {module}; print(*sys.modules)"
-    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    return set(result.stdout.split())
+    module, _, function = scripts[command].partition(":")
+    call = f"{module}.{function}()" if arguments else ""
+    program = f"import atexit, sys, {module}; atexit.register(lambda: print('loaded', *sys.modules)); {call}"
+    words = [sys.executable, "-c", program, *arguments]
+    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(result.stdout.rpartition("loaded ")[2].split())
+
+
+SUBCOMMANDS: Final = {
+    *("dra_driver.config", "dra_driver.gpu", "dra_driver.kube", "dra_driver.scheduler"),
+    *("dra_driver.dryrun.options", "dra_driver.dryrun.report", "dra_driver.dryrun.sources"),
+    *("rich", "urllib3", "yaml"),
+}
+"""Modules that subcommands of dra-dryrun load."""
 
 
 @pytest.mark.parametrize("command", NOT_LOADED)
@@ -43,3 +55,21 @@ def test_process_loads_only_what_it_needs(command: str) -> None:
     modules = loaded(command)
     assert "dra_driver.process.command" in modules
     assert {name for name in (*FOR_PEOPLE, *NOT_LOADED[command]) if name in modules} == set()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["help"], ["version"], ["completion", "bash"]], ids=" ".join
+)
+def test_help_and_version_of_the_dry_run_load_no_subcommand(arguments: list[str]) -> None:
+    modules = loaded("dra-dryrun", *arguments)
+    assert "dra_driver.dryrun.main" in modules
+    assert SUBCOMMANDS & modules == set()
+
+
+@pytest.mark.parametrize("word", ["", "c", "pod.yaml"])
+def test_completion_of_a_first_word_loads_no_subcommand(word: str) -> None:
+    assert SUBCOMMANDS & loaded("kubectl_complete-dra_dryrun", word) == set()
+
+
+def test_a_dry_run_loads_the_modules_of_its_subcommand() -> None:
+    assert SUBCOMMANDS & loaded("dra-dryrun", "fit", "--help") == SUBCOMMANDS

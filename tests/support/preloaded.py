@@ -33,6 +33,7 @@ from typing import Any
 
 from kubernetes import client
 
+from dra_driver.dryrun.main import SUBCOMMANDS
 from dra_driver.gpu.simulated.board import boards
 from dra_driver.sandbox import child
 
@@ -44,6 +45,7 @@ PRELOADED = (
         "dra_driver.sandbox.main",
         "dra_driver.sandbox.demo",
     ),
+    *(entry.module for entry in SUBCOMMANDS.values()),
     *("dra_driver.dryrun.start", "dra_driver.domains.daemon.main", "grpc._server", "tests.faults.child"),
 )
 OF_KUBELET = ("ApiClient", "ApiException", "CoreV1Api", "ResourceV1Api", "V1DeleteOptions", "V1Preconditions")

@@ -6,7 +6,3 @@
 `selectors` and `pods` have the checks: pure functions from an object, a class, a claim or a request to issues. `check`
 calls all of them, and `command` prints the findings.
 """
-
-from .command import lint
-
-__all__ = ["lint"]

@@ -69,7 +69,6 @@ def _escaped(text: str, more: str) -> str:
 @click.command(
     "lint",
     cls=Subcommand,
-    short_help="Find mistakes in claims, classes and pods.",
     examples=["dra-dryrun lint manifests", "dra-dryrun lint --built-in --strict -o github manifests"],
 )
 @click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_files)

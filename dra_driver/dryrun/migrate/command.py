@@ -20,7 +20,6 @@ from .result import migration_of, print_migration
 @click.command(
     "migrate",
     cls=Subcommand,
-    short_help="Plan the change from NVIDIA's device plugin to this driver.",
     examples=[
         "dra-dryrun migrate --verify",
         "dra-dryrun migrate cluster.yaml config.yaml pods/",

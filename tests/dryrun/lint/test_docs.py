@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.dryrun.lint import lint
+from dra_driver.dryrun.lint.command import lint
 from dra_driver.dryrun.lint.finding import Rule
 from dra_driver.scheduler.cel import RELEASES
 
