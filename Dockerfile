@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # SPDX-License-Identifier: Apache-2.0
 #
-# The image of all processes that run on a cluster; docs/install.md says how to build it.
+# The image of all processes that run on a cluster; docs/how-to/install.md says how to build it.
 #
 # Python is CPython as python.org releases it, in Docker's official image: patches arrive within days rather than with
 # a distribution's release, and the same versions exist for amd64 and arm64. It must be an image with glibc, since the
@@ -55,7 +55,7 @@ RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip /usr/local/lib
       -x '/(test|tests|idlelib|tkinter|turtledemo|lib2to3|pydoc_data)/' /usr/local/lib/python3.*
 COPY --from=build /opt/dra /opt/dra
 # void: an NVIDIA container runtime must not add GPUs of its own choice. One arena: else malloc has one for each of some
-# 40 threads (docs/performance.md).
+# 40 threads (docs/explanation/performance.md).
 ENV PATH=/opt/dra/bin:/usr/local/bin:/usr/bin:/bin \
     MALLOC_ARENA_MAX=1 \
     PYTHONDONTWRITEBYTECODE=1 \

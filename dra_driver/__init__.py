@@ -14,7 +14,7 @@ This package has the code that several processes of the driver use, and the comm
 - `sandbox`: the command dra-sandbox
 
 The other processes are in two packages: `controller` publishes devices, and `kubeletplugin` prepares claims.
-`docs/architecture.md` describes all packages.
+`docs/explanation/architecture.md` describes all packages.
 """
 
 import os

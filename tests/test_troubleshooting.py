@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every text that docs/troubleshooting.md explains is one that the code still says."""
+"""Every text that docs/how-to/troubleshooting.md explains is one that the code still says."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/troubleshooting.md").read_text(encoding="utf-8")
 FOREIGN = re.compile(r" \((?:containerd|Linux)'s\)$")
 IMITATED = re.compile(r" \((?:kubelet|the API server)'s\)$")
 """What the sandbox says as they do."""

@@ -74,7 +74,7 @@ def release_finding(check: NodeCheck, name: str, version: str, where: str = "") 
     """
     minor = minor_of(version)
     if minor is None:
-        return check.warned(f"{name} does not report its version ({version!r})", "see docs/install.md")
+        return check.warned(f"{name} does not report its version ({version!r})", "see docs/how-to/install.md")
     if minor < OLDEST_MINOR:
         return check.failed(
             f"{name} {version} is older than 1.{OLDEST_MINOR}", f"upgrade to 1.{ON_BY_DEFAULT} or newer"

@@ -155,7 +155,7 @@ def test_every_alert_links_to_a_section_about_what_to_do() -> None:
     for base, values in (("docs", ALERTS), ("https://git.example.com/dra-driver-gpu/docs", VALUES["everything"])):
         for alert in rules(values):
             page, section = alert["annotations"]["runbook_url"].removeprefix(f"{base}/").split("#")
-            assert page == "troubleshooting.md"
+            assert page == "how-to/troubleshooting.md"
             headings = re.findall(r"^#+ (.+)$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)
             assert section in map(anchor, headings), alert["alert"]
     names = [one["alert"] for one in rules()]

@@ -259,7 +259,7 @@ def test_the_driver_root_is_that_of_the_platform(
 
 
 def test_who_renders_without_a_cluster_is_told_which_kinds_the_chart_looks_for() -> None:
-    page = (values_table.PAGE.parent / "install.md").read_text(encoding="utf-8")
+    page = (values_table.PAGE.parents[1] / "how-to/install.md").read_text(encoding="utf-8")
     section = page.partition("\n### Manifests")[2].partition("\n## ")[0]
     named = set(re.findall(r"`([\w.]+/v1/\w+)`", section))
     assert set(re.findall(r"--api-versions (\S+)", section)) <= named
@@ -370,7 +370,7 @@ def test_nothing_in_the_schema_takes_unknown_names_but_what_is_kubernetes_own() 
 
 
 def test_every_gate_of_the_official_chart_is_said_to_be_translated_or_refused() -> None:
-    page = (values_table.PAGE.parent / "migrating.md").read_text(encoding="utf-8")
+    page = (values_table.PAGE.parents[1] / "how-to/migrating.md").read_text(encoding="utf-8")
     known = refusal({"featureGates": {"NoSuchGate": True}}).partition("known are ")[2].split(", ")
     for gate in known:
         name = gate.split()[0].strip('"')

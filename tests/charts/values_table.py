@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/values.md, made from values.yaml: `python -m tests.charts.values_table` writes it anew.
+"""docs/reference/values.md, made from values.yaml: `python -m tests.charts.values_table` writes it anew.
 
 The comment right above a value is its description.
 """
@@ -13,7 +13,7 @@ import yaml
 
 from .rendering import CHART
 
-PAGE = Path(__file__).parents[2] / "docs/values.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/values.md"
 
 _LONGEST_DEFAULT = 60
 _HEAD = """\
@@ -21,8 +21,8 @@ _HEAD = """\
 # Values of the chart
 
 Set these values with `--set` or in a values file. The chart refuses unknown values, wrong types, and values that
-contradict each other. [migrating.md](migrating.md) compares them with NVIDIA's chart, the device plugin and the GPU
-Operator.
+contradict each other. [migrating.md](../how-to/migrating.md) compares them with NVIDIA's chart, the device plugin and
+the GPU Operator.
 """
 _TABLE = """
 ## {name}
@@ -77,7 +77,7 @@ def _comment(lines: list[str], line: int) -> str:
 
 
 def page() -> str:
-    """The text of docs/values.md: a table for each mapping at the top, and one before them for everything else."""
+    """The text of the page: a table for each mapping at the top, and one before them for everything else."""
     tables: dict[str, list[Value]] = {_GENERAL: []}
     texts = {_GENERAL: ""}
     for value in values():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of each process as rows of docs/metrics.md, from the collectors that the process registers."""
+"""The metrics of each process as rows of docs/reference/metrics.md, from the collectors that the process registers."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ _STEPS = [step_label(step) for step in gpu_driver().steps if not step.SPEC_ONLY]
 MORE: Mapping[str, str] = {
     "api_requests_total": "`code` is `unreachable` if there was no answer",
     "claim_events_total": _values("reason", sorted(event_reasons("kubeletplugin") - {"PrepareFailed"}))
-    + "; their meaning: [Events](troubleshooting.md#events)",
+    + "; their meaning: [Events](../how-to/troubleshooting.md#events)",
     "claim_status_writes_total": _values("result", ("written", "unchanged", "failed", "dropped")),
     "left_out_devices": _values("reason", sorted(Reason)),
     "leftover_slices_removed_total": _values("reason", REASONS),
@@ -122,7 +122,7 @@ def alerts() -> Iterator[Sequence[str]]:
     yield "alert", "expression", "for", "severity", "meaning"
     for one in yaml.safe_load((ROOT / "charts/dra-driver-gpu/files/alerts.yaml").read_text(encoding="utf-8")):
         notes = one["annotations"]
-        meaning = f"{notes['description']} [What to do]({notes['runbook_url']})"
+        meaning = f"{notes['description']} [What to do](../{notes['runbook_url']})"
         yield f"`{one['alert']}`", f"`{one['expr']}`", one.get("for", ""), one["labels"]["severity"], meaning
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/kubernetes-releases.md: gates and rules by release, from the tables of `kube.releases`."""
+"""Tables of docs/reference/kubernetes-releases.md: gates and rules by release, from the tables of `kube.releases`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple

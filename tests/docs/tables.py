@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/devices.md, docs/metrics.md and docs/kubernetes-releases.md, made from what the code has.
+"""The tables of pages in docs/reference (devices, metrics, kubernetes-releases), made from what the code has.
 
 `python -m tests.docs.tables` writes them. A table stands between `<!-- table: NAME -->` and `<!-- end -->`; the text
 around it is written by hand.
@@ -30,7 +30,7 @@ from .metrics import (
     of_kubeletplugin,
 )
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs/reference"
 DEVICES, METRICS, _ = DOCUMENTS = (DOCS / "devices.md", DOCS / "metrics.md", DOCS / "kubernetes-releases.md")
 
 MODEL = "H100-SXM5-80GB"
@@ -54,17 +54,18 @@ ATTRIBUTES: Mapping[str, str] = {
     "gpuModuleID": "the position of the GPU on its board",
     "nvlinkGroup": "equal for all GPUs of a node that are connected by NVLink",
     "dataDirectNIC": "the PCI address of the NIC that Data Direct pairs with the GPU (GB300): [GPUs and"
-    " NICs](integrations.md#gpus-and-nics)",
+    " NICs](../how-to/integrations.md#gpus-and-nics)",
     "fabricClique": "cluster UUID and clique of the NVLink fabric, equal on all nodes of the clique",
-    "partition<N>": "the ID of the [NVSwitch partition](virtual-machines.md#nvswitch-partitions) of N GPUs with this"
-    " GPU, for `matchAttribute`; only if Fabric Manager lists partitions",
-    "sharesEnforcedBy": "what limits [shares](sharing.md#shares-with-limits): `mps` or `memory-limits`; only with such"
-    " a policy",
+    "partition<N>": "the ID of the [NVSwitch partition](../how-to/virtual-machines.md#nvswitch-partitions) of N GPUs"
+    " with this GPU, for `matchAttribute`; only if Fabric Manager lists partitions",
+    "sharesEnforcedBy": "what limits [shares](../how-to/sharing.md#shares-with-limits): `mps` or `memory-limits`;"
+    " only with such a policy",
     "vendorID": "the PCI vendor ID",
     "deviceID": "the PCI device ID",
     "iommuFDEnabled": "whether the node has `/dev/iommu`",
-    "gpus": "the number of GPUs, if the device is [several GPUs](virtual-machines.md#gpus-that-share-an-iommu-group);"
-    " with `listTypeAttributes`, `pciBusIDs` has their addresses",
+    "gpus": "the number of GPUs, if the device is [several"
+    " GPUs](../how-to/virtual-machines.md#gpus-that-share-an-iommu-group); with"
+    " `listTypeAttributes`, `pciBusIDs` has their addresses",
     "resource.kubernetes.io/pciBusID": "standard attribute, also used by other DRA drivers; for vGPUs the function"
     " that is or has the vGPU",
     "resource.kubernetes.io/pcieRoot": "standard attribute; equal for devices below one PCIe root (GPU, NIC)",

@@ -253,7 +253,7 @@ def test_commands_in_the_running_text_have_the_flags_they_are_shown_with(page: P
 
 
 def test_the_transcript_has_every_question_that_dry_runs_answer() -> None:
-    table = (ROOT / "docs/dry-run.md").read_text(encoding="utf-8").partition("## ")[0]
+    table = (ROOT / "docs/how-to/dry-run.md").read_text(encoding="utf-8").partition("## ")[0]
     rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ")][1:]
     shown = [one.text for one in COMMANDS if one.page == "dry-run-transcript.md"]
     assert len(rows) == 10
@@ -265,7 +265,7 @@ def test_the_transcript_has_every_question_that_dry_runs_answer() -> None:
 
 
 def test_what_dry_runs_leave_out_is_told() -> None:
-    page = (ROOT / "docs/dry-run.md").read_text(encoding="utf-8").partition("| evaluated | not evaluated |")[2]
+    page = (ROOT / "docs/how-to/dry-run.md").read_text(encoding="utf-8").partition("| evaluated | not evaluated |")[2]
     left_out = "\n".join(line.split("|")[2] for line in page.splitlines() if line.startswith("| "))
     for what in ("scores", "autoscaler", "gangs", "feature gates that are not default"):
         assert what in left_out

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/compute-domains.md explains every reason of a condition, and quotes texts that the code says."""
+"""docs/how-to/compute-domains.md explains every reason of a condition, and quotes texts that the code says."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ from tests.test_troubleshooting import is_said
 
 from .commands import ROOT
 
-PAGE = (ROOT / "docs/compute-domains.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/compute-domains.md").read_text(encoding="utf-8")
 STATUS = ("status.py", "pods.py")
 CONDITIONS = ("TemplateCreated", "DaemonsReady", "DomainUp")
 
@@ -62,7 +62,7 @@ def test_a_quoted_message_is_one_that_the_code_says(heading: str) -> None:
 
 
 def test_the_examples_are_all_named() -> None:
-    named = set(re.findall(r"\(\.\./(examples/[^)]+)\)", PAGE))
+    named = set(re.findall(r"\(\.\./\.\./(examples/[^)]+)\)", PAGE))
     with_domain = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "examples").glob("*.yaml")

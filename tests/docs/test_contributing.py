@@ -10,7 +10,15 @@ import pytest
 
 from .commands import PAGES, ROOT, inline
 
-NAMING = [ROOT / f"docs/{name}.md" for name in ("architecture", "contributing", "data-flows", "where-to-change")]
+NAMING = [
+    ROOT / f"docs/{name}.md"
+    for name in (
+        "explanation/architecture",
+        "explanation/data-flows",
+        "how-to/contributing",
+        "reference/where-to-change",
+    )
+]
 PATH = re.compile(r"(dra_driver|controller|kubeletplugin|charts|tests|docs)/[\w./-]*|[\w-]+\.(toml|lock)")
 MODULE = re.compile(r"[a-z_]\w*(\.\w+)+")
 PARENTS = (ROOT, ROOT / "dra_driver", ROOT / "kubeletplugin")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/features.md names the releases of feature gates, and values that the chart has."""
+"""docs/reference/features.md names the releases of feature gates, and values that the chart has."""
 
 import re
 
@@ -10,8 +10,8 @@ from dra_driver.sandbox.apiserver.release import NEWEST, OLDEST, release
 from .checks import setting
 from .commands import ROOT
 
-PAGE = (ROOT / "docs/features.md").read_text(encoding="utf-8")
-VALUES_PAGE = (ROOT / "docs/values.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/features.md").read_text(encoding="utf-8")
+VALUES_PAGE = (ROOT / "docs/reference/values.md").read_text(encoding="utf-8")
 GATES = re.findall(r"(1\.\d+ with `(\w+)`(?:, enabled by default from 1\.\d+)?)", PAGE)
 VALUES = sorted(
     {
@@ -39,5 +39,5 @@ def test_a_value_that_the_page_names_is_one_of_the_chart(value: str) -> None:
 
 
 def test_every_gate_that_changes_what_is_published_is_on_the_page() -> None:
-    section = (ROOT / "docs/devices.md").read_text(encoding="utf-8").split("\n## Kubernetes versions\n")[1]
+    section = (ROOT / "docs/reference/devices.md").read_text(encoding="utf-8").split("\n## Kubernetes versions\n")[1]
     assert set(re.findall(r"`(DRA\w+)`", section)) <= {gate for _, gate in GATES}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/install.md says where nvidia-cdi-hook is looked for."""
+"""docs/how-to/install.md says where nvidia-cdi-hook is looked for."""
 
 from kubeletplugin.containers.cdi.libraries import HOOK_FOLDERS, HOOK_NAMES
 
 from .commands import ROOT, inline
 
-PAGE = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/install.md").read_text(encoding="utf-8")
 
 
 def test_what_is_named_is_where_it_is_looked_for_and_what_is_taken_instead() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/install.md from beginning to end: install, run pods, upgrade while they run, uninstall; nothing is left.
+"""docs/how-to/install.md from beginning to end: install, run pods, upgrade while they run, uninstall; nothing is left.
 
 What it says of a cleanup that comes too early is tried, too. Helm's own engine puts the chart on an API server that
 enforces RBAC. The containers run as processes, with the commands, environments and accounts that the API server then

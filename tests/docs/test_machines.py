@@ -12,7 +12,7 @@ from .commands import ROOT, blocks
 
 JSON = dict[str, Any]
 
-PAGE = (ROOT / "docs/virtual-machines.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/virtual-machines.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "examples").glob("kubevirt*.yaml"))
 
 

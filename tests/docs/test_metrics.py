@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/metrics.md: running processes have the metrics of their table and no other, where the page says."""
+"""docs/reference/metrics.md: running processes have the metrics of their table and no other, where the page says."""
 
 import re
 import sys

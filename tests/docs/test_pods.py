@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/install.md looks at the driver's pods. No pod runs here, so each command meets what it would meet on a cluster.
+"""The page about installing looks at the driver's pods.
 
-`kubectl exec` runs a command in a container: what stands behind `--` is run, with a container's environment, on a
-simulated node. `kubectl rollout status` runs as it stands; this test does to the DaemonSet what its controller does.
+No pod runs here, so each command meets what it would meet on a cluster. `kubectl exec` runs a command in a container:
+what stands behind `--` is run, with a container's environment, on a simulated node. `kubectl rollout status` runs as it
+stands; this test does to the DaemonSet what its controller does.
 """
 
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/kubernetes-releases.md names what exists."""
+"""docs/reference/kubernetes-releases.md names what exists."""
 
 import re
 from pathlib import Path

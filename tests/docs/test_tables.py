@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/devices.md says what the code does, and the tables of docs/metrics.md are of now."""
+"""docs/reference/devices.md says what the code does, and the tables of docs/reference/metrics.md are of now."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threat model in docs/security.md names tests that exist."""
+"""The threat model in docs/explanation/security.md names tests that exist."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tables of docs/troubleshooting.md quote is said somewhere, and every Event that we write is in one of them.
+"""The tables about troubleshooting quote texts that exist, and every Event that we write is in one of them.
 
 Kubernetes' own texts are those that the sandbox has taken over. (Headings: tests/test_troubleshooting)
 """

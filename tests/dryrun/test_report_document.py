@@ -16,7 +16,7 @@ from dra_driver.dryrun.report import Report, to_document, to_json, to_yaml
 from .conftest import DryRun
 from .reports import every_kind
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs/reference"
 SCHEMA = json.loads((DOCS / "dryrun-output.schema.json").read_text(encoding="utf-8"))
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -314,7 +314,7 @@ class _Workload:
         if self._requests and any(one.get("kind") == "Node" for one in owners):
             yield "it is a static pod: kubelet starts it without the scheduler, which allocates the GPUs"
         if self._requests and self._machine and not self._features.extended_resources:
-            yield "without DRAExtendedResource, the machine has to name a claim (docs/virtual-machines.md)"
+            yield "without DRAExtendedResource, the machine has to name a claim (docs/how-to/virtual-machines.md)"
         for one in self._requests:
             if self._permitted.get(one.resource) == "":
                 yield f"{one.resource} is a virtual GPU (mediated device), for which the plan has no DeviceClass"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report for programs, as JSON or YAML, by docs/dryrun-output.schema.json (and, in words, docs/dryrun-output.md).
+"""A report for programs, as JSON or YAML, by docs/reference/dryrun-output.schema.json.
+
+docs/reference/dryrun-output.md describes it in words.
 
 Within a version, fields may be added, but no field is removed or changes its meaning. All fields are always present:
 an unknown value is null, and a list may be empty.

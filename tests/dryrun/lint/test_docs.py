@@ -14,7 +14,7 @@ from dra_driver.dryrun.lint.finding import Rule
 from dra_driver.scheduler.cel import RELEASES
 
 ROOT = Path(__file__).parents[3]
-GUIDE = (ROOT / "docs/linting.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs/reference/linting.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "examples/ci").glob("*.yaml"))
 
 
@@ -24,7 +24,7 @@ def test_the_guide_lists_every_rule_and_no_other() -> None:
 
 
 def test_the_guide_links_to_every_example() -> None:
-    links = re.findall(r"\]\(\.\./(examples/ci/[^)]+)\)", GUIDE)
+    links = re.findall(r"\]\(\.\./\.\./(examples/ci/[^)]+)\)", GUIDE)
     assert sorted(links) == [str(path.relative_to(ROOT)) for path in EXAMPLES]
 
 

@@ -91,7 +91,7 @@ def test_a_mediated_device_is_found_by_its_uuid(container: Path, tmp_path: Path)
 def test_kubevirt_finds_one_device_of_one_exact_request(
     container: Path, tmp_path: Path, given: Iterable[tuple[str, str]], problem: str
 ) -> None:
-    """What docs/virtual-machines.md says of claims for KubeVirt: no count above 1, and no prioritized list."""
+    """What docs/how-to/virtual-machines.md says of claims for KubeVirt: no count above 1, and no prioritized list."""
     mount(container, tmp_path / "files", claim(*given))
     with pytest.raises(NoDeviceError, match=problem):
         device_of(container, "gpu", claim="vm-gpu")
