@@ -29,7 +29,7 @@ VIOLATIONS = {
     "daemon": ("dra_driver.domains.daemon.peers", "dra_driver.gpu.imex"),
     "dryrun": ("dra_driver.dryrun.snapshot", "dra_driver.domains.daemon.config"),
     "pods": ("dra_driver.scheduler.cel.types", "dra_driver.scheduler.allocator.search"),
-    "cel": ("dra_driver.scheduler.cel.syntax.tree", "dra_driver.scheduler.cel.check.declarations"),
+    "cel": ("dra_driver.scheduler.cel.parse.macros", "dra_driver.scheduler.cel.declarations"),
     "cycles": ("dra_driver.scheduler.cel.library.values", "dra_driver.scheduler.cel.library.network"),
     "sandbox": ("dra_driver.sandbox.loop", "dra_driver.sandbox.nodes"),
     "apiserver": ("dra_driver.sandbox.apiserver.objects", "dra_driver.sandbox.apiserver.opaque"),

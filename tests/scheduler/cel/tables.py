@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import lark
 
-from dra_driver.scheduler.cel import syntax
+from dra_driver.scheduler.cel.parse import grammar as syntax
 
 _UNBOUNDED: Final = (1 << 32) - 1
 """The length of a terminal whose tokens have no longest one. Versions of Python have different numbers for it."""

@@ -7,8 +7,8 @@ from typing import Any
 import lark
 import pytest
 
-from dra_driver.scheduler.cel import syntax
-from dra_driver.scheduler.cel.syntax.tree import Expression, walk
+from dra_driver.scheduler.cel.parse import grammar as syntax
+from dra_driver.scheduler.cel.tree import Expression, walk
 from tests import golden
 from tests.golden.cel.vectors import vectors
 

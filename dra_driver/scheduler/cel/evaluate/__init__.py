@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiler: turns a checked tree into Python closures.
+"""Stage 4: turns a checked tree into Python closures.
 
 Follows cel-go's `interpreter/planner.go` with the optimizations that Kubernetes enables. Conversions of constants,
 literals that consist of constants, `in` with constant lists, and constant regular expressions are evaluated by the
@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..check import VARIABLE
-from ..check.declarations import Declarations, Environment
+from ..declarations import VARIABLE, Declarations, Environment
 from ..errors import Abort, ErrorValue
 from ..library import regex
 from ..library.conversions import MESSAGE_BUILDERS
 from ..library.values import LiteralMap, MapValue, MutableList, OptionalValue, hashable, type_name
-from ..syntax.tree import (
+from ..sizes import LIST_COST, MAP_COST, MESSAGE_COST
+from ..tree import (
     Call,
     Comprehension,
     Entry,
@@ -43,9 +43,6 @@ _CONVERSIONS: Final = frozenset(
     ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
 )
 _SEARCHES: Final = frozenset(("matches", "find", "findAll"))
-_LIST_COST: Final = 10
-_MAP_COST: Final = 30
-_MESSAGE_COST: Final = 40
 _IN_SET: Final = frozenset((bool, int, Uint, float, str))
 _UNSET: Final = object()
 
@@ -183,16 +180,16 @@ class _Compiler:
     def _list(self, node: ListNode) -> Evaluable:
         elements = [self.plan(element) for element in node.elements]
         run = _list_of([plan.run for plan in elements], node.optional, node.offset)
-        return _folded(run, elements, _LIST_COST, node.offset)
+        return _folded(run, elements, LIST_COST, node.offset)
 
     def _map(self, node: MapNode) -> Evaluable:
         entries = [(self.plan(entry.key), self.plan(entry.value)) for entry in node.entries]
         run = _map_of([(key.run, value.run) for key, value in entries], node.entries, node.offset)
-        return _folded(run, [plan for entry in entries for plan in entry], _MAP_COST, node.offset)
+        return _folded(run, [plan for entry in entries for plan in entry], MAP_COST, node.offset)
 
     def _message(self, node: MessageNode) -> Evaluable:
         values = [self._run(entry.value) for entry in node.entries]
-        return Evaluable(_charged(_message_of(node.name, values, node.entries, node.offset), _MESSAGE_COST))
+        return Evaluable(_charged(_message_of(node.name, values, node.entries, node.offset), MESSAGE_COST))
 
     def _loop(self, node: Comprehension) -> Evaluable:
         first = self.slots

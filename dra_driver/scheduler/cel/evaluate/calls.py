@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..check.declarations import Function, Implementation, RuntimeCost
+from ..declarations import Function, Implementation, RuntimeCost
 from ..errors import ErrorValue
 from ..library.operators import equal
 from ..library.quantity import QuantityValue

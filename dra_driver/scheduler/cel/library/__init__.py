@@ -13,8 +13,8 @@ value of type dyn compiles.
 import functools
 from typing import Final
 
-from ..check.declarations import CelLibrary, Cost, Declarations, Environment, method
-from ..check.estimate import TRAVERSAL, CallEstimate, add, scaled
+from ..declarations import CelLibrary, Cost, Declarations, Environment, method
+from ..sizes import TRAVERSAL, CallEstimate, add, scaled
 from ..types import BOOL, STRING, Type, TypeKind
 from .containers import CONTAINERS, INCLUDES, OPTIONAL_LISTS, TWO_VARIABLES
 from .conversions import CONVERSIONS, INT_DURATIONS

@@ -12,19 +12,11 @@ optional types. includes(), for attributes that may be lists, follows k8s.io/dyn
 from collections.abc import Sequence
 from typing import Final
 
-from ..check.declarations import CEL_GO_29, CelLibrary, Cost, Overload, function, method
-from ..check.estimate import CallEstimate
+from ..declarations import CEL_GO_29, CelLibrary, Cost, Overload, function, method
 from ..errors import ErrorValue
-from ..syntax.tree import (
-    Call,
-    Expression,
-    Ident,
-    Invalid,
-    ListNode,
+from ..parse.macros import (
     Macro,
     MacroError,
-    MapNode,
-    Select,
     accumulated,
     binding,
     literal,
@@ -33,6 +25,8 @@ from ..syntax.tree import (
     operation,
     variable_name,
 )
+from ..sizes import CallEstimate
+from ..tree import Call, Expression, Ident, Invalid, ListNode, MapNode, Select
 from ..types import BOOL, BYTES, DYN, INT, STRING, list_of, map_of, optional_of, parameter
 from .operators import same
 from .values import (

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..check.declarations import (
+from ..declarations import (
     CEL_GO_29,
     CelLibrary,
     Cost,
@@ -20,8 +20,8 @@ from ..check.declarations import (
     function,
     literal_argument,
 )
-from ..check.estimate import UNBOUNDED, CallEstimate, Operand, Size, traversal
 from ..errors import ErrorValue
+from ..sizes import UNBOUNDED, CallEstimate, Operand, Size, traversal
 from ..types import (
     BOOL,
     BYTES,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import CelIssue, ErrorValue
-from ..syntax.tree import Call, Expression, ListNode, Literal, MapNode
+from ..tree import Call, Expression, ListNode, Literal, MapNode
 from ..types import INT_MAX, Type, TypeKind, Uint
 from .time import SECOND, Duration, Timestamp
 from .values import MapValue, no_such_overload, spend, type_name

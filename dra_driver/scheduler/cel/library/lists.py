@@ -12,10 +12,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ..check.declarations import CEL_GO_29, CelLibrary, Cost, Implementation, Overload, RuntimeCost, function, method
-from ..check.estimate import UNBOUNDED, CallEstimate, Operand, Size, add, exactly, scaled, times, traversal
+from ..declarations import CEL_GO_29, CelLibrary, Cost, Implementation, Overload, RuntimeCost, function, method
 from ..errors import Abort, ErrorValue
-from ..syntax.tree import Call, Comprehension, Expression, Ident, ListNode, Macro, MacroError, Select, binding
+from ..parse.macros import Macro, MacroError, binding
+from ..sizes import UNBOUNDED, CallEstimate, Operand, Size, add, exactly, scaled, times, traversal
+from ..tree import Call, Comprehension, Expression, Ident, ListNode, Select
 from ..types import (
     BOOL,
     BYTES,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import CelLibrary, Cost, Function, function, method
-from ..check.estimate import CallEstimate, Operand, scaled, traversal
+from ..declarations import CelLibrary, Cost, Function, function, method
+from ..sizes import CallEstimate, Operand, scaled, traversal
 from ..types import NAMED_FORMAT, STRING, list_of, optional_of
 from .network import URLError, parse_request
 from .time import day_of

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import CelLibrary, Cost, Function, Overload, Row, RuntimeCost, function, method
-from ..check.estimate import TRAVERSAL, CallEstimate, add, scaled, traversal
+from ..declarations import CelLibrary, Cost, Function, Overload, Row, RuntimeCost, function, method
 from ..errors import ErrorValue
+from ..sizes import TRAVERSAL, CallEstimate, add, scaled, traversal
 from ..types import BOOL, CIDR, INT, IP, STRING, URL, list_of, map_of
 from .formatting import quoted
 from .values import (

@@ -10,9 +10,9 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from ..check.declarations import CelLibrary, Cost, Overload, Row, function
-from ..check.estimate import TRAVERSAL, CallEstimate, Operand, scaled
+from ..declarations import CelLibrary, Cost, Overload, Row, function
 from ..errors import ErrorValue
+from ..sizes import TRAVERSAL, CallEstimate, Operand, scaled
 from ..types import (
     BOOL,
     BYTES,

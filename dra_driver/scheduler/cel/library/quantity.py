@@ -21,7 +21,7 @@ from typing import Final
 
 from ....kube.releases import RULES, minor_of
 from ....kube.resource import Format, Quantity
-from ..check.declarations import CelLibrary, function, method
+from ..declarations import CelLibrary, function, method
 from ..errors import ErrorValue
 from ..types import BOOL, DOUBLE, INT, INT_MAX, INT_MIN, QUANTITY
 from .values import Extension, comparisons, no_such_overload, parser, spend, succeeds

@@ -16,9 +16,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from ..check.declarations import CelLibrary, Cost, Overload, function, literal_argument, method
-from ..check.estimate import CallEstimate, Size, matching
+from ..declarations import CelLibrary, Cost, Overload, function, literal_argument, method
 from ..errors import ErrorValue
+from ..sizes import CallEstimate, Size, matching
 from ..types import BOOL, INT, STRING, list_of
 from .values import core_cost_size, cost_size, matching_cost, spend, succeeds
 

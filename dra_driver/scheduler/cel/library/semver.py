@@ -8,7 +8,7 @@ import functools
 import re
 from typing import Final
 
-from ..check.declarations import CelLibrary, Overload, function, method
+from ..declarations import CelLibrary, Overload, function, method
 from ..errors import ErrorValue
 from ..types import BOOL, INT, INT_MAX, SEMVER, STRING, UINT_MAX
 from .values import PARSE, Extension, comparisons, succeeds

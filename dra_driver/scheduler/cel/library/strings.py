@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from ..check.declarations import CEL_GO_29, CelLibrary, Cost, RuntimeCost, function, method
-from ..check.estimate import TRAVERSAL, UNBOUNDED, CallEstimate, Operand, Size, add, times, traversal
+from ..declarations import CEL_GO_29, CelLibrary, Cost, RuntimeCost, function, method
 from ..errors import ErrorValue
-from ..syntax.tree import Literal
+from ..sizes import TRAVERSAL, UNBOUNDED, CallEstimate, Operand, Size, add, times, traversal
+from ..tree import Literal
 from ..types import BOOL, DYN, INT, STRING, list_of
 from .formatting import check_format, escaped, format_values
 from .values import (

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import CelLibrary, Function, Row, method
+from ..declarations import CelLibrary, Function, Row, method
 from ..errors import ErrorValue
 from ..types import DURATION, INT, INT_MAX, STRING, TIMESTAMP
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from ..check.declarations import Cost, Function, Implementation, Overload, function, method
-from ..check.estimate import CallEstimate, Operand, searching, traversal
+from ..declarations import Cost, Function, Implementation, Overload, function, method
 from ..errors import Abort, ErrorValue
+from ..sizes import CallEstimate, Operand, searching, traversal
 from ..types import (
     BOOL,
     DURATION,

@@ -18,13 +18,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
-from ....kube.releases import NEWEST_RELEASED, RELEASES, RULES, is_supported, known_since, minor_of
-from ..errors import CelIssue
-from ..syntax.tree import Call, Literal, Macro
-from ..types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of, parameters_of
-from .estimate import EstimateCall
+from ...kube.releases import NEWEST_RELEASED, RELEASES, RULES, is_supported, known_since, minor_of
+from .errors import CelIssue
+from .parse.macros import Macro
+from .sizes import EstimateCall
+from .tree import Call, Literal
+from .types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of, parameters_of
 
 NEWEST: Final = NEWEST_RELEASED
+
+VARIABLE: Final = "device"
+"""The only variable of an expression."""
 
 _MULTIPLE_ALLOCATIONS: Final = known_since("DRAConsumableCapacity")
 _LIST_ATTRIBUTES: Final = known_since("DRAListTypeAttributes")

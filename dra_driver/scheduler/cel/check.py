@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The type checker: finds the overload of each call, and stores the type of each node in the tree.
+"""Stage 2: the type checker. It finds the overload of each call, and stores the type of each node in the tree.
 
 If several overloads fit, which is the case for arguments of type `dyn`, all of them are stored, and the evaluation
 selects one by its arguments. Follows cel-go's `checker/checker.go`.
@@ -13,9 +13,10 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from .. import types
-from ..errors import CelIssue
-from ..syntax.tree import (
+from . import types
+from .declarations import VARIABLE, Declarations, Environment, Function, Overload
+from .errors import CelIssue
+from .tree import (
     Call,
     Comprehension,
     Entry,
@@ -29,7 +30,7 @@ from ..syntax.tree import (
     qualified_name,
     walk,
 )
-from ..types import (
+from .types import (
     BOOL,
     CONSTANTS,
     DEVICE,
@@ -53,10 +54,6 @@ from ..types import (
     type_of,
     unwrap_optional,
 )
-from .declarations import Declarations, Environment, Function, Overload
-
-VARIABLE: Final = "device"
-"""The only variable of an expression."""
 
 _ALIASES: Final[Mapping[Type, str]] = {
     DURATION: "google.protobuf.Duration",
