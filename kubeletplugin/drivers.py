@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver gpu.nvidia.com: its kinds of devices, its features, and how it plans a claim.
+"""The two drivers, gpu.nvidia.com and compute-domain.nvidia.com: their kinds of devices, their features, and how each
+plans a claim.
 
-This is the only file that knows all kinds and features. A new kind is a line in `KINDS` and one in `_FORMS`; a new
-feature is a line in `PHASES` and one in `plan_claim`. Planning has two halves: `GpuDriver.look` reads everything that a
-plan depends on, and `plan_claim` is pure.
+This is the only file that knows all kinds and features. A new kind of GPU is a line in `KINDS` and one in `_FORMS`; a
+new feature is a line in `PHASES` and one in `plan_claim`. Planning has two halves: `look` reads everything that a plan
+depends on, and the other half is pure.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from dra_driver.config import (
     config_for,
     require_one_backend,
 )
+from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER_NAME
 from dra_driver.gpu.devices import VgpuDevice, vfio_name
 from dra_driver.gpu.fabric import NO_SWITCHES, SwitchFacts
 from dra_driver.gpu.inventory import Gpu, PciGpu
@@ -30,8 +32,20 @@ from dra_driver.names import DRIVER_NAME
 
 from .claims.model import ClaimRef, Device, Driver, Kind, Plan, Step
 from .claims.reader import allocated
-from .errors import PrepareError, StoppedError
+from .errors import ObsoleteClaimError, PrepareError, StoppedError
 from .features.additional_devices import AdditionalDevicesStep, additional_device_steps
+from .features.domain.offers import HostDaemon, clique_for
+from .features.domain.plan import (
+    DomainFacts,
+    DomainRequest,
+    FindDomain,
+    devices_and_steps,
+    requested,
+    require_allowed,
+    unknown_domain,
+)
+from .features.domain.steps import DaemonFolderStep, DaemonReadyStep, MembershipStep
+from .features.domain.version1 import read_version_1
 from .features.fabric.partitions import FabricPartitions
 from .features.fabric.plan import MemberGpu, fabric_steps
 from .features.fabric.step import FabricStep
@@ -42,7 +56,9 @@ from .features.mps.remains import MpsRemains
 from .features.mps.services import knows_protocol_3
 from .features.mps.step import MpsStep
 from .features.time_slicing import time_slicing_findings, time_slicing_steps
+from .kinds.channel import ChannelKind
 from .kinds.container import Allotted, ContainerKind, share_limits
+from .kinds.daemon import DaemonKind
 from .kinds.gpu import GpuKind
 from .kinds.mig.device import MigKind
 from .kinds.mig.instance import InstanceStep, LookStep
@@ -64,6 +80,13 @@ PHASES: Final = (
     (MemoryLimitStep, AdditionalDevicesStep),
     (VgpuStep,),
     (VfioStep,),  # NVML must be initialized anew after each of them
+)
+
+DOMAIN_KINDS: Final = (ChannelKind, DaemonKind)
+
+DOMAIN_PHASES: Final = (
+    (DaemonFolderStep, MembershipStep),
+    (DaemonReadyStep,),  # waits, when the node is in the domain
 )
 
 CHECKS: Final = (time_slicing_findings, mps_findings)
@@ -152,6 +175,46 @@ class GpuDriver:
 def gpu_driver() -> Driver:
     """The driver for those who only read records or undo claims."""
     return GpuDriver().driver()
+
+
+@dataclass(frozen=True, slots=True)
+class DomainDriver:
+    """Plans claims for channels and daemons. `find` finds ComputeDomains, `namespace` is that of the driver's own
+    objects, and `host` is the node's own IMEX daemon, if that is the one to use.
+    """
+
+    find: FindDomain = unknown_domain
+    namespace: str = ""
+    host: HostDaemon | None = None
+
+    def driver(self) -> Driver:
+        """The driver as the engine sees it."""
+        return Driver(DOMAIN_DRIVER_NAME, DOMAIN_KINDS, DOMAIN_PHASES, self.plan, {1: read_version_1})
+
+    def plan(self, node: Node, ref: ClaimRef, claim: ResourceClaim) -> Plan:
+        """The plan of a claim. Raises PrepareError, ApiError, NoDriverError or NvmlError. The PrepareError is an
+        ObsoleteClaimError if the claim or its domain is gone or invalid.
+        """
+        try:
+            request = requested(ref, claim, node.name)
+            require_allowed(ref, request, self.namespace, host_managed=self.host is not None)
+            domain = self.find(request.domain, "" if request.is_daemon else ref.namespace)
+        except PrepareError as error:
+            raise ObsoleteClaimError(str(error)) from None
+        clique = clique_for(node, self.host, is_daemon=request.is_daemon)
+        facts = DomainFacts(domain, clique, self.namespace, self.host is not None)
+        return plan_domain_claim(ref, node.name, request, facts)
+
+
+def domain_driver() -> Driver:
+    """The driver compute-domain.nvidia.com for those who only read records or undo claims."""
+    return DomainDriver().driver()
+
+
+def plan_domain_claim(ref: ClaimRef, pool: str, request: DomainRequest, facts: DomainFacts) -> Plan:
+    """The plan of a claim for a channel or a daemon. Pure."""
+    devices, steps = devices_and_steps(request, facts)
+    return Plan(ref, pool, devices, domain_driver().ordered(steps, devices))
 
 
 # Looking

@@ -3,7 +3,8 @@
 
     DriverError
         PrepareError
-            ClaimGoneError
+            ObsoleteClaimError
+                ClaimGoneError
             NotMadeError
             WriteError
             StuckError
@@ -35,7 +36,11 @@ class PrepareError(DriverError):
     """A claim cannot be prepared. The text is shown in the pod's events: it tells what is wrong and what to do."""
 
 
-class ClaimGoneError(PrepareError):
+class ObsoleteClaimError(PrepareError):
+    """The claim, or what it is for, is gone or not valid. Repeating the call does not help."""
+
+
+class ClaimGoneError(ObsoleteClaimError):
     """The API server no longer has this claim."""
 
 

@@ -105,9 +105,9 @@ class PluginMetrics:
         finally:
             inflight.dec()
 
-    def step(self, verb: str, step: Step, seconds: float) -> None:
+    def step(self, verb: str, step: Step, seconds: float, driver: str = DRIVER_NAME) -> None:
         """Record the duration of a step: `do` or `undo`."""
-        self._steps.labels(DRIVER_NAME, verb, step_label(type(step))).observe(seconds)
+        self._steps.labels(driver, verb, step_label(type(step))).observe(seconds)
 
     def claim_event(self, reason: str, driver: str = DRIVER_NAME) -> None:
         """Count an event of a claim that no call of kubelet caused: a leftover was removed, a record was damaged."""

@@ -31,9 +31,9 @@ from .claims.specs import ClaimSpecs
 from .containers.common import CommonSpec
 from .containers.metadata import MetadataFiles
 from .containers.runtime import ContainerRuntime, reported_runtime
+from .domainservice import DomainService
 from .drivers import GpuDriver
 from .errors import NoDriverError, PrepareError
-from .features.domain.service import DomainService
 from .features.memory_limits.service import LimitService
 from .features.mps.metrics import publish_daemons, restart_counter
 from .features.mps.services import MpsServices
@@ -252,6 +252,8 @@ class _Plugin:
             for record in self._prepared.records():
                 self._reports.prepared(record.plan.claim, known=True)
             self.health.look_soon()
+        if self.domains is not None:
+            self.domains.recover()
         if unexpected:
             raise PrepareError(f"internal error: {unexpected[0]!r}")
 

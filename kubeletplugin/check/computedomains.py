@@ -15,10 +15,10 @@ from dra_driver.gpu.imex import DeviceNumbers, FabricProgress, fabric_of, read_c
 from dra_driver.gpu.nvml import NvmlError
 from kubeletplugin.containers import cdi
 
-from ..features.domain.placing import HostDaemon
-from ..features.domain.specs import DAEMON_PROGRAMS
+from ..features.domain.offers import HostDaemon
 from ..finding import CheckResult, NodeCheck
 from ..host.programs import HostPrograms
+from ..kinds.daemon import DAEMON_PROGRAMS
 from ..node.folders import NodeFolders
 from ..options import DomainOptions
 

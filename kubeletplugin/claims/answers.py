@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from ..containers import cdi
 from ..containers.metadata import MetadataFiles, metadata_names
 from .model import Plan
 from .specs import cdi_names
@@ -19,13 +20,17 @@ class PreparedDevice:
     share_id: str | None = None
 
 
-def prepared_devices(plan: Plan, files: MetadataFiles) -> list[PreparedDevice]:
-    """The devices of a prepared plan. The metadata file of a request comes with its first device."""
+def prepared_devices(
+    plan: Plan, files: MetadataFiles | None = None, kind: str = cdi.CLAIM_KIND
+) -> list[PreparedDevice]:
+    """The devices of a prepared plan, with the CDI `kind` of the driver. The metadata file of a request, if there are
+    such `files`, comes with its first device.
+    """
     uid = plan.claim.uid
-    metadata = metadata_names(uid, files.requests(uid))
+    metadata = metadata_names(uid, files.requests(uid)) if files is not None else {}
     return [
         PreparedDevice(
-            one.request, plan.pool, one.name, (*cdi_names(uid, one), *metadata.pop(one.request, ())), one.share_id
+            one.request, plan.pool, one.name, (*cdi_names(uid, one, kind), *metadata.pop(one.request, ())), one.share_id
         )
         for one in plan.given()
     ]

@@ -65,15 +65,16 @@ class Changes:
         with self._locks.hold(*names, call=waiting) as held:
             yield held
 
-    def do(self, plan: Plan, held: Held, call: Call) -> dict[str, JSON]:
+    def do(self, plan: Plan, held: Held, call: Call, *, was_prepared: bool = False) -> dict[str, JSON]:
         """Do the steps. Returns what they found, by device name. Steps that are already done change nothing. Raises
-        WaitsError after a step that waits, errors of steps, and those of `call` between two steps.
+        WaitsError after a step that waits, unless the claim `was_prepared` before, errors of steps, and those of `call`
+        between two steps.
         """
         found: dict[str, JSON] = {}
         for steps in _visits(plan.steps):
             found |= self._visit(steps, partial(self._do, plan, steps), held, call)
             for step in steps:
-                if step.waits_for(self._node):
+                if not was_prepared and step.waits_for(self._node):
                     raise WaitsError(step)
         return found
 
@@ -134,7 +135,7 @@ class Changes:
 
     def _tell_unrestored(self, claim: ClaimRef, step: Step, problem: str) -> None:
         self._unrestored.add(step.key, str(step), problem)
-        text = f"{step} of GPU {step.key} could not be undone after the claim: {problem}; the plugin tries again"
+        text = f"{step} of {step.target} could not be undone after the claim: {problem}; the plugin tries again"
         self._boundary.on_event(claim, "NotRestored", text)
 
     @contextmanager

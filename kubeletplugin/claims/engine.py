@@ -30,7 +30,7 @@ from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.threads import HungError
 from dra_driver.process.containment import contained
 
-from ..errors import NoDriverError, PrepareError, StoppedError
+from ..errors import NoDriverError, ObsoleteClaimError, PrepareError, StoppedError
 from .boot import marks_are_of, note_boot
 from .boundary import EXPECTED_ERRORS, SILENT, ClaimBoundary
 from .call import OWN_WORK, Call
@@ -74,7 +74,8 @@ class ClaimTimes:
 
 class Engine:
     """Prepares and unprepares the claims that `planner` plans, whose records are in `files`. `boundary` contains
-    unexpected errors with one claim, and tells the outside. Locks and marks are in the driver's folder on the node.
+    unexpected errors with one claim, and tells the outside. Locks are in the driver's folder on the node, in which the
+    folder of `files` is.
 
     Making an Engine has no effect. `begin` starts its work beside kubelet's calls.
     """
@@ -92,7 +93,8 @@ class Engine:
         self._boundary = boundary
         self._times = times
         self.files = files
-        self._ranges = FileRanges(node.folders.folder / "locks")
+        self._folder = files.folder.parent
+        self._ranges = FileRanges(self._folder / "locks")
         self.records = Records(self.files, lambda claim, text: boundary.on_event(claim, "RecordDamaged", text))
         self.specs = specs
         self.unrestored = Unrestored(self._look_soon, times.restore)
@@ -112,6 +114,7 @@ class Engine:
     def prepare(self, ref: ClaimRef, call: Call = OWN_WORK) -> Record:
         """Prepare the claim's devices, which are in the returned record. Raises one of EXPECTED_ERRORS."""
         call = call.also(lambda: self._require_not_unpreparing(ref))
+        deadline = time.monotonic() + self._times.wait
         opened: Record | None = None
         while True:
             with self._store.hold(ref, call):
@@ -122,7 +125,7 @@ class Engine:
                     return self._prepared_again(record)
                 self._pauses.check(ref.uid)
                 with self._reporting():
-                    plan = self._planner.plan(ref, call)
+                    plan = self._plan(ref, record, call)
                     if record is not None and (record.state is State.UNPREPARING or record.plan != plan):
                         self._undo(record, call)
                         continue  # undoing may have changed what a plan depends on
@@ -142,7 +145,7 @@ class Engine:
                         except Exception as error:
                             self._undo_failed(opened, held, error)
                             raise
-            self._wait(waiting, opened, call)
+            self._wait(waiting, opened, deadline, call)
 
     def unprepare(self, ref: ClaimRef, call: Call = OWN_WORK) -> None:
         """Undo everything of a claim, also if it was never prepared. Raises one of EXPECTED_ERRORS.
@@ -160,6 +163,15 @@ class Engine:
             self._pauses.end(ref.uid)
 
     # The parts of a prepare
+
+    def _plan(self, ref: ClaimRef, record: Record | None, call: Call) -> Plan:
+        """Plan the claim. What an earlier call did for a claim that can no longer be prepared is undone."""
+        try:
+            return self._planner.plan(ref, call)
+        except ObsoleteClaimError:
+            if record is not None:
+                self._undo(record, call)
+            raise
 
     def _open(self, plan: Plan, held: Held) -> Record:
         """Record a new claim before anything changes, at once as prepared if all that it needs is there already. Raises
@@ -190,11 +202,10 @@ class Engine:
         self._problems.remove(uid)
         return record
 
-    def _wait(self, step: Step, opened: Record, call: Call) -> None:
-        """Wait without locks until what the step needs is there. After a while, raises PrepareError with what is
-        missing, and everything stays as it is, because kubelet repeats its call.
+    def _wait(self, step: Step, opened: Record, deadline: float, call: Call) -> None:
+        """Wait without locks until what the step needs is there. At the deadline (monotonic seconds), raises
+        PrepareError with what is missing, and everything stays as it is, because kubelet repeats its call.
         """
-        deadline = time.monotonic() + self._times.wait
         while missing := step.waits_for(self.node):
             record = self._store.current(opened.plan.claim.uid)
             if record is None or record.plan != opened.plan or record.state is State.UNPREPARING:
@@ -283,10 +294,9 @@ class Engine:
         """Tidy up after an earlier process, and look after the node from now on. Before the driver is looked for.
         Raises OSError.
         """
-        folder = self.node.folders.folder
         self.files.make()
         if self._ranges.join():  # otherwise another process may be writing these files
-            with contained("tidy up", folder, self._boundary.count, expected=(OSError,)):  # a wrong --cdi-root
+            with contained("tidy up", self._folder, self._boundary.count, expected=(OSError,)):  # a wrong --cdi-root
                 self._store.specs.remove_half_written()
             with contained("tidy up", self.files.folder, self._boundary.count):
                 if self._is_first_of_boot():
@@ -308,7 +318,7 @@ class Engine:
         if self._is_first_of_boot():
             for step in self._driver.steps:
                 step.forget(self.node)
-        note_boot(self.node.folders.folder, self.node.boot_id)
+        note_boot(self._folder, self.node.boot_id)
         for step in self._driver.steps:
             step.was_lost(self.node)  # what is recovered now is no loss later
         self._recovery.recover()
@@ -320,7 +330,7 @@ class Engine:
         this boot, because marks of earlier boots were removed before it was written.
         """
         boot_id = self.node.boot_id
-        if marks_are_of(self.node.folders.folder, boot_id):
+        if marks_are_of(self._folder, boot_id):
             return False
         records, _ = self.files.readable()
         return all(record.boot_id != boot_id for record in records)
@@ -337,6 +347,7 @@ class Engine:
                 self._sweep.sweep_node()
             self._sweep.retry()
             if time.monotonic() >= self._next_sweep:
+                self._recovery.restore_specs()
                 self._sweep.sweep(self._unprepare_gone)
                 pause = self._times.grace if self._sweep.absent.suspicious else self._times.sweep
                 self._next_sweep = time.monotonic() + min(pause, self._times.sweep)

@@ -79,6 +79,11 @@ class Kind(ABC):
         return not self.keys.isdisjoint(other.keys)
 
     @property
+    def is_given(self) -> bool:
+        """Whether containers get anything for the device. Otherwise it has no CDI device."""
+        return True
+
+    @property
     def group(self) -> Hashable:
         """Devices of a request with the same group are given to containers by the first of them. None: by itself."""
         return None
@@ -133,6 +138,11 @@ class Undoable(ABC):
         """
 
     @property
+    def target(self) -> str:
+        """What is changed, in messages."""
+        return f"GPU {self.key}"
+
+    @property
     def remains(self) -> str:
         """What `dra-kubeletplugin cleanup` tells about the change. Empty if it says nothing."""
         return str(self)
@@ -168,6 +178,11 @@ class Step(Undoable):
     DISTURBS: ClassVar[bool] = False
     """Whether a stray change of this class can disturb the next claim (see `disturbs`)."""
 
+    WAITS: ClassVar[bool] = False
+    """Whether `waits_for` may tell something. An interrupted prepare with such a step keeps what it has, also if the
+    process ends, because kubelet repeats its call.
+    """
+
     LOOK_SECONDS: ClassVar[float | None] = None
     """The interval at which `was_lost` is asked, if it has to be."""
 
@@ -186,7 +201,9 @@ class Step(Undoable):
         """Whether the driver may have something to undo. Needs no NVIDIA driver."""
 
     def waits_for(self, node: "Node") -> str:
-        """What must be there before the later steps, or an empty text. Asked without locks, until it is there."""
+        """What must be there before the later steps, or an empty text. Asked without locks, until it is there, and not
+        any more after the claim was prepared.
+        """
         return ""
 
     def is_disruptive(self, node: "Node") -> bool:
@@ -385,12 +402,14 @@ class Driver:
     inside of them, is the order of doing; the reversed order is that of undoing and of sweeping.
 
     `plan` makes the plan of an allocated claim. It raises PrepareError, and errors of what it reads of the node.
+    `older` reads records of older versions of the format, by version.
     """
 
     name: str
     kinds: Sequence[type[Kind]]
     phases: Sequence[Sequence[type[Step]]]
     plan: Callable[["Node", ClaimRef, ResourceClaim], Plan]
+    older: Mapping[int, Callable[[Fields], Record]] = field(default_factory=dict)
 
     @property
     def steps(self) -> tuple[type[Step], ...]:

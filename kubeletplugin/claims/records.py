@@ -3,8 +3,8 @@
 
 Records are JSON, so that people can read them after an error. They are decoded strictly. The claim comes first, because
 it is the most important part of a file that was truncated. Kinds and steps know their own part of the format. A record
-of another version of the format is not read: a newer one is left alone, and an older one counts as damaged, so that its
-claim is planned again.
+of a newer version of the format is left alone. One of an older version is read if the driver knows how. Otherwise it
+counts as damaged, so that its claim is planned again.
 """
 
 import itertools
@@ -64,6 +64,8 @@ def decode(driver: Driver, data: bytes) -> Record:
     version = fields.required_integer("version")
     if version > VERSION:
         raise NewerVersionError(f"it has version {version}, and this plugin supports {VERSION}")
+    if version in driver.older:
+        return driver.older[version](fields)
     if version != VERSION:
         raise fields.error("version", f"{version} is too old: this plugin supports {VERSION}")
     claim = fields.required_object("claim")

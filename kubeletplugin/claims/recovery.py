@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brings the node into the recorded state: after a start of the plugin or of the driver, and after errors.
 
-The interrupted prepare or unprepare of a claim is undone, and prepared claims are completed. A claim whose record is
-damaged is planned again: its finished steps change nothing. Claims that fail are tried again later.
+The interrupted prepare or unprepare of a claim is undone, and prepared claims are completed. A prepare that may have
+been waiting keeps what it has until kubelet repeats its call. A claim whose record is damaged is planned again: its
+finished steps change nothing. Claims that fail are tried again later.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -60,11 +62,20 @@ class Recovery:
         self._each((claim for claim in damaged.values() if self._problems.is_due(claim.uid)), self._plan_again)
         return self._gave_up
 
+    def restore_specs(self) -> None:
+        """Write the specs of prepared claims that somebody has removed. Raises NvmlError if the driver disappears
+        meanwhile, or OSError.
+        """
+        prepared = [one.plan.claim for one in self._store.records.all() if one.state is State.PREPARED]
+        self._each((claim for claim in prepared if not self._store.specs.exists(claim.uid)), self._settle)
+
     def complete(self, record: Record, call: Call) -> Record:
         """Make the missing devices of a prepared claim. The caller holds the claim's lock."""
         with self._changes.hold(record.plan.keys, call) as held:
             was_complete = self._changes.are_done(record.plan, held)
-            completed = self._store.write_spec_and_record(record, self._changes.do(record.plan, held, OWN_WORK))
+            completed = self._store.write_spec_and_record(
+                record, self._changes.do(record.plan, held, OWN_WORK, was_prepared=True)
+            )
         if not was_complete:
             text = "devices of this claim were gone, after a reload of the driver or a reset, and were made again"
             log.warning("%s", text, extra=fields_of(record.plan))
@@ -82,8 +93,12 @@ class Recovery:
         if record.state is State.PREPARED:
             self.complete(record, call)
             return
-        log.info("undoing an interrupted prepare or unprepare", extra=fields_of(record.plan))
         with self._changes.hold(record.plan.keys, call) as held:
+            if record.state is State.PREPARING and any(step.WAITS for step in record.plan.steps):
+                with contextlib.suppress(WaitsError):
+                    self._changes.do(record.plan, held, OWN_WORK)
+                return
+            log.info("undoing an interrupted prepare or unprepare", extra=fields_of(record.plan))
             self._store.specs.remove(claim.uid)
             self._changes.undo(record, held, OWN_WORK)
             self._store.close(record)
@@ -98,12 +113,13 @@ class Recovery:
             self._give_up(claim)
             return
         plan = self._planner.plan(claim, OWN_WORK)
-        if not self._store.specs.devices(claim.uid) >= {device.cdi_name for device in plan.devices}:
+        given = {device.cdi_name for device in plan.devices if device.kind.is_given}
+        if not self._store.specs.devices(claim.uid) >= given:
             self._give_up(claim)
             return
         with self._changes.hold(plan.keys, call) as held:
             record = self._store.records.open(Record(State.PREPARING, self._store.boot_id, plan))
-            self._store.write_spec_and_record(record, self._changes.do(plan, held, OWN_WORK))
+            self._store.write_spec_and_record(record, self._changes.do(plan, held, OWN_WORK, was_prepared=True))
         self._boundary.on_event(claim, "RecordRebuilt", "the damaged record of this claim was made anew")
 
     def _give_up(self, claim: ClaimRef) -> None:

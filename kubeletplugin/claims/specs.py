@@ -14,21 +14,25 @@ log = logging.getLogger(__name__)
 
 
 class ClaimSpecs:
-    """The specs of claims on `node`, for the same driver as the `common` spec, and with the devices for `metadata`
-    files, if there are any.
+    """The specs of claims on `node`, of the CDI `kind`, for the same NVIDIA driver as the `common` spec, and with the
+    devices for `metadata` files, if there are any.
     """
 
-    def __init__(self, node: Node, common: CommonSpec, metadata: ClaimMetadata | None = None) -> None:
+    def __init__(
+        self, node: Node, common: CommonSpec, metadata: ClaimMetadata | None = None, kind: str = cdi.CLAIM_KIND
+    ) -> None:
         self._node = node
         self._common = common
         self._metadata = metadata
         # The spec of a claim needs no fsync, because neither the spec nor its devices are used after a reboot.
-        self._claims = cdi.SpecDirectory(common.directory, cdi.CLAIM_KIND, sync=False)
+        self._kind = kind
+        self._claims = cdi.SpecDirectory(common.directory, kind, sync=False)
 
     def remove_half_written(self) -> None:
         """Remove incomplete files of a process that was killed. No other process may be writing specs."""
         self._claims.remove_leftovers()
-        self._common.remove_half_written()
+        if self._kind == cdi.CLAIM_KIND:  # the driver for GPUs writes the common spec
+            self._common.remove_half_written()
 
     def ensure(self, record: Record) -> None:
         """Write the claim's spec and the common spec if they are missing. Raises the errors of `write`."""
@@ -44,6 +48,8 @@ class ClaimSpecs:
         uid = record.plan.claim.uid
         edits: dict[str, cdi.ContainerEdits] = {}
         for device in record.plan.devices:
+            if not device.kind.is_given:
+                continue
             try:
                 edits[device.cdi_name] = _edits(place, device)
             except cdi.DriverFilesError as error:
@@ -51,7 +57,7 @@ class ClaimSpecs:
         if edits and self._metadata is not None:
             edits |= self._metadata.edits(record)
         if edits:
-            self._claims.write(self._common.runtime.readable(cdi.claim_spec(uid, edits)), uid)
+            self._claims.write(self._common.runtime.readable(cdi.claim_spec(uid, edits, self._kind)), uid)
 
     def exists(self, uid: str) -> bool:
         """Whether the claim's spec exists."""
@@ -86,9 +92,12 @@ def _edits(place: SpecPlace, device: Device) -> cdi.ContainerEdits:
     return edits
 
 
-def cdi_names(uid: str, device: Device) -> list[str]:
-    """The CDI names that a container needs to get `device` of the claim. The device's own name comes first, because
-    kubelet reports the health of a device under its first CDI name, and treats devices with the same first name as one.
+def cdi_names(uid: str, device: Device, kind: str = cdi.CLAIM_KIND) -> list[str]:
+    """The CDI names that a container needs to get `device` of the claim, with the CDI `kind` of the driver. The
+    device's own name comes first, because kubelet reports the health of a device under its first CDI name, and treats
+    devices with the same first name as one.
     """
-    own = cdi.claim_device(uid, device.cdi_name)
+    if not device.kind.is_given:
+        return []
+    own = cdi.claim_device(uid, device.cdi_name, kind)
     return [own, cdi.BASE_DEVICE] if device.kind.NEEDS_DRIVER_FILES else [own]

@@ -9,8 +9,12 @@ from rich.table import Table
 
 from dra_driver.domains.daemon.report import read_report
 
+from ..claims.model import Record
+from ..claims.records import read_records
+from ..drivers import domain_driver
 from ..features.domain.folder import DomainFolder
-from ..features.domain.records import DomainRecord, read_domain_records
+from ..features.domain.steps import DomainStep
+from ..kinds.domain import DomainKind
 from ..node.folders import NodeFolders
 
 
@@ -21,7 +25,7 @@ class DomainsState:
     """
 
     domain: str
-    claims: list[DomainRecord]
+    claims: list[Record]
     daemons: Mapping[str, str]
     unreadable: Mapping[str, str]
 
@@ -29,8 +33,9 @@ class DomainsState:
 def read_domains(node: NodeFolders) -> DomainsState:
     """Read the state of ComputeDomains. Raises OSError."""
     folder = DomainFolder(node.domain_folder)
-    records, unreadable = read_domain_records(folder.records)
-    reports = {one.plan.domain: read_report(folder.of_domain(one.plan.domain)) for one in records}
+    records, unreadable = read_records(folder.records, domain_driver())
+    domains = {_kind(record).domain.uid for record in records}
+    reports = {uid: read_report(folder.of_domain(uid)) for uid in domains}
     daemons = {
         domain: "ready" if report.ready else report.message or report.state
         for domain, report in reports.items()
@@ -49,17 +54,22 @@ def domains_document(state: DomainsState, boot_id: str) -> dict[str, Any]:
     }
 
 
-def _claim(record: DomainRecord, boot_id: str) -> dict[str, Any]:
-    plan = record.plan
+def _kind(record: Record) -> DomainKind:
+    """The kind of the devices of a claim, which are all of one kind."""
+    return next(device.kind for device in record.plan.devices if isinstance(device.kind, DomainKind))
+
+
+def _claim(record: Record, boot_id: str) -> dict[str, Any]:
+    plan, kind = record.plan, _kind(record)
     return {
         "namespace": plan.claim.namespace,
         "name": plan.claim.name,
         "uid": plan.claim.uid,
         "state": record.state.value,
         "ofThisBoot": record.boot_id == boot_id,
-        "type": plan.device_type,
-        "domain": {"uid": plan.domain, "namespace": plan.domain_namespace, "name": plan.domain_name},
-        "clique": plan.clique,
+        "type": kind.TAG,
+        "domain": kind.domain.to_json(),
+        "clique": kind.clique,
         "devices": [{"name": one.name, "request": one.request} for one in plan.devices],
     }
 
@@ -68,10 +78,11 @@ def domains_table(state: DomainsState, boot_id: str) -> Table:
     """The claims as a table."""
     table = Table("CLAIM", "STATE", "DEVICES", "COMPUTEDOMAIN", "DAEMON", box=None, pad_edge=False)
     for record in state.claims:
-        plan = record.plan
+        plan, kind = record.plan, _kind(record)
         before = "" if record.boot_id == boot_id else ", before the last boot"
         devices = "\n".join(f"{one.name} ({one.request})" for one in plan.devices)
-        domain = f"{plan.domain_namespace}/{plan.domain_name}\n{plan.domain}"
-        daemon = state.daemons.get(plan.domain, "does not run") if plan.clique and not plan.host_managed else ""
+        domain = f"{kind.domain.namespace}/{kind.domain.name}\n{kind.domain.uid}"
+        needs_daemon = any(isinstance(step, DomainStep) for step in plan.steps)
+        daemon = state.daemons.get(kind.domain.uid, "does not run") if needs_daemon else ""
         table.add_row(f"{plan.claim}\n{plan.claim.uid}", f"{record.state.value}{before}", devices, domain, daemon)
     return table

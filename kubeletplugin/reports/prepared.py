@@ -34,7 +34,11 @@ class PreparedClaims:
 
     def types(self) -> list[str]:
         """The type of each device."""
-        return [data["type"] for record in self.records() for data in device_data(record).values()]
+        return [
+            device.kind.attributes(record.found.get(device.name, {}))["type"]
+            for record in self.records()
+            for device in record.plan.devices
+        ]
 
     def shares(self) -> list[Mapping[str, str]]:
         """Each share, for metrics."""

@@ -19,7 +19,7 @@ from dra_driver.kube.kinds import claims_of, templates_of
 from dra_driver.kube.resource.codec import V1, decode_claim
 from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.errors import PrepareError
-from kubeletplugin.features.domain.plan import plan_claim
+from kubeletplugin.features.domain.plan import requested
 from tests.support.apiserver import ASSETS
 from tests.support.scripted import Reply, scripted
 from tests.support.waiting import wait_for
@@ -76,7 +76,7 @@ def test_a_hostile_claim_does_not_hide_the_claims_of_others(what: str) -> None:
 def test_hostile_parameters_are_an_error_of_their_claim_with_a_short_text(what: str) -> None:
     value = decode_answer(claim("hostile", PARAMETERS[what]).encode())
     with pytest.raises(PrepareError) as raised:
-        plan_claim(ClaimRef("default", "hostile", "uid-hostile"), decode_claim(value, V1, strict=False), "a")
+        requested(ClaimRef("default", "hostile", "uid-hostile"), decode_claim(value, V1, strict=False), "a")
     text = str(raised.value)
     assert len(text) < 2_500
     assert text.encode()

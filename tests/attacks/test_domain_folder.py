@@ -159,10 +159,10 @@ def test_a_container_that_swaps_folders_and_links_does_not_lead_the_plugin_out_o
     with container(driver.of_domain(DOMAIN), SWAPS, str(host)) as attacker:
         said(attacker)
         for _ in range(200):
-            driver.follow([], keep_folders=False)
+            driver.remove(DOMAIN)
     assert (host / "report.json").read_text() == SECRET
     while left(driver):
-        driver.follow([], keep_folders=False)
+        driver.remove(DOMAIN)
 
 
 DEEP = """
@@ -181,7 +181,7 @@ def test_folders_in_folders_do_not_keep_the_plugin_from_other_claims(driver: Dom
         assert said(attacker) == "made"
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     while left(driver):
-        driver.follow([], keep_folders=False)
+        driver.remove(DOMAIN)
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
@@ -200,7 +200,7 @@ def test_many_files_are_removed_bit_by_bit(driver: DomainFolder, caplog: pytest.
     with caplog.at_level(logging.WARNING):
         while folders := left(driver):
             counts.append(sum(len(list(folder.iterdir())) for folder in folders))
-            driver.follow([], keep_folders=False)
+            driver.remove(DOMAIN)
     assert all(before - after <= 10_000 for before, after in itertools.pairwise([*counts, 0]))
     assert counts[0] == 25_000
     assert not driver.domains.exists()

@@ -19,7 +19,7 @@ from kubeletplugin.claims.records import record_format
 from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles
 from kubeletplugin.drivers import gpu_driver
 from kubeletplugin.errors import PrepareError, RecordError
-from kubeletplugin.features.domain.plan import plan_claim
+from kubeletplugin.features.domain.plan import requested
 from kubeletplugin.kinds.vfio.kubevirt import variable
 from tests.charts.domains import OBJECTS
 from tests.charts.policies import policy, verdict
@@ -65,7 +65,7 @@ def test_no_domain_id_becomes_a_path() -> None:
     for text in hostile():
         config = {"kind": "ComputeDomainChannelConfig", "domainID": text}
         with pytest.raises(PrepareError) as raised:
-            plan_claim(ClaimRef("team", "claim", UID), claim([CHANNEL], config), "a")
+            requested(ClaimRef("team", "claim", UID), claim([CHANNEL], config), "a")
         assert len(str(raised.value)) < 2500
         assert str(raised.value).isprintable()
 

@@ -19,7 +19,7 @@ from dra_driver.gpu.devices.forms import Reason
 from dra_driver.gpu.policy import Enforcement
 from dra_driver.process.endpoints import PREFIX, unexpected_errors
 from kubeletplugin.claims.boundary import EXPECTED_ERRORS
-from kubeletplugin.drivers import gpu_driver
+from kubeletplugin.drivers import domain_driver, gpu_driver
 from kubeletplugin.features.mps.metrics import MPS_STATES, publish_daemons, restart_counter
 from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type, step_label
 
@@ -34,7 +34,7 @@ def _values(label: str, values: Iterable[str]) -> str:
 _OPERATIONS = _values("operation", (PREPARE, UNPREPARE))
 _ERROR_TYPES = _values("error_type", sorted({"internal", *(error_type(one.__new__(one)) for one in EXPECTED_ERRORS)}))
 
-_STEPS = [step_label(step) for step in gpu_driver().steps if not step.SPEC_ONLY]
+_STEPS = [step_label(step) for driver in (gpu_driver(), domain_driver()) for step in driver.steps if not step.SPEC_ONLY]
 
 MORE: Mapping[str, str] = {
     "api_requests_total": "`code` is `unreachable` if there was no answer",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claims of the driver compute-domain.nvidia.com on this node: channels for workloads, and the IMEX daemon.
+"""ComputeDomains on a node: what claims for channels and daemons change there.
 
 A channel is prepared when the daemon of its ComputeDomain is ready on this node. A node can be in one domain at a time.
-`plan` turns a claim into a plan, `records` are the recorded plans, `folder` has the files of a node, `placing` tells
-what the node offers, `specs` writes CDI specs, and `lifecycle` puts them together. `service` is what kubelet calls.
+`offers` tells what the node offers, `plan` turns a claim into a plan, `steps` are the changes of the node, `folder` has
+the files that they change, and `version1` reads the records of the previous release.
 """

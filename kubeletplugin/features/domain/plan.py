@@ -2,7 +2,8 @@
 """The plan of a claim for a channel or a daemon: from allocation and configuration to what the claim needs."""
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from dra_driver.config import (
@@ -12,14 +13,18 @@ from dra_driver.config import (
     DomainConfig,
     domain_config_for,
 )
-from dra_driver.domains.names import CHANNEL_DEVICE, CHANNEL_TYPE, DAEMON_DEVICE, DAEMON_TYPE, DRIVER
+from dra_driver.domains.names import CHANNEL_DEVICE, DAEMON_DEVICE, DRIVER
 from dra_driver.domains.objects import COMPUTE_DOMAINS
 from dra_driver.kube.api import ApiClient, NotFoundError
 from dra_driver.kube.resource import AllocatedDevice, ResourceClaim
 
-from ...claims.model import ClaimRef
-from ...claims.reader import FetchClaim, allocated
+from ...claims.model import ClaimRef, Device, Step
+from ...claims.reader import allocated
 from ...errors import PrepareError
+from ...kinds.channel import ChannelKind
+from ...kinds.daemon import DaemonKind
+from ...kinds.domain import DomainKind, DomainName
+from .steps import DaemonFolderStep, DaemonReadyStep, MembershipStep
 
 _CHANNEL: Final = re.compile(rf"{CHANNEL_DEVICE}(-[0-9]+)?")
 """The channel, or an alias of it where the API server does not let several claims have one device."""
@@ -31,58 +36,38 @@ _ADVICE: Final = (
     " makes in its own namespace"
 )
 
-
-@dataclass(frozen=True, slots=True)
-class DomainDevice:
-    """An allocated device, once for each result of the allocation."""
-
-    name: str
-    request: str
-    share_id: str | None = None
-
-    @property
-    def cdi_name(self) -> str:
-        """The name of the CDI device in the claim's spec. A claim may have several shares of one device."""
-        return self.name if self.share_id is None else f"{self.name}-{self.share_id}"
+FindDomain = Callable[[str, str], DomainName]
+"""Finds the ComputeDomain with a UID in a namespace, or in all of them if that is empty. Raises ApiError or
+PrepareError.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class DomainPlan:
-    """What a claim needs on this node. All of its devices are of the ComputeDomain with the UID `domain`, which is
-    `domain_namespace`/`domain_name`.
-
-    `clique` is that of the node, and empty outside of a fabric. With `host_managed`, the IMEX daemon is the node's own.
+class DomainRequest:
+    """What a claim asks for: channels, or a daemon, of the ComputeDomain with the UID `domain`. `results` are the
+    allocated devices.
     """
 
-    claim: ClaimRef
-    pool: str
     domain: str
-    devices: tuple[DomainDevice, ...]
+    results: tuple[AllocatedDevice, ...]
     is_daemon: bool = False
     all_channels: bool = False
-    domain_namespace: str = ""
-    domain_name: str = ""
-    clique: str = ""
-    host_managed: bool = False
-
-    @property
-    def device_type(self) -> str:
-        """The attribute `type` of its devices."""
-        return DAEMON_TYPE if self.is_daemon else CHANNEL_TYPE
-
-    @property
-    def joins(self) -> bool:
-        """Whether the claim makes its node a member of the domain. A node can be in one domain at a time."""
-        return bool(self.clique) and not self.is_daemon and not self.host_managed
-
-    @property
-    def domain_text(self) -> str:
-        """The domain in messages."""
-        return f"ComputeDomain {self.domain_namespace}/{self.domain_name}"
 
 
-def plan_claim(ref: ClaimRef, claim: ResourceClaim, pool: str) -> DomainPlan:
-    """The plan of an allocated claim, without the name of the domain and the node's clique. Raises PrepareError."""
+@dataclass(frozen=True, slots=True)
+class DomainFacts:
+    """What a plan depends on beside the claim: the ComputeDomain, the clique of the node (empty outside of a fabric),
+    the namespace of the driver's own objects, and whether the IMEX daemon is the node's own.
+    """
+
+    domain: DomainName
+    clique: str
+    namespace: str
+    host_managed: bool
+
+
+def requested(ref: ClaimRef, claim: ResourceClaim, pool: str) -> DomainRequest:
+    """What an allocated claim asks the node with this pool for. Raises PrepareError."""
     results = allocated(ref, claim, DRIVER)
     if not results:
         raise PrepareError(f"ResourceClaim {ref} has no device of driver {DRIVER}")
@@ -90,17 +75,16 @@ def plan_claim(ref: ClaimRef, claim: ResourceClaim, pool: str) -> DomainPlan:
         configs = [_config(result, claim, pool) for result in results]
     except ConfigError as error:
         raise PrepareError(str(error)) from None
-    if len({(type(one), one.domain) for one in configs}) > 1:
+    if len({(type(config), config.domain) for config in configs}) > 1:
         raise PrepareError(
             f"ResourceClaim {ref} has devices of several ComputeDomains, or a daemon and channels: use several claims"
         )
-    config = configs[0]
-    if not _UID.fullmatch(config.domain):
-        raise PrepareError(f"domainID {config.domain[:_LONGEST_SHOWN]!r} is not the UID of a ComputeDomain")
-    devices = tuple(DomainDevice(one.device, one.base_request, one.share_id) for one in results)
-    is_daemon = isinstance(config, ComputeDomainDaemonConfig)
-    all_channels = any(isinstance(one, ComputeDomainChannelConfig) and one.all_channels for one in configs)
-    return DomainPlan(ref, pool, config.domain, devices, is_daemon, all_channels)
+    domain = configs[0].domain
+    if not _UID.fullmatch(domain):
+        raise PrepareError(f"domainID {domain[:_LONGEST_SHOWN]!r} is not the UID of a ComputeDomain")
+    is_daemon = isinstance(configs[0], ComputeDomainDaemonConfig)
+    all_channels = any(isinstance(config, ComputeDomainChannelConfig) and config.all_channels for config in configs)
+    return DomainRequest(domain, tuple(results), is_daemon, all_channels)
 
 
 def _config(result: AllocatedDevice, claim: ResourceClaim, pool: str) -> DomainConfig:
@@ -114,62 +98,69 @@ def _config(result: AllocatedDevice, claim: ResourceClaim, pool: str) -> DomainC
     raise PrepareError(f"there is no device {result.device} on node {pool}")
 
 
-class DomainPlanner:
-    """Plans claims for the node's `pool`, and finds their domains in the API server.
-
-    `namespace` is the one that the driver's own objects are in. With `host_managed`, the nodes' IMEX daemons are the
-    administrator's.
+def require_allowed(ref: ClaimRef, request: DomainRequest, namespace: str, *, host_managed: bool) -> None:
+    """Raises PrepareError if the claim must not have what it asks for. A daemon can manage all channels of its node, so
+    only claims in the driver's `namespace` get it, and never a user's.
     """
-
-    def __init__(self, pool: str, fetch: FetchClaim, client: ApiClient, namespace: str, *, host_managed: bool) -> None:
-        self.fetch = fetch
-        self._pool = pool
-        self._client = client
-        self._namespace = namespace
-        self._host_managed = host_managed
-
-    def plan(self, ref: ClaimRef) -> DomainPlan:
-        """The plan of the claim, without the node's clique. Raises ApiError or PrepareError."""
-        plan = replace(plan_claim(ref, self.fetch(ref), self._pool), host_managed=self._host_managed)
-        if plan.is_daemon:
-            self._require_own(plan)
-        elif plan.all_channels and self._host_managed:
+    if not request.is_daemon:
+        if request.all_channels and host_managed:
             raise PrepareError(
                 "allocationMode All is not available with --imex-mode=hostManaged, because all domains share the"
                 " channels of the node: use Single"
             )
-        namespace, name = self._find(plan)
-        return replace(plan, domain_namespace=namespace, domain_name=name)
+        return
+    if host_managed:
+        raise PrepareError(
+            "with --imex-mode=hostManaged, the node has an IMEX daemon of its own, and no claim gets another one"
+        )
+    if not namespace or ref.namespace != namespace:
+        raise PrepareError(
+            f"only claims in the namespace of the driver ({namespace or '--namespace is not set'}) can have a"
+            f" daemon of a ComputeDomain, and {ref} is not: use a channel"
+        )
 
-    def _require_own(self, plan: DomainPlan) -> None:
-        """Raises PrepareError if the claim of a daemon was not made by the driver. A daemon can manage all channels of
-        its node, so a user's claim must never get it.
-        """
-        if self._host_managed:
-            raise PrepareError(
-                "with --imex-mode=hostManaged, the node has an IMEX daemon of its own, and no claim gets another one"
-            )
-        if not self._namespace or plan.claim.namespace != self._namespace:
-            raise PrepareError(
-                f"only claims in the namespace of the driver ({self._namespace or '--namespace is not set'}) can have a"
-                f" daemon of a ComputeDomain, and {plan.claim} is not: use a channel"
-            )
 
-    def _find(self, plan: DomainPlan) -> tuple[str, str]:
-        """The namespace and name of the plan's domain. The domain of a channel must be in the claim's namespace. Raises
-        ApiError or PrepareError.
-        """
-        namespace = "" if plan.is_daemon else plan.claim.namespace
-        try:
-            found = self._client.list(COMPUTE_DOMAINS, namespace=namespace, metadata_only=True).items
-        except NotFoundError:
-            raise PrepareError(
-                "the API server has no ComputeDomains: install the CustomResourceDefinitions of the driver's chart"
-            ) from None
-        metas = (one.get("metadata") or {} for one in found)
-        domain = next((meta for meta in metas if meta.get("uid") == plan.domain), None)
-        if domain is None:
-            place = f"in namespace {namespace}" if namespace else "in the cluster"
-            advice = "it was deleted, and its daemons end" if plan.is_daemon else _ADVICE
-            raise PrepareError(f"there is no ComputeDomain with UID {plan.domain} {place}: {advice}")
-        return str(domain["namespace"]), str(domain["name"])
+def find_domain(client: ApiClient, uid: str, namespace: str) -> DomainName:
+    """See FindDomain."""
+    try:
+        found = client.list(COMPUTE_DOMAINS, namespace=namespace, metadata_only=True).items
+    except NotFoundError:
+        raise PrepareError(
+            "the API server has no ComputeDomains: install the CustomResourceDefinitions of the driver's chart"
+        ) from None
+    metas = (item.get("metadata") or {} for item in found)
+    domain = next((meta for meta in metas if meta.get("uid") == uid), None)
+    if domain is None:
+        place = f"in namespace {namespace}" if namespace else "in the cluster"
+        advice = _ADVICE if namespace else "it was deleted, and its daemons end"
+        raise PrepareError(f"there is no ComputeDomain with UID {uid} {place}: {advice}")
+    return DomainName(uid, str(domain["namespace"]), str(domain["name"]))
+
+
+def unknown_domain(uid: str, namespace: str) -> DomainName:
+    """See FindDomain, for those who plan no claims."""
+    raise PrepareError(f"there is no ComputeDomain with UID {uid}")
+
+
+def devices_and_steps(request: DomainRequest, facts: DomainFacts) -> tuple[tuple[Device, ...], list[Step]]:
+    """What the claim needs on the node."""
+    kind: DomainKind
+    if request.is_daemon:
+        kind = DaemonKind(facts.domain, facts.clique)
+    else:
+        kind = ChannelKind(facts.domain, facts.clique, request.all_channels)
+    devices = tuple(
+        Device(result.device, result.base_request, kind, share_id=result.share_id) for result in request.results
+    )
+    return devices, domain_steps(kind, facts.namespace, host_managed=facts.host_managed)
+
+
+def domain_steps(kind: DomainKind, namespace: str, *, host_managed: bool) -> list[Step]:
+    """The steps of a claim with such devices. A channel makes its node a member of the domain, and waits for the
+    daemon, unless the daemon is the node's own.
+    """
+    if isinstance(kind, DaemonKind):
+        return [DaemonFolderStep(kind.domain)]
+    if kind.clique and not host_managed:
+        return [MembershipStep(kind.domain), DaemonReadyStep(kind.domain, namespace)]
+    return []

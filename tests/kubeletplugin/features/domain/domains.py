@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,8 @@ def add_daemon(admin: ApiClient, domain: str, namespace: str = NAMESPACE) -> Cla
 
 @contextlib.contextmanager
 def running_daemon(folder: Path, report: DaemonReport = READY) -> Iterator[ReportFile]:
-    """A daemon that has this folder and reports this."""
+    """A daemon that has this folder and reports this. A folder that no claim has made ends with it."""
+    is_own = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     file = ReportFile(folder)
     file.write(report)
@@ -115,6 +117,8 @@ def running_daemon(folder: Path, report: DaemonReport = READY) -> Iterator[Repor
         yield file
     finally:
         file.close()
+        if is_own:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def install_imex(node: SimulatedNode, control: str = "echo READY") -> None:

@@ -2,7 +2,9 @@
 """The driver's inside on a simulated node: kubelet's calls arrive on a socket, and everything but kubelet is real."""
 
 import contextlib
+import itertools
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,20 @@ from dra_driver.names import DRIVER_NAME
 from dra_driver.process.endpoints import new_registry
 from kubeletplugin.claims.boundary import ClaimBoundary
 from kubeletplugin.claims.cache import RecordCache
+from kubeletplugin.claims.engine import ClaimTimes, Engine
 from kubeletplugin.claims.files import RecordFiles
-from kubeletplugin.claims.model import ClaimRef
+from kubeletplugin.claims.model import ClaimRef, Record
+from kubeletplugin.claims.planner import Planner
 from kubeletplugin.claims.reader import ClaimReader
+from kubeletplugin.claims.records import record_format
+from kubeletplugin.claims.specs import ClaimSpecs
+from kubeletplugin.containers.cdi import DOMAIN_CLAIM_KIND
 from kubeletplugin.containers.common import CommonSpec
+from kubeletplugin.domainservice import DomainClaims
+from kubeletplugin.drivers import DomainDriver
 from kubeletplugin.features.domain.folder import DomainFolder
-from kubeletplugin.features.domain.lifecycle import DomainClaims, DomainTimes
-from kubeletplugin.features.domain.placing import HostDaemon, NodeImex
-from kubeletplugin.features.domain.plan import DomainPlanner
-from kubeletplugin.features.domain.records import FORMAT, DomainRecord
-from kubeletplugin.features.domain.specs import DomainSpecs
+from kubeletplugin.features.domain.offers import HostDaemon
+from kubeletplugin.features.domain.plan import find_domain
 from kubeletplugin.host.programs import HostPrograms
 from kubeletplugin.kubelet.service import DraService
 from kubeletplugin.kubelet.sockets import SocketServer
@@ -38,8 +44,8 @@ from tests.support.waiting import wait_for
 
 from .domains import HARDWARE, NAMESPACE, POOL, Left, install_imex, left
 
-SOON = DomainTimes(wait=0.3, look=0.02, grace=0.0, sweep=600.0)
-LONG = DomainTimes(wait=60.0, look=0.02, grace=0.0, sweep=600.0)
+SOON = ClaimTimes(wait=0.3, look=0.02, grace=0.0, sweep=600.0)
+LONG = ClaimTimes(wait=60.0, look=0.02, grace=0.0, sweep=600.0)
 
 
 class DomainPlugin:
@@ -50,7 +56,7 @@ class DomainPlugin:
         root: Path,
         kubeconfig: Path,
         *,
-        settings: DomainTimes = LONG,
+        times: ClaimTimes = LONG,
         boot_id: str = "boot-1",
         host_managed: bool = False,
         name: str = "dra.sock",
@@ -59,7 +65,6 @@ class DomainPlugin:
     ) -> None:
         self.cdi = root / "cdi"
         self.folder = DomainFolder(root / DRIVER)
-        self.records = RecordFiles(self.folder.records, FORMAT)
         self.node: ControlledNode = make_node(root / "node", hardware, POOL).node
         install_imex(self.node)
         self.events: list[tuple[str, str]] = []
@@ -68,25 +73,27 @@ class DomainPlugin:
         self.place = Node(POOL, boot_id, folders, yields=False)
         self._common = CommonSpec(self.cdi, folders.driver_root)
         programs = HostPrograms(self.node.driver_root, enter=False)
-        node = NodeImex(self.place, HostDaemon(programs, "/ctl.sock") if host_managed else None)
+        host = HostDaemon(programs, "/ctl.sock") if host_managed else None
         self._connection = Connection(load_credentials(str(kubeconfig)), "tests")
-        client = ApiClient(self._connection)
-        self.claims = DomainClaims(
-            folder=self.folder,
-            boot_id=boot_id,
-            planner=DomainPlanner(POOL, ClaimReader(self._connection), client, NAMESPACE, host_managed=host_managed),
-            node=node,
-            specs=DomainSpecs(self._common, self.folder, node),
-            namespace=NAMESPACE,
-            boundary=ClaimBoundary(lambda ref, reason, _: self.events.append((ref.uid, reason))),
-            settings=settings,
+        domain_driver = DomainDriver(partial(find_domain, ApiClient(self._connection)), NAMESPACE, host).driver()
+        self.records = RecordFiles(self.folder.records, record_format(domain_driver))
+        self.engine = Engine(
+            Planner(domain_driver, self.place, ClaimReader(self._connection)),
+            self.records,
+            ClaimSpecs(self.place, self._common, kind=DOMAIN_CLAIM_KIND),
+            ClaimBoundary(lambda ref, reason, _: self.events.append((ref.uid, reason))),
+            times,
         )
+        self.claims = DomainClaims(self.engine, lambda _: None)
         reports = ClaimReports(self._connection, POOL, lambda _: {}, status=False)
         self.service = DraService(
             self.claims.prepare, self.claims.unprepare, PluginMetrics(new_registry(), POOL), reports, DRIVER
         )
         self.server = SocketServer(self.folder.path / name, [self.service])
         self.claims.begin()
+        self._rounds = itertools.count()
+        self._rounds_over = 0
+        self.place.access.attend(self._count_rounds)  # after what the engine does in a round
         self.server.start()
         self._channel = grpc.insecure_channel(f"unix:{self.server.path}", [("grpc.use_local_subchannel_pool", 1)])
         self._begun: list[Any] = []
@@ -100,6 +107,14 @@ class DomainPlugin:
 
     def _ready(self) -> None:
         self._common.write(self.place.gpus().inventory.driver_version)
+        self.claims.recover()
+
+    def _count_rounds(self) -> float:
+        self._rounds_over = next(self._rounds)
+        return 600.0
+
+    def _is_later(self, round_: int) -> bool:
+        return self._rounds_over > round_
 
     def has_driver(self) -> bool:
         """Whether the GPUs can be used."""
@@ -108,8 +123,12 @@ class DomainPlugin:
         return False
 
     def attend(self) -> None:
-        """Look after the node once, as the plugin does regularly."""
-        self.claims.attend()
+        """Look after the node, as the plugin does when it finds the driver, and then regularly."""
+        self.claims.recover()
+        for _ in range(2):  # the first round may have begun before
+            before = self._rounds_over
+            self.place.access.wake()
+            wait_for(partial(self._is_later, before), "a round")
 
     def stop(self) -> None:
         """End, and leave everything on the node."""
@@ -154,7 +173,7 @@ class DomainPlugin:
         """Wait until the claims are recorded."""
         wait_for(lambda: {one.uid for one in refs} <= self.records.stamps().keys(), "the records")
 
-    def record(self, ref: ClaimRef) -> DomainRecord | None:
+    def record(self, ref: ClaimRef) -> Record | None:
         """A claim's record."""
         return RecordCache(self.records).get(ref.uid)
 

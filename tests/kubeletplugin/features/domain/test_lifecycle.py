@@ -10,9 +10,9 @@ from dra_driver.domains.objects import COMPUTE_DOMAINS, DaemonReport
 from dra_driver.gpu.imex import read_channels, read_management
 from dra_driver.gpu.nvml import FabricState, Return
 from dra_driver.kube.api import ApiClient
+from kubeletplugin.claims.engine import ClaimTimes
 from kubeletplugin.claims.model import ClaimRef, State
 from kubeletplugin.containers.cdi import BASE_DEVICE, DOMAIN_CLAIM_KIND
-from kubeletplugin.features.domain.lifecycle import DomainTimes
 from tests.support.apiserver import CLAIMS
 from tests.support.waiting import wait_for
 
@@ -20,6 +20,7 @@ from .domains import (
     CLUSTER,
     NAMESPACE,
     NOTHING,
+    WORKLOADS,
     add_channel,
     add_claim,
     add_daemon,
@@ -41,7 +42,7 @@ def plugin(short_path: Path, kubeconfig: Path) -> Iterator[DomainPlugin]:
 @pytest.fixture
 def impatient(short_path: Path, kubeconfig: Path) -> Iterator[DomainPlugin]:
     """A plugin whose claims do not wait long."""
-    with domain_plugin(short_path, kubeconfig, settings=SOON) as made:
+    with domain_plugin(short_path, kubeconfig, times=SOON) as made:
         yield made
 
 
@@ -70,7 +71,8 @@ def test_a_channel_waits_for_the_daemon_and_both_leave_nothing(plugin: DomainPlu
     assert [list(one.cdi_device_ids) for one in answer.devices] == [[f"{DOMAIN_CLAIM_KIND}={channel.uid}-channel-0"]]
     assert plugin.prepare(channel) == answer  # from the record, although the daemon is gone
     plugin.unprepared(daemon)
-    assert plugin.left().folders == (uid,)
+    assert plugin.left().folders == ()
+    assert plugin.left().domain == uid
     plugin.unprepared(channel, channel)
     assert plugin.left() == NOTHING
 
@@ -126,7 +128,7 @@ def test_several_pods_of_a_domain_have_the_channel_and_another_domain_waits_for_
     for pod in pods:
         error = impatient.prepare(other).error
         assert error.startswith("the node is in ComputeDomain default/domain-")
-        assert str(pod) in error
+        assert f", because of {WORKLOADS}/claim-" in error
         assert impatient.record(other) is None
         impatient.unprepared(pod)
     with running_daemon(impatient.folder.of_domain(second)):
@@ -401,7 +403,7 @@ def test_claims_that_no_longer_exist_are_swept(impatient: DomainPlugin, admin: A
 
 
 def test_a_claim_that_is_gone_is_not_swept_at_once(short_path: Path, kubeconfig: Path, admin: ApiClient) -> None:
-    with domain_plugin(short_path, kubeconfig, settings=DomainTimes(wait=0.1, look=0.02)) as plugin:
+    with domain_plugin(short_path, kubeconfig, times=ClaimTimes(wait=0.1, look=0.02)) as plugin:
         channel = add_channel(admin, add_domain(admin))
         assert plugin.prepare(channel).error
         gone(admin, channel)
@@ -432,7 +434,7 @@ def test_a_record_of_a_newer_version_is_left_alone(impatient: DomainPlugin, admi
     channel, daemon = add_channel(admin, uid), add_daemon(admin, uid)
     impatient.prepared(daemon)
     path = impatient.records.path(daemon.uid)
-    newer = path.read_bytes().replace(b'"version": 1', b'"version": 2')
+    newer = path.read_bytes().replace(b'"version": 7', b'"version": 8')
     path.write_bytes(newer)
     for verb in ("Prepare", "Unprepare"):
         answer = impatient.begin(verb, daemon).result(60).claims[daemon.uid]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a claim to its plan, without a node and an API server."""
+"""From a claim to its plan, without a node and an API server, and the records of plans."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,16 +10,23 @@ import pytest
 from dra_driver.domains.names import DRIVER
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
-from kubeletplugin.claims.model import ClaimRef, State
+from kubeletplugin.claims.model import ClaimRef, Device, Plan, Record, State
+from kubeletplugin.claims.records import decode, encode
+from kubeletplugin.drivers import domain_driver, plan_domain_claim
 from kubeletplugin.errors import NewerVersionError, PrepareError
-from kubeletplugin.features.domain.plan import DomainDevice, DomainPlan, plan_claim
-from kubeletplugin.features.domain.records import DomainRecord, decode, encode
+from kubeletplugin.features.domain.plan import DomainFacts, requested
+from kubeletplugin.features.domain.steps import DaemonFolderStep, DaemonReadyStep, MembershipStep
+from kubeletplugin.kinds.channel import ChannelKind
+from kubeletplugin.kinds.daemon import DaemonKind
+from kubeletplugin.kinds.domain import DomainName
 
 from .domains import POOL, config
 
 DOMAIN, OTHER = "6e1b3f8e-0c1d-4d1c-8b0a-111111111111", "6e1b3f8e-0c1d-4d1c-8b0a-222222222222"
 REF = ClaimRef("team", "claim", "u1")
 DAEMON = "ComputeDomainDaemonConfig"
+NAME = DomainName(DOMAIN, "team", "d")
+FACTS = DomainFacts(NAME, "c.1", "kube-system", host_managed=False)
 
 
 def claim(devices: dict[str, str], *configs: dict[str, Any], **result: Any) -> ResourceClaim:
@@ -41,14 +49,20 @@ def of(entry: dict[str, Any], *requests: str) -> dict[str, Any]:
     return {**entry, "requests": list(requests)}
 
 
-ONE = DomainPlan(REF, POOL, DOMAIN, (DomainDevice("channel-0", "a"),))
+CHANNEL = ChannelKind(NAME, "c.1")
+JOINS = (MembershipStep(NAME), DaemonReadyStep(NAME))
+ONE = Plan(REF, POOL, (Device("channel-0", "a", CHANNEL),), JOINS)
+DAEMON_PLAN = Plan(REF, POOL, (Device("daemon-0", "a", DaemonKind(NAME, "c.1")),), (DaemonFolderStep(NAME),))
 
 
 @pytest.mark.parametrize(
     ("planned", "expected"),
     [
         (claim({"a": "channel-0"}, config(DOMAIN)), ONE),
-        (claim({"a": "channel-0"}, config(DOMAIN, allocationMode="All")), replace(ONE, all_channels=True)),
+        (
+            claim({"a": "channel-0"}, config(DOMAIN, allocationMode="All")),
+            replace(ONE, devices=(Device("channel-0", "a", replace(CHANNEL, all_channels=True)),)),
+        ),
         (claim({"a": "channel-0"}, of_class(config(OTHER)), config(DOMAIN)), ONE),  # the claim's own takes precedence
         (claim({"a": "channel-0"}, config(OTHER), config(DOMAIN)), ONE),
         (claim({"a": "channel-0"}, of_class(config(DOMAIN))), ONE),
@@ -56,23 +70,37 @@ ONE = DomainPlan(REF, POOL, DOMAIN, (DomainDevice("channel-0", "a"),))
         (claim({"a": "channel-0"}, config(DOMAIN), config(OTHER, DAEMON)), ONE),  # for daemons only
         (
             claim({"a": "channel-0-3", "b/first": "channel-0"}, config(DOMAIN), shareID="5e0f"),
-            replace(ONE, devices=(DomainDevice("channel-0-3", "a", "5e0f"), DomainDevice("channel-0", "b", "5e0f"))),
+            replace(
+                ONE,
+                devices=(
+                    Device("channel-0-3", "a", CHANNEL, share_id="5e0f"),
+                    Device("channel-0", "b", CHANNEL, share_id="5e0f"),
+                ),
+            ),
         ),
-        (
-            claim({"a": "daemon-0"}, config(DOMAIN, DAEMON)),
-            DomainPlan(REF, POOL, DOMAIN, (DomainDevice("daemon-0", "a"),), is_daemon=True),
-        ),
+        (claim({"a": "daemon-0"}, config(DOMAIN, DAEMON)), DAEMON_PLAN),
         (
             claim({"a": "daemon-0"}, config(DOMAIN, DAEMON), shareID="5e0f"),
-            DomainPlan(REF, POOL, DOMAIN, (DomainDevice("daemon-0", "a", "5e0f"),), is_daemon=True),
+            replace(DAEMON_PLAN, devices=(replace(DAEMON_PLAN.devices[0], share_id="5e0f"),)),
         ),
     ],
 )
-def test_a_plan_follows_from_allocation_and_configuration(planned: ResourceClaim, expected: DomainPlan) -> None:
-    plan = plan_claim(REF, planned, POOL)
+def test_a_plan_follows_from_allocation_and_configuration(planned: ResourceClaim, expected: Plan) -> None:
+    plan = plan_domain_claim(REF, POOL, requested(REF, planned, POOL), FACTS)
     assert plan == expected
-    record = DomainRecord(State.PREPARING, "boot", replace(plan, clique="c.1", domain_name="d"))
-    assert decode(encode(record)) == record
+    record = Record(State.PREPARING, "boot", plan)
+    assert decode(domain_driver(), encode(record)) == record
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_given"), [(replace(FACTS, clique=""), False), (replace(FACTS, host_managed=True), True)]
+)
+def test_a_channel_outside_of_a_fabric_or_with_a_daemon_of_the_node_changes_nothing(
+    facts: DomainFacts, is_given: bool
+) -> None:
+    plan = plan_domain_claim(REF, POOL, requested(REF, claim({"a": "channel-0"}, config(DOMAIN)), POOL), facts)
+    assert plan.steps == ()
+    assert [device.kind.is_given for device in plan.devices] == [is_given]
 
 
 @pytest.mark.parametrize(
@@ -103,14 +131,67 @@ def test_a_plan_follows_from_allocation_and_configuration(planned: ResourceClaim
 )
 def test_what_cannot_be_planned_is_named(planned: ResourceClaim, error: str) -> None:
     with pytest.raises(PrepareError, match=error):
-        plan_claim(REF, planned, POOL)
+        requested(REF, planned, POOL)
 
 
 def test_records_are_read_strictly() -> None:
-    written = encode(DomainRecord(State.PREPARED, "boot", ONE))
-    with pytest.raises(NewerVersionError, match="it has version 2, and this plugin supports 1"):
-        decode(written.replace(b'"version": 1', b'"version": 2'))
+    written = encode(Record(State.PREPARED, "boot", ONE))
+    with pytest.raises(NewerVersionError, match="it has version 8, and this plugin supports 7"):
+        decode(domain_driver(), written.replace(b'"version": 7', b'"version": 8'))
     with pytest.raises(ValueError, match="'shelf' is unknown"):
-        decode(written.replace(b'"channel"', b'"shelf"'))
+        decode(domain_driver(), written.replace(b'"kind": "channel"', b'"kind": "shelf"'))
     with pytest.raises(ValueError, match="more"):
-        decode(written.replace(b'"version"', b'"more": 1, "version"'))
+        decode(domain_driver(), written.replace(b'"version"', b'"more": 1, "version"'))
+
+
+def version_1(kind: str, **changed: object) -> bytes:
+    """A record as the previous release wrote it."""
+    value: dict[str, object] = {
+        "version": 1,
+        "claim": {"namespace": "team", "name": "claim", "uid": "u1"},
+        "state": "Prepared",
+        "bootID": "boot",
+        "pool": POOL,
+        "type": kind,
+        "domain": {"uid": DOMAIN, "namespace": "team", "name": "d"},
+        "clique": "c.1",
+        "allChannels": False,
+        "hostManaged": False,
+        "devices": [{"name": f"{kind}-0", "request": "a"}],
+    }
+    return json.dumps({**value, **changed}).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "plan"),
+    [
+        (version_1("channel"), ONE),
+        (version_1("daemon"), DAEMON_PLAN),
+        (version_1("channel", hostManaged=True), replace(ONE, steps=())),
+        (
+            version_1(
+                "channel",
+                clique="",
+                allChannels=True,
+                devices=[{"name": "channel-0", "request": "a", "shareID": "5e0f"}],
+            ),
+            replace(ONE, devices=(Device("channel-0", "a", ChannelKind(NAME, "", True), share_id="5e0f"),), steps=()),
+        ),
+    ],
+)
+def test_records_of_the_previous_release_are_equal_to_the_plans_of_this_one(data: bytes, plan: Plan) -> None:
+    assert decode(domain_driver(), data) == Record(State.PREPARED, "boot", plan)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (version_1("shelf"), "'shelf' is unknown"),
+        (version_1("channel", more=1), "more"),
+        (version_1("channel", state="Lost"), "Lost"),
+        (version_1("channel", devices=[{"name": "channel-0"}]), "request"),
+    ],
+)
+def test_records_of_the_previous_release_are_read_strictly(data: bytes, error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        decode(domain_driver(), data)
