@@ -56,6 +56,7 @@ EVENTS: Final = Kind("v1", "events", namespaced=True)
 NAMESPACES: Final = Kind("v1", "namespaces")
 NODES: Final = Kind("v1", "nodes")
 PODS: Final = Kind("v1", "pods", namespaced=True)
+RESOURCE_QUOTAS: Final = Kind("v1", "resourcequotas", namespaced=True)
 SERVICE_ACCOUNTS: Final = Kind("v1", "serviceaccounts", namespaced=True)
 
 CONTROLLER_REVISIONS: Final = Kind("apps/v1", "controllerrevisions", namespaced=True)

@@ -7,8 +7,9 @@ deletes claims that were created for a pod when this pod has ended.
 
 import logging
 from collections.abc import Sequence
+from http import HTTPStatus
 
-from ..kube.api import ApiClient, NotFoundError
+from ..kube.api import ApiClient, NotFoundError, StatusError
 from ..kube.api.events import EventRecorder
 from ..kube.kinds import POD_GROUPS, PODS
 from ..kube.resource.codec import V1
@@ -87,18 +88,15 @@ class ClaimController:
     def _make_claim(self, pod: JSON, group: JSON | None, pod_claim: JSON) -> JSON | None:
         """Create a claim of a pod or of its group and return it.
 
-        If the template does not exist, write an Event for the pod and return None.
+        If the template does not exist, or a quota refuses the claim, write an Event for the pod and return None.
         """
         meta = pod["metadata"]
         wanted = pod_claim["resourceClaimTemplateName"]
         try:
             template = self._client.get(TEMPLATES, wanted, meta["namespace"])["spec"]
         except NotFoundError:
-            message = (
-                f'PodResourceClaim {pod_claim["name"]}: resource claim template "{wanted}": '
-                f'resourceclaimtemplate.resource.k8s.io "{wanted}" not found'
-            )
-            self._events.warning(reference(pod), "FailedResourceClaimCreation", message)
+            text = f'resource claim template "{wanted}": resourceclaimtemplate.resource.k8s.io "{wanted}" not found'
+            self._report(pod, pod_claim, text)
             return None
         inner = template.get("metadata") or {}
         owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
@@ -115,10 +113,20 @@ class ClaimController:
             },
             "spec": template["spec"],
         }
-        created = self._client.create(CLAIMS, claim, meta["namespace"])
+        try:
+            created = self._client.create(CLAIMS, claim, meta["namespace"])
+        except StatusError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            self._report(pod, pod_claim, f"create ResourceClaim: {error.message}")
+            return None
         if group is not None:
             self._record(group, pod_claim["name"], created["metadata"]["name"])
         return created
+
+    def _report(self, pod: JSON, pod_claim: JSON, problem: str) -> None:
+        text = f"PodResourceClaim {pod_claim['name']}: {problem}"
+        self._events.warning(reference(pod), "FailedResourceClaimCreation", text)
 
     def _record(self, group: JSON, name: str, claim: str) -> None:
         """Write the name of a claim into the status of its PodGroup."""

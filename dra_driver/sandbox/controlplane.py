@@ -36,6 +36,7 @@ from .apiserver.server import kubeconfig as kubeconfig_document
 from .apiserver.server import make_certificates, write_kubeconfig
 from .claimcontroller import ClaimController
 from .loop import JSON, Controller, ControlLoop, connected
+from .quotas import QuotaCheck, QuotaCounter
 from .scheduler import Scheduler
 from .workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets
 
@@ -73,16 +74,18 @@ def control_plane(
 ) -> AbstractContextManager[Callable[[], None]]:
     """Run the control plane inside the context, with the administrator's kubeconfig in `kubeconfig`.
 
-    The context is a function that starts the controllers and the scheduler. Programs keep their files in `folder`
-    and inherit the descriptor `lock`. Raises SandboxError, SchemaError and OSError.
+    The context is a function that starts the controllers and the scheduler. `folder` is that of the sandbox; programs
+    keep their files in `control-plane` there, and inherit the descriptor `lock`. Raises SandboxError, SchemaError and
+    OSError.
     """
     if kubernetes.assets is None:
-        return _embedded(kubernetes, kubeconfig)
-    return real_control_plane(kubernetes.assets, folder, kubeconfig, kubernetes.gates, kubernetes.port, lock)
+        return _embedded(kubernetes, folder, kubeconfig)
+    logs = folder / "control-plane"
+    return real_control_plane(kubernetes.assets, logs, kubeconfig, kubernetes.gates, kubernetes.port, lock)
 
 
 @contextlib.contextmanager
-def _embedded(kubernetes: Kubernetes, kubeconfig: Path) -> Iterator[Callable[[], None]]:
+def _embedded(kubernetes: Kubernetes, folder: Path, kubeconfig: Path) -> Iterator[Callable[[], None]]:
     release = kubernetes.release()
     options = ApiServerOptions(
         minor=release.minor,
@@ -90,9 +93,12 @@ def _embedded(kubernetes: Kubernetes, kubeconfig: Path) -> Iterator[Callable[[],
         port=kubernetes.port,
         rbac=True,
         check_cel=lambda text: _selector_problem(text, kubernetes.version),
+        no_programs=f"the sandbox runs no programs in containers; the logs of the driver are in {folder}/node-*/logs",
     )
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(ApiServer(options))
+        server = ApiServer(options)
+        server.cluster.check_new = QuotaCheck(server.cluster.store)
+        stack.enter_context(server)
         server.write_kubeconfig(kubeconfig)
         client = stack.enter_context(connected(kubeconfig))
         loop = ControlLoop(client, controllers(client, kubernetes.version, release))
@@ -113,6 +119,7 @@ def controllers(client: ApiClient, version: str, release: Release) -> list[Contr
     return [
         *(each(client) for each in workloads),
         ClaimController(client),
+        QuotaCounter(client),
         Scheduler(client, features, extended_resources=extended),
     ]
 

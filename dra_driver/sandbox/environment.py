@@ -133,7 +133,7 @@ class Sandbox:
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = self._running.enter_context(held(self.folder))
-        plane = control_plane(self._kubernetes, self.folder / "control-plane", self.kubeconfig, lock)
+        plane = control_plane(self._kubernetes, self.folder, self.kubeconfig, lock)
         networks: Sequence[IPv4Network | None] = [None] * len(self._names)
         if self.compute_domains:
             networks = self._running.enter_context(computedomains.pod_networks())
@@ -156,8 +156,9 @@ class Sandbox:
             computedomains.install(self.client)
             self._running.callback(self.cluster.stop)
             self.cluster.start_controller()
+        version = str(self.client.get_path("/version")["gitVersion"])
         for node in self.nodes:
-            self._running.enter_context(node.kubelet_running())
+            self._running.enter_context(node.kubelet_running(version))
         start_controllers()
         for node in self.nodes:
             self._running.enter_context(node.driver_running())

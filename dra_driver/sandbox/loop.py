@@ -22,6 +22,7 @@ from ..kube.kinds import (
     NODES,
     PODS,
     REPLICA_SETS,
+    RESOURCE_QUOTAS,
     STATEFUL_SETS,
     claims_of,
     classes_of,
@@ -46,7 +47,7 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5
 _WATCHED = (
     *(PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, NODES),
-    *(DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS),
+    *(DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS, RESOURCE_QUOTAS),
 )
 
 

@@ -7,11 +7,11 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 import yaml
@@ -20,10 +20,12 @@ from rich.console import Console
 from ..dryrun.options import ReleaseParameter
 from ..gpu.simulated import DescriptionError
 from ..kube.api import ApiError
-from ..kube.releases import RELEASED
+from ..kube.releases import API_VERSIONS, RELEASED, minor_of
 from ..process.command import Extra, InputError, UserError, logging_options, run, version_option
 from ..scheduler.allocator import RELEASES
 from ..scheduler.allocator.features import DEFAULT_RELEASE
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 EXTRA: Final = Extra(
     "sandbox",
@@ -31,10 +33,22 @@ EXTRA: Final = Extra(
 )
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
-_option = partial(click.option, show_envvar=True)
+_RELEASES: Final = tuple(
+    release for release in RELEASES if release in RELEASED and minor_of(release) >= (API_VERSIONS["v1"].first)
+)
+"""Those whose API server serves resource.k8s.io/v1, which the driver and the controllers of the sandbox use."""
+_PREFIX: Final = "DRA_SANDBOX_"
+"""The prefix of all environment variables."""
+_logging_options = partial(logging_options, prefix=_PREFIX)
 
 KIND_DRIVER_ROOT: Final = "/host"
 """Where a node of kind has the root folder of the host, which contains the NVIDIA driver."""
+
+
+def _option(name: str, **settings: Any) -> Callable[[F], F]:
+    """An option. The environment variable of `--port` is `DRA_SANDBOX_PORT`."""
+    variable = f"{_PREFIX}{name.lstrip('-').replace('-', '_').upper()}"
+    return click.option(name, envvar=variable, show_envvar=True, **settings)
 
 
 @click.group("dra-sandbox")
@@ -48,10 +62,9 @@ def sandbox() -> None:
     "--keep",
     type=_FOLDER,
     metavar="FOLDER",
-    envvar="KEEP",
     help="Keep logs, CDI specs and the state of the node in this folder.",
 )
-@logging_options
+@_logging_options
 @version_option
 @click.pass_context
 def demo(context: click.Context, keep: Path | None) -> None:
@@ -81,14 +94,12 @@ def demo(context: click.Context, keep: Path | None) -> None:
     type=_FOLDER,
     default=".sandbox",
     show_default=True,
-    envvar="SANDBOX_FOLDER",
     help="The folder of the sandbox. The state of the GPUs survives a restart; API objects do not.",
 )
 @_option(
     "--node",
     default="h100x8-mixed",
     show_default=True,
-    envvar="SIMULATED_NODE",
     metavar="NAME|FILE",
     help="The simulated hardware of every node: a built-in example node or a YAML file.",
 )
@@ -97,37 +108,32 @@ def demo(context: click.Context, keep: Path | None) -> None:
     type=click.IntRange(1, 50),
     default=1,
     show_default=True,
-    envvar="NODES",
     help="The number of nodes: node-1, node-2, ...",
 )
 @_option(
     "--policy",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    envvar="POLICY_FILE",
     help="The driver's policy: which GPUs are published, and how (YAML); read again when it changes.",
 )
 @_option(
     "--kubernetes-version",
-    type=ReleaseParameter(tuple(release for release in RELEASES if release in RELEASED)),
+    type=ReleaseParameter(_RELEASES),
     metavar="RELEASE",
     default=DEFAULT_RELEASE,
     show_default=True,
-    envvar="KUBERNETES_VERSION",
-    help=f"The release that the API server and the scheduler behave like: {RELEASES[0]} to {RELEASED[-1]}, or a patch"
+    help=f"The release that the API server and the scheduler behave like: {_RELEASES[0]} to {_RELEASES[-1]}, or a patch"
     " release such as 1.36.4. With --real, it is that of the programs.",
 )
 @_option(
     "--feature-gates",
     metavar="GATE=true,...",
     default="",
-    envvar="FEATURE_GATES",
     help="Feature gates of Kubernetes for DRA that differ from the defaults of the release.",
 )
 @_option(
     "--real",
     is_flag=True,
-    envvar="SANDBOX_REAL",
     help="Run etcd, kube-apiserver, kube-scheduler and kube-controller-manager from the folder that KUBEBUILDER_ASSETS"
     " names, instead of the stand-ins.",
 )
@@ -135,10 +141,9 @@ def demo(context: click.Context, keep: Path | None) -> None:
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    envvar="PORT",
     help="The port of the API server; 0 selects a free port.",
 )
-@logging_options
+@_logging_options
 @version_option
 def up(
     folder: Path,
@@ -193,10 +198,9 @@ def up(
     type=click.Choice(["all", "none"]),
     default="all",
     show_default=True,
-    envvar="KIND_GPUS",
     help="Whether the worker gets the GPUs of this machine. Otherwise install the chart with simulatedNode.",
 )
-@_option("--name", default="dra", show_default=True, envvar="KIND_NAME", help="The name of the cluster.")
+@_option("--name", default="dra", show_default=True, help="The name of the cluster.")
 @version_option
 def kind_config(gpus: str, name: str) -> None:
     """Print the configuration of a kind cluster, for Docker, Podman and nerdctl.

@@ -17,6 +17,8 @@ from dra_driver.process.mps import end_processes
 from ..domains.names import DRIVER
 from ..errors import SandboxError
 from ..gpu.inventory import Inventory, read_inventory
+from ..gpu.labels import Labels, gpu_labels, read_machine
+from ..gpu.policy import NodePolicy, load_policy
 from ..gpu.simulated import NodeDescription, SimulatedNode
 from ..names import DRIVER_NAME
 from .computedomains import NAMESPACE
@@ -68,8 +70,10 @@ class SandboxNode(Processes):
         self.hardware = SimulatedNode.create(folder / "hardware", description, name)
 
     @contextlib.contextmanager
-    def kubelet_running(self) -> Iterator[None]:
-        """Run the kubelet inside the context. The context starts when the Node is Ready."""
+    def kubelet_running(self, version: str) -> Iterator[None]:
+        """Run the kubelet, of this version of Kubernetes, inside the context. The context starts when the Node is
+        Ready.
+        """
         # Without permission to create device nodes, the simulated devices are regular files.
         real = stat.S_ISCHR((self.hardware.driver_root / "dev/nvidiactl").stat().st_mode)
         folder, driver_root = self.kubelet_root / "pods", self.hardware.driver_root
@@ -78,6 +82,8 @@ class SandboxNode(Processes):
             self.name,
             self.kubelet_root,
             self.cdi_root,
+            version=version,
+            labels=self._labels(),
             periods=_PERIODS,
             plain_files=not real,
             programs=programs if self._pod_network else None,
@@ -152,6 +158,13 @@ class SandboxNode(Processes):
         nvml = self.hardware.nvml()
         nvml.initialize()
         return read_inventory(nvml, self.hardware.driver_root / "sys")
+
+    def _labels(self) -> Labels:
+        """Return the labels that GPU Feature Discovery would give the node."""
+        inventory = self.inventory()
+        policy = load_policy(self._policy) if self._policy else NodePolicy()
+        machine = read_machine(inventory.gpus, self.hardware.driver_root / "sys")
+        return gpu_labels(inventory, frozenset(), policy, machine)
 
     def claim_specs(self) -> list[Path]:
         """Return the CDI specs of claims."""

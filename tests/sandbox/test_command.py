@@ -106,6 +106,22 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert text.endswith(f": port {port} is taken: choose another --port, or 0 for a free one")
 
 
+def test_options_are_not_set_by_variables_of_other_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PORT", "a port of something else")
+    monkeypatch.setenv("DRA_SANDBOX_PORT", "99999")
+    code, text = refusal(capsys, "up", "--folder", str(tmp_path))
+    assert code == 2
+    assert "'--port' (env var: 'DRA_SANDBOX_PORT')" in text
+
+
+def test_release_without_the_api_version_of_the_driver_is_not_offered(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = refusal(capsys, "up", "--kubernetes-version", "1.33")
+    assert code == 2
+    assert "'1.33' is not one of 1.34, " in text
+
+
 def test_a_folder_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     code, text = refusal(capsys, "up", "--folder", "/proc/sandbox")
     assert code == 1

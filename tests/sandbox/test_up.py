@@ -15,7 +15,7 @@ import yaml
 
 from dra_driver.domains.objects import COMPUTE_DOMAINS
 from dra_driver.kube.api import ApiClient, Kind
-from dra_driver.kube.kinds import DAEMON_SETS, NAMESPACES, NODES, PODS
+from dra_driver.kube.kinds import DAEMON_SETS, JOBS, LEASES, NAMESPACES, NODES, PODS, kind_named
 from dra_driver.process.command import run
 from dra_driver.process.mps import processes_of
 from dra_driver.sandbox.controlplane import PROGRAMS, RELEASE, device_classes
@@ -78,7 +78,11 @@ def test_nodes_have_hardware_of_their_own_and_follow_a_policy(short_path: Path) 
         assert "2 nodes, Kubernetes 1.35 at https://" in said[1]
         told = [line for line in said if line.startswith(f"The driver's policy is from {policy}")]
         assert "values of `helm install` and `helm upgrade` do not change it" in told[0]
-        assert {one["metadata"]["name"] for one in client.list(NODES).items} == {"node-1", "node-2"}
+        nodes = {one["metadata"]["name"]: one for one in client.list(NODES).items}
+        assert set(nodes) == {"node-1", "node-2"}
+        assert nodes["node-1"]["status"]["nodeInfo"]["kubeletVersion"] == "v1.35.0"
+        assert nodes["node-1"]["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-A30"
+        assert {one["metadata"]["name"] for one in client.list(LEASES, namespace="kube-node-lease").items} == set(nodes)
         everywhere = {f"gpu-{number}" for number in range(4)}
         assert devices(client, "node-1") == everywhere
         assert devices(client, "node-2") == everywhere - {"gpu-0"}
@@ -213,6 +217,22 @@ def test_kubernetes_own_programs_place_pods_on_the_simulated_nodes(short_path: P
         assert {one["spec"]["nodeName"] for one in client.list(PODS).items} == {"node-1", "node-2"}
 
 
+@pytest.mark.long
+def test_example_of_a_compute_domain_runs_on_two_nodes(short_path: Path) -> None:
+    with Sandbox(short_path, "gb200x4", nodes=2) as running:
+        text = (examples_folder() / "compute-domain.yaml").read_text(encoding="utf-8")
+        *others, job = yaml.safe_load_all(text)
+        job["spec"] |= {"completions": 3, "parallelism": 3}  # the third pod waits for a node
+        for value in (*others, job):
+            kind = kind_named(value["apiVersion"], value["kind"], namespaced=True)
+            running.client.create(kind, value, "default")
+        wait_for(lambda: running.client.get(JOBS, "training", "default")["status"].get("completionTime"), "the job", 90)
+        labels = {one["metadata"]["labels"]["nvidia.com/gpu.clique"] for one in running.client.list(NODES).items}
+        assert len(labels) == 1
+        running.client.delete(JOBS, "training", "default")
+        wait_for(lambda: not [one for one in running.pods() if one["metadata"]["namespace"] == "default"], "its end")
+
+
 @pytest.mark.parametrize(("hardware", "nodes"), [("a30x4", 2), ("gb200x4", 1)], ids=["gpus", "compute-domains"])
 def test_the_chart_is_installed_beside_what_the_sandbox_runs(short_path: Path, hardware: str, nodes: int) -> None:
     """The sandbox's objects become the release's; its DaemonSet and Deployment get pods, in which no program runs."""
@@ -225,6 +245,8 @@ def test_the_chart_is_installed_beside_what_the_sandbox_runs(short_path: Path, h
                 running.client.create(NAMESPACES, namespace)
             config.install(str(CHART), RELEASE, {"simulatedNode": hardware}, namespace=RELEASE)
             wait_for(lambda: sum(map(_is_running, running.pods())) == nodes + 1, "the chart's pods")
+            if not running.compute_domains:
+                config.test(RELEASE)  # raises an error unless the pod succeeds
             made = {one["metadata"]["name"]: one for one in running.client.list(CLASSES).items}
             assert {one["metadata"]["labels"]["app.kubernetes.io/instance"] for one in made.values()} == {RELEASE}
             ours = {one["metadata"]["name"]: one["spec"] for one in device_classes(compute_domains=True)}

@@ -82,7 +82,7 @@ class Domains:
     def restore(self, number: int) -> None:
         """Let the node return."""
         node = self.node(number)
-        self._returned.enter_context(node.kubelet_running())
+        self._returned.enter_context(node.kubelet_running("v1.37.0"))
         node.start_controller()
         node.start_mps()
         node.start_plugin()

@@ -48,7 +48,10 @@ PRELOADED = (
     *(entry.module for entry in SUBCOMMANDS.values()),
     *("dra_driver.dryrun.start", "dra_driver.domains.daemon.main", "grpc._server", "tests.faults.child"),
 )
-OF_KUBELET = ("ApiClient", "ApiException", "CoreV1Api", "ResourceV1Api", "V1DeleteOptions", "V1Preconditions")
+OF_KUBELET = (
+    *("ApiClient", "ApiException", "CoordinationV1Api", "CoreV1Api", "ResourceV1Api"),
+    *("V1DeleteOptions", "V1Preconditions"),
+)
 """What the kubelet of a sandbox imports of the official client when it begins."""
 _ROOT = Path(__file__).parents[2]
 _LARGEST_ORDER = 1 << 20  # bytes: a command and its environment

@@ -87,6 +87,10 @@ class ServedCluster:
     rbac: bool = False
     check_cel: CelCheck | None = None
     admit: Admission = admit_everything
+    check_new: Admission = admit_everything
+    """Gets each new object after its validation, like a validating admission plugin: it may only refuse."""
+    no_programs: str = ""
+    """What is said to clients that want something of the program of a container."""
     store: Store = field(default_factory=Store)
     users: dict[str, User] = field(default_factory=dict)
     """The users by their bearer tokens."""

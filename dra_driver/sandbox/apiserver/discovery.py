@@ -21,7 +21,10 @@ from .schema.published import PublishedSchemas
 from .verbs.subresources import HANDLERS
 
 _FOREIGN_KINDS = {
+    "attach": ("", "v1", "PodAttachOptions"),
     "binding": ("", "v1", "Binding"),
+    "exec": ("", "v1", "PodExecOptions"),
+    "portforward": ("", "v1", "PodPortForwardOptions"),
     "eviction": ("policy", "v1", "Eviction"),
     "scale": ("autoscaling", "v1", "Scale"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),

@@ -158,6 +158,8 @@ class ApiServerOptions:
     """Empty: a random token."""
     check_cel: CelCheck | None = None
     """Return the problem of a device selector's CEL expression, or None. None: expressions are not checked."""
+    no_programs: str = "containers run no programs here"
+    """What `kubectl logs`, `exec`, `attach` and `port-forward` are told."""
 
     def release(self) -> Release:
         """Return the release with its gates. Raises ReleaseError."""
@@ -175,7 +177,9 @@ class ApiServer:
         self._options = options = options or ApiServerOptions()
         chosen = options.release()
         catalog = ServedKinds(chosen, schemas_of(chosen.minor), builtin_kinds(chosen))
-        self.cluster = ServedCluster(chosen, catalog, rbac=options.rbac, check_cel=options.check_cel)
+        self.cluster = ServedCluster(
+            chosen, catalog, rbac=options.rbac, check_cel=options.check_cel, no_programs=options.no_programs
+        )
         self.certificates = make_certificates(_NAMES) if options.tls else None
         self.admin_token = options.admin_token or secrets.token_urlsafe(32)
         self.cluster.users[self.admin_token] = ADMIN

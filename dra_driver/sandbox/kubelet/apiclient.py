@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +28,9 @@ _T = TypeVar("_T")
 _WATCH_SECONDS = 240
 _CUT_OFF_SECONDS = 0.05
 _COMPONENT = "kubelet"
+_LEASES = "kube-node-lease"
+"""The namespace of the Leases of nodes."""
+_LEASE_SECONDS = 40
 
 
 class KubeletApiError(Exception):
@@ -47,6 +51,7 @@ class KubernetesCluster:
         )
         self._core = client.CoreV1Api(self._client)
         self._resource = client.ResourceV1Api(self._client)
+        self._leases = client.CoordinationV1Api(self._client)
         self._node_name = node_name
         self._events = Counter[tuple[str, ...]]()
 
@@ -136,6 +141,24 @@ class KubernetesCluster:
                 raise
             _call(lambda: self._core.patch_node(name, {"metadata": {"labels": dict(labels)}}))
         _call(lambda: self._core.patch_node_status(name, {"status": status}))
+
+    def renew_lease(self, name: str, now: float) -> None:
+        """Renew the node's Lease, as of `now` (seconds since the epoch), or create it."""
+        spec = {
+            "holderIdentity": name,
+            "leaseDurationSeconds": _LEASE_SECONDS,
+            "renewTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        }
+        try:
+            _call(lambda: self._leases.patch_namespaced_lease(name, _LEASES, {"spec": spec}))
+        except KubeletApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            owner = _call(lambda: self._core.read_node(name)).metadata
+            assert owner is not None
+            reference = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": owner.uid}
+            lease: Any = {"metadata": {"name": name, "ownerReferences": [reference]}, "spec": spec}
+            _call(lambda: self._leases.create_namespaced_lease(_LEASES, lease))
 
     def delete_slices(self, node: str, driver: str | None) -> None:
         """Delete the ResourceSlices of `node`, or those of one driver, with one deletecollection request."""

@@ -5,6 +5,7 @@ Kubelet has one stream for each driver, to the instance that registered last, if
 report is valid until its timeout. After that, and when the stream ends, the health is unknown.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -69,7 +70,8 @@ class PluginHealth:
             try:
                 for report in stream:
                     changed = self.update(driver, report)
-                    self._journal.record("HealthReported", driver, f"{len(report)} devices, {len(changed)} changed")
+                    text = f"{len(report)} devices, {len(changed)} changed"
+                    self._journal.record("HealthReported", driver, text, logging.INFO if changed else logging.DEBUG)
                     if changed:
                         self._changed(driver, changed)
                 end = "stream ended"

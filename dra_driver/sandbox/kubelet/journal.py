@@ -35,10 +35,10 @@ class Journal:
         self._entries: list[JournalEntry] = []
         self._changed = threading.Condition()
 
-    def record(self, reason: str, subject: str, message: str = "") -> None:
-        """Add an entry and wake all threads that wait."""
+    def record(self, reason: str, subject: str, message: str = "", level: int = logging.INFO) -> None:
+        """Add an entry, log it with this level, and wake all threads that wait."""
         entry = JournalEntry(reason, subject, message)
-        _log.info("%s", entry)
+        _log.log(level, "%s", entry)
         with self._changed:
             self._entries.append(entry)
             self._changed.notify_all()

@@ -21,21 +21,18 @@ from .runtime import ContainerRuntime, ContainerSpec
 from .state import PREPARE, UNPREPARE, ClaimCache, ClaimInfo
 from .wire import ClaimAnswer, ClaimRef, DeviceHealth
 
-KUBELET_VERSION = "v1.36.2"
-"""The release of kubelet that this one behaves like."""
-
 _log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT = 30.0
 
 
-def node_labels(name: str) -> Mapping[str, str]:
+def node_labels(name: str) -> dict[str, str]:
     """Return the labels that kubelet sets on every node."""
     return {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": _architecture()}
 
 
-def node_status(name: str, now: float) -> Mapping[str, Any]:
-    """Return the status of a node that is ready for pods."""
+def node_status(name: str, version: str, now: float) -> Mapping[str, Any]:
+    """Return the status of a node that is ready for pods. `version` is the kubelet's."""
     resources = {"cpu": "192", "memory": "2Ti", "ephemeral-storage": "2Ti", "pods": "110"}
     return {
         "addresses": [{"type": "InternalIP", "address": HOST_IP}, {"type": "Hostname", "address": name}],
@@ -57,7 +54,7 @@ def node_status(name: str, now: float) -> Mapping[str, Any]:
             "containerRuntimeVersion": "sandbox://1.0.0",
             "kernelVersion": platform.release(),
             "kubeProxyVersion": "",
-            "kubeletVersion": KUBELET_VERSION,
+            "kubeletVersion": version,
             "machineID": "",
             "operatingSystem": "linux",
             "osImage": "stand-in",
@@ -203,13 +200,20 @@ class Kubelet:
     # Threads
 
     def _keep_node(self) -> None:
-        """Create the Node, then delete its slices: no device is usable before its plugin has registered again."""
-        name = self.options.node_name
+        """Create the Node, then delete its slices: no device is usable before its plugin has registered again.
+
+        Then renew the node's Lease until kubelet stops.
+        """
+        options, name = self.options, self.options.node_name
+        labels = {**node_labels(name), **options.labels}
         if self._until_done(
-            lambda: self._cluster.apply_node(name, node_labels(name), node_status(name, time.time())), "Node"
+            lambda: self._cluster.apply_node(name, labels, node_status(name, options.version, time.time())), "Node"
         ):
             self.journal.record("NodeReady", name)
             self._wipe(None)
+        while not self._stop.is_set():
+            self._until_done(lambda: self._cluster.renew_lease(name, time.time()), "Lease")
+            self._stop.wait(options.periods.lease_renewal)
 
     def _wipe(self, driver: str | None) -> None:
         """Delete the ResourceSlices of this node, or of one driver on it."""

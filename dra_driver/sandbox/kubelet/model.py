@@ -12,7 +12,9 @@ from typing import Any
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 RUN_SECONDS = "sandbox.gpu.nvidia.com/run-seconds"
 """An annotation of pods: after so many seconds, the containers end successfully. Without it, they run on."""
-
+SHORT_RUN = "5"
+"""The value for pods whose end somebody awaits: those of Jobs, and the hooks of Helm such as `helm test`."""
+_HELM_HOOK = "helm.sh/hook"
 
 EXTENDED = ""
 """The name of the PodClaim for extended resources, which no entry of a pod has."""
@@ -137,13 +139,14 @@ def decode_pod(raw: Mapping[str, Any]) -> Pod:
         phase=status.get("phase") or "Pending",
         deleting=bool(metadata.get("deletionTimestamp")),
         group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
-        run_seconds=_seconds((metadata.get("annotations") or {}).get(RUN_SECONDS)),
+        run_seconds=_run_seconds(metadata.get("annotations") or {}),
         raw=raw,
     )
 
 
-def _seconds(text: str | None) -> float | None:
-    """Return a number of seconds, or None for any other text."""
+def _run_seconds(annotations: Mapping[str, str]) -> float | None:
+    """Return the seconds after which a pod succeeds, or None: it runs until it is deleted."""
+    text = annotations.get(RUN_SECONDS, SHORT_RUN if _HELM_HOOK in annotations else None)
     try:
         return None if text is None else float(text)
     except ValueError:

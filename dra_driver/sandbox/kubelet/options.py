@@ -4,7 +4,8 @@
 The defaults are kubelet's. Tests use shorter periods.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -49,6 +50,7 @@ class Periods:
     container_retry: float = 10.0
     unprepare_retry: float = 10.0
     claim_reconcile: float = 60.0
+    lease_renewal: float = 10.0
     watch_retry: KubeletBackoff = KubeletBackoff(0.2, 30.0)
     program_restart: KubeletBackoff = KubeletBackoff(10.0, 300.0)
     """Before the second and later restarts of a container's program."""
@@ -67,6 +69,10 @@ class KubeletOptions:
     node_name: str
     root: Path
     cdi_dir: Path
+    version: str = "v1.36.2"
+    """The version in the status of the Node."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the Node, beside those of every kubelet."""
     periods: Periods = Periods()
     services: tuple[str, ...] = tuple(PLUGIN_SERVICES)
     health_services: tuple[str, ...] = tuple(HEALTH_SERVICES)

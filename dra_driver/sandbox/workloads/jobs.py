@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs: pods until enough of them have succeeded.
 
-Containers of the sandbox run no programs that could end. Therefore a Job's pods succeed after `RUN_SECONDS`, unless the
-template has another value.
+Containers of the sandbox run no programs that could end. Therefore a Job's pods succeed after `SHORT_RUN` seconds,
+unless the template has another value.
 """
 
 import time
 
 from ...kube.kinds import JOBS, PODS
-from ..kubelet.model import RUN_SECONDS
+from ..kubelet.model import RUN_SECONDS, SHORT_RUN
 from ..kubelet.podstatus import timestamp
 from ..loop import JSON, is_alive, with_condition
 from .owned import Workloads, count_ready
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
-_SECONDS = "5"
 
 
 class Jobs(Workloads):
@@ -62,7 +61,7 @@ class Jobs(Workloads):
     def _run(self, one: JSON, alive: list[JSON], succeeded: list[JSON]) -> None:
         """Create the pods that may run now, and delete surplus pods."""
         spec = one["spec"]
-        annotations = {RUN_SECONDS: _SECONDS, **(spec["template"]["metadata"].get("annotations") or {})}
+        annotations = {RUN_SECONDS: SHORT_RUN, **(spec["template"]["metadata"].get("annotations") or {})}
         if _indexed(spec):
             waiting = [index for index in range(spec["completions"]) if index not in _indexes([*alive, *succeeded])]
             for index in waiting[: max(0, spec["parallelism"] - len(alive))]:

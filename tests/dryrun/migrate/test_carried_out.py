@@ -188,7 +188,7 @@ def site(name: str, policy: JSON, plan: Path, kubernetes: Kubernetes) -> Iterato
         (folder / "policy.json").write_text(json.dumps(policy), encoding="utf-8")
         lock = stack.enter_context(held(folder))
         kubeconfig = folder / "kubeconfig"
-        plane = control_plane(kubernetes, folder / "control-plane", kubeconfig, lock)
+        plane = control_plane(kubernetes, folder, kubeconfig, lock)
         description = parse_description(f'driverVersion: 570.158.01\ncudaVersion: "12.8"\n{HARDWARE[name]}', name)
         nodes = {
             node: SandboxNode(node, folder / node, kubeconfig, description, policy=folder / "policy.json", lock=lock)
@@ -197,7 +197,7 @@ def site(name: str, policy: JSON, plan: Path, kubernetes: Kubernetes) -> Iterato
         start_controllers = stack.enter_context(plane)
         client = stack.enter_context(connected(kubeconfig))
         for node in nodes.values():
-            stack.enter_context(node.kubelet_running())
+            stack.enter_context(node.kubelet_running("v1.37.0"))
         start_controllers()
         found = Site(client, nodes, kubeconfig, plan)
         stack.callback(found.close)

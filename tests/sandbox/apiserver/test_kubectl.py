@@ -185,6 +185,24 @@ CREATED = {
 """Resources, and the commands that create an object of them."""
 
 
+@pytest.mark.parametrize("command", ["logs reached", "exec reached -- true", "attach reached"])
+def test_what_needs_a_program_is_refused_in_one_sentence(kubectl: Kubectl, command: str) -> None:
+    kubectl("run", "reached", "--image=busybox")
+    refused = kubectl(*command.split(), fails=True)
+    assert refused.strip().endswith(": containers run no programs here")
+    kubectl("delete", "pod", "reached", "--now")
+
+
+def test_cron_jobs_and_quotas_have_columns(kubectl: Kubectl) -> None:
+    kubectl("create", "cronjob", "nightly", "--image=busybox", "--schedule=0 1 * * *")
+    rows = kubectl("get", "all").splitlines()
+    (cron_job,) = (row.split() for row in rows if "cronjob" in row)
+    assert cron_job[:-1] == ["cronjob.batch/nightly", "0", "1", "*", "*", "*", "<none>", "False", "0", "<none>"]
+    kubectl("create", "quota", "small", "--hard=pods=3,limits.cpu=4")
+    assert kubectl("get", "quota").splitlines()[0].split() == ["NAME", "REQUEST", "LIMIT", "AGE"]
+    kubectl("delete", "cronjob/nightly", "quota/small")
+
+
 def test_kubectl_makes_and_describes_objects_of_its_own(kubectl: Kubectl) -> None:
     for command in CREATED.values():
         kubectl(*command.split())

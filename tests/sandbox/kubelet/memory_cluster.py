@@ -81,6 +81,7 @@ class MemoryCluster(KubernetesCluster):
         self.events: list[EventSeen] = []
         self.writes: list[tuple[str, ...]] = []
         self.nodes: dict[str, dict[str, Any]] = {}
+        self.leases: dict[str, float] = {}
         self.failing: KubeletApiError | None = None
         self._pods: dict[str, dict[str, Any]] = {}
         self._changed = threading.Condition()
@@ -180,6 +181,9 @@ class MemoryCluster(KubernetesCluster):
         if self.failing:
             raise self.failing
         self.nodes[name] = {"labels": dict(labels), "status": dict(status)}
+
+    def renew_lease(self, name: str, now: float) -> None:
+        self.leases[name] = now
 
     def delete_slices(self, node: str, driver: str | None) -> None:
         if self.failing:

@@ -168,6 +168,24 @@ def test_a_node_is_made_or_labelled_and_its_status_set(
         assert api.body_of("PATCH", f"/api/v1/nodes/{NODE}") == {"metadata": {"labels": {"a": "b"}}}
 
 
+def test_lease_of_a_node_is_renewed(cluster: KubernetesCluster, api: ScriptedApi) -> None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}"
+    api.answers["PATCH", path] = 200, {}
+    cluster.renew_lease(NODE, 0.25)
+    spec = {"holderIdentity": NODE, "leaseDurationSeconds": 40, "renewTime": "1970-01-01T00:00:00.250000Z"}
+    assert api.body_of("PATCH", path) == {"spec": spec}
+
+
+def test_lease_of_a_new_node_belongs_to_the_node(cluster: KubernetesCluster, api: ScriptedApi) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    api.answers["PATCH", f"{leases}/{NODE}"] = 404, {"message": "not found"}
+    api.answers["GET", f"/api/v1/nodes/{NODE}"] = 200, {"metadata": {"name": NODE, "uid": "uid-of-node"}}
+    api.answers["POST", leases] = 201, {}
+    cluster.renew_lease(NODE, 0.25)
+    reference = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "uid-of-node"}
+    assert api.body_of("POST", leases)["metadata"] == {"name": NODE, "ownerReferences": [reference]}
+
+
 @pytest.mark.parametrize(
     ("driver", "selector"),
     [(None, "spec.nodeName=node-1"), ("gpu.example.com", "spec.nodeName=node-1,spec.driver=gpu.example.com")],

@@ -250,6 +250,14 @@ def test_a_pod_that_ends_by_itself_is_unprepared_and_stays_as_an_object(
         assert plugin.called("Unprepare") == [("gpu",)]
 
 
+def test_hook_of_helm_succeeds_after_a_while(kubelet: Kubelet, cluster: MemoryCluster) -> None:
+    pod = make_pod("hook")
+    pod["metadata"]["annotations"] = {"helm.sh/hook": "test"}
+    cluster.add_pod(pod)
+    kubelet.wait_event("PodFinished", "default/hook")
+    assert cluster.status("hook")["phase"] == "Succeeded"
+
+
 def test_a_claim_whose_prepare_never_succeeded_is_unprepared_all_the_same(
     kubelet: Kubelet, cluster: MemoryCluster, root: Path
 ) -> None:

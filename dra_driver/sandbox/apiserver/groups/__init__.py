@@ -20,6 +20,7 @@ _NETWORK: Final = KindStrategy(
     default=core.set_network_policy_defaults, generation=("spec",), status_keeps_metadata=True
 )
 _STATUS: Final = ("status",)
+_BELOW_POD: Final = ("attach", "binding", "eviction", "exec", "log", "portforward", "status")
 _SCALED: Final = ("scale", "status")
 _CREATED: Final = (NAME, CREATED)
 _ONE_BY_ONE: Final = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
@@ -96,13 +97,13 @@ def _pod_groups(release: Release) -> tuple[ServedKind, ...]:
 def _core() -> tuple[ServedKind, ...]:
     namespace, node = (core.NAMESPACE, core.NAMESPACE_COLUMNS), (core.NODE, core.NODE_COLUMNS)
     unschedulable = _at("spec.unschedulable", unschedulable="false")
-    below_pod, service = ("binding", "eviction", "status"), _at("spec.clusterIP", "spec.type")
+    service = _at("spec.clusterIP", "spec.type")
     return (
         _kind(
             *("", "Namespace", "namespaces", "ns", *namespace, _STATUS, _NAMESPACE), namespaced=False, verbs=_ONE_BY_ONE
         ),
         _kind("", "Node", "nodes", "no", *node, _STATUS, unschedulable, namespaced=False),
-        _kind("", "Pod", "pods", "po", pods.STRATEGY, pods.COLUMNS, below_pod, _POD, in_all=True),
+        _kind("", "Pod", "pods", "po", pods.STRATEGY, pods.COLUMNS, _BELOW_POD, _POD, in_all=True),
         _kind("", "Event", "events", "ev", columns=core.EVENT_COLUMNS, selectors=_EVENT),
         _kind("", "ServiceAccount", "serviceaccounts", "sa", core.SERVICE_ACCOUNT, under=("token",)),
         _kind("", "Secret", "secrets", "", core.SECRET, core.SECRET_COLUMNS, selectors=_at("type")),
@@ -123,6 +124,7 @@ def _workloads() -> tuple[ServedKind, ...]:
         _kind("apps", "Deployment", "deployments", "deploy", *deployment, _SCALED, in_all=True),
         _kind("apps", "ReplicaSet", "replicasets", "rs", *replica_set, _SCALED, replicas, in_all=True),
         _kind("apps", "StatefulSet", "statefulsets", "sts", *stateful_set, _SCALED, in_all=True),
+        _kind("batch", "CronJob", "cronjobs", "cj", columns=workloads.CRON_JOB_COLUMNS, under=_STATUS, in_all=True),
         _kind("batch", "Job", "jobs", "", workloads.JOB, workloads.JOB_COLUMNS, _STATUS, succeeded, in_all=True),
     )
 
@@ -155,7 +157,7 @@ def _others() -> tuple[ServedKind, ...]:
         _kind("", "PersistentVolume", "persistentvolumes", "pv", under=_STATUS, namespaced=False),
         _kind("", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", under=_STATUS),
         _kind("apps", "ControllerRevision", "controllerrevisions"),
-        _kind("batch", "CronJob", "cronjobs", "cj", under=_STATUS),
+        _kind("", "ResourceQuota", "resourcequotas", "quota", columns=core.QUOTA_COLUMNS, under=_STATUS),
         _kind("discovery.k8s.io", "EndpointSlice", "endpointslices"),
         _kind("networking.k8s.io", "NetworkPolicy", "networkpolicies", "netpol", _NETWORK),
         _kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False),

@@ -5,7 +5,7 @@ Events are those of the core group. The server does not serve events.k8s.io, whi
 """
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -38,6 +38,26 @@ CONFIG_MAP_COLUMNS: Final = (
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 
 ROLE: Final = KindStrategy(name_rule=names.PATH_SEGMENT)
+
+
+def _amounts(limits: bool) -> Callable[[Object], str]:
+    """Return a function for the cell of a quota with the used and the allowed amounts of limits, or of all else."""
+
+    def cell(quota: Object) -> str:
+        status = quota.get("status") or {}
+        used, hard = status.get("used") or {}, status.get("hard") or {}
+        names = sorted(name for name in hard if name.startswith("limits.") == limits)
+        return ", ".join(f"{name}: {used.get(name, 0)}/{hard[name]}" for name in names)
+
+    return cell
+
+
+QUOTA_COLUMNS: Final = (
+    NAME,
+    columns.made("Request", _amounts(limits=False)),
+    columns.made("Limit", _amounts(limits=True)),
+    AGE,
+)
 
 LEASE: Final = KindStrategy(unconditional_update=False)
 

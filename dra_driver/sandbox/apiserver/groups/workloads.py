@@ -218,6 +218,15 @@ JOB: Final = KindStrategy(
     first_status={},
     status_keeps_metadata=True,
 )
+CRON_JOB_COLUMNS: Final[tuple[Column, ...]] = (
+    NAME,
+    columns.text("Schedule", "spec", "schedule"),
+    columns.text("Timezone", "spec", "timeZone", absent=columns.NONE),
+    columns.made("Suspend", lambda cron_job: str(bool(pick(cron_job, "spec", "suspend")))),
+    columns.count("Active", "status", "active"),
+    columns.made("Last Schedule", lambda cron_job: columns.NONE),  # there is no controller that would start a Job
+    columns.AGE,
+)
 JOB_COLUMNS: Final[tuple[Column, ...]] = (
     NAME,
     columns.made("Status", _status),

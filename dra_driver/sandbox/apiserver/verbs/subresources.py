@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subresources except status: scale, binding, eviction and token."""
+"""Subresources except status: scale, binding, eviction, token, and those of containers."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -126,6 +126,12 @@ def request_token(cluster: ServedCluster, call: ApiCall) -> tuple[Object, int]:
     return result, 201
 
 
+def reach_container(cluster: ServedCluster, call: ApiCall) -> tuple[Object, int]:
+    """Refuse a request to the program of a container: its logs, a command, its streams, a port. Raises 404 and 501."""
+    get_object(cluster, call)
+    raise status.RequestError(501, "NotImplemented", cluster.no_programs)
+
+
 HANDLERS: Final[Mapping[tuple[str, str], Callable[[ServedCluster, ApiCall], tuple[StoredObject | Object, int]]]] = {
     ("scale", "get"): get_scale,
     ("scale", "patch"): update_scale,
@@ -133,5 +139,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Callable[[ServedCluster, ApiCall], tupl
     ("binding", "create"): bind,
     ("eviction", "create"): evict,
     ("token", "create"): request_token,
+    ("log", "get"): reach_container,
+    **{(name, verb): reach_container for name in ("attach", "exec", "portforward") for verb in ("create", "get")},
 }
 """The functions by subresource and verb."""

@@ -103,6 +103,7 @@ def create(cluster: ServedCluster, call: ApiCall, obj: Object, *, track: bool = 
     ]
     if problems:
         raise call.invalid(meta.get("name", ""), problems)
+    cluster.check_new(kind.plural, obj)
     call.warnings += kind.strategy.warn(obj, context)
     key = call.key_of(meta["name"])
     if call.dry_run:
