@@ -12,7 +12,7 @@ REPOSITORY = $(shell sed -n 's/^repository = "\(.*\)"/\1/p' pyproject.toml)
 RELEASE_URL = $(if $(REPOSITORY),$(REPOSITORY)/releases/download/v$(VERSION))
 
 .PHONY: demo test lint docs bench build release chart krew manuals image image-index push-chart version subjects tools \
-  proto grammar lock sbom scan venv clean
+  proto lock sbom scan venv clean
 
 venv: $(READY)
 
@@ -148,10 +148,6 @@ proto: $(READY)
 	$(PYTHON) -m venv --without-pip $(VENV)/proto
 	$(BIN)/python -m pip --python $(VENV)/proto install --quiet --no-compile 'grpcio-tools==1.74.*'
 	$(VENV)/proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/protocol/*.proto
-
-# The tables of CEL's parser, after an upgrade of celpy or lark.
-grammar: $(READY)
-	$(BIN)/python -m tests.scheduler.cel.tables
 
 clean:
 	rm -rf $(VENV) build dist .sandbox

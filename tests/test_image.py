@@ -270,7 +270,7 @@ def installed() -> Iterator[Path]:
             [*pip, "--python", str(own), "install", *LOCKED, str(ROOT / "requirements.lock")],
             [*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(checkout)],
         ):
-            subprocess.run(command, check=True, timeout=240)
+            subprocess.run(command, check=True, timeout=240, env={**os.environ, "HATCH_BUILD_NO_HOOKS": "true"})
         (wheel,) = folder.glob("*.whl")
         subprocess.run(
             [*pip, "--python", str(own), "install", "--no-compile", "--no-deps", "--no-index", str(wheel)],

@@ -16,6 +16,7 @@ the parser accepts need about ten thousand frames.
 import inspect
 import itertools
 import sys
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 from ..errors import CelIssue, CompileError
@@ -43,11 +44,15 @@ def parse(expression: str, macros: Macros, *, quoted_names: bool = False) -> Exp
         raise CompileError("size_limit", message, expression)
     from lark.exceptions import UnexpectedInput  # lark is imported only for the first expression
 
-    parser = lark_parser(quoted_names=quoted_names)
+    parser = lark_parser()
     try:
         piece = cast(Piece, parser.parse(expression))
     except UnexpectedInput as error:
-        raise _syntax_error(expression, error, parser) from None
+        raise _syntax_error(expression, error, parser, quoted_names=quoted_names) from None
+    if "`" in expression and not quoted_names:
+        quoted = _first_quoted_name(parser.lex(expression))
+        if quoted is not None:
+            raise refusal(expression, [quoted])
     if _is_too_deep(piece):
         raise _too_deep(expression)
     tree = _expanded(expression, piece.node, macros)
@@ -82,7 +87,7 @@ def _invalid_places(root: Expression) -> list[CelIssue]:
     return sorted(found, key=lambda issue: issue.offset)
 
 
-def _syntax_error(expression: str, error: Any, parser: Any) -> CompileError:
+def _syntax_error(expression: str, error: Any, parser: Any, *, quoted_names: bool) -> CompileError:
     """The error for text that is not an expression. `error` is lark's UnexpectedInput."""
     from lark.exceptions import UnexpectedToken
 
@@ -92,8 +97,17 @@ def _syntax_error(expression: str, error: Any, parser: Any) -> CompileError:
     before = list(parser.lex(expression[:offset]))
     if _deepest_bracket(before) >= MAX_DEPTH:
         return _too_deep(expression)
-    issue = _first_reserved(before) or CelIssue("syntax", _describe(error), offset)
+    issue = None if quoted_names else _first_quoted_name(before)
+    issue = issue or _first_reserved(before) or CelIssue("syntax", _describe(error), offset)
     return refusal(expression, [issue])
+
+
+def _first_quoted_name(tokens: Iterable[Any]) -> CelIssue | None:
+    """The first name in backquotes, which Kubernetes 1.36 and earlier do not know."""
+    quoted = next((token for token in tokens if token.type == "ESC_IDENT"), None)
+    if quoted is None:
+        return None
+    return CelIssue("syntax", "syntax error: names in backquotes are supported from 1.37 on", quoted.start_pos)
 
 
 def _first_reserved(tokens: list[Any]) -> CelIssue | None:

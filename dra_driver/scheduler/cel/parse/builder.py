@@ -43,7 +43,8 @@ _Infix = tuple[str, Piece, int]
 
 
 def _infix(operator: str) -> Any:
-    def build(_: object, left: Piece, token: Any) -> _Infix:
+    def build(_: object, parts: list[Any]) -> _Infix:
+        left, token = parts
         return operator, left, token.start_pos
 
     return build
@@ -52,37 +53,34 @@ def _infix(operator: str) -> Any:
 class TreeBuilder:
     """Builds the tree.
 
-    Each method is a rule of the grammar. Its arguments are the parts of the rule with all tokens.
+    Each method is a rule of the grammar. lark calls it with the parts of the rule, all tokens included.
     """
 
-    def __init__(self, *, quoted_names: bool) -> None:
-        self._quoted_names = quoted_names
-
-    def field(self, token: Any) -> Any:
-        """The token of a field name, without its backquotes. Invalid for a name that is not allowed."""
+    def field(self, parts: list[Any]) -> Any:
+        """The token of a field name, without its backquotes. Invalid for a reserved word."""
+        (token,) = parts
         if token.type == "IDENT":
             return token
-        if token.type != "ESC_IDENT":
-            message = f"syntax error: {token} is a reserved word: write ['{token}'] instead of .{token}"
-            return Invalid(token.start_pos, "syntax", message)
-        if not self._quoted_names:
-            return Invalid(token.start_pos, "syntax", "syntax error: names in backquotes are supported from 1.37 on")
-        return token.update(value=str(token).strip("`"))
+        if token.type == "ESC_IDENT":
+            return token.update(value=str(token).strip("`"))
+        message = f"syntax error: {token} is a reserved word: write ['{token}'] instead of .{token}"
+        return Invalid(token.start_pos, "syntax", message)
 
-    def expr(self, condition: Piece, *rest: Any) -> Piece:
-        if rest:
-            question, then, _, otherwise = rest
-            parts = (condition, then, otherwise)
-            call = Call(question.start_pos, "_?_:_", [part.node for part in parts])
-            condition = Piece(call, *parts, visit=1)
+    def expr(self, parts: list[Any]) -> Piece:
+        condition: Piece = parts[0]
+        if len(parts) > 1:
+            _, question, then, _, otherwise = parts
+            operands = (condition, then, otherwise)
+            call = Call(question.start_pos, "_?_:_", [operand.node for operand in operands])
+            condition = Piece(call, *operands, visit=1)
         condition.exprs += 1
         return condition
 
-    def conditionalor(self, *parts: Any) -> Piece:
-        return _chained("_||_", *parts)
+    def conditionalor(self, parts: list[Any]) -> Piece:
+        return _chained("_||_", parts)
 
-    def conditionaland(self, *parts: Any) -> Piece:
-        return _chained("_&&_", *parts)
+    def conditionaland(self, parts: list[Any]) -> Piece:
+        return _chained("_&&_", parts)
 
     relation_lt = _infix("_<_")
     relation_le = _infix("_<=_")
@@ -97,141 +95,162 @@ class TreeBuilder:
     multiplication_div = _infix("_/_")
     multiplication_mod = _infix("_%_")
 
-    def relation(self, *parts: Any) -> Piece:
+    def relation(self, parts: list[Any]) -> Piece:
         piece = _binary(parts)
         right = parts[-1].relations
         piece.relations = max(parts[0][1].relations, right + 2) if len(parts) > 1 else right + 1
         return piece
 
-    def addition(self, *parts: Any) -> Piece:
+    def addition(self, parts: list[Any]) -> Piece:
         piece = _binary(parts)
         if len(parts) > 1:
             piece.calcs = max(parts[0][1].calcs, parts[1].calcs + 1)
         return piece
 
-    def multiplication(self, *parts: Any) -> Piece:
+    def multiplication(self, parts: list[Any]) -> Piece:
         piece = _binary(parts)
         right = parts[-1].calcs
         piece.calcs = max(parts[0][1].calcs, right + 2) if len(parts) > 1 else right + 1
         return piece
 
-    def unary(self, piece: Piece) -> Piece:
+    def unary(self, parts: list[Any]) -> Piece:
+        piece: Piece = parts[0]
         return piece
 
     member = unary
     primary = unary
 
-    def nots(self, *parts: Any) -> tuple[int, int]:
+    def nots(self, parts: list[Any]) -> tuple[int, int]:
         """The number of signs, and the offset of the first sign."""
         return (parts[0][0] + 1, parts[0][1]) if len(parts) > 1 else (1, parts[0].start_pos)
 
     minuses = nots
 
-    def unary_not(self, signs: tuple[int, int], operand: Piece) -> Piece:
-        return _prefixed("!_", signs, operand)
+    def unary_not(self, parts: list[Any]) -> Piece:
+        return _prefixed("!_", *parts)
 
-    def unary_neg(self, signs: tuple[int, int], operand: Piece) -> Piece:
-        return _prefixed("-_", signs, operand)
+    def unary_neg(self, parts: list[Any]) -> Piece:
+        return _prefixed("-_", *parts)
 
-    def member_dot(self, operand: Piece, dot: Any, field: Any) -> Piece:
+    def member_dot(self, parts: list[Any]) -> Piece:
+        operand, dot, field = parts
         if isinstance(field, Invalid):
             return _invalid_field(field, operand)
         piece = Piece(Select(dot.start_pos, operand.node, str(field)), operand, visit=1)
         piece.name = f"{operand.name}.{field}" if operand.name and field.type == "IDENT" else ""
         return piece
 
-    def member_opt_dot(self, operand: Piece, dot: Any, _: Any, field: Any) -> Piece:
+    def member_opt_dot(self, parts: list[Any]) -> Piece:
+        operand, dot, _, field = parts
         if isinstance(field, Invalid):
             return _invalid_field(field, operand)
         name = Literal(field.start_pos, str(field))
         return Piece(Call(dot.start_pos, "_?._", [operand.node, name]), operand, visit=1)
 
-    def member_dot_arg(self, target: Piece, _: Any, name: Any, opening: Any, *rest: Any) -> Piece:
-        arguments: list[Piece] = _parts(rest)
+    def member_dot_arg(self, parts: list[Any]) -> Piece:
+        target, _, name, opening, *rest = parts
+        arguments: list[Piece] = _inside(rest)
         call = Call(opening.start_pos, str(name), [argument.node for argument in arguments], target.node)
         return Piece(call, target, *arguments, visit=1)
 
-    def member_index(self, operand: Piece, opening: Any, index: Piece, _: Any, operator: str = "_[_]") -> Piece:
-        return Piece(Call(opening.start_pos, operator, [operand.node, index.node]), operand, index, visit=1)
+    def member_index(self, parts: list[Any]) -> Piece:
+        operand, opening, index, _ = parts
+        return _indexed("_[_]", operand, opening, index)
 
-    def member_opt_index(self, operand: Piece, opening: Any, _: Any, index: Piece, closing: Any) -> Piece:
-        return self.member_index(operand, opening, index, closing, "_[?_]")
+    def member_opt_index(self, parts: list[Any]) -> Piece:
+        operand, opening, _, index, _ = parts
+        return _indexed("_[?_]", operand, opening, index)
 
-    def member_object(self, operand: Piece, opening: Any, *rest: Any) -> Piece:
-        fields: list[tuple[Entry, Piece]] = _parts(rest)
+    def member_object(self, parts: list[Any]) -> Piece:
+        operand, opening, *rest = parts
+        fields: list[tuple[Entry, Piece]] = _inside(rest)
         values = [value for _, value in fields]
         if not operand.name:
             message = "only the name of a message is allowed before '{'"
             return Piece(Invalid(opening.start_pos, "syntax", message, (operand.node,)), operand, *values)
         return Piece(MessageNode(opening.start_pos, operand.name, [entry for entry, _ in fields]), *values)
 
-    def dot_ident(self, _: Any, name: Any) -> Piece:
-        return self._named(name, absolute=True)
+    def ident(self, parts: list[Any]) -> Piece:
+        (name,) = parts
+        return _named(name, absolute=False)
 
-    def ident(self, name: Any) -> Piece:
-        return self._named(name, absolute=False)
+    def dot_ident(self, parts: list[Any]) -> Piece:
+        _, name = parts
+        return _named(name, absolute=True)
 
-    def _named(self, name: Any, *, absolute: bool) -> Piece:
-        text = str(name)
-        piece = Piece(_reserved(name) if text in RESERVED else Ident(name.start_pos, text, absolute=absolute))
-        piece.name = f".{text}" if absolute else text
-        return piece
+    def ident_arg(self, parts: list[Any]) -> Piece:
+        name, opening, *rest = parts
+        return _called(name, str(name), opening, rest)
 
-    def dot_ident_arg(self, dot: Any, name: Any, opening: Any, *rest: Any) -> Piece:
-        return self._called(name, f"{dot}{name}", opening, rest)
+    def dot_ident_arg(self, parts: list[Any]) -> Piece:
+        dot, name, opening, *rest = parts
+        return _called(name, f"{dot}{name}", opening, rest)
 
-    def ident_arg(self, name: Any, opening: Any, *rest: Any) -> Piece:
-        return self._called(name, str(name), opening, rest)
-
-    def _called(self, name: Any, function: str, opening: Any, rest: tuple[Any, ...]) -> Piece:
-        arguments: list[Piece] = _parts(rest)
-        if str(name) in RESERVED:
-            return Piece(_reserved(name), *arguments)
-        return Piece(Call(opening.start_pos, function, [argument.node for argument in arguments]), *arguments)
-
-    def paren_expr(self, _: Any, inner: Piece, __: Any) -> Piece:
+    def paren_expr(self, parts: list[Any]) -> Piece:
+        inner: Piece = parts[1]
         inner.name = inner.chain = ""
         return inner
 
-    def list_lit(self, opening: Any, *rest: Any) -> Piece:
-        elements: list[tuple[Piece, bool]] = _parts(rest)
+    def list_lit(self, parts: list[Any]) -> Piece:
+        opening, *rest = parts
+        elements: list[tuple[Piece, bool]] = _inside(rest)
         pieces = [piece for piece, _ in elements]
         optional = frozenset(index for index, (_, maybe) in enumerate(elements) if maybe)
         return Piece(ListNode(opening.start_pos, [piece.node for piece in pieces], optional), *pieces)
 
-    def element(self, *parts: Any) -> tuple[Piece, bool]:
+    def element(self, parts: list[Any]) -> tuple[Piece, bool]:
         return parts[-1], len(parts) > 1
 
-    def elements(self, *parts: Any) -> list[Any]:
+    def elements(self, parts: list[Any]) -> list[Any]:
         return [parts[0]] if len(parts) == 1 else [*parts[0], parts[2]]
 
     mapinits = elements
     fieldinits = elements
 
-    def map_lit(self, opening: Any, *rest: Any) -> Piece:
-        entries: list[tuple[Entry, Piece, Piece]] = _parts(rest)
+    def map_lit(self, parts: list[Any]) -> Piece:
+        opening, *rest = parts
+        entries: list[tuple[Entry, Piece, Piece]] = _inside(rest)
         pieces = [piece for _, key, value in entries for piece in (key, value)]
         return Piece(MapNode(opening.start_pos, [entry for entry, _, _ in entries]), *pieces)
 
-    def mapinit(self, key: tuple[Piece, bool], colon: Any, value: Piece) -> tuple[Entry, Piece, Piece]:
-        piece, optional = key
-        return Entry(colon.start_pos, piece.node, value.node, optional=optional), piece, value
+    def mapinit(self, parts: list[Any]) -> tuple[Entry, Piece, Piece]:
+        (key, optional), colon, value = parts
+        return Entry(colon.start_pos, key.node, value.node, optional=optional), key, value
 
-    def fieldinit(self, *parts: Any) -> tuple[Entry, Piece]:
+    def fieldinit(self, parts: list[Any]) -> tuple[Entry, Piece]:
         name, colon, value = parts[-3:]
         if isinstance(name, Invalid):
             return Entry(colon.start_pos, Literal(name.offset, ""), name), _invalid_field(name, value)
         field = Literal(name.start_pos, str(name))
         return Entry(colon.start_pos, field, value.node, optional=len(parts) > 3), value
 
-    def exprlist(self, *parts: Any) -> list[Piece]:
+    def exprlist(self, parts: list[Any]) -> list[Piece]:
         return [part for part in parts if isinstance(part, Piece)]
 
-    def literal(self, token: Any) -> Piece:
+    def literal(self, parts: list[Any]) -> Piece:
+        (token,) = parts
         try:
             return Piece(Literal(token.start_pos, LITERALS[token.type](str(token))))
         except LiteralError as error:
             return Piece(Invalid(token.start_pos, "literal", str(error)))
+
+
+def _named(name: Any, *, absolute: bool) -> Piece:
+    text = str(name)
+    piece = Piece(_reserved(name) if text in RESERVED else Ident(name.start_pos, text, absolute=absolute))
+    piece.name = f".{text}" if absolute else text
+    return piece
+
+
+def _called(name: Any, function: str, opening: Any, rest: list[Any]) -> Piece:
+    arguments: list[Piece] = _inside(rest)
+    if str(name) in RESERVED:
+        return Piece(_reserved(name), *arguments)
+    return Piece(Call(opening.start_pos, function, [argument.node for argument in arguments]), *arguments)
+
+
+def _indexed(operator: str, operand: Piece, opening: Any, index: Piece) -> Piece:
+    return Piece(Call(opening.start_pos, operator, [operand.node, index.node]), operand, index, visit=1)
 
 
 def _invalid_field(field: Invalid, operand: Piece) -> Piece:
@@ -242,12 +261,12 @@ def _reserved(name: Any) -> Invalid:
     return Invalid(name.start_pos, "reserved", f"reserved identifier: {name}")
 
 
-def _parts(rest: tuple[Any, ...]) -> list[Any]:
+def _inside(rest: list[Any]) -> list[Any]:
     """The elements, entries or arguments after an opening bracket, empty if the closing one follows."""
     return rest[0] if isinstance(rest[0], list) else []
 
 
-def _chained(operator: str, *parts: Any) -> Piece:
+def _chained(operator: str, parts: list[Any]) -> Piece:
     """a && b && c as one call with three arguments.
 
     Kubernetes makes a balanced tree of it, which has the same result.
@@ -266,7 +285,7 @@ def _chained(operator: str, *parts: Any) -> Piece:
     return piece
 
 
-def _binary(parts: tuple[Any, ...]) -> Piece:
+def _binary(parts: list[Any]) -> Piece:
     if len(parts) == 1:
         piece: Piece = parts[0]
         return piece

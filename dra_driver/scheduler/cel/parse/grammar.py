@@ -1,112 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parser, which lark makes of a grammar.
 
-The grammar is the grammar file of celpy, extended by `selector.lark`. lark builds an LALR parser for it. Building takes
-a tenth of a second, so the tables of the parser are stored in `tables.json` (`python -m tests.scheduler.cel.tables`
-writes the file). The parser is built from the grammar if the file was made from another grammar or is not known to fit
-the installed release of lark.
-
-The file has what lark serializes of a parser (`Lark.memo_serialize`). Its form does not depend on the process that
-wrote it: lark numbers states differently in each process, but here states are numbered in the order in which they are
-reached.
-    grammar  SHA-256 of the grammar files
-    lark     the releases of lark that build these tables and can load them
-    memo     the terminals and the rules; other fields refer to them by their index
-    states   for each state, what to do for a symbol: n means go to state n, and -1 - n means reduce by rule n
-    data     everything else
+The grammar is the grammar file of celpy, extended by `selector.lark`. Making an LALR parser of it takes a tenth of a
+second. Therefore the wheel has a saved parser beside this file (`Lark.save`; `hatch_build.py` calls `save`), which is
+loaded if it was made of the installed grammar by the installed release of lark. In a checkout there is none, and
+nothing is ever loaded from another folder: what is loaded can run code.
 """
 
 import functools
 import hashlib
 import importlib.util
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
 from .builder import TreeBuilder
 from .literals import LITERALS
 
-Tables = dict[str, Any]
-"""The contents of `tables.json`."""
-
-PATH: Final = Path(__file__).with_name("tables.json")
-_EXTENSION: Final = Path(__file__).with_name("selector.lark")
-
-OPTIONS: Final[dict[str, Any]] = {
-    "start": "expr",
-    "parser": "lalr",
-    "lexer": "basic",
-    "maybe_placeholders": False,
-    "keep_all_tokens": True,
-}
-"""The options of lark that the tables depend on."""
-
-SHIFT, REDUCE = 0, 1
-"""lark's numbers of these two actions."""
+_FOLDER: Final = Path(__file__).parent
+EXTENSION: Final = _FOLDER / "selector.lark"
 
 _OPERAND_ENDS: Final = frozenset((*LITERALS, "IDENT", "RPAR", "RSQB", "RBRACE"))
 
 
 @functools.cache
-def lark_parser(*, quoted_names: bool = False) -> Any:
-    """The parser. It is made for the first expression, and then kept."""
-    import lark
+def lark_parser() -> Any:
+    """The parser (`lark.Lark`). It is made for the first expression, and then kept."""
+    from lark import Lark  # lark is imported only for the first expression
 
-    ready = fitting(grammar_digest(), release(lark.__version__))
-    if ready is None:
-        return build_parser(quoted_names=quoted_names)
-    return parser_of(ready, **_hooks(quoted_names=quoted_names))
-
-
-def build_parser(*, quoted_names: bool = False) -> Any:
-    """A parser that is built from the grammar files."""
-    import lark
-
-    hooks = _hooks(quoted_names=quoted_names)
-    return lark.Lark.open(str(_EXTENSION), import_paths=[str(_celpy_grammar().parent)], **OPTIONS, **hooks)
+    saved = _FOLDER / saved_name()
+    if not saved.is_file():
+        return build_parser()
+    with saved.open("rb") as file:
+        return Lark.load(file)
 
 
-def parser_of(tables: Tables, **hooks: Any) -> Any:
-    """A parser with these tables."""
+def build_parser() -> Any:
+    """A parser that is made of the grammar files."""
     from lark import Lark
 
-    reductions = [(REDUCE, {"@": index}) for index in range(len(tables["memo"]))]
-    states = [
-        {symbol: (SHIFT, step) if step >= 0 else reductions[-1 - step] for symbol, step in steps.items()}
-        for steps in tables["states"]
-    ]
-    parser = tables["data"]["parser"]
-    table = parser["parser"] | {
-        "states": dict(enumerate(states)),
-        "tokens": {symbol: symbol for steps in states for symbol in steps},
-    }
-    data = tables["data"] | {"options": OPTIONS, "parser": parser | {"parser": table}}
-    load: Callable[..., Any] = Lark._load_from_dict  # lark's own generated parsers call it, too
-    return load(data, dict(enumerate(tables["memo"])), **hooks)
+    return Lark.open(
+        str(EXTENSION),
+        import_paths=[str(_celpy_grammar().parent)],
+        start="expr",
+        parser="lalr",
+        lexer="basic",
+        maybe_placeholders=False,
+        keep_all_tokens=True,
+        transformer=TreeBuilder(),
+        postlex=Signs(),
+    )
 
 
-def stored_tables() -> Tables:
-    """The contents of the file."""
-    tables: Tables = json.loads(PATH.read_text(encoding="utf-8"))
-    return tables
+def save(folder: Path) -> Path:
+    """Save the parser to a file in the folder. The file has the name that `lark_parser` looks for."""
+    target = folder / saved_name()
+    with target.open("wb") as file:
+        build_parser().save(file, exclude_options=("import_paths",))  # folders of the machine that makes the wheel
+    return target
 
 
-def fitting(grammar: str, lark: str) -> Tables | None:
-    """The contents of the file. None if it was made from another grammar or is not for this release of lark."""
-    tables = stored_tables()
-    return tables if tables["grammar"] == grammar and lark in tables["lark"] else None
+def saved_name() -> str:
+    """The name of the saved parser. It depends on the grammar, and on the first two numbers of lark's version."""
+    import lark
 
-
-def release(lark_version: str) -> str:
-    """`1.3` for `1.3.1`, because releases with the same first two numbers have the same tables."""
-    return ".".join(lark_version.split(".")[:2])
-
-
-def grammar_digest() -> str:
-    """SHA-256 of the grammar files."""
-    return hashlib.sha256(_celpy_grammar().read_bytes() + _EXTENSION.read_bytes()).hexdigest()
+    digest = hashlib.sha256(_celpy_grammar().read_bytes() + EXTENSION.read_bytes()).hexdigest()
+    release = ".".join(lark.__version__.split(".")[:2])
+    return f"selector-{digest[:16]}-lark-{release}.parser"
 
 
 def _celpy_grammar() -> Path:
@@ -116,19 +76,7 @@ def _celpy_grammar() -> Path:
     return Path(spec.origin).with_name("cel.lark")
 
 
-def _hooks(*, quoted_names: bool) -> dict[str, Any]:
-    """The functions that the parser calls while it runs. They are not in its tables."""
-    builder = TreeBuilder(quoted_names=quoted_names)
-
-    def with_list(name: str) -> Callable[[list[Any]], object]:
-        build: Callable[..., object] = getattr(builder, name)
-        return lambda parts: build(*parts)  # lark passes the parts as a list
-
-    rules = {name: with_list(name) for name in dir(builder) if not name.startswith("_")}
-    return {"postlex": _Signs(), "transformer": SimpleNamespace(**rules)}
-
-
-class _Signs:
+class Signs:
     """Joins a minus sign and the number after it at the start of an operand: -5 is a literal, --5 and 1-5 are not."""
 
     always_accept = ()
