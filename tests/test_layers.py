@@ -35,6 +35,7 @@ VIOLATIONS = {
     "apiserver": ("dra_driver.sandbox.apiserver.objects", "dra_driver.sandbox.apiserver.opaque"),
     "kubelet": ("dra_driver.sandbox.kubelet.cdi", "dra_driver.process.parsing"),
     "controller": ("controller.node.writer", "controller.cluster.collection"),
+    "cluster": ("controller.cluster.leader", "controller.cluster.caretaker"),
     "webhook": ("controller.webhook.server", "grpc"),
     "plugin": ("kubeletplugin.host.modules", "kubeletplugin.claims.files"),
     "features": ("kubeletplugin.features.mps.memory", "kubeletplugin.features.fabric.partitions"),

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop that deletes slices of nodes that no longer exist and reports claims on these nodes, and its metrics.
 
-The loop has one watch for each kind and driver, makes a plan after every change, and writes little. A watch may lag, so
-nothing is deleted only because of a watch: the slice and the node are read once more, and the delete names the slice's
-UID and resource version. Therefore a slice that its node has just adopted stays, and two processes that both believe to
-be the leader do no harm.
+The loop makes a plan after every change of the cluster's view, and writes little. A watch may lag, so nothing is
+deleted only because of a watch: the slice and the node are read once more, and the delete names the slice's UID and
+resource version. Therefore a slice that its node has just adopted stays, and two processes that both believe to be the
+leader do no harm.
 """
 
 import logging
 import math
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,14 +19,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from dra_driver.kube.api import ApiClient, ApiError, ConflictError, NotFoundError
 from dra_driver.kube.api.events import EventRecorder, ObjectReference
 from dra_driver.kube.kinds import NODES, slices_of
-from dra_driver.kube.resource.codec import Dialect
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.endpoints import PREFIX
 from dra_driver.process.worker import Worker
 
-from .collection import dialect_when_known
+from .facts import ClaimFacts, SliceFacts, slice_facts
 from .leftovers import REASONS, Leftover, advice, plan_cleanup
-from .view import ClaimFacts, SliceFacts, View, slice_facts
+from .view import ClusterView
 
 log = logging.getLogger(__name__)
 
@@ -65,48 +63,28 @@ class CaretakerTiming:
 
 
 class Caretaker:
-    """Deletes leftover slices of `drivers`, and reports claims that nobody can use. `run` may be called again after it
-    has returned.
-    """
+    """Deletes leftover slices, and reports claims that nobody can use: a part of the work of the leader."""
 
     def __init__(
-        self,
-        client: ApiClient,
-        drivers: Sequence[str],
-        recorder: EventRecorder,
-        metrics: Metrics,
-        timing: CaretakerTiming | None = None,
+        self, client: ApiClient, recorder: EventRecorder, metrics: Metrics, timing: CaretakerTiming | None = None
     ) -> None:
         self._client = client
-        self._drivers = drivers
         self._recorder = recorder
         self._metrics = metrics
         self._timing = timing or CaretakerTiming()
-        self._view: View | None = None
+        self._worker: Worker | None = None
         self._trouble: str | None = None
 
     @property
     def problem(self) -> str | None:
-        """Why leftovers cannot be removed at the moment, or None. Also None if this process is not the one
-        that works.
-        """
-        view = self._view
-        return self._trouble or (view.problem if view is not None else None)
+        """Why leftovers cannot be removed at the moment, or None."""
+        return self._trouble
 
-    def run(self, stop: threading.Event) -> None:
-        """Remove leftovers until `stop` is set."""
-        self._trouble = "the cluster was not read yet"
-        try:
-            backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
-            dialect = dialect_when_known(self._client, stop, lambda error: self._after(error, backoff))
-            if dialect is not None:
-                self._tidy_until(stop, dialect)
-        finally:
-            self._trouble = None
-
-    def _tidy_until(self, stop: threading.Event, dialect: Dialect) -> None:
-        """Watch the cluster, and tidy after changes and when something is due. Returns when this has ended."""
-        backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
+    def start(self, view: ClusterView, stop: threading.Event) -> None:
+        """Tidy after changes of the view, and when something is due."""
+        timing = self._timing
+        backoff = Backoff(timing.first_retry, timing.longest_retry)
+        term = _Term(self._client, view, self._recorder, self._metrics, timing)
 
         def tidy() -> float | None:
             try:
@@ -117,16 +95,15 @@ class Caretaker:
             backoff.reset()
             return pause
 
-        worker = Worker("remove leftovers", tidy)
-        changed = partial(worker.wake, self._timing.settle)
-        view = self._view = View(self._client, dialect, self._drivers, changed)
-        term = _Term(self._client, dialect, view, self._recorder, self._metrics, self._timing)
-        view.start()
+        worker = self._worker = Worker("remove leftovers", tidy)
+        view.subscribe(lambda _: worker.wake(timing.settle))
         worker.start()
-        stop.wait()
-        worker.stop(math.inf)  # the Lease is released after this
-        view.stop()
-        self._view = None
+
+    def stop(self) -> None:
+        """Return when the work has ended."""
+        if self._worker is not None:
+            self._worker.stop(math.inf)
+        self._trouble = None
 
     def _after(self, error: ApiError, backoff: Backoff) -> float:
         """Record a failure, and return the seconds until the next attempt."""
@@ -137,19 +114,18 @@ class Caretaker:
 
 
 class _Term:
-    """The state that is kept between plans, while this process is the one that works."""
+    """The state that is kept between plans, while this process is the leader."""
 
     def __init__(
         self,
         client: ApiClient,
-        dialect: Dialect,
-        view: View,
+        view: ClusterView,
         recorder: EventRecorder,
         metrics: Metrics,
         timing: CaretakerTiming,
     ) -> None:
         self._client = client
-        self._slices = slices_of(dialect)
+        self._slices = slices_of(view.dialect)
         self._view = view
         self._recorder = recorder
         self._metrics = metrics
@@ -242,5 +218,7 @@ class _Term:
             return
         self._told.add(claim.uid)
         log.warning("claim %s/%s: %s", claim.namespace, claim.name, text)
-        about = ObjectReference(claim.api_version, "ResourceClaim", claim.name, claim.namespace, claim.uid)
+        about = ObjectReference(
+            self._view.claims.kind.api_version, "ResourceClaim", claim.name, claim.namespace, claim.uid
+        )
         self._recorder.warning(about, EVENT_REASON, text)

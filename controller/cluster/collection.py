@@ -9,9 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar, Unpack
 
-from dra_driver.kube.api import ApiClient, ApiError, Kind, Selection, Watcher, newest_dialect
+from dra_driver.kube.api import ApiClient, Kind, Selection, Watcher
 from dra_driver.kube.api.client import JSON
-from dra_driver.kube.resource.codec import Dialect
 
 Key = tuple[str, str]
 """The name of an index, and a value in it."""
@@ -103,7 +102,7 @@ class Collection(Generic[T]):
                 self._set(uid, None)
             for uid, one in found.items():
                 self._set(uid, one)
-            self._versions = {value["metadata"]["uid"]: _version(value) for value in values}
+            self._versions = {uid: _version(value) for value in values if (uid := value["metadata"]["uid"]) in found}
             self.listed = True
         self._changed(differing)
 
@@ -143,15 +142,3 @@ class Collection(Generic[T]):
 def _version(value: JSON) -> int:
     """The resource version as a number. Versions of one collection are ordered (guaranteed since Kubernetes 1.35)."""
     return int(value["metadata"].get("resourceVersion") or 0)
-
-
-def dialect_when_known(client: ApiClient, stop: threading.Event, after: Callable[[ApiError], float]) -> Dialect | None:
-    """The version of resource.k8s.io to use. Asks the server until there is an answer, or returns None when `stop` is
-    set. `after` is told of a failure, and returns the pause in seconds.
-    """
-    while not stop.is_set():
-        try:
-            return newest_dialect(client)
-        except ApiError as error:
-            stop.wait(after(error))
-    return None

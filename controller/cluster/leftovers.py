@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from .view import ClaimFacts, SliceFacts
+from .facts import ClaimFacts, SliceFacts
 
 REASONS: Final = {"node_gone": "is gone", "node_replaced": "was deleted and created again"}
 """Why a slice is a leftover, as in metrics, and the text about its node."""

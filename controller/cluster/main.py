@@ -10,13 +10,11 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import click
 
 from dra_driver import __version__
-from dra_driver.domains import names as domain_names
 from dra_driver.kube.api import ApiClient, Connection, Credentials, load_credentials
 from dra_driver.kube.api.events import EventRecorder
 from dra_driver.kube.api.leases import Election, LeaseTiming
@@ -37,8 +35,9 @@ from dra_driver.process.endpoints import Endpoint, endpoint_options, new_registr
 
 from .caretaker import Caretaker, CaretakerTiming, Metrics
 from .domains.loop import DomainController, DomainMetrics
-from .domains.objects import DaemonSettings
 from .domains.options import compute_domain_options
+from .domains.settings import DaemonSettings, DomainSettings
+from .leader import LeaderWork, Part
 
 LEASE_NAME: Final = "nvidia-dra-cluster-controller"
 
@@ -154,15 +153,16 @@ def cluster_controller(
     metrics = Metrics(registry)
     client = ApiClient(connection)
     recorder = EventRecorder(client, DRIVER_NAME, election.pod_name)
-    drivers = (DRIVER_NAME,) if domains is None else (DRIVER_NAME, domain_names.DRIVER)
-    caretaker = Caretaker(client, drivers, recorder, metrics, CaretakerTiming(grace=cleanup_grace_period))
-    work: list[Callable[[threading.Event], None]] = [caretaker.run]
+    caretaker = Caretaker(client, recorder, metrics, CaretakerTiming(grace=cleanup_grace_period))
+    parts: list[Part] = [caretaker]
     checks: dict[str, Callable[[], str | None]] = {"leftovers": lambda: caretaker.problem}
     if domains is not None:
-        counted = unexpected_errors(registry)
-        controller = DomainController(client, election.home, domains, recorder, DomainMetrics(registry), count=counted)
-        work.append(controller.run)
+        settings, counted = DomainSettings(election.home, domains), unexpected_errors(registry)
+        controller = DomainController(client, settings, recorder, DomainMetrics(registry), counted)
+        parts.append(controller)
         checks["compute-domains"] = lambda: controller.problem
+    work = LeaderWork(client, parts, domains=domains is not None)
+    checks["cluster"] = lambda: work.problem
     contest = Election(
         ApiClient(hasty),
         election.namespace,
@@ -172,28 +172,18 @@ def cluster_controller(
         changed=metrics.leader.set,
     )
     checks["lease"] = lambda: contest.problem
-    lead = partial(_together, work)
     with serving(endpoint, registry, ready=checks):
         log.info("started", extra={"version": __version__, "server": connection.server})
         if election.enabled:
             on_termination(contest.stop)
-            contest.run(lead)
+            contest.run(work.run)
         else:
             stop = threading.Event()
             on_termination(stop.set)
             metrics.leader.set(1)
-            lead(stop)
+            work.run(stop)
     recorder.close()
     log.info("stopped")
-
-
-def _together(work: Sequence[Callable[[threading.Event], None]], stop: threading.Event) -> None:
-    """Do all work, each part on a thread, until `stop` is set and all of it has ended."""
-    threads = [threading.Thread(target=one, args=(stop,), name="work", daemon=True) for one in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,13 +3,15 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controller.cluster.collection import Collection
-from controller.cluster.domains.view import ClaimFacts, claim_facts, only_channels, stored_facts
+from controller.cluster.domains.facts import stored_facts
+from controller.cluster.facts import ClaimFacts, claim_facts, only_allocation
 from controller.webhook.review import answer
 from dra_driver.config import API_VERSION
 from dra_driver.domains.names import DRIVER
@@ -64,12 +66,17 @@ def test_a_hostile_claim_does_not_hide_the_claims_of_others(what: str) -> None:
     replies = [Reply(listed.encode()), Reply(events)]
     with scripted(replies) as server, Connection(Credentials(server.url, lambda: None), "tests") as connection:
         view: Collection[ClaimFacts] = Collection(
-            ApiClient(connection), claims_of(V1), claim_facts, lambda _: None, keep=only_channels
+            ApiClient(connection),
+            claims_of(V1),
+            partial(claim_facts, drivers=[DRIVER]),
+            lambda _: None,
+            keep=only_allocation,
         )
         view.watcher.start()
         wait_for(lambda: view.get("uid-later"), "the claim that was created after the hostile one")
         view.watcher.stop()
-    assert view.get("uid-honest") == ClaimFacts("default", "honest", "uid-honest", (("a", DOMAIN),))
+    devices, channels = (("a", "channel-0"),), (("a", DOMAIN),)
+    assert view.get("uid-honest") == ClaimFacts("default", "honest", "uid-honest", devices, channels=channels)
 
 
 @pytest.mark.parametrize("what", PARAMETERS)

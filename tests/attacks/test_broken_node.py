@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from controller.cluster.domains.view import slice_facts
+from controller.cluster.facts import slice_facts
 from controller.node.labels import NODE_NAME_LABEL
 from dra_driver.domains.names import DOMAIN_LABEL
 from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
@@ -360,8 +360,11 @@ def test_no_published_clique_becomes_the_name_of_another_object() -> None:
         for text in CLIQUE_NAMES:
             attributes = {"gpu.nvidia.com/fabricClique": {"string": f"{text}{number or ''}/"}}
             devices = [{"name": "channel-0", "attributes": attributes}]
-            value = {"metadata": {"uid": "u"}, "spec": {"nodeName": "a", "devices": devices}}
-            found = slice_facts(value)
+            value = {
+                "metadata": {"name": "s", "uid": "u", "resourceVersion": "7"},
+                "spec": {"nodeName": "a", "devices": devices},
+            }
+            found = slice_facts(value).channel
             assert found is None or not found.settled
 
 

@@ -5,8 +5,8 @@ Watches tell which domains a change concerns, and a few threads reconcile these.
 """
 
 import logging
+import math
 import threading
-from dataclasses import dataclass
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -17,12 +17,14 @@ from dra_driver.kube.api.events import EventRecorder
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.containment import Count, contained, nobody
 from dra_driver.process.endpoints import PREFIX
+from dra_driver.process.worker import Worker
 
-from ..collection import dialect_when_known
-from .objects import DaemonSettings
+from ..view import ClusterView
 from .queue import Queue
-from .reconcile import NotLeaderError, Reconciler
-from .view import View
+from .reconcile import Reconciler
+from .settings import DomainSettings
+from .view import DomainView
+from .writer import NotLeaderError, ObjectWriter
 
 log = logging.getLogger(__name__)
 
@@ -42,140 +44,119 @@ class DomainMetrics:
             self.info.labels(status)
 
 
-@dataclass(frozen=True, slots=True)
-class DomainTiming:
-    """How long the loop waits, in seconds, and how many domains it reconciles at the same time."""
-
-    settle: float = 0.1
-    status: float = 1.0  # between two writes of one domain's status
-    first_retry: float = 0.2
-    longest_retry: float = 60.0
-    workers: int = 4
-
-
 class DomainController:
-    """Reconciles all ComputeDomains. `namespace` is that of the driver. `run` may be called again after it returned.
-
-    `count` counts unexpected errors.
-    """
+    """Reconciles all ComputeDomains: a part of the work of the leader. `count` counts unexpected errors."""
 
     def __init__(
         self,
         client: ApiClient,
-        namespace: str,
-        settings: DaemonSettings,
+        settings: DomainSettings,
         recorder: EventRecorder,
         metrics: DomainMetrics,
-        timing: DomainTiming | None = None,
         count: Count = nobody,
     ) -> None:
         self._client = client
-        self._namespace = namespace
         self._settings = settings
         self._recorder = recorder
         self._metrics = metrics
-        self._timing = timing or DomainTiming()
         self._count = count
-        self._view: View | None = None
-        self._trouble: str | None = None
+        self._term: _Term | None = None
 
     @property
     def problem(self) -> str | None:
-        """Why the cluster is not known at the moment, or None. The problems of single domains are in their status."""
-        view = self._view
-        return view.problem if view is not None else self._trouble
+        """Why ComputeDomains are not known at the moment, or None. The problems of single domains are in their
+        status.
+        """
+        term = self._term
+        return term.view.problem if term is not None else None
 
-    def run(self, stop: threading.Event) -> None:
-        """Reconcile until `stop` is set."""
-        timing = self._timing
-        backoff = Backoff(timing.first_retry, timing.longest_retry)
-
-        def after(error: ApiError) -> float:
-            self._trouble, pause = str(error), backoff.pause()
-            log.warning("ComputeDomains cannot be read yet: %s", error, extra={"retry_seconds": round(pause, 1)})
-            return pause
-
-        dialect = dialect_when_known(self._client, stop, after)
-        self._trouble = None
-        if dialect is None:
-            return
+    def start(self, view: ClusterView, stop: threading.Event) -> None:
+        """Reconcile after changes, as soon as all watches have listed."""
+        timing = self._settings.timing
         queue = Queue(timing.settle, timing.first_retry, timing.longest_retry)
-        view = self._view = View(
-            self._client,
-            dialect,
-            self._namespace,
-            queue.add,
-            daemons=not self._settings.host_managed,
-            policies=self._settings.network_policy,
-            certificates=self._settings.issuer is not None,
-        )
-        reconciler = Reconciler(
-            self._client,
-            dialect,
-            view,
-            self._namespace,
-            self._settings,
-            self._recorder,
-            self._metrics.writes,
-            stop,
-            queue.later,
-            timing.status,
-        )
-        view.start()
+        domains = DomainView(self._client, view, self._settings, queue.add)
+        writer = ObjectWriter(self._client, self._metrics.writes, stop)
+        reconciler = Reconciler(domains, writer, self._settings, self._recorder, queue)
+        self._term = _Term(domains, queue, reconciler, self._metrics, self._count)
+        self._term.start(timing.workers)
+
+    def stop(self) -> None:
+        """Return when the work has ended."""
+        if self._term is not None:
+            self._term.stop()
+        self._term = None
+
+
+class _Term:
+    """The watches and threads while this process is the leader."""
+
+    def __init__(
+        self, view: DomainView, queue: Queue, reconciler: Reconciler, metrics: DomainMetrics, count: Count
+    ) -> None:
+        self.view = view
+        self._queue = queue
+        self._reconciler = reconciler
+        self._metrics = metrics
+        self._count = count
+        self._workers: list[Worker] = []
+        self._pauses = Backoff(0.02, _LISTING_SECONDS)
+        self._told = False
+        self._listing = Worker("list compute domains", self._begin_when_listed)
+
+    def start(self, workers: int) -> None:
+        self._workers = [Worker(f"domains-{number}", self._reconcile_next) for number in range(workers)]
+        self.view.start()
+        self._listing.start()
+
+    def stop(self) -> None:
+        self._listing.stop(math.inf)
+        self._queue.close()
+        for worker in self._workers:
+            worker.stop(math.inf)
+        self.view.stop()
+
+    def _begin_when_listed(self) -> float | None:
+        """Begin to reconcile when everything was listed: before that, a domain that exists may be unknown. Returns the
+        seconds until the next look, or None.
+        """
+        if self.view.complete:
+            self._queue.add(self.view.known())
+            for worker in self._workers:
+                worker.start()
+            return None
+        if not self.view.is_defined and not self._told:
+            self._told = True
+            log.warning(
+                "the API server has no ComputeDomains: install the CustomResourceDefinitions of the Helm chart,"
+                " or start this process without --compute-domains; other work goes on"
+            )
+        return self._pauses.pause()
+
+    def _reconcile_next(self) -> float | None:
+        """Reconcile one domain. Returns None after the queue was closed, and otherwise when to go on: at once."""
+        uid = self._queue.take()
+        if uid is None:
+            return None
+        succeeded = False
         try:
-            if self._wait_for(view, stop):
-                queue.add(view.known())
-                self._work_until(stop, queue, reconciler)
-        finally:
-            view.stop()
-            self._view = None
+            with contained("reconcile compute domain", uid, self._count, expected=(ApiError, NotLeaderError)):
+                self._reconciler.reconcile(uid)
+                succeeded = True
+        except NotLeaderError:
+            return None
+        except ConflictError as error:
+            log.debug("ComputeDomain %s: %s", uid, error)
+        except ApiError as error:
+            log.warning("ComputeDomain %s: %s", uid, error)
+        if succeeded:
+            self._queue.done(uid)
+        else:
+            self._queue.failed(uid)
+        self._measure()
+        return 0.0
 
-    def _wait_for(self, view: View, stop: threading.Event) -> bool:
-        """Wait until everything was listed: before that, a domain that exists may be unknown. False if stopped."""
-        told = False
-        pauses = Backoff(0.02, _LISTING_SECONDS)
-        while not view.complete and not stop.is_set():
-            if not view.is_defined and not told:
-                told = True
-                log.warning(
-                    "the API server has no ComputeDomains: install the CustomResourceDefinitions of the Helm chart,"
-                    " or start this process without --compute-domains; other work goes on"
-                )
-            stop.wait(pauses.pause())
-        return not stop.is_set()
-
-    def _work_until(self, stop: threading.Event, queue: Queue, reconciler: Reconciler) -> None:
-        work = partial(self._work, queue, reconciler)
-        names = [f"domains-{number}" for number in range(self._timing.workers)]
-        threads = [threading.Thread(target=work, name=name, daemon=True) for name in names]
-        for thread in threads:
-            thread.start()
-        stop.wait()
-        queue.close()
-        for thread in threads:
-            thread.join()
-
-    def _work(self, queue: Queue, reconciler: Reconciler) -> None:
-        while (uid := queue.take()) is not None:
-            succeeded = False
-            try:
-                with contained("reconcile compute domain", uid, self._count, expected=(ApiError, NotLeaderError)):
-                    reconciler.reconcile(uid)
-                    succeeded = True
-            except NotLeaderError:
-                return
-            except ConflictError as error:
-                log.debug("ComputeDomain %s: %s", uid, error)
-            except ApiError as error:
-                log.warning("ComputeDomain %s: %s", uid, error)
-            if succeeded:
-                queue.done(uid)
-            else:
-                queue.failed(uid)
-            self._measure(queue, reconciler)
-
-    def _measure(self, queue: Queue, reconciler: Reconciler) -> None:
-        ready = list(reconciler.ready.values())
+    def _measure(self) -> None:
+        ready = list(self._reconciler.ready.values())
         self._metrics.info.labels(READY).set(sum(ready))
         self._metrics.info.labels(NOT_READY).set(len(ready) - sum(ready))
-        self._metrics.failing.set(queue.failing)
+        self._metrics.failing.set(self._queue.failing)

@@ -14,8 +14,8 @@ from dra_driver.domains.names import clique_name
 from dra_driver.domains.objects import MOST_SLOTS, Clique, ComputeDomain, DaemonReport, Member
 from dra_driver.kube.resource.meta import empty
 
+from .facts import DomainState
 from .pods import PodFacts, newest_pods
-from .view import DomainState
 
 
 @dataclass(frozen=True, slots=True)

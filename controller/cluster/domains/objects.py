@@ -8,7 +8,7 @@ them when the driver is uninstalled. A ComputeDomain, which is in another namesp
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -27,9 +27,9 @@ from dra_driver.kube.api import Kind
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.kinds import CERTIFICATES, DAEMON_SETS, NETWORK_POLICIES, templates_of
 from dra_driver.kube.resource.codec import Dialect, encode_claim_spec
-from dra_driver.kube.resource.meta import empty
 
-from .view import StoredFacts
+from .facts import StoredFacts
+from .settings import DaemonSettings, DomainSettings
 
 REVISION_ANNOTATION: Final = "resource.nvidia.com/computeDomain.revision"
 """A hash of the spec that this driver gave to the object."""
@@ -41,25 +41,6 @@ STATE_FOLDER: Final = "/var/run/nvidia-imex"
 HTTP_PORT: Final = 8080
 IMEX_PORTS: Final = {"imex": PEER_PORT, "imex-command": COMMAND_PORT}
 _GRACE_SECONDS = 30
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonSettings:
-    """How daemons run. `issuer` is the kind and name of cert-manager's issuer, or None without TLS. `resources` are
-    those of a container. With `host_managed`, an administrator runs nvidia-imex, and there are no daemons.
-    """
-
-    image: str = ""
-    pull_policy: str = "IfNotPresent"
-    pull_secrets: tuple[str, ...] = ()
-    service_account: str = "compute-domain-daemon-service-account"
-    priority_class: str = "system-node-critical"
-    resources: Mapping[str, Any] = field(default_factory=empty)
-    log_level: int = 0
-    most_nodes: int = 18
-    issuer: tuple[str, str] | None = None
-    network_policy: bool = True
-    host_managed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,23 +118,23 @@ def workload_template(domain: ComputeDomain, dialect: Dialect, *, host_managed: 
 
 
 def daemon_objects(
-    domain: ComputeDomain, dialect: Dialect, settings: DaemonSettings, namespace: str, account: Account, slots: int
+    domain: ComputeDomain, dialect: Dialect, settings: DomainSettings, account: Account, slots: int
 ) -> list[Desired]:
     """The objects in the driver's namespace. `slots` is the number of names in certificates."""
-    name, uid = daemon_name(domain.uid), domain.uid
+    name, uid, daemons = daemon_name(domain.uid), domain.uid, settings.daemons
     owner = _owner("v1", "ServiceAccount", account.name, account.uid)
     labels = {DOMAIN_LABEL: uid}
     template = {"spec": encode_claim_spec(daemon_claim(uid), dialect)}
     of_daemon = {**labels, TARGET_LABEL: "Daemon"}
-    desired = partial(_desired, (namespace, name), owner)
+    desired = partial(_desired, (settings.namespace, name), owner)
     made = [
         desired(templates_of(dialect), "ResourceClaimTemplate", of_daemon, template, ("spec",)),
-        desired(DAEMON_SETS, "DaemonSet", labels, _daemon_set(uid, settings), ("spec", "selector")),
+        desired(DAEMON_SETS, "DaemonSet", labels, _daemon_set(uid, daemons), ("spec", "selector")),
     ]
-    if settings.network_policy:
+    if daemons.network_policy:
         made.append(desired(NETWORK_POLICIES, "NetworkPolicy", labels, _policy(uid)))
-    if settings.issuer is not None:
-        made.append(desired(CERTIFICATES, "Certificate", labels, _certificate(uid, settings.issuer, slots)))
+    if daemons.issuer is not None:
+        made.append(desired(CERTIFICATES, "Certificate", labels, _certificate(uid, daemons.issuer, slots)))
     return made
 
 

@@ -10,7 +10,7 @@ from dra_driver.errors import QuantityError
 from dra_driver.kube.resource.quantity import Quantity
 from dra_driver.process.command import InputError, flag, flags
 
-from .objects import DaemonSettings
+from .settings import DaemonSettings
 
 ISSUERS: Final = ("Issuer", "ClusterIssuer")
 

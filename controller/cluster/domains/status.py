@@ -13,9 +13,9 @@ from typing import Any, Final
 from dra_driver.domains.objects import NOT_READY, OUTSIDE_FABRIC, READY, Member
 from dra_driver.kube.api.client import JSON
 
+from .facts import DomainState
 from .membership import Membership
 from .pods import FAILED, IMAGE, UNSCHEDULABLE, PodFacts, newest_pods
-from .view import DomainState
 
 UP: Final = "UP"
 NAME_TAKEN: Final = "NameTaken"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from controller.cluster.caretaker import EVENT_REASON, Caretaker, CaretakerTiming, Metrics
+from controller.cluster.leader import LeaderWork
 from dra_driver.domains import names as domain_names
 from dra_driver.kube.api import ApiClient, Connection, Kind, NotFoundError, load_credentials
 from dra_driver.kube.api.client import Page
@@ -48,9 +49,12 @@ class Work:
         self.registry = new_registry()
         self.recorder = EventRecorder(client, "tests")
         timing = CaretakerTiming(grace=grace, settle=0.01, first_retry=0.02, longest_retry=0.1)
-        self.caretaker = Caretaker(
-            client, (DRIVER_NAME, domain_names.DRIVER), self.recorder, Metrics(self.registry), timing
-        )
+        self.caretaker = Caretaker(client, self.recorder, Metrics(self.registry), timing)
+        self.leader = LeaderWork(client, [self.caretaker], domains=True, first_retry=0.02)
+
+    @property
+    def problem(self) -> str | None:
+        return self.leader.problem or self.caretaker.problem
 
     def count(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"nvidia_dra_{name}", labels) or 0.0
@@ -60,7 +64,7 @@ class Work:
 def at_work(client: ApiClient, grace: float = 0.0) -> Iterator[Work]:
     others, work = set(threading.enumerate()), Work(client, grace)
     try:
-        with loops.at_work(work.caretaker.run, work.recorder):
+        with loops.at_work(work.leader.run, work.recorder):
             yield work
     finally:
         watches = {one for one in threading.enumerate() if one.name.startswith("watch ")} - others
@@ -121,7 +125,7 @@ def test_slices_of_nodes_that_are_gone_go_too_and_all_others_stay(client: ApiCli
         assert all(is_there(client, one) for one in stays)
         assert work.count("leftover_slices_removed_total", reason="node_gone") >= 2
         wait_for(lambda: work.count("leftover_objects") == 0, "nothing left")
-        assert work.caretaker.problem is None
+        assert work.problem is None
 
 
 def test_slices_of_a_node_go_with_it(client: ApiClient) -> None:
@@ -247,7 +251,7 @@ def test_an_api_server_that_fails_for_a_while_is_waited_for(tmp_path: Path) -> N
         names = [make_slice(client, "node-gone") for _ in range(2)]
         with at_work(client) as work:
             wait_for(lambda: not any(is_there(client, one) for one in names), "the leftovers to go")
-            wait_for(lambda: work.caretaker.problem is None, "all to be well")
+            wait_for(lambda: work.problem is None, "all to be well")
         assert (discovery.hits, deletes.hits) == (3, 3)
 
 
@@ -260,7 +264,7 @@ def test_at_rest_nothing_is_asked(tmp_path: Path) -> None:
         make_slice(client, node, uid)
         make_slice(client, "node-away")
         with at_work(client, grace=3600) as work:
-            wait_for(lambda: work.count("leftover_objects") == 1 and work.caretaker.problem is None, "a first look")
+            wait_for(lambda: work.count("leftover_objects") == 1 and work.problem is None, "a first look")
             asked = server.faults.add(RequestFault())
             for number in range(5):  # a node's heartbeats
                 client.patch(NODES, node, {"metadata": {"annotations": {"beat": str(number)}}})

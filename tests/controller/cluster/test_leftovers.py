@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.cluster.facts import ClaimFacts, SliceFacts, claim_facts, only_allocation, only_slice, slice_facts
 from controller.cluster.leftovers import REASONS, CleanupPlan, advice, plan_cleanup
-from controller.cluster.view import ClaimFacts, SliceFacts, claim_facts, only_allocation, only_metadata, slice_facts
 from dra_driver.names import DRIVER_NAME
 
 NODES = {"node-a": "uid-a", "node-b": "uid-b"}
@@ -22,7 +22,7 @@ def a_slice(node: str | None, owner: str | None = None) -> SliceFacts:
 
 def a_claim(*pools: str, pods: tuple[str, ...] = ()) -> ClaimFacts:
     devices = tuple((pool, "gpu-0") for pool in pools)
-    return ClaimFacts("team", "claim", "uid-claim", "resource.k8s.io/v1", devices, pods)
+    return ClaimFacts("team", "claim", "uid-claim", devices, pods)
 
 
 def plan(
@@ -135,10 +135,10 @@ def test_little_is_kept_of_an_object_and_it_is_enough() -> None:
     consumers.append({"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": "2"})
     whole = value(allocation={"devices": {"results": results}}, reservedFor=consumers, devices=[{}])
     for one in (whole, only_allocation(whole)):
-        found = ClaimFacts("team", "x", "u", "v", (("node-a", "gpu-0"),), ("p",), ("gang",))
-        assert claim_facts(one, "v", drivers) == found
-    for one in (whole, only_metadata(whole)):
+        found = ClaimFacts("team", "x", "u", (("node-a", "gpu-0"),), ("p",), ("gang",))
+        assert claim_facts(one, drivers) == found
+    for one in (whole, only_slice(whole)):
         assert slice_facts(one) == SliceFacts("x", "u", "node-a", "uid-a", "7")
-    assert "spec" not in only_metadata(whole)
-    assert claim_facts(value(), "v", drivers) is None
-    assert claim_facts(value(allocation={"devices": {"results": results[1:]}}), "v", drivers) is None
+    assert "large" not in only_slice(whole)["spec"]
+    assert claim_facts(value(), drivers) is None
+    assert claim_facts(value(allocation={"devices": {"results": results[1:]}}), drivers) is None

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from controller.cluster.domains.loop import DomainController, DomainMetrics, DomainTiming
-from controller.cluster.domains.objects import DaemonSettings
+from controller.cluster.domains.loop import DomainController, DomainMetrics
+from controller.cluster.domains.settings import DaemonSettings, DomainSettings, DomainTiming
+from controller.cluster.leader import LeaderWork
 from dra_driver.domains.names import CLIQUE_ATTRIBUTE, DOMAIN_LABEL, DRIVER, FABRIC_TAINT, clique_name, daemon_name
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, Clique, DaemonReport, decode_clique, encode_report
 from dra_driver.domains.template import channel_claim
@@ -201,8 +202,17 @@ class Work:
         timing = DomainTiming(settle=0.01, status=0.05, first_retry=0.02, longest_retry=0.2)
         self.unexpected: list[str] = []
         self.controller = DomainController(
-            client, NAMESPACE, settings, self.recorder, DomainMetrics(self.registry), timing, self.unexpected.append
+            client,
+            DomainSettings(NAMESPACE, settings, timing),
+            self.recorder,
+            DomainMetrics(self.registry),
+            self.unexpected.append,
         )
+        self.leader = LeaderWork(client, [self.controller], domains=True, first_retry=0.02)
+
+    @property
+    def problem(self) -> str | None:
+        return self.leader.problem or self.controller.problem
 
     def count(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"nvidia_dra_{name}", labels) or 0.0
@@ -219,7 +229,7 @@ class Work:
 def at_work(client: ApiClient, settings: DaemonSettings = SETTINGS) -> Iterator[Work]:
     work = Work(client, settings)
     try:
-        with loops.at_work(work.controller.run, work.recorder):
+        with loops.at_work(work.leader.run, work.recorder):
             yield work
     finally:
         assert work.unexpected == []

@@ -76,7 +76,7 @@ def test_a_domain_follows_its_workload(cluster: Cluster) -> None:
         wait_for(lambda: cluster.condition("DomainUp")[1] == "NoNodes", "the last status")
         cluster.client.delete(COMPUTE_DOMAINS, "train", "ml")
         wait_for(lambda: not leftovers(cluster, uid), "everything of the domain to go")
-        assert work.controller.problem is None
+        assert work.problem is None
 
 
 def leftovers(cluster: Cluster, uid: str) -> list[str]:
@@ -457,7 +457,7 @@ def test_without_the_definitions_it_waits(
     _, client = served
     with at_work(client) as work:
         wait_for(lambda: "the API server has no ComputeDomains" in caplog.text, "the warning")
-        assert work.controller.problem is None
+        wait_for(lambda: work.problem is None, "all else to be listed")
         cluster = Cluster(client).install()
         uid = cluster.domain()
         wait_for(lambda: cluster.get(DAEMON_SETS, daemon_name(uid)), "the DaemonSet")

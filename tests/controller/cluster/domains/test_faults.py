@@ -139,7 +139,7 @@ def test_a_domain_that_fails_delays_no_other(served: tuple[FaultyServer, Cluster
         assert (conditions[0]["status"], conditions[0]["reason"]) == ("False", "WriteFailed")
         assert "injected fault" in conditions[0]["message"]
         assert work.count("compute_domains_failing") == 1
-        assert work.controller.problem is None
+        assert work.problem is None
         server.faults.remove(refused)
         wait_for(lambda: cluster.get(TEMPLATES, "bad-channel", "other"), "the template of the first")
         wait_for(lambda: work.count("compute_domains_failing") == 0, "no failure")

@@ -8,24 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.cluster.domains.facts import CliqueFacts, DomainState, StoredFacts, clique_facts
 from controller.cluster.domains.membership import Membership, membership, slots_of
-from controller.cluster.domains.objects import Account, DaemonSettings, daemon_objects
+from controller.cluster.domains.objects import Account, daemon_objects
 from controller.cluster.domains.pods import PodFacts, pod_facts
+from controller.cluster.domains.settings import DaemonSettings, DomainSettings
 from controller.cluster.domains.status import domain_status, encode_status
-from controller.cluster.domains.view import (
-    ClaimFacts,
-    CliqueFacts,
-    DomainState,
-    NodeFacts,
-    SliceFacts,
-    StoredFacts,
-    claim_facts,
-    clique_facts,
-    slice_facts,
-)
+from controller.cluster.facts import ChannelFacts, ClaimFacts, NodeFacts, claim_facts, only_slice, slice_facts
 from dra_driver.config import API_VERSION
 from dra_driver.domains.names import DRIVER
 from dra_driver.domains.objects import MOST_SLOTS, Clique, ComputeDomain, DaemonReport
+from dra_driver.kube.api.client import JSON
 from dra_driver.kube.kinds import CERTIFICATES
 from dra_driver.kube.resource.codec import V1
 
@@ -57,8 +50,10 @@ class Model:
 
     def state(self) -> DomainState:
         nodes = {one: NodeFacts(one, one, UID if one in self.labels else "") for one in self.fabric}
-        fabric = {one: SliceFacts(one, one, clique, True) for one, clique in self.fabric.items()}
-        claims = tuple(ClaimFacts("ml", one, one, ((one, UID),)) for one in sorted(self.claimed))
+        fabric = {one: ChannelFacts(one, clique, True) for one, clique in self.fabric.items()}
+        claims = tuple(
+            ClaimFacts("ml", one, one, ((one, "channel-0"),), channels=((one, UID),)) for one in sorted(self.claimed)
+        )
         cliques = tuple(CliqueFacts(StoredFacts(one.name, "dra", one.name, UID), one) for one in self.cliques)
         return DomainState(self.domain, claims, nodes, fabric, tuple(self.pods.values()), cliques)
 
@@ -186,7 +181,7 @@ def test_a_node_whose_fabric_is_not_ready_stays_what_it_is() -> None:
         model.join(node)
     model.settle()
     state = model.state()
-    fabric = {**state.fabric, "b": SliceFacts("b", "b", "", False)}
+    fabric = {**state.fabric, "b": ChannelFacts("b", "", False)}
     del fabric["a"]  # its slice is gone, as while the driver is updated
     plan = membership(replace(state, fabric=fabric), "dra", SLOTS)
     assert (plan.labelled, plan.unlabelled, plan.cliques) == ((), (), model.cliques)
@@ -217,7 +212,7 @@ CONFIG = {"apiVersion": API_VERSION, "kind": "ComputeDomainChannelConfig", "doma
         ([("channel", "channel-0")], [([], DRIVER, CONFIG)], (("node-a", UID),)),
         ([("channel", "channel-0")], [(["other"], DRIVER, CONFIG)], (("node-a", ""),)),
         ([("channel", "channel-0")], [([], "gpu.nvidia.com", CONFIG), ([], DRIVER, {"kind": "x"})], (("node-a", ""),)),
-        ([("daemon", "daemon-0")], [], None),
+        ([("daemon", "daemon-0")], [], ()),
     ],
 )
 def test_the_domain_of_a_claim_is_in_the_configuration_of_its_request(
@@ -236,17 +231,27 @@ def test_the_domain_of_a_claim_is_in_the_configuration_of_its_request(
         }
     }
     metadata = {"namespace": "ml", "name": "a", "uid": "u"}
-    facts = claim_facts({"metadata": metadata, "status": {"allocation": allocation}})
-    assert (None if facts is None else facts.channels) == channels
+    facts = claim_facts({"metadata": metadata, "status": {"allocation": allocation}}, [DRIVER])
+    assert facts is not None
+    assert facts.channels == channels
 
 
 @pytest.mark.parametrize("beta", [False, True])
 def test_a_slice_has_the_clique_of_its_node(beta: bool) -> None:
     content = {"attributes": {"gpu.nvidia.com/fabricClique": {"string": "c.1"}}}
     device = {"name": "channel-0", **({"basic": content} if beta else content)}
-    value = {"metadata": {"uid": "u"}, "spec": {"nodeName": "a", "devices": [{"name": "daemon-0"}, device]}}
-    assert slice_facts(value) == SliceFacts("u", "a", "c.1", True)
-    assert slice_facts({"metadata": {"uid": "u"}, "spec": {"nodeName": "a", "devices": []}}) is None
+    value = published([{"name": "daemon-0"}, device])
+    assert slice_facts(value).channel == ChannelFacts("a", "c.1", True)
+    assert slice_facts(only_slice(value)) == slice_facts(value)
+
+
+def test_a_slice_without_a_channel_has_no_channel() -> None:
+    assert slice_facts(published([{"name": "daemon-0"}])).channel is None
+
+
+def published(devices: list[JSON]) -> JSON:
+    metadata = {"name": "s", "uid": "u", "resourceVersion": "7"}
+    return {"metadata": metadata, "spec": {"nodeName": "a", "devices": devices}}
 
 
 def test_an_unreadable_clique_keeps_its_readable_rows() -> None:
@@ -293,10 +298,10 @@ def test_the_number_of_slots_that_a_user_asks_for_is_bounded(number: int) -> Non
     model.join("a")
     (clique,) = model.settle().cliques
     assert clique.slots == min(max(number, SLOTS), MOST_SLOTS)
-    account, settings = Account("daemons", "uid"), DaemonSettings(issuer=("Issuer", "ca"))
+    account, settings = Account("daemons", "uid"), DomainSettings("dra", DaemonSettings(issuer=("Issuer", "ca")))
     (certificate,) = (
         one.value
-        for one in daemon_objects(model.domain, V1, settings, "dra", account, slots_of(model.domain, SLOTS))
+        for one in daemon_objects(model.domain, V1, settings, account, slots_of(model.domain, SLOTS))
         if one.kind == CERTIFICATES
     )
     assert len(certificate["spec"]["dnsNames"]) == clique.slots
@@ -306,5 +311,4 @@ def test_the_number_of_slots_that_a_user_asks_for_is_bounded(number: int) -> Non
 def test_a_clique_that_is_no_name_does_not_settle(name: str) -> None:
     attributes = {"gpu.nvidia.com/fabricClique": {"string": name}}
     devices = [{"name": "channel-0", "attributes": attributes}]
-    found = slice_facts({"metadata": {"uid": "u"}, "spec": {"nodeName": "a", "devices": devices}})
-    assert found == SliceFacts("u", "a", name, settled=False)
+    assert slice_facts(published(devices)).channel == ChannelFacts("a", name, settled=False)
