@@ -131,6 +131,46 @@ def test_domains_share_neither_nodes_nor_names_when_addresses_are_used_again(dom
     assert host_name(first, 0) != host_name(second, 0)
 
 
+def test_a_domain_of_three_nodes_outlives_a_daemon_and_a_node_and_its_pods_outlive_it(domains: Domains) -> None:
+    """A second domain waits for one of its nodes all the time, and gets it when the pods of the first are gone."""
+    first = domains.run("one", 1, 2, 3)
+    wait_ready(domains, first, 3)
+    before = dict(domains.indices(first))
+    second = domains.create("two")
+    domains.start("two", 1)
+
+    killed = domains.processes_of(3)  # a daemon
+    for pid in killed:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: killed and not set(killed) & set(domains.processes_of(3)), "the daemon to end")
+    wait_ready(domains, first, 3)
+    assert domains.indices(first) == before
+
+    domains.lose(2)
+    domains.wait_status("one", "NotReady", 3)
+    for pod in (*domains.daemons(first), domains.client.get(PODS, "one-2", "default")):
+        if pod["spec"]["nodeName"] == "node-2":
+            domains.force_delete(pod)
+    wait_for(lambda: set(domains.indices(first)) == {"node-1", "node-3"}, "the lost node to leave the domain")
+    wait_ready(domains, first, 2)
+    assert domains.running() == {"one-1", "one-3"}
+    domains.restore(2)
+    wait_for(lambda: first not in domains.folders_of(2), "the node that returned to forget the domain")
+
+    domains.client.delete(COMPUTE_DOMAINS, "one", "default")  # under running pods
+    wait_for(lambda: not domains.daemons(first), "the daemons to end")
+    assert domains.running() == {"one-1", "one-3"}
+    assert domains.mark(1) == first
+    assert "two-1" not in domains.running()
+    for name in ("one-1", "one-3"):
+        domains.client.delete(PODS, name, "default")
+    domains.wait_running("two-1")
+    wait_ready(domains, second, 1)
+    assert domains.mark(1) == second
+    assert domains.mark(3) == ""
+
+
 def test_another_controller_leads_when_one_is_killed(domains: Domains) -> None:
     cluster = domains.sandbox.cluster
     quick = ("duration", "2s"), ("renew-deadline", "1500ms"), ("retry-period", "300ms")

@@ -21,6 +21,7 @@ from dra_driver.sandbox.environment import Kubernetes, Sandbox
 from dra_driver.sandbox.loop import CLAIMS, TEMPLATES
 from dra_driver.sandbox.marked import marked_processes
 from dra_driver.sandbox.nodes import SandboxNode
+from kubeletplugin.features.domain.folder import DomainFolder
 
 from .apiserver import ASSETS
 from .waiting import wait_for
@@ -177,12 +178,27 @@ class Domains:
 
     def folders(self) -> list[Path]:
         """The folders of domains on all nodes."""
-        plugins = (node.kubelet_root / "plugins" / DRIVER for node in self.sandbox.nodes)
+        plugins = map(self._driver_folder, range(1, len(self.sandbox.nodes) + 1))
         return [one for folder in plugins for kind in ("domains", "claims") for one in (folder / kind).glob("*")]
 
     def processes(self) -> list[int]:
         """The processes that daemons' containers have started."""
         return marked_processes(self.sandbox.folder)
+
+    def processes_of(self, number: int) -> list[int]:
+        """The processes that the daemon's container of a node has started."""
+        return marked_processes(self.node(number).kubelet_root)
+
+    def folders_of(self, number: int) -> list[str]:
+        """The UIDs of the domains that have a folder on a node."""
+        return sorted(path.name for path in (self._driver_folder(number) / "domains").glob("*"))
+
+    def mark(self, number: int) -> str:
+        """The UID of the domain that a node is in. Empty if it is in none."""
+        return DomainFolder(self._driver_folder(number)).domain()
+
+    def _driver_folder(self, number: int) -> Path:
+        return self.node(number).kubelet_root / "plugins" / DRIVER
 
     def labels(self) -> dict[str, str]:
         """The domain in the label of each node that has one."""

@@ -169,7 +169,7 @@ def test_an_unprepare_ends_a_waiting_prepare_of_any_process(
             waiting = plugin.begin("Prepare", channel)
             plugin.waits(channel)
             other.unprepared(channel)
-            assert "was unprepared" in waiting.result(60).claims[channel.uid].error
+            assert "unprepared" in waiting.result(60).claims[channel.uid].error
             assert plugin.left() == NOTHING
 
 

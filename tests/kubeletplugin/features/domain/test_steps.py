@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of channels and daemons on the engine: kills at every point, restarts, updates, nodes without a driver."""
 
+import errno
 import itertools
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,7 @@ from kubeletplugin.kinds.daemon import DaemonKind
 from kubeletplugin.kinds.domain import DomainKind, DomainName
 from kubeletplugin.node.folders import NodeFolders
 from kubeletplugin.node.node import Node
-from tests.faults.points import Dial, Points
+from tests.faults.points import Dial, Points, disk_fails
 from tests.kubeletplugin.inside import CallThread
 from tests.support.waiting import wait_for
 
@@ -341,6 +343,57 @@ def test_killed_at_any_point_the_next_process_goes_on(
             assert later.left() == base, points.names
             point += 1
     assert point >= 8
+
+
+@pytest.mark.parametrize(("verb", "kind"), list(itertools.product(("prepare", "unprepare"), ("channel", "daemon"))))
+def test_a_change_of_a_file_that_fails_is_told_and_the_next_call_goes_on(
+    tmp_path: Path, start: Callable[..., Process], claims: Claims, verb: str, kind: str
+) -> None:
+    process = start()
+    ref = claims.channel("c") if kind == "channel" else claims.daemon("d")
+    points = Points(Dial(), disk_fails(errno.ENOSPC))
+    folder = process.folder.of_domain(FIRST.uid)
+
+    def ready() -> AbstractContextManager[object]:
+        return running_daemon(folder) if kind == "channel" else nullcontext()
+
+    def strike(point: int, *, lasting: bool) -> None:
+        with ready():
+            if verb == "unprepare":
+                process.engine.prepare(ref)
+            points.dial.arm(point, lasting=lasting)
+            with suppress(OSError):
+                process.engine.prepare(ref) if verb == "prepare" else process.engine.unprepare(ref)
+            points.dial.rest()
+
+    with points.of_files(tmp_path):
+        strike(-1, lasting=False)
+        process.engine.unprepare(ref)
+        count = len(points.names)
+        for point, lasting in itertools.product(range(count), (False, True)):
+            strike(point, lasting=lasting)
+            with ready():
+                assert process.engine.prepare(ref).state is State.PREPARED, (point, lasting)
+            assert process.left().domain == (FIRST.uid if kind == "channel" else "")
+            process.engine.unprepare(ref)
+            found = start().left()  # half-written specs stay as long as the first process runs
+            specs = tuple(name for name in found.specs if not name.endswith(".tmp"))
+            assert replace(found, specs=specs) == NOTHING, (point, lasting)
+    assert count >= 8
+
+
+def test_something_else_in_the_place_of_a_mark_or_a_folder_is_put_aside(
+    start: Callable[..., Process], claims: Claims
+) -> None:
+    process, channel, daemon = start(), claims.channel("c"), claims.daemon("d")
+    process.folder.mark.mkdir()
+    process.folder.domains.mkdir()
+    process.folder.of_domain(FIRST.uid).write_text("a file")
+    process.engine.prepare(daemon)
+    with running_daemon(process.folder.of_domain(FIRST.uid)):
+        process.engine.prepare(channel)
+    assert process.left().domain == FIRST.uid
+    assert process.folder.of_domain(FIRST.uid).is_dir()
 
 
 # The previous release
