@@ -5,7 +5,6 @@ The controllers compare the current objects with what they should be. They do no
 """
 
 import logging
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from ..kube.kinds import (
     templates_of,
 )
 from ..kube.resource.codec import V1
+from ..process.worker import Worker
 from .kubelet.podstatus import timestamp
 
 JSON = dict[str, Any]
@@ -45,6 +45,7 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.5
+_STOP_SECONDS = 10.0
 _WATCHED = (
     *(PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, NODES),
     *(DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS, RESOURCE_QUOTAS),
@@ -128,40 +129,33 @@ class ControlLoop:
 
     def __init__(self, client: ApiClient, controllers: Sequence[Controller]) -> None:
         self._controllers = controllers
-        self._changed = threading.Event()
-        self._stopped = threading.Event()
+        self._worker = Worker("run controllers", self._round)
         self._watchers = [
-            Watcher(client, kind, on_list=lambda _: self._changed.set(), on_event=lambda *_: self._changed.set())
+            Watcher(client, kind, on_list=lambda _: self._worker.wake(), on_event=lambda *_: self._worker.wake())
             for kind in _WATCHED
         ]
-        self._thread = threading.Thread(target=self._run, name="control-loop", daemon=True)
 
     def start(self) -> None:
         """Start the loop."""
         for watcher in self._watchers:
             watcher.start()
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """Stop the loop and wait for its thread."""
         for watcher in self._watchers:
             watcher.stop()
-        self._stopped.set()
-        self._changed.set()
-        self._thread.join(10)
+        self._worker.stop(_STOP_SECONDS)
         for controller in self._controllers:
             controller.close()
 
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._changed.wait()
-            self._changed.clear()
-            for controller in self._controllers:
-                try:
-                    controller.step()
-                except ApiError as error:
-                    log.debug(
-                        "%s tries again: %s", type(controller).__name__, error
-                    )  # mostly a conflict with another writer
-                    self._stopped.wait(_RETRY_SECONDS)
-                    self._changed.set()
+    def _round(self) -> float | None:
+        """Let each controller do one step. Returns the seconds until failed steps are repeated, or None."""
+        retry = None
+        for controller in self._controllers:
+            try:
+                controller.step()
+            except ApiError as error:  # mostly a conflict with another writer
+                log.debug("%s tries again: %s", type(controller).__name__, error)
+                retry = _RETRY_SECONDS
+        return retry

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -22,6 +22,7 @@ from typing import Final
 from dra_driver.kube.api import ApiError, ConflictError, Connection, NotFoundError, StatusError
 from dra_driver.kube.api.events import EventRecorder, ObjectReference
 from dra_driver.kube.resource.codec import V1
+from dra_driver.process.backoff import Backoff
 from dra_driver.process.worker import Worker
 
 from ..claims.boundary import SILENT, ClaimBoundary, EventHook
@@ -76,6 +77,7 @@ class _Task:
     error: str = ""
     tell_users: bool = False
     failures: int = 0
+    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE, _LONGEST_PAUSE))
 
 
 class ClaimReports:
@@ -212,7 +214,7 @@ class ClaimReports:
             self._give_up(task, str(error), "failed")
             return
         log.debug("the status of a claim could not be written: %s", error, extra=_fields(task.ref))
-        task.due = time.monotonic() + min(_FIRST_PAUSE * 2 ** (task.failures - 1), _LONGEST_PAUSE)
+        task.due = time.monotonic() + task.backoff.pause()
         with self._lock:
             self._tasks.setdefault(task.ref.uid, task)  # unless there is a newer report
 
