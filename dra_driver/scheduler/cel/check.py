@@ -416,11 +416,17 @@ def _mixed(root: Expression) -> Iterator[CelIssue]:
 
 
 class _PanicError(Exception):
-    """An optional element has the type dyn. The check in Kubernetes expects an optional type, and panics."""
+    """An optional element has the type dyn. The same check of Kubernetes expects an optional type, and panics.
+
+    No release has a correction (cel-go's `cel/validator.go`, homogeneousAggregateLiteralValidator).
+    """
 
     def __init__(self, node: Expression) -> None:
         super().__init__(node)
-        message = "an optional element must have an optional type, but its type is only known when it is evaluated"
+        message = (
+            "an optional element must have an optional type, but this one has type dyn: do not use it, because "
+            "kube-apiserver and kube-scheduler panic on it; write optional.of(…), or read a field with .?NAME"
+        )
         self.issue = CelIssue("other", message, node.offset)
 
 

@@ -516,6 +516,13 @@ CASES = [
     ),
     Case(
         "selector-refused",
+        stream(selecting("1 in [1, ?dyn(optional.of(1))]")),
+        EXPRESSION,
+        "because kube-apiserver and kube-scheduler panic on it",
+        stream(selecting("1 in [1, ?optional.of(1)]")),
+    ),
+    Case(
+        "selector-refused",
         stream(selecting(f"true{' ' * 10_240}")),
         EXPRESSION,
         "is too long",

@@ -75,7 +75,16 @@ EXACT: dict[str, dict[str, bool | str]] = {
         r"'\u00e9b'.findAll(r'\B|b', 2) == ['', 'b']": True,
         r"'B'.matches(r'\\B') || 'a'.matches(r'\B)(')": "compile:invalid_literal",
     },
+    "a literal has all characters except halves of surrogate pairs, written or escaped": {
+        "'\u2028' == '\\u2028' && r'\u2028' == '\\u2028' && b'\u2028' == b'\\xe2\\x80\\xa8'": True,
+        "true\u2028": "compile:syntax",
+        "'\ud800' == ''": "compile:syntax",
+        "b'\udfff' == b''": "compile:syntax",
+        "'\\ud800' == ''": "compile:literal",
+        "'\\U0000dfff' == ''": "compile:literal",
+    },
     "an optional element has an optional type": {
+        "[1, ?dyn(optional.of(1))].size() == 2": "compile:other",
         "[?dyn(optional.of(1))].size() == 1": "compile:other",
         "[1, 'a'].size() == 2 && {'a': 1, ?'b': device.attributes['a'].b}.size() == 1": "compile:other",
         "[1, 'a', ?dyn(1)].size() == 2": "compile:type_mismatch",

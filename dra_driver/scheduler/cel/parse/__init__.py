@@ -15,6 +15,7 @@ the parser accepts need about ten thousand frames.
 
 import inspect
 import itertools
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any, Final, cast
@@ -31,6 +32,7 @@ _FRAMES_PER_LEVEL: Final = 8
 _SPARE_FRAMES: Final = 300
 """Frames for the code before and after the recursion."""
 
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _OPENING: Final = frozenset(("LPAR", "LSQB", "LBRACE"))
 _CLOSING: Final = frozenset(("RPAR", "RSQB", "RBRACE"))
 _SHOWN: Final = {"RPAR": "')'", "RSQB": "']'", "RBRACE": "'}'", "COMMA": "','", "COLON": "':'", "$END": "the end"}
@@ -42,6 +44,10 @@ def parse(expression: str, macros: Macros, *, quoted_names: bool = False) -> Exp
     if len(expression) > MAX_CODE_POINTS:
         message = f"the expression has {len(expression)} code points, more than {MAX_CODE_POINTS}"
         raise CompileError("size_limit", message, expression)
+    surrogate = _SURROGATE.search(expression)
+    if surrogate:  # Python's JSON reader accepts it, but no text that reaches Kubernetes can have it
+        message = f"syntax error: unexpected character {surrogate[0]!r}: one half of a surrogate pair is no character"
+        raise refusal(expression, [CelIssue("syntax", message, surrogate.start())])
     from lark.exceptions import UnexpectedInput  # lark is imported only for the first expression
 
     parser = lark_parser()
