@@ -19,6 +19,7 @@
         LimitError
             LaterError
         FixError
+        RuntimeAnswerError
         MpsError
             SupervisorAwayError
             ServerGoneError
@@ -105,6 +106,10 @@ class LaterError(LimitError):
 
 class FixError(DriverError):
     """The file cannot be written. The text tells why."""
+
+
+class RuntimeAnswerError(DriverError):
+    """The container runtime does not tell its configuration. The text tells why."""
 
 
 class SupervisorAwayError(MpsError):

@@ -33,19 +33,21 @@ from ..claims.records import read_records
 from ..drivers import CHECKS, gpu_driver
 from ..errors import FixError
 from ..finding import CheckResult, NodeCheck, any_failed, document, line, text
+from ..host.programs import HostPrograms
 from ..kubelet.instance import SocketPaths, socket_paths
 from ..node.folders import NodeFolders
 from ..node.node import Node
 from ..options import DomainOptions, domain_options, hook_option, node_options
+from .cdi import cdi_findings, fix_runtime
 from .cluster import NodeVersions, ask_cluster, cluster_findings, version_findings
 from .computedomains import domain_findings
 from .driver import NamedHook, driver_findings, gpu_findings, read_driver
 from .fabric import fabric_findings
 from .folders import folder_findings, foreign_findings
-from .host import DropIn, Host, write
-from .kubelet import kubelet_findings, read_kubelet
+from .host import Host
+from .kubelet import KubeletFacts, kubelet_findings, read_kubelet
 from .passthrough import passthrough_findings
-from .runtime import drop_in, read_runtime, runtime_findings
+from .runtime import RuntimeAccess, RuntimeFacts, read_runtime, socket_of
 from .sharing import setting_findings, share_findings
 
 T = TypeVar("T")
@@ -67,7 +69,8 @@ class CheckFlags:
     host: Host
     hook: str | None = None
     kubeconfig: str | None = None
-    runtime_config: str | None = None
+    runtime_endpoint: str = ""
+    runtime_config: str = ""
     host_is_visible: bool = True
     in_pod: bool = False
     policy: NodePolicy = field(default_factory=NodePolicy)
@@ -76,10 +79,11 @@ class CheckFlags:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The findings, and the file that --fix would write."""
+    """The findings, and what they are based on: how the runtime is reached, and what is known about it."""
 
     findings: tuple[CheckResult, ...]
-    drop_in: DropIn | None
+    access: RuntimeAccess
+    runtime: RuntimeFacts | None
 
 
 class _Checks:
@@ -137,30 +141,38 @@ def look(place: CheckFlags) -> Look:
     checks.add("ComputeDomains", lambda: domain_findings(node, place.domains))
     cluster = checks.read("cluster", lambda: ask_cluster(place.kubeconfig, name, place.in_pod))
     reported = (cluster.node if cluster is not None else None) or NodeVersions()
-    runtime = checks.read(
-        "container runtime",
-        lambda: read_runtime(
-            host, reported.runtime, str(node.cdi_root), visible=place.host_is_visible, config=place.runtime_config
-        ),
-    )
     config = str(node.folder.parent.parent / "config.yaml")
     kubelet = checks.read(
         "kubelet", lambda: read_kubelet(host, config, name, reported.arguments, visible=place.host_is_visible)
     )
+    access = _runtime_access(place, kubelet)
+    runtime = checks.read("container runtime", lambda: read_runtime(access, reported.runtime, str(node.cdi_root)))
     sockets = (place.sockets.registration, place.sockets.service)
     root = kubelet.root if kubelet is not None else ""
     checks.add("folders", lambda: folder_findings(host, node.registry, node.folder, node.cdi_root, sockets, root))
     checks.add("other drivers", lambda: foreign_findings(host, node.cdi_root))
     if runtime is not None:
-        checks.add("container runtime", lambda: runtime_findings(runtime))
+        checks.add("container runtime", lambda: cdi_findings(runtime))
     if kubelet is not None:
         checks.add("kubelet", lambda: kubelet_findings(kubelet, reported.kubelet, name))
     if cluster is not None:
         checks.add("cluster", lambda: cluster_findings(cluster, name))
-    checks.add("versions", lambda: version_findings(reported.kubelet, reported.runtime))
-    mend = None if runtime is None else checks.read("container runtime", lambda: drop_in(runtime))
+    release = reported.runtime if runtime is None else runtime.reported
+    checks.add("versions", lambda: version_findings(reported.kubelet, release))
     program = NodeCheck("this program").passed(f"dra-driver-gpu {__version__}, Python {platform.python_version()}")
-    return Look((*checks.findings, program), mend)
+    return Look((*checks.findings, program), access, runtime)
+
+
+def _runtime_access(place: CheckFlags, kubelet: KubeletFacts | None) -> RuntimeAccess:
+    """The way to the runtime: over the socket of the flag, or else over the one that kubelet was told."""
+    endpoint = place.runtime_endpoint or (kubelet.endpoint if kubelet is not None else "")
+    return RuntimeAccess(
+        place.host,
+        HostPrograms(place.host.root, enter=True),
+        socket_of(endpoint),
+        place.runtime_config,
+        place.host_is_visible,
+    )
 
 
 def wait_for_hardware(
@@ -221,7 +233,14 @@ def _device_root(place: CheckFlags) -> DriverRoot:
     help="The --instance-uid of the plugin, which is part of the names of its sockets.",
 )
 @flag(
+    "--runtime-endpoint",
+    default="",
+    metavar="SOCKET",
+    help="The socket of the container runtime on the host. By default, the one that kubelet uses, or a usual one.",
+)
+@flag(
     "--runtime-config",
+    default="",
     metavar="FILE",
     help="The main configuration file of containerd or CRI-O on the host, if it is not in the usual place.",
 )
@@ -229,7 +248,7 @@ def _device_root(place: CheckFlags) -> DriverRoot:
     "--fix",
     is_flag=True,
     envvar="CHECK_FIX",
-    help="Enable CDI in the container runtime with a new file, or else with changed lines of its file and a backup.",
+    help="Enable CDI in the container runtime with a new file, where the runtime reads additional files.",
 )
 @flag(
     "--wait",
@@ -258,7 +277,8 @@ def check(
     nvidia_cdi_hook_path: str | None,
     host_root: Path | None,
     instance_uid: str,
-    runtime_config: str | None,
+    runtime_endpoint: str,
+    runtime_config: str,
     fix: bool,
     wait: bool,
     interval: float,
@@ -277,6 +297,7 @@ def check(
         host=host,
         hook=nvidia_cdi_hook_path,
         kubeconfig=kubeconfig,
+        runtime_endpoint=runtime_endpoint,
         runtime_config=runtime_config,
         host_is_visible=host_root is not None or not host.is_own or not in_container(os.environ),
         in_pod="KUBERNETES_SERVICE_HOST" in os.environ,
@@ -292,25 +313,18 @@ def check(
             functools.partial(time.sleep, interval),
         )
     found = look(place)
-    findings = mend(place, found).findings if fix else found.findings
+    findings = (*found.findings, *_fixed(found)) if fix else found.findings
     click.echo(document(findings, node_name) if output == "json" else text(findings))
     context.exit(any_failed(findings))
 
 
-def mend(place: CheckFlags, found: Look) -> Look:
-    """Write the file that corrects the runtime's configuration, and check again. Raises UserError."""
-    if found.drop_in is None:
-        return found
+def _fixed(found: Look) -> Iterable[CheckResult]:
+    """Correct the runtime's configuration, and tell what was done. Raises UserError."""
     try:
-        if not write(place.host, found.drop_in):
-            return found  # the file exists, but a later file overrides it, which a finding tells
+        written = None if found.runtime is None else fix_runtime(found.access, found.runtime)
     except FixError as error:
         raise UserError(f"--fix: {error}") from None
-    again = look(place)
-    done = f"changed (backup: {found.drop_in.backup})" if found.drop_in.replaces else "written"
-    text = f"{found.drop_in.path} was {done}, but is not in use yet: {found.drop_in.summary}"
-    written = NodeCheck("fix").warned(text, found.drop_in.next_step)
-    return Look((*again.findings, written), again.drop_in)
+    return () if written is None else (written,)
 
 
 def in_container(environment: Mapping[str, str]) -> bool:

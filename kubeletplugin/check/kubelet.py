@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of kubelet's configuration: the feature gate for DRA, and the name of its Node.
+"""Checks of kubelet's configuration: the feature gate for DRA, and the name of its Node. Also tells the socket of the
+container runtime that kubelet uses.
 
 kubelet builds its configuration in this order (cmd/kubelet/app/server.go, KEP-3983): first the file of --config, then
 each *.conf below --config-dir in lexical order, as a JSON merge patch, then the flags, with feature gates one by one.
@@ -20,6 +21,7 @@ from .process import Started, Unseen, find_kubelet
 CHECK, NAME = NodeCheck("kubelet configuration"), NodeCheck("node name")
 
 _GATE, _ALL_BETA = "DynamicResourceAllocation", "AllBeta"
+_ENDPOINT = "containerRuntimeEndpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,15 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class KubeletFacts:
-    """`files` were read in this order. `problems` tell which of them could not be read."""
+    """`files` were read in this order. `problems` tell which of them could not be read. `endpoint` is that of the
+    container runtime, empty if kubelet was not told one.
+    """
 
     started: Started | Unseen
     files: tuple[str, ...] = ()
     gates: Mapping[str, Gate] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    endpoint: str = ""
 
     @property
     def root(self) -> str:
@@ -58,6 +63,7 @@ def read_kubelet(
         return KubeletFacts(unseen)
     started = find_kubelet(host, node_name, arguments)
     gates: dict[str, Gate] = {}
+    endpoint = ""
     files: list[str] = []
     problems: list[str] = []
     for path, must_be in _paths(host, started, usual, problems):
@@ -69,12 +75,15 @@ def read_kubelet(
             problems.append(str(text))
         else:
             files.append(path)
-            problems += _merge(gates, path, text)
+            value = _parsed(path, text, problems)
+            problems += _merge(gates, path, value.get("featureGates", {}))
+            endpoint = str(value.get(_ENDPOINT) or endpoint)
     if isinstance(started, Started):
+        endpoint = started.flags.runtime_endpoint or endpoint
         gates |= {
             name: Gate(on, f"--feature-gates, {started.by}", is_flag=True) for name, on in started.flags.gates.items()
         }
-    return KubeletFacts(started, tuple(files), gates, tuple(problems))
+    return KubeletFacts(started, tuple(files), gates, tuple(problems), endpoint)
 
 
 def kubelet_findings(facts: KubeletFacts, kubelet_version: str, node_name: str) -> Iterator[CheckResult]:
@@ -154,17 +163,20 @@ def _below(host: Host, folder: str, problems: list[str]) -> Iterator[str]:
             yield path
 
 
-def _merge(gates: dict[str, Gate], path: str, text: str) -> Iterator[str]:
-    """Add the gates of one file, which override earlier ones. Yields the problems of the file."""
+def _parsed(path: str, text: str, problems: list[str]) -> Mapping[str, Any]:
     try:
         value: Any = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        yield f"{path} is not YAML: {' '.join(str(error).split())}"
-        return
+        problems.append(f"{path} is not YAML: {' '.join(str(error).split())}")
+        return {}
     if not isinstance(value, Mapping):
-        yield f"{path} is not a KubeletConfiguration"
-        return
-    patch = value.get("featureGates", {})
+        problems.append(f"{path} is not a KubeletConfiguration")
+        return {}
+    return value
+
+
+def _merge(gates: dict[str, Gate], path: str, patch: object) -> Iterator[str]:
+    """Add the gates of one file, which override earlier ones. Yields the problems of the file."""
     if patch is None:  # in a merge patch, this removes all gates
         gates.clear()
     elif not isinstance(patch, Mapping):

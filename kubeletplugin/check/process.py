@@ -22,7 +22,7 @@ DEFAULT_ROOT = "/var/lib/kubelet"
 
 _KUBELET, _KUBELITE, _K3S = "kubelet", "kubelite", ("k3s-server", "k3s-agent")
 _GATES = "feature-gates"
-_TEXTS = ("config", "config-dir", "root-dir", "hostname-override")
+_TEXTS = ("config", "config-dir", "root-dir", "hostname-override", "container-runtime-endpoint")
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _DATA_FOLDERS = ("--data-dir", "-d")
 _CONFIG_FILE = ("--config", "-config", "-c")  # for containerd and CRI-O
@@ -31,12 +31,13 @@ _NAMESPACES = re.compile(r"^NSpid:\s+\d+$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """kubelet's flags. Paths are empty if they were not given."""
+    """kubelet's flags. Paths and the endpoint of the runtime are empty if they were not given."""
 
     config: str = ""
     config_dir: str = ""
     root_dir: str = DEFAULT_ROOT
     hostname_override: str = ""
+    runtime_endpoint: str = ""
     gates: Mapping[str, bool] = field(default_factory=dict)
 
 
@@ -124,6 +125,7 @@ def parse_flags(arguments: Iterable[str]) -> Flags:
         config_dir=texts.get("config-dir", ""),
         root_dir=texts.get("root-dir") or DEFAULT_ROOT,
         hostname_override=texts.get("hostname-override", "").strip().lower(),
+        runtime_endpoint=texts.get("container-runtime-endpoint", ""),
         gates=gates,
     )
 
@@ -168,8 +170,8 @@ def _kubelite(host: Host, process: _Process) -> Started | None:
 
 
 def runtime_config(host: Host, program: str) -> str:
-    """The main file on the command line of the node's container runtime. Empty if there is none, or if there are
-    several processes of this name, for example Docker's own containerd.
+    """The absolute path of the main file on the command line of the node's container runtime. Empty if there is none,
+    or if there are several processes of this name, for example Docker's own containerd.
     """
     found = [one.arguments for one in _processes(host, (program,))]
     if len(found) != 1:
@@ -178,7 +180,8 @@ def runtime_config(host: Host, program: str) -> str:
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, equals, value = argument.partition("=")
         if name in _CONFIG_FILE:
-            return value if equals else following
+            path = value if equals else following
+            return path if posixpath.isabs(path) else ""
     return ""
 
 

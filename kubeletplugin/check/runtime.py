@@ -1,115 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The container runtime of the node, the findings about it, and CDI in the configuration of CRI-O.
+"""The container runtime of the node: whether it injects CDI devices and reads the folder of our specs.
 
-CDI is always enabled in CRI-O, so only the folders that it reads can be wrong. crio.conf is read first, then every file
-below crio.conf.d in the order of their names. A key of a later file replaces that of an earlier one (pkg/config of
-CRI-O).
+The runtime itself is asked, over its socket (see `cri`). Where there is no socket, the runtime's own program prints the
+configuration that its next start would use. Nothing here knows how runtimes read their files.
+
+CDI is enabled by default in containerd 2.x, disabled by default in 1.7, and always enabled in CRI-O.
 """
 
 import enum
-import posixpath
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from ..containers.runtime import version_of
-from ..finding import CheckResult, NodeCheck
-from .containerd import (
-    CONFIGS,
-    DEFAULT_FOLDERS,
-    ContainerdFacts,
-    containerd_drop_in,
-    containerd_findings,
-    read_containerd,
-)
-from .host import DropIn, Host, TomlFile, Unreadable, array, read_toml, strings
+from dra_driver.errors import ParseError, ProgramError
+from dra_driver.process.parsing import load
+
+from ..errors import RuntimeAnswerError
+from ..host.programs import PROGRAM_SECONDS, HostPrograms
+from .cri import RuntimeAnswer, ask_runtime
+from .host import Host
 from .process import runtime_config
 
-CRIO = NodeCheck("cdi in cri-o")
-CONFIG = "/etc/crio/crio.conf"
+USUAL_SOCKETS: Final = (
+    "/run/containerd/containerd.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/k0s/containerd.sock",
+    "/var/snap/microk8s/common/run/containerd.sock",
+    "/run/crio/crio.sock",
+)
+"""The sockets of containerd, of its copies in k3s and rke2, k0s and MicroK8s, and of CRI-O."""
 
-_TABLE = ("crio", "runtime")
-_KEY = "cdi_spec_dirs"
-_DROP_IN = "99-dra-driver-gpu-cdi.conf"
-
-CHECK = NodeCheck("container runtime")
-
-
-@dataclass(frozen=True, slots=True)
-class CrioFacts:
-    """Like ContainerdFacts. `folder` has the drop-ins."""
-
-    files: tuple[TomlFile, ...]
-    problems: tuple[Unreadable, ...]
-    folder: str
-    wanted: str
-    same: Mapping[str, str] = field(default_factory=dict)
-
-
-def read_crio(host: Host, main: str, wanted: str) -> CrioFacts:
-    """Read crio.conf and its drop-ins."""
-    folder = f"{main}.d"
-    entries = host.entries(folder)
-    problems = [entries] if isinstance(entries, Unreadable) else []
-    paths = [main] if isinstance(entries, Unreadable) else [main, *entries]
-    read = [read_toml(host, path) for path in paths]
-    files = tuple(one for one in read if isinstance(one, TomlFile))
-    problems += [one for one in read if isinstance(one, Unreadable)]
-    facts = CrioFacts(files, tuple(problems), folder, wanted)
-    folders = {wanted, *DEFAULT_FOLDERS, *(_folders(facts)[0] or ())}
-    return CrioFacts(files, tuple(problems), folder, wanted, {one: host.canonical(one) for one in folders})
-
-
-def crio_findings(facts: CrioFacts) -> Iterator[CheckResult]:
-    """Whether CRI-O reads our folder."""
-    if facts.problems:
-        for problem in facts.problems:
-            yield CRIO.warned(str(problem), "correct the file; CRI-O itself may not start with it")
-        return
-    folders, place = _folders(facts)
-    if folders is None:
-        yield CRIO.failed(
-            f"{_KEY} is not a list of folders ({place})", f"write `{_KEY} = {array(DEFAULT_FOLDERS)}` there"
-        )
-    elif not _reads(facts, folders):
-        text = f"specs are written to {facts.wanted}, and CRI-O reads {', '.join(folders) or 'none'} ({place})"
-        lines = f"[crio.runtime]; {_line(facts, folders)}"
-        yield CRIO.failed(
-            text,
-            f"run this with --fix, which writes {_path(facts)} ({lines}), and restart crio; or run the plugin with"
-            " --cdi-root of a folder that it reads",
-        )
-    else:
-        yield CRIO.passed(f"always enabled, reads {facts.wanted} ({place})")
-
-
-def crio_drop_in(facts: CrioFacts) -> DropIn | None:
-    """The file that corrects the configuration. None if nothing is wrong, or a file cannot be read."""
-    folders, _ = _folders(facts)
-    if facts.problems or folders is None or _reads(facts, folders):
-        return None
-    return DropIn(_path(facts), f"[crio.runtime]\n{_line(facts, folders)}\n", "crio")
-
-
-def _folders(facts: CrioFacts) -> tuple[tuple[str, ...] | None, str]:
-    """The folders (None: not a list), and the place of this setting."""
-    for file in reversed(facts.files):
-        table = file.table(*_TABLE)
-        if table is not None and _KEY in table:
-            line = file.line(_TABLE, _KEY)
-            return strings(table[_KEY]), f"{file.path}, line {line}" if line else file.path
-    return DEFAULT_FOLDERS, "the default"
-
-
-def _reads(facts: CrioFacts, folders: tuple[str, ...]) -> bool:
-    return facts.same.get(facts.wanted, facts.wanted) in {facts.same.get(one, one) for one in folders}
-
-
-def _line(facts: CrioFacts, folders: tuple[str, ...]) -> str:
-    return f"{_KEY} = {array((*folders, facts.wanted))}"
-
-
-def _path(facts: CrioFacts) -> str:
-    return posixpath.join(facts.folder, _DROP_IN)
+_MAIN_FILE: Final = "/etc/containerd/config.toml"
+_DEFAULT_FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
+_CONTAINERD_TABLES: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
 
 
 class Runtime(enum.StrEnum):
@@ -119,104 +44,202 @@ class Runtime(enum.StrEnum):
     CRI_O = "cri-o"
 
 
-_PROGRAMS = {Runtime.CONTAINERD: "containerd", Runtime.CRI_O: "crio"}
-
-_TRACES = {
-    Runtime.CONTAINERD: ("/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", *CONFIGS),
-    Runtime.CRI_O: ("/run/crio/crio.sock", CONFIG, f"{CONFIG}.d"),
+_PROGRAMS: Final = {Runtime.CONTAINERD: ("containerd", "config", "dump"), Runtime.CRI_O: ("crio", "config")}
+_SHOWN_BY: Final = {
+    Runtime.CONTAINERD: "`crictl info` on the node shows enableCDI and cdiSpecDirs of containerd",
+    Runtime.CRI_O: "`crio status config` on the node shows cdi_spec_dirs of CRI-O",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class RuntimeFacts:
-    """The configuration of the runtime, or None if none was found. `other` is the runtime that the Node reports if it
-    is neither containerd nor CRI-O. `missing` is the file of the flag, if it does not exist. `visible` tells whether
-    this process sees the host's files.
+class RuntimeAccess:
+    """How this process reaches the runtime. `programs` are those of the host. `socket` and `config` are paths on the
+    host, empty if they are those that are usual. `visible` tells whether this process sees the host's files.
     """
 
-    configuration: ContainerdFacts | CrioFacts | None = None
+    host: Host
+    programs: HostPrograms
+    socket: str = ""
+    config: str = ""
     visible: bool = True
-    other: str = ""
-    missing: str = ""
 
 
-def read_runtime(host: Host, reported: str, cdi_root: str, *, visible: bool, config: str | None) -> RuntimeFacts:
-    """`reported` is the Node's containerRuntimeVersion (`containerd://2.1.4`), empty if unknown. `config` is the
-    runtime's main file, if it is neither in the usual place nor on the runtime's command line.
+@dataclass(frozen=True, slots=True)
+class CdiConfig:
+    """Whether a runtime injects CDI devices, and the folders in which it looks for specs."""
+
+    enabled: bool
+    folders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFacts:
+    """What is known about the runtime.
+
+    `wanted` is the folder of our specs. `reported` is the runtime's name and release (`containerd://2.1.4`), empty if
+    unknown. `kind` is None for another runtime, or if it is unknown. `cdi` is None if the configuration is unknown, and
+    then `problem` tells why, and `advice` what to do. `reads` tells whether the runtime reads `wanted`. `command` is
+    the one that printed the configuration, if the runtime itself did not answer. `main` is containerd's main file.
     """
-    if not visible:
-        return RuntimeFacts(visible=False)
-    if config and not host.exists(config):
-        return RuntimeFacts(missing=config)
-    kind = runtime_of(reported)
-    if reported and kind is None:
-        return RuntimeFacts(other=reported)
-    kind = kind or (_of_file(host, config) if config else _found(host))
-    if kind is not None and config is None:
-        config = _started_with(host, kind)
-    if kind is Runtime.CONTAINERD:
-        main = config or next((path for path in CONFIGS if host.exists(path)), CONFIGS[0])
-        return RuntimeFacts(read_containerd(host, main, version_of(reported), cdi_root))
-    if kind is Runtime.CRI_O:
-        return RuntimeFacts(read_crio(host, config or CONFIG, cdi_root))
-    return RuntimeFacts()
+
+    wanted: str
+    reported: str = ""
+    kind: Runtime | None = None
+    cdi: CdiConfig | None = None
+    problem: str = ""
+    advice: str = ""
+    reads: bool = False
+    command: str = ""
+    main: str = ""
+
+    @property
+    def name(self) -> str:
+        """`containerd 2.1.4`, or only the name."""
+        return self.reported.replace("://", " ") or str(self.kind)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the runtime finds our specs."""
+        return self.cdi is not None and self.cdi.enabled and self.reads
 
 
 def runtime_of(reported: str) -> Runtime | None:
-    """The runtime that a Node reports. None for another one, or if it is unknown."""
+    """The runtime of a text such as `containerd://2.1.4`. None for another one, or an empty text."""
     name = reported.partition("://")[0]
     return Runtime(name) if name in tuple(Runtime) else None
 
 
-def runtime_findings(facts: RuntimeFacts) -> Iterator[CheckResult]:
-    """Whether the runtime will find our CDI specs."""
-    if not facts.visible:
-        yield CHECK.warned(
-            "its configuration cannot be read from this container",
-            "mount the host's / read-only and name it with --host-root, or run this command on the host",
-        )
-    elif isinstance(facts.configuration, ContainerdFacts):
-        yield from containerd_findings(facts.configuration)
-    elif isinstance(facts.configuration, CrioFacts):
-        yield from crio_findings(facts.configuration)
-    elif facts.missing:
-        yield CHECK.warned(
-            f"{facts.missing}, which --runtime-config names, does not exist on the host",
-            "set --runtime-config to the path on the host",
-        )
-    elif facts.other:
-        yield CHECK.warned(
-            f"the Node has {facts.other}, whose configuration this command cannot read",
-            "check that it reads CDI specs from --cdi-root, or use containerd or CRI-O",
-        )
-    else:
-        yield CHECK.warned(
-            "neither containerd nor CRI-O was found",
-            "check that the runtime has CDI enabled and reads --cdi-root; with --kubeconfig and --node-name, this"
-            " command reads from the Node which runtime it is",
-        )
+def socket_of(endpoint: str) -> str:
+    """The path of an endpoint such as `unix:///run/crio/crio.sock`, or of a path. Empty for another endpoint."""
+    path = endpoint.removeprefix("unix://")
+    return path if path.startswith("/") else ""
 
 
-def drop_in(facts: RuntimeFacts) -> DropIn | None:
-    """The file that --fix writes. None if it cannot help."""
-    if isinstance(facts.configuration, ContainerdFacts):
-        return containerd_drop_in(facts.configuration)
-    return crio_drop_in(facts.configuration) if facts.configuration else None
+def read_runtime(access: RuntimeAccess, reported: str, wanted: str) -> RuntimeFacts:
+    """Ask the runtime. `reported` is the Node's containerRuntimeVersion, empty if unknown. `wanted` is the folder to
+    which specs are written.
+    """
+    facts = RuntimeFacts(wanted, reported, runtime_of(reported))
+    if not access.visible:
+        advice = "mount the host's / read-only and name it with --host-root, or run this command on the host"
+        return replace(facts, problem="it cannot be reached from this container", advice=advice)
+    if reported and facts.kind is None:
+        advice = "check that it reads CDI specs from --cdi-root, or use containerd or CRI-O"
+        return replace(facts, problem=f"this command cannot ask {reported}", advice=advice)
+    usual = (access.socket,) if access.socket else USUAL_SOCKETS
+    sockets = [path for path in usual if access.host.exists(path)]
+    return _asked(access, facts, sockets) if sockets else _printed(access, facts)
 
 
-def _started_with(host: Host, kind: Runtime) -> str | None:
-    """The main file on the runtime's command line, if the host has this file."""
-    config = runtime_config(host, _PROGRAMS[kind])
-    return config if config and host.exists(config) else None
+def _asked(access: RuntimeAccess, facts: RuntimeFacts, sockets: Sequence[str]) -> RuntimeFacts:
+    answers: dict[str, RuntimeAnswer] = {}
+    problems: list[str] = []
+    for path in sockets:
+        try:
+            answers[path] = ask_runtime(access.host, path)
+        except RuntimeAnswerError as error:
+            problems.append(str(error))
+    expected = tuple(Runtime) if facts.kind is None else (facts.kind,)
+    of_node = [answer for answer in answers.values() if runtime_of(answer.reported) in expected]
+    if len(of_node) == 1:
+        return _told(access, facts, of_node[0])
+    problems += [f"{path} is the socket of {answer.reported}" for path, answer in answers.items()]
+    advice = f"name the socket that kubelet uses with --runtime-endpoint; {shown_by(facts.kind)}"
+    return replace(facts, problem="; ".join(problems), advice=advice)
 
 
-def _of_file(host: Host, config: str) -> Runtime:
-    """The runtime to which a main file belongs. An unreadable file is reported for either runtime."""
-    file = read_toml(host, config)
-    return Runtime.CRI_O if isinstance(file, TomlFile) and "crio" in file.value else Runtime.CONTAINERD
+def _told(access: RuntimeAccess, facts: RuntimeFacts, answer: RuntimeAnswer) -> RuntimeFacts:
+    facts = replace(facts, reported=answer.reported, kind=runtime_of(answer.reported))
+    try:
+        return _with_config(access, facts, cdi_of_answer(answer))
+    except RuntimeAnswerError as error:
+        return replace(facts, problem=str(error), advice=shown_by(facts.kind))
 
 
-def _found(host: Host) -> Runtime | None:
-    """The only runtime of which the host has files."""
-    there = [runtime for runtime, paths in _TRACES.items() if any(map(host.exists, paths))]
-    return there[0] if len(there) == 1 else None
+def _printed(access: RuntimeAccess, facts: RuntimeFacts) -> RuntimeFacts:
+    """What the runtime's program prints. If it is unknown which runtime the node has, both are tried."""
+    problems = [f"there is no socket {access.socket or 'of a container runtime in the usual places'}"]
+    for kind in Runtime if facts.kind is None else (facts.kind,):
+        try:
+            cdi = cdi_of_text(kind, print_config(access, kind))
+        except RuntimeAnswerError as error:
+            problems.append(str(error))
+        else:
+            return _with_config(access, replace(facts, kind=kind, command=shlex.join(_command(access, kind))), cdi)
+    return replace(facts, problem="; ".join(problems), advice=f"start the runtime; {shown_by(facts.kind)}")
+
+
+def _with_config(access: RuntimeAccess, facts: RuntimeFacts, cdi: CdiConfig) -> RuntimeFacts:
+    main = access.config or runtime_config(access.host, "containerd") or _MAIN_FILE
+    return replace(facts, cdi=cdi, reads=reads(access.host, cdi, facts.wanted), main=main)
+
+
+def shown_by(kind: Runtime | None) -> str:
+    """The commands with which an administrator sees the configuration of the runtime."""
+    return " or ".join(text for one, text in _SHOWN_BY.items() if kind in (None, one))
+
+
+def reads(host: Host, cdi: CdiConfig, folder: str) -> bool:
+    """Whether a runtime reads a folder of the host, by whichever way the path is written."""
+    return host.canonical(folder) in map(host.canonical, cdi.folders)
+
+
+def print_config(access: RuntimeAccess, kind: Runtime) -> Mapping[str, Any]:
+    """The TOML that the program of a runtime prints. Raises RuntimeAnswerError. Takes at most some seconds."""
+    command = _command(access, kind)
+    script = 'exec "$@" 2>/dev/null'  # containerd writes warnings there
+    shown = f"`{shlex.join(command)}`"
+    try:
+        ended = access.programs.run("sh", ["-c", script, "sh", *command], PROGRAM_SECONDS)
+    except ProgramError as error:
+        raise RuntimeAnswerError(f"{shown}: {error}") from None
+    if ended.code:
+        raise RuntimeAnswerError(f"{shown} {ended}")
+    try:
+        return tomllib.loads(ended.output)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise RuntimeAnswerError(f"{shown} does not print TOML: {error}") from None
+
+
+def _command(access: RuntimeAccess, kind: Runtime) -> list[str]:
+    program, *words = _PROGRAMS[kind]
+    config = access.config or runtime_config(access.host, program)
+    return [program, *(["--config", config] if config else []), *words]
+
+
+def cdi_of_answer(answer: RuntimeAnswer) -> CdiConfig:
+    """CDI in the answer of a runtime. Raises RuntimeAnswerError."""
+    try:
+        value = load(answer.config)
+    except ParseError:  # whose text would show a part of the configuration
+        raise RuntimeAnswerError(f"the configuration that {answer.reported} tells is not JSON") from None
+    if runtime_of(answer.reported) is Runtime.CRI_O:
+        return _cdi(True, _in(value, "crio", "CDISpecDirs"), "CDISpecDirs", answer.reported)
+    return _cdi(_in(value, "enableCDI"), _in(value, "cdiSpecDirs"), "cdiSpecDirs", answer.reported)
+
+
+def cdi_of_text(kind: Runtime, value: Mapping[str, Any]) -> CdiConfig:
+    """CDI in the configuration that the program of a runtime prints. Raises RuntimeAnswerError."""
+    if kind is Runtime.CRI_O:
+        folders = _in(value, "crio", "runtime", "cdi_spec_dirs")  # the program prints defaults as comments
+        return _cdi(True, list(_DEFAULT_FOLDERS) if folders is None else folders, "cdi_spec_dirs", kind)
+    tables = (_in(value, "plugins", name) for name in _CONTAINERD_TABLES)
+    table = next((one for one in tables if one is not None), None)
+    if table is None:
+        raise RuntimeAnswerError("containerd's CRI plugin is disabled, so kubelet cannot use it (disabled_plugins)")
+    return _cdi(_in(table, "enable_cdi"), _in(table, "cdi_spec_dirs"), "cdi_spec_dirs", kind)
+
+
+def _in(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _cdi(enabled: object, folders: object, key: str, who: str) -> CdiConfig:
+    """`enabled` may be missing in containerd 2.x, and CDI is enabled then."""
+    listed = isinstance(folders, list) and all(isinstance(one, str) for one in folders)
+    if not listed or not isinstance(enabled, bool | None):
+        raise RuntimeAnswerError(f"{who} does not tell its folders of CDI specs ({key})")
+    assert isinstance(folders, list)
+    return CdiConfig(enabled is not False, tuple(folders))

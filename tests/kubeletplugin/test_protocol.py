@@ -9,14 +9,14 @@ import pytest
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
 
-from kubeletplugin.protocol import dra_v1_pb2, health_v1_pb2, registration_pb2
+from kubeletplugin.protocol import cri_pb2, dra_v1_pb2, health_v1_pb2, registration_pb2
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
     "generated",
-    [dra_v1_pb2.DESCRIPTOR, health_v1_pb2.DESCRIPTOR, registration_pb2.DESCRIPTOR],
+    [cri_pb2.DESCRIPTOR, dra_v1_pb2.DESCRIPTOR, health_v1_pb2.DESCRIPTOR, registration_pb2.DESCRIPTOR],
     ids=lambda one: one.name,
 )
 def test_generated_code_is_up_to_date(generated: FileDescriptor, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +13,22 @@ import pytest
 
 from dra_driver.gpu.nvml import Return
 from kubeletplugin.check.command import wait_for_hardware
-from kubeletplugin.check.containerd import CONFIGS
 from kubeletplugin.finding import CheckResult, NodeCheck, document, line, text
 from tests.support.nodes import make_node
 from tests.support.preloaded import run, start
 
+from .runtimes import CONTAINERD_1, CONTAINERD_2, SOCKET, RecordedAnswer, serve_runtime
 from .support import make_host, process
 
 RUN = "from dra_driver.process.command import run; from kubeletplugin.check.command import check; run(check)"
-IMPORTING = 'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n'
-OFF = IMPORTING + '[plugins."io.containerd.cri.v1.runtime"]\n  enable_cdi = false\n'
-DROP_IN = "etc/containerd/conf.d/99-dra-driver-gpu-cdi.toml"
 
 
 class Node:
     """A host whose kubelet has made its folders, and its simulated GPUs."""
 
-    def __init__(self, folder: Path, containerd: str = IMPORTING) -> None:
+    def __init__(self, folder: Path) -> None:
         self.host = folder / "host"
-        make_host(self.host, {CONFIGS[0]: containerd})
+        make_host(self.host, {})
         for name in ("plugins", "plugins_registry"):
             (self.host / "var/lib/kubelet" / name).mkdir(parents=True)
         self.hardware = make_node(folder / "gpus", "h100x8").node
@@ -45,8 +42,15 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
+def bare_node(tmp_path: Path) -> Node:
+    """A node without a container runtime."""
     return Node(tmp_path)
+
+
+@pytest.fixture
+def node(bare_node: Node) -> Iterator[Node]:
+    with serve_runtime(bare_node.host, CONTAINERD_2):
+        yield bare_node
 
 
 def findings(output: str) -> dict[str, str]:
@@ -58,7 +62,8 @@ def test_a_node_that_is_ready_exits_with_0(node: Node) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAIL" not in done.stdout
     assert "PASS  nvml: driver 570.158.01, CUDA 12.8\n" in done.stdout
-    assert "PASS  cdi in containerd: on (the default), reads /var/run/cdi\n" in done.stdout
+    assert "PASS  cdi in containerd: containerd 2.3.4 has CDI enabled and reads /var/run/cdi\n" in done.stdout
+    assert "PASS  container runtime version: containerd://2.3.4\n" in done.stdout
     assert done.stdout.splitlines()[-1].endswith("0 fail")
 
 
@@ -133,31 +138,50 @@ def test_json_has_every_finding(node: Node) -> None:
     assert all(set(one) == {"check", "level", "text", "remedy"} for one in value["findings"])
 
 
-def test_fix_enables_cdi_by_a_new_file_and_says_what_is_left_to_do(tmp_path: Path) -> None:
-    node = Node(tmp_path, OFF)
-    assert "FAIL  cdi in containerd: CDI is disabled" in node.check().stdout
-    assert not (node.host / DROP_IN).exists()
-    done = node.check("--fix")
-    assert done.returncode == 0
-    assert (node.host / CONFIGS[0].lstrip("/")).read_text(encoding="utf-8") == OFF
-    assert f"WARN  fix: /{DROP_IN} was written, but is not in use yet: version = 3; " in done.stdout
-    assert "systemctl restart containerd" in done.stdout
-    first = (node.host / DROP_IN).read_bytes()
-    again = node.check("--fix")
-    assert "WARN  fix" not in again.stdout
-    assert (node.host / DROP_IN).read_bytes() == first
-    (node.host / DROP_IN).unlink()
-    assert node.check().returncode == 1
-
-
-def test_fix_does_not_touch_a_file_of_somebody_else(tmp_path: Path) -> None:
-    node = Node(tmp_path, OFF)
-    (node.host / DROP_IN).parent.mkdir()
-    (node.host / DROP_IN).write_text("version = 3\n", encoding="utf-8")
-    done = node.check("--fix")
+def test_runtime_without_cdi_is_a_failure(bare_node: Node) -> None:
+    with serve_runtime(bare_node.host, CONTAINERD_1):
+        done = bare_node.check()
     assert done.returncode == 1
-    assert "was not written by this command" in done.stderr
-    assert (node.host / DROP_IN).read_text(encoding="utf-8") == "version = 3\n"
+    assert "FAIL  cdi in containerd: containerd 1.7.34 has CDI disabled (enable_cdi = false)\n" in done.stdout
+
+
+def test_old_runtime_is_told_by_its_own_answer(bare_node: Node) -> None:
+    with serve_runtime(bare_node.host, RecordedAnswer("containerd", "1.7.12", CONTAINERD_1.info)):
+        done = bare_node.check()
+    assert "WARN  container runtime version: containerd://1.7.12 cannot read group IDs in CDI specs" in done.stdout
+
+
+def test_node_without_runtime_is_a_warning(bare_node: Node) -> None:
+    done = bare_node.check()
+    assert done.returncode == 0
+    assert "WARN  container runtime: whether it uses our CDI specs is unknown: there is no socket" in done.stdout
+
+
+def test_runtime_of_kubelet_is_asked(bare_node: Node) -> None:
+    files = process(812, "kubelet", "--container-runtime-endpoint=unix:///run/other.sock")
+    for path, content in files.items():
+        file = bare_node.host / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content, encoding="utf-8")
+    with (
+        serve_runtime(bare_node.host, CONTAINERD_1, SOCKET),
+        serve_runtime(bare_node.host, CONTAINERD_2, "/run/other.sock"),
+    ):
+        assert "cdi in containerd: containerd 2.3.4 has CDI enabled" in bare_node.check().stdout
+        done = bare_node.check("--runtime-endpoint", f"unix://{SOCKET}")
+    assert "cdi in containerd: containerd 1.7.34 has CDI disabled" in done.stdout
+
+
+def test_fix_tells_what_it_did_below_the_findings(bare_node: Node) -> None:
+    with serve_runtime(bare_node.host, CONTAINERD_1):
+        done = bare_node.check("--fix")
+    assert done.returncode == 1
+    assert "FAIL  cdi in containerd: " in done.stdout
+    assert "WARN  fix: nothing was written: `containerd config dump` ended with code " in done.stdout
+
+
+def test_fix_of_a_node_that_is_ready_does_nothing(node: Node) -> None:
+    assert "  fix: " not in node.check("--fix").stdout
 
 
 def test_wait_ends_when_the_driver_is_there(node: Node) -> None:
@@ -216,15 +240,3 @@ def test_a_finding_is_a_line_with_what_to_do_below() -> None:
         "\n1 pass, 0 warn, 1 fail"
     )
     assert json.loads(document([NodeCheck("b").failed("broken", "mend it")], "n"))["ok"] is False
-
-
-def test_fix_does_not_claim_to_help_where_a_later_file_says_otherwise(tmp_path: Path) -> None:
-    node = Node(tmp_path, IMPORTING)
-    later = node.host / "etc/containerd/conf.d/zz.toml"
-    later.parent.mkdir()
-    later.write_text('version = 3\n[plugins."io.containerd.cri.v1.runtime"]\nenable_cdi = false\n', encoding="utf-8")
-    node.check("--fix")
-    done = node.check("--fix")
-    assert done.returncode == 1
-    assert "WARN  fix" not in done.stdout
-    assert "disabled by enable_cdi (/etc/containerd/conf.d/zz.toml, line 3)" in done.stdout

@@ -2,6 +2,7 @@
 """The host's files, seen below another folder."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -41,10 +42,29 @@ def test_a_missing_file_is_none_and_one_that_is_no_text_tells_why(tmp_path: Path
     assert host.read("/etc/huge") == Unreadable("/etc/huge", "larger than 4 MiB")
 
 
-def test_a_pattern_stands_for_the_files_of_its_folder_in_order(tmp_path: Path) -> None:
-    host = make_host(tmp_path, {"/etc/d/b.toml": "", "/etc/d/a.toml": "", "/etc/d/a.txt": "", "/etc/d/e/c.toml": ""})
-    assert host.matches("/etc/d/*.toml") == ["/etc/d/a.toml", "/etc/d/b.toml"]
-    assert host.matches("/etc/none/*.toml") == []
+def test_entries_of_a_folder_are_sorted(tmp_path: Path) -> None:
+    host = make_host(tmp_path, {"/etc/d/b": "", "/etc/d/a": ""})
+    assert host.entries("/etc/d") == ["/etc/d/a", "/etc/d/b"]
+    assert host.entries("/etc/none") == []
+
+
+def test_descriptor_is_that_of_the_file_below_linked_folders(tmp_path: Path) -> None:
+    host = make_host(tmp_path, {"/run/file": "text"})
+    descriptor = host.descriptor("/var/run/file")
+    try:
+        assert os.path.samestat(os.fstat(descriptor), (tmp_path / "run/file").stat())
+    finally:
+        os.close(descriptor)
+
+
+def test_descriptor_of_a_link_is_that_of_the_link(tmp_path: Path) -> None:
+    host = make_host(tmp_path, {})
+    (tmp_path / "run/link").symlink_to("/etc/passwd")
+    descriptor = host.descriptor("/run/link")
+    try:
+        assert stat.S_ISLNK(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
 
 
 def test_a_folder_tells_whether_files_can_be_made_in_it(tmp_path: Path) -> None:

@@ -151,3 +151,25 @@ def test_relative_paths_start_where_kubelet_was_started(tmp_path: Path) -> None:
     facts = read_kubelet(host, USUAL, "node-a", {}, visible=True)
     assert facts.problems == ()
     assert host.canonical(facts.root) == "/srv/data"
+
+
+RUNTIME = "containerRuntimeEndpoint: unix:///run/crio/crio.sock\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "drop_in", "flags", "endpoint"),
+    [
+        (EMPTY, EMPTY, [], ""),
+        (RUNTIME, EMPTY, [], "unix:///run/crio/crio.sock"),
+        (EMPTY, RUNTIME, [], "unix:///run/crio/crio.sock"),
+        (RUNTIME, "containerRuntimeEndpoint: /a.sock\n", [], "/a.sock"),
+        (RUNTIME, EMPTY, ["--container-runtime-endpoint=/b.sock"], "/b.sock"),
+    ],
+)
+def test_endpoint_of_the_runtime_is_read_in_order(
+    tmp_path: Path, config: str, drop_in: str, flags: list[str], endpoint: str
+) -> None:
+    files = {CONFIG: config, f"{FOLDER}/10.conf": drop_in}
+    started = process(812, "kubelet", f"--config={CONFIG}", f"--config-dir={FOLDER}", *flags)
+    facts = read_kubelet(make_host(tmp_path, {**started, **files}), USUAL, "node-a", {}, visible=True)
+    assert facts.endpoint == endpoint

@@ -20,10 +20,9 @@ BROKEN = {
     "read_kubelet": "kubelet",
     "folder_findings": "folders",
     "foreign_findings": "other drivers",
-    "runtime_findings": "container runtime",
+    "cdi_findings": "container runtime",
     "kubelet_findings": "kubelet",
     "version_findings": "versions",
-    "drop_in": "container runtime",
 }
 """What fails, and the check that says so."""
 

@@ -27,6 +27,7 @@ from .support import make_host, process
         (["--config"], Flags()),
         (["--feature-gates=A=true,B=false", "--feature-gates", "B=1, C=T"], Flags(gates=dict.fromkeys("ABC", True))),
         (["--feature-gates=A", "feature-gates=B=true"], Flags()),
+        (["--container-runtime-endpoint=unix:///a.sock"], Flags(runtime_endpoint="unix:///a.sock")),
     ],
 )
 def test_flags_are_read_as_kubelet_reads_them(arguments: list[str], flags: Flags) -> None:
