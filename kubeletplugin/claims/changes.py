@@ -78,9 +78,9 @@ class Changes:
                     raise WaitsError(step)
         return found
 
-    def are_done(self, plan: Plan, held: Held) -> bool:
-        """Whether all steps of the plan are done."""
-        return all(self._visit(steps, partial(_are_done, steps), held, OWN_WORK) for steps in _visits(plan.steps))
+    def are_done(self, steps: Iterable[Step], held: Held) -> bool:
+        """Whether all these steps of a claim are done."""
+        return all(self._visit(visit, partial(_are_done, visit), held, OWN_WORK) for visit in _visits(steps))
 
     def undo(self, record: Record, held: Held, call: Call) -> None:
         """Undo everything of a claim that no other claim needs."""

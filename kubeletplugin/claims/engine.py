@@ -177,7 +177,7 @@ class Engine:
         """Record a new claim before anything changes, at once as prepared if all that it needs is there already. Raises
         PrepareError if another claim has one of its devices.
         """
-        ready = all(step.QUICK for step in plan.steps) and self._changes.are_done(plan, held)
+        ready = all(step.QUICK for step in plan.steps) and self._changes.are_done(plan.steps, held)
         return self.records.open(Record(State.PREPARED if ready else State.PREPARING, self.node.boot_id, plan))
 
     def _carry_out(self, opened: Record, held: Held, call: Call) -> Record:

@@ -178,6 +178,9 @@ class Step(Undoable):
     DISTURBS: ClassVar[bool] = False
     """Whether a stray change of this class can disturb the next claim (see `disturbs`)."""
 
+    IN_CONTAINERS: ClassVar[bool] = True
+    """Whether containers have to be restarted if the change was lost and was made again."""
+
     WAITS: ClassVar[bool] = False
     """Whether `waits_for` may tell something. An interrupted prepare with such a step keeps what it has, also if the
     process ends, because kubelet repeats its call.
@@ -248,13 +251,10 @@ class Step(Undoable):
         """The step of a record with these devices. Raises ValueError."""
 
 
-class SpecStep(Step):
-    """A step that changes nothing on the node, and only adds to what containers get."""
+class IdleStep(Step):
+    """A step that changes nothing on the node."""
 
     __slots__ = ()
-
-    SPEC_ONLY = True
-    QUICK = True
 
     @property
     def mark(self) -> Hashable:
@@ -276,6 +276,15 @@ class SpecStep(Step):
     def undo(self, node: "Node", call: Call) -> str:
         """Do nothing."""
         return ""
+
+
+class SpecStep(IdleStep):
+    """A step that only adds to what containers get."""
+
+    __slots__ = ()
+
+    SPEC_ONLY = True
+    QUICK = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,8 @@ class Recovery:
     def complete(self, record: Record, call: Call) -> Record:
         """Make the missing devices of a prepared claim. The caller holds the claim's lock."""
         with self._changes.hold(record.plan.keys, call) as held:
-            was_complete = self._changes.are_done(record.plan, held)
+            in_containers = [step for step in record.plan.steps if step.IN_CONTAINERS]
+            was_complete = self._changes.are_done(in_containers, held)
             completed = self._store.write_spec_and_record(
                 record, self._changes.do(record.plan, held, OWN_WORK, was_prepared=True)
             )

@@ -10,7 +10,7 @@ from dra_driver.domains.names import IMEX_FOLDER, daemon_name
 from dra_driver.kube.resource.codec import Fields
 
 from ...claims.call import Call
-from ...claims.model import JSON, NO_EDITS, Device, Plan, SpecPlace, Step, Undoable
+from ...claims.model import JSON, NO_EDITS, Device, IdleStep, Plan, SpecPlace, Step, Undoable
 from ...containers import cdi
 from ...kinds.daemon import DaemonKind
 from ...kinds.domain import DOMAIN_KEY, DomainName
@@ -62,6 +62,7 @@ class MembershipStep(DomainStep):
     """The node is in the domain, as its mark tells."""
 
     TAG = "membership"
+    IN_CONTAINERS = False
 
     def __str__(self) -> str:
         return f"membership in {self.domain}"
@@ -113,10 +114,8 @@ class MembershipStep(DomainStep):
 
 
 @dataclass(frozen=True, slots=True)
-class DaemonReadyStep(DomainStep):
-    """The IMEX daemon of the domain is ready on this node. The step changes nothing. `namespace` is that of the
-    daemon's pods, for messages.
-    """
+class DaemonReadyStep(IdleStep, DomainStep):
+    """The IMEX daemon of the domain is ready on this node. `namespace` is that of the daemon's pods, for messages."""
 
     TAG = "daemonReady"
     WAITS = True
@@ -125,22 +124,6 @@ class DaemonReadyStep(DomainStep):
 
     def __str__(self) -> str:
         return f"the daemon of {self.domain} is ready"
-
-    def do(self, node: Node, call: Call) -> Mapping[str, JSON]:
-        """Do nothing."""
-        return {}
-
-    def is_done(self, node: Node) -> bool:
-        """Always: there is nothing to do, whether the daemon is ready or not."""
-        return True
-
-    def is_marked(self, node: Node) -> bool:
-        """Never."""
-        return False
-
-    def undo(self, node: Node, call: Call) -> str:
-        """Do nothing."""
-        return ""
 
     def waits_for(self, node: Node) -> str:
         """Why the daemon is not ready, as it reports."""

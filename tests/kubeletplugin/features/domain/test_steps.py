@@ -483,6 +483,7 @@ def test_claims_outlive_a_driver_that_is_not_there(short_path: Path, kubeconfig:
         plugin.folder.mark.unlink()
     with domain_plugin(short_path, kubeconfig, driver=False) as plugin:
         assert plugin.left() == before
+        assert plugin.events == []  # containers notice nothing of a mark
         assert "the NVIDIA driver is not ready" in plugin.prepare(add_daemon(admin, uid)).error
         plugin.unprepared(channel)
         assert plugin.left().domain == ""
