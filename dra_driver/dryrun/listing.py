@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dra-dryrun nodes`, `devices` and `capacity`: what a cluster has, and how much of it is free."""
+"""`dra-dryrun nodes`, `devices`, `capacity` and `node-template`: what a cluster has, how much of it is free, and what a
+new node would have.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +30,10 @@ _FORMATS: Final = ("table", "json")
 _NODES: Final = (
     "dra-dryrun nodes",
     "dra-dryrun nodes --context production -o json",
-    "dra-dryrun nodes h100x8 -o resourceslices --policy policy.yaml",
+)
+_TEMPLATES: Final = (
+    "dra-dryrun node-template h100x8 --policy policy.yaml > template.yaml",
+    "dra-dryrun node-template node-1 --context production",
 )
 _DEVICES: Final = ("dra-dryrun devices", "dra-dryrun devices --built-in -o json")
 
@@ -45,21 +50,10 @@ JSON = Mapping[str, Any]
 @click.argument("name", default="", shell_complete=complete_values(types_of_nodes))
 @origin_options
 @what_if_options
-@output_option(
-    (*_FORMATS, "resourceslices"),
-    None,
-    "How the nodes are printed: resourceslices has the template slices of node NAME for an autoscaler.",
-)
+@output_option(_FORMATS, None, "How the nodes are printed.")
 @general_options
 def nodes(name: str, origin: Origin, what_if: WhatIf, output: str) -> None:
-    """List the nodes, with the number of their devices, of devices in use and of unhealthy ones. NAME selects one.
-
-    With -o resourceslices, print what a new node like NAME will publish: a node of the cluster, or a built-in type such
-    as h100x8 or a file that describes one, which needs no cluster.
-    """
-    if output == "resourceslices":
-        click.echo(written(list(encoded(_template(name, origin, what_if))), "yaml"), nl=False)
-        return
+    """List the nodes, with the number of their devices, of devices in use and of unhealthy ones. NAME selects one."""
     source = _read(origin, what_if)
     by_node = {one.name: [0, 0, 0] for one in source.objects if isinstance(one, Node) and name in ("", one.name)}
     if name and not by_node:
@@ -89,10 +83,23 @@ def devices(origin: Origin, what_if: WhatIf, output: str) -> None:
     _print(source, _devices(source), output, "devices")
 
 
+@click.command("node-template", cls=Subcommand, examples=_TEMPLATES)
+@click.argument("name", shell_complete=complete_values(types_of_nodes))
+@origin_options
+@what_if_options
+@output_option(("yaml", "json"), None, "How the slices are written.")
+@general_options
+def node_template(name: str, origin: Origin, what_if: WhatIf, output: str) -> None:
+    """Print the ResourceSlices that a new node like NAME will publish, for an autoscaler that simulates nodes.
+
+    NAME is a node of the cluster, or a built-in type such as h100x8 or a file that describes one, which needs no
+    cluster.
+    """
+    click.echo(written(list(encoded(_template(name, origin, what_if))), output), nl=False)
+
+
 def _template(name: str, origin: Origin, what_if: WhatIf) -> list[ResourceSlice]:
     """The slices of a new node. Raises InputError."""
-    if not name:
-        raise InputError("-o resourceslices needs NAME: a node, or a type of nodes such as h100x8")
     if is_node_type(name):
         return [one for one in simulated_nodes(name, 1, what_if.policy) if isinstance(one, ResourceSlice)]
     if what_if.policy is not None:

@@ -21,6 +21,7 @@ SUBCOMMANDS: Final[Mapping[str, Entry]] = {
     "cel": Entry(f"{__package__}.expression", "Evaluate a CEL expression on the devices."),
     "lint": Entry(f"{__package__}.lint.command", "Find mistakes in claims, classes and pods."),
     "migrate": Entry(f"{__package__}.migrate.command", "Plan the change from NVIDIA's device plugin to this driver."),
+    "node-template": Entry(f"{__package__}.listing", "Print the ResourceSlices of a new node, for an autoscaler."),
     "nodes": Entry(f"{__package__}.listing", "List the nodes, with the number of devices in use."),
     "devices": Entry(f"{__package__}.listing", "List the devices, with the claims that hold them."),
     "snapshot": Entry(

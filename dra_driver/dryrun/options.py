@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that several subcommands of dra-dryrun have: their help, their environment variables, and what they mean."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import click
@@ -22,6 +22,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PREFIX: Final = "DRA_DRYRUN_"
 """The prefix of all environment variables. An option of one subcommand has its name too: `DRA_DRYRUN_FIT_OUTPUT`."""
+
+_OFTEN_USED: Final = "Options that are often used"
+_OPTION_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    _OFTEN_USED: (
+        *("--filename", "--namespace", "--context", "--all-pending", "--slices", "--with-node", "--replicas"),
+        *("--watch", "--output", "--write", "--strict", "--anonymise"),
+    ),
+    "Where the objects come from": (
+        *("--kubeconfig", "--in-cluster", "--as", "--request-timeout", "--all-namespaces", "--built-in"),
+    ),
+    "What would be if": ("--without-claims", "--drain", "--policy", "--node-labels", "--strict-labels"),
+    "What is evaluated": ("--kubernetes-version", "--feature-gates", "--ideal", "--devices-only", "--verify"),
+    "Waiting for a change": ("--until-fits", "--timeout"),
+    "General options": ("--color", "--log-format", "--verbosity", "--version", "--help"),
+}
+"""The sections of the help, in their order, and the options in each. A subcommand has some of them."""
 
 _COLORS: Final = {"auto": None, "always": True, "never": False}
 
@@ -104,6 +120,15 @@ class Subcommand(HelpInShort):
         except (click.ClickException, DriverError) as error:
             _print_error(ctx, error)
             raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the options in groups, those that most people need first."""
+        options = {max(one.opts, key=len): one for one in self.get_params(ctx) if isinstance(one, click.Option)}
+        for title, names in _OPTION_GROUPS.items():
+            records = [record for name in names if name in options and (record := options[name].get_help_record(ctx))]
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the examples and the environment variables."""

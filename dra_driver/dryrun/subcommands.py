@@ -20,7 +20,9 @@ class HelpInShort(click.Command):
 
 
 class Entry(NamedTuple):
-    """A subcommand in the table of its group: its module, which has the command under its name, and its summary."""
+    """A subcommand in the table of its group: its module, which has the command under its name (with `_` for `-`), and
+    its summary.
+    """
 
     module: str
     summary: str
@@ -34,7 +36,7 @@ class Subcommands(MutableMapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         module, summary = self._table[name]
-        command: click.Command = getattr(importlib.import_module(module), name)
+        command: click.Command = getattr(importlib.import_module(module), name.replace("-", "_"))
         command.short_help = summary
         return command
 

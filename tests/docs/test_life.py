@@ -72,13 +72,15 @@ class Cluster:
         }
 
     def objects(self) -> set[str]:
-        """`collection key` of everything that the API server holds, Events aside: they go by themselves."""
+        """`collection key` of everything that the API server holds, except Events, which go by themselves, and the
+        Leases of nodes, which are kubelet's.
+        """
         return self.server.call(
             lambda cluster: {
                 f"{name} {key}"
                 for name in cluster.store.names()
                 for key in cluster.store.collection(name).records
-                if not name.startswith("events")
+                if not name.startswith("events") and not key.startswith("kube-node-lease/")
             }
         )
 

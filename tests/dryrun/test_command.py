@@ -5,8 +5,10 @@ import json
 import textwrap
 from pathlib import Path
 
+import click
 import pytest
 
+from dra_driver.dryrun.main import dryrun as dryrun_command
 from dra_driver.kube.api import ApiClient
 from dra_driver.kube.kinds import NODES
 from dra_driver.sandbox.demo import examples_folder
@@ -174,3 +176,15 @@ def test_a_cluster_that_cannot_be_reached_is_an_error(dryrun: DryRun, write: Wri
     assert out == ""
     assert "127.0.0.1:1" in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["capacity", "cel", "devices", "fit", "lint", "migrate", "node-template", "snapshot"])
+def test_help_of_a_subcommand_shows_each_option_in_one_group(name: str, dryrun: DryRun) -> None:
+    code, out, _ = dryrun(name, "--help")
+    assert code == 0
+    options = [max(one.opts, key=len) for one in dryrun_command.commands[name].params if isinstance(one, click.Option)]
+    sections = out[out.index("Options that are often used:") : out.index("\nEnvironment:")]
+    shown = [word.rstrip(",") for line in sections.splitlines() if line.startswith("  -") for word in line.split()[:2]]
+    assert {option: shown.count(option) for option in options} == dict.fromkeys(options, 1)
+    first = out.partition("Options that are often used:\n")[2].partition("\n\n")[0]
+    assert 1 <= sum(line.startswith("  -") for line in first.splitlines()) <= 10

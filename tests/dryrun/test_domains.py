@@ -173,7 +173,7 @@ def test_a_domain_that_cannot_have_its_template_is_refused(
 
 def test_a_new_node_like_one_of_a_domain_is_in_none(dryrun: DryRun, write: Write) -> None:
     cluster = write("cluster.yaml", stream(CHANNEL_CLASS, channel("a", OTHER)))
-    code, made, _ = dryrun("nodes", "a", "--slices", cluster, "-o", "resourceslices")
+    code, made, _ = dryrun("node-template", "a", "--slices", cluster)
     assert code == 0
     assert CLIQUE in made
     assert OTHER not in made

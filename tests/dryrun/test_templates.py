@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nodes NAME -o resourceslices`: template slices, by the rules of the autoscalers that simulate nodes with them.
+"""`node-template NAME`: template slices, by the rules of the autoscalers that simulate nodes with them.
 
 The rules are those of cluster-autoscaler's docs/dra_support.md and its issue 10199 (commit 55c37cd), and of
 `ResourceSliceTemplate` in pkg/cloudprovider/dynamicresources.go of Karpenter (commit 2266468).
@@ -33,7 +33,7 @@ def slices_of(out: str) -> list[dict[str, Any]]:
 def test_templates_keep_the_rules_of_autoscalers(
     kind: str, policy: str, types: set[str], dryrun: DryRun, write: Write
 ) -> None:
-    code, out, err = dryrun("nodes", kind, "-o", "resourceslices", "--policy", write("policy.yaml", policy))
+    code, out, err = dryrun("node-template", kind, "--policy", write("policy.yaml", policy))
     assert (code, err) == (0, "")
     slices = slices_of(out)
     # Node-local devices of one pool that has the name of the node and is complete.
@@ -58,7 +58,7 @@ def test_the_slices_of_a_node_become_those_of_a_new_one(dryrun: DryRun, write: W
     device = {**gpu("gpu-0"), "taints": [TAINT]}
     device["attributes"] |= {"uuid": {"string": "GPU-1"}}
     cluster = write("cluster.json", slice_of("old", device))
-    code, out, _ = dryrun("nodes", "old", "-o", "resourceslices", "--slices", cluster)
+    code, out, _ = dryrun("node-template", "old", "--slices", cluster)
     (made,) = slices_of(out)
     assert (code, made["nodeName"], made["pool"]["name"]) == (0, "new-old-1", "new-old-1")
     assert "taints" not in made["devices"][0]
@@ -76,15 +76,15 @@ def test_a_name_selects_one_of_the_nodes(dryrun: DryRun, write: Write) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["-o", "resourceslices"], "-o resourceslices needs NAME"),
-        (["none", "-o", "resourceslices"], "there is no node 'none' with slices in"),
-        (["none"], "there is no node 'none' in built-in example nodes"),
-        (["none", "-o", "resourceslices", "--policy", "POLICY"], "--policy: none is not a built-in type"),
-        (["h100x8", "-o", "resourceslices", "--policy", "WRONG"], "gpus[0].mig: must be auto"),
+        (["node-template"], "missing argument 'NAME'"),
+        (["node-template", "none"], "there is no node 'none' with slices in"),
+        (["nodes", "none"], "there is no node 'none' in built-in example nodes"),
+        (["node-template", "none", "--policy", "POLICY"], "--policy: none is not a built-in type"),
+        (["node-template", "h100x8", "--policy", "WRONG"], "gpus[0].mig: must be auto"),
     ],
 )
 def test_mistakes_are_named(arguments: list[str], says: str, dryrun: DryRun, write: Write) -> None:
     policy, wrong = (str(write(name, f"gpus: [{{mig: {mig}}}]")) for name, mig in (("a", "auto"), ("b", "never")))
-    code, _, err = dryrun("nodes", *({"POLICY": policy, "WRONG": wrong}.get(one, one) for one in arguments))
+    code, _, err = dryrun(*({"POLICY": policy, "WRONG": wrong}.get(one, one) for one in arguments))
     assert code == 2
     assert says in err
