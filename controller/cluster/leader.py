@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
 
 
-class Part(Protocol):
+class ClusterPart(Protocol):
     """A part of the work. After `stop`, `start` may be called again with another view."""
 
     def start(self, view: ClusterView, stop: threading.Event) -> None:
@@ -36,7 +36,7 @@ class LeaderWork:
     """
 
     def __init__(
-        self, client: ApiClient, parts: Sequence[Part], *, domains: bool, first_retry: float = FIRST_RETRY
+        self, client: ApiClient, parts: Sequence[ClusterPart], *, domains: bool, first_retry: float = FIRST_RETRY
     ) -> None:
         self._client = client
         self._parts = parts

@@ -37,7 +37,7 @@ from .caretaker import Caretaker, CaretakerTiming, Metrics
 from .domains.loop import DomainController, DomainMetrics
 from .domains.options import compute_domain_options
 from .domains.settings import DaemonSettings, DomainSettings
-from .leader import LeaderWork, Part
+from .leader import ClusterPart, LeaderWork
 
 LEASE_NAME: Final = "nvidia-dra-cluster-controller"
 
@@ -154,7 +154,7 @@ def cluster_controller(
     client = ApiClient(connection)
     recorder = EventRecorder(client, DRIVER_NAME, election.pod_name)
     caretaker = Caretaker(client, recorder, metrics, CaretakerTiming(grace=cleanup_grace_period))
-    parts: list[Part] = [caretaker]
+    parts: list[ClusterPart] = [caretaker]
     checks: dict[str, Callable[[], str | None]] = {"leftovers": lambda: caretaker.problem}
     if domains is not None:
         settings, counted = DomainSettings(election.home, domains), unexpected_errors(registry)

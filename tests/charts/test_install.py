@@ -24,7 +24,10 @@ from dra_driver.kube.kinds import (
     PODS,
     ROLES,
     SERVICE_ACCOUNTS,
+    classes_of,
+    templates_of,
 )
+from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.apiserver import connect
 
@@ -50,8 +53,8 @@ KINDS = {
     "RoleBinding": Kind("rbac.authorization.k8s.io/v1", "rolebindings", namespaced=True),
     "ClusterRole": Kind("rbac.authorization.k8s.io/v1", "clusterroles"),
     "ClusterRoleBinding": Kind("rbac.authorization.k8s.io/v1", "clusterrolebindings"),
-    "DeviceClass": Kind("resource.k8s.io/v1", "deviceclasses"),
-    "ResourceClaimTemplate": Kind("resource.k8s.io/v1", "resourceclaimtemplates", namespaced=True),
+    "DeviceClass": classes_of(V1),
+    "ResourceClaimTemplate": templates_of(V1),
     "ValidatingAdmissionPolicy": Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies"),
     "ValidatingAdmissionPolicyBinding": Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings"),
 }

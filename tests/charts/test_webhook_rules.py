@@ -10,6 +10,8 @@ import pytest
 
 from controller.webhook.server import REVIEW_PATH, TlsFiles, serving
 from dra_driver.kube.api import ApiClient, Kind, StatusError
+from dra_driver.kube.kinds import classes_of
+from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver.server import make_certificates
 from tests.support.apiserver import ASSETS, CLAIMS
 from tests.support.waiting import wait_for
@@ -20,7 +22,7 @@ from .rendering import JSON, find, render
 OBJECTS = render({"webhook": {"enabled": True}})
 WEBHOOKS = {one["rules"][0]["resources"][0]: one for one in find(OBJECTS, "ValidatingWebhookConfiguration")["webhooks"]}
 CONFIGURATIONS = Kind("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations")
-CLASSES = Kind("resource.k8s.io/v1", "deviceclasses")
+CLASSES = classes_of(V1)
 
 
 def config(driver: str, kind: str = "GpuConfig") -> JSON:

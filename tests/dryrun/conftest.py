@@ -12,7 +12,9 @@ import pytest
 
 from dra_driver.dryrun.inventory import CLASSES
 from dra_driver.dryrun.main import main
-from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import classes_of
+from dra_driver.kube.resource.codec import V1
 from tests.support.apiserver import api_server, connect
 
 DryRun = Callable[..., tuple[int, str, str]]
@@ -33,7 +35,7 @@ def install_classes(client: ApiClient) -> None:
     for one in CLASSES:
         selectors = [{"cel": {"expression": expression}} for expression in one.selectors]
         value = {"metadata": {"name": one.metadata.name}, "spec": {"selectors": selectors}}
-        client.create(Kind("resource.k8s.io/v1", "deviceclasses"), value)
+        client.create(classes_of(V1), value)
 
 
 @pytest.fixture(scope="session")

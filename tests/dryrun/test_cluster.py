@@ -14,7 +14,8 @@ import yaml
 
 from dra_driver.dryrun.connection import ClusterChoice, ClusterConnection
 from dra_driver.kube.api import ApiClient, Kind, UnreachableError
-from dra_driver.kube.kinds import NAMESPACES, NODES
+from dra_driver.kube.kinds import NAMESPACES, NODES, classes_of, templates_of
+from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver.users import User
 from tests.support.apiserver import CLAIMS, SLICES, embedded
 from tests.support.paging import Collection, paged
@@ -24,8 +25,8 @@ from .test_command import claim
 from .test_whole_pod import node, pod, running
 
 JSON = dict[str, Any]
-TEMPLATES = Kind("resource.k8s.io/v1", "resourceclaimtemplates", namespaced=True)
-CLASSES = Kind("resource.k8s.io/v1", "deviceclasses")
+TEMPLATES = templates_of(V1)
+CLASSES = classes_of(V1)
 BUILT_IN = "built-in example nodes"
 
 

@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from dra_driver.domains.objects import COMPUTE_DOMAINS
-from dra_driver.kube.api import ApiClient, Kind
-from dra_driver.kube.kinds import DAEMON_SETS, JOBS, LEASES, NAMESPACES, NODES, PODS, kind_named
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import DAEMON_SETS, JOBS, LEASES, NAMESPACES, NODES, PODS, kind_named, templates_of
+from dra_driver.kube.resource.codec import V1
 from dra_driver.process.command import run
 from dra_driver.process.mps import processes_of
 from dra_driver.sandbox.controlplane import PROGRAMS, RELEASE, device_classes
@@ -201,7 +202,7 @@ def test_kubernetes_own_programs_place_pods_on_the_simulated_nodes(short_path: P
         }
         request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
         client.create(
-            Kind("resource.k8s.io/v1", "resourceclaimtemplates", namespaced=True),
+            templates_of(V1),
             {
                 "apiVersion": "resource.k8s.io/v1",
                 "kind": "ResourceClaimTemplate",

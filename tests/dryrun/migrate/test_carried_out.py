@@ -21,8 +21,9 @@ import pytest
 import yaml
 
 from dra_driver.gpu.simulated.description import parse_description
-from dra_driver.kube.api import ApiClient, Kind
-from dra_driver.kube.kinds import DAEMON_SETS, DEPLOYMENTS, NAMESPACES, NODES, PODS
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import DAEMON_SETS, DEPLOYMENTS, NAMESPACES, NODES, PODS, claims_of
+from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.controlplane import Kubernetes, control_plane
 from dra_driver.sandbox.environment import held
 from dra_driver.sandbox.loop import CLASSES, SLICES, connected
@@ -130,7 +131,7 @@ class Site:
         return self.client.list(SLICES, field_selector=f"spec.nodeName={node}").items
 
     def claims(self) -> list[JSON]:
-        return self.client.list(Kind("resource.k8s.io/v1", "resourceclaims", namespaced=True)).items
+        return self.client.list(claims_of(V1)).items
 
     def running(self) -> list[JSON]:
         """The pods of Deployments that run."""

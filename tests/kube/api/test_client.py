@@ -23,13 +23,14 @@ from dra_driver.kube.api import (
 )
 from dra_driver.kube.api.client import EventStream
 from dra_driver.kube.api.errors import GoneError
-from dra_driver.kube.kinds import CONFIG_MAPS, NAMESPACES
+from dra_driver.kube.kinds import CONFIG_MAPS, NAMESPACES, slices_of
+from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.scripted import End, Reply, ScriptedServer, scripted
 
-SLICES = Kind("resource.k8s.io/v1", "resourceslices")
+SLICES = slices_of(V1)
 
 
 def config_map(name: str, **more: Any) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
-from dra_driver.kube.kinds import NODES
+from dra_driver.kube.kinds import NODES, slices_of
+from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from kubeletplugin.check.cluster import (
     PERMITTED,
@@ -111,7 +112,7 @@ def test_nothing_is_left_on_the_server(tmp_path: Path) -> None:
     with server(ApiServerOptions(), tmp_path) as (_, kubeconfig):
         ask_cluster(str(kubeconfig), "node-a", in_pod=False)
         with Connection(load_credentials(str(kubeconfig)), "tests") as connection:
-            assert ApiClient(connection).list(Kind("resource.k8s.io/v1", "resourceslices")).items == []
+            assert ApiClient(connection).list(slices_of(V1)).items == []
 
 
 def grant(kubeconfig: Path, rules: list[dict[str, list[str]]]) -> None:

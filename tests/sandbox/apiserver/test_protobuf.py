@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
-from dra_driver.kube.kinds import PODS
+from dra_driver.kube.kinds import PODS, claims_of, slices_of
+from dra_driver.kube.resource.codec import V1
 from tests.support.apiserver import api_server
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -43,8 +44,8 @@ CLAIM: Any = {"spec": {"devices": {"requests": [REQUEST], "config": [OPAQUE]}}}
 CASES = {
     "Pod": (PODS, POD),
     "Secret": (Kind("v1", "secrets", namespaced=True), {"data": {"k": "AAEC"}, "immutable": False}),
-    "ResourceSlice": (Kind("resource.k8s.io/v1", "resourceslices"), SLICE),
-    "ResourceClaim": (Kind("resource.k8s.io/v1", "resourceclaims", namespaced=True), CLAIM),
+    "ResourceSlice": (slices_of(V1), SLICE),
+    "ResourceClaim": (claims_of(V1), CLAIM),
 }
 
 

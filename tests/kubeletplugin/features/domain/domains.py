@@ -15,7 +15,8 @@ from dra_driver.domains.daemon.report import ReportFile
 from dra_driver.domains.names import CHANNEL_CLASS, DAEMON_CLASS, DRIVER
 from dra_driver.domains.objects import COMPUTE_DOMAINS, DaemonReport
 from dra_driver.gpu.simulated import SimulatedNode
-from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.api import ApiClient
+from dra_driver.kube.kinds import DEFINITIONS
 from dra_driver.kube.resource.codec import V1
 from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.containers.cdi import DOMAIN_CLAIM_KIND, SpecDirectory
@@ -30,7 +31,6 @@ NAMESPACE = "kube-system"
 """The driver's namespace here, because it exists in every API server."""
 WORKLOADS = "default"
 READY = DaemonReport(ready=True, state="READY", domain_state="UP")
-DEFINITIONS = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions")
 
 
 def serve_domains(admin: ApiClient) -> None:
