@@ -12,19 +12,25 @@ import logging
 import os
 import stat
 from pathlib import Path
+from typing import Final
 
 from ..errors import NotAFileError
 
 log = logging.getLogger(__name__)
+
+_CHUNK: Final = 1 << 16
 
 
 def read_file(path: Path) -> bytes:
     """The content of a regular file. Raises NotAFileError, FileNotFoundError, or another OSError."""
     try:
         # Without O_NONBLOCK, opening a pipe would wait for a writer.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return b"".join(iter(lambda: os.read(descriptor, _CHUNK), b""))
+        finally:
+            os.close(descriptor)
     except OSError:
         if not is_in_the_way(path):
             raise
@@ -58,24 +64,52 @@ def is_in_the_way(path: Path) -> bool:
     return os.path.lexists(path) and not path.is_file()
 
 
-def write_file(path: Path, data: bytes, temporary: Path, mode: int | None = None) -> None:
-    """Write or replace a file. Raises OSError.
+def write_file(
+    path: Path, data: bytes, temporary: Path, mode: int | None = None, *, sync: bool = False, reserve: bool = False
+) -> os.stat_result:
+    """Write or replace a file. Returns its status. Raises OSError.
 
     The data is first written to `temporary`, which must be in the same folder. If the process is killed, this file may
-    remain. `mode` is set independently of the umask.
+    remain. `mode` is set independently of the umask. With `sync`, the data is on the disk before the file is replaced.
+
+    With `reserve`, the file system reserves the space before the data is written. Otherwise, ext4 begins to write a
+    file to the disk whenever it replaces another one. It is for files that mean nothing after a loss of power.
     """
-    if is_in_the_way(temporary):
-        set_aside(temporary)
-    temporary.write_bytes(data)
-    if mode is not None:
-        temporary.chmod(mode)
+    descriptor = _create(temporary, 0o666 if mode is None else mode)
+    try:
+        if reserve and data:
+            os.posix_fallocate(descriptor, 0, len(data))
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        if mode is not None:
+            os.fchmod(descriptor, mode)
+        if sync:
+            os.fsync(descriptor)
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
     put_file(temporary, path)
+    return status
+
+
+def _create(temporary: Path, mode: int) -> int:
+    """A descriptor of a new file. What has its name is removed, or set aside if it is not a regular file."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(temporary, flags, mode)
+    except FileExistsError:
+        if is_in_the_way(temporary):
+            set_aside(temporary)
+        else:
+            temporary.unlink()
+        return os.open(temporary, flags, mode)
 
 
 def put_file(temporary: Path, path: Path) -> None:
     """Rename a complete temporary file to its path, and replace what is there. Raises OSError."""
     try:
-        temporary.replace(path)
+        os.replace(temporary, path)  # noqa: PTH105 - called for every claim
     except OSError:
         if not (path.is_dir() or temporary.is_dir()):
             raise

@@ -48,6 +48,11 @@ class RecordCache(Generic[R]):
         records = (self._look(uid, stamp) for uid, stamp in stamps.items())
         return [record for record in records if record is not None and not isinstance(record, str)]
 
+    def known(self) -> list[R]:
+        """Every record that this plugin can read, as it last saw them. Looks at no file."""
+        with self._lock:
+            return [record for _, record in self._known.values() if not isinstance(record, str)]
+
     def unreadable(self) -> set[str]:
         """The UIDs of claims whose devices are unknown to this plugin."""
         self.all()
@@ -69,23 +74,25 @@ class RecordCache(Generic[R]):
 
     def save(self, record: R) -> R:
         """Record a claim, or its progress. Returns the record."""
-        self._files.save(record)
-        return self.remember(record)
+        uid = self._files.claim_of(record).uid
+        return self._keep(uid, self._files.save(record, replace=uid in self._known), record)
 
     def remember(self, record: R) -> R:
         """Keep the progress of a claim in memory, because it cannot be written. Returns the record."""
         uid = self._files.claim_of(record).uid
         stamp = self._files.stamp(uid)
-        if stamp is not None:
-            with self._lock:
-                self._known[uid] = (stamp, record)
-        return record
+        return record if stamp is None else self._keep(uid, stamp, record)
 
     def close(self, uid: str) -> None:
         """Delete the record of a claim that has nothing left on the node."""
         self._files.remove(uid)
         with self._lock:
             self._known.pop(uid, None)
+
+    def _keep(self, uid: str, stamp: Stamp, record: R) -> R:
+        with self._lock:
+            self._known[uid] = (stamp, record)
+        return record
 
     def _look(self, uid: str, stamp: Stamp | None) -> R | str | None:
         """The record with this stamp. It is read again if the known one has another stamp."""

@@ -149,12 +149,12 @@ class RecordFiles(Generic[R]):
             raise ValueError(f"it belongs to claim {found}")
         return record
 
-    def save(self, record: R) -> None:
-        """Write or replace a claim's record."""
+    def save(self, record: R, *, replace: bool = False) -> Stamp:
+        """Write or replace a claim's record. Returns its stamp. With `replace`, there probably is one."""
         path = self.path(self.claim_of(record).uid)
         temporary = path.with_suffix(_TEMPORARY)
         try:
-            write_file(path, self._form.encode(record), temporary)
+            return _stamp(write_file(path, self._form.encode(record), temporary, reserve=replace))
         except OSError as error:
             self._discard(temporary)
             raise OSError(error.errno, error.strerror, str(path)) from None

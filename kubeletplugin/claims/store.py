@@ -58,8 +58,7 @@ class ClaimStore:
         return prepared
 
     def close(self, record: Record) -> None:
-        """Remove the spec and the record of a claim that has nothing left on the node."""
-        self.specs.remove(record.plan.claim.uid)
+        """Remove the record of a claim that has nothing left on the node, not even its spec."""
         self.records.close(record.plan.claim.uid)
         log.info("unprepared", extra=fields_of(record.plan))
 

@@ -4,7 +4,8 @@
 Nothing is listed by hand: a point is a moment before or after any call of NVML, and a moment before any change of a
 file or start of a program, so a step that is added later is struck too. Files are seen through Python's audit events
 (open, rename, remove, mkdir, ...; PEP 578); between the opening of a file for writing and its renaming, the thread's
-calls of `write`, `flush`, `fsync` and the like, which have no such event, are seen by a profile function.
+calls of `write`, `flush`, `fsync` and the like, of streams and of descriptors, are seen by a profile function, because
+they have no such event.
 """
 
 import contextlib
@@ -55,6 +56,7 @@ _CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.chmod", "os.ut
 _LAST_OF_A_FILE = {"os.remove", "os.rename"}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _OF_A_STREAM = {"write", "flush", "truncate", "__exit__"}
+_OF_A_DESCRIPTOR = {os.write, os.posix_fallocate, os.fsync}
 
 
 class Dial(ctypes.Structure):
@@ -191,7 +193,7 @@ def disk_fails(number: int) -> Strike:
     return strike
 
 
-_UNNAMED = {*_OF_A_STREAM, "fsync"}  # these do not know the name of their file
+_UNNAMED = {*_OF_A_STREAM, *(one.__name__ for one in _OF_A_DESCRIPTOR)}  # these do not know the name of their file
 
 
 # Files
@@ -236,9 +238,9 @@ def _profile(_: FrameType, event: str, function: object) -> None:
     if event != "c_call" or not isinstance(function, BuiltinFunctionType):
         return
     of = function.__self__
-    if function.__name__ == "fsync":
+    if function in _OF_A_DESCRIPTOR:
         for _folders, reach in _watches:
-            reach("fsync")
+            reach(function.__name__)
     elif function.__name__ in _OF_A_STREAM and isinstance(of, io.IOBase):
         path = _path(getattr(of, "name", ""))
         watcher = _watcher(path)

@@ -17,7 +17,7 @@ import pytest
 
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 from kubeletplugin.claims.boundary import EXPECTED_ERRORS
-from kubeletplugin.claims.files import RecordFiles
+from kubeletplugin.claims.files import RecordFiles, Stamp
 from kubeletplugin.claims.model import ClaimRef, Record
 from kubeletplugin.claims.specs import ClaimSpecs
 from tests.kubeletplugin.inside import DYNAMIC, NOTHING, ApiServer, Plugin
@@ -72,8 +72,13 @@ class Doomed:
         self.api = api
 
         class DoomedRecords(RecordFiles[Record]):
-            def save(self, record: Record) -> None:
-                fate.touch("save", lambda: super(DoomedRecords, self).save(record), failure=disk_failure)
+            def save(self, record: Record, *, replace: bool = False) -> Stamp:
+                saved: Stamp = fate.touch(
+                    "save",
+                    lambda: super(DoomedRecords, self).save(record, replace=replace),
+                    failure=disk_failure,
+                )
+                return saved
 
             def remove(self, uid: str) -> None:
                 fate.touch("remove", lambda: super(DoomedRecords, self).remove(uid), failure=disk_failure)

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dra_driver.errors import NotAFileError
-from dra_driver.process.files import put_file, read_file, remove_file
+from dra_driver.process.files import read_file, remove_file, write_file
 
 from ...errors import SpecError
 from .spec import CdiDevice, ContainerEdits, Spec, dumps, is_device_name, qualified_name, validate
@@ -75,22 +75,24 @@ class SpecDirectory:
         if problems := validate(spec):
             raise SpecError(str(target), *problems)
         data = dumps(spec)
-        temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}{_TEMPORARY}")
-        descriptor = self._create(temporary)
+        temporary = self.path / f".{target.name}.{os.urandom(8).hex()}{_TEMPORARY}"
         try:
-            with os.fdopen(descriptor, "wb") as stream:
-                os.fchmod(descriptor, 0o644)  # independent of the umask
-                stream.write(data)
-                if self._sync:
-                    stream.flush()
-                    os.fsync(descriptor)
-            put_file(temporary, target)
+            self._put(target, data, temporary)
         except BaseException as error:
             temporary.unlink(missing_ok=True)
             if isinstance(error, OSError) and error.filename is None:  # of write and fsync
                 raise OSError(error.errno, error.strerror, str(target)) from None
             raise
         return target
+
+    def _put(self, target: Path, data: bytes, temporary: Path) -> None:
+        try:
+            write_file(target, data, temporary, 0o644, sync=self._sync)
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                self.path.mkdir(parents=True)
+                self.path.chmod(0o755)  # independent of the umask
+            write_file(target, data, temporary, 0o644, sync=self._sync)
 
     def devices(self, identifier: str = "") -> set[str]:
         """The names of the devices in a stored spec. Empty if there is none. Raises SpecError if it cannot be read."""
@@ -142,16 +144,6 @@ class SpecDirectory:
             return os.listdir(self.path)  # noqa: PTH208 - names are all that is needed
         except FileNotFoundError:
             return []
-
-    def _create(self, file: Path) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            return os.open(file, flags, 0o644)
-        except FileNotFoundError:
-            with contextlib.suppress(FileExistsError):
-                self.path.mkdir(parents=True)
-                self.path.chmod(0o755)  # independent of the umask
-            return os.open(file, flags, 0o644)
 
 
 def base_spec(edits: ContainerEdits) -> Spec:

@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from dra_driver.process.files import read_file
+
 from ...errors import DriverFilesError
 from .root import DriverRoot, Root
 from .spec import ContainerEdits, DeviceNode, Mount
@@ -102,7 +104,7 @@ class Discovered:
 def character_majors(proc: Path) -> Mapping[str, int]:
     """Major number of every character driver in `proc`/devices, by name. Empty if the file is missing."""
     try:
-        lines = (proc / "devices").read_text().splitlines()
+        lines = read_file(proc / "devices").decode().splitlines()
     except FileNotFoundError:
         return {}
     majors: dict[str, int] = {}
@@ -162,7 +164,7 @@ def capability_node(proc: Path, capability: str, majors: Mapping[str, int]) -> D
     """
     file = proc / "driver/nvidia/capabilities" / capability
     try:
-        lines = file.read_text().splitlines()
+        lines = read_file(file).decode().splitlines()
     except FileNotFoundError:
         raise DriverFilesError(
             f"{file} is missing: no such instance exists, or this process does not see the node's /proc/driver/nvidia"

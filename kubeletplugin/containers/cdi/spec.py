@@ -181,19 +181,29 @@ def dumps(spec: Spec) -> bytes:
     """`spec` as a JSON document, which YAML parsers can read too, with the lowest possible `cdiVersion`. It is not
     validated.
     """
-    return json.dumps({"cdiVersion": minimum_version(spec)} | _encode(spec), indent=2).encode() + b"\n"
+    return json.dumps({"cdiVersion": minimum_version(spec)} | _encode(spec)).encode() + b"\n"
 
 
 def _encode(value: Any) -> Any:
     """Dataclasses as objects: a field has the same name in camelCase, and is left out if it has its default value."""
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
-    if not dataclasses.is_dataclass(value):
+    kind = type(value)
+    if not dataclasses.is_dataclass(kind):
         return value
-    items = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
-    return {_camel_case(field.name): _encode(item) for field, item in items if item != field.default}
+    encoded = {}
+    for attribute, name, default in _members(kind):
+        item = getattr(value, attribute)
+        if item != default:
+            encoded[name] = _encode(item)
+    return encoded
 
 
 @functools.cache
+def _members(kind: Any) -> tuple[tuple[str, str, Any], ...]:
+    """The attribute, the name in JSON, and the default value of each field of a dataclass."""
+    return tuple((field.name, _camel_case(field.name), field.default) for field in dataclasses.fields(kind))
+
+
 def _camel_case(name: str) -> str:
     return re.sub("_([a-z])", lambda match: match[1].upper(), name)
