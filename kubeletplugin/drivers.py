@@ -26,6 +26,7 @@ from dra_driver.gpu.devices import VgpuDevice, vfio_name
 from dra_driver.gpu.fabric import NO_SWITCHES, SwitchFacts
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.mig import MigDevice
+from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.kube.resource import AllocatedDevice, ResourceClaim
 from dra_driver.names import DRIVER_NAME
@@ -138,13 +139,19 @@ class GpuDriver:
         """The plan of a claim. Raises PrepareError, ApiError, NoDriverError or NvmlError.
 
         A GPU may be taken for a virtual machine, or come back, while this looks at the node. Then inventory and marks
-        contradict each other, and it looks again. Raises StoppedError if that happens too often.
+        contradict each other, and it looks again. Raises StoppedError if that happens too often. The first attempt
+        begins with the GPUs that are known: whether they are current is found out at its end in any case.
         """
-        for _ in range(_LOOKS):
-            gpus = node.gpus()
-            plan = plan_claim(ref, claim, self.look(node, gpus, claim))
-            if gpus.is_current:
-                return plan
+        for attempt in range(_LOOKS):
+            gpus = node.gpus() if attempt else node.access.known()
+            try:
+                plan = plan_claim(ref, claim, self.look(node, gpus, claim))
+            except (PrepareError, NvmlError):
+                if gpus.is_current:
+                    raise
+            else:
+                if gpus.is_current:
+                    return plan
         raise StoppedError(f"GPUs of the node came and went while claim {ref} was planned; kubelet tries again")
 
     def look(self, node: Node, gpus: Gpus, claim: ResourceClaim) -> GpuFacts:

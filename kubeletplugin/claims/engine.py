@@ -228,8 +228,10 @@ class Engine:
                 self._look_after(claim, error)
 
     def _finish_unprepared(self, plan: Plan) -> None:
-        """Undo what unprepared claims still have on the GPUs of this plan, as far as no process uses it."""
-        for record in self.records.all():
+        """Undo what unprepared claims still have on the GPUs of this plan, as far as no process uses it. Of a claim
+        that another process has unprepared, this process may learn only when the claim of this plan is recorded.
+        """
+        for record in self.records.known():
             if record.state is State.UNPREPARING and not plan.keys.isdisjoint(record.plan.keys):
                 with self._boundary.around("undo claim", record.plan.claim):
                     self._finish_one(record.plan.claim.uid)

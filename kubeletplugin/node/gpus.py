@@ -143,10 +143,15 @@ class GpuAccess:
 
         If a GPU was taken for a virtual machine, or has come back, NVML is initialized anew. Callers wait for that.
         """
+        if threading.get_ident() != self._thread or self._new is None:
+            self._look()
+        return self.known()
+
+    def known(self) -> Gpus:
+        """The GPUs like `current`, but they may be out of date (`Gpus.is_current`)."""
         is_own_thread = threading.get_ident() == self._thread
         if is_own_thread and self._new is not None:
             return self._new  # `on_ready` works with it
-        self._look()
         if self._gpus is None and not is_own_thread:
             self._returned.wait(_RETURN_SECONDS)
         gpus = self._gpus

@@ -78,6 +78,7 @@ class Node:
         self._tools: dict[Callable[[Node], object], object] = {}
         self._unbound = self
         self._gpus: Gpus | None = None
+        self._bound: Node | None = None
 
     @functools.cached_property
     def session(self) -> Session:
@@ -109,9 +110,12 @@ class Node:
 
     def with_gpus(self, gpus: Gpus) -> "Node":
         """This node, whose GPUs are always these."""
-        node = copy.copy(self)
-        node._gpus = gpus
-        return node
+        if self._bound is None or self._bound._gpus is not gpus:
+            bound = copy.copy(self)
+            bound._gpus = gpus
+            self._bound = bound  # usually, the next work needs the same
+            return bound
+        return self._bound
 
     def run(self, key: str, work: Callable[["Node", C], T], held: Held, call: C, *, nvml: bool) -> T:
         """The result of `work` on the thread of `key`. Each `check` of the call that `work` gets restarts the time
