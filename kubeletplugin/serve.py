@@ -189,8 +189,7 @@ class _Plugin:
             self._keeper.start()
             extra = {"version": __version__, "node": options.node_name, "socket": str(self.service.path)}
             log.info("started", extra=extra)
-            while not stopped.wait(_LOOK_SECONDS):
-                pass  # Python handles signals on this thread, which might not notice them in a wait without end
+            stopped.wait()
             self._keeper.stop()
         self._stop()
 
