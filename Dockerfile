@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # SPDX-License-Identifier: Apache-2.0
 #
-# The image of all processes that run on a cluster; docs/how-to/install.md says how to build it.
+# The image of all processes that run on a cluster; docs/how-to/build-the-image.md says how to build it.
 #
 # Python is CPython as python.org releases it, in Docker's official image: patches arrive within days rather than with
 # a distribution's release, and the same versions exist for amd64 and arm64. It must be an image with glibc, since the

@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("dra_driver", "controller", "kubeletplugin")
-SECURITY = (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8")
+SECURITY = (ROOT / "docs/explanation/image-and-scans.md").read_text(encoding="utf-8")
 MANIFESTS = ROOT / "tests/charts/golden/defaults.yaml"
 NO_PASSWORDS = ("''", "'pass'")
 
@@ -51,7 +51,7 @@ def bandit(tmp_path_factory: pytest.TempPathFactory) -> list[Finding]:
 
 
 def explained(heading: str) -> set[str]:
-    """The findings in the table below a heading of docs/explanation/security.md."""
+    """The findings in the table below a heading of docs/explanation/image-and-scans.md."""
     section = SECURITY.split(f"\n### {heading}\n", 1)[1].split("\n## ", 1)[0].split("\n### ", 1)[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
     return {name for cell in cells for name in re.findall(r"\b(?:B\d+|CKV\w+)\b", cell)}

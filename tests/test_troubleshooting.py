@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every text that docs/how-to/troubleshooting.md explains is one that the code still says."""
+"""Every text that the pages in docs/how-to/troubleshooting explain is one that the code still says."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/how-to/troubleshooting.md").read_text(encoding="utf-8")
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs/how-to/troubleshooting").glob("*.md")}
 FOREIGN = re.compile(r" \((?:containerd|Linux)'s\)$")
 IMITATED = re.compile(r" \((?:kubelet|the API server)'s\)$")
 """What the sandbox says as they do."""
@@ -18,8 +18,8 @@ HOLE = "\0"
 
 
 def quoted() -> Iterator[str]:
-    """The texts in the page's headings; one that has backquotes is between two of them."""
-    for heading in re.findall(r"^### (.+)$", PAGE, re.MULTILINE):
+    """The texts in the headings of the pages; one that has backquotes is between two of them."""
+    for heading in re.findall(r"^##+ (`.+)$", "\n".join(PAGES.values()), re.MULTILINE):
         if not FOREIGN.search(heading):
             match = re.fullmatch(r"`` (.+) ``|`([^`]+)`", IMITATED.sub("", heading))
             assert match, f"{heading!r} is not one quoted text"

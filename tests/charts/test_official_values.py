@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every value of NVIDIA's chart is a value of this one, or docs/how-to/migrating.md says what became of it.
+"""Every value of NVIDIA's chart is a value of this one, or a page says what became of it.
 
 The names and defaults are those of deployments/helm/dra-driver-nvidia-gpu/values.yaml of
 kubernetes-sigs/dra-driver-nvidia-gpu at commit 95932046683719c43b6a0dd9613c2e5aad5d6703.
@@ -180,7 +180,7 @@ def at(path: str, value: Any) -> JSON:
 
 def documented() -> Iterator[str]:
     """Patterns of the values in the first column of the table of NVIDIA's values; `.x` goes on from the one before."""
-    page = (values_table.PAGE.parents[1] / "how-to/migrating.md").read_text(encoding="utf-8")
+    page = (values_table.PAGE.parents[1] / "how-to/migrate-from-nvidias-dra-driver.md").read_text(encoding="utf-8")
     table = page.partition("| NVIDIA's chart | here |\n|---|---|\n")[2].partition("\n\n")[0]
     for line in table.splitlines():
         whole = ""
@@ -207,7 +207,10 @@ def test_a_value_that_is_not_here_is_refused_by_name(path: str) -> None:
     prefixes = [".".join(parts[: index + 1]) for index in range(len(parts))]
     missing = next(prefix for prefix in prefixes if ours(prefix) is _MISSING)
     text = refusal(at(path, OFFICIAL[path]))
-    assert "values of NVIDIA's chart that this chart does not have (docs/how-to/migrating.md)" in text
+    assert (
+        "values of NVIDIA's chart that this chart does not have (docs/how-to/migrate-from-nvidias-dra-driver.md)"
+        in text
+    )
     replacement = re.search(rf"{re.escape(missing)}: (use|remove) (.+)$", text)
     assert replacement is not None
     assert all(ours(name) is not _MISSING for name in VALUE_NAME.findall(replacement[2]))
@@ -242,7 +245,7 @@ def test_gpu_nodes_are_found_by_the_same_labels() -> None:
 
 
 def test_what_became_of_the_error_types_of_its_metrics_is_said() -> None:
-    page = (values_table.PAGE.parents[1] / "how-to/migrating.md").read_text(encoding="utf-8")
+    page = (values_table.PAGE.parents[1] / "how-to/migrate-from-nvidias-dra-driver.md").read_text(encoding="utf-8")
     table = (
         page.partition("\n[Metrics](../reference/metrics.md) have")[2].partition("\n## ")[0].partition("|---|---|\n")[2]
     )

@@ -370,7 +370,7 @@ def test_nothing_in_the_schema_takes_unknown_names_but_what_is_kubernetes_own() 
 
 
 def test_every_gate_of_the_official_chart_is_said_to_be_translated_or_refused() -> None:
-    page = (values_table.PAGE.parents[1] / "how-to/migrating.md").read_text(encoding="utf-8")
+    page = (values_table.PAGE.parents[1] / "how-to/migrate-from-nvidias-dra-driver.md").read_text(encoding="utf-8")
     known = refusal({"featureGates": {"NoSuchGate": True}}).partition("known are ")[2].split(", ")
     for gate in known:
         name = gate.split()[0].strip('"')

@@ -21,7 +21,7 @@ _HEAD = """\
 # Values of the chart
 
 Set these values with `--set` or in a values file. The chart refuses unknown values, wrong types, and values that
-contradict each other. [migrating.md](../how-to/migrating.md) compares them with NVIDIA's chart, the device plugin and
+contradict each other. [Migrating](../how-to/migrating.md) compares them with NVIDIA's chart, the device plugin and
 the GPU Operator.
 """
 _TABLE = """

@@ -18,8 +18,10 @@ from controller.cluster.main import cluster_controller
 from controller.main import controller
 from controller.webhook.main import webhook
 from dra_driver import __version__
+from dra_driver.domains.daemon.main import imex_daemon
 from dra_driver.dryrun.main import dryrun
 from dra_driver.sandbox.main import kind_config, sandbox
+from kubeletplugin.features.mps.main import mps
 from kubeletplugin.main import kubeletplugin
 
 from .commands import ROOT
@@ -28,7 +30,9 @@ OURS: Mapping[str, click.Command] = {
     "dra-cluster-controller": cluster_controller,
     "dra-controller": controller,
     "dra-dryrun": dryrun,
+    "dra-imex-daemon": imex_daemon,
     "dra-kubeletplugin": kubeletplugin,
+    "dra-mps": mps,
     "dra-sandbox": sandbox,
     "dra-webhook": webhook,
 }

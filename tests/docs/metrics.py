@@ -39,7 +39,7 @@ _STEPS = [step_label(step) for driver in (gpu_driver(), domain_driver()) for ste
 MORE: Mapping[str, str] = {
     "api_requests_total": "`code` is `unreachable` if there was no answer",
     "claim_events_total": _values("reason", sorted(event_reasons("kubeletplugin") - {"PrepareFailed"}))
-    + "; their meaning: [Events](../how-to/troubleshooting.md#events)",
+    + "; their meaning: [Events](../how-to/troubleshooting/events.md)",
     "claim_status_writes_total": _values("result", ("written", "unchanged", "failed", "dropped")),
     "left_out_devices": _values("reason", sorted(Reason)),
     "leftover_slices_removed_total": _values("reason", REASONS),
@@ -56,7 +56,7 @@ MORE: Mapping[str, str] = {
     "step_duration_seconds": f"{_values('verb', ('do', 'undo'))}; {_values('step', _STEPS)}",
     "unexpected_errors_total": "Each one is a defect of the driver; the log has its traceback",
     "unpublished_slices": _values("reason", sorted(Why)),
-    "tainted_devices": "Keys: [taints](devices.md#health)",
+    "tainted_devices": "Keys: [taints](health.md)",
 }
 """What to say beside the code's own text, by the metric's name without the prefix."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of pages in docs/reference (devices, metrics, kubernetes-releases), made from what the code has.
+"""The tables of the documentation that are made from what the code has.
 
 `python -m tests.docs.tables` writes them. A table stands between `<!-- table: NAME -->` and `<!-- end -->`; the text
 around it is written by hand.
@@ -8,7 +8,8 @@ around it is written by hand.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+
+import click
 
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.fabric import Partition, SwitchFacts
@@ -21,6 +22,8 @@ from dra_driver.kube.resource.device import attribute_kind
 from tests.support.nodes import board_inventory, mig_instances
 
 from . import releases
+from .checks import OURS
+from .commands import PAGES
 from .metrics import (
     alerts,
     of_cluster_controller,
@@ -30,8 +33,8 @@ from .metrics import (
     of_kubeletplugin,
 )
 
-DOCS = Path(__file__).parents[2] / "docs/reference"
-DEVICES, METRICS, _ = DOCUMENTS = (DOCS / "devices.md", DOCS / "metrics.md", DOCS / "kubernetes-releases.md")
+DOCUMENTS = tuple(path for path in PAGES if "<!-- table: " in path.read_text(encoding="utf-8"))
+"""The pages that have tables."""
 
 MODEL = "H100-SXM5-80GB"
 
@@ -54,11 +57,11 @@ ATTRIBUTES: Mapping[str, str] = {
     "gpuModuleID": "the position of the GPU on its board",
     "nvlinkGroup": "equal for all GPUs of a node that are connected by NVLink",
     "dataDirectNIC": "the PCI address of the NIC that Data Direct pairs with the GPU (GB300): [GPUs and"
-    " NICs](../how-to/integrations.md#gpus-and-nics)",
+    " NICs](../how-to/gpus-and-nics.md)",
     "fabricClique": "cluster UUID and clique of the NVLink fabric, equal on all nodes of the clique",
-    "partition<N>": "the ID of the [NVSwitch partition](../how-to/virtual-machines.md#nvswitch-partitions) of N GPUs"
+    "partition<N>": "the ID of the [NVSwitch partition](../how-to/nvswitch-partitions.md) of N GPUs"
     " with this GPU, for `matchAttribute`; only if Fabric Manager lists partitions",
-    "sharesEnforcedBy": "what limits [shares](../how-to/sharing.md#shares-with-limits): `mps` or `memory-limits`;"
+    "sharesEnforcedBy": "what limits [shares](../how-to/share-with-limits.md): `mps` or `memory-limits`;"
     " only with such a policy",
     "vendorID": "the PCI vendor ID",
     "deviceID": "the PCI device ID",
@@ -149,8 +152,22 @@ def taints() -> Iterator[Sequence[str]]:
         yield f"`{key}`", shown, str(one.effect(HealthPolicy())), one.lasts.value, one.text
 
 
+def commands() -> Iterator[Sequence[str]]:
+    """Each command and subcommand with the first sentence of its help."""
+    yield "command", "what it does"
+    for name, command in OURS.items():
+        yield f"`{name}`", _summary(command)
+        for subcommand, its in sorted(command.commands.items()) if isinstance(command, click.Group) else ():
+            yield f"`{name} {subcommand}`", _summary(its)
+
+
+def _summary(command: click.Command) -> str:
+    return command.get_short_help_str(200)
+
+
 TABLES: Mapping[str, Callable[[], Iterator[Sequence[str]]]] = {
     "attributes": attributes,
+    "commands": commands,
     "capacities": capacities,
     "taints": taints,
     "alerts": alerts,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/how-to/compute-domains.md explains every reason of a condition, and quotes texts that the code says."""
+"""The pages about ComputeDomains explain every reason of a condition, and quotes texts that the code says."""
 
 import ast
 import re
@@ -11,18 +11,25 @@ from tests.test_troubleshooting import is_said
 
 from .commands import ROOT
 
-PAGE = (ROOT / "docs/how-to/compute-domains.md").read_text(encoding="utf-8")
+GUIDE, CONDITIONS_PAGE, ERRORS = (
+    (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
+    for name in (
+        "how-to/compute-domains",
+        "reference/compute-domain-conditions",
+        "how-to/troubleshooting/compute-domains",
+    )
+)
 STATUS = ("status.py", "pods.py")
 CONDITIONS = ("TemplateCreated", "DaemonsReady", "DomainUp")
 
 
-def section(heading: str) -> str:
-    return PAGE.split(f"\n### {heading}\n")[1].split("\n#")[0]
+def section(page: str, heading: str) -> str:
+    return page.split(f"\n## {heading}\n")[1].split("\n#")[0]
 
 
 def reasons(heading: str) -> set[str]:
     """The reasons in the table of a condition."""
-    rows = re.findall(r"^\| (`[A-Z].*?) \|", section(heading), re.MULTILINE)
+    rows = re.findall(r"^\| (`[A-Z].*?) \|", section(CONDITIONS_PAGE, heading), re.MULTILINE)
     return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
 
@@ -56,13 +63,13 @@ def test_every_reason_is_explained_and_no_other() -> None:
 
 @pytest.mark.parametrize("heading", ["Pods stay in ContainerCreating", "Errors of nvidia-imex"])
 def test_a_quoted_message_is_one_that_the_code_says(heading: str) -> None:
-    rows = re.findall(r"^\| `([^`]+)`.* \|", section(heading), re.MULTILINE)
+    rows = re.findall(r"^\| `([^`]+)`.* \|", section(ERRORS, heading), re.MULTILINE)
     assert rows
     assert [one for one in rows if not is_said(one)] == []
 
 
 def test_the_examples_are_all_named() -> None:
-    named = set(re.findall(r"\(\.\./\.\./(examples/[^)]+)\)", PAGE))
+    named = set(re.findall(r"\(\.\./\.\./(examples/[^)]+)\)", GUIDE))
     with_domain = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "examples").glob("*.yaml")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of README.md and docs/how-to/install.md that build, push and run the image.
+"""The commands of README.md and docs/how-to/build-the-image.md that build, push and run the image.
 
 PYTHON_IMAGE names a base image that Docker or Podman already has: nothing is downloaded but Python packages. Images get
 the name of a registry on localhost and are removed afterwards.
@@ -26,7 +26,7 @@ from .running import copy_checkout
 
 BASE = os.environ.get("PYTHON_IMAGE", "")
 COMPILER = os.environ.get("GCC_IMAGE", "")
-PAGE = (ROOT / "docs/how-to/install.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/build-the-image.md").read_text(encoding="utf-8")
 STEPS = run_by(__name__)
 BUILDS = [step for step in STEPS if step.text.startswith("docker build")]
 PUSHES = [step for step in STEPS if step.text.startswith("docker push")]

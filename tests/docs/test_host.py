@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kind takes the configuration that `dra-sandbox kind-config` prints, and the commands of docs/how-to/install.md.
+"""kind takes the configuration that `dra-sandbox kind-config` prints, and the commands of docs/how-to/kind.md.
 
 kind runs until it needs Docker, which it is not given: by then it has read its flags and its configuration, and
 nothing was made. It is used where it is on PATH. The rules of its configuration are those of pkg/apis/config/v1alpha4

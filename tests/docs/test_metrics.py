@@ -20,6 +20,7 @@ from tests.support.apiserver import connect
 from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
+from .commands import ROOT
 from .metrics import (
     MORE,
     of_cluster_controller,
@@ -29,9 +30,10 @@ from .metrics import (
     of_kubeletplugin,
 )
 from .running import environment
-from .tables import METRICS
 
-PAGE = METRICS.read_text(encoding="utf-8")
+PAGE, MONITORING = (
+    (ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("reference/metrics", "how-to/monitoring")
+)
 NODE = "node-a"
 PROCESSES = {
     "kubeletplugin.main": of_kubeletplugin,
@@ -110,7 +112,7 @@ def test_what_is_added_is_about_a_metric() -> None:
 
 
 def test_alerts_are_about_metrics() -> None:
-    assert set(re.findall(rf"{PREFIX}_\w+", PAGE)) == EVERY
+    assert set(re.findall(rf"{PREFIX}_\w+", PAGE + MONITORING)) == EVERY
 
 
 def test_the_ports_are_the_charts() -> None:

@@ -76,8 +76,8 @@ def test_a_rollout_is_waited_for_until_every_node_is_done(command: Command, kube
         if shutil.which(name) is None:
             pytest.skip(f"{name} is not on PATH")
     (name,) = (word.partition("/")[2] for word in command.parts[0] if word.startswith("daemonset/"))
-    for begin in ("helm install", "helm upgrade"):
-        above = [one for one in COMMANDS if one.page == command.page and one.line < command.line]
+    for page, begin in (("install.md", "helm install"), (command.page, "helm upgrade")):
+        above = [one for one in COMMANDS if one.page == page and (page != command.page or one.line < command.line)]
         last = [one for one in above if one.text.startswith(begin)][-1]
         subprocess.run(["bash", "-euc", last.text], cwd=ROOT, env=environment(kubeconfig), check=True)
     with connect(kubeconfig) as admin:

@@ -27,7 +27,7 @@ from .commands import ROOT, blocks
 
 JSON = dict[str, Any]
 
-PAGE = (ROOT / "docs/how-to/integrations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/quotas.md").read_text(encoding="utf-8")
 
 
 def example(name: str) -> dict[str, JSON]:

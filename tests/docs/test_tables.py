@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/reference/devices.md says what the code does, and the tables of docs/reference/metrics.md are of now."""
+"""The tables of the documentation are those that the code makes, and the policy that a page shows can be used."""
 
 from pathlib import Path
 
 import pytest
 
 from dra_driver.gpu.policy.parse import parse_policy
-from tests.docs.tables import ATTRIBUTES, CAPACITIES, DEVICES, DOCUMENTS, _family, filled, published
+from tests.docs.tables import ATTRIBUTES, CAPACITIES, DOCUMENTS, _family, filled, published
+
+from .commands import ROOT
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -22,7 +24,7 @@ def test_every_attribute_and_capacity_is_explained_and_no_other() -> None:
 
 
 def test_the_policy_that_is_shown_can_be_used() -> None:
-    text = DEVICES.read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/policy.md").read_text(encoding="utf-8")
     shown, *_ = (block.split("```", 1)[0] for block in text.split("```yaml\n")[1:])
     policy = parse_policy(shown)
     assert len(policy.rules) >= 3

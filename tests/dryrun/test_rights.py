@@ -25,7 +25,7 @@ from .test_command import claim
 from .test_whole_pod import node
 
 JSON = dict[str, Any]
-PAGE = Path(__file__).parents[2] / "docs/how-to/dry-run.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/dry-run-cluster.md"
 RBAC = "rbac.authorization.k8s.io"
 ROLES = Kind(f"{RBAC}/v1", "clusterroles")
 ROLE: JSON = find(render({"dryRun": {"clusterRole": True}}), "ClusterRole", "dry-run")

@@ -122,7 +122,7 @@ def test_product_data_is_read_once_for_each_function(tmp_path: Path) -> None:
 
 
 def test_the_claim_of_the_page_gets_a_gpu_and_its_nic() -> None:
-    page = (ROOT / "docs/how-to/integrations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/gpus-and-nics.md").read_text(encoding="utf-8")
     (text,) = (content for _, _, content in blocks(page) if "dataDirectNIC" in content)
     template = decode(yaml.safe_load(text))
     assert isinstance(template, ResourceClaimTemplate)

@@ -146,5 +146,5 @@ def gpu_cluster_notes(documents: Iterable[Document]) -> Iterator[str]:
     if names := [document.name for document in documents if key_of(document.value) == GPU_CLUSTER]:
         yield (
             f"GPUCluster {listed(names)} lets the GPU Operator install NVIDIA's DRA driver, which has the same name as"
-            " this driver: follow docs/how-to/migrating.md, From NVIDIA's DRA driver, and delete the GPUCluster first"
+            " this driver: follow docs/how-to/migrate-from-nvidias-dra-driver.md, and delete the GPUCluster first"
         )

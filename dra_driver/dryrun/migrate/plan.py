@@ -168,7 +168,7 @@ def _spreading(node: GpuNode) -> Iterator[str]:
     if shared and len(node.gpus) > 1 and not node.config.packed:
         yield (
             "the device plugin spreads pods with shares over the GPUs of a node, and with DRA the scheduler fills a GPU"
-            " before it uses the next one. docs/how-to/migrating.md, Spreading pods over GPUs, says how to spread them"
+            " before it uses the next one. docs/reference/migrate.md, Spreading pods over GPUs, says how to spread them"
         )
 
 

@@ -3,7 +3,7 @@
 
 A quota for an extended resource stays where DeviceClasses serve the resource: Kubernetes and Kueue count pods by its
 name. Where pods get claims instead, Kubernetes counts the devices of a class, and Kueue needs a name for the class
-(docs/how-to/integrations.md, Kueue and quotas).
+(docs/how-to/quotas.md).
 """
 
 import copy

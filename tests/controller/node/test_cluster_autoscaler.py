@@ -38,7 +38,7 @@ from tests.support.nodes import board_inventory, mig_instances
 
 NODES = [name + suffix for name in shipped_nodes() for suffix in node_types() if suffix != "-vgpu"] + ["l40sx4-vgpu"]
 MIG = "device.attributes['gpu.nvidia.com'].type == 'mig'"
-PAGE = (ROOT / "docs/how-to/integrations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/autoscaling.md").read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=len(NODES))

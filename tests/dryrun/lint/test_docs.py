@@ -14,12 +14,14 @@ from dra_driver.dryrun.lint.finding import Rule
 from dra_driver.scheduler.cel import RELEASES
 
 ROOT = Path(__file__).parents[3]
-GUIDE = (ROOT / "docs/reference/linting.md").read_text(encoding="utf-8")
+GUIDE, RULES = (
+    (ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("how-to/lint", "reference/lint-rules")
+)
 EXAMPLES = sorted((ROOT / "examples/ci").glob("*.yaml"))
 
 
 def test_the_guide_lists_every_rule_and_no_other() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \| (error|warning) \| (.+) \|$", GUIDE, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \| (error|warning) \| (.+) \|$", RULES, re.MULTILINE)
     assert rows == [(rule.id, rule.severity, rule.summary) for rule in Rule]
 
 

@@ -135,7 +135,7 @@ def test_a_plugin_that_packs_shares_is_like_the_scheduler(migrate: Migrate, pack
 
 
 def test_claims_for_more_than_half_of_the_memory_are_spread(dryrun: DryRun, tmp_path: Path) -> None:
-    """The way that docs/how-to/migrating.md describes. A claim without an amount of memory is packed."""
+    """The way that docs/reference/migrate.md describes. A claim without an amount of memory is packed."""
     (tmp_path / "policy.json").write_text(json.dumps({"gpus": [{"shares": 2}]}), encoding="utf-8")
     devices = {}
     for amount in ("", "24Gi"):
