@@ -14,7 +14,7 @@ from .commands import COMMANDS, Command
 RUN_BY: Mapping[str, str] = {
     "test_commands": r"(\.venv/bin/)?dra-(dryrun|sandbox) |helm (?!verify)|kubectl (?!exec|rollout)",
     "test_engine": r"export IMAGE=|docker (build -t|push|run) ",
-    "test_generated": r"make (demo|docs|grammar|lock|proto)\b|python -m tests\.",
+    "test_generated": r"make (demo|docs|lock|proto)\b|python -m tests\.",
     "test_host": r"kind (create|load) ",
     "test_pods": r"kubectl (exec|rollout) ",
 }

@@ -21,7 +21,7 @@ from dra_driver.kube.resource import Device
 from dra_driver.kube.resource.device import attribute_kind
 from tests.support.nodes import board_inventory, mig_instances
 
-from . import releases
+from . import cel, releases
 from .checks import OURS
 from .commands import PAGES
 from .metrics import (
@@ -179,6 +179,12 @@ TABLES: Mapping[str, Callable[[], Iterator[Sequence[str]]]] = {
     "release_gates": releases.gates,
     "release_support": releases.support,
     "release_rules": releases.rules,
+    "cel_tokens": cel.tokens,
+    "cel_parsed": cel.parsed,
+    "cel_checked": cel.checked,
+    "cel_function": cel.function,
+    "cel_costs": cel.costs,
+    "cel_answers": cel.answers,
 }
 
 

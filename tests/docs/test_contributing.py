@@ -14,6 +14,7 @@ NAMING = [
     ROOT / f"docs/{name}.md"
     for name in (
         "explanation/architecture",
+        "explanation/cel",
         "explanation/data-flows",
         "explanation/life-of-a-claim",
         "how-to/add",
@@ -25,7 +26,7 @@ PATH = re.compile(r"(dra_driver|controller|kubeletplugin|charts|tests|docs)/[\w.
 MODULE = re.compile(r"[a-z_]\w*(\.\w+)+")
 PARENTS = (ROOT, ROOT / "dra_driver", ROOT / "kubeletplugin")
 FILES_AND_DOMAINS = (".com", ".json", ".py", ".toml", ".yaml")
-FIELDS = {"status.devices"}
+FIELDS = {"status.devices", "kubernetes.DRADevice"}
 
 
 @pytest.mark.parametrize("page", NAMING, ids=lambda path: path.name)
