@@ -224,6 +224,11 @@ def minor_of(release: str) -> int:
     return int(release.split(".")[1])
 
 
+OLDEST_MINOR: Final = minor_of(RELEASED[0])
+NEWEST_MINOR: Final = minor_of(NEWEST_RELEASED)
+"""The minor versions of the oldest supported release, and of the newest one that is not a preview."""
+
+
 def is_since(release: str, first: str) -> bool:
     """Whether a supported release is `first` or a later one."""
     return minor_of(release) >= minor_of(first)

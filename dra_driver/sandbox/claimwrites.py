@@ -8,9 +8,9 @@ protobuf, with the texts that the API server has.
 import json
 
 from ..kube.api import ApiClient
+from ..kube.releases import NEWEST_MINOR
 from .apiserver.objects import canonical
 from .apiserver.opaque import recoded, texts
-from .apiserver.release import NEWEST
 from .apiserver.schema.decode import decode
 from .apiserver.schema.protobuf import decode_message, read_envelope
 from .apiserver.schema.protobuf_answer import encode_object
@@ -22,7 +22,7 @@ from .loop import CLAIMS, JSON
 def update_claim(client: ApiClient, claim: JSON, subresource: str = "") -> JSON:
     """Replace a claim, or its status. Its resourceVersion must be the current one. Raises ApiError."""
     group, _, version = CLAIMS.api_version.partition("/")
-    node = schemas_of(NEWEST).find(group, version, "ResourceClaim")
+    node = schemas_of(NEWEST_MINOR).find(group, version, "ResourceClaim")
     assert node is not None, "ResourceClaim is published"
     meta = claim["metadata"]
     path = CLAIMS.path(meta["namespace"], meta["name"])

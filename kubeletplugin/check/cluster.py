@@ -30,8 +30,7 @@ from dra_driver.kube.api import (
 from dra_driver.kube.api.features import GATES as GATES_BY_FLAG
 from dra_driver.kube.api.features import OPTIONAL, probe_features
 from dra_driver.kube.kinds import ACCESS_REVIEWS, NODES
-from dra_driver.kube.releases import API_VERSIONS, NEWEST_RELEASED, RELEASES, on_since
-from dra_driver.kube.releases import minor_of as minor_number
+from dra_driver.kube.releases import API_VERSIONS, NEWEST_MINOR, OLDEST_MINOR, on_since
 from dra_driver.kube.resource.codec import DIALECTS, GROUP, Dialect
 from dra_driver.names import DRIVER_NAME
 from kubeletplugin.containers.runtime import FIRST_WITH_GROUP_IDS, reads_group_ids, version_of
@@ -42,7 +41,6 @@ T = TypeVar("T")
 
 KUBELET, RUNTIME = NodeCheck("kubelet version"), NodeCheck("container runtime version")
 
-OLDEST_MINOR, NEWEST_MINOR = minor_number(RELEASES[0]), minor_number(NEWEST_RELEASED)
 ON_BY_DEFAULT = API_VERSIONS["v1"].first
 """The minor release from which DRA is enabled by default."""
 
@@ -62,7 +60,7 @@ GATE_LOSSES: Mapping[str, str] = {
 _SECONDS = 10.0
 
 
-def minor_of(version: str) -> int | None:
+def reported_minor(version: str) -> int | None:
     """36 for `v1.36.2-gke.100`. None for a text without a version."""
     found = re.match(r"v?1\.(\d+)", version)
     return int(found[1]) if found else None
@@ -72,7 +70,7 @@ def release_finding(check: NodeCheck, name: str, version: str, where: str = "") 
     """Whether the release of a part of Kubernetes (`name`) is supported. `where` is added to the text of a passed
     check.
     """
-    minor = minor_of(version)
+    minor = reported_minor(version)
     if minor is None:
         return check.warned(f"{name} does not report its version ({version!r})", "see docs/how-to/install.md")
     if minor < OLDEST_MINOR:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ..finding import CheckResult, NodeCheck
-from .cluster import ON_BY_DEFAULT, minor_of
+from .cluster import ON_BY_DEFAULT, reported_minor
 from .host import Host, Unreadable
 from .process import Started, Unseen, find_kubelet
 
@@ -90,7 +90,7 @@ def kubelet_findings(facts: KubeletFacts, kubelet_version: str, node_name: str) 
     """Whether kubelet of this release (`v1.33.1`, empty if unknown) has DRA enabled, and belongs to this Node."""
     path = f"/api/v1/nodes/{node_name or 'NODE'}/proxy/configz"
     ask = f"`kubectl get --raw {path}` shows what kubelet uses (featureGates)"
-    yield from _configuration(facts, minor_of(kubelet_version), ask)
+    yield from _configuration(facts, reported_minor(kubelet_version), ask)
     named = facts.started.flags.hostname_override if isinstance(facts.started, Started) else ""
     if named and node_name and named != node_name:
         yield NAME.failed(

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from dra_driver.sandbox.apiserver.release import NEWEST, OLDEST, release
+from dra_driver.kube.releases import NEWEST_MINOR, OLDEST_MINOR
+from dra_driver.sandbox.apiserver.release import release
 
 from .checks import setting
 from .commands import ROOT
@@ -24,7 +25,7 @@ VALUES = sorted(
 
 @pytest.mark.parametrize(("said", "gate"), GATES)
 def test_a_gate_is_available_and_enabled_from_the_release_that_the_page_names(said: str, gate: str) -> None:
-    minors = range(OLDEST, NEWEST + 1)
+    minors = range(OLDEST_MINOR, NEWEST_MINOR + 1)
     there = next(minor for minor in minors if gate in release(minor).gates)
     on = next((minor for minor in minors if release(minor).enabled(gate)), None)
     assert said == f"1.{there} with `{gate}`" + (f", enabled by default from 1.{on}" if on else "")

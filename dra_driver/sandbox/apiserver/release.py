@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from ...kube.releases import API_VERSIONS, NEWEST_RELEASED, RELEASED, default_gates, minor_of
+from ...kube.releases import API_VERSIONS, NEWEST_MINOR, OLDEST_MINOR, default_gates
 
-OLDEST: Final = minor_of(RELEASED[0])
-NEWEST: Final = minor_of(NEWEST_RELEASED)
 RESOURCE_GROUP: Final = "resource.k8s.io"
 
 # For each version of resource.k8s.io: the first release that has it, and the first one that serves it by default.
-_NEVER: Final = NEWEST + 1
+_NEVER: Final = NEWEST_MINOR + 1
 _RESOURCE_VERSIONS: Final[Mapping[str, tuple[int, int]]] = {
     **{name: (version.first, version.on or _NEVER) for name, version in API_VERSIONS.items()},
     "v1alpha3": (33, _NEVER),
@@ -59,8 +57,8 @@ def release(
     `resource_versions` are the versions of resource.k8s.io to serve. None: those that the release serves by default
     (before 1.34, it serves none). Raises ReleaseError if the release does not have a gate or version.
     """
-    if not OLDEST <= minor <= NEWEST:
-        raise ReleaseError(f"Kubernetes 1.{minor} is not one of 1.{OLDEST} to 1.{NEWEST}")
+    if not OLDEST_MINOR <= minor <= NEWEST_MINOR:
+        raise ReleaseError(f"Kubernetes 1.{minor} is not one of 1.{OLDEST_MINOR} to 1.{NEWEST_MINOR}")
     effective = default_gates(f"1.{minor}")
     for gate, value in (gates or {}).items():
         if gate not in effective:

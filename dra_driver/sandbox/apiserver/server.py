@@ -29,13 +29,14 @@ import trustme
 import yaml
 from aiohttp import web
 
+from ...kube.releases import NEWEST_MINOR
 from .catalog import CelCheck, ServedCluster, ServedKinds
 from .controllers import Controllers, internal_call
 from .groups import builtin_kinds
 from .groups.core import RBAC_GROUP
 from .http import Handler
 from .objects import Object
-from .release import NEWEST, Release, release
+from .release import Release, release
 from .schema.published import schemas_of
 from .users import ADMIN
 from .verbs.write import create
@@ -143,7 +144,7 @@ def write_kubeconfig(path: Path, document: dict[str, Any]) -> Path:
 class ApiServerOptions:
     """The options of a server."""
 
-    minor: int = NEWEST - 1
+    minor: int = NEWEST_MINOR - 1
     """The Kubernetes release that the server behaves like: 1.`minor`."""
     gates: Mapping[str, bool] = field(default_factory=dict)
     """Feature gates that differ from the defaults of the release."""

@@ -8,8 +8,9 @@ create them.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ....kube.releases import NEWEST_MINOR
 from ..kinds import ALL_VERBS, Column, FieldSelectors, KindStrategy, ServedKind, text_at
-from ..release import NEWEST, Release
+from ..release import Release
 from . import core, crds, podgroups, pods, resource, workloads
 from .columns import CREATED, NAME, NAME_AND_AGE
 
@@ -86,7 +87,7 @@ def builtin_kinds(release: Release) -> tuple[ServedKind, ...]:
 
 def _pod_groups(release: Release) -> tuple[ServedKind, ...]:
     """PodGroups in the form of 1.37. Other releases have them in alpha versions only, which are not served here."""
-    if release.minor < NEWEST or not release.enabled("GenericWorkload"):
+    if release.minor < NEWEST_MINOR or not release.enabled("GenericWorkload"):
         return ()
     versions = ("v1beta1",)
     return (
