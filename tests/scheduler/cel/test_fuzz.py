@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dra_driver.scheduler.cel import CelError, Environment, compile_selector
 from tests.support import examples
 
+from .generator import Grammar, mangled
 from .support import DEVICE, DRIVER, LISTS
 from .test_libraries import LIBRARIES
 
@@ -43,46 +44,28 @@ MACROS: Final = ("all", "exists", "exists_one", "map", "filter", "sortBy", "optM
 TWO_VARIABLES: Final = ("all", "exists", "existsOne", "transformList", "transformMap", "transformMapEntry")
 
 
-def expression(random_source: random.Random, depth: int) -> str:
-    def part() -> str:
-        return expression(random_source, depth - 1)
-
-    def parts() -> str:
-        return ", ".join(part() for _ in range(random_source.choice((0, 1, 1, 1, 2, 2, 3))))
-
-    if depth == 0 or random_source.random() < 0.1:
-        return random_source.choice(LITERALS)
-    match random_source.randrange(13):
-        case 0 | 1 | 2:
-            return f"{part()} {random_source.choice(OPERATORS)} {part()}"
-        case 3 | 4:
-            return f"{part()}.{random_source.choice(METHODS)}({parts()})"
-        case 5:
-            return f"{random_source.choice(FUNCTIONS)}({parts()})"
-        case 6:
-            return f"{part()}.{random_source.choice(MACROS)}(x, {part()})"
-        case 7:
-            return f"{part()}.{random_source.choice(TWO_VARIABLES)}(x, y, {part()})"
-        case 8:
-            return f"cel.bind(x, {part()}, {part()})"
-        case 9:
-            return f"({part()} ? {part()} : {part()})"
-        case 10:
-            return f"{part()}{random_source.choice(('[', '[?'))}{part()}]"
-        case 11:
-            return f"dyn({part()}){random_source.choice(('.a', '.?a', '.b.c'))}"
-    return random_source.choice(
-        (f"[{parts()}]", f"{{{part()}: {part()}}}", f"[?{part()}]", f"!({part()})", f"-{part()}")
-    )
-
-
-def mangled(random_source: random.Random, text: str) -> str:
-    place, length = random_source.randrange(len(text)), random_source.randrange(4)
-    return (
-        text[:place]
-        + random_source.choice(("", "(", "]", "'", " ", ".", "{", "\\", "&", "\x00"))
-        + text[place + length :]
-    )
+ARGUMENTS: Final = ("", *("<any>",) * 3, *("<any>, <any>",) * 2, "<any>, <any>, <any>")
+AGGREGATES: Final = (
+    *(f"[{arguments}]" for arguments in ARGUMENTS),
+    *("{<any>: <any>}", "[?<any>]", "!(<any>)", "-<any>"),
+)
+GRAMMAR: Final = Grammar(
+    literals={"any": LITERALS},
+    patterns={
+        "any": (
+            *(tuple(f"<any> {operator} <any>" for operator in OPERATORS),) * 3,
+            *(tuple(f"<any>.{method}({arguments})" for method in METHODS for arguments in ARGUMENTS),) * 2,
+            tuple(f"{function}({arguments})" for function in FUNCTIONS for arguments in ARGUMENTS),
+            tuple(f"<any>.{macro}(x, <any>)" for macro in MACROS),
+            tuple(f"<any>.{macro}(x, y, <any>)" for macro in TWO_VARIABLES),
+            ("cel.bind(x, <any>, <any>)",),
+            ("(<any> ? <any> : <any>)",),
+            ("<any>[<any>]", "<any>[?<any>]"),
+            ("dyn(<any>).a", "dyn(<any>).?a", "dyn(<any>).b.c"),
+            AGGREGATES,
+        )
+    },
+)
 
 
 def run(text: str, environment: Environment) -> str:
@@ -116,7 +99,7 @@ def test_random_expressions_end_in_an_answer_or_an_error_of_ours(part: int) -> N
     environments = (Environment(), Environment("1.36", list_type_attributes=True), Environment("1.32"))
     reached = set()
     for _ in range(EXPRESSIONS // PARTS):
-        text = expression(random_source, random_source.randint(1, DEPTH))
+        text = GRAMMAR.expression(random_source, "any", random_source.randint(1, DEPTH))
         if random_source.random() < 0.3:
             text = f"{text} {random_source.choice(('==', '||', '&&'))} {random_source.choice(known)}"
         if random_source.random() < 0.2:
