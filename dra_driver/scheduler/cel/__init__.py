@@ -13,15 +13,16 @@ An expression passes through four stages:
 4. `evaluate` turns the tree into closures, which are called for each device.
 
 `library` has the functions that an expression can call, one file for each type of value: what the function does, the
-types of its arguments and result, its cost, and the estimate of its cost. `declarations` and `sizes` have the forms in
-which a library says this. `selector` sends an expression through the stages, and `names` finds out which attributes it
-reads. All of them use `tree`, `types` and `errors`.
+types of its arguments and result, its cost, and the estimate of its cost. `declarations`, `closures` and `sizes` have
+the forms in which a library says this. `selector` sends an expression through the stages, and `names` finds out which
+attributes it reads. All of them use `tree`, `types` and `errors`. docs/explanation/cel.md follows one expression
+through all stages.
 """
 
 from ...kube.releases import RELEASES
+from .closures import COST_LIMIT
 from .declarations import NEWEST, Environment
 from .errors import CelError, CelIssue, CompileError, EvaluationError
-from .evaluate.frame import COST_LIMIT
 from .names import PublishedNames, Reads
 from .selector import MAX_BYTES, Derivation, Selector, compile_derivation, compile_selector
 

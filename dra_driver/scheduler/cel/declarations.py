@@ -19,6 +19,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
 from ...kube.releases import NEWEST_RELEASED, RELEASES, RULES, is_supported, known_since, minor_of
+from .closures import MakeCall
 from .errors import CelIssue
 from .parse.macros import Macro
 from .sizes import EstimateCall
@@ -147,7 +148,7 @@ class Cost:
 class Overload:
     """One signature of a function. The first parameter of a member function is the target.
 
-    `call` may raise ErrorValue. It is None if the `dispatch` of the function implements all overloads, or the compiler.
+    `call` may raise ErrorValue. It is None if the function has `dispatch` or `make`, or is part of the language.
     `lazy`: arguments after the first error are not evaluated. `since` is the release that made the overload available
     to new expressions.
     """
@@ -172,8 +173,9 @@ class Overload:
 class Function:
     """A name with its overloads. `cost` applies to overloads that have none.
 
-    `dispatch` is one implementation for all overloads, which checks its arguments itself. `constants` finds calls whose
-    literal arguments cannot work.
+    `dispatch` is one implementation for all overloads, which checks its arguments itself. `make` makes the closures of
+    calls if the function does not evaluate all operands, or is faster with constants. `folds`: a call with a constant
+    is evaluated once, before all evaluations. `constants` finds calls whose literal arguments cannot work.
     """
 
     name: str
@@ -181,6 +183,8 @@ class Function:
     cost: Cost | None = None
     dispatch: Implementation | None = None
     constants: CheckConstants | None = None
+    make: MakeCall | None = None
+    folds: bool = False
 
     def overload(self, identifier: str) -> Overload:
         """The overload with this id."""
@@ -197,6 +201,8 @@ class Function:
             overloads=self.overloads + other.overloads,
             cost=self.cost or other.cost,
             constants=self.constants or other.constants,
+            make=self.make or other.make,
+            folds=self.folds or other.folds,
         )
 
 
@@ -211,10 +217,12 @@ def function(
     cost: Cost | None = None,
     dispatch: Implementation | None = None,
     constants: CheckConstants | None = None,
+    make: MakeCall | None = None,
+    folds: bool = False,
 ) -> Function:
     """A function with one overload for each row. `member` and `lazy` are those of the rows."""
     overloads = tuple(row if isinstance(row, Overload) else Overload(*row, member=member, lazy=lazy) for row in rows)
-    return Function(name, overloads, cost, dispatch, constants)
+    return Function(name, overloads, cost, dispatch, constants, make, folds)
 
 
 method = functools.partial(function, member=True)

@@ -153,8 +153,6 @@ class _Estimator:
     def _overload(self, node: Call, overload: str, operands: Sequence[Operand], costs: Sequence[int]) -> CallEstimate:
         spent = add(*costs)
         match overload:
-            case "logical_and" | "logical_or":
-                return CallEstimate(spent)
             case "conditional":
                 return self._conditional(node, costs)
             case "add_list" | "add_string" | "add_bytes":

@@ -9,12 +9,12 @@ from typing import Final
 
 from ...kube.resource import AttributeList, AttributeValue, Device, Version, attribute_kind
 from .check import check, validate
+from .closures import Run
 from .declarations import CEL_GO_29, Environment
 from .errors import Abort, CelError, CompileError, ErrorValue, EvaluationError
 from .estimate import estimate
 from .evaluate import PlanError, compile_tree
 from .evaluate.frame import Frame
-from .evaluate.paths import Run
 from .library import registry_of
 from .library.semver import Semver
 from .library.values import OptionalValue, refill, type_name

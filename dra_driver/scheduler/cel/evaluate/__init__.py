@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage 4: turns a checked tree into Python closures.
 
-Follows cel-go's `interpreter/planner.go` with the optimizations that Kubernetes enables. Conversions of constants,
-literals that consist of constants, `in` with constant lists, and constant regular expressions are evaluated by the
-compiler. If one of them fails, the expression cannot be used.
+Follows cel-go's `interpreter/planner.go` with the optimizations that Kubernetes enables. Conversions of constants and
+literals that consist of constants are evaluated here, once. If one of them fails, the expression cannot be used. What
+the language itself has (names, fields, indices, `?:`, literals and loops) is in this folder; functions and operators
+are in the libraries.
 
 Macros such as all(), map() and cel.bind() have become loops. Loops follow `evalFold` of `interpreter/interpretable.go`.
 The initial value of the accumulator is evaluated when it is first read. Therefore a binding that is not used costs
 nothing and cannot fail.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..closures import CallSite, Constant, Evaluable, Run, located
 from ..declarations import VARIABLE, Declarations, Environment
 from ..errors import Abort, ErrorValue
-from ..library import regex
 from ..library.conversions import MESSAGE_BUILDERS
-from ..library.values import LiteralMap, MapValue, MutableList, OptionalValue, hashable, type_name
+from ..library.values import LiteralMap, MapValue, MutableList, OptionalValue, type_name
 from ..sizes import LIST_COST, MAP_COST, MESSAGE_COST
 from ..tree import (
     Call,
@@ -33,17 +35,11 @@ from ..tree import (
     Select,
     qualified_name,
 )
-from ..types import INT_MAX, INT_MIN, TYPE_VALUES, UINT_MAX, UNUSABLE_TYPES, TypeKind, Uint
+from ..types import TYPE_VALUES, UNUSABLE_TYPES, TypeKind
 from . import calls
-from .calls import located
 from .frame import Frame
-from .paths import Branches, Constant, DevicePath, Evaluable, Index, Key, Path, Run, is_key, relative
+from .paths import Branches, DevicePath, Index, Key, Path, is_key, relative
 
-_CONVERSIONS: Final = frozenset(
-    ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
-)
-_SEARCHES: Final = frozenset(("matches", "find", "findAll"))
-_IN_SET: Final = frozenset((bool, int, Uint, float, str))
 _UNSET: Final = object()
 
 
@@ -122,9 +118,6 @@ class _Compiler:
     def _call(self, node: Call) -> Evaluable:
         plans = [self.plan(child) for child in node.children()]
         match node.function:
-            case "_&&_" | "_||_":
-                terms = [plan.run for plan in plans]
-                return Evaluable(calls.deciding(terms, node.offset, decisive=node.function == "_||_"))
             case "_?_:_":
                 condition, then, otherwise = plans
                 return Branches(condition.run, relative(then), relative(otherwise))
@@ -132,35 +125,20 @@ class _Compiler:
                 return self._index(node, plans, optional=False)
             case "_[?_]" | "_?._":
                 return self._index(node, plans, optional=True)
-            case "or" | "orValue":
-                return Evaluable(calls.first_present(plans[0].run, plans[1].run, unwrap=node.function == "orValue"))
-            case "@not_strictly_false":
-                return Evaluable(calls.not_strictly_false(plans[0].run))
-            case "_==_" | "_!=_":
-                run = calls.comparison(plans, node.offset, negated=node.function == "_!=_")
-                if run is not None:
-                    return Evaluable(run)
-            case "@in" if node.overloads == ("in_list",) and isinstance(plans[1], Constant):
-                elements = plans[1].value
-                if not elements:
-                    return Constant(False)
-                membership = _membership(plans[0].run, elements) if isinstance(elements, list) else None
-                if membership is not None:
-                    return Evaluable(membership)
         return self._function(node, plans)
 
     def _function(self, node: Call, plans: Sequence[Evaluable]) -> Evaluable:
         function, arguments = self._functions[node.function], tuple([plan.run for plan in plans])
-        if node.function in _SEARCHES and isinstance(plans[1], Constant) and isinstance(plans[1].value, str):
+        if function.make is not None:
+            lazy_call = functools.partial(calls.call, function, node.overloads, arguments, node.offset, lazy=True)
             try:
-                pattern = regex.compiled(plans[1].value)
+                made = function.make(CallSite(node.overloads, plans, node.offset, lazy_call))
             except ErrorValue as error:
                 raise PlanError(error.message, node.offset) from None
-            if node.overloads == ("matches_string",):
-                return Evaluable(calls.matches(plans[0], plans[1].value, pattern, node.offset))
-            return Evaluable(calls.call(function, node.overloads, arguments, node.offset, lazy=True))
+            if made is not None:
+                return made
         run = calls.call(function, node.overloads, arguments, node.offset)
-        if node.function in _CONVERSIONS and len(plans) == 1 and isinstance(plans[0], Constant):
+        if function.folds and len(plans) == 1 and isinstance(plans[0], Constant):
             value = _evaluated(run, node.offset)
             if isinstance(value, ErrorValue):
                 raise PlanError(value.message, node.offset)
@@ -309,33 +287,6 @@ def _message_of(name: str, values: Sequence[Run], entries: Sequence[Entry], offs
             return located(error, offset)
 
     return run
-
-
-def _membership(element: Run, elements: list[object]) -> Run | None:
-    """`element in [constants]` as a lookup in a set. None if the constants cannot be in a set."""
-    if any(item.__class__ not in _IN_SET for item in elements):
-        return None
-    members = frozenset(hashable(twin) for item in elements for twin in _twins(item) if twin == twin)
-
-    def run(frame: Frame) -> object:
-        value = element(frame)
-        return value if value.__class__ is ErrorValue else hashable(value) in members
-
-    return run
-
-
-def _twins(item: object) -> Sequence[object]:
-    """The item and the equal numbers of other types."""
-    twins: list[object] = [item]
-    if isinstance(item, float):
-        if item.is_integer():
-            whole = int(item)
-            twins += [whole] * (INT_MIN <= whole <= INT_MAX) + [Uint(whole)] * (0 <= whole <= UINT_MAX)
-    elif isinstance(item, int) and item.__class__ is not bool:
-        whole = int(item)
-        twins.append(float(whole))
-        twins += [whole] * (whole <= INT_MAX) + [Uint(whole)] * (whole >= 0)
-    return twins
 
 
 # Loops

@@ -1,38 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of functions: the overload, the types of the arguments, and the cost. Also the logical operators.
+"""Calls of functions: the overload, the types of the arguments, and the cost.
 
 A function with one or two arguments evaluates all of them, and costs something even if one of them is an error. Other
 functions stop at the first error, and cost nothing unless it is the last argument. Whether a list fits a parameter is
-decided by its first element, and whether a map fits by its first entry. The most frequent calls (comparing with a
-constant text, matching a constant pattern) have shorter implementations with the same results and costs.
+decided by its first element, and whether a map fits by its first entry.
 
 Follows cel-go's `interpreter/interpretable.go` and `runtimecost.go`, and its `IsAssignableRuntimeType`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from ..closures import Run, located
 from ..declarations import Function, Implementation, RuntimeCost
 from ..errors import ErrorValue
-from ..library.operators import equal
 from ..library.quantity import QuantityValue
-from ..library.regex import encoded
 from ..library.semver import Semver
 from ..library.time import Duration, Timestamp
 from ..library.values import (
-    Extension,
     MapValue,
-    OptionalValue,
-    core_cost_size,
-    matching_cost,
     no_such_overload,
-    traversal_cost,
     type_name,
 )
 from ..types import DURATION, LITERAL_TYPES, QUANTITY, SEMVER, TIMESTAMP, Type, TypeKind
 from .frame import Frame
-from .paths import Constant, Evaluable, Run
 
 _CLASSES: Final[dict[Type, type]] = {
     **{literal: kind for kind, literal in LITERAL_TYPES.items()},
@@ -205,116 +197,5 @@ def _lazy(called: _Called, arguments: tuple[Run, ...]) -> Run:
                 result = located(no_such_overload(name, *values), offset)
         frame.charge(1 if cost is None else cost(values, result))
         return result
-
-    return run
-
-
-def located(error: ErrorValue, offset: int) -> ErrorValue:
-    """The error with a place, and without the traceback from raising it."""
-    if error.offset is None:
-        error.offset = offset
-    error.__traceback__ = error.__context__ = None
-    return error
-
-
-def comparison(plans: Sequence[Evaluable], offset: int, *, negated: bool) -> Run | None:
-    """`operand == 'text'` or `operand != 'text'`. None for other comparisons."""
-    left, right = plans
-    if not isinstance(right, Constant) or not isinstance(right.value, str):
-        return None
-    text, evaluate = right.value, left.run
-    length = len(text)
-    whole_cost = traversal_cost(length)
-
-    def run(frame: Frame) -> object:
-        value = evaluate(frame)
-        if value.__class__ is str:
-            size = len(value)
-            frame.cost = cost = frame.cost + (whole_cost if size >= length else traversal_cost(size))
-            if cost > frame.limit:
-                frame.charge(0)
-            return (value == text) is not negated
-        return _compared(frame, value, text, offset, negated=negated)
-
-    return run
-
-
-def _compared(frame: Frame, value: object, text: str, offset: int, *, negated: bool) -> object:
-    result: object
-    if value.__class__ is ErrorValue:
-        result = value
-    else:
-        try:
-            result = equal(value, text) is not negated
-        except ErrorValue as error:  # values that cannot be compared are not equal
-            result = True if negated else located(error, offset)
-    if isinstance(value, Extension) and not negated:
-        frame.charge(1)
-    else:
-        frame.charge(traversal_cost(min(core_cost_size(value), len(text))))
-    return result
-
-
-def matches(subject: Evaluable, pattern: str, compiled: Any, offset: int) -> Run:
-    """subject.matches('pattern')"""
-    evaluate, search = subject.run, compiled.search
-    pattern_size = len(pattern)
-
-    def run(frame: Frame) -> object:
-        text = evaluate(frame)
-        if text.__class__ is ErrorValue:
-            return text
-        result: object
-        if isinstance(text, str):
-            result = search(encoded(text)) is not None
-        else:
-            result = located(no_such_overload("matches", text, pattern), offset)
-        frame.charge(matching_cost(core_cost_size(text), pattern_size))
-        return result
-
-    return run
-
-
-# Logical operators
-
-
-def deciding(terms: Sequence[Run], offset: int, *, decisive: bool) -> Run:
-    """&& (`decisive` is False) and || (True): a decisive term, otherwise the first error, otherwise the opposite."""
-    neutral = not decisive
-
-    def run(frame: Frame) -> object:
-        result: object = neutral
-        for term in terms:
-            value = term(frame)
-            if value is decisive:
-                return value
-            if value is not neutral and result is neutral:
-                result = value if value.__class__ is ErrorValue else located(no_such_overload(), offset)
-        return result
-
-    return run
-
-
-def first_present(optional: Run, otherwise: Run, *, unwrap: bool) -> Run:
-    """optional.or(optional) and optional.orValue(value)"""
-
-    def run(frame: Frame) -> object:
-        value = optional(frame)
-        if not isinstance(value, OptionalValue):
-            return value
-        if not value.present:
-            return otherwise(frame)
-        return value.value if unwrap else value
-
-    return run
-
-
-def not_strictly_false(term: Run) -> Run:
-    """Whether a loop of all() or exists() continues. An error counts as true."""
-
-    def run(frame: Frame) -> object:
-        value = term(frame)
-        frame.charge(1)
-        return value if value.__class__ is bool else True
 
     return run

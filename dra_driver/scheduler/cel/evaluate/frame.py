@@ -7,10 +7,11 @@ comparisons and additions change it. Follows `DeviceMatches` of k8s.io/dynamic-r
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, NoReturn
+from typing import Final
 
 from ....kube.resource import AttributeList, Device, DeviceCapacity, MalformedAttribute, Version
-from ..errors import Abort, ErrorValue
+from ..closures import WRAP, CostCounter
+from ..errors import ErrorValue
 from ..library.quantity import QuantityValue, quantity_of
 from ..library.semver import parse_semver
 from ..library.values import NOT_FOUND, DomainMap, Found, MapValue, TextMap
@@ -20,26 +21,21 @@ PLAIN: Final = frozenset((str, bool, int))
 
 _LISTS: Final = ("ints", "bools", "strings", "versions")
 _SCALARS: Final = ("int", "bool", "string", "version")
-_WRAP: Final = 1 << 64
 _NO_DEVICE: Final = Device("")
-
-COST_LIMIT: Final = 1_000_000
-"""The largest cost of an evaluation, and the largest estimate that kube-apiserver accepts."""
 
 _MOST_CHECKED: Final = 8192
 _CHECKED: Final[dict[int, object]] = {}
 """Attributes, by identity, that can be evaluated in every environment. They are immutable."""
 
 
-class Frame:
+class Frame(CostCounter):
     """One evaluation.
 
-    `slots` are its local variables, `limit` is its largest cost, and `lists` allows lists as attributes.
+    `slots` are its local variables, and `lists` allows lists as attributes.
     `converts_optionals` as in `Environment`.
     """
 
     # Attributes of the class make most evaluations faster, because they need not set them.
-    limit = COST_LIMIT
     lists = False
     converts_optionals = False
     slots: list[object]
@@ -56,21 +52,8 @@ class Frame:
     def without_device() -> "Frame":
         """A frame without a limit, for expressions that read no variables."""
         frame = Frame("", _NO_DEVICE)
-        frame.limit = _WRAP
+        frame.limit = WRAP
         return frame
-
-    def charge(self, amount: int) -> None:
-        """Add to the cost. Raises Abort if it exceeds the limit. A negative cost wraps around, as in Go."""
-        self.cost += amount
-        if self.cost < 0:
-            self.cost += _WRAP
-        if self.cost > self.limit:
-            raise Abort("cost_limit", f"the evaluation costs more than {self.limit}")
-
-    def out_of_budget(self) -> NoReturn:
-        """End an evaluation whose cost, which grew by single steps, exceeds the limit."""
-        self.cost = self.limit + 1
-        raise Abort("cost_limit", f"the evaluation costs more than {self.limit}")
 
     def check_attributes(self) -> None:
         """Raises ErrorValue if an attribute has no CEL value, also if the expression does not read the attribute."""

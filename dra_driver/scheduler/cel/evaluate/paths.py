@@ -9,16 +9,14 @@ example, `device.attributes['gpu.nvidia.com'].profile` looks up one name and bui
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from ..closures import Evaluable, Run
 from ..errors import ErrorValue
 from ..library.values import NONE, MapValue, OptionalValue, list_index, no_such_overload, type_name, unwrapped
 from ..types import Uint
 from .frame import PLAIN, Domain, Frame, no_such_key
-
-Run = Callable[[Frame], object]
-"""Evaluates a part of an expression. Returns a value, which may be an ErrorValue. Raises Abort."""
 
 _KEYS: Final = frozenset((str, int, Uint, bool, float))
 
@@ -28,26 +26,6 @@ _ABSENT: Final = object()
 def is_key(value: object) -> bool:
     """Whether a value is allowed as a key or index."""
     return value.__class__ in _KEYS
-
-
-class Evaluable:
-    """A part of an expression that can be evaluated. `run` also adds its cost."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    @property
-    def run(self) -> Run:
-        """The function that evaluates the part."""
-        return self._run
-
-
-class Constant(Evaluable):
-    """A constant, which costs nothing. It is an ErrorValue if a constant list is invalid."""
-
-    def __init__(self, value: object) -> None:
-        super().__init__(lambda _: value)
-        self.value = value
 
 
 class PathStep:

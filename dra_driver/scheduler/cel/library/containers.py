@@ -9,9 +9,11 @@ optional types. includes(), for attributes that may be lists, follows k8s.io/dyn
 `cel/compile.go`.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Final
 
+from ..closures import CallSite, Constant, CostCounter, Evaluable
 from ..declarations import CEL_GO_29, CelLibrary, Cost, Overload, function, method
 from ..errors import ErrorValue
 from ..parse.macros import (
@@ -27,7 +29,21 @@ from ..parse.macros import (
 )
 from ..sizes import CallEstimate
 from ..tree import Call, Expression, Ident, Invalid, ListNode, MapNode, Select
-from ..types import BOOL, BYTES, DYN, INT, STRING, list_of, map_of, optional_of, parameter
+from ..types import (
+    BOOL,
+    BYTES,
+    DYN,
+    INT,
+    INT_MAX,
+    INT_MIN,
+    STRING,
+    UINT_MAX,
+    Uint,
+    list_of,
+    map_of,
+    optional_of,
+    parameter,
+)
 from .operators import same
 from .values import (
     NONE,
@@ -35,6 +51,7 @@ from .values import (
     MapValue,
     OptionalValue,
     core_cost_size,
+    hashable,
     is_zero,
     no_such_overload,
     spend,
@@ -60,6 +77,7 @@ _SEARCH: Final = Cost(
     lambda element, container: CallEstimate(container.size.scaled(1.0)),
 )
 
+_IN_SET: Final = frozenset((bool, int, Uint, float, str))
 _MOST_ITEMS: Final = 48
 
 
@@ -230,6 +248,40 @@ def _in(element: object, container: object) -> bool:
     raise no_such_overload("@in", element, container)
 
 
+def _in_constants(site: CallSite) -> Evaluable | None:
+    """`element in [constants]` as a lookup in a set. None if the constants cannot be in a set."""
+    element, container = site.operands
+    if site.overloads != ("in_list",) or not isinstance(container, Constant):
+        return None
+    items = container.value
+    if not items:
+        return Constant(False)
+    if not isinstance(items, list) or any(item.__class__ not in _IN_SET for item in items):
+        return None
+    evaluate = element.run
+    members = frozenset(hashable(twin) for item in items for twin in _twins(item) if twin == twin)
+
+    def run(frame: CostCounter) -> object:
+        value = evaluate(frame)
+        return value if value.__class__ is ErrorValue else hashable(value) in members
+
+    return Evaluable(run)
+
+
+def _twins(item: object) -> Sequence[object]:
+    """The item and the equal numbers of other types."""
+    twins: list[object] = [item]
+    if isinstance(item, float):
+        if item.is_integer():
+            whole = int(item)
+            twins += [whole] * (INT_MIN <= whole <= INT_MAX) + [Uint(whole)] * (0 <= whole <= UINT_MAX)
+    elif isinstance(item, int) and item.__class__ is not bool:
+        whole = int(item)
+        twins.append(float(whole))
+        twins += [whole] * (whole <= INT_MAX) + [Uint(whole)] * (whole >= 0)
+    return twins
+
+
 def _includes(target: object, value: object) -> bool:
     if not isinstance(target, list):
         return same(target, value)
@@ -262,6 +314,21 @@ def _value(optional: OptionalValue) -> object:
     if optional.present:
         return optional.value
     raise ErrorValue("optional_none", "optional.none() has no value")
+
+
+def _or(site: CallSite, *, unwrap: bool = False) -> Evaluable:
+    """optional.or(optional) and optional.orValue(value). The second operand is only evaluated if it is needed."""
+    optional, otherwise = (operand.run for operand in site.operands)
+
+    def run(frame: CostCounter) -> object:
+        value = optional(frame)
+        if not isinstance(value, OptionalValue):
+            return value
+        if not value.present:
+            return otherwise(frame)
+        return value.value if unwrap else value
+
+    return Evaluable(run)
 
 
 def _first(values: list[object]) -> OptionalValue:
@@ -300,6 +367,7 @@ CONTAINERS = CelLibrary(
         Overload("in_list", (_A, _LIST), BOOL, cost=_SEARCH),
         ("in_map", (_A, _MAP), BOOL),
         dispatch=_in,
+        make=_in_constants,
     ),
     function(
         "_[_]",
@@ -313,8 +381,8 @@ CONTAINERS = CelLibrary(
     function("optional.none", ("optional_none", (), _OPTIONAL, lambda: NONE)),
     method("value", ("optional_value", (_OPTIONAL,), _V, _value)),
     method("hasValue", ("optional_hasValue", (_OPTIONAL,), BOOL, lambda optional: optional.present)),
-    method("or", ("optional_or_optional", (_OPTIONAL, _OPTIONAL), _OPTIONAL)),
-    method("orValue", ("optional_orValue_value", (_OPTIONAL, _V), _V)),
+    method("or", ("optional_or_optional", (_OPTIONAL, _OPTIONAL), _OPTIONAL), make=_or),
+    method("orValue", ("optional_orValue_value", (_OPTIONAL, _V), _V), make=functools.partial(_or, unwrap=True)),
     function(
         "_[?_]",
         ("list_optindex_optional_int", (_LIST_OF_V, INT), _OPTIONAL),

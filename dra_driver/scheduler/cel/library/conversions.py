@@ -6,6 +6,7 @@ immediately. Only Any does not, because Kubernetes' evaluator cannot convert it.
 """
 
 import base64
+import functools
 import math
 import re
 import struct
@@ -182,29 +183,32 @@ INT_DURATIONS = CelLibrary(
     until=CEL_GO_29,
 )
 
+_conversion = functools.partial(function, folds=True)
+"""A function that converts a value. A conversion of a constant is a constant."""
+
 CONVERSIONS = CelLibrary(
-    function("type", ("type", (_A,), type_of(_A)), dispatch=value_type),
-    function("dyn", ("to_dyn", (_A,), DYN), dispatch=_same),
-    function("bool", ("bool_to_bool", (BOOL,), BOOL, _same), ("string_to_bool", (STRING,), BOOL, _string_to_bool)),
-    function(
+    _conversion("type", ("type", (_A,), type_of(_A)), dispatch=value_type),
+    _conversion("dyn", ("to_dyn", (_A,), DYN), dispatch=_same),
+    _conversion("bool", ("bool_to_bool", (BOOL,), BOOL, _same), ("string_to_bool", (STRING,), BOOL, _string_to_bool)),
+    _conversion(
         "bytes",
         ("bytes_to_bytes", (BYTES,), BYTES, _same),
         Overload("string_to_bytes", (STRING,), BYTES, _string_to_bytes, cost=Cost(read_core, _encoded)),
     ),
-    function(
+    _conversion(
         "double",
         ("double_to_double", (DOUBLE,), DOUBLE, _same),
         ("int64_to_double", (INT,), DOUBLE, float),
         ("string_to_double", (STRING,), DOUBLE, _string_to_double),
         ("uint64_to_double", (UINT,), DOUBLE, float),
     ),
-    function(
+    _conversion(
         "duration",
         ("duration_to_duration", (DURATION,), DURATION, _same),
         ("string_to_duration", (STRING,), DURATION, _string_to_duration),
         constants=literal_argument(_is_duration),
     ),
-    function(
+    _conversion(
         "int",
         ("int64_to_int64", (INT,), INT, _same),
         ("double_to_int64", (DOUBLE,), INT, _double_to_int),
@@ -213,7 +217,7 @@ CONVERSIONS = CelLibrary(
         ("timestamp_to_int64", (TIMESTAMP,), INT, lambda value: value.seconds),
         ("uint64_to_int64", (UINT,), INT, lambda value: checked_int(int(value))),
     ),
-    function(
+    _conversion(
         "string",
         ("string_to_string", (STRING,), STRING, _same),
         ("bool_to_string", (BOOL,), STRING, text),
@@ -224,14 +228,14 @@ CONVERSIONS = CelLibrary(
         ("timestamp_to_string", (TIMESTAMP,), STRING, text),
         ("uint64_to_string", (UINT,), STRING, text),
     ),
-    function(
+    _conversion(
         "timestamp",
         ("timestamp_to_timestamp", (TIMESTAMP,), TIMESTAMP, _same),
         ("int64_to_timestamp", (INT,), TIMESTAMP, _int_to_timestamp),
         ("string_to_timestamp", (STRING,), TIMESTAMP, _string_to_timestamp),
         constants=literal_argument(_is_timestamp),
     ),
-    function(
+    _conversion(
         "uint",
         ("uint64_to_uint64", (UINT,), UINT, _same),
         ("double_to_uint64", (DOUBLE,), UINT, _double_to_uint),

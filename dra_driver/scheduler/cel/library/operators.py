@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Equality, order, logic and arithmetic (cel-go's `common/stdlib` and `common/types`).
 
-The compiler evaluates &&, || and ?: itself, because they do not always evaluate their operands. Costs have the
-exceptions of k8s.io/apiserver.
+&& and || do not always evaluate their operands. `?:` belongs to the language (`evaluate.paths`), and is only declared
+here. Costs have the exceptions of k8s.io/apiserver.
 """
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from ..closures import CallSite, Constant, CostCounter, Evaluable, located
 from ..declarations import CelLibrary, Cost, Overload, Row, function
 from ..errors import ErrorValue
 from ..sizes import TRAVERSAL, CallEstimate, Operand, scaled
@@ -45,10 +47,12 @@ from .values import (
     OptionalValue,
     checked_int,
     checked_uint,
+    core_cost_size,
     no_such_overload,
     read_both,
     read_shorter,
     spend,
+    traversal_cost,
 )
 
 _A = parameter("A")
@@ -185,6 +189,44 @@ def _differ(left: object, right: object) -> bool:
         return True
 
 
+def _compare_with_text(site: CallSite, *, negated: bool) -> Evaluable | None:
+    """`operand == 'text'` or `operand != 'text'`, which most expressions have, with the usual result and cost."""
+    left, right = site.operands
+    if not isinstance(right, Constant) or not isinstance(right.value, str):
+        return None
+    text, evaluate, offset = right.value, left.run, site.offset
+    length = len(text)
+    whole_cost = traversal_cost(length)
+
+    def run(frame: CostCounter) -> object:
+        value = evaluate(frame)
+        if value.__class__ is str:
+            size = len(value)
+            frame.cost = cost = frame.cost + (whole_cost if size >= length else traversal_cost(size))
+            if cost > frame.limit:
+                frame.charge(0)
+            return (value == text) is not negated
+        return _compared(frame, value, text, offset, negated=negated)
+
+    return Evaluable(run)
+
+
+def _compared(frame: CostCounter, value: object, text: str, offset: int, *, negated: bool) -> object:
+    result: object
+    if value.__class__ is ErrorValue:
+        result = value
+    else:
+        try:
+            result = equal(value, text) is not negated
+        except ErrorValue as error:  # values that cannot be compared are not equal
+            result = True if negated else located(error, offset)
+    if isinstance(value, Extension) and not negated:
+        frame.charge(1)
+    else:
+        frame.charge(traversal_cost(min(core_cost_size(value), len(text))))
+    return result
+
+
 def _equality_cost(arguments: Sequence[object], result: object) -> int:
     return 1 if isinstance(arguments[0], Extension) else read_shorter(arguments, result)
 
@@ -226,6 +268,38 @@ def _ordering(name: str) -> Iterator[Overload]:
 
 
 # Logic
+
+
+_FREE: Final = Cost(estimate=lambda *operands: CallEstimate(0))
+
+
+def _logic(site: CallSite, *, decisive: bool) -> Evaluable:
+    """&& (`decisive` is False) and || (True): a decisive term, otherwise the first error, otherwise the opposite."""
+    neutral, terms, offset = not decisive, [operand.run for operand in site.operands], site.offset
+
+    def run(frame: CostCounter) -> object:
+        result: object = neutral
+        for term in terms:
+            value = term(frame)
+            if value is decisive:
+                return value
+            if value is not neutral and result is neutral:
+                result = value if value.__class__ is ErrorValue else located(no_such_overload(), offset)
+        return result
+
+    return Evaluable(run)
+
+
+def _not_strictly_false(site: CallSite) -> Evaluable:
+    """Whether a loop of all() or exists() continues. An error counts as true."""
+    term = site.operands[0].run
+
+    def run(frame: CostCounter) -> object:
+        value = term(frame)
+        frame.charge(1)
+        return value if value.__class__ is bool else True
+
+    return Evaluable(run)
 
 
 def _not(value: object) -> object:
@@ -371,17 +445,29 @@ def _same(identifier: str, operand: Type) -> Row:
 
 
 OPERATORS = CelLibrary(
-    function("_==_", ("equals", (_A, _A), BOOL), cost=Cost(_equality_cost, _equality), dispatch=equal),
-    function("_!=_", ("not_equals", (_A, _A), BOOL), cost=_COMPARE, dispatch=_differ),
+    function(
+        "_==_",
+        ("equals", (_A, _A), BOOL),
+        cost=Cost(_equality_cost, _equality),
+        dispatch=equal,
+        make=functools.partial(_compare_with_text, negated=False),
+    ),
+    function(
+        "_!=_",
+        ("not_equals", (_A, _A), BOOL),
+        cost=_COMPARE,
+        dispatch=_differ,
+        make=functools.partial(_compare_with_text, negated=True),
+    ),
     function("_<_", *_ordering("less"), dispatch=_less),
     function("_<=_", *_ordering("less_equals"), dispatch=_less_equals),
     function("_>_", *_ordering("greater"), dispatch=lambda left, right: _less(right, left)),
     function("_>=_", *_ordering("greater_equals"), dispatch=lambda left, right: _less_equals(right, left)),
     function("_?_:_", ("conditional", (BOOL, _A, _A), _A)),
-    function("_&&_", ("logical_and", (BOOL, BOOL), BOOL)),
-    function("_||_", ("logical_or", (BOOL, BOOL), BOOL)),
+    function("_&&_", ("logical_and", (BOOL, BOOL), BOOL), cost=_FREE, make=functools.partial(_logic, decisive=False)),
+    function("_||_", ("logical_or", (BOOL, BOOL), BOOL), cost=_FREE, make=functools.partial(_logic, decisive=True)),
     function("!_", ("logical_not", (BOOL,), BOOL), dispatch=_not),
-    function("@not_strictly_false", ("not_strictly_false", (BOOL,), BOOL)),
+    function("@not_strictly_false", ("not_strictly_false", (BOOL,), BOOL), make=_not_strictly_false),
     function(
         "_+_",
         Overload("add_bytes", (BYTES, BYTES), BYTES, cost=_JOIN),

@@ -16,11 +16,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from ..closures import CallSite, Constant, CostCounter, Evaluable, located
 from ..declarations import CelLibrary, Cost, Overload, function, literal_argument, method
 from ..errors import ErrorValue
 from ..sizes import CallEstimate, Size, matching
 from ..types import BOOL, INT, STRING, list_of
-from .values import core_cost_size, cost_size, matching_cost, spend, succeeds
+from .values import core_cost_size, cost_size, matching_cost, no_such_overload, spend, succeeds
 
 _MEMORY: Final = 64 << 20
 
@@ -263,6 +264,32 @@ def _found(text: str, pattern: str) -> Iterator[str]:
     return (octets[start:end].decode() for start, end in compiled(pattern).spans(octets))
 
 
+def _with_constant_pattern(site: CallSite) -> Evaluable | None:
+    """A call with a constant pattern, which is compiled once. Raises ErrorValue for an invalid pattern."""
+    subject, pattern, *_ = site.operands
+    if not isinstance(pattern, Constant) or not isinstance(pattern.value, str):
+        return None
+    search = compiled(pattern.value).search
+    if site.overloads != ("matches_string",):
+        return Evaluable(site.lazy_call())
+    evaluate, text_of_pattern, offset = subject.run, pattern.value, site.offset
+    pattern_size = len(text_of_pattern)
+
+    def run(frame: CostCounter) -> object:
+        text = evaluate(frame)
+        if text.__class__ is ErrorValue:
+            return text
+        result: object
+        if isinstance(text, str):
+            result = search(encoded(text)) is not None
+        else:
+            result = located(no_such_overload("matches", text, text_of_pattern), offset)
+        frame.charge(matching_cost(core_cost_size(text), pattern_size))
+        return result
+
+    return Evaluable(run)
+
+
 def _is_pattern(value: object) -> bool:
     return not isinstance(value, str) or succeeds(compiled)(value)
 
@@ -273,12 +300,14 @@ REGEX = CelLibrary(
         ("matches", (STRING, STRING), BOOL, _matches),
         Overload("matches_string", (STRING, STRING), BOOL, _matches, member=True, cost=_MATCH),
         constants=literal_argument(_is_pattern),
+        make=_with_constant_pattern,
     ),
-    method("find", ("string_find_string", (STRING, STRING), STRING, _find), cost=_SEARCH),
+    method("find", ("string_find_string", (STRING, STRING), STRING, _find), cost=_SEARCH, make=_with_constant_pattern),
     method(
         "findAll",
         ("string_find_all_string", (STRING, STRING), _STRINGS, _find_all),
         ("string_find_all_string_int", (STRING, STRING, INT), _STRINGS, _find_all),
         cost=_SEARCH,
+        make=_with_constant_pattern,
     ),
 )
