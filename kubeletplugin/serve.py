@@ -231,7 +231,9 @@ class _Plugin:
     # Callbacks of the parts
 
     def _prepare(self, ref: ClaimRef, call: Call) -> Sequence[PreparedDevice]:
-        return prepared_devices(self._engine.prepare(ref, call).plan, self._files)
+        plan = self._engine.prepare(ref, call).plan
+        self._mps.prepared(plan)
+        return prepared_devices(plan, self._files)
 
     def _ready(self) -> None:
         """Do what is necessary before claims can be prepared. After PrepareError, OSError or NvmlError, it is tried

@@ -75,6 +75,10 @@ class VfioMarks(ValueMarks[str, VfioMark]):
                 time.sleep(_LOOK_SECONDS)
             yield
 
+    def has_let_go(self) -> bool:
+        """Whether a process has been inside of `letting_go` since the folder was made. Costs one system call."""
+        return os.path.lexists(self._folder / _LOCK)
+
     def must_let_go(self) -> bool:
         """Whether a process is inside of `letting_go`. Costs a few system calls."""
         return self._is_shared(_LOCK)

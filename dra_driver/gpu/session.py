@@ -40,6 +40,7 @@ GpuQuestion = Callable[[Nvml, DeviceHandle], T]
 
 _PATIENCE = 5.0
 _WATCH_SECONDS = 0.5
+_SELDOM_SECONDS = 1.5  # twice this is less than what `passthrough` waits for
 _TRIES = 3
 _OUT_OF_DATE = NO_DRIVER | {Return.LIB_RM_VERSION_MISMATCH, Return.UNKNOWN}
 """Codes that a call which concerns no GPU fails with after the driver was unloaded or reloaded."""
@@ -148,7 +149,7 @@ class Session:
         self._current: _Initialization | None = None
         self._generation = 0
         self._uuids: dict[str, str] = {}
-        self._letting_go = Worker("close NVML", self._let_go, interval=_WATCH_SECONDS)
+        self._letting_go = Worker("close NVML", self._let_go)
         if taken is not None:
             self._letting_go.start()
 
@@ -156,6 +157,13 @@ class Session:
     def generation(self) -> int:
         """The number of initializations so far. If it has changed, older handles and event sets are invalid."""
         return self._generation
+
+    @property
+    def watch_seconds(self) -> float:
+        """The interval of looking whether NVML must be ended for a virtual machine, and the longest time that a call
+        may wait for events. It is longer on a node that has not given a GPU to a virtual machine yet.
+        """
+        return _WATCH_SECONDS if self._taken is not None and self._taken.has_let_go() else _SELDOM_SECONDS
 
     def is_current(self, generation: int) -> bool:
         """Whether this initialization is up to date, as far as errors and sysfs tell. Never waits for the driver."""
@@ -363,11 +371,14 @@ class Session:
     def _must_let_go(self) -> bool:
         return self._taken is not None and self._taken.must_let_go()
 
-    def _let_go(self) -> None:
-        """End NVML when that is necessary, although nobody may ask anything at the moment."""
+    def _let_go(self) -> float:
+        """End NVML when that is necessary, although nobody may ask anything at the moment. Returns the seconds until
+        the next look.
+        """
         if self._current is not None and self._must_let_go():
             with contextlib.suppress(NvmlError):
                 self._reach()
+        return self.watch_seconds
 
     def _begin(self) -> None:
         if self._must_let_go():

@@ -34,13 +34,14 @@ _AGE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class MonitorTiming:
-    """Times in seconds. `wait`: how long one call waits for events. `look`: the interval at which all GPUs are read.
+    """Times in seconds. `wait`: how long one call waits for events at most. A GPU goes to a virtual machine only after
+    this call has ended, so it is shorter if Session.watch_seconds is. `look`: the interval at which all GPUs are read.
     `settle`: the delay after an event before all GPUs are read, because more events may follow. `first_retry`: the
     delay after a failure, which doubles each time up to `look`. `patience`: if the driver fails for longer than this,
     its GPUs count as unmonitored.
     """
 
-    wait: float = 0.5  # a GPU goes to a virtual machine only after this call has ended
+    wait: float = 1.5
     look: float = 10.0
     settle: float = 0.2
     first_retry: float = 0.2
@@ -249,7 +250,7 @@ class HealthMonitor:
         if watch is None or not watch.covers:
             return None
         try:
-            events = watch.wait(self._timing.wait)
+            events = watch.wait(min(self._timing.wait, self._session.watch_seconds))
         except NvmlError as error:
             if watch is self._watch:
                 self._miss(watch, error)

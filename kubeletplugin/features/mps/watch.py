@@ -17,7 +17,7 @@ from dra_driver.errors import MpsError
 from dra_driver.process.worker import Worker
 
 from ...claims.boundary import ClaimBoundary, unheard
-from ...claims.model import ClaimRef, Record
+from ...claims.model import ClaimRef, Plan, Record
 from ...reports.devicestatus import Trouble
 from .step import mps_steps_of
 from .supervisor import Status
@@ -28,6 +28,7 @@ DOWN: Final = "MpsDaemonDown"
 RESTARTED: Final = "MpsDaemonRestarted"
 
 _LOOK_SECONDS: Final = 1.0
+_IDLE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class MpsWatch:
         self._restarted: dict[str, float] = {}
         self._served: dict[str, ServedDevices] = {}
         self._started: dict[str, Status] = {}
-        self._worker = Worker("watch MPS", self.look, interval=_LOOK_SECONDS, count=boundary.count)
+        self._worker = Worker("watch MPS", self.look, count=boundary.count)
 
     def start(self, on_claim: Callable[[ClaimRef], None], on_health: Callable[[], None]) -> None:
         """Start the thread. `on_claim` is called for a claim whose report has changed, and `on_health` if the health of
@@ -104,8 +105,13 @@ class MpsWatch:
         """The devices that prepared claims use through MPS, when they were last checked."""
         return list(self._served.values())
 
-    def look(self) -> None:
-        """Check all claims once."""
+    def prepared(self, plan: Plan) -> None:
+        """A claim with this plan was prepared."""
+        if mps_steps_of(plan):
+            self._worker.wake(_LOOK_SECONDS)
+
+    def look(self) -> float:
+        """Check all claims once. Returns the seconds until the next time. Without claims that use MPS, that is long."""
         wanted = {one.plan.claim.uid: one for one in self._records() if mps_steps_of(one.plan)}
         for uid in self._seen.keys() - wanted.keys():
             self._seen.pop(uid)
@@ -125,6 +131,7 @@ class MpsWatch:
         for uid, record in wanted.items():
             with self._boundary.around("watch MPS of claim", record.plan.claim):
                 self._compare(uid, record, statuses, problem)
+        return _LOOK_SECONDS if wanted else _IDLE_SECONDS
 
     def _compare(self, uid: str, record: Record, statuses: Mapping[str, Status], missing: str) -> None:
         claim, before = record.plan.claim, self._seen.get(uid)
