@@ -2,7 +2,7 @@
 """What would make claims fit: changes that were tried, and with which the allocator finds devices.
 
 Each change is applied alone. Only changes that help are given, the smallest intervention first. A defect of the
-scheduler is found in the same way: each one is mended alone, and the one that changes the answer is named.
+scheduler is found in the same way: each defect is corrected alone, and the defect that changes the answer is named.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,12 +17,12 @@ from ..kube.resource import DeviceRequirements, DeviceTaint, DeviceToleration, R
 from ..scheduler.allocator import (
     ISSUES,
     Cluster,
+    Defects,
     Features,
     Group,
     Growing,
     NodeOutcome,
     Outcomes,
-    Quirks,
     allocate,
     allocate_all,
 )
@@ -48,7 +48,7 @@ _DEFECTS: Final = {
     "capacity_of_another_device": "the capacity that is left is looked up for another device of the same slice",
     "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
 }
-"""The description of each defect, by the field of `Quirks`."""
+"""The description of each defect, by the field of `Defects`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +227,8 @@ def _fewest(trial: Trial, holders: Sequence[ResourceClaim]) -> list[ResourceClai
 
 def defect(trial: Trial) -> Suggestion | None:
     """The defect of the release without which the claims would fit. They fit nowhere now. None if no defect matters."""
-    node = _lawful(trial).node if not trial.features.ideal else None
-    return None if node is None else Suggestion(_blamed(trial, lambda mended: mended.node is not None), node)
+    node = _lawful(trial).node if not trial.features.as_specified else None
+    return None if node is None else Suggestion(_blamed(trial, lambda corrected: corrected.node is not None), node)
 
 
 def differing(trial: Trial, outcomes: Outcomes, node: str) -> Suggestion | None:
@@ -240,17 +240,17 @@ def differing(trial: Trial, outcomes: Outcomes, node: str) -> Suggestion | None:
     distinct = any(constraint.distinct_attribute for claim in claims for constraint in claim.spec.constraints)
     growing = any(Growing.concerns(one.capacity_requests) for claim in claims for _, one in claim.spec.requirements)
     counted = any(one.shared_counters for one in cluster.slices)
-    if features.ideal or not (distinct or growing or counted):
+    if features.as_specified or not (distinct or growing or counted):
         return None
     lawful = _lawful(trial).outcomes
     unlawful = _given(outcomes[node])
     if lawful[node].kind != "allocated" or ((distinct or growing) and _given(lawful[node]) != unlawful):
-        return Suggestion(_blamed(trial, lambda mended: _given(mended.only_on(node)) != unlawful), node)
+        return Suggestion(_blamed(trial, lambda corrected: _given(corrected.only_on(node)) != unlawful), node)
     kept = _allocated(lawful) - _allocated(outcomes)
     if not kept:
         return None
     first = next(one.name for one in cluster.nodes if one.name in kept)
-    blamed = _blamed(trial, lambda mended: mended.only_on(first).kind == "allocated")
+    blamed = _blamed(trial, lambda corrected: corrected.only_on(first).kind == "allocated")
     return Suggestion(
         f"{blamed}; it passes over {first if len(kept) == 1 else f'{first} and {len(kept) - 1} more'}", first
     )
@@ -258,14 +258,14 @@ def differing(trial: Trial, outcomes: Outcomes, node: str) -> Suggestion | None:
 
 def _lawful(trial: Trial) -> Trial:
     """The trial without any defect of the release."""
-    return replace(trial, features=replace(trial.features, ideal=True))
+    return replace(trial, features=replace(trial.features, as_specified=True))
 
 
 def _blamed(trial: Trial, decides: Callable[[Trial], bool]) -> str:
     """The description of the first defect for which `decides` says that the answer differs without it."""
     release = f"kube-scheduler {trial.features.release} errs"
-    for field in fields(Quirks):
-        if decides(replace(trial, features=replace(trial.features, mended=frozenset({field.name})))):
+    for field in fields(Defects):
+        if decides(replace(trial, features=replace(trial.features, without_defects=frozenset({field.name})))):
             reported = f" ({ISSUES[field.name]})" if field.name in ISSUES else ""
             return f"{release}{reported}: {_DEFECTS.get(field.name, field.name)}"
     return f"{release}, by several defects together"

@@ -19,7 +19,7 @@ from ..kube.resource import DeviceTaint, ResourceClaim
 from ..scheduler.allocator import Check, Cluster, DeviceRefusal, Features, NodeOutcome, Recorder, Slot, allocate
 from ..scheduler.allocator.capacity import CapacityRefusal
 from ..scheduler.allocator.pools import PoolKey
-from ..scheduler.allocator.selectors import Unmet, compile_cel
+from ..scheduler.allocator.selectors import UnmetSelector, compile_cel
 from .selectors import Blame
 
 MOST_EXPLAINED = 50
@@ -130,7 +130,7 @@ class Explainer:
                 continue
             text, saw = self._words(claim, slot, refusal, seen)
             key = (refusal.check, text)
-            if isinstance(refusal.detail, Unmet) and refusal.detail.of_class:
+            if isinstance(refusal.detail, UnmetSelector) and refusal.detail.of_class:
                 by_class.add(key)
             found[key].setdefault(refusal.device, saw)
         excluded = {device for values in found.values() for device in values}
@@ -154,10 +154,10 @@ class Explainer:
         assert seen.view is not None
         pool, device = seen.view.device(refusal.device)
         match refusal.check, refusal.detail:
-            case Check.SELECTOR, Unmet() as unmet if is_domain_selector(unmet.expression):
+            case Check.SELECTOR, UnmetSelector() as unmet if is_domain_selector(unmet.expression):
                 other = device.attributes.get(DOMAIN_ATTRIBUTE)
                 return "in another ComputeDomain, and a node is in one at a time", f"domain={other}"
-            case Check.SELECTOR, Unmet() as unmet:
+            case Check.SELECTOR, UnmetSelector() as unmet:
                 part = self._blame.false_part(unmet.expression, pool.driver, device)
                 what = "DeviceClass" if unmet.of_class else "selector"
                 return f"not matched by its {what}: {part.text}", ", ".join(

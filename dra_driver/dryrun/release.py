@@ -103,7 +103,7 @@ class Rules:
         """
         release = self.release_among(RELEASES, server)
         try:
-            return Features.from_gates(self.all_gates(server), release=release, ideal=self.ideal)
+            return Features.from_gates(self.all_gates(server), release=release, as_specified=self.ideal)
         except ValueError as error:
             raise InputError(f"--feature-gates: {error}") from None
 

@@ -22,7 +22,7 @@ import yaml
 
 from dra_driver.kube.resource import ResourceClaim, codec
 from dra_driver.scheduler.allocator import Cluster, Features, allocate_all
-from dra_driver.scheduler.allocator.likeness import Concern
+from dra_driver.scheduler.allocator.equivalence import ClaimReads
 from dra_driver.scheduler.cel import Reads
 
 FOLDER = Path(__file__).parents[1] / "golden" / "bench"
@@ -64,16 +64,16 @@ def main(cases: Sequence[str]) -> None:
 
 def prepare_cluster(cluster: Cluster) -> None:
     """Does what decisions for a cluster need once, as if an expression read all attributes."""
-    likeness = cluster.likeness(Features())
+    equivalence = cluster.equivalence(Features())
     names: set[tuple[str, str]] = set()
-    for view in likeness._views:
+    for view in equivalence._views:
         for pool in view.pools if view is not None else ():
-            likeness._basics(pool)  # pool by pool: attribute by attribute takes half as long again
+            equivalence._basics(pool)  # pool by pool: attribute by attribute takes half as long again
             for key in pool.attribute_keys:
-                likeness._column(pool, key)
+                equivalence._column(pool, key)
                 domain, slash, identifier = key.partition("/")
                 names.add((domain, identifier) if slash else (pool.driver, key))
-    likeness.groups(Concern(Reads(frozenset(names)), frozenset(), capacities=False))
+    equivalence.groups(ClaimReads(Reads(frozenset(names)), frozenset(), capacities=False))
 
 
 def _run(case: str, objects: Sequence[object], claims: Sequence[ResourceClaim]) -> None:

@@ -28,7 +28,7 @@ _OF_ONE_NODE: Final = frozenset(
 _OF_ONE_GPU: Final = frozenset(["parentUUID", "pciBusID", "uuid"])
 """Those of them whose values differ in the same way on every node of a model."""
 
-_AS_SPECIFIED: Final = Features(ideal=True)
+_AS_SPECIFIED: Final = Features(as_specified=True)
 """The rules of the API, without defects of a release."""
 _MOST_NODES: Final = 64
 _MOST_STEPS: Final = 500

@@ -3,10 +3,10 @@
 
 In the order in which an allocation passes through the modules: `survey` collects what one node sees of the cluster
 (`pools`, `nodes`), `candidates` finds the devices that may serve each request (`selectors`, `capacity`), `search` picks
-devices (`counters`, `shares`, `constraints`), and `allocate` writes the allocation as the scheduler does. `likeness`
-finds nodes that pose the same problem, so that it is solved once. `observer` records for a caller which check removed
-which device. A `Cluster` keeps what was prepared; after claims are allocated or released, `Cluster.after` prepares only
-their pools again. `taintrules` adds the taints of DeviceTaintRules to the slices before.
+devices (`counters`, `shares`, `constraints`), and `allocate` writes the allocation as the scheduler does. `equivalence`
+finds nodes with the same search problem, so that the problem is solved once. `observer` records which check removed
+which device. A `Cluster` keeps the indexes that it computed. After claims are allocated or released, `Cluster.after`
+computes only those of their pools again. Before that, `taintrules` adds the taints of DeviceTaintRules to the slices.
 
 Follows Kubernetes 1.36.2 (k8s.io/dynamic-resource-allocation/structured and the DynamicResources
 plugin), its defects included; tests/golden/allocation/README.md states the rules.
@@ -14,7 +14,7 @@ plugin), its defects included; tests/golden/allocation/README.md states the rule
 
 from .allocate import allocate, allocate_all
 from .cluster import Cluster
-from .features import ISSUES, RELEASES, Features, Quirks
+from .features import ISSUES, RELEASES, Defects, Features
 from .observer import Check, DeviceRefusal, Recorder, Slot
 from .option import Growing
 from .outcome import ErrorKind, Group, NodeOutcome, Outcomes
@@ -26,6 +26,7 @@ __all__ = [
     "RELEASES",
     "Check",
     "Cluster",
+    "Defects",
     "DeviceRefusal",
     "ErrorKind",
     "Features",
@@ -34,7 +35,6 @@ __all__ = [
     "NodeOutcome",
     "Outcomes",
     "Predicate",
-    "Quirks",
     "Recorder",
     "Slot",
     "allocate",

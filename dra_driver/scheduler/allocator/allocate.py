@@ -26,10 +26,10 @@ from ...kube.resource import (
     ResourceSlice,
 )
 from ..cel import CompileError, Reads
-from .candidates import CandidateOptions, state_problem
+from .candidates import CandidateOptions, search_problem
 from .cluster import Cluster
+from .equivalence import ClaimReads
 from .features import Features, Variant
-from .likeness import Concern
 from .nodes import NODE_NAME_FIELD
 from .observer import Recorder
 from .option import Option
@@ -51,7 +51,7 @@ Decision = Solution | AllocationError | None
 def allocations(
     claims: Sequence[ResourceClaim], solution: Solution, view: NodeView, features: Features, share_ids: ShareIds
 ) -> tuple[AllocationResult, ...]:
-    """What the solution gives to each claim. AllocationError when it cannot be written down."""
+    """The AllocationResult of each claim. Raises AllocationError if the node selector cannot be written."""
     return tuple(
         AllocationResult(
             tuple(_result(pick, view, features, share_ids) for pick in picks),
@@ -85,27 +85,27 @@ def _result(pick: Pick, view: NodeView, features: Features, share_ids: ShareIds)
 def _configuration(
     claim: ResourceClaim, used: Sequence[Option], features: Features
 ) -> Iterator[AllocatedConfiguration]:
-    """The entries of classes and of the claim. One that covers all requests of the claim names none."""
-    quirks = features.quirks
+    """The configuration of classes and of the claim. An entry for all requests of the claim names no request."""
+    defects = features.defects
     by_class: dict[str, list[str]] = {}
     for option in used:
         by_class.setdefault(option.device_class.metadata.name, []).append(option.slot.request)
     classes = {option.device_class.metadata.name: option.device_class for option in used}
     for name, requests in by_class.items():
-        named = () if len(requests) == len(used) and not quirks.config_names_all_requests else tuple(requests)
+        named = () if len(requests) == len(used) and not defects.config_names_all_requests else tuple(requests)
         yield from (AllocatedConfiguration(FROM_CLASS, named, opaque) for opaque in classes[name].config)
     for config in claim.spec.config:
         covered = sum(not {option.request, option.slot.request}.isdisjoint(config.requests) for option in used)
-        covers_all = not config.requests or (covered == len(used) and not quirks.config_names_all_requests)
+        covers_all = not config.requests or (covered == len(used) and not defects.config_names_all_requests)
         entry = AllocatedConfiguration(FROM_CLAIM, () if covers_all else config.requests, config.opaque)
-        times = covered if quirks.config_repeats and config.requests else min(covered, 1)
+        times = covered if defects.config_repeats and config.requests else min(covered, 1)
         yield from [entry] * (times if config.requests else 1)
 
 
 def _node_selector(
     claim: ResourceClaim, picks: Sequence[Pick], view: NodeView, features: Features
 ) -> NodeSelector | None:
-    """Where the claim can be used: on this node only, or where all devices can be reached."""
+    """The nodes that can use the claim: this node only, or all nodes that can reach all devices."""
     fields: list[NodeSelectorRequirement] = []
     expressions: list[NodeSelectorRequirement] = []
     for pick in picks:
@@ -172,7 +172,7 @@ def allocate_all(
     *,
     share_ids: ShareIds = new_share_id,
 ) -> Outcomes:
-    """`allocate` on every node of the cluster. Nodes that pose the same problem are decided once."""
+    """`allocate` on every node of the cluster. Equivalent nodes are decided once."""
     return _Attempt(cluster, claims, features or Features(), share_ids, None).outcomes()
 
 
@@ -191,7 +191,7 @@ class _Attempt:
         self._claims = claims
         self._features = features
         self._survey = cluster.survey(features)
-        self._rulings = cluster.rulings(features)
+        self._verdicts = cluster.verdicts(features)
         self._share_ids = share_ids
         self._limit = limit
 
@@ -203,9 +203,9 @@ class _Attempt:
                 observer.view = view
                 observer.skipped += [pool for pool in view.pools if pool.state is not PoolState.COMPLETE]
             options = CandidateOptions(
-                view, self._survey, self._cluster.class_by_name, self._features, self._rulings, observer
+                view, self._survey, self._cluster.class_by_name, self._features, self._verdicts, observer
             )
-            problem = state_problem(view, self._survey, self._claims, options, self._features)
+            problem = search_problem(view, self._survey, self._claims, options, self._features)
             return Search(problem, self._features, observer, self._limit).run()
         except AllocationError as failure:
             return failure
@@ -227,7 +227,7 @@ class _Attempt:
         """The outcomes of all nodes."""
         decisions: dict[str, Decision] = {}
         groups: list[Group] = []
-        for nodes in self._cluster.likeness(self._features).groups(self._concern()):
+        for nodes in self._cluster.equivalence(self._features).groups(self._concern()):
             first = nodes[0]
             decision = decisions[first.name] = self.decide(first)
             groups.append(Group(self.outcome(first, decision), tuple(node.name for node in nodes)))
@@ -235,18 +235,18 @@ class _Attempt:
         def write(name: str, group: Group) -> NodeOutcome:
             node = self._cluster.node_by_name[name]
             decision = decisions[group.nodes[0]]
-            # A failure names devices of the node that it was met on.
+            # An error names devices of its node.
             return self.outcome(node, self.decide(node) if isinstance(decision, AllocationError) else decision)
 
         return Outcomes(tuple(node.name for node in self._cluster.nodes), groups, write)
 
-    def _concern(self) -> Concern:
+    def _concern(self) -> ClaimReads:
         reads = Reads()
         capacities = False
         for required in (required for claim in self._claims for _, required in claim.spec.requirements):
             device_class = self._cluster.class_by_name.get(required.device_class_name)
             if device_class is not None:
-                reads |= self._rulings.of(Selectors(device_class.selectors, required.selectors)).reads
+                reads |= self._verdicts.of(Selectors(device_class.selectors, required.selectors)).reads
             for derived in required.derived_attributes if self._features.derived_attributes else ():
                 with contextlib.suppress(CompileError):
                     reads |= compile_derived(derived.expression, self._features).reads
@@ -256,7 +256,7 @@ class _Attempt:
             for claim in self._claims
             for constraint in claim.spec.constraints
         )
-        return Concern(reads, frozenset(attribute for attribute in compared if attribute), capacities)
+        return ClaimReads(reads, frozenset(attribute for attribute in compared if attribute), capacities)
 
 
 def _failed(node: Node, failure: AllocationError) -> NodeOutcome:

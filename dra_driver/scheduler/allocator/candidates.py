@@ -38,7 +38,7 @@ from .observer import Check, DeviceRefusal, Recorder, Slot
 from .option import BoundConstraint, Growing, Option
 from .outcome import AllocationError, ErrorKind
 from .pools import PoolState, PoolUsage, PoolView
-from .selectors import Rulings, Selectors, Unmet, Verdict, compile_derived
+from .selectors import Selectors, SelectorVerdicts, UnmetSelector, Verdict, compile_derived
 from .survey import NodeView, Survey
 
 _ADVICE: Final = (
@@ -73,13 +73,13 @@ class Candidate:
         return self.pool.devices[self.local]
 
 
-class Checks:
+class DeviceChecks:
     """The checks on one node."""
 
     def __init__(self, view: NodeView, features: Features) -> None:
         self._view = view
         self._features = features
-        self._counts_shares = not features.quirks.whole_beside_shares
+        self._counts_shares = not features.defects.whole_beside_shares
         self._finds_by_domain = not has_rule(features.release, "capacities_by_literal_name")
 
     def in_use(self, candidate: Candidate) -> DeviceRefusal | None:
@@ -152,7 +152,7 @@ class Checks:
         return None if taint is None else DeviceRefusal(candidate.option.slot, candidate.index, Check.TAINT, taint)
 
 
-def _broken_expression(option: Option, unmet: Unmet, device: str, features: Features) -> AllocationError:
+def _broken_expression(option: Option, unmet: UnmetSelector, device: str, features: Features) -> AllocationError:
     where = f"DeviceClass {option.device_class.metadata.name}" if unmet.of_class else f"request {option.slot.request}"
     assert unmet.error is not None
     if isinstance(unmet.error, CompileError):
@@ -179,7 +179,7 @@ def _unrepresentable(option: Option, error: UnrepresentableError, device: str) -
 
 
 def _as_kubernetes_says(error: CelError, features: Features) -> str:
-    """The error in the words of kube-scheduler, which has no names of the device, and an advice since 1.37."""
+    """The text of kube-scheduler for the error. It does not name the device. From 1.37, it has a hint."""
     if isinstance(error, CompileError):
         return f"CEL compile error: {error.message}"
     hint = error.hint if isinstance(error, EvaluationError) else ""
@@ -208,17 +208,17 @@ class CandidateOptions:
         survey: Survey,
         classes: Mapping[str, DeviceClass],
         features: Features,
-        rulings: Rulings,
+        verdicts: SelectorVerdicts,
         observer: Recorder | None,
     ) -> None:
         self._view = view
         self._survey = survey
         self._classes = classes
         self._features = features
-        self._rulings = rulings
+        self._verdicts = verdicts
         self._observer = observer
-        self._checks = Checks(view, features)
-        self._grows = features.consumable_capacity and features.quirks.decimal_requests_grow
+        self._checks = DeviceChecks(view, features)
+        self._grows = features.consumable_capacity and features.defects.decimal_requests_grow
 
     def of_claim(self, index: int, claim: ResourceClaim) -> list[list[Option]]:
         """The options of each request, in order. Raises AllocationError if the claim cannot be searched for."""
@@ -284,7 +284,7 @@ class CandidateOptions:
         for candidate in self._candidates(option):
             verdict = candidate.verdict
             if verdict is not None and verdict.error is None and self._observer is None:
-                continue  # most devices: nobody wants to know what else is wrong with them
+                continue  # most devices: later checks are not recorded for them
             try:
                 refusal = self._refusal(candidate)
             except AllocationError as error:
@@ -318,9 +318,9 @@ class CandidateOptions:
                 self._report(refusal)
                 continue
             option.devices.append(candidate.index)
-            barred = checks.in_use(candidate) or checks.gates(candidate)
-            if barred is not None:
-                option.barred[candidate.index] = barred
+            unavailable = checks.in_use(candidate) or checks.gates(candidate)
+            if unavailable is not None:
+                option.unavailable[candidate.index] = unavailable
             tainted = checks.taints(candidate)
             if tainted is not None:
                 option.tainted[candidate.index] = tainted
@@ -330,13 +330,13 @@ class CandidateOptions:
 
         Raises AllocationError for a request for All at an incomplete or invalid pool.
         """
-        ruling = self._rulings.of(Selectors(option.device_class.selectors, option.requirements.selectors))
+        verdicts = self._verdicts.of(Selectors(option.device_class.selectors, option.requirements.selectors))
         first = 0
         for pool in self._view.pools:
             if pool.state is not PoolState.COMPLETE and option.wants_all:
-                raise _unknown_devices(option, pool, fatal=self._features.quirks.unknown_devices_fail_pods)
+                raise _unknown_devices(option, pool, fatal=self._features.defects.unknown_devices_fail_pods)
             usage = self._survey.usage(pool.key)
-            for local, verdict in enumerate(ruling.verdicts(pool)):
+            for local, verdict in enumerate(verdicts.of_pool(pool)):
                 yield Candidate(option, first + local, pool, local, verdict, usage)
             first += len(pool.devices)
 
@@ -364,12 +364,12 @@ class CandidateOptions:
                 option.constraints.append(BoundConstraint(index, constraint, facts))
 
     def _derived(self, option: Option, attribute: str) -> DerivedAttribute | None:
-        """The derived attribute of the request with this name, which hides a published one."""
+        """The derived attribute of the request with this name. It hides a published attribute."""
         derived = option.requirements.derived_attributes if self._features.derived_attributes else ()
         return next((candidate for candidate in derived if candidate.name == attribute), None)
 
     def _derive(self, option: Option, derived: DerivedAttribute, bound: BoundConstraint) -> BoundConstraint:
-        """The constraint with what it sees of the computed attribute of each device."""
+        """The constraint with its facts about the derived attribute of each device."""
         facts: dict[int, Fact | None] = {}
         errors: dict[int, AllocationError] = {}
         for device in option.devices:
@@ -383,11 +383,11 @@ class CandidateOptions:
         return replace(bound, facts=facts, errors=errors)
 
     def _constraint(self, claim: ResourceClaim, index: int, wanted: DeviceConstraint) -> tuple[str, Constraint]:
-        quirks, lists = self._features.quirks, self._features.list_constraints
+        defects, lists = self._features.defects, self._features.list_constraints
         if wanted.match_attribute is not None:
-            return wanted.match_attribute, MatchAttribute(lists=lists, stays_narrow=quirks.common_values_stay_narrow)
+            return wanted.match_attribute, MatchAttribute(lists=lists, stays_narrow=defects.common_values_stay_narrow)
         if wanted.distinct_attribute is not None and self._features.variant is not Variant.STABLE:
-            return wanted.distinct_attribute, DistinctAttribute(lists=lists, forgets=quirks.distinct_forgets)
+            return wanted.distinct_attribute, DistinctAttribute(lists=lists, forgets=defects.distinct_forgets)
         raise AllocationError(
             ErrorKind.UNSUPPORTED_CONSTRAINT,
             f"claim {claim.metadata}, constraint {index} is not supported"
@@ -416,16 +416,16 @@ def _unknown_devices(option: Option, pool: PoolView, *, fatal: bool) -> Allocati
 
 
 def _asked(claim: ResourceClaim, slot: Slot) -> str:
-    """The request as kube-scheduler names it in errors."""
+    """The name of the request in errors of kube-scheduler."""
     return f"claim {claim.metadata}, request {slot.request.rpartition('/')[2]}"
 
 
 @dataclass(slots=True)
-class Problem:
+class SearchProblem:
     """The input of `search`. A device is identified by its index in the NodeView."""
 
     claims: list[list[list[Option]]] = field(default_factory=list)
-    """Each claim a list of requests, each request a list of options."""
+    """For each claim, a list of requests. Each request is a list of options."""
     charges: list[Charge | None] = field(default_factory=list)
     """The counters that each device takes."""
     consumed: dict[int, Mapping[str, int]] = field(default_factory=dict)
@@ -435,16 +435,16 @@ class Problem:
     name: Callable[[int], str] = str
     """driver/pool/device of a device."""
     slices: list[tuple[int, Sequence[Device]]] = field(default_factory=list)
-    """For each device its slice, as first index and devices; empty without `Quirks.capacity_of_another_device`."""
+    """For each device, the first index and the devices of its slice. Empty without that defect of 1.34."""
 
 
-def state_problem(
+def search_problem(
     view: NodeView, survey: Survey, claims: Sequence[ResourceClaim], options: CandidateOptions, features: Features
-) -> Problem:
+) -> SearchProblem:
     """The search problem of all `claims` together. Raises AllocationError if one of them cannot be searched for."""
-    problem = Problem(name=view.name)
+    problem = SearchProblem(name=view.name)
     problem.claims.extend(options.of_claim(index, claim) for index, claim in enumerate(claims))
-    counters = Counters(features.quirks.counters_by_pool_name, features.compatibility_groups)
+    counters = Counters(features.defects.counters_by_pool_name, features.compatibility_groups)
     first = 0
     for pool in view.pools:
         if pool.state is not PoolState.COMPLETE:
@@ -454,13 +454,13 @@ def state_problem(
             problem.charges.extend(counters.charges(pool, usage))
         else:
             problem.charges.extend([None] * len(pool.devices))
-        noticed = usage.consumed if features.quirks.shares_without_capacity_unnoticed else usage.shared
+        noticed = usage.consumed if features.defects.shares_without_capacity_unnoticed else usage.shared
         for index, device in enumerate(pool.devices, first):
             if device.name in usage.consumed:
                 problem.consumed[index] = usage.consumed[device.name]
             if device.name in noticed:
                 problem.sharing.add(index)
-        if features.consumable_capacity and features.quirks.capacity_of_another_device:
+        if features.consumable_capacity and features.defects.capacity_of_another_device:
             start = first
             for slice_ in pool.slices:
                 problem.slices.extend([(start, slice_.devices)] * len(slice_.devices))

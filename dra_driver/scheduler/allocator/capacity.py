@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a device's capacity a request takes, and whether that much is left.
+"""The capacity that a request takes of a device, and whether this capacity is left.
 
-Follows the consumable capacity of Kubernetes' structured allocator. It asks this of every device:
-one that is not shared has all its capacity left, so that only the policies can speak against it.
+Follows the consumable capacity of Kubernetes' structured allocator, which checks every device. A device that is not
+shared has all its capacity left, so only its request policies can refuse the request.
 """
 
 import enum
@@ -19,12 +19,12 @@ _MILLI: Final = NANO // 1000
 _MOST: Final = (1 << 63) - 1
 
 Amounts = Mapping[str, Quantity]
-"""What a pick consumes of each capacity of its device."""
+"""The amount of each capacity that a pick consumes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityRefusal:
-    """Why a device cannot serve a capacity request: `capacity` and what is wrong with it."""
+    """Why a device cannot serve a capacity request: the name of the capacity and the reason."""
 
     capacity: str
     reason: str
@@ -32,7 +32,7 @@ class CapacityRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Part of a device that allows several allocations: what it consumes of which capacities."""
+    """A share of a device that allows several allocations: the amounts that it consumes, and the capacities."""
 
     amounts: Amounts
     capacities: Mapping[str, DeviceCapacity]
@@ -97,7 +97,7 @@ def _published_name(name: str, capacities: Mapping[str, DeviceCapacity], driver:
 
 
 def consumed(capacities: Mapping[str, DeviceCapacity], requested: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """`amounts_for` without asking whether the policies allow the amounts."""
+    """`amounts_for` without checking whether the policies allow the amounts."""
     return {name: _consumed(name, capacity, requested.get(name), WHOLES)[0] for name, capacity in capacities.items()}
 
 
@@ -180,7 +180,7 @@ def _is_allowed(amount: Quantity, origin: _Origin, policy: RequestPolicy, arithm
 
 
 def _is_in_range(amount: Quantity, valid: RequestRange, unit: int) -> bool:
-    """The minimum is not looked at: an amount below it was raised, unless nothing was requested."""
+    """The minimum is not checked: a smaller amount was raised to it, unless nothing was requested."""
     if valid.maximum is not None and amount > valid.maximum:
         return False
     if valid.step is None:

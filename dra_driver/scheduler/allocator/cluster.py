@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects that allocation looks at, and what is prepared from them once."""
+"""The objects that allocation reads, and the indexes that are computed from them once."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ...kube.resource import DeviceClass, Node, ResourceClaim, ResourceSlice
+from .equivalence import NodeEquivalence
 from .features import Features
-from .likeness import Likeness
 from .pools import pools_of
-from .selectors import Rulings
+from .selectors import SelectorVerdicts
 from .survey import Survey
 
 
@@ -22,8 +22,8 @@ class Cluster:
     nodes: tuple[Node, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
     _surveys: dict[Features, Survey] = field(default_factory=dict, init=False, repr=False)
-    _likeness: dict[Features, Likeness] = field(default_factory=dict, init=False, repr=False)
-    _rulings: dict[Features, Rulings] = field(default_factory=dict, init=False, repr=False)
+    _equivalence: dict[Features, NodeEquivalence] = field(default_factory=dict, init=False, repr=False)
+    _verdicts: dict[Features, SelectorVerdicts] = field(default_factory=dict, init=False, repr=False)
 
     @staticmethod
     def of(objects: Iterable[object]) -> "Cluster":
@@ -45,11 +45,11 @@ class Cluster:
         kept = tuple(claim for claim in self.claims if id(claim) not in gone) if gone else self.claims
         after = replace(self, claims=(*kept, *allocated))
         touched = pools_of((*allocated, *released))
-        after._rulings.update(self._rulings)
+        after._verdicts.update(self._verdicts)
         for features, survey in self._surveys.items():
             after._surveys[features] = survey.after(allocated, released)
-        for features, likeness in self._likeness.items():
-            after._likeness[features] = likeness.after(after._surveys[features], touched)
+        for features, equivalence in self._equivalence.items():
+            after._equivalence[features] = equivalence.after(after._surveys[features], touched)
         return after
 
     @property
@@ -76,12 +76,12 @@ class Cluster:
             self._surveys[features] = Survey(self.slices, self.claims, features)
         return self._surveys[features]
 
-    def likeness(self, features: Features) -> Likeness:
+    def equivalence(self, features: Features) -> NodeEquivalence:
         """Which nodes are alike under these features; made once."""
-        if features not in self._likeness:
-            self._likeness[features] = Likeness(self.survey(features), self.nodes, features)
-        return self._likeness[features]
+        if features not in self._equivalence:
+            self._equivalence[features] = NodeEquivalence(self.survey(features), self.nodes, features)
+        return self._equivalence[features]
 
-    def rulings(self, features: Features) -> Rulings:
+    def verdicts(self, features: Features) -> SelectorVerdicts:
         """What expressions said of the devices so far."""
-        return self._rulings.setdefault(features, Rulings(features))
+        return self._verdicts.setdefault(features, SelectorVerdicts(features))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""matchAttribute and distinctAttribute, as state that picks are added to and removed from.
+"""matchAttribute and distinctAttribute. Picked devices are added to the state of a constraint, and removed from it.
 
-Follows Kubernetes' structured allocator. Where that has a defect, the quirk is a parameter.
+Follows Kubernetes' structured allocator. Defects of it are parameters.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ _LIST_KINDS = ("ints", "bools", "strings", "versions", "int", "bool", "string", 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A device's attribute as a constraint sees it: two agree when what one `asks` for, the other `holds`.
+    """The attribute of a device for a constraint. Two facts agree if one `asks` for a value that the other `holds`.
 
-    Both are empty when the attribute cannot be compared: a list while constraints are scalar.
+    Both are empty if the attribute cannot be compared, which is the case for a list if constraints are scalar.
     """
 
     asks: frozenset[Pair]
@@ -99,8 +99,8 @@ class DistinctAttribute:
 Constraint = MatchAttribute | DistinctAttribute
 """A condition that the devices of a claim must meet together.
 
-`request` is the name of the request, without the alternative. `add` counts the device in if that leaves the demand met;
-every device counted in is removed again, in reverse order, when its pick is undone.
+`request` is the name of the request, without the alternative. `add` adds the device if
+the condition still holds then. When a pick is undone, its device is removed, in reverse order.
 """
 
 
@@ -115,13 +115,13 @@ def find_attribute(device: Device, driver: str, attribute: str) -> AttributeValu
 
 
 def fact_of(device: Device, driver: str, attribute: str, *, lists: bool) -> Fact | None:
-    """What a constraint on `attribute` sees of a device; None when the device does not have it."""
+    """The fact about a device for a constraint on `attribute`. None if the device does not have the attribute."""
     value = find_attribute(device, driver, attribute)
     return None if value is None else fact_of_value(value, lists=lists)
 
 
 def fact_of_value(value: AttributeValue, *, lists: bool) -> Fact:
-    """What a constraint sees of the value of an attribute."""
+    """The fact for the value of an attribute."""
     return _list_fact(value) if lists else _scalar_fact(value)
 
 

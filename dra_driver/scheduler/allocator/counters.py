@@ -14,7 +14,7 @@ from ...kube.resource import Device
 from .pools import CounterKey, PoolUsage, PoolView
 
 _UNLIMITED = 1 << 200
-"""Stands for a counter that the pool in charge does not define: it is never looked at."""
+"""The value of a counter that the pool does not define. Such a counter is never checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class UsedGroups:
     """The compatibility groups of all devices that use a counter set, or of one device."""
 
     common: frozenset[str]
-    """The groups that all have; none if one declares no groups."""
+    """The groups that all devices have. Empty if a device declares no groups."""
     any_declared: bool
 
     @staticmethod
@@ -40,16 +40,16 @@ class UsedGroups:
 
 
 class CountersLeft:
-    """What is left of the counters of one pool, or of several that Kubernetes takes for one."""
+    """The rest of the counters of one pool, or of several pools that Kubernetes confuses."""
 
     __slots__ = ("groups", "index", "left")
 
     def __init__(self) -> None:
         self.groups: dict[str, list[UsedGroups]] = {}
-        """For each counter set in use, the groups of its devices: with each pick one entry more."""
+        """For each counter set in use, the groups of its devices. Each pick adds one entry."""
         self.index: dict[CounterKey, int] = {}
         self.left: list[int] | None = None
-        """Set by the first charge: that pool's totals count for all."""
+        """Set by the first charge. The totals of its pool are used for all."""
 
     def groups_with(self, counter_set: str, own: UsedGroups) -> UsedGroups:
         """The groups of all devices that use the counter set, and of one more device."""
@@ -57,12 +57,12 @@ class CountersLeft:
         return used[-1] & own if used else own
 
     def use_groups(self, counter_set: str, own: UsedGroups) -> None:
-        """One more device uses the counter set."""
+        """Adds a device that uses the counter set."""
         self.groups.setdefault(counter_set, []).append(self.groups_with(counter_set, own))
 
 
 class Totals:
-    """What is left of one pool's counters before the search. Read it only after the ledger's index is complete."""
+    """The rest of the counters of one pool before the search. Read it only after the ledger's index is complete."""
 
     def __init__(self, ledger: CountersLeft, left: Mapping[CounterKey, int]) -> None:
         self._ledger = ledger
@@ -81,7 +81,7 @@ class Totals:
 
 @dataclass(eq=False, slots=True)
 class Charge:
-    """What one device takes from a ledger: (index, amount in billionths). `totals` are those of its own pool."""
+    """The counters that a device takes from a ledger: (index, amount in billionths). `totals` are those of its pool."""
 
     ledger: CountersLeft
     totals: Totals
@@ -109,7 +109,7 @@ class Charge:
         return False
 
     def release(self) -> None:
-        """Gives back what `reserve` took."""
+        """Gives back the counters that `reserve` took."""
         left = self.ledger.left
         assert left is not None
         for index, amount in self.items:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which Kubernetes is imitated: feature gates, release, and the release's defects.
+"""The Kubernetes release and feature gates whose allocator is reproduced, and the defects of the release.
 
-The gates are those that the DynamicResources plugin of kube-scheduler hands to its allocator
-(pkg/scheduler/framework/plugins/feature). A defect that changes answers is a field of `Quirks`, and a
-rule of the same name in `kube.releases`, so that another release is another row of a table and not another
-allocator. The answers of 1.36.2 are checked against that release, and the changes of 1.37 and 1.38
-against code of these releases or a port of it (tests/golden). The others have their own gates and defects.
+The gates are those that the DynamicResources plugin of kube-scheduler passes to its allocator
+(pkg/scheduler/framework/plugins/feature). Each defect that changes answers is a field of `Defects`, and a rule of the
+same name in `kube.releases`. Another release is another row of a table, and not another allocator. The answers of
+1.36.2 are checked against that release, and the changes of 1.37 and 1.38 against code of these releases or a port of it
+(tests/golden). The other releases have their own gates and defects.
 """
 
 import enum
@@ -19,7 +19,7 @@ from .capacity import Arithmetic
 
 DEFAULT_RELEASE: Final = NEWEST_RELEASED
 _OLDEST_MINOR: Final = 33
-"""The slices of 1.32 are decoded, but its allocator is not imitated."""
+"""The slices of 1.32 are decoded, but its allocator is not reproduced."""
 
 _GATES: Final[Mapping[str, str]] = {
     "DRAAdminAccess": "admin_access",
@@ -38,13 +38,13 @@ _GATES: Final[Mapping[str, str]] = {
     "DRAOptionalNodeOperations": "optional_node_operations",
     "DRANodeAllocatableResources": "node_allocatable_resources",
 }
-"""Gates that matter here, with the field of `Features`."""
+"""The field of `Features` for each feature gate that affects allocation."""
 GATES: Final = frozenset(_GATES)
-"""Their names."""
+"""The names of these feature gates."""
 
 
 class Variant(enum.Enum):
-    """The three allocators that Kubernetes ships; the least new one that knows all features asked for answers."""
+    """The three allocators of Kubernetes. The oldest allocator that supports all requested features is used."""
 
     STABLE = "stable"
     INCUBATING = "incubating"
@@ -52,17 +52,17 @@ class Variant(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Quirks:
-    """Defects that change an answer. All false is what the API documentation promises."""
+class Defects:
+    """Defects that change an answer. Without defects, the allocator does what the API documentation says."""
 
     refused_keep_counters: bool = False
-    """A candidate refused by a taint or constraint keeps the counters it reserved."""
+    """A device that a taint or constraint refuses keeps the counters that it reserved."""
     undone_shares_keep_counters: bool = False
     """Undoing the pick of a shared device does not give its counters back."""
     refused_shares_stay_in_constraints: bool = False
-    """A shared device that turns out to be full is still counted by the constraints."""
+    """A shared device without room stays in the constraints."""
     counters_by_pool_name: bool = False
-    """Counters of pools of several drivers are mixed up when the pools have one name."""
+    """Pools of several drivers that have the same name share their counters."""
     shares_without_capacity_unnoticed: bool = False
     """A recorded share that consumed no capacity does not count as the first one."""
     decimal_requests_grow: bool = False
@@ -70,11 +70,11 @@ class Quirks:
     distinct_forgets: bool = False
     """distinctAttribute remembers one value for each request."""
     common_values_stay_narrow: bool = False
-    """Undoing a pick does not widen the values that matchAttribute found common to lists."""
+    """Undoing a pick does not restore the common values of lists for matchAttribute."""
     counter_slices_everywhere: bool = False
-    """Slices with shared counters are looked at for every node, whatever node they name."""
+    """Slices with shared counters are relevant for every node, even if they name another node."""
     capacity_of_another_device: bool = False
-    """For the n-th device of a request, the room of the n-th device of the tried device's slice is looked at, too."""
+    """For device n of a request, device n of the slice must have room too."""
     config_repeats: bool = False
     """A configuration entry of the claim appears once for each of its requests."""
     config_names_all_requests: bool = False
@@ -85,23 +85,24 @@ class Quirks:
     """A device that is not shared any more is allocated as a whole while a share of it is in use."""
 
 
-def _quirks_of(release: str) -> Quirks:
-    return Quirks(**{field.name: has_rule(release, field.name) for field in fields(Quirks)})
+def _defects_of(release: str) -> Defects:
+    return Defects(**{field.name: has_rule(release, field.name) for field in fields(Defects)})
 
 
 ISSUES: Final[Mapping[str, str]] = {
-    field.name: RULES[field.name].issue for field in fields(Quirks) if RULES[field.name].issue
+    field.name: RULES[field.name].issue for field in fields(Defects) if RULES[field.name].issue
 }
-"""Where a defect was reported, by the field of `Quirks`. The others were not found there."""
+"""The issue of each reported defect, by the field of `Defects`."""
 
 RELEASES: Final = tuple(release for release in SUPPORTED if minor_of(release) >= _OLDEST_MINOR)
-"""Releases that can be imitated."""
+"""Releases that can be reproduced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Feature gates with the defaults of 1.37, the release, and whether its defects are left out: all of them
-    (`ideal`), or those in `mended`, by the names that `Quirks` gives them.
+    """Feature gates with the defaults of 1.37, and the release.
+
+    `as_specified` leaves out all defects of the release, and `without_defects` leaves out those with these names.
     """
 
     admin_access: bool = True
@@ -117,9 +118,7 @@ class Features:
     extended_resources: bool = True
     """DeviceClasses serve extended resources of pods."""
     list_constraints: bool = False
-    """Constraints compare list-valued attributes. The scheduler of 1.36 never asks for it; from 1.37 the gate
-    DRAListTypeAttributes does.
-    """
+    """Constraints compare list-valued attributes. From 1.37, with the gate DRAListTypeAttributes."""
     fractional_capacity: bool = True
     """Ranges of capacity that are exact in thousandths are computed in thousandths. From 1.37."""
     compatibility_groups: bool = False
@@ -131,21 +130,23 @@ class Features:
     node_allocatable_resources: bool = False
     """Devices take resources of their node, such as cpu, in the form of 1.37."""
     release: str = DEFAULT_RELEASE
-    ideal: bool = False
-    mended: frozenset[str] = frozenset()
+    as_specified: bool = False
+    without_defects: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not is_supported(self.release) or minor_of(self.release) < _OLDEST_MINOR:
             raise ValueError(f"Kubernetes {self.release!r} cannot be imitated (use {', '.join(RELEASES)})")
 
     @staticmethod
-    def from_gates(gates: Mapping[str, bool], *, release: str = DEFAULT_RELEASE, ideal: bool = False) -> "Features":
+    def from_gates(
+        gates: Mapping[str, bool], *, release: str = DEFAULT_RELEASE, as_specified: bool = False
+    ) -> "Features":
         """A release with some gates set, by their Kubernetes names. ValueError for other names."""
         unknown = sorted(gates.keys() - _GATES.keys())
         if unknown:
             raise ValueError(f"unknown feature gate {unknown[0]!r} (known: {', '.join(_GATES)})")
-        known = Features(release=release, ideal=ideal)
-        # Off by default up to 1.36, as the API of the rules is: where there are rules, both were switched on.
+        known = Features(release=release, as_specified=as_specified)
+        # Up to 1.36, gate and API of the rules are off by default. If there are rules, both were switched on.
         settings = default_gates(release) | {"DRADeviceTaintRules": True} | dict(gates)
         on: dict[str, Any] = {field: settings.get(gate, False) for gate, field in _GATES.items()}
         on["list_constraints"] = on["list_attributes"] and not has_rule(release, "lists_not_in_constraints")
@@ -163,27 +164,27 @@ class Features:
 
     @property
     def names_broken_devices(self) -> bool:
-        """Whether errors of expressions name the device, and give advice: so from 1.37."""
+        """Whether errors of expressions name the device and contain a hint. From 1.37."""
         return not has_rule(self.release, "errors_without_device")
 
     @property
     def leaves_out_groups(self) -> bool:
-        """Whether slices that have a device with compatibility groups are ignored: 1.37 knows the field."""
+        """Whether slices that have a device with compatibility groups are ignored. From 1.37, which has the field."""
         return not self.compatibility_groups and self.is_since("1.37")
 
     @property
     def counters_beside_devices(self) -> bool:
-        """Whether a slice holds counter sets beside the devices that draw on them: so up to 1.34."""
+        """Whether a slice contains both counter sets and the devices that consume them. Up to 1.34."""
         return has_rule(self.release, "counters_beside_devices")
 
     @property
     def binding(self) -> bool:
-        """Whether devices with binding conditions are offered: that takes two gates."""
+        """Whether devices with binding conditions are available. This needs two gates."""
         return self.binding_conditions and self.claim_device_status
 
     @property
     def variant(self) -> Variant:
-        """Which of Kubernetes' allocators answers."""
+        """The allocator of Kubernetes that is used."""
         if self.list_constraints or self.compatibility_groups or self.derived_attributes:
             return Variant.EXPERIMENTAL
         if self.consumable_capacity or self.binding:
@@ -191,7 +192,7 @@ class Features:
         return Variant.STABLE
 
     @property
-    def quirks(self) -> Quirks:
+    def defects(self) -> Defects:
         """The defects to reproduce."""
-        quirks = Quirks() if self.ideal else _quirks_of(self.release)
-        return replace(quirks, **dict.fromkeys(self.mended, False))
+        defects = Defects() if self.as_specified else _defects_of(self.release)
+        return replace(defects, **dict.fromkeys(self.without_defects, False))

@@ -23,7 +23,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 def place(where: ResourceSlice | Device) -> Place:
-    """Where a slice or a device says it is. A name wins over all nodes, those over a selector."""
+    """The place of a slice or a device. A node name has precedence over all nodes, and all nodes over a selector."""
     return where.node_name or where.all_nodes or where.node_selector
 
 
@@ -37,7 +37,7 @@ def is_at(where: Place, node: Node) -> bool:
 def selector_matches(selector: NodeSelector, node: Node) -> bool:
     """Whether any term of `selector` matches `node`."""
     terms = [term for term in selector.terms if term.match_expressions or term.match_fields]
-    for term in terms:  # all are parsed before any is compared
+    for term in terms:  # all terms are parsed before any term is compared
         check_term(term)
     return any(term_matches(term, node) for term in terms)
 
@@ -51,7 +51,7 @@ def check_term(term: NodeSelectorTerm) -> None:
 
 
 def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
-    """Whether a term that `check_term` lets pass, and that has requirements, matches `node`."""
+    """Whether a term matches `node`. `check_term` must have accepted the term, and it must have requirements."""
     labels = node.metadata.labels
     if not all(label_matches(requirement, labels) for requirement in term.match_expressions):
         return False
@@ -83,7 +83,7 @@ _OPERATORS: Final[Mapping[str, Callable[[NodeSelectorRequirement, str | None], b
 
 
 def label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    """Whether an object with these labels has what the requirement wants."""
+    """Whether an object with these labels meets the requirement."""
     return _OPERATORS[requirement.operator](requirement, labels.get(requirement.key))
 
 

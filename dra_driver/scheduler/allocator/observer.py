@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search tells whoever wants to explain it: which check removed which device from which request.
+"""Records of a search: which check removed which device from which request.
 
-Without an observer, nothing is recorded, and nothing costs.
+Without an observer, the search records nothing and takes no additional time.
 """
 
 import enum
@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from ...kube.resource import DeviceTaint, ResourceClaim
 from .capacity import CapacityRefusal
 from .pools import CounterKey, PoolView
-from .selectors import Unmet
+from .selectors import UnmetSelector
 from .survey import NodeView
 
-Detail = tuple[ResourceClaim, ...] | Unmet | CapacityRefusal | tuple[CounterKey, ...] | DeviceTaint | int | None
+Detail = tuple[ResourceClaim, ...] | UnmetSelector | CapacityRefusal | tuple[CounterKey, ...] | DeviceTaint | int | None
 
 
 class Check(enum.Enum):
-    """The checks of a candidate, in the order in which they are made. The comment tells a refusal's `detail`."""
+    """The checks of a device, in their order. The comment is the `detail` of the refusal."""
 
     IN_USE = "in use"  # the claims that hold the device
     PICKED = "picked before"  # None
     BINDING_CONDITIONS = "binding conditions"  # None: the gate is off
-    SELECTOR = "selector"  # Unmet
+    SELECTOR = "selector"  # UnmetSelector
     NODE = "node"  # None: the device is for other nodes
     CAPACITY = "capacity"  # CapacityRefusal
     COUNTERS_GATE = "counters gate"  # None: the gate is off
@@ -51,16 +51,18 @@ class DeviceRefusal:
 
 @dataclass(slots=True)
 class Recorder:
-    """Records what happens, in order. Before the search each device that cannot serve a request is refused once;
-    during the search a device is refused whenever it is tried in vain.
+    """Records refusals in their order.
+
+    Before the search, each device that cannot serve a request is refused once. During the search, a device is refused
+    each time that it is tried without success.
     """
 
     view: NodeView | None = None
     """The node of the search."""
     skipped: list[PoolView] = field(default_factory=list)
-    """Pools that are incomplete or invalid and offer nothing."""
+    """Pools without available devices, because they are incomplete or invalid."""
     wanted: list[tuple[Slot, int, tuple[int, ...]]] = field(default_factory=list)
     """For each request the number of devices that it needs, and the candidates."""
     refusals: list[DeviceRefusal] = field(default_factory=list)
     picked: list[tuple[Slot, int]] = field(default_factory=list)
-    """Devices that passed all checks and were taken for a time, also if the rest of the search failed."""
+    """Devices that passed all checks and were picked, even if the pick was undone later."""

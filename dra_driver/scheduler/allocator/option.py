@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One way to serve a request, as the search sees it, and capacity requests that grow during a search.
+"""One way to serve a request in the search, and capacity requests that grow during a search.
 
-The search knows devices by their index in the NodeView.
+The search identifies devices by their index in the NodeView.
 
-`Growing` imitates a defect of Kubernetes (`Quirks.decimal_requests_grow`). Go's Quantity holds an amount such as `1Pi`
-as a pointer to a decimal. A request policy that does not change the request, such as a range with only a minimum,
+`Growing` reproduces a defect of Kubernetes (`Defects.decimal_requests_grow`). Go's Quantity holds an amount such as
+`1Pi` as a pointer to a decimal. A request policy that does not change the request, such as a range with only a minimum,
 passes this pointer on. When Go compares it with the device's capacity, it adds the shares that were picked before to
 the request itself. Every share that was picked with the same pointer changes too. See calculateConsumedCapacity and
 CmpRequestOverCapacity in the structured allocator.
@@ -22,7 +22,7 @@ from .outcome import AllocationError
 
 
 class Growing:
-    """What one request asks of each capacity, as it stands during one search."""
+    """The amount of each capacity that one request asks for, during one search."""
 
     def __init__(self, requested: Mapping[str, Quantity]) -> None:
         self.capacities: dict[int, Mapping[str, DeviceCapacity]] = {}
@@ -39,7 +39,7 @@ class Growing:
         return any(map(is_decimal, requested.values()))
 
     def compare(self, device: int, recorded: Mapping[str, int], picked: Mapping[str, int]) -> CapacityRefusal | None:
-        """What the device lacks, given what claims and picked shares consume of it. The request may grow by it."""
+        """The capacity that the device lacks besides the use of claims and picked shares. The request may grow."""
         capacities = self.capacities[device]
         amounts = amounts_for(capacities, self._requested)
         if isinstance(amounts, CapacityRefusal):
@@ -73,13 +73,13 @@ class Growing:
 
 @dataclass(slots=True)
 class BoundConstraint:
-    """Constraint `index` of the claim, and what it sees of the devices that it covers (None: no such attribute)."""
+    """Constraint `index` of the claim, and its facts about devices (None: the device has no such attribute)."""
 
     index: int
     constraint: Constraint
     facts: Mapping[int, Fact | None]
     errors: Mapping[int, AllocationError] = field(default_factory=dict)
-    """Devices whose derived attribute cannot be computed. They end the search when the constraint looks at them."""
+    """Devices whose derived attribute cannot be computed. They end the search when the constraint is checked."""
 
 
 @dataclass(slots=True)
@@ -94,19 +94,19 @@ class Option:
     device_class: DeviceClass
     count: int = 0
     devices: list[int] = field(default_factory=list)
-    """Exact counts: the candidates in the order of the search. All: every device that has to be had."""
+    """ExactCount: the candidates in the order of the search. All: every device that is needed."""
     errors: dict[int, AllocationError] = field(default_factory=dict)
-    """Candidates that end the search when it comes to them."""
-    barred: dict[int, DeviceRefusal] = field(default_factory=dict)
-    """Devices of an All request that cannot be had."""
+    """Candidates that end the search with an error when they are tried."""
+    unavailable: dict[int, DeviceRefusal] = field(default_factory=dict)
+    """Devices of an All request that are not available."""
     tainted: dict[int, DeviceRefusal] = field(default_factory=dict)
-    """Devices that are refused for a taint, though not before their counters were looked at."""
+    """Devices that are refused because of a taint, after their counters were checked."""
     shares: dict[int, Share] = field(default_factory=dict)
-    """What is picked of shared devices."""
+    """The share that is picked of each shared device."""
     growing: Growing | None = None
-    """What is requested, where that changes during the search: then `shares` tells which devices are shared, only."""
+    """The requested capacity, if it changes during the search. Then only the keys of `shares` count."""
     constraints: list[BoundConstraint] = field(default_factory=list)
-    """Those that cover the option, in the order of the claim."""
+    """The constraints that cover the option, in the order of the claim."""
 
     @property
     def wants_all(self) -> bool:
@@ -117,6 +117,6 @@ class Option:
         return self.slot.request != self.request
 
     @property
-    def leaves_nothing(self) -> bool:
-        """Whether refused devices leave no trace in the search, so that they need not be tried."""
+    def leaves_state_unchanged(self) -> bool:
+        """Whether refused devices leave the state of the search unchanged, so that they can be skipped."""
         return not (self.errors or self.tainted or self.shares or self.constraints)

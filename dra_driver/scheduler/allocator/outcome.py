@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allocator's answers: for one node, and for all nodes of a cluster, where nodes that are alike share one decision.
+"""The allocator's answers for one node and for all nodes of a cluster. Equivalent nodes share one decision.
 
 AllocationError ends an allocation attempt at once, without backtracking.
 """
@@ -20,9 +20,9 @@ OutcomeKind = Literal["allocated", "unavailable", "error"]
 
 
 class ErrorKind(enum.StrEnum):
-    """Why a search could not be carried out. All but the last two end the whole scheduling attempt.
+    """Why a search failed. All kinds except the last two end the whole scheduling attempt.
 
-    SEARCH_LIMIT stands for the scheduler's ten seconds per node.
+    SEARCH_LIMIT represents the time limit of the scheduler, which is ten seconds for each node.
     """
 
     CLASS_NOT_FOUND = "class-not-found"
@@ -46,8 +46,8 @@ class ErrorKind(enum.StrEnum):
 class NodeOutcome:
     """The answer for `node`: `allocated` with one AllocationResult for each pending claim, `unavailable`, or `error`.
 
-    `fatal` tells an error that stops scheduling of the pod from one that only rules out this node. `reason` is what
-    kube-scheduler says of an error.
+    `fatal` marks an error that stops scheduling of the pod. Other errors only exclude this node. `reason` is the text
+    of kube-scheduler for the error.
     """
 
     node: str
@@ -60,9 +60,9 @@ class NodeOutcome:
 
 
 class AllocationError(DriverError):
-    """Carries the kind of error, its text, and whether it stops the pod (`fatal`) or only rules out the node.
+    """An error with its kind and text. It stops scheduling of the pod (`fatal`) or only excludes the node.
 
-    `reason` is what kube-scheduler says of it; where that is not given, it is the text.
+    `reason` is the text of kube-scheduler. Without it, the text of the error is used.
     """
 
     def __init__(self, kind: ErrorKind, message: str, *, fatal: bool = True, reason: str = "") -> None:
@@ -82,12 +82,12 @@ class Group:
 
 
 class Outcomes(Mapping[str, NodeOutcome]):
-    """Each node's outcome by the node's name, made when it is first read. `groups` are made before."""
+    """The outcome of each node by the node's name, computed when it is first read. `groups` are computed before."""
 
     def __init__(
         self, nodes: Sequence[str], groups: Sequence[Group], write: Callable[[str, Group], NodeOutcome]
     ) -> None:
-        """`nodes` is the order in which to iterate; `write` makes the outcome of a node that is not a group's first."""
+        """`nodes` is the order of the iteration. `write` makes the outcome of a node that is not first in a group."""
         self.groups = tuple(groups)
         self._nodes = nodes
         self._write = write
@@ -101,7 +101,7 @@ class Outcomes(Mapping[str, NodeOutcome]):
         return outcome
 
     def kind(self, node: str) -> OutcomeKind:
-        """The kind of the node's outcome, without making the outcome."""
+        """The kind of the node's outcome, without computing the outcome."""
         return self._group_of[node].outcome.kind
 
     def __iter__(self) -> Iterator[str]:

@@ -36,14 +36,14 @@ class PoolUsage:
     """The devices of one pool that allocated claims hold, by device name. Not changed after it was built."""
 
     whole: dict[str, list[ResourceClaim]] = field(default_factory=dict)
-    """Devices that nobody else can have, and who holds them."""
+    """Devices that are held as a whole, and their claims."""
     shared: dict[str, list[ResourceClaim]] = field(default_factory=dict)
-    """Devices of which shares are held, and who holds them."""
+    """Devices of which shares are held, and their claims."""
     consumed: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Sums of consumed capacity, in billionths, of the devices with shares that recorded any."""
+    """The sums of recorded consumed capacity, in billionths, by device."""
 
     def is_used(self, device: str) -> bool:
-        """Whether anything of the device is held: then its counters are consumed."""
+        """Whether the device or a share of it is held, so that its counters are consumed."""
         return device in self.whole or device in self.shared
 
     def holders(self, device: str) -> tuple[ResourceClaim, ...]:
@@ -52,7 +52,7 @@ class PoolUsage:
 
     @property
     def claims(self) -> Iterable[ResourceClaim]:
-        """Every claim that holds something of the pool, once."""
+        """Every claim that holds a device of the pool, once."""
         held = (*self.whole.values(), *self.shared.values())
         return {id(claim): claim for claims in held for claim in claims}.values()
 
@@ -139,16 +139,16 @@ def keys_of(domain: str, identifier: str, driver: str) -> tuple[str, ...]:
 
 
 def distinguishable(values: Sequence[AttributeValue | None]) -> Sequence[Hashable]:
-    """Keys for the values: True is not 1, and lists and malformed attributes have one, too."""
+    """Keys for the values. True and 1 have different keys. Lists and malformed attributes have keys too."""
     if _HASHED_APART.issuperset(map(type, values)):
         return cast(Sequence[Hashable], values)
     return [None if value is None else repr(value) for value in values]
 
 
 def odd_devices(devices: Sequence[Device]) -> frozenset[int]:
-    """The indexes of devices with an attribute whose mere presence may make every expression fail.
+    """The indexes of devices with an attribute that may make every expression fail, even if it is not read.
 
-    Those are lists, attributes with no or several values, and versions that are none.
+    These attributes are lists, attributes with no value or several values, and invalid versions.
     """
     return frozenset(
         [
@@ -176,7 +176,7 @@ def _written(capacity: DeviceCapacity | None) -> Hashable:
 
 
 class PoolState(enum.Enum):
-    """Whether devices of a pool are offered."""
+    """Whether the devices of a pool are available."""
 
     COMPLETE = "complete"
     INCOMPLETE = "incomplete"
@@ -187,8 +187,8 @@ class PoolState(enum.Enum):
 class PoolView:
     """One pool, as the nodes for which the same slices are relevant see it.
 
-    `slices` hold the devices on offer, in order; `elsewhere` are the slices of the generation that are
-    for other nodes, whose devices draw on the same counters. Both are empty unless the state is COMPLETE.
+    `slices` contain the available devices, in order. `elsewhere` are the slices of the same generation for other nodes,
+    whose devices consume the same counters. Both are empty unless the state is COMPLETE.
     """
 
     key: PoolKey
@@ -208,7 +208,7 @@ class PoolView:
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
-        """Every device on offer, in the order of the search."""
+        """The available devices, in the order of the search."""
         return tuple(chain.from_iterable(slice_.devices for slice_ in self.slices))
 
     @cached_property
@@ -218,7 +218,7 @@ class PoolView:
 
     @cached_property
     def odd_devices(self) -> frozenset[int]:
-        """Devices (by index) that expressions may fail on whatever they read."""
+        """The indexes of devices for which every expression may fail, whatever it reads."""
         return odd_devices(self.devices)
 
     @cached_property
@@ -243,7 +243,7 @@ class PoolView:
         return self.slices[bisect_right(ends, device)]
 
     def available(self, usage: PoolUsage) -> dict[CounterKey, int]:
-        """What is left of each counter, in billionths; negative if more is in use than there is."""
+        """The rest of each counter, in billionths. Negative if the use exceeds the total."""
         left = {
             (name, counter): amount.nanos
             for name, counters in self.counter_sets.items()
@@ -258,7 +258,7 @@ class PoolView:
         return left
 
     def held(self, usage: PoolUsage) -> Iterator[Device]:
-        """The devices of the pool of which something is held, those of other nodes included."""
+        """The devices of the pool that are held completely or in part, including devices of other nodes."""
         for slice_ in chain(self.slices, self.elsewhere):
             yield from (device for device in slice_.devices if usage.is_used(device.name))
 
@@ -283,7 +283,7 @@ def pool_view(
             return PoolView(key, PoolState.INCOMPLETE, reason)
         here = {slice_.metadata.name for slice_ in current}
         elsewhere = [slice_ for slice_ in every if slice_.metadata.name not in here]
-    # Kubernetes' oldest allocator keeps the order of its informer instead, which is no order at all.
+    # Kubernetes' oldest allocator keeps the order of its informer instead, which is random.
     current.sort(key=lambda slice_: slice_.metadata.name)
     if not features.partitionable_devices:
         reason = _repeated("devices", (device.name for slice_ in current for device in slice_.devices))

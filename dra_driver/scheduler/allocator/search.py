@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search: depth first, the first complete solution wins.
 
-Visits the candidates in the order of Kubernetes' structured allocator and keeps its state between
-visits as that does, defects included, because what a refused candidate leaves behind decides about
-later ones. It keeps a stack of its own, so that the size of a pod's claims does not meet Python's.
+The search tries the devices in the order of Kubernetes' structured allocator. The state that a refused device leaves
+behind affects later devices, so the search keeps the same state, including defects. The search uses its own stack, so
+Python's recursion limit does not limit the size of claims.
 
-Attempts that provably fail are left out. Where an attempt in vain could end in an error, or leave something behind that
-later attempts meet, nothing is left out.
+Attempts that provably fail are skipped. No attempt is skipped if it could raise an error or change state that later
+attempts read.
 """
 
 from collections.abc import Hashable, Iterator
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ...kube.resource import limits
-from .candidates import Problem
+from .candidates import SearchProblem
 from .capacity import CapacityRefusal, Share
 from .constraints import MatchAttribute
 from .counters import Charge
@@ -24,23 +24,23 @@ from .option import BoundConstraint, Option
 from .outcome import AllocationError, ErrorKind
 from .shares import ConsumedShares
 
-Dead = int
-"""Why a branch holds no solution: TRIED, or the index of the claim that it would give too many devices."""
+Failure = int
+"""Why a branch has no solution: EXHAUSTED, or the index of the claim that would get too many devices."""
 
-TRIED: Final = -1
+EXHAUSTED: Final = -1
 
 
-def is_hopeless(problem: Problem) -> bool:
-    """Whether some request has too few devices even if nothing else were picked.
+def cannot_succeed(problem: SearchProblem) -> bool:
+    """Whether some request has too few devices even if no other request gets any.
 
-    What is picked, and what it leaves behind, only ever takes devices away.
+    Picks, and the state that refused devices leave behind, only reduce the number of available devices.
     """
     options = _options(problem)
     if any(option.errors or (option.wants_all and option.constraints) for option in options):
         return False
     if _has_derived_errors(options):
         return False
-    if not _only_takes(problem.charges):
+    if not _only_reduces_counters(problem.charges):
         return False
     alone = [charge is None or charge.fits_alone() for charge in problem.charges]
     return any(
@@ -58,32 +58,32 @@ def _lacks_devices(option: Option, alone: list[bool]) -> bool:
     serving = sum(
         (alone[device] or device in option.shares)
         and device not in option.tainted
-        and device not in option.barred
+        and device not in option.unavailable
         and all(bound.facts[device] is not None for bound in option.constraints)
         for device in option.devices
     )
     return serving < option.count
 
 
-def twins(problem: Problem, features: Features) -> list[int] | None:
-    """For each device a number that it shares with devices it can be exchanged with; None if that proves nothing.
+def equivalent_devices(problem: SearchProblem, features: Features) -> list[int] | None:
+    """A number for each device. Devices with equal numbers are equivalent. None if this does not allow to skip any.
 
-    If a device led nowhere at some place, so does its twin there: exchange the two in a solution with the twin,
-    and it is one with the device, which would have been found. That takes demands which every part of a
-    solution meets, too, and a search that is left as it was.
+    If a device cannot complete a solution at one level of the search, an equivalent device cannot either: in a
+    solution with the equivalent device, the two could be exchanged. This holds only if each condition also holds for
+    each part of a solution, and if refused devices leave the state of the search unchanged.
     """
     options = _options(problem)
-    if not _leaves_nothing(problem, options, features):
+    if not _leaves_state_unchanged(problem, options, features):
         return None
     members = [(frozenset(option.devices), option) for option in options]
     numbers: dict[Hashable, int] = {}
     return [
-        numbers.setdefault(tuple(_traits(device, problem, members)), len(numbers))
+        numbers.setdefault(tuple(_properties(device, problem, members)), len(numbers))
         for device in range(len(problem.charges))
     ]
 
 
-def _leaves_nothing(problem: Problem, options: list[Option], features: Features) -> bool:
+def _leaves_state_unchanged(problem: SearchProblem, options: list[Option], features: Features) -> bool:
     if features.list_constraints or any(option.errors or option.tainted or option.shares for option in options):
         return False
     if _has_derived_errors(options):
@@ -93,25 +93,27 @@ def _leaves_nothing(problem: Problem, options: list[Option], features: Features)
         return False
     if any(option.wants_all and option.constraints for option in options):
         return False
-    keeps_counters = features.quirks.refused_keep_counters and any(problem.charges)
-    return not (constraints and keeps_counters) and _only_takes(problem.charges)
+    keeps_counters = features.defects.refused_keep_counters and any(problem.charges)
+    return not (constraints and keeps_counters) and _only_reduces_counters(problem.charges)
 
 
-def _traits(device: int, problem: Problem, members: list[tuple[frozenset[int], Option]]) -> Iterator[Hashable]:
+def _properties(
+    device: int, problem: SearchProblem, members: list[tuple[frozenset[int], Option]]
+) -> Iterator[Hashable]:
     charge = problem.charges[device]
     yield None if charge is None else (id(charge.ledger), charge.items, charge.groups)
     for devices, option in members:
-        yield device in devices, device in option.barred
+        yield device in devices, device in option.unavailable
         if device in devices:
             yield from (bound.facts[device] for bound in option.constraints)
 
 
-def _options(problem: Problem) -> list[Option]:
+def _options(problem: SearchProblem) -> list[Option]:
     return [option for requests in problem.claims for options in requests for option in options]
 
 
-def _only_takes(charges: list[Charge | None]) -> bool:
-    """Whether no device adds to a counter, and no pool's totals stand in for another's."""
+def _only_reduces_counters(charges: list[Charge | None]) -> bool:
+    """Whether no device adds to a counter, and no pool uses the totals of another pool."""
     known = [charge for charge in charges if charge is not None]
     pools = {(id(charge.ledger), id(charge.totals)) for charge in known}
     return len(pools) == len({ledger for ledger, _ in pools}) and all(
@@ -121,7 +123,7 @@ def _only_takes(charges: list[Charge | None]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A device for an option, or a share of it."""
+    """A device that is picked for an option, or a share of the device."""
 
     option: Option
     device: int
@@ -130,15 +132,15 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """For each claim the option that serves each request, and the picks in order."""
+    """The option that serves each request of each claim, and the picks of each claim in order."""
 
     options: list[list[Option]]
     picks: list[list[Pick]]
 
 
 @dataclass(slots=True)
-class _Choice:
-    """A request with alternatives, of which those before `next` led nowhere."""
+class _Alternatives:
+    """A request with alternatives. Those before `next` have no solution."""
 
     claim: int
     request: int
@@ -147,8 +149,8 @@ class _Choice:
 
 
 @dataclass(slots=True)
-class _Place:
-    """The n-th device of an option: which was picked, and where among the option's devices to go on."""
+class _Level:
+    """A level of the search: device `number` of an option. `position` is the index of the next device to try."""
 
     claim: int
     request: int
@@ -156,66 +158,66 @@ class _Place:
     number: int
     position: int
     failed: set[tuple[int, int]] = field(default_factory=set)
-    """Kinds of twins that were tried in vain, and for which claims they were picked then."""
+    """Devices without a solution here: their number in `equivalent_devices`, and the claims that had picked them."""
 
 
 class Search:
-    """One search for one problem: call `run` once."""
+    """One search for one problem. Call `run` once."""
 
     def __init__(
-        self, problem: Problem, features: Features, observer: Recorder | None = None, limit: int | None = None
+        self, problem: SearchProblem, features: Features, observer: Recorder | None = None, limit: int | None = None
     ) -> None:
-        """`limit` is the number of steps (a device placed, or a placement taken back) after which to give up.
+        """`limit` is the largest number of steps. A step picks a device or undoes a pick.
 
-        An observer records every attempt. Without one, those that cannot change the answer are left out.
+        An observer records every attempt. Without an observer, attempts that cannot change the answer are skipped.
         """
-        self._hopeless = observer is None and is_hopeless(problem)
+        self._cannot_succeed = observer is None and cannot_succeed(problem)
         self._claims = problem.claims
         self._charges = problem.charges
-        self._shares = ConsumedShares(problem.consumed, features.quirks)
+        self._shares = ConsumedShares(problem.consumed, features.defects)
         self._sharing = problem.sharing
         self._name = problem.name
-        self._quirks = features.quirks
+        self._defects = features.defects
         self._slices = problem.slices
-        self._twins = twins(problem, features) if observer is None and not self._slices else None
+        self._equivalent = equivalent_devices(problem, features) if observer is None and not self._slices else None
         self._permutes = features.variant is Variant.STABLE
         self._observer = observer
-        self._picked = [0] * len(problem.charges)  # for each device a bit for each claim that has it as a whole
+        self._picked = [0] * len(problem.charges)  # for each device, a bit for each claim that picked the whole device
         self._picks: list[list[Pick]] = [[] for _ in problem.claims]
-        self._charged: list[bool] = []  # for each pick whether it took counters
-        self._stack: list[_Choice | _Place] = []
+        self._charged: list[bool] = []  # for each pick, whether it reserved counters
+        self._stack: list[_Alternatives | _Level] = []
         self._complete = False
         self._limit = limit
 
     def run(self) -> Solution | None:
-        """The first solution; None when there is none. AllocationError ends the search."""
-        if self._hopeless:
+        """The first solution, or None if there is no solution. Raises AllocationError."""
+        if self._cannot_succeed:
             return None
-        dead = self._enter(0, 0)
+        failure = self._start_request(0, 0)
         steps = 0
         while not self._complete:
             steps += 1
             if steps == self._limit:
                 raise AllocationError(ErrorKind.SEARCH_LIMIT, f"no answer was found in {steps} steps", fatal=False)
-            if dead is not None:
+            if failure is not None:
                 if not self._stack:
                     return None
-                dead = self._retreat(self._stack[-1], dead)
+                failure = self._backtrack(self._stack[-1], failure)
             else:
-                place = self._stack[-1]
-                assert isinstance(place, _Place)
-                dead = self._advance(place)
+                level = self._stack[-1]
+                assert isinstance(level, _Level)
+                failure = self._next_device(level)
         return Solution(self._chosen(), self._picks)
 
     def _chosen(self) -> list[list[Option]]:
-        choices = {(top.claim, top.request): top.next - 1 for top in self._stack if isinstance(top, _Choice)}
+        chosen = {(top.claim, top.request): top.next - 1 for top in self._stack if isinstance(top, _Alternatives)}
         return [
-            [options[choices.get((claim, request), 0)] for request, options in enumerate(requests)]
+            [options[chosen.get((claim, request), 0)] for request, options in enumerate(requests)]
             for claim, requests in enumerate(self._claims)
         ]
 
-    def _enter(self, claim: int, request: int) -> Dead | None:
-        """Turns to a request, or to the next claim when that was the last one."""
+    def _start_request(self, claim: int, request: int) -> Failure | None:
+        """Starts with a request, or with the next claim if this claim has no more requests."""
         while claim < len(self._claims) and request >= len(self._claims[claim]):
             claim, request = claim + 1, 0
         if claim == len(self._claims):
@@ -223,124 +225,124 @@ class Search:
             return None
         options = self._claims[claim][request]
         if not options[0].is_alternative:
-            return self._begin(claim, request, options[0])
-        choice = _Choice(claim, request)
-        self._stack.append(choice)
-        return self._choose(choice)
+            return self._start_option(claim, request, options[0])
+        alternatives = _Alternatives(claim, request)
+        self._stack.append(alternatives)
+        return self._next_alternative(alternatives)
 
-    def _choose(self, choice: _Choice) -> Dead | None:
-        """Turns to the next alternative."""
-        options = self._claims[choice.claim][choice.request]
-        while choice.next < len(options):
-            option = options[choice.next]
-            choice.next += 1
-            dead = self._begin(choice.claim, choice.request, option)
-            if dead is None:
+    def _next_alternative(self, alternatives: _Alternatives) -> Failure | None:
+        """Starts with the next alternative of the request."""
+        options = self._claims[alternatives.claim][alternatives.request]
+        while alternatives.next < len(options):
+            option = options[alternatives.next]
+            alternatives.next += 1
+            failure = self._start_option(alternatives.claim, alternatives.request, option)
+            if failure is None:
                 return None
-            choice.all_too_many &= dead == choice.claim
+            alternatives.all_too_many &= failure == alternatives.claim
         self._stack.pop()
-        return choice.claim if choice.all_too_many else TRIED
+        return alternatives.claim if alternatives.all_too_many else EXHAUSTED
 
-    def _begin(self, claim: int, request: int, option: Option) -> Dead | None:
-        """Turns to the first device of an option."""
+    def _start_option(self, claim: int, request: int, option: Option) -> Failure | None:
+        """Starts with the first device of an option."""
         if option.wants_all and not option.devices:
-            return TRIED
+            return EXHAUSTED
         if option.count <= 0:
-            return self._enter(claim, request + 1)
+            return self._start_request(claim, request + 1)
         if len(self._picks[claim]) + option.count > limits.RESULTS_PER_CLAIM:
             return claim
-        self._stack.append(_Place(claim, request, option, 0, 0))
+        self._stack.append(_Level(claim, request, option, 0, 0))
         return None
 
-    def _advance(self, place: _Place) -> Dead | None:
-        """Picks the next device that can be had for `place` and turns to what comes after it."""
-        if not self._pick(place):
+    def _next_device(self, level: _Level) -> Failure | None:
+        """Picks the next available device for `level`, and starts with the next level."""
+        if not self._pick(level):
             self._stack.pop()
-            return TRIED
-        option, number = place.option, place.number + 1
+            return EXHAUSTED
+        option, number = level.option, level.number + 1
         if number == option.count:
-            return self._enter(place.claim, place.request + 1)
-        position = 0 if self._permutes and not option.wants_all else place.position
-        self._stack.append(_Place(place.claim, place.request, option, number, position))
+            return self._start_request(level.claim, level.request + 1)
+        position = 0 if self._permutes and not option.wants_all else level.position
+        self._stack.append(_Level(level.claim, level.request, option, number, position))
         return None
 
-    def _retreat(self, top: _Choice | _Place, dead: Dead) -> Dead | None:
-        """Goes on with `top` after what came after it led nowhere."""
-        if isinstance(top, _Choice):
-            top.all_too_many &= dead == top.claim
-            return self._choose(top)
-        device = self._undo(top)
-        if self._twins is not None:
-            top.failed.add((self._twins[device], self._picked[device]))
-        if dead == top.claim or top.option.wants_all:
+    def _backtrack(self, top: _Alternatives | _Level, failure: Failure) -> Failure | None:
+        """Continues with `top` after the later levels had no solution."""
+        if isinstance(top, _Alternatives):
+            top.all_too_many &= failure == top.claim
+            return self._next_alternative(top)
+        device = self._undo_pick(top)
+        if self._equivalent is not None:
+            top.failed.add((self._equivalent[device], self._picked[device]))
+        if failure == top.claim or top.option.wants_all:
             self._stack.pop()
-            return dead if dead == top.claim else TRIED
-        return self._advance(top)
+            return failure if failure == top.claim else EXHAUSTED
+        return self._next_device(top)
 
-    def _pick(self, place: _Place) -> bool:
-        option, picked = place.option, self._picked
-        mask = 1 << place.claim if option.requirements.admin_access else -1
+    def _pick(self, level: _Level) -> bool:
+        option, picked = level.option, self._picked
+        mask = 1 << level.claim if option.requirements.admin_access else -1
         devices = option.devices
         needs_room = not option.wants_all and (bool(option.shares) or option.growing is not None)
         if option.wants_all:
-            end = place.number + 1
-        elif self._observer is None and not self._permutes and option.leaves_nothing:
-            end = len(devices) - (option.count - place.number - 1)  # enough have to be left for the places to come
+            end = level.number + 1
+        elif self._observer is None and not self._permutes and option.leaves_state_unchanged:
+            end = len(devices) - (option.count - level.number - 1)  # the later levels need devices too
         else:
             end = len(devices)
-        for position in range(place.position, end):
+        for position in range(level.position, end):
             device = devices[position]
             if picked[device] & mask:
                 if self._observer is not None:
                     self._refuse(option, device, Check.PICKED)
                 continue
-            if self._twins is not None and (self._twins[device], picked[device]) in place.failed:
+            if self._equivalent is not None and (self._equivalent[device], picked[device]) in level.failed:
                 continue
             if device in option.errors:
                 raise option.errors[device]
-            if device in option.barred:
+            if device in option.unavailable:
                 if self._observer is not None:
-                    self._observer.refusals.append(option.barred[device])
+                    self._observer.refusals.append(option.unavailable[device])
                 continue
             if needs_room and not self._has_room(option, device):
                 continue
-            if self._take(place, device):
-                place.position = position + 1
+            if self._take(level, device):
+                level.position = position + 1
                 return True
         return False
 
-    def _take(self, place: _Place, device: int) -> bool:
-        """Takes the device, or a share of it, for `place` if counters, taints, constraints and capacity allow it."""
-        option = place.option
+    def _take(self, level: _Level, device: int) -> bool:
+        """Picks the device, or a share of it, if counters, taints, constraints and capacity allow it."""
+        option = level.option
         is_shared = device in option.shares
         charge = self._charges[device]
         if is_shared and (device in self._sharing or device in self._shares):
-            charge = None  # the first share took the counters
+            charge = None  # the first share reserved the counters
         if charge is not None and not charge.reserve():
             if self._observer is not None:
                 self._refuse(option, device, Check.COUNTERS, tuple(charge.overdrawn()))
             return False
-        keeps = charge is not None and self._quirks.refused_keep_counters
+        keeps = charge is not None and self._defects.refused_keep_counters
         needs_room = is_shared or option.growing is not None
         if (
             not self._admits(option, device)
             or (needs_room and not self._has_room_left(option, device))
-            or (self._slices and not self._another_has_room(option, device, place.number))
+            or (self._slices and not self._another_has_room(option, device, level.number))
         ):
             if charge is not None and not keeps:
                 charge.release()
             return False
         share = self._shares.add(option, device) if is_shared else None
         if share is None:
-            self._picked[device] |= 1 << place.claim
-        self._picks[place.claim].append(Pick(option, device, share))
+            self._picked[device] |= 1 << level.claim
+        self._picks[level.claim].append(Pick(option, device, share))
         self._charged.append(charge is not None)
         if self._observer is not None:
             self._observer.picked.append((option.slot, device))
         return True
 
     def _admits(self, option: Option, device: int) -> bool:
-        """Whether taints and constraints allow it; then the constraints have counted the device in."""
+        """Whether taints and constraints allow the device. If so, the device is added to the constraints."""
         if device in option.tainted:
             if self._observer is not None:
                 self._refuse(option, device, Check.TAINT, option.tainted[device].detail)
@@ -352,46 +354,46 @@ class Search:
             if fact is None or not bound.constraint.add(option.request, fact):
                 if option.wants_all:
                     raise _unsatisfiable(option, bound, self._name(device))
-                self._leave(option, bound)
+                self._remove_from_constraints(option, bound)
                 if self._observer is not None:
                     self._refuse(option, device, Check.CONSTRAINT, bound.index)
                 return False
         return True
 
-    def _undo(self, place: _Place) -> int:
-        pick = self._picks[place.claim].pop()
+    def _undo_pick(self, level: _Level) -> int:
+        pick = self._picks[level.claim].pop()
         charge = self._charges[pick.device] if self._charged.pop() else None
-        self._leave(pick.option, None)
+        self._remove_from_constraints(pick.option, None)
         if pick.share is None:
-            self._picked[pick.device] &= ~(1 << place.claim)
+            self._picked[pick.device] &= ~(1 << level.claim)
         else:
             self._shares.remove(pick.option, pick.device, pick.share, first=charge is not None)
-        if charge is not None and not (pick.share is not None and self._quirks.undone_shares_keep_counters):
+        if charge is not None and not (pick.share is not None and self._defects.undone_shares_keep_counters):
             charge.release()
         return pick.device
 
-    def _leave(self, option: Option, until: BoundConstraint | None) -> None:
-        """Removes a device from the constraints that counted it in: those before `until`, or all."""
+    def _remove_from_constraints(self, option: Option, until: BoundConstraint | None) -> None:
+        """Removes a device from the constraints that it was added to: those before `until`, or all."""
         for bound in option.constraints:
             if bound is until:
                 return
             bound.constraint.remove(option.request)
 
     def _has_room_left(self, option: Option, device: int) -> bool:
-        """`_has_room` for a device that the constraints have counted in: All chose it before anything was picked."""
+        """`_has_room` for a device that was added to the constraints. Removes it from them if there is no room."""
         if self._has_room(option, device):
             return True
-        if not self._quirks.refused_shares_stay_in_constraints:
-            self._leave(option, None)
+        if not self._defects.refused_shares_stay_in_constraints:
+            self._remove_from_constraints(option, None)
         return False
 
     def _another_has_room(self, option: Option, device: int, number: int) -> bool:
-        """Whether the device of the same slice that 1.34 looks at instead has room for the request."""
+        """Whether the other device of the slice, which 1.34 checks by mistake, has room for the request."""
         first, devices = self._slices[device]
         if number >= len(devices) or self._shares.another_has_room(option, devices[number], first + number):
             return True
-        if not self._quirks.refused_shares_stay_in_constraints:
-            self._leave(option, None)
+        if not self._defects.refused_shares_stay_in_constraints:
+            self._remove_from_constraints(option, None)
         if self._observer is not None:
             detail = CapacityRefusal("of another device", f"{devices[number].name} of the same slice has no room")
             self._refuse(option, device, Check.CAPACITY, detail)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices that the CEL expressions of a class and a request select.
 
-An expression reads few attributes, and many devices are alike. So each expression is evaluated once for each
+An expression reads few attributes, and many devices have equal values. Each expression is evaluated once for each
 combination of the values that it reads. `compile_cel` makes an evaluator that answers as kube-scheduler does.
 """
 
@@ -76,8 +76,8 @@ class Selectors:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmet:
-    """Selector `index` of the class or else of the request is false; `error` when it could not be evaluated."""
+class UnmetSelector:
+    """Selector `index` of the class or of the request is false, or cannot be evaluated (`error`)."""
 
     of_class: bool
     index: int
@@ -85,14 +85,14 @@ class Unmet:
     error: CelError | None = None
 
 
-Verdict = Unmet | None
-"""None: selected."""
+Verdict = UnmetSelector | None
+"""The selector that a device does not meet, or None if the device is selected."""
 
 
-class Ruling:
+class Verdicts:
     """The verdicts of one list of selectors on devices."""
 
-    def __init__(self, checks: Sequence[tuple[Unmet, Predicate | CompileError]]) -> None:
+    def __init__(self, checks: Sequence[tuple[UnmetSelector, Predicate | CompileError]]) -> None:
         self._checks = checks
         self.reads = Reads()
         for _, check in checks:
@@ -101,7 +101,7 @@ class Ruling:
         self._by_values: dict[Hashable, Verdict] = {}
         self._by_pool: dict[PoolView, list[Verdict]] = {}
 
-    def verdicts(self, pool: PoolView) -> Sequence[Verdict]:
+    def of_pool(self, pool: PoolView) -> Sequence[Verdict]:
         """The verdict on each device of the pool."""
         if pool not in self._by_pool:
             self._by_pool[pool] = list(self._judge_all(pool))
@@ -130,24 +130,24 @@ class Ruling:
         return None
 
 
-class Rulings:
-    """Rulings by selectors. A broken expression is an error for who comes to it."""
+class SelectorVerdicts:
+    """The verdicts of all selectors. An invalid expression is an error only when it is evaluated."""
 
     def __init__(self, features: Features) -> None:
         self._features = features
-        self._rulings: dict[Selectors, Ruling] = {}
+        self._verdicts: dict[Selectors, Verdicts] = {}
 
-    def of(self, selectors: Selectors) -> Ruling:
-        """The ruling of these selectors."""
-        if selectors not in self._rulings:
-            self._rulings[selectors] = Ruling(
+    def of(self, selectors: Selectors) -> Verdicts:
+        """The verdicts of these selectors."""
+        if selectors not in self._verdicts:
+            self._verdicts[selectors] = Verdicts(
                 [
-                    (Unmet(of_class, index, expression), self._compile(expression))
+                    (UnmetSelector(of_class, index, expression), self._compile(expression))
                     for of_class, expressions in ((True, selectors.device_class), (False, selectors.request))
                     for index, expression in enumerate(expressions)
                 ]
             )
-        return self._rulings[selectors]
+        return self._verdicts[selectors]
 
     def _compile(self, expression: str) -> Predicate | CompileError:
         try:

@@ -8,19 +8,19 @@ from collections.abc import Mapping
 
 from ...kube.resource import Device
 from .capacity import CapacityRefusal, Share, amounts_for, shortage
-from .features import Quirks
+from .features import Defects
 from .option import Option
 
 _NOTHING: Mapping[str, int] = {}
 
 
 class ConsumedShares:
-    """What picked shares consume. Devices are known by their index in the NodeView."""
+    """The capacity that picked shares consume. Devices are identified by their index in the NodeView."""
 
-    def __init__(self, recorded: Mapping[int, Mapping[str, int]], quirks: Quirks) -> None:
+    def __init__(self, recorded: Mapping[int, Mapping[str, int]], defects: Defects) -> None:
         """`recorded` is the capacity that allocated claims consume of each device, in billionths."""
         self._recorded = recorded
-        self._quirks = quirks
+        self._defects = defects
         self._picked: dict[int, dict[str, int]] = {}
 
     def __contains__(self, device: int) -> bool:
@@ -28,7 +28,7 @@ class ConsumedShares:
         return device in self._picked
 
     def lacking(self, option: Option, device: int) -> CapacityRefusal | None:
-        """What the device lacks to serve the option; None if there is room."""
+        """The capacity that the device lacks for the option, or None if there is room."""
         share = option.shares.get(device)
         if share is None and option.growing is None:
             return None
@@ -39,7 +39,7 @@ class ConsumedShares:
         return shortage(share.capacities, share.amounts, recorded, picked)
 
     def another_has_room(self, option: Option, device: Device, index: int) -> bool:
-        """Whether a device, which is not the one that is tried, could serve the option (Kubernetes 1.34)."""
+        """Whether another device than the tried one could serve the option (Kubernetes 1.34)."""
         amounts = amounts_for(device.capacity, option.requirements.capacity_requests)
         if isinstance(amounts, CapacityRefusal):
             return False
@@ -55,10 +55,10 @@ class ConsumedShares:
         return share
 
     def remove(self, option: Option, device: int, share: Share, *, first: bool) -> None:
-        """Undoes the pick of a share; `first`: the one that took the device's counters, which is the last one to go.
+        """Undoes the pick of a share. `first`: the share reserved the counters of the device; it is removed last.
 
-        Kubernetes forgets that a device is shared once nothing of it is consumed, though shares that consume
-        nothing may be left, and never if no capacity was recorded.
+        Kubernetes forgets that a device is shared when the consumed capacity is zero, even if shares without capacity
+        are left. If no capacity was recorded, Kubernetes never forgets it.
         """
         if option.growing is not None:
             option.growing.undo(share)
@@ -67,5 +67,5 @@ class ConsumedShares:
             return
         for name, amount in share.amounts.items():
             sums[name] -= amount.nanos
-        if (share.amounts and not any(sums.values())) if self._quirks.undone_shares_keep_counters else first:
+        if (share.amounts and not any(sums.values())) if self._defects.undone_shares_keep_counters else first:
             del self._picked[device]

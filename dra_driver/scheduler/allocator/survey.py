@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each node sees of a cluster's devices and of their use: all that does not depend on pending claims.
+"""The devices that each node can reach, and their use. Nothing here depends on pending claims.
 
-Which slices are relevant for a node follows Kubernetes' structured allocator. Slices with shared
-counters are relevant everywhere in 1.36, so that an unfinished pool of one node shows on all others.
+Which slices are relevant for a node follows Kubernetes' structured allocator. In 1.36, slices with shared counters are
+relevant for every node, so an incomplete pool of one node affects all other nodes.
 """
 
 import copy
@@ -25,8 +25,8 @@ from .pools import NOTHING, PoolKey, PoolState, PoolUsage, PoolView, pool_view, 
 class NodeView:
     """The pools that a node sees, in the order in which they are searched.
 
-    Those that are incomplete or invalid are among them: they offer nothing, but some requests mind them.
-    A device is known by its index in the concatenated `devices` of the pools.
+    The pools include incomplete and invalid ones: they have no available devices, but some requests fail because of
+    them. A device is identified by its index in the concatenated `devices` of the pools.
     """
 
     node: Node
@@ -54,7 +54,7 @@ class NodeView:
 
 
 class Survey:
-    """Views of a cluster under some features, made on demand and kept."""
+    """Views of a cluster under some features. They are computed when they are first needed."""
 
     def __init__(self, slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim], features: Features) -> None:
         self._features = features
@@ -79,7 +79,7 @@ class Survey:
         counters_alone = slice_.shared_counters and not features.counters_beside_devices
         if not features.partitionable_devices and (slice_.per_device_node_selection or counters_alone):
             return
-        if counters_alone and features.quirks.counter_slices_everywhere:
+        if counters_alone and features.defects.counter_slices_everywhere:
             self._counters[slice_.driver, slice_.pool.name].append(slice_)
             return
         match place(slice_):
@@ -93,20 +93,20 @@ class Survey:
                 self._per_device.append(slice_)
 
     def after(self, allocated: Iterable[ResourceClaim], released: Collection[ResourceClaim]) -> "Survey":
-        """The survey once these claims hold devices, or hold them no longer.
+        """The survey after claims were allocated or released.
 
-        Views do not depend on claims: both surveys share them.
+        Views do not depend on claims, so both surveys share them.
         """
         after = copy.copy(self)
         after._usage = usage_after(self._usage, allocated, released, shares=self._features.consumable_capacity)
         return after
 
     def usage(self, pool: PoolKey) -> PoolUsage:
-        """What allocated claims hold in that pool."""
+        """The devices of the pool that allocated claims hold."""
         return self._usage.get(pool, NOTHING)
 
     def view(self, node: Node) -> NodeView:
-        """What `node` sees. AllocationError when a node selector cannot be evaluated."""
+        """The pools that `node` sees. Raises AllocationError if a node selector is invalid."""
         view = self._nodes.get(node.name)
         if view is None:
             view = self._nodes[node.name] = NodeView(node, tuple(self._see(node)))

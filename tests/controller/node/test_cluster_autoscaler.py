@@ -183,7 +183,7 @@ def decisions(slices: Sequence[ResourceSlice], features: Features, seed: str) ->
 
 @pytest.mark.parametrize(
     "features",
-    [Features(release="1.37"), Features(mended=frozenset({"refused_keep_counters"}))],
+    [Features(release="1.37"), Features(without_defects=frozenset({"refused_keep_counters"}))],
     ids=["1.37", "1.36 with the fix of kubernetes#140436"],
 )
 @pytest.mark.parametrize("kind", ["h100x8-mixed", "a100-40x8-mixed", "a30x4-mixed"])

@@ -164,7 +164,7 @@ def test_a_request_that_is_kept_as_a_decimal_grows(
 ) -> None:
     capacity = DeviceCapacity(Q("8Pi"), request_policy)
     assert consumption(amount, capacity, OLDER) == consumed
-    lawful = consumption(amount, capacity, replace(OLDER, ideal=True))
+    lawful = consumption(amount, capacity, replace(OLDER, as_specified=True))
     assert len(set(lawful)) == 1
     assert len(lawful) == 2
 

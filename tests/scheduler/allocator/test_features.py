@@ -5,12 +5,12 @@ from dataclasses import fields, replace
 
 import pytest
 
-from dra_driver.scheduler.allocator import ISSUES, ErrorKind, Features, Quirks
+from dra_driver.scheduler.allocator import ISSUES, Defects, ErrorKind, Features
 from dra_driver.scheduler.allocator.features import Variant
 
 from .build import Requests, ask, claim, gpu, picked, quantities, slice_of, wants
 
-GATES = {field.name for field in fields(Features)} - {"list_constraints", "release", "ideal", "mended"}
+GATES = {field.name for field in fields(Features)} - {"list_constraints", "release", "as_specified", "without_defects"}
 
 
 @pytest.mark.parametrize(
@@ -44,20 +44,20 @@ def test_unknown_gates_and_releases_are_refused() -> None:
             Features(release=release)
 
 
-def test_the_ideal_has_no_quirks() -> None:
-    assert Features(ideal=True).quirks == Quirks()
-    assert Features().quirks != Quirks()
+def test_allocator_as_specified_has_no_defects() -> None:
+    assert Features(as_specified=True).defects == Defects()
+    assert Features().defects != Defects()
 
 
-def test_one_defect_can_be_mended() -> None:
+def test_single_defect_can_be_left_out() -> None:
     older = Features(release="1.36")
-    before, after = older.quirks, replace(older, mended=frozenset({"distinct_forgets"})).quirks
+    before, after = older.defects, replace(older, without_defects=frozenset({"distinct_forgets"})).defects
     assert before.distinct_forgets
     assert after == replace(before, distinct_forgets=False)
 
 
 def test_reported_defects_are_defects() -> None:
-    assert set(ISSUES) <= {field.name for field in fields(Quirks)}
+    assert set(ISSUES) <= {field.name for field in fields(Defects)}
 
 
 ALPHA = {

@@ -6,7 +6,7 @@ import pytest
 from dra_driver.kube.resource import Device, DeviceRequirements, DeviceTaint, ResourceClaim
 from dra_driver.scheduler.allocator import Check, DeviceRefusal, NodeOutcome, Recorder, Slot, allocate
 from dra_driver.scheduler.allocator.capacity import CapacityRefusal
-from dra_driver.scheduler.allocator.selectors import Unmet
+from dra_driver.scheduler.allocator.selectors import UnmetSelector
 
 from .build import DRIVER, NODE, claim, cluster, gpu, held, holding, match, quantities, shared, slice_of, wants
 
@@ -36,7 +36,7 @@ HOLDER = holding(held("a"))
         pytest.param(
             [slice_of(gpu("a"))],
             wants(1, "true", "false"),
-            DeviceRefusal(X, 0, Check.SELECTOR, Unmet(False, 1, "false")),
+            DeviceRefusal(X, 0, Check.SELECTOR, UnmetSelector(False, 1, "false")),
             id="selector",
         ),
         pytest.param(

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 SLOTS, MEMORY = 4, 6
 SELECTORS = [(), (f"device.attributes['{DRIVER}'].x == 0",), ("device.allowMultipleAllocations",)]
-FEATURES = st.sampled_from([Features(), Features(ideal=True)])
+FEATURES = st.sampled_from([Features(), Features(as_specified=True)])
 
 
 @st.composite
@@ -223,7 +223,7 @@ def test_a_cluster_after_a_change_of_claims_answers_as_one_that_is_read_anew(
 def test_the_ideal_answer_finds_whatever_kubernetes_finds_but_for_forgotten_values(
     where: Cluster, asked: list[ResourceClaim]
 ) -> None:
-    kubernetes, ideal = answer(where, asked, Features()), answer(where, asked, Features(ideal=True))
+    kubernetes, ideal = answer(where, asked, Features()), answer(where, asked, Features(as_specified=True))
     forgets = any(constraint.distinct_attribute for one in asked for constraint in one.spec.constraints)
     if kubernetes.kind == "allocated" and not forgets:
         assert ideal.kind == "allocated"
@@ -274,7 +274,7 @@ def test_the_ideal_answer_is_yes_whenever_some_choice_of_devices_is(
     )
     number = sum(request.exactly.count for request in asked[0].spec.requests if request.exactly)
     possible = any(fits(chosen, asked[0]) for chosen in itertools.permutations(published, number))
-    assert (answer(where, asked, Features(ideal=True)).kind == "allocated") is possible
+    assert (answer(where, asked, Features(as_specified=True)).kind == "allocated") is possible
 
 
 @st.composite
@@ -324,5 +324,5 @@ def test_the_ideal_answer_shares_whenever_some_choice_of_shares_is(
         itertools.combinations(published, request.exactly.count) for request in asked.spec.requests if request.exactly
     ]
     possible = any(fits_shared(chosen, asked) for chosen in itertools.product(*choices))
-    assert (answer(where, [asked], Features(ideal=True)).kind == "allocated") is possible
+    assert (answer(where, [asked], Features(as_specified=True)).kind == "allocated") is possible
     answer(where, [asked], Features())  # may differ, by the defects of the release, but has to be one

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes pose the same problem, so that it is solved once.
+"""Finds nodes with the same search problem, so that the problem is solved once.
 
-Two nodes are alike for some claims if their pools agree, device by device, in everything that the search reads: the
-values that expressions read are equal, the attributes that constraints compare form the same pattern, and what matters
-for every claim (counters, taints, use, ...) is the same. Names and other attributes may differ. The keys of each pool
-are made once and kept.
+Two nodes are equivalent for some claims if their pools agree, device by device, in everything that the search reads:
+the values that expressions read are equal, the attributes that constraints compare form the same pattern, and the
+properties that every claim depends on (counters, taints, use, ...) are the same. Names and other attributes may differ.
+The keys of each pool are computed once and kept.
 """
 
 import copy
@@ -27,7 +27,7 @@ from .survey import NodeView, Survey
 _ABSENT = -1
 
 Aspect = tuple[str, ...]
-"""Something in which nodes may differ: what counts for all, an attribute, a capacity, what a constraint compares."""
+"""A property in which nodes may differ: the basics, an attribute, a capacity, or an attribute of a constraint."""
 
 _BASICS: Final[Aspect] = ("basics",)
 _CAPACITIES: Final[Aspect] = ("capacities",)
@@ -36,11 +36,11 @@ _ALL: Final = Reads(everything=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Concern:
-    """What a set of claims reads of devices, in addition to what matters for every claim."""
+class ClaimReads:
+    """The properties of devices that a set of claims reads, besides the basics that every claim depends on."""
 
     reads: Reads
-    """What the expressions read."""
+    """The attributes and capacities that the expressions read."""
     compared: frozenset[str]
     """The attributes of the constraints."""
     capacities: bool
@@ -48,7 +48,7 @@ class Concern:
 
     @property
     def aspects(self) -> Iterator[Aspect]:
-        """The aspects that matter for the claims."""
+        """The aspects that affect the claims."""
         yield _BASICS
         if self.reads.everything:
             yield _EVERYTHING
@@ -59,8 +59,8 @@ class Concern:
         yield from (("compared", name) for name in sorted(self.compared))
 
 
-class Likeness:
-    """Groups the nodes of a survey. In each aspect every node has a number; those with equal numbers are alike."""
+class NodeEquivalence:
+    """Groups the nodes of a survey. Each node has a number for each aspect. Nodes with equal numbers are equivalent."""
 
     def __init__(self, survey: Survey, nodes: Sequence[Node], features: Features) -> None:
         self._survey = survey
@@ -70,12 +70,12 @@ class Likeness:
         self._basic: dict[PoolView, int] = {}
         self._columns: dict[tuple[PoolView, str], int] = {}
         self._numbers: dict[Aspect, list[int]] = {}
-        self._groups: dict[Concern, list[list[Node]]] = {}
+        self._groups: dict[ClaimReads, list[list[Node]]] = {}
 
-    def after(self, survey: Survey, touched: Collection[PoolKey]) -> "Likeness":
-        """The likeness under a survey that differs from this one's only in the use of the pools `touched`.
+    def after(self, survey: Survey, touched: Collection[PoolKey]) -> "NodeEquivalence":
+        """The groups under a survey that differs only in the use of the pools `touched`.
 
-        Numbers stand for values, so both may share them. Only nodes that see a touched pool get another one.
+        Numbers represent values, so both objects can share them. Only nodes that see a touched pool get new numbers.
         """
         seeing = sorted({index for key in touched for index in self._seeing.get(key, ())})
         after = copy.copy(self)
@@ -89,19 +89,19 @@ class Likeness:
                 numbers[index] = after._number(index, _BASICS)
         return after
 
-    def groups(self, concern: Concern) -> Sequence[Sequence[Node]]:
-        """Groups of nodes that are alike, in the order of their first nodes."""
-        if concern not in self._groups:
+    def groups(self, claim_reads: ClaimReads) -> Sequence[Sequence[Node]]:
+        """Groups of equivalent nodes, in the order of their first nodes."""
+        if claim_reads not in self._groups:
             groups: dict[Hashable, list[Node]] = {}
-            keys = zip(*[self._numbers_in(aspect) for aspect in concern.aspects], strict=True)
+            keys = zip(*[self._numbers_in(aspect) for aspect in claim_reads.aspects], strict=True)
             for node, key in zip(self._nodes, keys, strict=True):
                 groups.setdefault(key, []).append(node)
-            self._groups[concern] = list(groups.values())
-        return self._groups[concern]
+            self._groups[claim_reads] = list(groups.values())
+        return self._groups[claim_reads]
 
     @cached_property
     def _views(self) -> Sequence[NodeView | None]:
-        """What each node sees, None where a node selector is invalid. Deciding the node then reports the error."""
+        """The view of each node, or None if a node selector is invalid. The decision for the node reports the error."""
         return [self._view(node) for node in self._nodes]
 
     def _view(self, node: Node) -> NodeView | None:
@@ -158,7 +158,7 @@ class Likeness:
         return self._ids.setdefault(value, len(self._ids))
 
     def _basics(self, pool: PoolView) -> int:
-        """A number for what matters for every claim."""
+        """A number for the properties of a pool that every claim depends on."""
         if pool not in self._basic:
             self._basic[pool] = self._id(
                 (
@@ -214,7 +214,7 @@ class Likeness:
         return number
 
     def _compared(self, pools: Iterable[PoolView], attribute: str) -> Hashable:
-        """Which devices have equal values of the attribute; the values themselves if some are lists."""
+        """The pattern of equal values of the attribute, or the values themselves if some are lists."""
         values: list[AttributeValue | None] = []
         odd = False
         for pool in pools:
@@ -224,18 +224,18 @@ class Likeness:
 
 
 def _pattern(values: Iterable[Hashable]) -> Hashable:
-    """Each value as the number of its first occurrence; None stays None."""
+    """Replaces each value by the number of its first occurrence. None stays None."""
     numbers: dict[Hashable, int | None] = {None: None}
     return tuple([numbers.setdefault(value, len(numbers)) for value in values])
 
 
 def _place_form(where: Device | ResourceSlice) -> tuple[bool, int]:
-    """What decides whether an allocation's node selector can be written."""
+    """The properties that determine whether the node selector of an allocation can be written."""
     return where.node_name is not None, len(where.node_selector.terms) if where.node_selector is not None else 0
 
 
 def _matches(pool: PoolView, node: Node) -> Iterator[bool | None]:
-    """Which devices with places of their own are at the node; None when that cannot be told."""
+    """Whether the node can reach each device that has its own node selector. None if the selector is invalid."""
     for where in pool.places.values():
         try:
             yield is_at(where, node)

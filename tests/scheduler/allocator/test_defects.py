@@ -150,7 +150,7 @@ def test_a_defect_changes_the_answer(scenario: Scenario, kubernetes: str, ideal:
     where, claims = scenario()
     lists = scenario is narrowed_values
     assert picked(ask(where, *claims, features=replace(OLDER, list_constraints=lists))) == kubernetes
-    assert picked(ask(where, *claims, features=Features(list_constraints=lists, ideal=True))) == ideal
+    assert picked(ask(where, *claims, features=Features(list_constraints=lists, as_specified=True))) == ideal
 
 
 def test_a_full_shared_device_stays_in_the_constraint() -> None:
