@@ -123,7 +123,7 @@ class DaemonReadyStep(IdleStep, DomainStep):
     namespace: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return f"the daemon of {self.domain} is ready"
+        return f"readiness of the daemon of {self.domain}"
 
     def waits_for(self, node: Node) -> str:
         """Why the daemon is not ready, as it reports."""

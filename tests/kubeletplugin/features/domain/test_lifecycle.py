@@ -382,6 +382,16 @@ def test_missing_specs_are_written_again(plugin: DomainPlugin, admin: ApiClient)
         assert plugin.left() == before
 
 
+def test_missing_specs_are_written_again_without_a_call(short_path: Path, kubeconfig: Path, admin: ApiClient) -> None:
+    daemon = add_daemon(admin, add_domain(admin))
+    with domain_plugin(short_path, kubeconfig, times=ClaimTimes(sweep=0.2)) as plugin:
+        plugin.prepared(daemon)
+        before = plugin.left()
+        for path in plugin.cdi.glob("*compute-domain*"):
+            path.unlink()
+        wait_for(lambda: plugin.left() == before, "the spec")
+
+
 def test_claims_that_no_longer_exist_are_swept(impatient: DomainPlugin, admin: ApiClient) -> None:
     uid = add_domain(admin)
     stale, living = add_channel(admin, uid), add_channel(admin, uid)
