@@ -31,6 +31,7 @@ from dra_driver.gpu.policy import NodePolicy
 from dra_driver.kube.resource import AllocatedDevice, ResourceClaim
 from dra_driver.names import DRIVER_NAME
 
+from .checkfacts import Check
 from .claims.model import ClaimRef, Device, Driver, Kind, Plan, Step
 from .claims.reader import allocated
 from .errors import ObsoleteClaimError, PrepareError, StoppedError
@@ -47,6 +48,7 @@ from .features.domain.plan import (
 )
 from .features.domain.steps import DaemonFolderStep, DaemonReadyStep, MembershipStep
 from .features.domain.version1 import read_version_1
+from .features.fabric.check import fabric_findings
 from .features.fabric.partitions import FabricPartitions
 from .features.fabric.plan import MemberGpu, fabric_steps
 from .features.fabric.step import FabricStep
@@ -61,14 +63,17 @@ from .kinds.channel import ChannelKind
 from .kinds.container import Allotted, ContainerKind, share_limits
 from .kinds.daemon import DaemonKind
 from .kinds.gpu import GpuKind
+from .kinds.mig.check import mig_findings
 from .kinds.mig.device import MigKind
 from .kinds.mig.instance import InstanceStep, LookStep
 from .kinds.mig.mode import MigModeStep, may_switch, whole_gpu_steps
 from .kinds.settings.steps import ComputeModeStep, TimeSliceStep
+from .kinds.vfio.check import passthrough_findings
 from .kinds.vfio.device import SeenGpu, VfioKind, passthrough_of, vfio_kind
 from .kinds.vfio.kubevirt import ResourceOfClass, no_resource, resource_variables
 from .kinds.vfio.step import VfioStep, vfio_step
 from .kinds.vgpu import VgpuKind, VgpuStep, vgpu_kind
+from .kinds.vgpucheck import vgpu_findings
 from .node.gpus import Found, Gpus
 from .node.node import Node
 
@@ -90,8 +95,15 @@ DOMAIN_PHASES: Final = (
     (DaemonReadyStep,),  # waits, when the node is in the domain
 )
 
-CHECKS: Final = (time_slicing_findings, mps_findings)
-"""The checks of features, for the command `check`."""
+CHECKS: Final[Mapping[str, Check]] = {
+    "MIG": mig_findings,
+    "time-slicing": time_slicing_findings,
+    "MPS": mps_findings,
+    "virtual machines": passthrough_findings,
+    "vGPUs": vgpu_findings,
+    "NVSwitches": fabric_findings,
+}
+"""The checks of kinds and features by their names, for the command `check`."""
 
 REMAINS: Final = (MpsRemains,)
 """What features leave on a node, for the command `cleanup`."""

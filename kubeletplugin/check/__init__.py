@@ -6,12 +6,13 @@ themselves. Where there are many facts, a reader collects them first, and decide
 
 - `driver`: the NVIDIA driver and the GPUs
 - `folders`: the folders of kubelet and the container runtime, and CDI specs of NVIDIA's driver in them
-- `passthrough`: what GPUs for virtual machines need, where the policy gives GPUs to them
+- `sharing`: shares of GPUs as the policy has them, and settings that were not restored
 - `process` and `kubelet`: how kubelet was started and configured
 - `runtime` and `cdi`: whether the container runtime, which `cri` asks, finds our CDI specs; `dropin`: the file of --fix
 - `cluster`: the API server, and the releases of all these programs
 
-`command` is the command and runs all checks. `host` has the files of the node.
-`finding` has the results and their text. A finding is a failure only if it is certain that pods cannot get GPUs. If
-something cannot be read from here, the finding is a warning.
+These checks are about the node as a whole. Kinds and features have their own (`kubeletplugin.drivers.CHECKS`).
+`command` runs all of them. `host` has the files of the node. `kubeletplugin.finding` has the results and their text. A
+finding is a failure only if it is certain that pods cannot get GPUs. If something cannot be read from here, it is a
+warning.
 """

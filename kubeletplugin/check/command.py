@@ -14,6 +14,7 @@ from typing import TypeVar
 import click
 
 from dra_driver import __version__
+from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.options import PolicyOptions, policy_options
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.process.boot import boot_id
@@ -28,10 +29,12 @@ from dra_driver.process.command import (
 from dra_driver.process.containment import contained
 from kubeletplugin.containers.cdi import DriverRoot, Root
 
-from ..claims.model import Driver, Record
+from ..checkfacts import CheckFacts
 from ..claims.records import read_records
 from ..drivers import CHECKS, gpu_driver
 from ..errors import FixError
+from ..features.domain.check import domain_findings
+from ..features.domain.offers import HostDaemon
 from ..finding import CheckResult, NodeCheck, any_failed, document, line, text
 from ..host.programs import HostPrograms
 from ..kubelet.instance import SocketPaths, socket_paths
@@ -40,13 +43,10 @@ from ..node.node import Node
 from ..options import DomainOptions, domain_options, hook_option, node_options
 from .cdi import cdi_findings, fix_runtime
 from .cluster import NodeVersions, ask_cluster, cluster_findings, version_findings
-from .computedomains import domain_findings
-from .driver import NamedHook, driver_findings, gpu_findings, read_driver
-from .fabric import fabric_findings
+from .driver import NamedHook, driver_findings, gpu_findings, read_driver, read_gpus
 from .folders import folder_findings, foreign_findings
 from .host import Host
 from .kubelet import KubeletFacts, kubelet_findings, read_kubelet
-from .passthrough import passthrough_findings
 from .runtime import RuntimeAccess, RuntimeFacts, read_runtime, socket_of
 from .sharing import setting_findings, share_findings
 
@@ -111,24 +111,31 @@ class _Checks:
 
 
 def look_at_hardware(place: CheckFlags) -> tuple[CheckResult, ...]:
-    """Check the driver and the GPUs only."""
+    """Check the driver, the GPUs, and everything that kinds and features need of them."""
     hardware, checks, driver = place.node.hardware, _Checks(), gpu_driver()
     node = Node(place.node_name, boot_id(), place.node, yields=False)
     checks.add("NVIDIA driver", lambda: driver_findings(read_driver(hardware, _named_hook(place))))
-    checks.add("GPUs", lambda: gpu_findings(hardware, _device_root(place)))
-    for feature_findings in CHECKS:
-        checks.add("sharing", functools.partial(_of_records, feature_findings, node, driver))
-    checks.add("shares", lambda: share_findings(hardware, place.policy))
+    gpus = checks.read("GPUs", lambda: read_gpus(hardware))
+    if gpus is not None:
+        checks.add("GPUs", lambda: gpu_findings(gpus, _device_root(place)))
+    records, _ = checks.read("records", lambda: read_records(node.folders.records, driver)) or ((), {})
+    inventory = gpus if isinstance(gpus, Inventory) else None
+    facts = CheckFacts(node, place.policy, tuple(records), inventory)
+    for name, findings in CHECKS.items():
+        checks.add(name, functools.partial(findings, facts))
+    if place.domains.enabled:
+        checks.add("ComputeDomains", lambda: domain_findings(facts, _host_daemon(place)))
+    checks.add("shares", lambda: share_findings(facts))
     checks.add("GPU settings", lambda: setting_findings(node, driver))
     return tuple(checks.findings)
 
 
-def _of_records(
-    findings: Callable[[Node, Iterable[Record]], Iterable[CheckResult]], node: Node, driver: Driver
-) -> Iterable[CheckResult]:
-    """The findings of a feature, which depend on the records of the node's claims."""
-    records, _ = read_records(node.folders.records, driver)
-    return findings(node, records)
+def _host_daemon(place: CheckFlags) -> HostDaemon | None:
+    """The node's own IMEX daemon, if claims use it."""
+    if not place.domains.host_managed:
+        return None
+    hardware = place.node.hardware
+    return HostDaemon(HostPrograms(hardware.driver_root, hardware.enter_root), place.domains.host_socket)
 
 
 def look(place: CheckFlags) -> Look:
@@ -136,9 +143,6 @@ def look(place: CheckFlags) -> Look:
     node, host, name = place.node, place.host, place.node_name
     checks = _Checks()
     checks.findings += look_at_hardware(place)
-    checks.add("virtual machines", lambda: passthrough_findings(node, place.policy))
-    checks.add("NVSwitches", lambda: fabric_findings(node, place.policy))
-    checks.add("ComputeDomains", lambda: domain_findings(node, place.domains))
     cluster = checks.read("cluster", lambda: ask_cluster(place.kubeconfig, name, place.in_pod))
     reported = (cluster.node if cluster is not None else None) or NodeVersions()
     config = str(node.folder.parent.parent / "config.yaml")

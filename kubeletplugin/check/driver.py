@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dra_driver.gpu.inventory import Gpu, Inventory
+from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.nvml_library import LIBRARY, LIBRARY_DIRECTORIES
 from dra_driver.gpu.options import Hardware
@@ -28,8 +28,7 @@ _OLDEST = (565,)
 _MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)\b")
 _LIBRARY_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 
-NVML, GPUS, MIG = NodeCheck("nvml"), NodeCheck("gpus"), NodeCheck("mig")
-NODES, CAPABILITIES = NodeCheck("device nodes"), NodeCheck("mig capabilities")
+NVML, GPUS, NODES = NodeCheck("nvml"), NodeCheck("gpus"), NodeCheck("device nodes")
 
 _REMEDIES: Mapping[Return, str] = {
     Return.LIBRARY_NOT_FOUND: "set --nvidia-driver-root (chart: nvidiaDriverRoot) to the folder of the driver",
@@ -160,13 +159,19 @@ def _library(facts: DriverFacts) -> CheckResult:
     return LIBRARY_CHECK.passed(posixpath.join(facts.driver_root, facts.library.lstrip("/")))
 
 
-def gpu_findings(hardware: Hardware, root: DriverRoot) -> Iterator[CheckResult]:
-    """Read the GPUs through NVML, and find their device nodes below `root`. A call that hangs counts as a failure."""
+def read_gpus(hardware: Hardware) -> Inventory | NvmlError:
+    """The GPUs that NVML reports, or why it does not. A call that hangs is an error, too."""
     try:
-        inventory = hardware.inventory()
+        return hardware.inventory()
     except NvmlError as error:
-        remedy = _REMEDIES.get(error.code, "see that `nvidia-smi` works on the host first")
-        yield NVML.failed(f"does not answer: {error}", remedy)
+        return error
+
+
+def gpu_findings(inventory: Inventory | NvmlError, root: DriverRoot) -> Iterator[CheckResult]:
+    """The findings about NVML, the GPUs, and their device nodes, which are searched below `root`."""
+    if isinstance(inventory, NvmlError):
+        remedy = _REMEDIES.get(inventory.code, "see that `nvidia-smi` works on the host first")
+        yield NVML.failed(f"does not answer: {inventory}", remedy)
         return
     yield from inventory_findings(inventory)
     majors = character_majors(root.proc)
@@ -175,8 +180,6 @@ def gpu_findings(hardware: Hardware, root: DriverRoot) -> Iterator[CheckResult]:
     found = {path: find_node(root, path, majors, names, minor) for path, (names, minor) in wanted.items()}
     missing = [path for path, (node, _) in found.items() if node is None]
     yield from node_findings(missing, [warning for _, warning in found.values() if warning])
-    offered = "nvidia-caps" in majors and (root.proc / "driver/nvidia/capabilities/mig/config").exists()
-    yield from mig_findings(inventory.gpus, offered)
 
 
 def inventory_findings(inventory: Inventory) -> Iterator[CheckResult]:
@@ -225,28 +228,3 @@ def node_findings(missing: Sequence[str], odd: Sequence[str]) -> Iterator[CheckR
         )
     if not missing and not odd:
         yield NODES.passed("all exist, or the runtime can create them")
-
-
-def mig_findings(gpus: Sequence[Gpu], offered: bool) -> Iterator[CheckResult]:
-    """The findings about MIG. `offered` tells whether the driver offers MIG capabilities."""
-    capable = [gpu for gpu in gpus if gpu.mig_mode is not None]
-    for gpu in capable:
-        mode = gpu.mig_mode
-        if mode is not None and mode.current != mode.pending:
-            states = ("off", "on")
-            yield MIG.warned(
-                f"GPU {gpu.index} ({gpu.uuid}) waits for a reset that switches MIG mode {states[mode.pending]}; it is"
-                f" still {states[mode.current]}",
-                "stop what uses the GPU and reset it (`nvidia-smi --gpu-reset -i INDEX`), or restart the node",
-            )
-    if not capable:
-        yield MIG.passed("no GPU supports MIG" if gpus else "no GPUs")
-        return
-    on = sum(gpu.in_mig_mode for gpu in capable)
-    yield MIG.passed(f"{len(capable)} of {len(gpus)} GPUs support MIG, {on} in MIG mode")
-    if offered:
-        yield CAPABILITIES.passed("the driver offers them")
-        return
-    text = "the driver offers no MIG capabilities (nvidia-caps in /proc/devices, /proc/driver/nvidia/capabilities)"
-    remedy = "load the nvidia module of a driver that supports MIG, and give this process the host's /proc"
-    yield CAPABILITIES.failed(text, remedy) if on else CAPABILITIES.warned(text, remedy)

@@ -6,9 +6,9 @@ undone after their last claim.
 from collections.abc import Iterator
 
 from dra_driver.gpu.devices import Reason, describe
-from dra_driver.gpu.options import Hardware
-from dra_driver.gpu.policy import Enforcement, NodePolicy
+from dra_driver.gpu.policy import Enforcement
 
+from ..checkfacts import CheckFacts
 from ..claims.boot import marks_are_of
 from ..claims.model import Driver, Undoable
 from ..claims.records import read_records
@@ -44,15 +44,16 @@ def _settings(node: Node, driver: Driver) -> list[Undoable]:
     return [stray for step in driver.steps if step.DISTURBS for stray in step.strays(node)]
 
 
-def share_findings(hardware: Hardware, policy: NodePolicy) -> Iterator[CheckResult]:
-    """Whether shares can be enforced as the policy says. Raises NvmlError."""
-    if all(rule.enforce in (None, Enforcement.NONE) for rule in policy.rules):
+def share_findings(facts: CheckFacts) -> Iterator[CheckResult]:
+    """Whether shares can be enforced as the policy says."""
+    if facts.inventory is None or all(rule.enforce in (None, Enforcement.NONE) for rule in facts.policy.rules):
         return
-    left_out = describe(hardware.inventory(), policy).left_out
+    left_out = describe(facts.inventory, facts.policy).left_out
     unenforceable = [one for one in left_out if one.reason is Reason.NOT_ENFORCEABLE]
     advice = "provide what is missing, or set another value for shares.enforce in the policy"
-    if hardware.memory_limits_problem is not None:
-        advice += f" (memory-limits: {hardware.memory_limits_problem})"
+    limits_problem = facts.node.folders.hardware.memory_limits_problem
+    if limits_problem is not None:
+        advice += f" (memory-limits: {limits_problem})"
     for one in unenforceable:
         yield SHARES.warned(f"{one.subject}: {one.text}; so each device belongs to one claim", advice)
     if not unenforceable:

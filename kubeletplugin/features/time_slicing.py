@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from dra_driver.config import Strategy
 from dra_driver.gpu.nvml import ComputeMode
 
-from ..claims.model import Record, Step
+from ..checkfacts import CheckFacts
+from ..claims.model import Step
 from ..containers.cdi.files import find_program
 from ..finding import CheckResult, NodeCheck
 from ..kinds.container import Allotted
 from ..kinds.settings.hardware import LEVELS
 from ..kinds.settings.steps import ComputeModeStep, TimeSliceStep
-from ..node.node import Node
 
 TIME_SLICING = NodeCheck("time-slicing")
 
@@ -27,10 +27,10 @@ def time_slicing_steps(allotted: Iterable[Allotted]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def time_slicing_findings(node: Node, records: Iterable[Record]) -> Iterator[CheckResult]:
-    """Look for nvidia-smi. `records` are those of the node."""
-    root = node.folders.driver_root.files
-    claims = sum(any(isinstance(step, TimeSliceStep) for step in record.plan.steps) for record in records)
+def time_slicing_findings(facts: CheckFacts) -> Iterator[CheckResult]:
+    """Look for nvidia-smi."""
+    root = facts.node.folders.driver_root.files
+    claims = sum(any(isinstance(step, TimeSliceStep) for step in record.plan.steps) for record in facts.records)
     yield time_slicing_finding(find_program(root, "nvidia-smi"), claims, root.host_path)
 
 

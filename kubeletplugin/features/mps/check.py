@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The check of what claims with MPS need: NVIDIA's program, and dra-mps."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from dra_driver.errors import MpsError
 
-from ...claims.model import Record
+from ...checkfacts import CheckFacts
 from ...containers.cdi.files import find_program
 from ...finding import CheckResult, NodeCheck
-from ...node.node import Node
 from .program import NAME
 from .services import MpsServices
 from .step import mps_steps_of
@@ -16,10 +15,10 @@ from .step import mps_steps_of
 MPS = NodeCheck("mps")
 
 
-def mps_findings(node: Node, records: Iterable[Record]) -> Iterator[CheckResult]:
-    """Look for the program, and ask dra-mps, which has run where its folder is. `records` are those of the node."""
-    claims = sum(bool(mps_steps_of(record.plan)) for record in records)
-    services = node.of(MpsServices)
+def mps_findings(facts: CheckFacts) -> Iterator[CheckResult]:
+    """Look for the program, and ask dra-mps, which has run where its folder is."""
+    claims = sum(bool(mps_steps_of(record.plan)) for record in facts.records)
+    services = facts.node.of(MpsServices)
     problem: str | None = "dra-mps has not run on this node"
     if services.files.folder.is_dir():
         try:
@@ -29,7 +28,7 @@ def mps_findings(node: Node, records: Iterable[Record]) -> Iterator[CheckResult]
             problem = str(error)
     elif not claims:
         return
-    root = node.folders.driver_root.files
+    root = facts.node.folders.driver_root.files
     yield mps_finding(find_program(root, NAME), claims, problem, root.host_path)
 
 

@@ -9,22 +9,19 @@ import pytest
 
 from dra_driver.gpu.inventory import Failure, Inventory
 from dra_driver.gpu.nvml import MigMode, Return
-from dra_driver.gpu.options import Hardware
-from kubeletplugin.check.driver import gpu_findings, inventory_findings, mig_findings, node_findings
+from kubeletplugin.check.driver import gpu_findings, inventory_findings, node_findings, read_gpus
 from kubeletplugin.finding import CheckResult, Level
+from kubeletplugin.kinds.mig.check import mig_findings, mig_mode_findings
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import driver_root_of, make_node
 
-from .support import levels, of_level
-
-
-def hardware_of(node: ControlledNode) -> Hardware:
-    root = node.driver_root
-    return Hardware(node.nvml, root, root, root, root / "proc", root / "sys", root)
+from .support import facts_of, hardware_of, levels, of_level
 
 
 def findings_of(node: ControlledNode) -> list[CheckResult]:
-    return list(gpu_findings(hardware_of(node), driver_root_of(node.driver_root)))
+    hardware = hardware_of(node)
+    of_gpus = gpu_findings(read_gpus(hardware), driver_root_of(node.driver_root))
+    return [*of_gpus, *mig_findings(facts_of(node.driver_root.parent, hardware))]
 
 
 @pytest.fixture
@@ -38,7 +35,11 @@ def named(findings: Iterable[CheckResult], check: str) -> list[CheckResult]:
 
 
 def test_a_node_in_good_order_passes(inventory: Inventory) -> None:
-    findings = [*inventory_findings(inventory), *node_findings((), ()), *mig_findings(inventory.gpus, offered=True)]
+    findings = [
+        *inventory_findings(inventory),
+        *node_findings((), ()),
+        *mig_mode_findings(inventory.gpus, offered=True),
+    ]
     assert levels(findings) == [
         (check, "pass") for check in ("nvml", "gpus", "device nodes", "mig", "mig capabilities")
     ]
@@ -88,7 +89,7 @@ def test_a_node_without_gpus_is_a_warning(inventory: Inventory) -> None:
 
 def test_a_mig_mode_that_waits_for_a_reset_is_a_warning(inventory: Inventory) -> None:
     gpu = replace(inventory.gpus[0], mig_mode=MigMode(current=False, pending=True))
-    first, second = named(mig_findings([gpu], offered=True), "mig")
+    first, second = named(mig_mode_findings([gpu], offered=True), "mig")
     assert "waits for a reset that switches MIG mode on; it is still off" in first.text
     assert "--gpu-reset" in first.remedy
     assert second.text == "1 of 1 GPUs support MIG, 0 in MIG mode"
@@ -96,13 +97,13 @@ def test_a_mig_mode_that_waits_for_a_reset_is_a_warning(inventory: Inventory) ->
 
 def test_gpus_that_cannot_be_split_are_no_complaint(inventory: Inventory) -> None:
     gpu = replace(inventory.gpus[0], mig_mode=None)
-    assert [one.text for one in mig_findings([gpu], offered=False)] == ["no GPU supports MIG"]
+    assert [one.text for one in mig_mode_findings([gpu], offered=False)] == ["no GPU supports MIG"]
 
 
 @pytest.mark.parametrize(("in_mig_mode", "level"), [(True, "fail"), (False, "warn")])
 def test_missing_mig_capabilities_fail_where_mig_is_in_use(inventory: Inventory, in_mig_mode: bool, level: str) -> None:
     gpu = replace(inventory.gpus[0], mig_mode=MigMode(in_mig_mode, in_mig_mode))
-    found = named(mig_findings([gpu], offered=False), "mig capabilities")
+    found = named(mig_mode_findings([gpu], offered=False), "mig capabilities")
     assert [str(one.level) for one in found] == [level]
 
 

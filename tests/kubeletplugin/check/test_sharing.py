@@ -11,9 +11,12 @@ import pytest
 
 from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy
 from kubeletplugin.check.sharing import setting_findings, share_findings
+from kubeletplugin.checkfacts import CheckFacts
 from kubeletplugin.claims.records import read_records
-from kubeletplugin.drivers import CHECKS, gpu_driver
+from kubeletplugin.drivers import gpu_driver
+from kubeletplugin.features.mps.check import mps_findings
 from kubeletplugin.features.mps.services import MpsServices
+from kubeletplugin.features.time_slicing import time_slicing_findings
 from kubeletplugin.finding import CheckResult
 from kubeletplugin.node.node import Node
 from tests.kubeletplugin.inside import ApiServer, Plugin
@@ -40,18 +43,27 @@ def node_of(plugin: Plugin, boot_id: str = "boot-1") -> Node:
     return Node("node-a", boot_id, replace(folders, hardware=hardware))
 
 
-def sharing_findings(node: Node) -> list[CheckResult]:
-    """The results of the features' checks."""
+def facts_of(node: Node, policy: NodePolicy | None = None) -> CheckFacts:
     records, unreadable = read_records(node.folders.records, gpu_driver())
     assert not unreadable
-    return [finding for check in CHECKS for finding in check(node, records)]
+    return CheckFacts(node, policy or NodePolicy(), tuple(records), node.folders.hardware.inventory())
+
+
+def sharing_findings(node: Node) -> list[CheckResult]:
+    """The results of the features' checks."""
+    facts = facts_of(node)
+    return [*time_slicing_findings(facts), *mps_findings(facts)]
+
+
+def shares(node: Node, policy: NodePolicy) -> list[CheckResult]:
+    return list(share_findings(facts_of(node, policy)))
 
 
 def test_shares_that_cannot_be_enforced_are_named_with_the_reason(plugin: Plugin) -> None:
     node, rule = node_of(plugin), GpuRule(indexes=(0,), shares=4, enforce=Enforcement.MPS)
-    assert levels(share_findings(node.folders.hardware, NodePolicy((GpuRule(shares=4),), mps=True))) == []
-    assert levels(share_findings(node.folders.hardware, NodePolicy((rule,), mps=True))) == [("shares", "pass")]
-    (finding,) = share_findings(node.folders.hardware, NodePolicy((rule,)))
+    assert levels(shares(node, NodePolicy((GpuRule(shares=4),), mps=True))) == []
+    assert levels(shares(node, NodePolicy((rule,), mps=True))) == [("shares", "pass")]
+    (finding,) = shares(node, NodePolicy((rule,)))
     assert finding.text == (
         f"{plugin.gpu(0).uuid}: shares of the GPU cannot be enforced: mps: dra-mps is not enabled (the chart's value"
         " mps.enabled); so each device belongs to one claim"

@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.nvml import FabricState
-from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.simulated import SimulatedNode
-from kubeletplugin.check.computedomains import domain_findings
-from kubeletplugin.node.folders import NodeFolders
-from kubeletplugin.options import DomainOptions
+from kubeletplugin.features.domain.check import domain_findings
+from kubeletplugin.features.domain.offers import HostDaemon
+from kubeletplugin.host.programs import HostPrograms
+from tests.kubeletplugin.check.support import facts_of, hardware_of
 from tests.support.nodes import make_node
 
-from ..features.domain.domains import CLUSTER, HARDWARE, install_imex
+from .domains import CLUSTER, HARDWARE, install_imex
 
-DRIVER, HOST = DomainOptions(enabled=True), DomainOptions(enabled=True, host_managed=True)
+DRIVER, HOST = False, True
+"""Who runs the IMEX daemon of the node."""
 PASSED = [
     f"the GPUs are in clique {CLUSTER}.1",
     "2048 IMEX channels, major number ",
@@ -66,9 +67,8 @@ def unready(node: SimulatedNode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "change", "told", "warnings"),
+    ("is_host", "change", "told", "warnings"),
     [
-        (DomainOptions(), nothing, [], 0),
         (DRIVER, nothing, PASSED, 0),
         (DRIVER, lambda node: node.unload_driver(), [], 0),
         (DRIVER, with_socket(CONNECTED), PASSED, 0),
@@ -116,25 +116,21 @@ def unready(node: SimulatedNode) -> None:
         ),
     ],
 )
-def test_what_is_missing_is_told(
-    tmp_path: Path, options: DomainOptions, change: Change, told: list[str], warnings: int
-) -> None:
+def test_what_is_missing_is_told(tmp_path: Path, is_host: bool, change: Change, told: list[str], warnings: int) -> None:
     made = make_node(tmp_path / "node", HARDWARE, "node-a").node
     install_imex(made)
     change(made)
-    check(tmp_path, made, options, told, warnings)
+    check(tmp_path, made, is_host, told, warnings)
 
 
 def test_gpus_outside_of_a_fabric_need_nothing(tmp_path: Path) -> None:
     check(tmp_path, make_node(tmp_path / "node", "h100x8").node, DRIVER, ["in no NVLink fabric"], 0)
 
 
-def check(folder: Path, made: SimulatedNode, options: DomainOptions, told: list[str], warnings: int) -> None:
+def check(folder: Path, made: SimulatedNode, is_host: bool, told: list[str], warnings: int) -> None:
     """What is found on a node."""
-    root = made.driver_root
-    hardware = Hardware(made.nvml, root, root, root, root / "proc", root / "sys", root)
-    node = NodeFolders(folder / "registry", folder / "plugin", folder / "cdi", folder / "shm", hardware)
-    found = list(domain_findings(node, options))
+    host = HostDaemon(HostPrograms(made.driver_root, enter=False), "/imex.sock") if is_host else None
+    found = list(domain_findings(facts_of(folder, hardware_of(made)), host))
     assert [text in one.text for text, one in zip(told, found, strict=True)] == [True] * len(told)
     assert sum(bool(one.remedy) for one in found) == warnings
     assert {str(one.level) for one in found} <= {"pass", "warn"}

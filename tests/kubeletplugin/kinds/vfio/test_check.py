@@ -10,18 +10,16 @@ from typing import Any
 import pytest
 
 from dra_driver.gpu.inventory import PciGpu
-from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.pci import read_pci_gpus
 from dra_driver.gpu.policy import GpuRule, NodePolicy, PassthroughMode
-from kubeletplugin.check.passthrough import MachineGpu, machine_findings, passthrough_findings
 from kubeletplugin.host.modules import VfioModules
 from kubeletplugin.host.programs import HostPrograms
-from kubeletplugin.node.folders import NodeFolders
+from kubeletplugin.kinds.vfio.check import MachineGpu, machine_findings, passthrough_findings
+from kubeletplugin.kinds.vgpucheck import vgpu_findings
 from tests.gpu.test_vgpus import VFIO, write_node
+from tests.kubeletplugin.check.support import facts_of, hardware_of, levels, only
+from tests.kubeletplugin.check.test_command import Node as Command
 from tests.support.nodes import make_node
-
-from .support import levels, only
-from .test_command import Node as Command
 
 ADDRESS = "0000:1b:00.0"
 PCI = PciGpu(0, ADDRESS, 0x2330, "GH100", "nvidia", 16, 1 << 37, None, None)
@@ -85,16 +83,14 @@ def test_gpus_of_one_group_are_for_machines_together_or_not_at_all(
     tmp_path: Path, rules: tuple[GpuRule, ...], problems: list[int], fine: list[str]
 ) -> None:
     made = make_node(tmp_path / "node", "h100x8").node
-    root = made.driver_root
-    hardware = Hardware(made.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
-    node = NodeFolders(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
+    hardware = hardware_of(made)
     addresses = [one.address for one in read_pci_gpus(hardware.sys_root)]
     first, second = (hardware.sys_root / "bus/pci/devices" / address for address in addresses[:2])
     (first / "iommu_group/devices" / second.name).symlink_to(second.resolve())
     (second / "iommu_group").unlink()
     (second / "iommu_group").symlink_to((first / "iommu_group").resolve())
     policy = NodePolicy((*rules, GpuRule(indexes=(4, 5, 6, 7), passthrough=False)))
-    found = [one for one in passthrough_findings(node, policy) if one.check == "IOMMU groups"]
+    found = [one for one in passthrough_findings(facts_of(tmp_path, hardware, policy)) if one.check == "IOMMU groups"]
     warned = [one for one in found if str(one.level) == "warn"]
     assert [addresses[index] in one.text for index, one in zip(problems, warned, strict=True)] == [True] * len(problems)
     assert all("set passthrough to only for all GPUs of the group" in one.remedy for one in warned)
@@ -111,16 +107,16 @@ def test_a_gpu_on_one_of_its_drivers_is_fine(driver: str | None) -> None:
 
 def test_a_node_is_read_if_its_policy_gives_gpus_to_machines(tmp_path: Path) -> None:
     made = make_node(tmp_path / "node", "h100x8").node
-    root = made.driver_root
-    hardware = Hardware(made.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
-    node = NodeFolders(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
-    assert list(passthrough_findings(node, NodePolicy())) == []
-    assert list(passthrough_findings(node, NodePolicy((GpuRule(passthrough=False),)))) == []
-    device = root / "dev/nvidia1"
+    hardware = hardware_of(made)
+    facts = facts_of(tmp_path, hardware)
+    assert list(passthrough_findings(facts)) == []
+    assert list(passthrough_findings(replace(facts, policy=NodePolicy((GpuRule(passthrough=False),))))) == []
+    device = made.driver_root / "dev/nvidia1"
     device.unlink()
     device.touch()  # a node of a device that does not exist cannot be opened
     with device.open("rb"):
-        found = list(passthrough_findings(node, NodePolicy((GpuRule(indexes=(0, 1), passthrough=True),))))
+        policy = NodePolicy((GpuRule(indexes=(0, 1), passthrough=True),))
+        found = list(passthrough_findings(replace(facts, policy=policy)))
     assert found[0].text == "8 groups, with iommufd (/dev/iommu)"
     addresses = [one.address for one in read_pci_gpus(hardware.sys_root)]
     (users,) = (one.text for one in found if one.check == "GPU users")
@@ -141,10 +137,8 @@ def test_vgpus_that_claims_can_get_are_counted(
     tmp_path: Path, host: str, types: tuple[str, ...], expected: list[tuple[str, str]]
 ) -> None:
     made = make_node(tmp_path / "node", write_node(tmp_path, host)).node
-    root = made.driver_root
-    hardware = Hardware(made.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
-    node = NodeFolders(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
-    found = list(passthrough_findings(node, NodePolicy((GpuRule(vgpu_types=types),))))
+    facts = facts_of(tmp_path, hardware_of(made), NodePolicy((GpuRule(vgpu_types=types),)))
+    found = list(vgpu_findings(facts))
     assert [(str(one.level), one.text[: len(text)]) for one, (_, text) in zip(found, expected, strict=True)] == expected
     assert all(one.remedy for one in found if str(one.level) == "warn")
 
@@ -182,3 +176,10 @@ def test_the_command_reads_the_policy(tmp_path: Path) -> None:
     found = [one["check"] for one in json.loads(done.stdout)["findings"]]
     assert {"IOMMU", "vfio modules", "IOMMU groups"} <= set(found), done.stdout
     assert done.returncode == 0
+
+
+def test_node_without_nvml_has_no_findings_about_machines(tmp_path: Path) -> None:
+    made = make_node(tmp_path / "node", "h100x8").node
+    made.unload_driver()
+    facts = facts_of(tmp_path, hardware_of(made), ALL)
+    assert [*passthrough_findings(facts), *vgpu_findings(facts)] == []

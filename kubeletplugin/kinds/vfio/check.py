@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what GPUs for virtual machines need: an IOMMU, a vfio driver, groups that can be given away, and no users;
-and which vGPUs claims can get.
+"""The check of GPUs for virtual machines. They need an IOMMU, a vfio driver, whole groups, and no other users.
 
 Nothing is checked if the policy gives no GPU of the node to virtual machines. No finding is a failure, because pods
 without virtual machines get GPUs anyway.
@@ -9,29 +8,21 @@ without virtual machines get GPUs anyway.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dra_driver.gpu.devices import NO_VGPU_MANAGER, Forms, Reason, among_peers, vgpu_forms
+from dra_driver.gpu.devices import among_peers
 from dra_driver.gpu.functions import is_vfio, obstacle_text
 from dra_driver.gpu.inventory import Gpu, PciGpu
-from dra_driver.gpu.passthrough import VfioMarks
+from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.pci import NVIDIA_DRIVER
-from dra_driver.gpu.policy import NodePolicy, PassthroughMode
+from dra_driver.gpu.policy import PassthroughMode
 
-from ..claims.records import read_records
-from ..drivers import gpu_driver
-from ..finding import CheckResult, NodeCheck
-from ..host.modules import VfioModules
-from ..host.openers import names_of, openers
-from ..host.programs import HostPrograms
-from ..node.folders import NodeFolders
+from ...checkfacts import CheckFacts
+from ...finding import CheckResult, NodeCheck
+from ...host.modules import VfioModules
+from ...host.openers import names_of, openers
+from ...host.programs import HostPrograms
 
 IOMMU, MODULES, GROUPS = NodeCheck("IOMMU"), NodeCheck("vfio modules"), NodeCheck("IOMMU groups")
-USERS, VGPUS = NodeCheck("GPU users"), NodeCheck("vGPUs")
-_VGPU_REMEDIES = {
-    Reason.VGPU_HOST: "install NVIDIA's vGPU manager, enable the virtual functions of the board (sriov-manage -e), or"
-    " remove vgpuTypes for this GPU",
-    Reason.VGPU_TYPES: "correct vgpuTypes in the policy",
-    Reason.FOREIGN_VGPU: "remove the vGPUs that were created by hand, or vgpuTypes for this GPU",
-}
+USERS = NodeCheck("GPU users")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +38,21 @@ class MachineGpu:
     users: str = ""
 
 
-def passthrough_findings(node: NodeFolders, policy: NodePolicy) -> Iterator[CheckResult]:
-    """Read sysfs, modules and processes. Nothing if the policy gives nothing to virtual machines. Raises OSError, or
-    NvmlError if the driver does not answer.
-    """
-    if not policy.has_machines:
+def passthrough_findings(facts: CheckFacts) -> Iterator[CheckResult]:
+    """Read sysfs, modules and processes. Nothing if the policy gives no GPU to virtual machines. Raises OSError."""
+    policy, inventory, hardware = facts.policy, facts.inventory, facts.node.folders.hardware
+    if inventory is None or not policy.has_machines:
         return
-    inventory = node.hardware.inventory()
     by_address = {one.pci_address: one for one in inventory.gpus}
     pairs = [(pci, by_address.get(pci.address)) for pci in inventory.pci_gpus]
     ways = {pci.address: (policy.for_gpu(gpu, pci).passthrough, gpu) for pci, gpu in pairs}
     together = {one for one, (way, gpu) in ways.items() if way is PassthroughMode.ONLY or (way and gpu is None)}
     wanted = [(among_peers(pci, together.__contains__), gpu) for pci, gpu in pairs if ways[pci.address][0]]
-    for pci, gpu in pairs:
-        if gpu is not None and policy.for_gpu(gpu, pci).vgpu_types:
-            yield from _vgpus(pci.address, _vgpu_forms(gpu, pci, policy, node))
-    claimed = _claimed(node)
-    machines = [_machine_gpu(node, pci, gpu, claimed) for pci, gpu in wanted]
-    folder = node.hardware.sys_root / "kernel/iommu_groups"
+    claimed = frozenset(uuid for record in facts.records for uuid in record.plan.keys)
+    machines = [_machine_gpu(hardware, pci, gpu, claimed) for pci, gpu in wanted]
+    folder = hardware.sys_root / "kernel/iommu_groups"
     groups = len(list(folder.iterdir())) if folder.is_dir() else 0
-    yield from machine_findings(machines, groups, (node.hardware.machine_root / "dev/iommu").exists())
+    yield from machine_findings(machines, groups, (hardware.machine_root / "dev/iommu").exists())
 
 
 def machine_findings(gpus: Sequence[MachineGpu], groups: int, iommufd: bool) -> Iterator[CheckResult]:
@@ -88,34 +74,12 @@ def machine_findings(gpus: Sequence[MachineGpu], groups: int, iommufd: bool) -> 
     yield from _users(gpus)
 
 
-def _vgpu_forms(gpu: Gpu, pci: PciGpu, policy: NodePolicy, node: NodeFolders) -> Forms:
-    if gpu.vgpu_host is None:
-        return Forms(complaints=(NO_VGPU_MANAGER,))
-    owned = frozenset(VfioMarks(node.folder / "vfio").vgpus.all())
-    return vgpu_forms(gpu, gpu.vgpu_host, pci, policy.for_gpu(gpu, pci), owned, partitionable=True)
-
-
-def _vgpus(address: str, forms: Forms) -> Iterator[CheckResult]:
-    for reason, text in forms.complaints:
-        yield VGPUS.warned(f"GPU {address}: left out: {text}", _VGPU_REMEDIES.get(reason, "see the text"))
-    if forms.vgpus:
-        names = ", ".join(sorted({vgpu.type.name for vgpu, _ in forms.vgpus}))
-        yield VGPUS.passed(f"GPU {address} is published as {len(forms.vgpus)} vGPUs ({names})")
-
-
-def _claimed(node: NodeFolders) -> frozenset[str]:
-    """The UUIDs of the GPUs that prepared claims have."""
-    records, _ = read_records(node.records, gpu_driver())
-    return frozenset(uuid for record in records for uuid in record.plan.keys)
-
-
-def _machine_gpu(node: NodeFolders, pci: PciGpu, gpu: Gpu | None, claimed: Iterable[str]) -> MachineGpu:
-    hardware = node.hardware
+def _machine_gpu(hardware: Hardware, pci: PciGpu, gpu: Gpu | None, claimed: Iterable[str]) -> MachineGpu:
     modules = VfioModules(hardware.sys_root, HostPrograms(hardware.machine_root, hardware.enter_root))
     module = modules.choose(pci.address)
     users = ""
     if gpu is not None and gpu.uuid not in claimed:
-        users = names_of(openers([node.hardware.dev_root / f"dev/nvidia{gpu.minor}"]))
+        users = names_of(openers([hardware.dev_root / f"dev/nvidia{gpu.minor}"]))
     return MachineGpu(pci, module, modules.is_available(module), users)
 
 

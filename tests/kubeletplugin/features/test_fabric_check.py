@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.fabric import NO_SWITCHES, Partition, SwitchFacts
-from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.policy import GpuRule, NodePolicy
-from kubeletplugin.check.fabric import fabric_findings, switch_findings
-from kubeletplugin.node.folders import NodeFolders
-from tests.kubeletplugin.check.support import levels, only
+from kubeletplugin.features.fabric.check import fabric_findings, switch_findings
+from tests.kubeletplugin.check.support import facts_of, hardware_of, levels, only
 from tests.support.nodes import make_node
 
 NODE = str(Path(__file__).parents[2] / "support/nvswitch.yaml")
@@ -50,13 +48,12 @@ def test_partitions_that_are_impossible_are_named() -> None:
 @pytest.mark.parametrize("name", ["h100x8", NODE])
 def test_a_node_is_asked_if_it_has_switches(tmp_path: Path, name: str) -> None:
     made = make_node(tmp_path / "node", name).node
-    root, fabric = made.driver_root, made.fabric if name == NODE else None
-    hardware = Hardware(made.nvml, root, root, root, root / "proc", root / "sys", root, fabric_manager=fabric)
-    node = NodeFolders(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
-    found = list(fabric_findings(node, NodePolicy((GpuRule(passthrough=True),))))
-    if fabric is None:
+    hardware = hardware_of(made) if name == NODE else replace(hardware_of(made), fabric_manager=None)
+    facts = facts_of(tmp_path, hardware, NodePolicy((GpuRule(passthrough=True),)))
+    found = list(fabric_findings(facts))
+    if name != NODE:
         assert found == []
         return
-    assert found == list(switch_findings(fabric.facts, reachable=True, machines=True))
-    fabric.stop()
-    assert levels(fabric_findings(node, NodePolicy())) == [("NVSwitches", "pass")]
+    assert found == list(switch_findings(made.fabric.facts, reachable=True, machines=True))
+    made.fabric.stop()
+    assert levels(fabric_findings(replace(facts, policy=NodePolicy()))) == [("NVSwitches", "pass")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of NVSwitches: whether Fabric Manager answers, and in which mode it is.
+"""The check of NVSwitches: whether Fabric Manager answers, and in which mode it is.
 
 Nothing is checked on a node without NVSwitches. No finding is a failure, because Fabric Manager may start later.
 """
@@ -8,19 +8,18 @@ import contextlib
 from collections.abc import Iterator
 
 from dra_driver.gpu.fabric import SwitchFacts, modules_text
-from dra_driver.gpu.policy import NodePolicy
 
-from ..finding import CheckResult, NodeCheck
-from ..node.folders import NodeFolders
+from ...checkfacts import CheckFacts
+from ...finding import CheckResult, NodeCheck
 
 NVSWITCH = NodeCheck("NVSwitches")
 
 
-def fabric_findings(node: NodeFolders, policy: NodePolicy) -> Iterator[CheckResult]:
+def fabric_findings(facts: CheckFacts) -> Iterator[CheckResult]:
     """Ask Fabric Manager. Raises FabricError if looking for NVSwitches takes too long."""
-    with contextlib.closing(node.hardware.session()) as session:
+    with contextlib.closing(facts.node.folders.hardware.session()) as session:
         if session.fabric.has_switches():
-            machines = any(rule.passthrough for rule in policy.rules)
+            machines = any(rule.passthrough for rule in facts.policy.rules)
             yield from switch_findings(session.fabric.read(), bool(session.fabric.identity), machines)
 
 

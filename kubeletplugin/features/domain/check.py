@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of ComputeDomains: the fabric of the node, IMEX channels, and who runs the IMEX daemon.
+"""The check of ComputeDomains: the fabric of the node, IMEX channels, and who runs the IMEX daemon.
 
 No finding is a failure, because pods without channels do not need any of this.
 """
@@ -12,30 +12,24 @@ from typing import Final
 from dra_driver.domains.daemon import PEER_PORT
 from dra_driver.errors import ImexFilesError
 from dra_driver.gpu.imex import DeviceNumbers, FabricProgress, fabric_of, read_channels, read_management
-from dra_driver.gpu.nvml import NvmlError
-from kubeletplugin.containers import cdi
 
-from ..features.domain.offers import HostDaemon
-from ..finding import CheckResult, NodeCheck
-from ..host.programs import HostPrograms
-from ..kinds.daemon import DAEMON_PROGRAMS
-from ..node.folders import NodeFolders
-from ..options import DomainOptions
+from ...checkfacts import CheckFacts
+from ...containers import cdi
+from ...finding import CheckResult, NodeCheck
+from ...kinds.daemon import DAEMON_PROGRAMS
+from .offers import HostDaemon
 
 DOMAINS: Final = NodeCheck("ComputeDomains")
 
 _LISTENS: Final = "0A"
 
 
-def domain_findings(node: NodeFolders, options: DomainOptions) -> Iterator[CheckResult]:
-    """Look at the node. Nothing if ComputeDomains are not enabled, or the GPUs cannot be read, as other checks tell."""
-    hardware = node.hardware
-    try:
-        fabric = fabric_of(hardware.inventory()) if options.enabled else None
-    except NvmlError:
-        fabric = None
-    if fabric is None:
+def domain_findings(facts: CheckFacts, host: HostDaemon | None) -> Iterator[CheckResult]:
+    """Look at the node. `host` is its own IMEX daemon, if that is the one to use."""
+    if facts.inventory is None:
         return
+    folders, fabric = facts.node.folders, fabric_of(facts.inventory)
+    hardware = folders.hardware
     channels, management = None, None
     try:
         channels = read_channels(hardware.proc_root)
@@ -56,11 +50,10 @@ def domain_findings(node: NodeFolders, options: DomainOptions) -> Iterator[Check
     else:
         yield DOMAINS.passed(f"{channels.count} IMEX channels, major number {channels.major}")
     in_use = _is_listening(hardware.proc_root / "1/net", PEER_PORT)
-    if options.host_managed:
-        programs = HostPrograms(hardware.driver_root, hardware.enter_root)
-        yield from _of_the_host(HostDaemon(programs, options.host_socket), in_use)
+    if host is not None:
+        yield from _of_the_host(host, in_use)
     else:
-        yield from _of_the_driver(management, node.driver_root.files, in_use)
+        yield from _of_the_driver(management, folders.driver_root.files, in_use)
 
 
 def _of_the_host(daemon: HostDaemon, port_in_use: bool | None) -> Iterator[CheckResult]:
