@@ -74,9 +74,11 @@ def test_killed_while_a_claim_waits_the_node_stays_in_the_domain(plugin: DomainP
     plugin.start()
     assert states(plugin) == [State.PREPARING]
     assert plugin.parts().domain == uid
+    daemon = add_daemon(admin, uid)
+    plugin.goes_well("Prepare", daemon)  # otherwise the sweep after the start may remove the folder
     with running_daemon(plugin.domains.of_domain(uid)):
         plugin.goes_well("Prepare", channel)
-    plugin.goes_well("Unprepare", channel)
+    plugin.goes_well("Unprepare", channel, daemon)
     assert plugin.parts() == NOTHING
 
 
