@@ -96,7 +96,7 @@ class Changes:
 
     def undo_stray(self, stray: Undoable, held: Held) -> str:
         """Undo a change that no claim has. See Undoable.undo."""
-        log.warning("undoing a step that belongs to no claim on this node: %s", stray, extra={"gpu": stray.key})
+        log.warning("undoing a step that belongs to no claim on this node: %s", stray, extra={"key": stray.key})
         return self._visit([stray], stray.undo, held, OWN_WORK)
 
     def leaves_something(self, plan: Plan) -> bool:
@@ -147,7 +147,7 @@ class Changes:
             failed = False
         finally:
             seconds = time.monotonic() - began
-            extra = {**fields_of(plan), "gpu": step.key, "seconds": round(seconds, 4), "failed": failed}
+            extra = {**fields_of(plan), "key": step.key, "seconds": round(seconds, 4), "failed": failed}
             log.info("step: %s %s", verb, step, extra=extra)
             self._boundary.on_step(verb, step, seconds)
 

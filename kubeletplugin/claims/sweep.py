@@ -166,7 +166,7 @@ class Sweep:
                     if problem := self._changes.undo_stray(stray, held):
                         problems[str(stray)] = problem
         except EXPECTED_ERRORS as error:
-            log.warning("leftovers cannot be removed yet: %s", error, extra={"gpu": key})
+            log.warning("leftovers cannot be removed yet: %s", error, extra={"key": key})
             problems = {str(stray): str(error) for stray in self._strays_of(key)} | problems
         self._unrestored.tried(key, problems)
 
