@@ -67,8 +67,8 @@ class Constant(Evaluable):
 class CallSite:
     """A call whose closure a library makes.
 
-    `overloads` are the ids of those that fit the types of the operands. `lazy_call` makes a closure that evaluates the
-    operands up to the first error, and then calls the function.
+    `overloads` are the ids of the overloads that accept the types of the operands. `lazy_call` makes a closure that
+    evaluates the operands up to the first error, and then calls the function.
     """
 
     overloads: tuple[str, ...]

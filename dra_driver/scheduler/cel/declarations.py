@@ -218,11 +218,10 @@ def function(
     dispatch: Implementation | None = None,
     constants: CheckConstants | None = None,
     make: MakeCall | None = None,
-    folds: bool = False,
 ) -> Function:
     """A function with one overload for each row. `member` and `lazy` are those of the rows."""
     overloads = tuple(row if isinstance(row, Overload) else Overload(*row, member=member, lazy=lazy) for row in rows)
-    return Function(name, overloads, cost, dispatch, constants, make, folds)
+    return Function(name, overloads, cost, dispatch, constants, make)
 
 
 method = functools.partial(function, member=True)

@@ -171,9 +171,9 @@ class _Estimator:
         self._join_entries(node, then, otherwise)
         return CallEstimate(add(costs[0], max(costs[1], costs[2])), size)
 
-    def _join_entries(self, node: Expression, one: Expression, other: Expression) -> None:
-        entries = self._entries_of(one)
-        joined = entries.union(self._entries_of(other)) if entries else None
+    def _join_entries(self, node: Expression, left: Expression, right: Expression) -> None:
+        entries = self._entries_of(left)
+        joined = entries.union(self._entries_of(right)) if entries else None
         if joined is not None:
             self._entries[node] = joined
 

@@ -41,9 +41,9 @@ def add(*amounts: int) -> int:
     return min(sum(amounts), UNBOUNDED)
 
 
-def times(one: int, other: int) -> int:
+def times(left: int, right: int) -> int:
     """The product, at most UNBOUNDED."""
-    return min(one * other, UNBOUNDED)
+    return min(left * right, UNBOUNDED)
 
 
 def scaled(amount: int, factor: float) -> int:

@@ -29,8 +29,8 @@ class Expression:
 
     def copy(self) -> Self:
         """A deep copy of this node and all nodes below it."""
-        twin: Self = _copied(self)
-        return twin
+        copied: Self = _copied(self)
+        return copied
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -181,11 +181,11 @@ def _copied(part: Any) -> Any:
         return part.__class__([_copied(item) for item in part])
     if not isinstance(part, Expression | Entry):
         return part
-    twin = part.__class__.__new__(part.__class__)
+    copied = part.__class__.__new__(part.__class__)
     for owner in part.__class__.__mro__:
         for name in getattr(owner, "__slots__", ()):
-            setattr(twin, name, _copied(getattr(part, name)))
-    return twin
+            setattr(copied, name, _copied(getattr(part, name)))
+    return copied
 
 
 def walk(root: Expression) -> Iterator[Expression]:

@@ -154,7 +154,7 @@ def type_of(described: Type) -> Type:
 
 
 def parameter(name: str) -> Type:
-    """A type parameter. Every call of a function gives it a type anew."""
+    """A type parameter. Each call of a function has its own type for it."""
     return Type(TypeKind.PARAMETER, name)
 
 
@@ -275,7 +275,7 @@ def assignable(bindings: Bindings, given: tuple[Type, ...], wanted: tuple[Type, 
 
 
 def _all_assignable(bindings: Bindings, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
-    return all(_assignable(bindings, one, other) for one, other in zip(given, wanted, strict=True))
+    return all(_assignable(bindings, *pair) for pair in zip(given, wanted, strict=True))
 
 
 def _assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
@@ -336,23 +336,23 @@ def _occurs(bindings: Bindings, variable: Type, within: Type) -> bool:
     return any(_occurs(bindings, variable, inner) for inner in within.parameters)
 
 
-def most_general(one: Type, other: Type) -> Type:
+def most_general(left: Type, right: Type) -> Type:
     """The more general of two types, one of which is assignable to the other."""
-    return one if _less_specific(one, other) else other
+    return left if _less_specific(left, right) else right
 
 
-def _less_specific(one: Type, other: Type) -> bool:
-    if one.is_dynamic or one.kind is TypeKind.PARAMETER:
+def _less_specific(left: Type, right: Type) -> bool:
+    if left.is_dynamic or left.kind is TypeKind.PARAMETER:
         return True
-    if other.is_dynamic or other.kind is TypeKind.PARAMETER or one.kind is not other.kind:
+    if right.is_dynamic or right.kind is TypeKind.PARAMETER or left.kind is not right.kind:
         return False
-    if one.kind is TypeKind.TYPE:
+    if left.kind is TypeKind.TYPE:
         return True
-    if one.kind in (TypeKind.OPAQUE, TypeKind.LIST, TypeKind.MAP):
-        if one.name != other.name or len(one.parameters) != len(other.parameters):
+    if left.kind in (TypeKind.OPAQUE, TypeKind.LIST, TypeKind.MAP):
+        if left.name != right.name or len(left.parameters) != len(right.parameters):
             return False
-        return all(_less_specific(mine, theirs) for mine, theirs in zip(one.parameters, other.parameters, strict=True))
-    return one == other
+        return all(map(_less_specific, left.parameters, right.parameters))
+    return left == right
 
 
 def substitute(bindings: Bindings, within: Type, *, final: bool = False) -> Type:

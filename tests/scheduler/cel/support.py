@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device, and what an expression says of it."""
+"""A device, and the answers of expressions for it."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ WITH_LISTS: Final = Environment("1.36", list_type_attributes=True)
 
 
 def answer(expression: str, device: Device = DEVICE, environment: Environment | None = None) -> bool | str:
-    """True or false; or the kind of the error, after `compile:` when it does not compile."""
+    """The answer, or the kind of the error. The kind begins with `compile:` if the expression does not compile."""
     try:
         return compile_selector(expression, environment).matches(DRIVER, device)
     except CompileError as error:

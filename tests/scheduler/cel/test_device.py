@@ -46,7 +46,7 @@ def test_an_attribute_without_a_value_fails_every_expression(device: Device) -> 
     assert answer("true", DEVICE) is True
 
 
-def test_of_several_values_the_first_field_counts() -> None:
+def test_attribute_with_several_values_has_that_of_the_first_field() -> None:
     device = Device("a", attributes={"x": MalformedAttribute({"string": "a", "int": 1, "strings": ["b"]})})
     assert answer("device.attributes['gpu.example.com'].x == 1", device, WITHOUT_LISTS) is True
     assert answer("device.attributes['gpu.example.com'].x == ['b']", device, WITH_LISTS) is True

@@ -185,7 +185,7 @@ def test_a_present_optional_counts_as_its_value(
     assert answer(expression, DEVICE, environment) == expected
 
 
-def test_what_breaks_one_vector_is_its_disagreement(
+def test_exception_in_one_vector_does_not_hide_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vector = {

@@ -48,7 +48,7 @@ def test_macros_may_be_nested_as_deep(deep: str) -> None:
     assert selector.matches(DRIVER, DEVICE) in (True, False)
 
 
-def test_the_cost_limit_ends_an_evaluation_whatever_stands_around_it() -> None:
+def test_cost_limit_ends_an_evaluation_inside_of_or() -> None:
     loop = "[0].all(x, lists.range(700).all(y, lists.range(700).all(z, z >= 0)))"
     with pytest.raises(EvaluationError) as caught:
         compile_selector(f"{loop} || true").matches(DRIVER, DEVICE)

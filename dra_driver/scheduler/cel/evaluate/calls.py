@@ -70,7 +70,10 @@ def accept_all(parameters: Sequence[Type], values: Sequence[object]) -> bool:
 def call(
     function: Function, overloads: Sequence[str], arguments: tuple[Run, ...], offset: int, *, lazy: bool = False
 ) -> Run:
-    """A call of a function. `overloads` are those that fit the types of the tree. `lazy`: stop at the first error."""
+    """The closure of a call. `overloads` are the ids of the overloads that the type checker found.
+
+    `lazy`: it evaluates no argument after the first error.
+    """
     overload = function.overload(overloads[0]) if len(overloads) == 1 else None
     cost = function.cost_of(overload).actual
     if function.dispatch is not None:

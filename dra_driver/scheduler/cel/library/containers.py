@@ -259,7 +259,7 @@ def _in_constants(site: CallSite) -> Evaluable | None:
     if not isinstance(items, list) or any(item.__class__ not in _IN_SET for item in items):
         return None
     evaluate = element.run
-    members = frozenset(hashable(twin) for item in items for twin in _twins(item) if twin == twin)
+    members = frozenset(hashable(equal) for item in items for equal in _equal_numbers(item) if equal == equal)
 
     def run(frame: CostCounter) -> object:
         value = evaluate(frame)
@@ -268,18 +268,18 @@ def _in_constants(site: CallSite) -> Evaluable | None:
     return Evaluable(run)
 
 
-def _twins(item: object) -> Sequence[object]:
+def _equal_numbers(item: object) -> Sequence[object]:
     """The item and the equal numbers of other types."""
-    twins: list[object] = [item]
+    equals: list[object] = [item]
     if isinstance(item, float):
         if item.is_integer():
             whole = int(item)
-            twins += [whole] * (INT_MIN <= whole <= INT_MAX) + [Uint(whole)] * (0 <= whole <= UINT_MAX)
+            equals += [whole] * (INT_MIN <= whole <= INT_MAX) + [Uint(whole)] * (0 <= whole <= UINT_MAX)
     elif isinstance(item, int) and item.__class__ is not bool:
         whole = int(item)
-        twins.append(float(whole))
-        twins += [whole] * (whole <= INT_MAX) + [Uint(whole)] * (whole >= 0)
-    return twins
+        equals.append(float(whole))
+        equals += [whole] * (whole <= INT_MAX) + [Uint(whole)] * (whole >= 0)
+    return equals
 
 
 def _includes(target: object, value: object) -> bool:

@@ -6,18 +6,20 @@ immediately. Only Any does not, because Kubernetes' evaluator cannot convert it.
 """
 
 import base64
-import functools
 import math
 import re
 import struct
 from collections.abc import Callable, Mapping
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from ..declarations import (
     CEL_GO_29,
     CelLibrary,
     Cost,
+    Function,
     Overload,
+    Row,
     function,
     literal_argument,
 )
@@ -183,8 +185,11 @@ INT_DURATIONS = CelLibrary(
     until=CEL_GO_29,
 )
 
-_conversion = functools.partial(function, folds=True)
-"""A function that converts a value. A conversion of a constant is a constant."""
+
+def _conversion(name: str, *rows: Row | Overload, **options: Any) -> Function:
+    """A function that converts a value. A conversion of a constant is a constant."""
+    return replace(function(name, *rows, **options), folds=True)
+
 
 CONVERSIONS = CelLibrary(
     _conversion("type", ("type", (_A,), type_of(_A)), dispatch=value_type),

@@ -143,18 +143,18 @@ def _has(items: list[object], wanted: object) -> bool:
     return any(same(wanted, item) for item in items)
 
 
-def _equivalent(one: list[object], other: list[object]) -> bool:
-    return _contains(one, other) and _contains(other, one)
+def _equivalent(left: list[object], right: list[object]) -> bool:
+    return _contains(left, right) and _contains(right, left)
 
 
-def _intersects(one: list[object], other: list[object]) -> bool:
-    return any(_has(other, item) for item in one)
+def _intersects(left: list[object], right: list[object]) -> bool:
+    return any(_has(right, item) for item in left)
 
 
 def _on_sets(identifier: str, call: Implementation, factor: int) -> Overload:
     cost = Cost(
         lambda arguments, _: 1 + cost_size(arguments[0]) * cost_size(arguments[1]) * factor,
-        lambda one, other: CallEstimate(add(one.size.times(other.size).scaled(factor), 1)),
+        lambda left, right: CallEstimate(add(left.size.times(right.size).scaled(factor), 1)),
     )
     return Overload(identifier, (_TS, _TS), BOOL, call, cost=cost)
 
@@ -210,8 +210,8 @@ def _sort(*lists: object) -> object:
     if len(keys) > 1 and any(key.__class__ is not kind for key in keys):
         raise ErrorValue("mixed_types", "list elements must have the same type")
 
-    def by_key(one: int, other: int) -> int:
-        return _order(ordered[one], ordered[other])
+    def by_key(left: int, right: int) -> int:
+        return _order(ordered[left], ordered[right])
 
     return [items[index] for index in sorted(range(len(ordered)), key=functools.cmp_to_key(by_key))]
 

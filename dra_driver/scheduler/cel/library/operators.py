@@ -132,9 +132,9 @@ def _equal_lists(left: list[object], right: list[object]) -> bool:
         return False
     spend(len(left))
     first_error: ErrorValue | None = None
-    for mine, other in zip(left, right, strict=True):
+    for left_item, right_item in zip(left, right, strict=True):
         try:
-            if not equal(mine, other):
+            if not equal(left_item, right_item):
                 return False
         except ErrorValue as error:  # counts as equal, except in a concatenation
             first_error = first_error or error
@@ -147,12 +147,12 @@ def _equal_maps(left: MapValue, right: MapValue) -> bool:
     if len(left) != len(right):
         return False
     spend(len(left))
-    for key, mine in left.items():
-        found, other = right.find(key)
+    for key, left_value in left.items():
+        found, right_value = right.find(key)
         if not found:
             return False
         try:
-            if not equal(mine, other):
+            if not equal(left_value, right_value):
                 return False
         except ErrorValue:  # counts as equal
             continue
@@ -399,27 +399,27 @@ def _divide(left: object, right: object) -> object:
         if left == 0.0 or math.isnan(left):
             return math.nan
         return math.copysign(math.inf, left) * math.copysign(1.0, right)
-    one, other = _integers("_/_", left, right, "division by zero")
-    whole = abs(one) // abs(other)
-    return Uint(whole) if left.__class__ is Uint else checked_int(whole if (one < 0) == (other < 0) else -whole)
+    dividend, divisor = _integers("_/_", left, right, "division by zero")
+    whole = abs(dividend) // abs(divisor)
+    return Uint(whole) if left.__class__ is Uint else checked_int(whole if (dividend < 0) == (divisor < 0) else -whole)
 
 
 def _modulo(left: object, right: object) -> object:
-    one, other = _integers("_%_", left, right, "modulus by zero")
-    if one == INT_MIN and other == -1:
+    dividend, divisor = _integers("_%_", left, right, "modulus by zero")
+    if dividend == INT_MIN and divisor == -1:
         raise ErrorValue("overflow", "integer overflow")
-    rest = abs(one) % abs(other)
-    return Uint(rest) if left.__class__ is Uint else rest if one >= 0 else -rest
+    rest = abs(dividend) % abs(divisor)
+    return Uint(rest) if left.__class__ is Uint else rest if dividend >= 0 else -rest
 
 
 def _integers(function: str, left: object, right: object, by_zero: str) -> tuple[int, int]:
     """Two ints or two uints as plain ints. Raises ErrorValue for other values, and if the second one is zero."""
     if left.__class__ is not right.__class__ or left.__class__ not in (int, Uint):
         raise no_such_overload(function, left, right)
-    one, other = int(left), int(right)  # type: ignore[call-overload]
-    if other == 0:
+    dividend, divisor = int(left), int(right)  # type: ignore[call-overload]
+    if divisor == 0:
         raise ErrorValue("div_by_zero", by_zero)
-    return one, other
+    return dividend, divisor
 
 
 def _negate(value: object) -> object:

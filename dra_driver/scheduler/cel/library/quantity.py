@@ -170,9 +170,9 @@ class QuantityValue(Extension):
         low = min(self._exponent, exponent)
         if max(self._exponent, exponent) - low > _INTEGER_DIGITS:
             return False
-        mine, theirs = self._value * int(10 ** (self._exponent - low)), value * int(10 ** (exponent - low))
-        total = mine + theirs
-        if not all(INT_MIN <= amount <= INT_MAX for amount in (mine, theirs, total)):
+        left, right = self._value * int(10 ** (self._exponent - low)), value * int(10 ** (exponent - low))
+        total = left + right
+        if not all(INT_MIN <= amount <= INT_MAX for amount in (left, right, total)):
             return False
         self._value, self._exponent = total, low
         return True
@@ -200,8 +200,8 @@ def _order(left: tuple[int, int], right: tuple[int, int]) -> int:
     if sizes[0] != sizes[1]:
         return left_sign if sizes[0] > sizes[1] else -left_sign
     low = min(left[1], right[1])
-    mine, other = left[0] * int(10 ** (left[1] - low)), right[0] * int(10 ** (right[1] - low))
-    return (mine > other) - (mine < other)
+    scaled_left, scaled_right = (number * int(10 ** (exponent - low)) for number, exponent in (left, right))
+    return (scaled_left > scaled_right) - (scaled_left < scaled_right)
 
 
 def _places(number: int) -> int:

@@ -465,6 +465,6 @@ def comparisons(name: str, operand: Type, compare: Callable[..., int]) -> tuple[
     both = (operand, operand)
     return (
         method("compareTo", (f"{name}_compare_to", both, INT, compare)),
-        method("isGreaterThan", (f"{name}_is_greater_than", both, BOOL, lambda one, other: compare(one, other) > 0)),
-        method("isLessThan", (f"{name}_is_less_than", both, BOOL, lambda one, other: compare(one, other) < 0)),
+        method("isGreaterThan", (f"{name}_is_greater_than", both, BOOL, lambda left, right: compare(left, right) > 0)),
+        method("isLessThan", (f"{name}_is_less_than", both, BOOL, lambda left, right: compare(left, right) < 0)),
     )
