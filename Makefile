@@ -11,7 +11,7 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' dra_driver/__init__.py
 REPOSITORY = $(shell sed -n 's/^repository = "\(.*\)"/\1/p' pyproject.toml)
 RELEASE_URL = $(if $(REPOSITORY),$(REPOSITORY)/releases/download/v$(VERSION))
 
-.PHONY: demo test lint docs bench build release chart krew manuals image image-index push-chart version subjects tools \
+.PHONY: demo test lint docs bench bench-compare build release chart krew manuals image image-index push-chart version subjects tools \
   proto lock sbom scan venv clean
 
 venv: $(READY)
@@ -42,12 +42,17 @@ docs: $(READY)
 bench: $(READY)
 	$(BIN)/python -m tests.bench.prepare
 	$(BIN)/python -m tests.bench.prepare --mig
+	$(BIN)/python -m tests.bench.start
 	$(BIN)/python -m tests.bench.cel
 	$(BIN)/python -m tests.bench.allocation
 	$(BIN)/python -m tests.bench.dryrun
 	$(BIN)/python -m tests.bench.live
 	$(BIN)/python -m tests.bench.packing
 	$(BIN)/python -m tests.bench.scale --nodes 100
+
+# The costs of this tree beside those of another commit: make bench-compare BASE=main. SHORT=1 is what CI runs.
+bench-compare: $(READY)
+	$(BIN)/python -m tests.bench.compare $(if $(BASE),--base '$(BASE)') $(if $(SHORT),--short)
 
 build: $(READY)
 	$(BIN)/python -m build --outdir '$(DIST)' .

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long the node processes take: start to first slice, prepare and unprepare over gRPC, memory.
 
-    python -m tests.bench.prepare [--kubeconfig FILE] [--calls 200] [--rounds 25] [--mig] [--json FILE]
+    python -m tests.bench.prepare [--kubeconfig FILE] [--calls 200] [--rounds 25] [--mig] [--tree FOLDER] [--json FILE]
 
 Real processes, real gRPC on a unix socket, claims that really exist in an API server: the embedded one in a process of
 its own, or the cluster of --kubeconfig (a scratch one: objects are made and deleted there). Only the GPUs are
-simulated, and their calls take no time. Figures of one machine; compare ratios.
+simulated, and their calls take no time. Figures of one machine; compare ratios. `--tree` has the packages of another
+commit, whose processes are measured.
 """
 
 import argparse
@@ -39,6 +40,7 @@ CLAIMS = claims_of(V1)
 SLICES = slices_of(V1)
 SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 BATCH = 8
+ROOT = Path(__file__).parents[2]
 CREATION_SECONDS = 0.05
 IMAGE_ENVIRONMENT = {"MALLOC_ARENA_MAX": "1"}
 """What the Dockerfile sets that changes memory."""
@@ -54,10 +56,11 @@ with ApiServer() as server:
 
 
 class Bench:
-    """One run: a scratch folder, a client of the API server, a stub of the plugin."""
+    """One run: a scratch folder, a client of the API server, a stub of the plugin. `tree` has the measured packages."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, mig: bool) -> None:
+    def __init__(self, folder: Path, kubeconfig: Path, mig: bool, tree: Path = ROOT) -> None:
         self.folder = folder
+        self.tree = tree
         self.kubeconfig = kubeconfig
         self.client = ApiClient(Connection(load_credentials(str(kubeconfig)), "bench"))
         self.hardware = "h100x8-mig" if mig else "h100x8"
@@ -69,10 +72,15 @@ class Bench:
 
     def start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start a node process."""
-        command = [sys.executable, "-m", module, "--node-name", NODE, "--kubeconfig", str(self.kubeconfig)]
+        command = [*self.python(module), "--node-name", NODE, "--kubeconfig", str(self.kubeconfig)]
         command += ["--simulated-node", self.hardware, "--simulated-root", str(self.folder / "node"), *arguments]
         with (self.folder / f"{module}.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | IMAGE_ENVIRONMENT)
+            environment = environment_of(self.tree) | IMAGE_ENVIRONMENT
+            return subprocess.Popen(command, stdout=log, stderr=log, cwd=self.tree, env=environment)
+
+    def python(self, module: str) -> list[str]:
+        """The beginning of the command of a module."""
+        return [sys.executable, "-m", module]
 
     def start_controller(self) -> None:
         """From exec to the first slice, and what the process holds two seconds later. As on a real node, the hardware
@@ -232,6 +240,11 @@ class Bench:
         self.client.delete(NODES, NODE)
 
 
+def environment_of(tree: Path) -> dict[str, str]:
+    """The environment in which Python imports the packages of a tree."""
+    return os.environ | {"PYTHONPATH": str(tree)}
+
+
 @contextlib.contextmanager
 def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """End the process at the end, whatever happens."""
@@ -262,7 +275,7 @@ def resident(pid: int, field: str = "VmRSS") -> float:
 def api_server(folder: Path, given: str | None) -> Iterator[Path]:
     """A kubeconfig of the given cluster, or of an embedded server in a process of its own."""
     if given:
-        yield Path(given)
+        yield Path(given).absolute()
         return
     kubeconfig = folder / "kubeconfig"
     with ended(subprocess.Popen([sys.executable, "-c", SERVER, str(kubeconfig)])):
@@ -278,10 +291,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25, help="rounds of eight claims")
     parser.add_argument("--cycles", type=int, default=1000, help="prepared and unprepared again, for the memory")
     parser.add_argument("--mig", action="store_true", help="MIG devices instead of whole GPUs")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="the folder with the packages that are measured")
     parser.add_argument("--json", help="write the figures to this file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-") as name, api_server(Path(name), options.kubeconfig) as kubeconfig:
-        bench = Bench(Path(name), kubeconfig, options.mig)
+        bench = Bench(Path(name), kubeconfig, options.mig, options.tree.absolute())
         bench.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         try:
             bench.start_controller()
