@@ -35,7 +35,8 @@ from dra_driver.process.endpoints import Endpoint, endpoint_options, new_registr
 from .node.channels import DOMAIN_FILE, ChannelDevices, DomainFile
 from .node.labels import FeatureFile, Labeler, NodeFeature
 from .node.metrics import PublisherMetrics
-from .node.publisher import Publisher, Publishers, PublishReport
+from .node.publisher import DriverOnNode, Publisher, Publishers, PublishReport
+from .node.startup_taint import StartupTaint
 
 log = logging.getLogger(__name__)
 
@@ -123,16 +124,16 @@ def controller(
         registry = new_registry()
         metrics = PublisherMetrics(registry, node_name, view.hanging, drivers)
         client = ApiClient(connection)
+        taint = None
+        if startup_taint:
+            taint = StartupTaint(client, node_name, startup_taint, lambda: publishers.are_others_ready)
         publishers = Publishers(
             Publisher(
                 client,
-                node_name,
-                view,
+                DriverOnNode(node_name, view, wanted=lambda: wanted().optional_features),
                 observe=lambda report: metrics.observe(report, DRIVER_NAME),
-                wanted=lambda: wanted().optional_features,
                 unexpected=metrics.unexpected,
-                startup_taint=startup_taint,
-                others_are_ready=lambda: publishers.are_others_ready,
+                taint=taint,
             )
         )
         ready = {"hardware": view.unready, "slices": lambda: publishers.problem}
@@ -147,7 +148,10 @@ def controller(
                     publishers.first.wake()  # which may remove it now
 
             second = Publisher(
-                client, node_name, channels, driver=DOMAIN_DRIVER, observe=published, unexpected=metrics.unexpected
+                client,
+                DriverOnNode(node_name, channels, DOMAIN_DRIVER),
+                observe=published,
+                unexpected=metrics.unexpected,
             )
             publishers.add(second)
             domain.on_change = second.wake

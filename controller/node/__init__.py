@@ -5,5 +5,5 @@
 have. `reconcile` computes the writes that lead from the stored slices to these; it is pure. `writer` knows the stored
 slices, writes them, and decides when a write may be repeated. `rules` leaves out devices that break a rule of the API.
 `publisher` is the loop around all of this. `channels` has the devices of ComputeDomains, `labels` the labels of the
-node, and `metrics` its metrics.
+node, `startup_taint` removes a taint of the node, and `metrics` has the metrics.
 """

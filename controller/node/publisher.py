@@ -25,11 +25,12 @@ from dra_driver.kube.resource.codec import Dialect
 from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.names import DRIVER_NAME
 from dra_driver.process.backoff import Backoff
-from dra_driver.process.containment import Count
+from dra_driver.process.containment import Count, nobody
 from dra_driver.process.worker import Worker
 
 from .reconcile import Writes, describe_difference, plan_writes
 from .rules import slices_within_rules
+from .startup_taint import StartupTaint
 from .writer import Attempts, SliceProblem, SliceWriter, StoredSlices, Why, Written
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,23 @@ class NodeDevices(Protocol):
         """The devices to publish, with the features that a server stores. Raises NvmlError until the hardware
         was read, and ImexFilesError.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class DriverOnNode:
+    """The devices that a driver publishes on a node. `wanted` returns the optional features that are currently needed
+    (see dra_driver.kube.api.features).
+    """
+
+    node_name: str
+    devices: NodeDevices
+    driver: str = DRIVER_NAME
+    wanted: Callable[[], frozenset[str]] = frozenset
+
+    @property
+    def selector(self) -> str:
+        """The field selector of the driver's slices on the node."""
+        return f"spec.driver={self.driver},spec.nodeName={self.node_name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,38 +117,25 @@ class _Target:
 
 
 class Publisher:
-    """Publishes the devices of one node as those of `driver` until it is stopped. `observe` is called after every
-    attempt that changed something. `unexpected` counts unexpected errors with one slice. `wanted` returns the optional
-    features that are currently needed (see dra_driver.kube.api.features). `startup_taint` is the key of a taint that is
-    removed from the Node when all slices are published and `others_are_ready` returns true, or empty.
+    """Publishes the devices of `source` until it is stopped. `observe` is called after every attempt that changed
+    something. `unexpected` counts unexpected errors with one slice. `taint` is told when all slices are published.
     """
 
     def __init__(
         self,
         client: ApiClient,
-        node_name: str,
-        devices: NodeDevices,
+        source: DriverOnNode,
         timing: PublisherTiming | None = None,
         observe: Callable[[PublishReport], None] = lambda _report: None,
-        *,
-        driver: str = DRIVER_NAME,
-        wanted: Callable[[], frozenset[str]] = frozenset,
-        unexpected: Count = lambda _work: None,
-        startup_taint: str = "",
-        others_are_ready: Callable[[], bool] = lambda: True,
+        unexpected: Count = nobody,
+        taint: StartupTaint | None = None,
     ) -> None:
         self._client = client
-        self._node_name = node_name
-        self._driver = driver
-        self._selector = f"spec.driver={driver},spec.nodeName={node_name}"
-        self._devices = devices
+        self._source = source
         self._timing = timing or PublisherTiming()
         self._observe = observe
-        self._wanted = wanted
         self._unexpected = unexpected
-        self._startup_taint = startup_taint
-        self._others_are_ready = others_are_ready
-        self._untainted = ""  # the UID of the Node that has no such taint anymore
+        self._taint = taint
         self._attempts = Attempts(self._timing.first_retry, self._timing.longest_slice_retry)
         self._adopted = False
         self._target: _Target | None = None
@@ -187,7 +192,9 @@ class Publisher:
     def _failed(self, error: Exception) -> float:
         pause = self._backoff.pause()
         self._tell(PublishReport(error=str(error)))
-        log.warning("not published yet: %s", error, extra={"driver": self._driver, "retry_seconds": round(pause, 1)})
+        log.warning(
+            "not published yet: %s", error, extra={"driver": self._source.driver, "retry_seconds": round(pause, 1)}
+        )
         return pause
 
     def _tell(self, report: PublishReport) -> None:
@@ -217,9 +224,11 @@ class Publisher:
 
     def _node_uid(self) -> str:
         try:
-            node = self._client.get(NODES, self._node_name)
+            node = self._client.get(NODES, self._source.node_name)
         except NotFoundError:
-            raise ApiError(f"there is no Node {self._node_name!r}: --node-name must be the name of a Node") from None
+            raise ApiError(
+                f"there is no Node {self._source.node_name!r}: --node-name must be the name of a Node"
+            ) from None
         return str(node["metadata"]["uid"])
 
     def _watch(self, target: _Target) -> None:
@@ -234,7 +243,7 @@ class Publisher:
         self._watcher = Watcher(
             self._client,
             target.kind,
-            field_selector=self._selector,
+            field_selector=self._source.selector,
             on_list=listed,
             on_event=target.stored.event,
         )
@@ -251,10 +260,10 @@ class Publisher:
         """
         stored = target.stored.by_name()
         if not self._adopted:
-            self._devices.adopt(stored.values())
+            self._source.devices.adopt(stored.values())
             self._adopted = True
         features = self._features(target)
-        description = self._devices.describe(features)
+        description = self._source.devices.describe(features)
         lay_out = partial(self._lay_out, target=target, features=features)
         slices, description = slices_within_rules(description, lay_out, features)
         writes = self._plan(slices, stored)
@@ -279,26 +288,14 @@ class Publisher:
         if writes or report != self._last:
             self._say_what_is_left_out(report)
             self._tell(report)
-        tainted = self._startup_taint and self._untainted != target.node_uid
-        if tainted and report.problem is None and self._others_are_ready():
-            self._remove_startup_taint()
-            self._untainted = target.node_uid
+        if self._taint is not None and report.problem is None:
+            self._taint.published(target.node_uid)
         due = self._attempts.seconds_until(unpublished)
         return self._timing.resync if due is None else min(due, self._timing.resync)
 
-    def _remove_startup_taint(self) -> None:
-        """Allow pods on the Node, on which the scheduler would not have found devices before. Raises ApiError."""
-        node = self._client.get(NODES, self._node_name)
-        taints = node.get("spec", {}).get("taints") or []
-        kept = [one for one in taints if one["key"] != self._startup_taint]
-        if kept != taints:
-            version = {"resourceVersion": node["metadata"]["resourceVersion"]}  # somebody may add a taint meanwhile
-            self._client.patch(NODES, self._node_name, {"metadata": version, "spec": {"taints": kept}})
-            log.info("removed the start-up taint", extra={"key": self._startup_taint})
-
     def _features(self, target: _Target) -> SliceFeatures:
         """The features that the server stores. Probed again if the policy needs other optional features than before."""
-        wanted = self._wanted()
+        wanted = self._source.wanted()
         if target.features is None or target.wanted != wanted:
             target.features = self._probe(target, wanted)
             target.wanted = wanted
@@ -309,13 +306,13 @@ class Publisher:
     def _probe(self, target: _Target, wanted: frozenset[str], suspected: frozenset[str] = frozenset()) -> SliceFeatures:
         lists = "list_attributes" in wanted
         return probe_features(
-            self._client, target.dialect, self._driver, self._node_name, lists=lists, suspected=suspected
+            self._client, target.dialect, self._source.driver, self._source.node_name, lists=lists, suspected=suspected
         )
 
     def _lay_out(
         self, gpus: Sequence[GpuDevices], target: _Target, features: SliceFeatures
     ) -> tuple[ResourceSlice, ...]:
-        return node_slices(self._node_name, target.node_uid, gpus, features, driver=self._driver)
+        return node_slices(self._source.node_name, target.node_uid, gpus, features, driver=self._source.driver)
 
     def _plan(self, slices: Sequence[ResourceSlice], stored: dict[str, ResourceSlice]) -> Writes:
         desired = keep_times(slices, stored.values())
@@ -325,7 +322,7 @@ class Publisher:
         written = target.writer.write(writes, features)
         if written.conflict:
             # List the slices now instead of waiting for the watch.
-            target.stored.replace(self._client.list(target.kind, field_selector=self._selector).items)
+            target.stored.replace(self._client.list(target.kind, field_selector=self._source.selector).items)
         if written.dropped:
             self._dropped(written.dropped, target)
         return written

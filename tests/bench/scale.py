@@ -30,7 +30,7 @@ from typing import Any
 
 import urllib3
 
-from controller.node.publisher import Publisher
+from controller.node.publisher import DriverOnNode, Publisher
 from dra_driver.gpu.devices import Description, describe
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.kube.api import ApiClient, Connection, Credentials, load_credentials
@@ -121,7 +121,7 @@ class OneNodeForAll:
 
 def make_publisher(client: ApiClient, node: str, devices: OneNodeForAll) -> Publisher:
     """The only place that knows how a publisher is made."""
-    return Publisher(client, node, devices)
+    return Publisher(client, DriverOnNode(node, devices))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from controller.node.publisher import NodeDevices, Publisher, PublisherTiming, PublishReport
+from controller.node.publisher import DriverOnNode, NodeDevices, Publisher, PublisherTiming, PublishReport
+from controller.node.startup_taint import StartupTaint
 from dra_driver.kube.api import ApiClient
 from dra_driver.names import DRIVER_NAME
 from dra_driver.process.containment import Count
@@ -27,17 +28,9 @@ def publishing(
     driver: str = DRIVER_NAME,
 ) -> Iterator[Publisher]:
     """A publisher at work."""
-    publisher = Publisher(
-        client,
-        node,
-        devices,
-        timing,
-        observe,
-        driver=driver,
-        wanted=wanted,
-        unexpected=unexpected,
-        startup_taint=startup_taint,
-    )
+    source = DriverOnNode(node, devices, driver, wanted)
+    taint = StartupTaint(client, node, startup_taint) if startup_taint else None
+    publisher = Publisher(client, source, timing, observe, unexpected, taint)
     thread = threading.Thread(target=publisher.run)
     thread.start()
     try:

@@ -15,7 +15,8 @@ import pytest
 import urllib3
 
 from controller.node.channels import ChannelDevices, DomainFile
-from controller.node.publisher import Publisher, Publishers
+from controller.node.publisher import DriverOnNode, Publisher, Publishers
+from controller.node.startup_taint import StartupTaint
 from dra_driver.domains.names import DRIVER
 from dra_driver.gpu.facts import Failure
 from dra_driver.gpu.nvml import FabricState, Return
@@ -214,11 +215,10 @@ def both(
     client: ApiClient, node: str, gpus: Hardware, channels: ChannelDevices, taint: str = ""
 ) -> Iterator[Publishers]:
     """The publishers of both drivers at work."""
-    first = Publisher(
-        client, node, gpus, QUICK, startup_taint=taint, others_are_ready=lambda: publishers.are_others_ready
-    )
+    startup = StartupTaint(client, node, taint, lambda: publishers.are_others_ready) if taint else None
+    first = Publisher(client, DriverOnNode(node, gpus), QUICK, taint=startup)
     publishers = Publishers(first)
-    publishers.add(Publisher(client, node, channels, QUICK, driver=DRIVER))
+    publishers.add(Publisher(client, DriverOnNode(node, channels, DRIVER), QUICK))
     thread = threading.Thread(target=publishers.run)
     thread.start()
     try:
