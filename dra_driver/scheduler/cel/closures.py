@@ -63,7 +63,7 @@ class Constant(Evaluable):
         self.value = value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallSite:
     """A call whose closure a library makes.
 

@@ -275,7 +275,9 @@ def assignable(bindings: Bindings, given: tuple[Type, ...], wanted: tuple[Type, 
 
 
 def _all_assignable(bindings: Bindings, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
-    return all(_assignable(bindings, *pair) for pair in zip(given, wanted, strict=True))
+    return all(
+        _assignable(bindings, given_type, wanted_type) for given_type, wanted_type in zip(given, wanted, strict=True)
+    )
 
 
 def _assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:

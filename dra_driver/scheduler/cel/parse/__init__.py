@@ -44,7 +44,7 @@ def parse(expression: str, macros: Macros, *, quoted_names: bool = False) -> Exp
     if len(expression) > MAX_CODE_POINTS:
         message = f"the expression has {len(expression)} code points, more than {MAX_CODE_POINTS}"
         raise CompileError("size_limit", message, expression)
-    surrogate = _SURROGATE.search(expression)
+    surrogate = None if expression.isascii() else _SURROGATE.search(expression)
     if surrogate:  # Python's JSON reader accepts it, but no text that reaches Kubernetes can have it
         message = f"syntax error: unexpected character {surrogate[0]!r}: one half of a surrogate pair is no character"
         raise refusal(expression, [CelIssue("syntax", message, surrogate.start())])
