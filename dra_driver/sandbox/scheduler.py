@@ -20,7 +20,7 @@ from ..kube.resource.codec import V1, encode_allocation, encode_claim_spec, enco
 from ..scheduler.allocator import Features
 from ..scheduler.pods import Attempt, ClusterNode, Given, Pod, PodDecoder, Snapshot
 from ..scheduler.pods.load import Reader
-from ..scheduler.pods.node_resources import ClaimUse
+from ..scheduler.pods.node_resources import NodeResourceUse
 from ..scheduler.pods.objects import ExtendedRequest
 from .claimwrites import update_claim
 from .kubelet.podstatus import timestamp
@@ -197,7 +197,7 @@ def _entries(pod: JSON, claims: Sequence[tuple[JSON, JSON]]) -> Iterator[tuple[J
     yield from zip(pod["spec"].get("resourceClaims") or (), [claim for claim, _ in claims], strict=True)
 
 
-def _use_status(use: ClaimUse, pod: JSON, entries: Mapping[str, str]) -> JSON:
+def _use_status(use: NodeResourceUse, pod: JSON, entries: Mapping[str, str]) -> JSON:
     """Return what a claim takes of its node's resources, as the pod's status records it."""
     containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
     using = [

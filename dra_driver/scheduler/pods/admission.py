@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API server does to a new pod before the scheduler sees it: mutating admission, defaults, validation.
+"""The steps of the API server for a new pod before the scheduler sees it: mutating admission, defaults, validation.
 
 Follows the plugins of kube-apiserver 1.36 that are enabled by default and concern scheduling (Priority, LimitRanger,
 DefaultTolerationSeconds, RuntimeClass) and `pkg/registry/core/pod` (matchLabelKeys). `validation` has the rules for
@@ -26,7 +26,7 @@ _WHILE_SECONDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What decides about new objects."""
+    """The objects that decide whether and how new objects are admitted."""
 
     priority_classes: tuple[PriorityClass, ...] = ()
     runtime_classes: tuple[RuntimeClass, ...] = ()
@@ -38,8 +38,8 @@ class Policies:
 class Admitted:
     """A pod (JSON) as it would be stored, or why the API server refuses it.
 
-    Plugins that change pods are asked first, then validation is, whose `errors` are given together, and then plugins
-    that only refuse. So a pod has errors or is `forbidden`, and never both.
+    Plugins that change pods run first. Then validation runs and reports all its `errors`. Plugins that only refuse run
+    last. A pod therefore has errors or is `forbidden`, but never both.
     """
 
     pod: JSON
@@ -63,7 +63,7 @@ def admit_pod(pod: Mapping[str, Any], policies: Policies) -> Admitted:
     namespace = meta.setdefault("namespace", "default")
     made.setdefault("spec", {})
     _set_defaults(made)
-    ranges = [one for one in policies.limit_ranges if one.namespace == namespace]
+    ranges = [limit_range for limit_range in policies.limit_ranges if limit_range.namespace == namespace]
     errors: tuple[str, ...] = ()
     try:
         for limit_range in ranges:
@@ -83,7 +83,7 @@ def admit_pod(pod: Mapping[str, Any], policies: Policies) -> Admitted:
 
 
 def _set_defaults(pod: JSON) -> None:
-    """Limits become requests now: what a LimitRange adds later does not count for that."""
+    """Limits become requests before a LimitRange adds its limits, so those do not become requests."""
     spec = pod["spec"]
     for container in _raw_containers(spec):
         resources = container.get("resources") or {}
@@ -112,10 +112,12 @@ def _containers(pod: Mapping[str, Any]) -> list[ContainerResources]:
 def _set_priority(pod: JSON, classes: Sequence[PriorityClass]) -> None:
     spec = pod["spec"]
     name = spec.get("priorityClassName") or ""
-    known = {one.name: one for one in (*SYSTEM_CLASSES, *classes)}
+    known = {class_.name: class_ for class_ in (*SYSTEM_CLASSES, *classes)}
     if name and name not in known:
         raise _ForbiddenError(f"no PriorityClass with name {name} was found")
-    default = min((one for one in classes if one.default), key=lambda one: one.value, default=PriorityClass("", 0))
+    default = min(
+        (class_ for class_ in classes if class_.default), key=lambda class_: class_.value, default=PriorityClass("", 0)
+    )
     chosen = known[name] if name else default
     given = spec.get("priority")
     if given is not None and given != chosen.value:
@@ -139,7 +141,10 @@ def _tolerate_for_a_while(pod: JSON) -> None:
     pod["spec"]["tolerations"] = written + [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _WHILE_SECONDS}
         for key in _TOLERATED_FOR_A_WHILE
-        if not any(one.get("key", "") in ("", key) and one.get("effect", "") in ("", "NoExecute") for one in written)
+        if not any(
+            toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
+            for toleration in written
+        )
     ]
 
 
@@ -148,7 +153,7 @@ def _apply_runtime_class(pod: JSON, classes: Sequence[RuntimeClass]) -> RuntimeC
     name = spec.get("runtimeClassName")
     if not name:
         return None
-    chosen = next((one for one in classes if one.name == name), None)
+    chosen = next((class_ for class_ in classes if class_.name == name), None)
     if chosen is None:
         raise _ForbiddenError(f'pod rejected: RuntimeClass "{name}" not found')
     if chosen.overhead:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON of pods and nodes into what decides scheduling, with the API server's defaults (`pkg/apis/core/v1/defaults.go`).
+"""Decodes the fields of pods and nodes that decide scheduling, with the API server's defaults
+(`pkg/apis/core/v1/defaults.go`).
 
-Stored objects are read leniently: fields that are not known here are passed over.
+Unknown fields of stored objects are ignored.
 """
 
 from collections import Counter
@@ -57,7 +58,7 @@ _Condition = tuple[str, str, str]
 
 
 class PodDecoder:
-    """Reads pods. What many pods have in common is kept once."""
+    """Decodes pods. Values that many pods have in common are stored once."""
 
     def __init__(self) -> None:
         self._kept: dict[Any, Any] = {}
@@ -69,7 +70,7 @@ class PodDecoder:
             raise DecodeError("spec", "is required")
         name, namespace = meta.text("name"), meta.text("namespace") or "default"
         containers = read_containers(spec)
-        volumes = spec.objects("volumes", lambda one: one)
+        volumes = spec.objects("volumes", lambda fields: fields)
         has_own = "resources" in spec
         own = section(spec, "resources")
         own_requests, own_limits = defaulted_own(
@@ -95,10 +96,10 @@ class PodDecoder:
             crosses_namespaces=near.crosses or apart.crosses,
             counts=phase not in ("Succeeded", "Failed"),
             ends=_ends(meta, deleted_at),
-            has_own_resources=any(is_of_pods(one) for one in (*own_requests, *own_limits)),
+            has_own_resources=any(is_of_pods(resource) for resource in (*own_requests, *own_limits)),
             containers=tuple(
-                (one.name, frozenset(one.requests), frozenset(one.limits))
-                for one in sorted(containers, key=lambda one: one.init)
+                (container.name, frozenset(container.requests), frozenset(container.limits))
+                for container in sorted(containers, key=lambda container: container.init)
             ),
         )
         return Pod(
@@ -130,12 +131,12 @@ class PodDecoder:
             claims=tuple(_claims(spec, status, containers)),
             extended_claim=section(status, "extendedResourceClaimStatus").text("resourceClaimName"),
             extended=self._keep(tuple(extended_requests(containers))),
-            gates=self._keep(spec.objects("schedulingGates", lambda one: one.required_text("name"))),
+            gates=self._keep(spec.objects("schedulingGates", lambda fields: fields.required_text("name"))),
             features=self._keep(_features(spec, containers, shares_network=shares_network)),
             quota=self._keep(facts),
             owner=self._keep(_controller(meta)),
             group=self._keep(section(spec, "schedulingGroup").text("podGroupName")),
-            images=self._keep(tuple((one.name, one.image) for one in containers if one.image)),
+            images=self._keep(tuple((container.name, container.image) for container in containers if container.image)),
         )
 
     def _keep(self, value: T) -> T:
@@ -198,7 +199,7 @@ def _is_best_effort(status: Fields, amounts: Iterable[Quantities]) -> bool:
     recorded = status.text("qosClass")
     if recorded:
         return recorded == "BestEffort"
-    return not any(one[name].nanos for one in amounts for name in ("cpu", "memory") if name in one)
+    return not any(amount[name].nanos for amount in amounts for name in ("cpu", "memory") if name in amount)
 
 
 def _amounts_of(containers: Iterable[ContainerResources]) -> Iterator[Quantities]:
@@ -223,7 +224,7 @@ def _taint(fields: Fields) -> DeviceTaint:
 
 
 class _PodTerms:
-    """The required terms of pod affinity or anti-affinity. `crosses`: some term is about other namespaces."""
+    """The required terms of pod affinity or anti-affinity. `crosses`: a term selects other namespaces."""
 
     def __init__(self, fields: Fields, namespace: str) -> None:
         decoded = fields.objects(REQUIRED, lambda term: _affinity_term(term, namespace))
@@ -250,7 +251,7 @@ def _prefers_others(weighted: Fields) -> bool:
 
 
 def _spread(spec: Fields) -> Iterator[SpreadConstraint]:
-    for fields in spec.objects("topologySpreadConstraints", lambda one: one):
+    for fields in spec.objects("topologySpreadConstraints", lambda fields: fields):
         if fields.text("whenUnsatisfiable") == "DoNotSchedule":
             yield SpreadConstraint(
                 fields.required_text("topologyKey"),
@@ -306,15 +307,15 @@ _DISKS: Final[Mapping[str, Callable[[Fields], list[str]]]] = {
 
 
 def _of_devices(status: Fields) -> dict[str, Quantity]:
-    """What the devices of a pod take of its node's resources, as the scheduler has recorded it."""
+    """The resources that the devices of a pod take of its node, as recorded by the scheduler."""
     total: dict[str, Quantity] = {}
-    for claim in status.objects("nodeAllocatableResourceClaimStatuses", lambda one: one):
+    for claim in status.objects("nodeAllocatableResourceClaimStatuses", lambda fields: fields):
         containers = len(claim.texts("containers"))
-        for one in claim.objects("mapping", lambda fields: fields):
-            add(total, {one.text("name"): one.quantity("quantity") or Quantity(0)})
-        for one in claim.objects("overhead", lambda fields: fields):
-            name, each = one.text("name"), one.quantity("perContainer") or Quantity(0)
-            add(total, {name: one.quantity("perPod") or Quantity(0)})
+        for entry in claim.objects("mapping", lambda fields: fields):
+            add(total, {entry.text("name"): entry.quantity("quantity") or Quantity(0)})
+        for entry in claim.objects("overhead", lambda fields: fields):
+            name, each = entry.text("name"), entry.quantity("perContainer") or Quantity(0)
+            add(total, {name: entry.quantity("perPod") or Quantity(0)})
             add(total, {name: Quantity(each.nanos * containers, each.format)})
     return total
 
@@ -322,10 +323,10 @@ def _of_devices(status: Fields) -> dict[str, Quantity]:
 def _claims(spec: Fields, status: Fields, containers: Iterable[ContainerResources]) -> Iterator[ClaimReference]:
     used = Counter(name for container in containers for name in container.claims)
     recorded = {
-        one.text("name"): one.optional_text("resourceClaimName")
-        for one in status.objects("resourceClaimStatuses", lambda one: one)
+        resource_claim_status.text("name"): resource_claim_status.optional_text("resourceClaimName")
+        for resource_claim_status in status.objects("resourceClaimStatuses", lambda fields: fields)
     }
-    for fields in spec.objects("resourceClaims", lambda one: one):
+    for fields in spec.objects("resourceClaims", lambda fields: fields):
         direct = fields.optional_text("resourceClaimName")
         if direct is not None:
             yield ClaimReference(direct, containers=used[fields.text("name")])
@@ -336,7 +337,7 @@ def _claims(spec: Fields, status: Fields, containers: Iterable[ContainerResource
 
 
 def extended_requests(containers: list[ContainerResources]) -> Iterator[ExtendedRequest]:
-    """What the containers of a pod request of extended resources."""
+    """The requests of a pod's containers for extended resources."""
     for index, container in enumerate(containers):
         for number, name in enumerate(sorted(container.requests)):
             quantity = container.requests[name]
@@ -349,7 +350,9 @@ def extended_requests(containers: list[ContainerResources]) -> Iterator[Extended
 
 def _controller(meta: Fields) -> tuple[str, str]:
     """Kind and name of the controller among the owners."""
-    owners = meta.objects("ownerReferences", lambda one: (one.flag("controller"), one.text("kind"), one.text("name")))
+    owners = meta.objects(
+        "ownerReferences", lambda fields: (fields.flag("controller"), fields.text("kind"), fields.text("name"))
+    )
     return next(((kind, name) for controls, kind, name in owners if controls), ("", ""))
 
 
@@ -365,5 +368,5 @@ def _features(spec: Fields, containers: Iterable[ContainerResources], *, shares_
 
 def _is_preempted(conditions: Iterable[_Condition]) -> bool:
     """Whether the scheduler removes the pod to make room, as the first condition DisruptionTarget says."""
-    found = next((one for one in conditions if one[0] == "DisruptionTarget"), None)
+    found = next((condition for condition in conditions if condition[0] == "DisruptionTarget"), None)
     return found is not None and found[1:] == ("True", "PreemptionByScheduler")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DynamicResources: the claims of a pod, and the claim that the scheduler makes for its extended resources.
 
-Which devices a node would give is `dra_driver.scheduler.allocator`'s to say. Follows
+`dra_driver.scheduler.allocator` decides which devices a node gives. Follows
 `pkg/scheduler/framework/plugins/dynamicresources` of Kubernetes 1.36, a defect of 1.36.2 (`binding_error`) included.
 """
 
@@ -16,7 +16,7 @@ from ...kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from ..allocator import Features, Outcomes, allocate_all
 from ..allocator.nodes import selector_matches
 from ..allocator.outcome import ALLOCATED, ERROR
-from .node_resources import ClaimUse, NodeResourcesError, use_of
+from .node_resources import NodeResourcesError, NodeResourceUse, use_of
 from .objects import Amounts, ClaimReference, ExtendedRequest, Pod, claim_for
 from .outcome import Code, Prepared, Refusal
 from .resources import add, amounts
@@ -29,13 +29,13 @@ _CANNOT_ALLOCATE: Final = Refusal(PLUGIN, ("cannot allocate all claims",))
 _STALE: Final = Refusal(PLUGIN, ("cannot schedule extended resource claim",))
 _OPTIONAL_OPERATIONS: Final = "DRAOptionalNodeOperations"
 _CANNOT_SKIP: Final = Refusal(PLUGIN, (f"node does not declare the feature {_OPTIONAL_OPERATIONS}",))
-"""The text is not that of the scheduler, which is not known."""
+"""The text differs from that of the scheduler, which is not known."""
 _ELSEWHERE: Final = Refusal(PLUGIN, ("resourceclaim not available on the node",))
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a node would give to one claim. `requests` are those of a claim for extended resources."""
+    """The allocation that a node would give to one claim. `requests` are those of a claim for extended resources."""
 
     claim: ResourceClaim
     allocation: AllocationResult
@@ -51,24 +51,24 @@ class Given:
 
 
 class Devices:
-    """The pod's devices, decided once for nodes that are alike."""
+    """The pod's devices, decided once for equivalent nodes."""
 
     def __init__(
         self, pod: Pod, snapshot: Snapshot, features: Features, given: Sequence[ResourceClaim] | None = None
     ) -> None:
-        """`given` are the pod's claims, None when they are those of the snapshot."""
+        """`given` are the pod's claims. None stands for the claims of the snapshot."""
         found = _claims_of(pod, snapshot) if given is None else given
         self.waits = found if isinstance(found, Refusal) else None
         """Why the pod has to wait for its claims."""
         self._claims = claims = [] if isinstance(found, Refusal) else list(found)
         self.refusal = self.waits or _unusable_claims(claims, snapshot)
-        """Why the pod is refused before any node is looked at."""
+        """Why the pod is refused before any node is checked."""
         self._pod = pod
         self._snapshot = snapshot
         self._features = features
         self._stale = _stale_claim(pod, snapshot)
         self._served = snapshot.served
-        self._has_special = any(one.resource in self._served for one in pod.extended)
+        self._has_special = any(request.resource in self._served for request in pod.extended)
         self._pending = [claim for claim in claims if claim.allocation is None]
         self._held = [claim for claim in claims if claim.allocation is not None]
         self._outcomes: dict[tuple[ExtendedRequest, ...] | None, tuple[tuple[ResourceClaim, ...], Outcomes]] = {}
@@ -103,7 +103,7 @@ class Devices:
         """Refuses a node that does not declare that its kubelet can skip calls, if a device needs that."""
         if not self._features.optional_node_operations or _OPTIONAL_OPERATIONS in site.node.features:
             return None
-        results = (result for one in self.gives(site) for result in one.allocation.results)
+        results = (result for given in self.gives(site) for result in given.allocation.results)
         return _CANNOT_SKIP if any(result.skip_node_operations for result in results) else None
 
     def _without_resources(self, site: Site) -> Refusal | None:
@@ -131,30 +131,34 @@ class Devices:
     def _takes_resources(self) -> bool:
         return self._features.node_allocatable_resources and bool(self._snapshot.taking)
 
-    def uses(self, site: Site) -> list[ClaimUse]:
-        """What the pod's claims take of the resources of a node that gives devices. Raises NodeResourcesError."""
+    def uses(self, site: Site) -> list[NodeResourceUse]:
+        """The resources that the pod's claims take of a node that gives devices. Raises NodeResourcesError."""
         if not self._takes_resources:
             return []
         found = [self._use(claim, claim.allocation) for claim in self._held]
-        found += [self._use(one.claim, one.allocation, special=one.special) for one in self.gives(site)]
+        found += [self._use(given.claim, given.allocation, special=given.special) for given in self.gives(site)]
         return [use for use in found if use is not None]
 
     def _use(
         self, claim: ResourceClaim, allocation: AllocationResult | None, *, special: bool = False
-    ) -> ClaimUse | None:
-        containers = len({one.index for one in self._pod.extended}) if special else self._containers.get(id(claim), 0)
+    ) -> NodeResourceUse | None:
+        containers = (
+            len({request.index for request in self._pod.extended}) if special else self._containers.get(id(claim), 0)
+        )
         results = allocation.results if allocation is not None else ()
         return use_of(claim.metadata.name, containers, results, self._snapshot.taking)
 
     @cached_property
     def _containers(self) -> Mapping[int, int]:
         """The number of containers that use each claim, by the identity of the claim."""
-        references = [one for one in self._pod.claims if one.claim is not None or not one.recorded]
+        references = [
+            reference for reference in self._pod.claims if reference.claim is not None or not reference.recorded
+        ]
         pairs = zip(self._claims, references, strict=False)
         return {id(claim): reference.containers for claim, reference in pairs}
 
-    def amounts(self, uses: Iterable[ClaimUse]) -> Amounts:
-        """What the pod requests together with what its devices take. Resources of the pod as a whole include that."""
+    def amounts(self, uses: Iterable[NodeResourceUse]) -> Amounts:
+        """The requests of the pod and its devices. Resources of the pod as a whole include those of its devices."""
         taken = amounts(total_of(uses))
         total = dict(self._pod.amounts)
         for name, amount in taken.items():
@@ -169,7 +173,7 @@ class Devices:
                 yield claim
 
     def gives(self, site: Site) -> tuple[Given, ...]:
-        """What a node that refuses nothing would give to the claims without an allocation, in order."""
+        """The allocations that a node without refusals would give to the pending claims, in order."""
         decided = None if self._stale is not None else self.decided(site)
         if decided is None:
             return ()
@@ -181,7 +185,7 @@ class Devices:
         )
 
     def binding_error(self, site: Site) -> str:
-        """Why binding to a node that refuses nothing fails all the same; empty when it does not.
+        """Why binding to a node without refusals fails. Empty if it succeeds.
 
         Kubernetes 1.36.2 makes a claim for extended resources although the node's device plugins have them all.
         """
@@ -193,7 +197,7 @@ class Devices:
         )
 
     def after(self, refusals: Mapping[str, Refusal | None]) -> str:
-        """What PostFilter does and says, after the nodes have refused the pod."""
+        """The actions and the message of PostFilter when no node fits."""
         if self.refusal is not None or not self._needed:
             return "no new claims to deallocate"
         unusable = [self._snapshot.sites[name] for name, refusal in refusals.items() if refusal is _ELSEWHERE]
@@ -204,17 +208,19 @@ class Devices:
         return "still not schedulable" if self._stale is None else "deletion of ResourceClaim completed"
 
     def _special_requests(self, site: Site) -> tuple[ExtendedRequest, ...] | None:
-        """What DeviceClasses serve on the node, None when there is no claim to be made for it."""
+        """The requests that DeviceClasses serve on the node. None if no claim is made for them."""
         if not self._has_special:
             return None
         allocatable = site.node.allocatable
         here = tuple(
-            one for one in self._pod.extended if one.resource in self._served and not allocatable.get(one.resource)
+            request
+            for request in self._pod.extended
+            if request.resource in self._served and not allocatable.get(request.resource)
         )
         return here if here or self._claims else None
 
     def decided(self, site: Site) -> tuple[tuple[ResourceClaim, ...], Outcomes] | None:
-        """The claims to allocate on the node, and what all nodes like it answer; None when there are none."""
+        """The claims to allocate on the node, and the outcomes of equivalent nodes. None if there are no claims."""
         special = self._special_requests(site)
         if special is None and not self._pending:
             return None
@@ -228,8 +234,8 @@ class Devices:
         return self._outcomes[special]
 
 
-def total_of(uses: Iterable[ClaimUse]) -> dict[str, Quantity]:
-    """What claims take together."""
+def total_of(uses: Iterable[NodeResourceUse]) -> dict[str, Quantity]:
+    """The sum of the resources that claims take."""
     total: dict[str, Quantity] = {}
     for use in uses:
         add(total, use.total)
@@ -304,7 +310,7 @@ def _missing_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> 
 
 
 def _stale_claim(pod: Pod, snapshot: Snapshot) -> ResourceClaim | None:
-    if not any(one.resource in snapshot.served for one in pod.extended):
+    if not any(request.resource in snapshot.served for request in pod.extended):
         return None
     for claim in snapshot.cluster.claims:
         if claim.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true" and any(

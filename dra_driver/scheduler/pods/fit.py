@@ -14,7 +14,7 @@ from ...kube.resource import ResourceClaim
 from ..allocator import Features
 from .devices import Devices, Given
 from .node_filters import Resources, affinity, declared_features, named, only_nodes, ports, tainted, unschedulable
-from .node_resources import ClaimUse
+from .node_resources import NodeResourceUse
 from .objects import Pod
 from .outcome import (
     NARROWED,
@@ -33,17 +33,17 @@ from .topology import between_pods, spread
 from .volumes import attach_limits, binding, restrictions, zones
 
 _NEVER_PREPARED: Final = "not found"
-"""What PostFilter says when DynamicResources had no turn before the pod was refused."""
+"""The message of PostFilter if the pod was refused before DynamicResources ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class AfterFilters:
-    """What PostFilter does for a pod that no node can take."""
+    """The actions of PostFilter for a pod that fits on no node."""
 
     devices: str
-    """What DynamicResources says."""
+    """The message of DynamicResources."""
     preemption: Preemption | None
-    """None when preemption is not tried."""
+    """None if preemption is not tried."""
 
     @property
     def message(self) -> str:
@@ -57,17 +57,17 @@ class AfterFilters:
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """What the scheduler answers for `pod` in a cluster, of whose pods it is not one."""
+    """The answers of the scheduler for `pod` in a cluster that does not contain the pod yet."""
 
     pod: Pod
     snapshot: Snapshot
     features: Features = field(default_factory=Features)
     claims: Sequence[ResourceClaim] | None = None
-    """The pod's claims, when they are not those that the snapshot has under the names of the pod's references."""
+    """The pod's claims. None stands for the claims of the snapshot that the pod references."""
 
     @cached_property
     def gates(self) -> tuple[Refusal, ...]:
-        """What keeps the pod out of the scheduling queue."""
+        """The scheduling gates that keep the pod out of the scheduling queue."""
         found = []
         if self.pod.gates:
             waiting = f"waiting for scheduling gates: [{' '.join(self.pod.gates)}]"
@@ -108,17 +108,17 @@ class Attempt:
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why the pod is refused before any node is looked at."""
+        """Why the pod is refused before any node is checked."""
         return self._prepared if isinstance(self._prepared, Refusal) else None
 
     @property
     def only_nodes(self) -> frozenset[str] | None:
-        """The only nodes that are looked at; None for all. There may be names of no node."""
+        """The only nodes that are checked. None stands for all nodes. Some names may not be those of a node."""
         return None if self.refusal is not None else only_nodes(self.pod)
 
     @cached_property
     def refusals(self) -> Mapping[str, Refusal | None]:
-        """Each node's answer by its name, None where the pod fits. Empty when the pod is refused at once."""
+        """The refusal of each node by its name, or None if the pod fits. Empty if the pod is refused at once."""
         if self.refusal is not None:
             return {}
         names = self.only_nodes
@@ -128,10 +128,10 @@ class Attempt:
         }
 
     def refuses(self, site: Site) -> Refusal | None:
-        """Why the node refuses the pod, as it is or after pods nominated for it (with no lower priority) are placed."""
+        """Why the node refuses the pod, with or without the pods nominated for the node (with no lower priority)."""
         waiting = self.snapshot.nominated.get(site.node.name)
         if waiting:
-            others = [one for one in waiting if one.priority >= self.pod.priority and one.uid != self.pod.uid]
+            others = [pod for pod in waiting if pod.priority >= self.pod.priority and pod.uid != self.pod.uid]
             refusal = self._first_refusal(site.with_pods(others)) if others else None
             if refusal is not None:
                 return refusal
@@ -153,23 +153,23 @@ class Attempt:
     def errors(self) -> frozenset[str]:
         """The errors that end the attempt, even if other nodes accept the pod."""
         refusals = (self.refusal, *self.refusals.values())
-        return frozenset(one.message for one in refusals if one is not None and one.code is Code.ERROR)
+        return frozenset(refusal.message for refusal in refusals if refusal is not None and refusal.code is Code.ERROR)
 
     def gives(self, node: str) -> tuple[Given, ...]:
-        """The devices that the pod's claims would get on a node that it fits on."""
+        """The devices that the pod's claims would get on a node where the pod fits."""
         return self.devices.gives(self.snapshot.sites[node])
 
     def placed(self, node: str) -> Pod:
-        """The pod as it is counted on a node that it fits on: with what its devices take of the node's resources."""
+        """The pod on a node where it fits. Its requests include the resources that its devices take of the node."""
         uses = self.uses(node)
         return replace(self.pod, amounts=self.devices.amounts(uses)) if uses else self.pod
 
-    def uses(self, node: str) -> list[ClaimUse]:
-        """What the pod's claims would take of the resources of a node that it fits on."""
+    def uses(self, node: str) -> list[NodeResourceUse]:
+        """The resources that the pod's claims would take of a node where the pod fits."""
         return self.devices.uses(self.snapshot.sites[node])
 
     def binding_error(self, node: str) -> str:
-        """Why binding fails on a node that the pod fits on. Empty if binding succeeds."""
+        """Why binding fails on a node where the pod fits. Empty if binding succeeds."""
         return self.devices.binding_error(self.snapshot.sites[node])
 
     @property
@@ -180,12 +180,12 @@ class Attempt:
             return NO_NODES
         if self.refusal is not None:
             return none_available(count, self.refusal.message)
-        reasons = counted(reason for one in self.refusals.values() if one for reason in one.reasons)
+        reasons = counted(reason for refusal in self.refusals.values() if refusal for reason in refusal.reasons)
         return none_available(count, reasons)
 
     @cached_property
     def after(self) -> AfterFilters | None:
-        """What PostFilter does; None when a node can take the pod, there is an error, or there are no nodes."""
+        """The actions of PostFilter. None if the pod fits on a node, there is an error, or there are no nodes."""
         if self.fits or self.errors or not self.snapshot.nodes:
             return None
         if self.refusal is not None and self.refusal is not self.devices.refusal:
@@ -195,7 +195,7 @@ class Attempt:
 
     @property
     def event(self) -> str:
-        """The text of the FailedScheduling event; empty when none is written, or when errors compete."""
+        """The text of the FailedScheduling event. Empty if there is no event, or if there are several errors."""
         if self.errors:
             return next(iter(self.errors)) if len(self.errors) == 1 else ""
         if self.fits:

@@ -30,7 +30,7 @@ _WANTED: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 """The JSON types of scalar fields, and their names in messages."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _NOTHING: Final[Mapping[str, Any]] = {"string": "", "boolean": False, "int32": 0, "int64": 0, "quantity": "0"}
-"""What null means as an item of a list or a map."""
+"""The value that null stands for as an item of a list or a map."""
 
 UNKNOWN_FIELD: Final = "unknown field"
 """How the problem of a field that its kind does not have begins."""
@@ -87,7 +87,7 @@ POD_FIELDS: Final = frozenset(_table()["types"][_POD_SPEC])
 
 
 class _Walk:
-    """Copies a value as far as it has its type, and collects what is wrong. `unknown` are ids of errors."""
+    """Copies the valid parts of a value, and collects the errors. `unknown` are ids of errors."""
 
     def __init__(self) -> None:
         self.errors: list[DecodeError] = []
@@ -95,7 +95,7 @@ class _Walk:
         self._types: Mapping[str, Mapping[str, str]] = _table()["types"]
 
     def read(self, value: Any, kind: str, path: str) -> Any:
-        """The value, as far as it is right; an empty object or list if it is not one."""
+        """The valid parts of the value. An empty object or list if the value has another type."""
         if kind == "any":
             return value
         if kind == "time":

@@ -95,9 +95,9 @@ class Reader:
         cluster = Cluster.of((*self._devices, *(node.node for node in nodes)))
         budgets: Iterable[DisruptionBudget] = self._by_kind["PodDisruptionBudget"]
         storage = Storage(
-            {one.name: one for one in self._by_kind["PersistentVolume"]},
-            {(one.namespace, one.name): one for one in self._by_kind["PersistentVolumeClaim"]},
-            {one.name: one for one in self._by_kind["StorageClass"]},
+            {volume.name: volume for volume in self._by_kind["PersistentVolume"]},
+            {(claim.namespace, claim.name): claim for claim in self._by_kind["PersistentVolumeClaim"]},
+            {storage_class.name: storage_class for storage_class in self._by_kind["StorageClass"]},
             dict(self._by_kind["CSINode"]),
             dict(self._by_kind["CSIDriver"]),
             tuple(self._by_kind["CSIStorageCapacity"]),

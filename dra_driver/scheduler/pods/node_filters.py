@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The filters that look at one node only: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts,
+"""The filters that check one node only: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts,
 NodeDeclaredFeatures and NodeResourcesFit of kube-scheduler 1.36 (`pkg/scheduler/framework/plugins`).
 """
 
@@ -37,7 +37,7 @@ _ORDER = {"pods": 0, "cpu": 1, "memory": 2, "ephemeral-storage": 3}
 
 def unschedulable(pod: Pod, _: Snapshot) -> Filter | None:
     """Refuses cordoned nodes unless the pod tolerates the taint of cordoned nodes."""
-    if any(tolerates(one, _CORDONED) for one in pod.tolerations):
+    if any(tolerates(toleration, _CORDONED) for toleration in pod.tolerations):
         return None
     return lambda site: _UNSCHEDULABLE if site.node.unschedulable else None
 
@@ -52,7 +52,9 @@ def named(pod: Pod, _: Snapshot) -> Filter | None:
 def untolerated(taints: Iterable[DeviceTaint], tolerations: Collection[DeviceToleration]) -> DeviceTaint | None:
     """The first taint that keeps pods away and that no toleration covers."""
     for taint in taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(one, taint) for one in tolerations):
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(
+            tolerates(toleration, taint) for toleration in tolerations
+        ):
             return taint
     return None
 
@@ -70,7 +72,7 @@ class RequiredAffinity:
         self._terms = None if pod.node_affinity is None else tuple(usable_terms(pod.node_affinity))
 
     def matches(self, node: ClusterNode) -> bool:
-        """Whether the node is one that the pod wants."""
+        """Whether the pod's node selector and node affinity match the node."""
         if any(node.labels.get(key) != value for key, value in self._labels.items()):
             return False
         return self._terms is None or any(term_matches(term, node.node) for term in self._terms)
@@ -89,10 +91,14 @@ def only_nodes(pod: Pod) -> frozenset[str] | None:
     """The nodes that the pod's node affinity names. None if it leaves other nodes open."""
     named_by_term = []
     for term in pod.node_affinity.terms if pod.node_affinity is not None else ():
-        fields = [one for one in term.match_fields if one.key == NODE_NAME_FIELD and one.operator == "In"]
-        if not fields:  # terms are alternatives, and this one leaves all nodes open
+        fields = [
+            match_field
+            for match_field in term.match_fields
+            if match_field.key == NODE_NAME_FIELD and match_field.operator == "In"
+        ]
+        if not fields:  # terms are alternatives, and this term allows all nodes
             return None
-        named_by_term.append(frozenset.intersection(*(frozenset(one.values) for one in fields)))
+        named_by_term.append(frozenset.intersection(*(frozenset(field.values) for field in fields)))
     return frozenset().union(*named_by_term) if named_by_term else None
 
 
@@ -112,7 +118,7 @@ def ports(pod: Pod, _: Snapshot) -> Filter | None:
     if not pod.host_ports:
         return None
     return lambda site: (
-        _NO_PORTS if any(_collide(one, other) for one in pod.host_ports for other in site.ports) else None
+        _NO_PORTS if any(_collide(host_port, other) for host_port in pod.host_ports for other in site.ports) else None
     )
 
 
@@ -172,12 +178,12 @@ class Resources:
             there = allocatable.get(name, 0)
             if amount > there - used.get(name, 0) and (there or name not in self._by_slices):
                 lacking.append(Shortage(name, amount, used.get(name, 0), there))
-        lacking.sort(key=lambda one: _ORDER.get(one.resource, len(_ORDER)))
+        lacking.sort(key=lambda shortage: _ORDER.get(shortage.resource, len(_ORDER)))
         return lacking
 
     def refuses(self, site: Site) -> Refusal | None:
         lacking = self.shortages(site)
         if not lacking:
             return None
-        code = Code.UNRESOLVABLE if any(one.final for one in lacking) else Code.UNSCHEDULABLE
-        return Refusal(_PLUGIN, tuple(one.reason for one in lacking), code)
+        code = Code.UNRESOLVABLE if any(shortage.final for shortage in lacking) else Code.UNSCHEDULABLE
+        return Refusal(_PLUGIN, tuple(shortage.reason for shortage in lacking), code)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What devices take of the resources of their node, such as cpu and memory (KEP 5517, the form of Kubernetes 1.37).
+"""The resources that devices take of their node, such as cpu and memory (KEP 5517, the form of Kubernetes 1.37).
 
-A device may be a part of a resource of its node (its mapping counts once for the claim), and its use may take something
-in addition (overhead for each pod and each container). Follows `pkg/scheduler/framework/plugins/dynamicresources` of
-1.38.0-alpha.
+A device may be a part of a resource of its node (its mapping counts once for the claim), and its use may take
+additional resources (overhead for each pod and each container). Follows 1.38.0-alpha, package
+`pkg/scheduler/framework/plugins/dynamicresources`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,12 +18,12 @@ Devices = Mapping[tuple[str, str, str], Device]
 
 
 class NodeResourcesError(Exception):
-    """What a device takes cannot be computed."""
+    """The resources that a device takes cannot be computed."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimUse:
-    """What one claim takes of its node, by the resource. `containers` of the pod use the claim."""
+class NodeResourceUse:
+    """The resources that one claim takes of its node. `containers` is the number of containers that use the claim."""
 
     claim: str
     containers: int
@@ -33,16 +33,16 @@ class ClaimUse:
 
     @property
     def total(self) -> dict[str, Quantity]:
-        """The sum of everything."""
+        """The sum by resource."""
         total = dict(self.mapping)
         add(total, self.per_pod)
         add(total, {name: _times(one, self.containers) for name, one in self.per_container.items()})
         return total
 
 
-def use_of(claim: str, containers: int, results: Iterable[AllocatedDevice], devices: Devices) -> ClaimUse | None:
-    """What the devices of a claim take. None if they take nothing. Raises NodeResourcesError."""
-    use = ClaimUse(claim, containers)
+def use_of(claim: str, containers: int, results: Iterable[AllocatedDevice], devices: Devices) -> NodeResourceUse | None:
+    """The resources that the devices of a claim take, or None if they take none. Raises NodeResourcesError."""
+    use = NodeResourceUse(claim, containers)
     for result in results:
         device = devices.get((result.driver, result.pool, result.device))
         for name, taken in device.node_allocatable_resources.items() if device is not None else ():

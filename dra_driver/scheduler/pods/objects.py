@@ -44,8 +44,8 @@ Amounts = Mapping[str, int]
 class ExtendedRequest:
     """`count` of a resource for the container `index` (init containers first).
 
-    `request` is the name that the scheduler gives it in its claim. What a `short_lived` one (an init container that is
-    no sidecar) gets, containers after it use again.
+    `request` is the name of the request in the scheduler's claim. Later containers use the devices of a `short_lived`
+    container (an init container that is not a sidecar) again.
     """
 
     index: int
@@ -63,8 +63,8 @@ def claim_for(
     `serving` is the class that serves each of the resources.
     """
     by_resource: dict[str, list[ExtendedRequest]] = {}
-    for one in requests:
-        by_resource.setdefault(one.resource, []).append(one)
+    for request in requests:
+        by_resource.setdefault(request.resource, []).append(request)
     wanted = [
         DeviceRequest(name, exactly=DeviceRequirements(serving[resource].metadata.name, count=count))
         for resource in sorted(by_resource)
@@ -74,32 +74,36 @@ def claim_for(
 
 
 def _device_requests(requests: Sequence[ExtendedRequest]) -> Iterator[tuple[str, int]]:
-    """Names and counts for one resource: the most that any init container needs on top, then each other container."""
-    lasting = [one for one in requests if not one.short_lived]
+    """Names and counts for one resource: the largest additional need of an init container, then each container."""
+    lasting = [request for request in requests if not request.short_lived]
     passing = [
-        (one.request, one.count - sum(later.count for later in lasting if later.index >= one.index))
-        for one in requests
-        if one.short_lived
+        (request.request, request.count - sum(later.count for later in lasting if later.index >= request.index))
+        for request in requests
+        if request.short_lived
     ]
-    most = max(passing, key=lambda one: one[1], default=("", 0))
+    most = max(passing, key=lambda request: request[1], default=("", 0))
     if most[1] > 0:
         yield most
-    yield from ((one.request, one.count) for one in lasting)
+    yield from ((request.request, request.count) for request in lasting)
 
 
 def served(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass]:
-    """The class that serves each resource: the newest, and of those equally old the first by name."""
-    by_name = sorted(classes, key=lambda one: one.metadata.name, reverse=True)
-    oldest_first = sorted(by_name, key=lambda one: one.metadata.creation_timestamp)
-    implicit = {f"{CLASS_RESOURCE_PREFIX}{one.metadata.name}": one for one in oldest_first}
-    return implicit | {one.extended_resource_name: one for one in oldest_first if one.extended_resource_name}
+    """The class that serves each resource: the newest one. Equally old classes are ordered by name."""
+    by_name = sorted(classes, key=lambda class_: class_.metadata.name, reverse=True)
+    oldest_first = sorted(by_name, key=lambda device_class: device_class.metadata.creation_timestamp)
+    implicit = {f"{CLASS_RESOURCE_PREFIX}{device_class.metadata.name}": device_class for device_class in oldest_first}
+    return implicit | {
+        device_class.extended_resource_name: device_class
+        for device_class in oldest_first
+        if device_class.extended_resource_name
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All of `requirements` must hold; without any it matches everything.
+    """Matches objects that meet all requirements. Without requirements, it matches every object.
 
-    `nothing` is the selector that is absent: it matches nothing.
+    `nothing` marks an absent selector, which matches no object.
     """
 
     requirements: tuple[NodeSelectorRequirement, ...] = ()
@@ -112,7 +116,7 @@ class LabelSelector:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether it matches an object with these labels."""
-        return not self.nothing and all(label_matches(one, labels) for one in self.requirements)
+        return not self.nothing and all(label_matches(requirement, labels) for requirement in self.requirements)
 
 
 NOTHING: Final = LabelSelector(nothing=True)
@@ -137,8 +141,8 @@ def _requirement(fields: Fields) -> NodeSelectorRequirement:
 class AffinityTerm:
     """A required term of pod affinity or anti-affinity.
 
-    It is about pods that `selector` matches in one of `namespaces` or in a namespace whose labels `namespace_selector`
-    matches.
+    The term applies to pods that `selector` matches in one of `namespaces` or in a namespace whose labels
+    `namespace_selector` matches.
     """
 
     topology_key: str
@@ -147,7 +151,7 @@ class AffinityTerm:
     namespace_selector: LabelSelector = NOTHING
 
     def matches(self, pod: "Pod", namespace_labels: Mapping[str, str]) -> bool:
-        """Whether the term is about `pod`, whose namespace has these labels."""
+        """Whether the term applies to `pod`, whose namespace has these labels."""
         if pod.namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
             return False
         return self.selector.matches(pod.labels)
@@ -218,7 +222,7 @@ class QuotaFacts:
     best_effort: bool = True
     crosses_namespaces: bool = False
     counts: bool = True
-    """Whether it has not ended: then it counts for more than `count/pods`."""
+    """Whether the pod has not ended. A pod that has ended counts only for `count/pods`."""
     ends: float | None = None
     """When a deleted pod should have ended, in seconds since 1970. After that it counts only for `count/pods`."""
     has_own_resources: bool = False

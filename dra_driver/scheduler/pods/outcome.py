@@ -19,7 +19,7 @@ _CUT: Final = " ..."
 
 
 class Code(enum.StrEnum):
-    """How final a refusal is, by the scheduler's names."""
+    """The scheduler's codes for a refusal."""
 
     UNSCHEDULABLE = "Unschedulable"
     """Preemption may help."""
@@ -33,7 +33,8 @@ class Code(enum.StrEnum):
 class Refusal:
     """Why a filter refuses a node, or a pod before any node is looked at, in the scheduler's own words.
 
-    `plugin` is the scheduler's name for the filter; it is empty for nodes that another filter made it pass over.
+    `plugin` is the scheduler's name for the filter. It is empty for nodes that the scheduler skipped because of another
+    filter.
     """
 
     plugin: str
@@ -72,7 +73,7 @@ def aggregated(errors: Iterable[str]) -> str:
 
 
 def event_text(fit_error: str, after: str) -> str:
-    """The message of the FailedScheduling event; `after` is what PostFilter says."""
+    """The message of the FailedScheduling event; `after` is the message of PostFilter."""
     text = f"{fit_error} {after}" if after else fit_error
     data = text.encode()
     if len(data) <= _MOST_BYTES:

@@ -74,7 +74,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A ResourceQuota. `used` is what its status records; None when it records nothing."""
+    """A ResourceQuota. `used` is the usage in its status, or None if the status has none."""
 
     namespace: str
     name: str
@@ -90,7 +90,7 @@ SYSTEM_CLASSES: Final = (
     PriorityClass("system-cluster-critical", 2_000_000_000),
     PriorityClass("system-node-critical", 2_000_001_000),
 )
-"""Those that every cluster has."""
+"""The PriorityClasses that every cluster has."""
 
 
 def decode_priority_class(value: Mapping[str, Any]) -> PriorityClass:
@@ -177,7 +177,7 @@ def violations(
     """The limits that a pod's containers violate. `own` are the requests and limits of the pod as a whole."""
     for item in limit_range.items:
         if item.type == CONTAINER:
-            for container in sorted(containers, key=lambda one: one.init):
+            for container in sorted(containers, key=lambda container: container.init):
                 yield from _check(item, container.requests, container.limits)
         elif item.type == POD:
             yield from _check(item, pod_requests(containers, own[0], {}), pod_limits(containers, own[1], {}))
@@ -216,7 +216,7 @@ def _check(item: LimitRangeItem, requested: Quantities, limits: Quantities) -> I
 def _comparable(name: str, requested: Quantities, limits: Quantities, bound: Quantity) -> tuple[int, int, int]:
     """Request, limit and bound in thousandths; in whole units if thousandths of one of them do not fit 64 bits."""
     values = (requested.get(name, _ZERO), limits.get(name, _ZERO), bound)
-    if all(one.value <= _MOST_IN_THOUSANDTHS for one in values):
+    if all(value.value <= _MOST_IN_THOUSANDTHS for value in values):
         return _thousandths(values[0]), _thousandths(values[1]), _thousandths(values[2])
     return values[0].value, values[1].value, values[2].value
 

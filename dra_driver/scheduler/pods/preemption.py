@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """DefaultPreemption: which pods of lower priority would be removed to make room, and from which node.
 
-Follows `pkg/scheduler/framework/preemption` and `plugins/defaultpreemption` of Kubernetes 1.36. The scheduler looks at
-some of the nodes of a large cluster, beginning with any; here all are looked at. Claims stay allocated in this
-calculation: to remove a pod frees no device.
+Follows `pkg/scheduler/framework/preemption` and `plugins/defaultpreemption` of Kubernetes 1.36. In a large
+cluster, the scheduler checks some of the nodes, beginning with a random one. Here, all nodes are checked. Claims stay
+allocated in this calculation, so removing a pod frees no device.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class Preemption:
     """The result of preemption. `message`: why it does nothing. `nominated`: the best nodes, of which one is chosen.
 
     If it `failed`, a filter ended with an error on a node without its victims, and no node can be chosen. The scheduler
-    then reports the message alone, without what other plugins say.
+    then reports this message without the messages of other plugins.
     """
 
     message: str = ""
@@ -96,7 +96,7 @@ def _victims(pod: Pod, site: Site, budgets: Sequence[DisruptionBudget], refuses:
         return refusal
     protected = _protected(potential, budgets)
     victims: list[Pod] = []
-    for other in sorted(potential, key=lambda one: id(one) not in protected):
+    for other in sorted(potential, key=lambda victim: id(victim) not in protected):
         spared = left.with_pods([other])
         if refuses(spared) is None:
             left = spared
@@ -106,7 +106,7 @@ def _victims(pod: Pod, site: Site, budgets: Sequence[DisruptionBudget], refuses:
     if not victims:
         problem = f'expected at least one victim pod on node "{site.node.name}"'
         return Refusal(_NO_VICTIMS.plugin, (problem,), Code.ERROR)
-    violations = sum(id(one) in protected for one in victims)
+    violations = sum(id(victim) in protected for victim in victims)
     return Victims(tuple(sorted(victims, key=_importance)), violations)
 
 

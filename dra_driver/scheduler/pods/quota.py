@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceQuota: what objects count for, what is used, and whether a new object is admitted.
+"""ResourceQuota: the usage of objects and quotas, and whether a new object is admitted.
 
 Follows `pkg/quota/v1/evaluator/core` and the admission plugin ResourceQuota of Kubernetes 1.36, texts included. Pods,
 ResourceClaims and ResourceClaimTemplates are counted.
@@ -38,20 +38,21 @@ Countable = Pod | ResourceClaim | ResourceClaimTemplate
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a new object is admitted. `messages` has one refusal for each quota that refuses; any may be given.
+    """Whether a new object is admitted. `messages` has one refusal for each quota that refuses the object.
 
-    Quotas that cannot decide, because something is not specified or not counted yet, refuse before others do.
+    The API server gives any of the refusals. Quotas that cannot decide, because a resource is not specified or not
+    counted yet, refuse before other quotas.
     """
 
     usage: Quantities
-    """What the object counts for."""
+    """The usage of the object."""
     messages: tuple[str, ...] = ()
     used_after: Mapping[str, Quantities] | None = None
-    """What is used then, by the name of each quota of the namespace; None when it is refused."""
+    """The usage of each quota of the namespace after the object is added, or None if a quota refuses the object."""
 
 
 class Quotas:
-    """What the quotas of a cluster count."""
+    """The usage of the quotas of a cluster."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Quotas:
         self._templates = templates
         self._clock = clock
         classes = snapshot.cluster.classes
-        self._names = {one.metadata.name: one.extended_resource_name for one in classes}
+        self._names = {class_.metadata.name: class_.extended_resource_name for class_ in classes}
 
     def usage(self, item: Countable) -> Quantities:
         """The resources that an object would be charged for, independent of the existing quotas."""
@@ -73,13 +74,13 @@ class Quotas:
         return self._claim_usage(item) if isinstance(item, ResourceClaim) else {_TEMPLATES: _ONE}
 
     def used(self, quota: Quota) -> Quantities:
-        """The used part of a quota: as its status records, else summed over the existing objects."""
+        """The usage of a quota: the recorded one, or the sum over the existing objects if nothing is recorded."""
         if quota.used is not None:
             return quota.used
         total: dict[str, Quantity] = {}
-        known = {name for name in quota.hard if any(one(name) for one in self._countable.values())}
+        known = {name for name in quota.hard if any(counts(name) for counts in self._countable.values())}
         for kind, counts in self._countable.items():
-            # an object is looked at for one of the resources, and then counts for all of them
+            # an object that has one of the resources counts for all of them
             if not any(map(counts, quota.hard)):
                 continue
             add(total, {name: _ZERO for name in quota.hard if counts(name)})
@@ -149,7 +150,7 @@ class Quotas:
         by_class: dict[str, int] = {}
         for request in claim.spec.requests:
             most: dict[str, int] = {}
-            for required in (*(one.requirements for one in request.first_available), request.exactly):
+            for required in (*(alternative.requirements for alternative in request.first_available), request.exactly):
                 if required is not None:
                     name = required.device_class_name
                     most[name] = max(most.get(name, 0), _devices(required))
@@ -170,7 +171,7 @@ class Quotas:
         meta = claim.metadata
         if meta.annotations.get(EXTENDED_CLAIM_ANNOTATION) != "true":
             return {}
-        owner = next((one for one in meta.owner_references if one.controller), None)
+        owner = next((owner_reference for owner_reference in meta.owner_references if owner_reference.controller), None)
         if owner is None or (owner.kind, owner.api_version) != ("Pod", "v1"):
             return {}
         for pod in self._snapshot.pods:
@@ -180,15 +181,15 @@ class Quotas:
         return {}
 
     def _first_claim_of(self, pod: Pod, claim: ResourceClaim) -> str:
-        """Of the claims for a pod's extended resources the oldest, then the first by name."""
+        """The name of the oldest claim for the extended resources of a pod. Equally old claims are ordered by name."""
         rivals = [
-            one.metadata
-            for one in (*self._snapshot.cluster.claims, claim)
-            if one.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true"
-            and _namespace(one) == pod.namespace
-            and any(owner.controller and owner.uid == pod.uid for owner in one.metadata.owner_references)
+            other.metadata
+            for other in (*self._snapshot.cluster.claims, claim)
+            if other.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true"
+            and _namespace(other) == pod.namespace
+            and any(owner.controller and owner.uid == pod.uid for owner in other.metadata.owner_references)
         ]
-        return min(rivals, key=lambda one: (one.creation_timestamp, one.name)).name
+        return min(rivals, key=lambda rival: (rival.creation_timestamp, rival.name)).name
 
 
 def _devices(required: DeviceRequirements) -> int:

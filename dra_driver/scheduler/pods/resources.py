@@ -86,8 +86,8 @@ def _raise(total: dict[str, Quantity], other: Quantities) -> None:
 def largest(*lists: Quantities) -> dict[str, Quantity]:
     """The largest quantity of each resource."""
     result: dict[str, Quantity] = {}
-    for one in lists:
-        _raise(result, one)
+    for list_ in lists:
+        _raise(result, list_)
     return result
 
 
@@ -99,30 +99,30 @@ class ContainerResources:
     def __init__(self, fields: Fields, *, init: bool) -> None:
         resources = section(fields, "resources")
         self.name = fields.text("name")
-        self.claims = frozenset(resources.objects("claims", lambda one: one.text("name")))
+        self.claims = frozenset(resources.objects("claims", lambda fields: fields.text("name")))
         self.image = fields.text("image")
         self.limits: Quantities = resource_list(resources, "limits")
-        # limits count as requests where there are none
+        # limits are the requests if there are no requests
         self.requests: Quantities = {**self.limits, **resource_list(resources, "requests")}
         self.init = init
         self.sidecar = init and fields.text("restartPolicy") == "Always"
-        self.ports = fields.objects("ports", lambda one: one)
+        self.ports = fields.objects("ports", lambda fields: fields)
         self.restart_actions = fields.objects("restartPolicyRules", lambda rule: rule.text("action"))
 
 
 def read_containers(spec: Fields) -> list[ContainerResources]:
     """The containers of a pod's `spec`, init containers first. Raises DecodeError."""
     return [
-        ContainerResources(one, init=init)
+        ContainerResources(container, init=init)
         for key, init in (("initContainers", True), ("containers", False))
-        for one in spec.objects(key, lambda one: one)
+        for container in spec.objects(key, lambda container: container)
     ]
 
 
 def aggregate(
     containers: Iterable[ContainerResources], of: Callable[[ContainerResources], Quantities]
 ) -> dict[str, Quantity]:
-    """The peak of what the containers (init containers first) need at one time. `of` gives what one container needs."""
+    """The largest sum that the containers need at one time, init containers first. `of` gives the needs of one."""
     running: dict[str, Quantity] = {}
     sidecars: dict[str, Quantity] = {}
     starting: dict[str, Quantity] = {}
@@ -147,8 +147,8 @@ def pod_requests(
     overhead: Quantities,
     status: "StatusResources | None" = None,
 ) -> dict[str, Quantity]:
-    """What a pod requests, where `own` is `spec.resources.requests`."""
-    requests = aggregate(containers, lambda one: one.requests if status is None else status.requests(one))
+    """The requests of a pod. `own` is `spec.resources.requests`."""
+    requests = aggregate(containers, lambda each: each.requests if status is None else status.requests(each))
     whole = own if status is None else status.own(own)
     requests.update((name, quantity) for name, quantity in whole.items() if is_of_pods(name))
     add(requests, overhead)
@@ -156,8 +156,8 @@ def pod_requests(
 
 
 def pod_limits(containers: Iterable[ContainerResources], own: Quantities, overhead: Quantities) -> dict[str, Quantity]:
-    """What a pod is limited to, where `own` is `spec.resources.limits`."""
-    limits = aggregate(containers, lambda one: one.limits)
+    """The limits of a pod. `own` is `spec.resources.limits`."""
+    limits = aggregate(containers, lambda container: container.limits)
     limits.update((name, quantity) for name, quantity in own.items() if is_of_pods(name))
     add(limits, {name: quantity for name, quantity in overhead.items() if limits.get(name, _ZERO).nanos})
     return limits
@@ -182,7 +182,7 @@ def defaulted_own(
 
 
 class StatusResources:
-    """What the kubelet reports of the resources of a running pod: a resize may not have happened yet."""
+    """The resources of a running pod that the kubelet reports. A resize may be pending."""
 
     def __init__(self, status: Fields, *, infeasible: bool) -> None:
         """`infeasible`: the kubelet reports that the resize cannot happen. Raises DecodeError."""

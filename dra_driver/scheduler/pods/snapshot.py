@@ -44,7 +44,7 @@ class Site:
     used: Amounts
     changes: tuple[tuple[Pod, int], ...] = ()
     ports: frozenset[HostPort] = frozenset()
-    """Ports of the host that are taken. As in 1.36, one that two pods have is free when one of them goes."""
+    """Host ports in use. As in 1.36, a port that two pods use is free when one of the pods is removed."""
 
     def without(self, pods: Sequence[Pod]) -> "Site":
         """The site without these pods."""
@@ -77,7 +77,7 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Everything that decides on which nodes a pod fits. `cluster` has the devices of the same nodes."""
+    """All objects that decide on which nodes a pod fits. `cluster` has the devices of the same nodes."""
 
     cluster: Cluster
     nodes: tuple[ClusterNode, ...] = ()
@@ -107,9 +107,9 @@ class Snapshot:
     def taking(self) -> Mapping[tuple[str, str, str], Device]:
         """The devices that take resources of their node, by driver, pool and name."""
         return {
-            (one.driver, one.pool.name, device.name): device
-            for one in self.cluster.slices
-            for device in one.devices
+            (slice_.driver, slice_.pool.name, device.name): device
+            for slice_ in self.cluster.slices
+            for device in slice_.devices
             if device.node_allocatable_resources
         }
 
@@ -140,7 +140,7 @@ class Snapshot:
 
     @cached_property
     def all_namespaces(self) -> frozenset[str]:
-        """Every namespace that is known, or that a pod is in."""
+        """The known namespaces and the namespaces of all pods."""
         return frozenset((*self.namespaces, *(pod.namespace for pod in self.pods)))
 
     def placed(self, pod: Pod, node: str, cluster: Cluster) -> "Snapshot":
@@ -157,7 +157,7 @@ class Snapshot:
         return after
 
     def without(self, pod: Pod, keeping: Collection[ResourceClaim] = ()) -> "Snapshot":
-        """The snapshot without one of its pods, and without the claims that were made for it, but for `keeping`."""
+        """The snapshot without one of its pods and without the claims that were made for it, except `keeping`."""
         kept = set(map(id, keeping))
         made = [
             claim
@@ -166,7 +166,7 @@ class Snapshot:
             and any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references)
         ]
         cluster = self.cluster.after(released=made)
-        after = replace(self, cluster=cluster, pods=tuple(one for one in self.pods if one is not pod))
+        after = replace(self, cluster=cluster, pods=tuple(other for other in self.pods if other is not pod))
         if not (pod.node_name or pod.nominated_node):
             self._pass_on(after)
         return after
@@ -178,11 +178,11 @@ class Snapshot:
         return after
 
     def _pass_on(self, other: "Snapshot") -> None:
-        """Gives another snapshot, which has the same pods on and for the nodes, what was prepared for this one."""
+        """Passes the computed indexes to another snapshot, which has the same pods on and for the nodes."""
         other.__dict__.update(sites=self.sites, nominated=self.nominated, with_anti_affinity=self.with_anti_affinity)
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
-        """The labels of a namespace. One that is not known has only the label with its name."""
+        """The labels of a namespace. An unknown namespace has only the label with its name."""
         return {**self.namespaces.get(namespace, {}), NAMESPACE_LABEL: namespace}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes, claims for them, and what limits them: core/v1 and storage.k8s.io/v1."""
+"""Volumes, their claims, and their limits: core/v1 and storage.k8s.io/v1."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -112,7 +112,7 @@ def decode_volume_claim(value: Mapping[str, Any]) -> VolumeClaim:
     meta, spec, status = sections(value)
     annotations = meta.text_map("annotations")
     namespace, name = meta.text("namespace") or "default", meta.required_text("name")
-    owners = meta.objects("ownerReferences", lambda one: (one.flag("controller"), one.text("uid")))
+    owners = meta.objects("ownerReferences", lambda fields: (fields.flag("controller"), fields.text("uid")))
     selector = spec.object("selector")
     volume = spec.text("volumeName")
     return VolumeClaim(
@@ -144,7 +144,7 @@ def decode_storage_class(value: Mapping[str, Any]) -> StorageClass:
         top.objects(
             "allowedTopologies",
             lambda term: term.objects(
-                "matchLabelExpressions", lambda one: (one.required_text("key"), frozenset(one.texts("values")))
+                "matchLabelExpressions", lambda fields: (fields.required_text("key"), frozenset(fields.texts("values")))
             ),
         ),
     )
@@ -154,7 +154,7 @@ def decode_attach_limits(value: Mapping[str, Any]) -> tuple[str, Mapping[str, in
     """Of a CSINode: the node's name, and how many volumes it takes of each driver that sets a limit."""
     meta, spec, _ = sections(value)
     limits: dict[str, int] = {}
-    for driver in spec.objects("drivers", lambda one: one):
+    for driver in spec.objects("drivers", lambda fields: fields):
         count = section(driver, "allocatable").integer("count")
         if count is not None:
             limits[driver.required_text("name")] = count

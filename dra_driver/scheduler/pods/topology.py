@@ -83,7 +83,7 @@ class _PodAffinity:
             return False
         if all(wanted[term.topology_key, labels[term.topology_key]] > 0 for term in self._affinity):
             return True
-        # the first pod of a group that wants to be together may go anywhere
+        # the first pod of a group with affinity to itself may run on any node
         return not any(wanted.values()) and _matches_all(self._affinity, self._pod)
 
     def _count(self, wanted: Counts, avoided: Counts, other: Pod, labels: Mapping[str, str], times: int) -> None:
@@ -163,7 +163,7 @@ class _Spread:
 
     def _counting(self, node: ClusterNode) -> tuple[int, ...]:
         """The constraints for which the node counts: it must have the labels of all of them."""
-        if any(one.topology_key not in node.labels for one in self._constraints):
+        if any(constraint.topology_key not in node.labels for constraint in self._constraints):
             return ()
         return tuple(index for index, one in enumerate(self._constraints) if self._includes(one, node))
 

@@ -66,7 +66,7 @@ def restrictions(pod: Pod, snapshot: Snapshot) -> Prepared:
     def refuses(site: Site) -> Refusal | None:
         if any(_conflict(disk, other) for there in site.pods for disk in pod.disks for other in there.disks):
             return _DISK_TAKEN
-        in_use = in_use_now + sum(  # as in 1.36, whatever the namespace of what is removed or added
+        in_use = in_use_now + sum(  # as in 1.36, the namespace of the removed or added pod does not matter
             times
             for changed, times in site.changes
             for volume in changed.volumes
@@ -97,7 +97,7 @@ def attach_limits(pod: Pod, snapshot: Snapshot) -> Filter | None:
         limits = snapshot.storage.attach_limits.get(site.node.name)
         if not limits:
             return None
-        attached = set().union(*(_attachable(one, snapshot.storage) for one in site.pods))
+        attached = set().union(*(_attachable(pod, snapshot.storage) for pod in site.pods))
         after = Counter(driver for driver, _ in attached | new)
         exceeds = any(driver in limits and after[driver] > limits[driver] for driver, _ in new - attached)
         return _TOO_MANY if exceeds else None
@@ -106,10 +106,10 @@ def attach_limits(pod: Pod, snapshot: Snapshot) -> Filter | None:
 
 
 def _attachable(pod: Pod, storage: Storage) -> set[tuple[str, str]]:
-    """Driver and handle of the pod's CSI volumes. A volume that does not exist yet is known by its claim."""
+    """Driver and handle of the pod's CSI volumes. A volume that does not exist yet is identified by its claim."""
     found = set()
-    for one in pod.volumes:
-        claim = storage.claims.get((pod.namespace, one.claim))
+    for pod_volume in pod.volumes:
+        claim = storage.claims.get((pod.namespace, pod_volume.claim))
         if claim is None:
             continue
         volume, storage_class = storage.volumes.get(claim.volume), storage.classes.get(claim.storage_class)
@@ -185,7 +185,7 @@ class Binding:
 
     def refuses(self, site: Site) -> Refusal | None:
         volumes = [self._storage.volumes.get(claim.volume) for claim in self._bound]
-        problems = (_GONE if one is None else _OTHER_NODE for one in volumes if not _usable_on(one, site.node))
+        problems = (_GONE if volume is None else _OTHER_NODE for volume in volumes if not _usable_on(volume, site.node))
         bound = next(problems, "")  # the first problem counts
         unbound = self._unbound_problem(site.node)
         reasons = tuple(filter(None, (unbound, bound) if bound == _GONE else (bound, unbound)))
@@ -199,7 +199,7 @@ class Binding:
                 return _NONE_FOUND
             (to_make if claim.selected_node else to_find).append(claim)
         taken: set[str] = set()
-        for claim in sorted(to_find, key=lambda one: one.requested or _NOTHING):
+        for claim in sorted(to_find, key=lambda claim: claim.requested or _NOTHING):
             volume = _smallest(claim, self._candidates[claim.storage_class], node, taken)
             if volume is None:
                 to_make.append(claim)

@@ -56,7 +56,7 @@ def policy(default: str | None = None, *values: str, least: str = "", most: str 
         pytest.param(policy(None, least="1Gi", step="3Gi"), None, None, id="all is no step"),
     ],
 )
-def test_an_amount_follows_the_devices_policy(
+def test_amount_follows_the_policy_of_the_device(
     request_policy: RequestPolicy | None, requested: str | None, taken: str | None
 ) -> None:
     capacities = {"memory": DeviceCapacity(Q("8Gi"), request_policy)}
@@ -64,7 +64,7 @@ def test_an_amount_follows_the_devices_policy(
     assert (None if isinstance(amounts, CapacityRefusal) else str(amounts["memory"])) == taken
 
 
-def test_a_capacity_that_does_not_exist_cannot_be_requested() -> None:
+def test_capacity_that_does_not_exist_cannot_be_requested() -> None:
     assert amounts_for({}, quantities({"memory": 1})) == CapacityRefusal("memory", "the device has no such capacity")
 
 
@@ -87,29 +87,29 @@ def test_several_requests_share_a_device_while_there_is_room(amounts: list[int |
     assert picked(ask(slice_of(shared("a"), shared("b")), claim(**requests))) == answer
 
 
-def test_one_request_takes_one_share_of_a_device() -> None:
+def test_request_takes_one_share_of_a_device() -> None:
     two = wants(2, capacity_requests=quantities({"memory": 1}))
     assert picked(ask(slice_of(shared("a"), shared("b")), claim(x=two))) == "x=a x=b"
     assert picked(ask(slice_of(shared("a")), claim(x=two))) == "unavailable"
 
 
-def test_claims_in_use_leave_less() -> None:
+def test_claims_in_use_reduce_the_available_counters() -> None:
     share = holding(held("a", share_id="s", consumed={"memory": 7}))
     where = cluster(slice_of(shared("a")), share)
     assert picked(ask(where, claim(x=takes(3)))) == "x=a"
     assert picked(ask(where, claim(x=takes(4)))) == "unavailable"
 
 
-def test_a_shared_device_held_without_share_is_held_as_a_whole() -> None:
+def test_shared_device_held_without_share_is_held_as_a_whole() -> None:
     assert picked(ask([slice_of(shared("a")), holding(held("a"))], claim(x=takes(1)))) == "unavailable"
 
 
-def test_all_leaves_out_shared_devices_without_room() -> None:
+def test_request_for_all_skips_shared_devices_without_room() -> None:
     where = cluster(slice_of(shared("a"), shared("b")), holding(held("a", share_id="s", consumed={"memory": 10})))
     assert picked(ask(where, claim(x=wants_all(capacity_requests=quantities({"memory": 1}))))) == "x=b"
 
 
-def test_an_ordinary_device_must_have_what_is_requested() -> None:
+def test_ordinary_device_must_have_what_is_requested() -> None:
     where = slice_of(gpu("small", capacity={"memory": 4}), gpu("large", capacity={"memory": 8}))
     outcome = ask(where, claim(x=takes(6)))
     assert picked(outcome) == "x=large"
@@ -117,13 +117,13 @@ def test_an_ordinary_device_must_have_what_is_requested() -> None:
     assert not outcome.allocations[0].results[0].consumed_capacity
 
 
-def test_a_share_names_all_that_it_consumes_and_has_an_id() -> None:
+def test_share_names_all_consumed_capacity_and_has_an_id() -> None:
     result = ask(slice_of(shared("a")), claim(x=takes(4))).allocations[0].results[0]
     assert result.share_id
     assert result.consumed_capacity == quantities({"memory": 4})
 
 
-def test_without_the_gate_shares_are_whole_devices() -> None:
+def test_shares_are_whole_devices_without_the_gate() -> None:
     off = Features(consumable_capacity=False)
     where = cluster(slice_of(shared("a"), shared("b")), holding(held("a", share_id="s", consumed={"memory": 1})))
     outcome = ask(where, claim(x=wants()), features=off)
@@ -159,7 +159,7 @@ def consumption(amount: str, capacity: DeviceCapacity, features: Features) -> li
         pytest.param("4Pi", policy(None, least="1Pi"), [], id="the second grows beyond the capacity"),
     ],
 )
-def test_a_request_that_is_kept_as_a_decimal_grows(
+def test_request_that_is_kept_as_a_decimal_grows(
     amount: str, request_policy: RequestPolicy | None, consumed: list[str]
 ) -> None:
     capacity = DeviceCapacity(Q("8Pi"), request_policy)
@@ -169,7 +169,7 @@ def test_a_request_that_is_kept_as_a_decimal_grows(
     assert len(lawful) == 2
 
 
-def test_a_request_that_grew_asks_other_devices_for_more() -> None:
+def test_request_that_grew_needs_more_of_other_devices() -> None:
     """It is compared with the full device before, which adds what is picked of that."""
     taken = policy(None, least="1Pi")
     full = gpu("a", capacity={"memory": DeviceCapacity(Q("1Pi"), taken)}, allow_multiple_allocations=True)

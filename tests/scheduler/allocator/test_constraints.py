@@ -54,7 +54,7 @@ def test_values_are_compared_with_their_type(one: AttributeValue, other: Attribu
         assert differ(one, other) is not equal
 
 
-def test_a_list_never_fits_a_second_device() -> None:
+def test_list_never_matches_a_second_device() -> None:
     assert alike(AB)
     assert not alike(AB, AB)
     assert not differ(AB, CD)
@@ -76,7 +76,7 @@ def test_a_list_never_fits_a_second_device() -> None:
         ((MalformedAttribute({"string": "z", "strings": ["a"]}), AB), True),
     ],
 )
-def test_lists_match_in_what_they_have_in_common(values: tuple[AttributeValue, ...], common: bool) -> None:
+def test_lists_match_if_they_have_a_common_value(values: tuple[AttributeValue, ...], common: bool) -> None:
     assert alike(*values, features=LISTS) is common
 
 
@@ -89,21 +89,21 @@ def test_lists_are_distinct_when_they_have_nothing_in_common(
     assert differ(*values, features=LISTS) is disjoint
 
 
-def test_the_domain_of_the_driver_can_be_left_out_by_devices() -> None:
+def test_devices_can_omit_the_domain_of_the_driver() -> None:
     devices = [gpu("a", attributes={f"{DRIVER}/x": "v"}), gpu("b", attributes={"x": "v"})]
     assert picked(ask(slice_of(*devices), claim(match("x"), r=wants(2)))) == "r=a r=b"
 
 
-def test_another_domain_is_looked_up_as_written() -> None:
+def test_attribute_of_another_domain_is_found_by_its_full_name() -> None:
     other = DeviceConstraint(match_attribute="other.example.com/x")
     assert not alike("v", "v", constraint=other)
 
 
-def test_a_constraint_needs_an_attribute() -> None:
+def test_constraint_needs_an_attribute() -> None:
     assert picked(ask(slice_of(gpu("a")), claim(DeviceConstraint(), r=wants()))) == ErrorKind.UNSUPPORTED_CONSTRAINT
 
 
-def test_the_oldest_allocator_does_not_know_distinct() -> None:
+def test_oldest_allocator_does_not_know_distinct() -> None:
     stable = Features(consumable_capacity=False, binding_conditions=False)
     where = slice_of(gpu("a", attributes={"x": 1}))
     assert picked(ask(where, claim(distinct("x"), r=wants()), features=stable)) == ErrorKind.UNSUPPORTED_CONSTRAINT

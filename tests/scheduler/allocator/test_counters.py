@@ -40,19 +40,19 @@ def test_counters_are_never_overdrawn(count: int, in_use: list[str], answer: str
     assert picked(ask(where, claim(x=wants(count)))) == answer
 
 
-def test_a_device_without_counters_can_always_be_had() -> None:
+def test_device_without_counters_is_always_available() -> None:
     where = [*pool(part("four", 4), gpu("free")), holding(held("four"))]
     assert picked(ask(where, claim(x=wants()))) == "x=free"
 
 
-def test_one_overdrawn_set_blocks_all_devices_with_counters_of_the_pool() -> None:
+def test_overdrawn_counter_set_blocks_all_devices_with_counters_of_the_pool() -> None:
     sets = {"gpu": {"slots": 1}, "nic": {"queues": 1}}
     devices = [part("a", 1), part("b", 1), gpu("c", takes={"nic": {"queues": 1}})]
     held_twice = [holding(held("a"), name="1"), holding(held("b"), name="2")]
     assert picked(ask([*pool(*devices, counters=sets), *held_twice], claim(x=wants()))) == "unavailable"
 
 
-def test_devices_in_use_on_other_nodes_of_the_pool_count() -> None:
+def test_devices_in_use_on_other_nodes_consume_counters_of_the_pool() -> None:
     slices = [
         slice_of(name="0", counters={"gpu": {"slots": 4}}, count=3, all_nodes=True),
         slice_of(part("a", 3), name="1", count=3),

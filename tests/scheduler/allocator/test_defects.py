@@ -146,14 +146,14 @@ def unfinished_pool_elsewhere() -> tuple[Cluster, list[ResourceClaim]]:
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )
-def test_a_defect_changes_the_answer(scenario: Scenario, kubernetes: str, ideal: str) -> None:
+def test_defect_changes_the_answer(scenario: Scenario, kubernetes: str, ideal: str) -> None:
     where, claims = scenario()
     lists = scenario is narrowed_values
     assert picked(ask(where, *claims, features=replace(OLDER, list_constraints=lists))) == kubernetes
     assert picked(ask(where, *claims, features=Features(list_constraints=lists, as_specified=True))) == ideal
 
 
-def test_a_full_shared_device_stays_in_the_constraint() -> None:
+def test_full_shared_device_stays_in_the_constraint() -> None:
     """All listed the device before another request filled it; refused then, it still counts for the constraint."""
     filled = shared("a", attributes={"x": 1})
     other = gpu("b", attributes={"x": 2})
@@ -186,7 +186,7 @@ BOTH = ClaimConfiguration(("x", "y"), opaque("both"))
 
 
 @pytest.mark.parametrize(("release", "entries"), [("1.36", [("x", "y"), ("x", "y")]), ("1.37", [()])])
-def test_configuration_for_all_requests_names_none_since_1_37(release: str, entries: list[tuple[str, ...]]) -> None:
+def test_configuration_of_all_requests_names_none_since_1_37(release: str, entries: list[tuple[str, ...]]) -> None:
     asked = claim(x=wants(), y=wants(), config=[BOTH])
     outcome = ask(slice_of(gpu("a"), gpu("b")), asked, features=Features(release=release))
     assert [entry.requests for entry in outcome.allocations[0].config] == entries

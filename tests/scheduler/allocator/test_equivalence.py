@@ -42,7 +42,7 @@ def odd_slice(*devices: Device, **fields: Any) -> ResourceSlice:
     return slice_of(*devices, name="odd", pool="node-3", node_name="node-3", **fields)
 
 
-def test_nodes_that_differ_in_names_only_are_alike() -> None:
+def test_nodes_that_differ_only_in_names_are_equivalent() -> None:
     assert grouped(nodes(), claim(x=wants(2, MODEL))) == [5]
     assert grouped(nodes(), claim(match("uuid"), x=wants(2))) == [5]
     assert grouped(nodes(), claim(match("even"), x=wants(2))) == [5]
@@ -67,27 +67,27 @@ def odd_with(**fields: Any) -> ResourceSlice:
     ],
     ids=["devices", "incomplete", "taint", "value", "sharing", "binding", "use", "pool"],
 )
-def test_a_node_that_differs_is_decided_by_itself(where: Cluster) -> None:
+def test_node_with_a_difference_is_decided_separately(where: Cluster) -> None:
     assert grouped(where, claim(x=wants(4, MODEL))) == [1, 4]
 
 
-def test_what_an_expression_reads_sets_nodes_apart() -> None:
+def test_nodes_with_different_values_of_a_read_attribute_are_not_equivalent() -> None:
     assert grouped(nodes(), claim(x=wants(1, UUID))) == [1] * 5
 
 
-def test_what_is_not_read_does_not() -> None:
+def test_nodes_with_different_values_of_an_unread_attribute_are_equivalent() -> None:
     odd = odd_slice(*(gpu(f"{n}", attributes={"model": "x", "more": n}) for n in range(4)))
     assert grouped(nodes(odd), claim(x=wants(1, MODEL))) == [5]
 
 
-def test_groups_are_told_without_writing_every_outcome() -> None:
+def test_groups_are_known_before_every_outcome_is_written() -> None:
     outcomes = allocate_all(nodes(), [claim(x=wants(9))])
     assert outcomes.groups == (Group(outcomes["node-0"], NAMES),)
     assert list(outcomes) == list(NAMES)
     assert outcomes["node-4"].node == "node-4"
 
 
-def test_an_error_names_the_devices_of_its_own_node() -> None:
+def test_error_names_the_devices_of_its_own_node() -> None:
     outcomes = allocate_all(nodes(), [claim(x=wants(1, f"device.attributes['{DRIVER}'].missing == 1"))])
     assert len(outcomes.groups) == 1
     assert "node-4-gpu-0" in outcomes["node-4"].message

@@ -23,11 +23,11 @@ GATES = {field.name for field in fields(Features)} - {"list_constraints", "relea
         ({"DRAListTypeAttributes": True}, Variant.EXPERIMENTAL),
     ],
 )
-def test_the_least_new_allocator_that_knows_all_features_answers(gates: dict[str, bool], variant: Variant) -> None:
+def test_oldest_allocator_that_supports_all_features_is_used(gates: dict[str, bool], variant: Variant) -> None:
     assert Features.from_gates(gates).variant is variant
 
 
-def test_constraints_on_lists_take_the_newest_allocator() -> None:
+def test_constraints_on_lists_need_the_newest_allocator() -> None:
     assert Features(list_constraints=True).variant is Variant.EXPERIMENTAL
 
 
@@ -76,13 +76,13 @@ ALPHA = {
         ("1.38", GATES - ALPHA),
     ],
 )
-def test_a_release_brings_its_own_defaults(release: str, on: set[str]) -> None:
+def test_release_brings_its_own_defaults(release: str, on: set[str]) -> None:
     features = Features.from_gates({}, release=release)
     assert {name for name in GATES if getattr(features, name)} == on
     assert Features.from_gates({"DRAListTypeAttributes": True}, release=release).list_attributes
 
 
-def test_the_default_release_is_what_the_fields_default_to() -> None:
+def test_default_release_is_what_the_fields_default_to() -> None:
     assert Features.from_gates({}) == Features()
 
 
@@ -93,13 +93,13 @@ def test_the_default_release_is_what_the_fields_default_to() -> None:
         (Features(admin_access=False), {"x": wants(admin_access=True)}),
     ],
 )
-def test_what_is_switched_off_is_an_error(features: Features, requests: Requests) -> None:
+def test_request_for_a_disabled_feature_is_an_error(features: Features, requests: Requests) -> None:
     outcome = ask(slice_of(gpu("a")), claim(**requests), features=features)
     assert (picked(outcome), outcome.fatal) == (ErrorKind.FEATURE_DISABLED, True)
     assert "DRA" in outcome.message
 
 
-def test_the_oldest_allocator_looks_at_requests_for_capacity_no_more_than_at_shares() -> None:
+def test_oldest_allocator_ignores_requests_for_capacity_and_shares() -> None:
     stable = Features(consumable_capacity=False, binding_conditions=False)
     asked = claim(x=wants(capacity_requests=quantities({"memory": 99})))
     assert picked(ask(slice_of(gpu("a")), asked, features=stable)) == "x=a"

@@ -21,13 +21,13 @@ NEWER = FOLDER.with_name("allocation-1.37")
     sorted(path for folder in (FOLDER, NEWER) for path in folder.iterdir() if any(path.glob("*.yaml"))),
     ids=lambda path: path.name,
 )
-def test_every_scenario_has_kubernetes_answer(category: Path) -> None:
+def test_scenarios_have_the_answers_of_kubernetes(category: Path) -> None:
     found = {path.stem: judge(path) for path in sorted(category.glob("*.yaml"))}
     assert found
     assert not {name: differences for name, differences in found.items() if differences}
 
 
-def test_an_exception_in_a_scenario_is_a_disagreement_like_others(tmp_path: Path) -> None:
+def test_exception_in_a_scenario_is_a_disagreement(tmp_path: Path) -> None:
     for category, name in (("basics", "empty"), ("basics", "broken")):
         (tmp_path / category).mkdir(exist_ok=True)
         (tmp_path / category / f"{name}.yaml").write_text("kind: Nothing\n" if name == "broken" else EMPTY)

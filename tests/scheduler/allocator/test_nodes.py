@@ -55,7 +55,7 @@ def name(operator: str, *values: str) -> NodeSelector:
         ),
     ],
 )
-def test_a_selector_matches_when_one_of_its_terms_does(selector: NodeSelector, matches: bool) -> None:
+def test_selector_matches_when_one_of_its_terms_does(selector: NodeSelector, matches: bool) -> None:
     assert selector_matches(selector, NODE) is matches
 
 
@@ -74,6 +74,6 @@ def test_a_selector_matches_when_one_of_its_terms_does(selector: NodeSelector, m
         (name("In", "a", "b"), "one value"),
     ],
 )
-def test_a_selector_that_kubernetes_cannot_parse_is_an_error(selector: NodeSelector, said: str) -> None:
+def test_selector_that_kubernetes_cannot_parse_is_an_error(selector: NodeSelector, said: str) -> None:
     with pytest.raises(NodeSelectorError, match=said):
         selector_matches(selector, NODE)

@@ -68,7 +68,7 @@ HOLDER = holding(held("a"))
         ),
     ],
 )
-def test_a_refusal_names_the_check_and_what_it_found(
+def test_refusal_names_the_check_and_its_detail(
     where: list[object], asked: DeviceRequirements, refusal: DeviceRefusal
 ) -> None:
     outcome, recorder = observe(where, claim(x=asked))
@@ -76,14 +76,14 @@ def test_a_refusal_names_the_check_and_what_it_found(
     assert refusal in recorder.refusals
 
 
-def test_a_constraint_and_its_device_are_named() -> None:
+def test_constraint_and_its_device_are_named() -> None:
     devices = [gpu("a", attributes={"x": 1}), gpu("b", attributes={"x": 2})]
     outcome, recorder = observe([slice_of(*devices)], claim(match("x"), x=wants(2)))
     assert outcome.kind == "unavailable"
     assert DeviceRefusal(X, 1, Check.CONSTRAINT, 0) in recorder.refusals
 
 
-def test_room_on_a_shared_device_is_reported_with_what_is_left() -> None:
+def test_room_on_a_shared_device_is_reported_with_the_remaining_capacity() -> None:
     half = wants(capacity_requests=quantities({"memory": 6}))
     _, recorder = observe([slice_of(shared("a"))], claim(x=half, y=half))
     assert recorder.refusals[-1].check is Check.CAPACITY
@@ -100,7 +100,7 @@ def test_every_device_is_either_a_candidate_or_refused() -> None:
     assert recorder.view.name(2) == f"{DRIVER}/pool/c"
 
 
-def test_picks_and_what_is_taken_back_are_reported_in_order() -> None:
+def test_picks_and_undone_picks_are_recorded_in_order() -> None:
     devices = [gpu("a"), gpu("b", attributes={"x": 1})]
     outcome, recorder = observe(
         [slice_of(*devices)],
@@ -112,12 +112,12 @@ def test_picks_and_what_is_taken_back_are_reported_in_order() -> None:
     assert DeviceRefusal(y, 0, Check.PICKED) in recorder.refusals
 
 
-def test_pools_that_offer_nothing_are_reported() -> None:
+def test_pools_without_available_devices_are_recorded() -> None:
     _, recorder = observe([slice_of(gpu("a"), count=2)], claim(x=wants()))
     assert [(pool.name, pool.state.value) for pool in recorder.skipped] == [("pool", "incomplete")]
 
 
-def test_watching_changes_no_answer() -> None:
+def test_observer_does_not_change_the_answer() -> None:
     devices = [gpu(f"gpu-{n}", attributes={"x": n % 3}) for n in range(6)]
     claims = [claim(match("x"), x=wants(2), y=wants(1)), claim(name="other", z=wants(3))]
     where = cluster(slice_of(*devices))

@@ -63,7 +63,7 @@ ELSEWHERE: dict[str, Any] = {"node_name": OTHER_NODE.name}
         ),
     ],
 )
-def test_only_complete_and_valid_pools_offer_devices(slices: list[ResourceSlice], answer: str) -> None:
+def test_only_devices_of_complete_and_valid_pools_are_available(slices: list[ResourceSlice], answer: str) -> None:
     outcome = ask(slices, ONE)
     assert picked(outcome) == answer
     assert not outcome.fatal
@@ -100,13 +100,13 @@ def test_devices_of_other_nodes_have_to_consume_defined_counters_too() -> None:
         ([slice_of(gpu("a"), gpu("a"))], ErrorKind.ALL_INVALID_POOL),
     ],
 )
-def test_all_devices_cannot_be_had_while_any_pool_is_unfinished(slices: list[ResourceSlice], kind: ErrorKind) -> None:
+def test_request_for_all_devices_fails_while_a_pool_is_incomplete(slices: list[ResourceSlice], kind: ErrorKind) -> None:
     outcome = ask([*slices, slice_of(gpu("z"), driver="z.example.com", name="fine")], EVERY)
     assert (outcome.error_kind, outcome.fatal) == (kind, True)
     assert "pool" in outcome.message
 
 
-def test_an_unfinished_pool_with_counters_shows_on_every_node() -> None:
+def test_incomplete_pool_with_counters_affects_every_node() -> None:
     slices = [
         slice_of(name="0", counters={"s": {"c": 1}}, count=2, pool="other", **ELSEWHERE),
         slice_of(gpu("a"), name="1"),
@@ -124,7 +124,7 @@ def test_an_unfinished_pool_with_counters_shows_on_every_node() -> None:
         ({"per_device_node_selection": True}, ["node-a"]),
     ],
 )
-def test_a_slice_counts_for_the_nodes_that_it_names(place: dict[str, Any], nodes: list[str]) -> None:
+def test_slice_is_relevant_for_the_nodes_that_it_names(place: dict[str, Any], nodes: list[str]) -> None:
     device = Device("a", node_selector=EAST) if "per_device_node_selection" in place else Device("a")
     where = cluster(NODE, OTHER_NODE, slice_of(device, **place))
     outcomes = allocate_all(where, [ONE])
@@ -143,7 +143,7 @@ def test_devices_of_one_slice_can_be_at_different_nodes() -> None:
 
 
 @pytest.mark.parametrize("per_device", [False, True])
-def test_a_node_selector_that_cannot_be_evaluated_is_an_error(per_device: bool) -> None:
+def test_node_selector_that_cannot_be_evaluated_is_an_error(per_device: bool) -> None:
     if per_device:
         slices = slice_of(Device("a", node_selector=BAD), per_device_node_selection=True)
     else:

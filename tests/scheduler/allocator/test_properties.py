@@ -131,7 +131,7 @@ def answer(where: Cluster, asked: list[ResourceClaim], features: Features, **fie
 
 @settings(max_examples=examples(300), deadline=None)
 @given(clusters(), claims(), FEATURES)
-def test_nothing_is_given_away_twice(where: Cluster, asked: list[ResourceClaim], features: Features) -> None:
+def test_no_device_is_allocated_twice(where: Cluster, asked: list[ResourceClaim], features: Features) -> None:
     """Devices, counters and capacity, counting what was in use: more is not given than there is."""
     outcome = answer(where, asked, features)
     published = {device.name: device for slice_ in where.slices for device in slice_.devices}
@@ -157,7 +157,7 @@ def slots(names: set[str], published: Mapping[str, Device]) -> int:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(clusters(), claims(), FEATURES, st.randoms(use_true_random=False))
-def test_the_order_of_slices_nodes_and_claims_in_use_does_not_matter(
+def test_order_of_slices_nodes_and_claims_in_use_does_not_matter(
     where: Cluster, asked: list[ResourceClaim], features: Features, random: Random
 ) -> None:
     def shuffled(items: tuple[T, ...]) -> tuple[T, ...]:
@@ -169,7 +169,7 @@ def test_the_order_of_slices_nodes_and_claims_in_use_does_not_matter(
 
 @settings(max_examples=examples(150), deadline=None)
 @given(clusters(), claims(), FEATURES)
-def test_what_is_not_tried_would_not_have_helped(
+def test_skipped_attempts_do_not_change_the_answer(
     where: Cluster, asked: list[ResourceClaim], features: Features
 ) -> None:
     """An observer is shown every candidate; without one, some are not tried."""
@@ -180,7 +180,7 @@ def test_what_is_not_tried_would_not_have_helped(
 
 @settings(max_examples=examples(150), deadline=None)
 @given(clusters(), claims(), FEATURES, st.booleans())
-def test_nodes_answer_together_as_they_do_alone(
+def test_nodes_have_the_same_answers_together_and_alone(
     where: Cluster, asked: list[ResourceClaim], features: Features, twice: bool
 ) -> None:
     """Also when another node has the same devices under other names."""
@@ -204,7 +204,7 @@ def test_nodes_answer_together_as_they_do_alone(
 
 @settings(max_examples=examples(150), deadline=None)
 @given(clusters(), claims(), FEATURES, st.data())
-def test_a_cluster_after_a_change_of_claims_answers_as_one_that_is_read_anew(
+def test_cluster_after_a_change_of_claims_answers_as_a_new_cluster(
     before: Cluster, asked: list[ResourceClaim], features: Features, data: st.DataObject
 ) -> None:
     outcome = allocate_all(before, asked, features, share_ids=lambda: "id")[NODE.name]
@@ -220,7 +220,7 @@ def test_a_cluster_after_a_change_of_claims_answers_as_one_that_is_read_anew(
 
 @settings(max_examples=examples(100), deadline=None)
 @given(clusters(), claims())
-def test_the_ideal_answer_finds_whatever_kubernetes_finds_but_for_forgotten_values(
+def test_allocator_as_specified_finds_every_allocation_of_kubernetes_except_for_forgotten_values(
     where: Cluster, asked: list[ResourceClaim]
 ) -> None:
     kubernetes, ideal = answer(where, asked, Features()), answer(where, asked, Features(as_specified=True))
@@ -260,7 +260,7 @@ def fits(chosen: Sequence[Device], asked: ResourceClaim) -> bool:
 
 @settings(max_examples=examples(200), deadline=None)
 @given(devices("gpu"), simple_claims())
-def test_the_ideal_answer_is_yes_whenever_some_choice_of_devices_is(
+def test_allocator_as_specified_finds_an_allocation_if_a_choice_of_devices_exists(
     published: list[Device], asked: list[ResourceClaim]
 ) -> None:
     published = [replace(device, allow_multiple_allocations=False, capacity={}) for device in published]
@@ -308,7 +308,7 @@ def fits_shared(chosen: Sequence[tuple[Device, ...]], asked: ResourceClaim) -> b
 
 @settings(max_examples=examples(200), deadline=None)
 @given(devices("gpu"), claims_for_shares())
-def test_the_ideal_answer_shares_whenever_some_choice_of_shares_is(
+def test_allocator_as_specified_finds_shares_if_a_choice_of_shares_exists(
     published: list[Device], asked: ResourceClaim
 ) -> None:
     published = published[:4]

@@ -67,14 +67,14 @@ def place(name: str, **where: Any) -> ResourceSlice:
         ),
     ],
 )
-def test_an_allocation_can_be_used_where_all_its_devices_are(
+def test_allocation_can_be_used_where_all_its_devices_are(
     slices: list[ResourceSlice], expected: NodeSelector | None
 ) -> None:
     outcome = ask(slices, claim(x=wants(len(slices))))
     assert outcome.allocations[0].node_selector == expected
 
 
-def test_a_node_selector_with_two_terms_cannot_be_merged() -> None:
+def test_node_selector_with_two_terms_cannot_be_merged() -> None:
     two = NodeSelector((*selector(EAST).terms, *selector(RANKED).terms))
     outcome = ask(slice_of(Device("a", node_selector=two), per_device_node_selection=True), claim(x=wants()))
     assert (outcome.error_kind, outcome.fatal) == (ErrorKind.NODE_SELECTOR, True)

@@ -57,7 +57,7 @@ FOUR = slice_of(gpu("a", **RED), gpu("b", **BLUE), gpu("c", **RED), gpu("d", **B
         pytest.param({"x": wants_all(of_color("blue")), "y": wants(2)}, "x=b x=d y=a y=c", id="what All leaves"),
     ],
 )
-def test_the_first_solution_in_order_is_taken(requests: Requests, answer: str) -> None:
+def test_first_solution_in_order_is_used(requests: Requests, answer: str) -> None:
     assert picked(ask(FOUR, claim(**requests))) == answer
 
 
@@ -79,12 +79,12 @@ def test_pools_with_binding_conditions_come_last() -> None:
     assert picked(ask(slices, claim(x=wants(2)))) == "x=free x=bound"
 
 
-def test_a_later_claim_makes_an_earlier_one_choose_again() -> None:
+def test_later_claim_makes_an_earlier_one_choose_again() -> None:
     first, second = claim(x=wants()), claim(name="second", y=wants(2, of_color("red")))
     assert picked(ask(FOUR, first, second)) == "x=b | y=a y=c"
 
 
-def test_a_claim_without_requests_needs_nothing() -> None:
+def test_claim_without_requests_needs_nothing() -> None:
     outcome = ask(FOUR, claim(), claim(x=wants()))
     assert picked(outcome) == " | x=a"
 
@@ -98,19 +98,19 @@ def test_a_claim_without_requests_needs_nothing() -> None:
         pytest.param({"x": wants(32)}, "32", id="as many as allowed"),
     ],
 )
-def test_a_claim_is_given_at_most_32_devices(requests: Requests, answer: str) -> None:
+def test_claim_is_given_at_most_32_devices(requests: Requests, answer: str) -> None:
     outcome = ask(slice_of(*[gpu(f"gpu-{n:02}") for n in range(40)]), claim(**requests))
     found = picked(outcome)
     assert answer == (found if outcome.kind == "error" else str(len(found.split())))
 
 
-def test_the_limit_counts_for_each_claim() -> None:
+def test_limit_counts_for_each_claim() -> None:
     devices = [gpu(f"gpu-{n:02}") for n in range(60)]
     outcome = ask(slice_of(*devices), claim(x=wants(30)), claim(name="other", x=wants(30)))
     assert outcome.kind == "allocated"
 
 
-def test_a_claim_that_needs_too_many_devices_lets_the_claim_before_it_choose_again() -> None:
+def test_claim_with_too_many_devices_makes_an_earlier_claim_choose_again() -> None:
     last = claim(name="last", x=[wants(20), wants(1)], y=wants(13))
     outcome = ask(slice_of(*[gpu(f"gpu-{n:02}") for n in range(20)]), claim(x=wants()), last)
     assert picked(outcome).endswith("y=gpu-14")
@@ -130,13 +130,13 @@ def test_a_claim_that_needs_too_many_devices_lets_the_claim_before_it_choose_aga
         pytest.param({"x": [wants(), wants(device_class="none")]}, ErrorKind.CLASS_NOT_FOUND, id="not even as second"),
     ],
 )
-def test_an_error_ends_the_search_when_the_search_comes_to_it(requests: Requests, answer: str) -> None:
+def test_error_of_a_device_ends_the_search_when_the_device_is_tried(requests: Requests, answer: str) -> None:
     outcome = ask(FOUR, claim(**requests))
     assert picked(outcome) == answer
     assert outcome.fatal == (outcome.kind == "error")
 
 
-def test_devices_in_use_are_not_looked_at() -> None:
+def test_devices_in_use_are_not_tried() -> None:
     where = cluster(slice_of(gpu("a"), gpu("b", **RED)), holding(held("a")))
     assert picked(ask(where, claim(x=wants(1, of_color("red"))))) == "x=b"
 
@@ -173,13 +173,13 @@ def test_admin_access_sees_devices_in_use_but_not_those_of_its_own_claim() -> No
     assert picked(ask(where, claim(x=admin), claim(name="other", y=admin))) == "x=a | y=a"
 
 
-def test_a_device_picked_with_admin_access_is_picked_for_ordinary_requests() -> None:
+def test_device_picked_with_admin_access_is_picked_for_ordinary_requests() -> None:
     admin = claim(x=wants(admin_access=True))
     assert picked(ask(slice_of(gpu("a")), admin, claim(name="other", y=wants()))) == "unavailable"
     assert picked(ask(slice_of(gpu("a")), claim(name="other", y=wants()), admin)) == "y=a | x=a"
 
 
-def test_what_was_allocated_with_admin_access_is_not_in_use() -> None:
+def test_device_allocated_with_admin_access_is_not_in_use() -> None:
     assert picked(ask([slice_of(gpu("a")), holding(held("a", admin_access=True))], claim(x=wants()))) == "x=a"
 
 
@@ -190,7 +190,7 @@ def test_equal_devices_are_not_tried_in_every_combination() -> None:
     assert outcome.kind == "unavailable"
 
 
-def test_a_search_can_be_limited() -> None:
+def test_search_can_be_limited() -> None:
     recorder = Recorder()  # whoever watches sees every combination
     claims = [claim(name=f"claim-{n}", x=wants(11)) for n in range(3)]
     where = cluster(slice_of(*[gpu(f"gpu-{n:02}") for n in range(32)]))
@@ -204,6 +204,6 @@ def test_hundreds_of_devices_can_be_picked_for_one_pod() -> None:
     assert ask(slice_of(*devices), *claims).kind == "allocated"
 
 
-def test_an_unknown_node_is_a_key_error() -> None:
+def test_unknown_node_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         allocate(cluster(FOUR), [claim(x=wants())], "nowhere")

@@ -27,14 +27,14 @@ SICK = DeviceTaint("sick", "NoSchedule", "very")
         (DeviceToleration("sick", "Exists", toleration_seconds=0), True),
     ],
 )
-def test_a_toleration_covers_a_taint(toleration: DeviceToleration, tolerates: bool) -> None:
+def test_toleration_covers_a_taint(toleration: DeviceToleration, tolerates: bool) -> None:
     assert (blocking_taint([SICK], [toleration]) is None) is tolerates
 
 
 @pytest.mark.parametrize(
     ("effect", "blocks"), [("NoSchedule", True), ("NoExecute", True), ("None", False), ("Unheard", False)]
 )
-def test_some_effects_block(effect: str, blocks: bool) -> None:
+def test_taints_with_some_effects_block(effect: str, blocks: bool) -> None:
     assert (blocking_taint([DeviceTaint("k", effect)], []) is not None) is blocks
 
 
@@ -43,7 +43,7 @@ def test_every_taint_has_to_be_tolerated() -> None:
     assert blocking_taint([SICK, other], [DeviceToleration("sick", "Exists")]) is other
 
 
-def test_tainted_devices_are_passed_over_and_make_all_unavailable() -> None:
+def test_tainted_devices_are_skipped_and_make_a_request_for_all_fail() -> None:
     where = slice_of(gpu("a", taints=(SICK,)), gpu("b"))
     tolerant = (DeviceToleration("sick", "Exists"),)
     assert picked(ask(where, claim(x=wants()))) == "x=b"
@@ -70,7 +70,7 @@ def test_tolerations_are_copied_to_the_results() -> None:
         (DeviceTaintSelector(driver=""), []),
     ],
 )
-def test_a_taint_rule_selects_devices_of_equal_names(selector: DeviceTaintSelector, tainted: list[str]) -> None:
+def test_taint_rule_selects_devices_of_equal_names(selector: DeviceTaintSelector, tainted: list[str]) -> None:
     rule = DeviceTaintRule(ObjectMeta(name="rule"), SICK, selector)
     (after,) = with_taint_rules([slice_of(gpu("gpu-0"), gpu("gpu-1"))], [rule], without_selector=True)
     assert [device.name for device in after.devices if device.taints == (SICK,)] == tainted
@@ -87,7 +87,7 @@ def test_taints_of_rules_come_after_those_of_the_driver() -> None:
 
 
 @pytest.mark.parametrize("without_selector", [True, False])
-def test_a_taint_rule_without_a_selector_selects_every_device_or_none(without_selector: bool) -> None:
+def test_taint_rule_without_a_selector_selects_every_device_or_none(without_selector: bool) -> None:
     rule = DeviceTaintRule(ObjectMeta(name="rule"), SICK)
     (after,) = with_taint_rules([slice_of(gpu("gpu-0"))], [rule], without_selector=without_selector)
     assert bool(after.devices[0].taints) is without_selector

@@ -12,7 +12,7 @@ FOLDER = Path(tests.golden.scheduling.__file__).parent
 
 
 @pytest.mark.parametrize("category", sorted(path.name for path in FOLDER.iterdir() if any(path.glob("*.yaml"))))
-def test_every_scenario_has_kubernetes_answer(category: str) -> None:
+def test_scenarios_have_the_answers_of_kubernetes(category: str) -> None:
     found = {path.stem: list(disagreements(load(path))) for path in sorted((FOLDER / category).glob("*.yaml"))}
     assert found
     assert not {name: differences for name, differences in found.items() if differences}

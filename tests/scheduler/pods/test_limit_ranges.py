@@ -40,7 +40,7 @@ def test_violation_has_kubernetes_text(item: JSON, resources: JSON, said: str) -
     assert forbidden(wanted, {"type": "Pod", **item}) == f'pods "p" is forbidden: {said}'
 
 
-def test_violations_of_several_containers_with_one_text_are_told_once() -> None:
+def test_equal_violations_of_several_containers_are_reported_once() -> None:
     wanted = pod(requests={"cpu": "500m"})
     wanted["spec"]["containers"].append({**wanted["spec"]["containers"][0], "name": "d"})
     said = "minimum cpu usage per Container is 1, but request is 500m"

@@ -89,7 +89,7 @@ OVERHEAD = {"overhead": {"perPod": "500m", "perContainer": "1"}}
         pytest.param({"mapping": {"capacityKey": "other", "capacityMultiplier": "1"}}, 1, "1", id="no such capacity"),
     ],
 )
-def test_devices_take_cpu_of_the_node_besides_what_the_pod_requests(taken: JSON, containers: int, fits: str) -> None:
+def test_devices_take_cpu_besides_the_request_of_the_pod(taken: JSON, containers: int, fits: str) -> None:
     objects = (resource_slice(cpu=taken), claim())
     assert tried(wanted(containers), *objects, cpu=fits).fits == ("node-a",)
     if fits != "1":
@@ -98,7 +98,7 @@ def test_devices_take_cpu_of_the_node_besides_what_the_pod_requests(taken: JSON,
         assert (refusal.reasons, refusal.code) == (("Insufficient cpu",), Code.UNRESOLVABLE)
 
 
-def test_what_running_pods_and_their_devices_take_is_gone() -> None:
+def test_resources_of_running_pods_and_their_devices_are_not_available() -> None:
     running = pod("running", requests={"cpu": "1"}, nodeName="node-a")
     running["status"]["nodeAllocatableResourceClaimStatuses"] = [
         {
@@ -115,7 +115,7 @@ def test_what_running_pods_and_their_devices_take_is_gone() -> None:
     assert (refusal.reasons, refusal.code) == (("Insufficient cpu",), Code.UNSCHEDULABLE)
 
 
-def test_placed_pod_counts_with_what_its_devices_take() -> None:
+def test_placed_pod_counts_with_the_resources_of_its_devices() -> None:
     found = tried(wanted(), resource_slice(cpu=DEVICE), claim())
     assert found.placed("node-a").amounts["cpu"] == 4000
 
@@ -133,7 +133,7 @@ def test_claim_with_a_mapped_device_cannot_be_shared_by_pods(taken: JSON, refuse
 
 
 @pytest.mark.parametrize(("whole", "refused"), [("3", True), ("4", False)])
-def test_request_of_the_pod_as_a_whole_covers_what_devices_take(whole: str, refused: bool) -> None:
+def test_request_of_the_whole_pod_includes_the_resources_of_its_devices(whole: str, refused: bool) -> None:
     asked = wanted(resources={"requests": {"cpu": whole}})
     found = tried(asked, resource_slice(cpu=DEVICE), claim(), cpu="4").refusals["node-a"]
     text = (

@@ -27,7 +27,7 @@ def broken_claim() -> tuple[JSON, ...]:
     )
 
 
-def test_error_of_a_filter_without_the_victims_is_all_that_preemption_says() -> None:
+def test_message_of_preemption_is_the_error_of_a_filter_without_the_victims() -> None:
     running = pod("low", requests={"cpu": "4"}, nodeName="a")
     claims = [{"name": "gpu", "resourceClaimName": "wanted"}]
     wanted = pod(requests={"cpu": "4"}, priority=10, resourceClaims=claims)

@@ -78,7 +78,7 @@ def test_implicit_resource_of_a_missing_class_counts_claims_that_the_quota_count
     assert str(Quotas(alone.snapshot()).used(alone.policies().quotas[0])[IMPLICIT]) == "0"
 
 
-def test_claim_of_a_missing_class_is_charged_where_the_quota_looks_at_it() -> None:
+def test_claim_of_a_missing_class_is_charged_to_a_quota_that_counts_claims() -> None:
     refused = messages(claim("new", "gone", 4), quota({IMPLICIT: "3", "gone.deviceclass.resource.k8s.io/devices": "9"}))
     assert refused == [
         f'resourceclaims.resource.k8s.io "new" is forbidden: exceeded quota: q, requested: {IMPLICIT}=4,'

@@ -114,7 +114,7 @@ def test_resources_of_the_pod_agree_with_those_of_its_containers(own: JSON, cont
     assert said in errors(resources=own, containers=made)
 
 
-def test_host_port_that_is_there_twice_is_refused() -> None:
+def test_duplicate_host_port_is_refused() -> None:
     ports = [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 81, "hostPort": 8080}]
     assert errors(containers=[container(ports=ports)]) == [f'{C}.ports[1].hostPort: Duplicate value: "TCP//8080"']
 
@@ -243,7 +243,7 @@ def test_topology_spread_constraints_are_validated(change: JSON, said: str) -> N
         ),
     ],
 )
-def test_fields_that_decide_are_validated(fields: JSON, said: str) -> None:
+def test_fields_that_affect_scheduling_are_validated(fields: JSON, said: str) -> None:
     assert errors(**fields) == [said]
 
 
