@@ -11,8 +11,8 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' dra_driver/__init__.py
 REPOSITORY = $(shell sed -n 's/^repository = "\(.*\)"/\1/p' pyproject.toml)
 RELEASE_URL = $(if $(REPOSITORY),$(REPOSITORY)/releases/download/v$(VERSION))
 
-.PHONY: demo test lint docs bench bench-compare build release chart krew manuals image image-index push-chart version subjects tools \
-  proto lock sbom scan venv clean
+.PHONY: demo test lint docs site bench bench-compare build release chart krew manuals image image-index push-chart version \
+  subjects tools proto lock sbom scan venv clean
 
 venv: $(READY)
 
@@ -38,6 +38,25 @@ lint: $(READY)
 
 docs: $(READY)
 	$(BIN)/python -m tests.docs.tables
+
+# The site of the documentation, in build/site. It loads nothing from other servers: Mermaid, which draws the pictures, comes
+# from npm as one file.
+SITE := $(VENV)/site
+MERMAID := 11.17.2
+MERMAID_SHA256 := 6ad2f42c3fc26bbf9e45cbb6d11898972573ea52b33a5f4ff51952899f950ffd
+site: $(SITE)/.ready
+	rm -rf build/pages && mkdir -p build/pages && cp -r docs/. build/pages
+	install -D -m 644 -t build/pages/assets packaging/site/extra.css $(SITE)/mermaid.min.js
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --clean
+
+$(SITE)/.ready: pyproject.toml Makefile
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet '.[site]'
+	@command -v npm >/dev/null || { echo "make site needs npm, for Mermaid: on Debian, apt-get install npm"; exit 1; }
+	npm pack --silent --pack-destination $(SITE) mermaid@$(MERMAID)
+	echo '$(MERMAID_SHA256)  $(SITE)/mermaid-$(MERMAID).tgz' | sha256sum --check --quiet
+	tar -xzOf $(SITE)/mermaid-$(MERMAID).tgz package/dist/mermaid.min.js > $(SITE)/mermaid.min.js
+	@touch $@
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench.prepare

@@ -25,7 +25,7 @@ NAMING = [
 PATH = re.compile(r"(dra_driver|controller|kubeletplugin|charts|tests|docs)/[\w./-]*|[\w-]+\.(toml|lock)")
 MODULE = re.compile(r"[a-z_]\w*(\.\w+)+")
 PARENTS = (ROOT, ROOT / "dra_driver", ROOT / "kubeletplugin")
-FILES_AND_DOMAINS = (".com", ".json", ".py", ".toml", ".yaml")
+FILES_AND_DOMAINS = (".com", ".json", ".py", ".toml", ".yaml", ".yml")
 FIELDS = {"status.devices", "kubernetes.DRADevice"}
 
 
