@@ -78,3 +78,17 @@ def test_every_page_is_linked_from_another() -> None:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
     }
     assert [page.name for page in PAGES if page.name != "README.md" and page.resolve() not in linked] == []
+
+
+def test_the_site_lists_every_page() -> None:
+    listed = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2])
+    pages = (ROOT / "docs").rglob("*.md")
+    assert sorted(listed) == sorted(str(path.relative_to(ROOT / "docs")) for path in pages)
+
+
+def test_the_index_links_to_every_page() -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    folders = ("adr/", "how-to/troubleshooting/")
+    linked = {page for page in pages if f"]({page})" in index}
+    assert {page for page in pages - linked - {"README.md"} if not page.startswith(folders)} == set()
