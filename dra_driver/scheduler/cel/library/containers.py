@@ -399,8 +399,8 @@ CONTAINERS = CelLibrary(
         Macro("map", 3, map_elements),
         Macro("filter", 2, _filter),
         Macro("bind", 3, _bind),
-        Macro("optMap", 2, _opt_map),
-        Macro("optFlatMap", 2, _opt_flat_map),
+        Macro("optMap", 2, _opt_map, copies_target=True),
+        Macro("optFlatMap", 2, _opt_flat_map, copies_target=True),
     ),
 )
 

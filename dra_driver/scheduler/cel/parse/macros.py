@@ -41,12 +41,14 @@ class Macro:
     """A call that is rewritten before types are checked, selected by its name, its number of arguments and its form.
 
     A `member` macro has a target, such as `list.all(x, …)`. Others are called like functions, such as `has(…)`.
+    `copies_target`: the target is in the tree twice afterwards.
     """
 
     name: str
     arguments: int
     expand: Expand
     member: bool = True
+    copies_target: bool = False
 
 
 Macros = Mapping[tuple[str, int, bool], Macro]
@@ -99,7 +101,7 @@ class _Expansion:
         macro = self._macros.get((call.function, len(call.arguments), call.target is not None))
         if macro is None:
             return call
-        if macro.name.startswith("opt") and call.target is not None:
+        if macro.copies_target and call.target is not None:
             self._copied += sum(1 for _ in walk(call.target))
             if self._copied > MAX_COPIED:
                 raise TooLargeError
