@@ -26,6 +26,7 @@ PATH = re.compile(r"(dra_driver|controller|kubeletplugin|charts|tests|docs)/[\w.
 MODULE = re.compile(r"[a-z_]\w*(\.\w+)+")
 PARENTS = (ROOT, ROOT / "dra_driver", ROOT / "kubeletplugin")
 FILES_AND_DOMAINS = (".com", ".json", ".py", ".toml", ".yaml", ".yml")
+BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 FIELDS = {"status.devices", "kubernetes.DRADevice"}
 
 
@@ -92,3 +93,24 @@ def test_the_index_links_to_every_page() -> None:
     folders = ("adr/", "how-to/troubleshooting/")
     linked = {page for page in pages if f"]({page})" in index}
     assert {page for page in pages - linked - {"README.md"} if not page.startswith(folders)} == set()
+
+
+LONGEST_LINE = 132
+MOST_LINES = 200
+WRITTEN = [path for path in PAGES if "<!-- Made from " not in path.read_text(encoding="utf-8")]
+"""The pages that are not generated as a whole."""
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda path: path.name)
+def test_text_of_a_page_is_wrapped(page: Path) -> None:
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    kept = ("|", "#", "<!--", "[")
+    lines = [line for line in text.splitlines() if not line.startswith(kept)]
+    assert [line for line in lines if len(line) > LONGEST_LINE] == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda path: path.name)
+def test_a_page_is_short(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    written = re.sub(r"<!-- table: \w+ -->\n.*?<!-- end -->", "", text, flags=re.DOTALL)
+    assert len(written.splitlines()) <= MOST_LINES, "one topic a page: split it"
