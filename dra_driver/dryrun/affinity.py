@@ -21,7 +21,9 @@ def affinity_phrases(attempt: Attempt, site: Site) -> tuple[str, str]:
         if key not in site.node.labels:
             return f"lacks the label {key} of {rule}", f"lack the label {key} of {rule}"
         if not any(_matches(term, other, attempt) for other in _pods(attempt, term, site)):
-            there = any(_matches(term, other, attempt) for one in attempt.snapshot.sites.values() for other in one.pods)
+            there = any(
+                _matches(term, other, attempt) for site in attempt.snapshot.sites.values() for other in site.pods
+            )
             why = f"the pods that match are elsewhere by {key}" if there else "no pod on any node matches"
             return f"fails {rule}: {why}", f"fail {rule}: {why}"
     for term in pod.anti_affinity:
@@ -36,7 +38,7 @@ def _pods(attempt: Attempt, term: AffinityTerm, site: Site) -> list[Pod]:
     key = term.topology_key
     domain = site.node.labels.get(key)
     sites = attempt.snapshot.sites.values()
-    return [pod for one in sites if domain is not None and one.node.labels.get(key) == domain for pod in one.pods]
+    return [pod for site in sites if domain is not None and site.node.labels.get(key) == domain for pod in site.pods]
 
 
 def _matches(term: AffinityTerm, pod: Pod, attempt: Attempt) -> bool:

@@ -88,25 +88,25 @@ class Answer:
     @property
     def fits(self) -> bool:
         """Whether everything fits."""
-        return self.replicas.fit if self.replicas is not None else all(one.fits for one in self.verdicts)
+        return self.replicas.fit if self.replicas is not None else all(verdict.fits for verdict in self.verdicts)
 
     @property
     def unknown(self) -> tuple[Note, ...]:
         """The notes about what was not evaluated, and about what may change verdicts."""
-        of_verdicts = (Note(one.demand.name, text) for one in self.verdicts for text in one.unknown)
-        whole_pods = any(one.demand.submitted is not None for one in self.verdicts)
+        of_verdicts = (Note(verdict.demand.name, text) for verdict in self.verdicts for text in verdict.unknown)
+        whole_pods = any(verdict.demand.submitted is not None for verdict in self.verdicts)
         of_pods = self.source.unknown_of_pods if whole_pods else ()
         return (*self.question.unknown, *self.source.unknown, *of_pods, *of_verdicts)
 
     @property
     def errors(self) -> tuple[Note, ...]:
         """The errors about objects that were not evaluated."""
-        of_verdicts = (Note(one.demand.name, one.error) for one in self.verdicts if one.error)
+        of_verdicts = (Note(verdict.demand.name, verdict.error) for verdict in self.verdicts if verdict.error)
         of_classes = dict.fromkeys(
-            Note(one.demand.workload or one.demand.name, text)
-            for one in self.verdicts
-            if one.node is None and not one.error
-            for text in missing_classes(one.demand.claims, self.source.objects)
+            Note(verdict.demand.workload or verdict.demand.name, text)
+            for verdict in self.verdicts
+            if verdict.node is None and not verdict.error
+            for text in missing_classes(verdict.demand.claims, self.source.objects)
         )
         return (*self.question.errors, *self.source.errors, *of_verdicts, *of_classes)
 
@@ -135,17 +135,17 @@ class Answer:
         found: dict[str, Any] = to_document(self._report())
         if self.replicas is not None:
             found |= {"fits": self.fits, "replicas": _encode_replicas(self.replicas)}
-        return {**found, "leftover": [_encode_leftover(one) for one in self.left]}
+        return {**found, "leftover": [_encode_leftover(leftover) for leftover in self.left]}
 
     def _report(self) -> Report:
         source, features = self.source, self.question.features
-        notes = source.notes if any(one.demand.submitted is not None for one in self.verdicts) else ()
-        if source.served and any(one.demand.extended for one in self.verdicts):
+        notes = source.notes if any(verdict.demand.submitted is not None for verdict in self.verdicts) else ()
+        if source.served and any(verdict.demand.extended for verdict in self.verdicts):
             notes = (source.served, *notes)
-        claims = (claim for one in self.verdicts for claim in one.demand.claims)
+        claims = (claim for verdict in self.verdicts for claim in verdict.demand.claims)
         notes = (*source.warnings, *missing_devices(claims, source.objects, source.server), *notes)
         notes += tuple(f"{name} makes no pods: nothing is requested now" for name in self.question.idle)
-        if features.counters_beside_devices and any(one.placed for one in self.verdicts):
+        if features.counters_beside_devices and any(verdict.placed for verdict in self.verdicts):
             order = f"kube-scheduler {features.release} does not sort ResourceSlices by name"
             notes += (f"{order}: which of several equal devices is taken is open",)
         asked = {
@@ -166,8 +166,10 @@ class Answer:
                 console.print(line)
         if self.left:
             table = PlainTable("FREE BEFORE", "AFTER", "PROFILE", "MODEL")
-            for one in self.left:
-                table.add_row(str(one.before), str(one.after), one.kind.profile or "-", one.kind.model or "-")
+            for leftover in self.left:
+                table.add_row(
+                    str(leftover.before), str(leftover.after), leftover.kind.profile or "-", leftover.kind.model or "-"
+                )
             console.print(table)
 
 
@@ -190,9 +192,9 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
             tell(len(verdicts), len(demands))
     except KeyboardInterrupt:
         return Answer(question, source, verdicts, interrupted=f"{len(verdicts)} of {len(demands)} are answered")
-    if (verdicts and all(one.error for one in verdicts)) or (errors and not verdicts):
+    if (verdicts and all(verdict.error for verdict in verdicts)) or (errors and not verdicts):
         raise NotesError(*Answer(question, source, verdicts).errors)
-    fitting = [one for one in verdicts if not one.state and not one.demand.stage]
+    fitting = [verdict for verdict in verdicts if not verdict.state and not verdict.demand.stage]
     return Answer(question, source, verdicts, leftovers(fitting, Cluster.of(objects), features))
 
 

@@ -167,15 +167,15 @@ def _tolerant(trial: Trial) -> Iterator[tuple[str, Trial]]:
     A toleration of a missing fabric would not help, and a GPU that cannot be trusted must not be used.
     """
     blocking = {TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE}
-    every = (taint for one in trial.cluster.slices for device in one.devices for taint in device.taints)
+    every = (taint for slice_ in trial.cluster.slices for device in slice_.devices for taint in device.taints)
     relevant = (
-        one
-        for one in every
-        if one.effect in blocking and not one.key.startswith(_OF_FABRIC) and health_of(one) is not Gravity.FATAL
+        taint
+        for taint in every
+        if taint.effect in blocking and not taint.key.startswith(_OF_FABRIC) and health_of(taint) is not Gravity.FATAL
     )
-    for text, taint in {taint_text(one): one for one in relevant}.items():
+    for text, taint in {taint_text(taint): taint for taint in relevant}.items():
         tolerate = partial(_tolerate, tolerating(taint))
-        claims = [replace(one, spec=one.spec.with_requirements(tolerate)) for one in trial.claims]
+        claims = [replace(claim, spec=claim.spec.with_requirements(tolerate)) for claim in trial.claims]
         yield f"tolerate taint {text}", replace(trial, claims=claims)
 
 
@@ -202,7 +202,7 @@ def _without_holders(trial: Trial, holders: Sequence[ResourceClaim]) -> Iterator
                 return
     if not enough:
         gone = _fewest(trial, holders)
-        yield f"wait for claims {', '.join(str(one.metadata) for one in gone)}", trial.released(gone)
+        yield f"wait for claims {', '.join(str(claim.metadata) for claim in gone)}", trial.released(gone)
 
 
 def _fewest(trial: Trial, holders: Sequence[ResourceClaim]) -> list[ResourceClaim]:
@@ -239,7 +239,7 @@ def differing(trial: Trial, outcomes: Outcomes, node: str) -> Suggestion | None:
     cluster, claims, features = trial.cluster, trial.claims, trial.features
     distinct = any(constraint.distinct_attribute for claim in claims for constraint in claim.spec.constraints)
     growing = any(Growing.concerns(one.capacity_requests) for claim in claims for _, one in claim.spec.requirements)
-    counted = any(one.shared_counters for one in cluster.slices)
+    counted = any(slice_.shared_counters for slice_ in cluster.slices)
     if features.as_specified or not (distinct or growing or counted):
         return None
     lawful = _lawful(trial).outcomes
@@ -249,7 +249,7 @@ def differing(trial: Trial, outcomes: Outcomes, node: str) -> Suggestion | None:
     kept = _allocated(lawful) - _allocated(outcomes)
     if not kept:
         return None
-    first = next(one.name for one in cluster.nodes if one.name in kept)
+    first = next(node.name for node in cluster.nodes if node.name in kept)
     blamed = _blamed(trial, lambda corrected: corrected.only_on(first).kind == "allocated")
     return Suggestion(
         f"{blamed}; it passes over {first if len(kept) == 1 else f'{first} and {len(kept) - 1} more'}", first
@@ -278,7 +278,7 @@ def _allocated(outcomes: Outcomes) -> set[str]:
 def _given(outcome: NodeOutcome) -> list[tuple[str, str, str, str]]:
     """The allocated devices, and the capacity that is consumed of each."""
     return [
-        (one.driver, one.pool, one.device, " ".join(map(str, one.consumed_capacity.values())))
+        (result.driver, result.pool, result.device, " ".join(map(str, result.consumed_capacity.values())))
         for allocation in outcome.allocations
-        for one in allocation.results
+        for result in allocation.results
     ]

@@ -37,7 +37,7 @@ def complete_values(values: Values) -> Callable[[click.Context, click.Parameter,
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         found: list[CompletionItem] = []
         with suppress(DriverError, click.ClickException, OSError):
-            found = [CompletionItem(one) for one in sorted(set(values(context))) if one.startswith(incomplete)]
+            found = [CompletionItem(value) for value in sorted(set(values(context))) if value.startswith(incomplete)]
         return found
 
     return complete
@@ -74,7 +74,7 @@ def complete_operand(context: click.Context, _parameter: click.Parameter, incomp
         client = ApiClient(connection)
         version = next(served_versions(client, key[0]))
         found = list(_names(client, kind_named(version, key[1], namespaced=True), connection.namespace))
-    return [CompletionItem(f"{word}/{one}") for one in found if one.startswith(begin)] or files
+    return [CompletionItem(f"{word}/{name}") for name in found if name.startswith(begin)] or files
 
 
 def complete_expression(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -84,15 +84,15 @@ def complete_expression(context: click.Context, _parameter: click.Parameter, inc
         return []
     names: set[str] = set()
     with suppress(DriverError, click.ClickException, OSError):
-        for one in _slices(context):
-            for device in one.devices:
+        for slice_ in _slices(context):
+            for device in slice_.devices:
                 known = device.attributes if match["map"] == "attributes" else device.capacity
                 # A name without a domain has that of the driver.
-                qualified = (name if "/" in name else f"{one.driver}/{name}" for name in known)
+                qualified = (name if "/" in name else f"{slice_.driver}/{name}" for name in known)
                 prefix = f"{match['domain']}/"
                 names.update(name.removeprefix(prefix) for name in qualified if name.startswith(prefix))
     candidates = (f"{match['before']}{name}" for name in sorted(names))
-    return [CompletionItem(one) for one in candidates if one.startswith(incomplete)]
+    return [CompletionItem(candidate) for candidate in candidates if candidate.startswith(incomplete)]
 
 
 def _slices(context: click.Context) -> Iterable[ResourceSlice]:
@@ -102,12 +102,14 @@ def _slices(context: click.Context) -> Iterable[ResourceSlice]:
     else:
         with _connected(context) as connection:
             objects = tuple(from_cluster(connection, devices_only=True).objects)
-    return (one for one in objects if isinstance(one, ResourceSlice))
+    return (object_ for object_ in objects if isinstance(object_, ResourceSlice))
 
 
 def _choice(context: click.Context) -> ClusterChoice:
     """The cluster that the options before the completed word name."""
-    kubeconfig, name, namespace = (str(context.params.get(one) or "") for one in ("kubeconfig", "context", "namespace"))
+    kubeconfig, name, namespace = (
+        str(context.params.get(parameter) or "") for parameter in ("kubeconfig", "context", "namespace")
+    )
     return ClusterChoice(kubeconfig, name, namespace=namespace, seconds=_SECONDS)
 
 
@@ -121,5 +123,5 @@ def _connected(context: click.Context) -> Iterator[ClusterConnection]:
 
 
 def _names(client: ApiClient, kind: Kind, namespace: str) -> Iterator[str]:
-    items = client.list(kind, namespace=namespace, keep=lambda one: {"metadata": one["metadata"]}).items
-    return (str(one["metadata"]["name"]) for one in items)
+    items = client.list(kind, namespace=namespace, keep=lambda item: {"metadata": item["metadata"]}).items
+    return (str(item["metadata"]["name"]) for item in items)

@@ -64,8 +64,8 @@ class ClusterChoice:
         if not named:
             default = Path.home() / ".kube/config"
             return str(default) if default.exists() else ""
-        paths = [named] if self.kubeconfig else [one for one in named.split(":") if one]
-        there = [str(path) for path in (Path(one).expanduser() for one in paths) if path.exists()]
+        paths = [named] if self.kubeconfig else [path for path in named.split(":") if path]
+        there = [str(path) for path in (Path(path).expanduser() for path in paths) if path.exists()]
         if not there:
             raise ConnectionConfigError(
                 f"kubeconfig {named}: {'there is no such file' if len(paths) == 1 else 'no file exists'}"
@@ -99,7 +99,7 @@ class ClusterConnection:
             raise ConnectionConfigError(f'context "{choice.context}" does not exist: {_NO_FILE.format(Path.home())}')
         with _as_config_error(f"kubeconfig {files}" if files else "service account"), _no_login_fails() as problems:
             if files:
-                documents = [parse_kubeconfig(Path(one)) for one in files.split(":")]
+                documents = [parse_kubeconfig(Path(path)) for path in files.split(":")]
                 chosen = _existing(documents, choice.context or _current_context(documents))
                 config.load_kube_config(files, chosen, configuration, persist_config=False)
                 context = _entry(documents, "contexts", "context", chosen)
@@ -185,14 +185,14 @@ def _existing(documents: Sequence[Mapping[str, Any]], context: str) -> str:
 
 
 def _contexts(documents: Sequence[Mapping[str, Any]]) -> str:
-    names = (str(one.get("name")) for document in documents for one in document.get("contexts") or [])
+    names = (str(context.get("name")) for document in documents for context in document.get("contexts") or [])
     return ", ".join(dict.fromkeys(names)) or "none"
 
 
 def _entry(documents: Sequence[Mapping[str, Any]], section: str, field: str, name: object) -> Mapping[str, Any]:
     """The first entry of that name; empty where there is none."""
-    every = (one for document in documents for one in document.get(section) or [])
-    return next((one.get(field) or {} for one in every if one.get("name") == name), {})
+    every = (entry for document in documents for entry in document.get(section) or [])
+    return next((entry.get(field) or {} for entry in every if entry.get("name") == name), {})
 
 
 def _impersonation(user: Mapping[str, Any]) -> urllib3.HTTPHeaderDict:

@@ -35,7 +35,7 @@ def spread_over_nodes(
     """
     found: list[Demand] = []
     errors: list[Note] = []
-    nodes = [ClusterNode(one, {}) for one in objects if isinstance(one, Node)]
+    nodes = [ClusterNode(object_, {}) for object_ in objects if isinstance(object_, Node)]
     if world is not None:
         known = {node.name: node for node in world.around.nodes}
         nodes = [known.get(node.name, node) for node in nodes]
@@ -86,7 +86,7 @@ def _on(demand: Demand, spec: dict[str, Any], node: str) -> Demand:
     inner["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": bound}
     affinity["nodeAffinity"] = inner
     own = demand.own_claims
-    claims = tuple(_renamed(one, pod, name) if one.metadata.name in own else one for one in demand.claims)
+    claims = tuple(_renamed(claim, pod, name) if claim.metadata.name in own else claim for claim in demand.claims)
     return replace(
         demand,
         name=f"{demand.name}, pod on {node}",

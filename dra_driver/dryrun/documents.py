@@ -68,7 +68,7 @@ def within(value: object, *path: str) -> dict[str, Any]:
 def each(value: object, *path: str) -> list[dict[str, Any]]:
     """The mappings in the list at a path of mappings, none if there is no list."""
     found = within(value, *path[:-1]).get(path[-1])
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [element for element in found if isinstance(element, dict)] if isinstance(found, list) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,24 +292,24 @@ def read_all(
     read = Read()
     for file, is_named in named.items():
         read += _read_file(file, named=is_named, convert=convert, lenient=lenient)
-    kept = tuple(one for one in read.documents if empty_lists or not one.is_empty_list)
+    kept = tuple(document for document in read.documents if empty_lists or not document.is_empty_list)
     return replace(read, documents=kept, problems=tuple(_joined(read.problems)))
 
 
 def _joined(problems: Sequence[Problem]) -> Iterator[Problem]:
     """The problems, with one for all templates of a chart."""
-    charts = {one.file: _chart_of(one.file) for one in problems if one.flaw is Flaw.TEMPLATE}
+    charts = {problem.file: _chart_of(problem.file) for problem in problems if problem.flaw is Flaw.TEMPLATE}
     seen: set[str] = set()
-    for one in problems:
-        chart = charts.get(one.file, "")
+    for problem in problems:
+        chart = charts.get(problem.file, "")
         if chart in seen:
             continue
         if chart:
             seen.add(chart)
             others = len([file for file in charts if charts[file] == chart]) - 1
             more = f" ({others} other files of this chart are templates, too)" if others else ""
-            one = replace(one, text=f"{_TEMPLATE_TEXT}: run 'helm template {chart}' first{more}")
-        yield one
+            problem = replace(problem, text=f"{_TEMPLATE_TEXT}: run 'helm template {chart}' first{more}")
+        yield problem
 
 
 def _chart_of(file: str) -> str:
@@ -352,16 +352,16 @@ def read_text(
         if is_other and not named and not lenient:
             click.echo(printable(f"note: {where} is no Kubernetes object: skipped"), err=True)
             continue
-        for one in _objects(value, Document({}, where, False, origin, number)):
-            if isinstance(one, Document):
-                documents.append(one)
-            elif named or one.flaw is not Flaw.NO_MAPPING:
-                problems.append(one)
-    unreadable = [one for one in problems if one.flaw is Flaw.UNREADABLE]
+        for object_ in _objects(value, Document({}, where, False, origin, number)):
+            if isinstance(object_, Document):
+                documents.append(object_)
+            elif named or object_.flaw is not Flaw.NO_MAPPING:
+                problems.append(object_)
+    unreadable = [problem for problem in problems if problem.flaw is Flaw.UNREADABLE]
     if unreadable and "{{" in text:
         said = f"{_TEMPLATE_TEXT}: render it first, for example with 'helm template' ({unreadable[0].text})"
         template = replace(unreadable[0], flaw=Flaw.TEMPLATE, text=said)
-        problems = [template, *(one for one in problems if one.flaw is not Flaw.UNREADABLE)]
+        problems = [template, *(problem for problem in problems if problem.flaw is not Flaw.UNREADABLE)]
     return Read(tuple(documents), tuple(problems), 1)
 
 
@@ -378,17 +378,21 @@ def in_namespace(
     """
     found: list[Document] = []
     errors: list[Note] = []
-    for one in documents:
-        metadata = within(one.value, "metadata")
+    for document in documents:
+        metadata = within(document.value, "metadata")
         own = metadata.get("namespace")
-        if one.kind not in _CLUSTERED and own and asked and own != asked:
+        if document.kind not in _CLUSTERED and own and asked and own != asked:
             errors.append(
-                Note(f"{one.kind} {one.name}", f"its namespace is not {asked!r}, which -n asks for", one.source)
+                Note(
+                    f"{document.kind} {document.name}",
+                    f"its namespace is not {asked!r}, which -n asks for",
+                    document.source,
+                )
             )
             continue
-        if one.kind not in _CLUSTERED and not own and namespace != "default":
-            one = replace(one, value={**one.value, "metadata": {**metadata, "namespace": namespace}})
-        found.append(one)
+        if document.kind not in _CLUSTERED and not own and namespace != "default":
+            document = replace(document, value={**document.value, "metadata": {**metadata, "namespace": namespace}})
+        found.append(document)
     return found, tuple(errors)
 
 
@@ -406,7 +410,7 @@ def parse(text: str, source: str) -> list[Document]:
 
 def _without_problems(read: Read) -> list[Document]:
     if read.problems:
-        raise NotesError(*(one.note for one in read.problems))
+        raise NotesError(*(problem.note for problem in read.problems))
     return list(read.documents)
 
 
@@ -417,7 +421,7 @@ def files_of(path: str) -> list[str]:
     """
     if path == STDIN or not Path(path).is_dir():
         return [path]
-    return sorted(str(one) for one in Path(path).rglob("*") if one.suffix in _SUFFIXES and _is_file(one))
+    return sorted(str(file) for file in Path(path).rglob("*") if file.suffix in _SUFFIXES and _is_file(file))
 
 
 def read_bytes(file: str) -> bytes:
@@ -443,7 +447,7 @@ def _objects(value: object, place: Document) -> Iterator[Document | Problem]:
     if value is None:
         return
     if not isinstance(value, dict):
-        of_mappings = isinstance(value, list) and all(type(one) is dict for one in value) and not place.items
+        of_mappings = isinstance(value, list) and all(type(element) is dict for element in value) and not place.items
         flaw = Flaw.LIST if of_mappings else Flaw.NO_MAPPING if not place.items else Flaw.NO_ITEMS
         if flaw is Flaw.NO_ITEMS:
             yield _problem(flaw, place, f"an item of a list must be an object, not {json_type(value)}")

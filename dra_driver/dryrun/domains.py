@@ -38,7 +38,7 @@ def with_templates(
     Also errors about ComputeDomains that the API server refuses, or whose template the controller cannot make because
     another object has its name. Raises the exceptions of `lookup`.
     """
-    given = {_key(one): one for one in documents if one.kind == TEMPLATE}
+    given = {_key(document): document for document in documents if document.kind == TEMPLATE}
     named: dict[tuple[str, str], Document] = {}
     found: list[Document] = []
     errors: list[Note] = []

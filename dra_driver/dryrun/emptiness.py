@@ -21,17 +21,17 @@ _VALUE: Final = "resources.computeDomains.enabled"
 
 def release_notes(objects: Sequence[Decoded], server: Server | None) -> Iterator[str]:
     """A note if there are no devices at all. `server` is None if no cluster was asked."""
-    slices = [one for one in objects if isinstance(one, ResourceSlice)]
+    slices = [object_ for object_ in objects if isinstance(object_, ResourceSlice)]
     if server is not None and not slices:
         yield "the cluster has no ResourceSlice of any driver: no DRA driver publishes devices there"
-    elif slices and not any(one.devices for one in slices):
-        drivers = ", ".join(sorted({one.driver for one in slices}))
+    elif slices and not any(slice_.devices for slice_ in slices):
+        drivers = ", ".join(sorted({slice_.driver for slice_ in slices}))
         yield f"there are no devices: the ResourceSlices of {drivers} are empty (the log of the driver says why)"
 
 
 def missing_classes(claims: Iterable[ResourceClaim], objects: Sequence[Decoded]) -> Iterator[str]:
     """A text for each DeviceClass that the claims name and that does not exist, with the class that may be meant."""
-    known = [one.metadata.name for one in objects if isinstance(one, DeviceClass)]
+    known = [object_.metadata.name for object_ in objects if isinstance(object_, DeviceClass)]
     for claim in claims:
         for request, required in claim.spec.requirements:
             name = required.device_class_name
@@ -45,24 +45,24 @@ def missing_devices(
     claims: Iterable[ResourceClaim], objects: Sequence[Decoded], server: Server | None
 ) -> Iterator[str]:
     """A note for each driver, and kind of device, that the claims' DeviceClasses select and nobody publishes."""
-    classes = {one.metadata.name: one for one in objects if isinstance(one, DeviceClass)}
-    slices = [one for one in objects if isinstance(one, ResourceSlice)]
-    drivers = {one.driver for one in slices}
+    classes = {object_.metadata.name: object_ for object_ in objects if isinstance(object_, DeviceClass)}
+    slices = [object_ for object_ in objects if isinstance(object_, ResourceSlice)]
+    drivers = {slice_.driver for slice_ in slices}
     names = dict.fromkeys(required.device_class_name for claim in claims for _, required in claim.spec.requirements)
     if CHANNEL_CLASS in names and CHANNEL_CLASS not in classes:
         yield f"there is no DeviceClass {CHANNEL_CLASS}: the driver's chart installs it with {_VALUE}=true"
-    for one in filter(None, map(classes.get, names)):
-        text = " && ".join(one.selectors)
+    for class_ in filter(None, map(classes.get, names)):
+        text = " && ".join(class_.selectors)
         selected = _DRIVER.search(text)
         if not slices or selected is None:
             continue
         driver = selected[2]
         if driver not in drivers:
             there = ", ".join(sorted(drivers))
-            wanted = f"driver {driver}, which DeviceClass {one.metadata.name} selects"
+            wanted = f"driver {driver}, which DeviceClass {class_.metadata.name} selects"
             why = f": no node has IMEX channels, or {_VALUE} is false" if driver == DOMAIN_DRIVER else ""
             yield f"there is no ResourceSlice of {wanted} (there are slices of {there}){why}"
-        elif driver == DOMAIN_DRIVER and not any(one.devices for one in slices if one.driver == driver):
+        elif driver == DOMAIN_DRIVER and not any(slice_.devices for slice_ in slices if slice_.driver == driver):
             yield f"the slices of driver {driver} have no devices: no node has IMEX channels"
         elif driver == DRIVER_NAME and _MIG.search(text) and not _has_mig(slices):
             yield f"no MIG device is published{_why(server)}"
@@ -70,7 +70,10 @@ def missing_devices(
 
 def _has_mig(slices: Iterable[ResourceSlice]) -> bool:
     return any(
-        device.attributes.get("type") == "mig" for one in slices if one.driver == DRIVER_NAME for device in one.devices
+        device.attributes.get("type") == "mig"
+        for slice_ in slices
+        if slice_.driver == DRIVER_NAME
+        for device in slice_.devices
     )
 
 

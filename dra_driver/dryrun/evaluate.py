@@ -173,7 +173,7 @@ def device_trial(
     needs: dict[str, Requirements] = {}
     for node in cluster.nodes:
         wanted = () if pod is None else labels.needs(pod, node)
-        offered = [one for one in missing if is_of_driver(one) or node.name not in labels.nodes]
+        offered = [resource for resource in missing if is_of_driver(resource) or node.name not in labels.nodes]
         reason = _kept_away(node, demand, claims)
         if pod is not None and wanted is None:
             reason = reason or _not_selected(pod, node, labels)
@@ -199,10 +199,10 @@ def _evaluate(
     verdict, allocated = _decided(demand, tried, claims, holders)
     missing = unserved(demand, cluster.classes, features)
     if verdict.node is None:
-        notes = tuple(remedy(one, features) for one in missing if is_of_driver(one))
+        notes = tuple(remedy(resource, features) for resource in missing if is_of_driver(resource))
         return replace(verdict, notes=notes), allocated, labels
     needs = tried.needs.get(verdict.node, ())
-    unknown = not_judged(one for one in missing if verdict.node in labels.nodes)
+    unknown = not_judged(resource for resource in missing if verdict.node in labels.nodes)
     after = labels.after(verdict.node, needs)
     return replace(verdict, assumptions=assumption_texts(needs), unknown=unknown), allocated, after
 
@@ -232,10 +232,10 @@ def _refusals(trial: Trial, away: Mapping[str, str]) -> tuple[Refused, ...]:
         for group in trial.outcomes.groups[:MOST_EXPLAINED]
         if group.outcome.kind != "allocated"
     ]
-    fatal = [one for one in refused if one.explanation.fatal]
+    fatal = [refusal for refusal in refused if refusal.explanation.fatal]
     if fatal:
         return tuple(fatal[:1])
-    refused.sort(key=lambda one: one.explanation.distance)
+    refused.sort(key=lambda refusal: refusal.explanation.distance)
     by_reason: dict[str, list[str]] = defaultdict(list)
     for name, reason in away.items():
         by_reason[reason].append(name)
@@ -253,9 +253,9 @@ def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> s
             return f"claim {claim.metadata} is allocated with a node selector that cannot be used: {error}"
     if demand.node_name and demand.node_name != node.name:
         return f"the pod is bound to node {demand.node_name}"
-    for one in demand.extended:
-        if one.resource in node.plugin_resources:
-            return f"a device plugin offers {one.resource} there, which is not evaluated"
+    for request in demand.extended:
+        if request.resource in node.plugin_resources:
+            return f"a device plugin offers {request.resource} there, which is not evaluated"
     return ""
 
 
@@ -275,7 +275,7 @@ def _not_selected(pod: Pod, node: Node, labels: OpenLabels) -> str:
 
 def _not_offered(node: Node, resources: Iterable[str]) -> str:
     """Why the node does not offer all of these extended resources, which no DeviceClass serves. Empty if it does."""
-    missing = [one for one in resources if one not in node.plugin_resources]
+    missing = [resource for resource in resources if resource not in node.plugin_resources]
     return f"no DeviceClass and no device plugin offers {' and '.join(missing)}" if missing else ""
 
 
@@ -289,7 +289,7 @@ def _problems(claim: ResourceClaim, cluster: Cluster) -> Iterator[str]:
     if allocation is None:
         return
     refused = f"claim {claim.metadata}: the driver refuses it on the node"
-    configured = {one.opaque.driver for one in allocation.config}
+    configured = {configuration.opaque.driver for configuration in allocation.config}
     chosen: list[Chosen] = []
     for result, placed in zip(allocation.results, placed_devices([claim], cluster), strict=True):
         if result.driver not in configured or result.admin_access:
@@ -326,7 +326,7 @@ def _of_other_domain(result: AllocatedDevice, domain: str, cluster: Cluster) -> 
     """A claim that has the channel of the same node for another domain. The scheduler learns that only when the driver
     has prepared the claim. Where IMEX daemons belong to the hosts (there is no class for them), domains share nodes.
     """
-    if all(one.metadata.name != DAEMON_CLASS for one in cluster.classes):
+    if all(class_.metadata.name != DAEMON_CLASS for class_ in cluster.classes):
         return None
     for claim, one in _holders(result, cluster):
         with suppress(ConfigError):
@@ -338,6 +338,6 @@ def _of_other_domain(result: AllocatedDevice, domain: str, cluster: Cluster) -> 
 def _holders(result: AllocatedDevice, cluster: Cluster) -> Iterator[tuple[ResourceClaim, AllocatedDevice]]:
     """The allocated claims that have the same device."""
     for claim in cluster.allocated:
-        for one in claim.allocation.results if claim.allocation is not None else ():
-            if (one.driver, one.pool, one.device) == (result.driver, result.pool, result.device):
-                yield claim, one
+        for allocated in claim.allocation.results if claim.allocation is not None else ():
+            if (allocated.driver, allocated.pool, allocated.device) == (result.driver, result.pool, result.device):
+                yield claim, allocated

@@ -70,7 +70,7 @@ class RequestReport:
     @property
     def of_the_class(self) -> int:
         """The number of devices that the DeviceClass selects."""
-        return self.considered - sum(one.devices for one in self.removals if one.by_class)
+        return self.considered - sum(removal.devices for removal in self.removals if removal.by_class)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class Explanation:
     @property
     def distance(self) -> tuple[int, int]:
         """How far the node is from fitting: the number of missing devices, then how few are of the right class."""
-        missing = sum(one.missing for one in self.requests)
-        return (missing if self.requests else 1 << 30, -sum(one.of_the_class for one in self.requests))
+        missing = sum(request.missing for request in self.requests)
+        return (missing if self.requests else 1 << 30, -sum(request.of_the_class for request in self.requests))
 
 
 class Explainer:
@@ -144,7 +144,7 @@ class Explainer:
                 tuple(Counter(filter(None, values.values())).most_common(_SEEN_VALUES)),
                 (check, text) in by_class,
             )
-            for (check, text), values in sorted(found.items(), key=lambda one: order.index(one[0][0]))
+            for (check, text), values in sorted(found.items(), key=lambda item: order.index(item[0][0]))
         ]
         considered = len({*candidates, *excluded})
         return RequestReport(str(claim.metadata), slot.request, wanted, considered, len(left), tuple(removals))
@@ -193,9 +193,9 @@ class Explainer:
     def _holders(self) -> dict[tuple[str, str, str], list[ResourceClaim]]:
         """The claims that draw on each counter set: by driver, pool and set."""
         sets = {
-            (one.driver, one.pool.name, device.name): [taken.counter_set for taken in device.consumes_counters]
-            for one in self._cluster.slices
-            for device in one.devices
+            (slice_.driver, slice_.pool.name, device.name): [taken.counter_set for taken in device.consumes_counters]
+            for slice_ in self._cluster.slices
+            for device in slice_.devices
             if device.consumes_counters
         }
         holders: dict[tuple[str, str, str], list[ResourceClaim]] = defaultdict(list)

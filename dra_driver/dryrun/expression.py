@@ -95,7 +95,7 @@ def cel(
     refusal = _refusal(expression, Environment(release, list_type_attributes=lists, stored=False))
     every = known_devices(source.objects)
     candidates = _of_named_drivers(expression, every)
-    mistakes = usual_mistakes(expression, version_names(one.device for one in candidates))
+    mistakes = usual_mistakes(expression, version_names(candidate.device for candidate in candidates))
     try:
         selector = compile_selector(expression, environment)
     except CompileError as error:
@@ -103,8 +103,8 @@ def cel(
     blame = Blame(lambda text, _: compile_selector(text, environment), Features())
     answers: list[ExpressionAnswer] = []
     with suppress(KeyboardInterrupt):
-        answers.extend(_ask(selector, blame, one) for one in candidates)
-    names = PublishedNames.of((one.driver, one.device) for one in candidates)
+        answers.extend(_ask(selector, blame, candidate) for candidate in candidates)
+    names = PublishedNames.of((candidate.driver, candidate.device) for candidate in candidates)
     hints = [*mistakes, *(str(error) for error in selector.unknown_names(names))]
     if output == "json":
         click.echo(to_json(_encode(selector, refusal, hints, answers)))
@@ -126,8 +126,8 @@ def _of_named_drivers(expression: str, candidates: list[Known]) -> list[Known]:
     """The devices of the drivers that the expression names; all if it names none. A request's selectors get only the
     devices that its class selects, so it is no error of theirs if they fail on devices of another driver.
     """
-    named = {driver for driver in {one.driver for one in candidates} if driver in expression}
-    return [one for one in candidates if one.driver in named] if named else candidates
+    named = {driver for driver in {candidate.driver for candidate in candidates} if driver in expression}
+    return [candidate for candidate in candidates if candidate.driver in named] if named else candidates
 
 
 def _refusal(expression: str, environment: Environment) -> str:
@@ -210,7 +210,7 @@ def _groups(answers: Sequence[ExpressionAnswer]) -> list[tuple[_Alike, list[str]
     for answer in answers:
         key = (answer.text, answer.part, tuple(answer.values.items()))
         grouped.setdefault(key, []).append(str(answer.candidate))
-    return sorted(grouped.items(), key=lambda one: (one[0][0] != "true", -len(one[1])))
+    return sorted(grouped.items(), key=lambda item: (item[0][0] != "true", -len(item[1])))
 
 
 def _encode(

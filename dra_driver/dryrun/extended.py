@@ -25,7 +25,7 @@ _OF_DRIVER: Final = re.compile(rf"{re.escape(GPU_RESOURCE)}|{re.escape(MIG_RESOU
 def extended_claims(demand: Demand, classes: Iterable[DeviceClass], features: Features) -> list[ResourceClaim]:
     """The claim that the scheduler makes for the demand's extended resources, if DeviceClasses serve any of them."""
     serving = served(classes) if features.extended_resources else {}
-    wanted = [one for one in demand.extended if one.resource in serving]
+    wanted = [request for request in demand.extended if request.resource in serving]
     if not wanted:
         return []
     name = f"{demand.pod.name}-extended-resources"
@@ -35,7 +35,7 @@ def extended_claims(demand: Demand, classes: Iterable[DeviceClass], features: Fe
 def unserved(demand: Demand, classes: Iterable[DeviceClass], features: Features) -> tuple[str, ...]:
     """The extended resources of the demand that no DeviceClass serves, each once."""
     serving = served(classes) if features.extended_resources and demand.extended else {}
-    return tuple(dict.fromkeys(one.resource for one in demand.extended if one.resource not in serving))
+    return tuple(dict.fromkeys(request.resource for request in demand.extended if request.resource not in serving))
 
 
 def doubtful_classes(demand: Demand, classes: Iterable[DeviceClass], features: Features) -> Iterator[str]:
@@ -45,11 +45,11 @@ def doubtful_classes(demand: Demand, classes: Iterable[DeviceClass], features: F
     if not has_rule(features.release, "extended_resources_get_stale"):
         return
     by_resource: dict[str, list[str]] = {}
-    for one in classes:
-        if one.extended_resource_name:
-            by_resource.setdefault(one.extended_resource_name, []).append(one.metadata.name)
+    for class_ in classes:
+        if class_.extended_resource_name:
+            by_resource.setdefault(class_.extended_resource_name, []).append(class_.metadata.name)
     issue = RULES["extended_resources_get_stale"].issue
-    for resource in dict.fromkeys(one.resource for one in demand.extended):
+    for resource in dict.fromkeys(request.resource for request in demand.extended):
         names = by_resource.get(resource, [])
         if len(names) > 1:
             yield (
@@ -79,7 +79,9 @@ def remedy(resource: str, features: Features) -> str:
 
 def not_judged(resources: Iterable[str]) -> tuple[str, ...]:
     """What is not known about extended resources of device plugins on a simulated node."""
-    return tuple(f"whether the node has {one}: no device plugin is known of simulated nodes" for one in resources)
+    return tuple(
+        f"whether the node has {resource}: no device plugin is known of simulated nodes" for resource in resources
+    )
 
 
 def _gate(features: Features) -> str:

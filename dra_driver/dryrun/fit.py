@@ -152,7 +152,7 @@ def fit(
             place.features,
             replicas,
             len(given.demands),
-            tuple(one for one in (*files, *more_files) if one not in named),
+            tuple(file for file in (*files, *more_files) if file not in named),
             tuple(named),
             given.idle,
             given.unknown,
@@ -186,13 +186,13 @@ def fit(
 def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Document]) -> Input:
     """What the files and the pending pods ask for. Raises InputError if there is nothing to answer."""
     named = references_of(files)
-    read = read_all([one for one in files if one not in named])
+    read = read_all([file for file in files if file not in named])
     documents, errors = in_namespace(read.documents, place.namespace, asked=namespace)
-    documents += [place.named(one) for one in named.values()]
+    documents += [place.named(object_) for object_ in named.values()]
     documents += pending
     documents, more = with_templates(documents, place.lookup)
     given = sort_documents(documents, place.lookup, place.names, place.referred)
-    given = replace(given, errors=(*(one.note for one in read.problems), *errors, *more, *given.errors))
+    given = replace(given, errors=(*(problem.note for problem in read.problems), *errors, *more, *given.errors))
     if given.demands or (given.unknown and not given.errors) or (given.idle and not given.errors):
         return given
     if given.errors:

@@ -145,7 +145,7 @@ def pods_of(value: JSON, library: Library, forms: Mapping[str, Form]) -> Reading
     if key_of(value)[0] in kinds.OF_KUBERNETES:
         return Reading(tuple(groups))
     read = [where for pods in known.pods for where in _templates(value, pods)]
-    others = [one for one in by_shape(value) if not any(_is_in(one.path, place) for place in read)]
+    others = [found for found in by_shape(value) if not any(_is_in(found.path, place) for place in read)]
     if not groups and not others:
         return Reading((), () if read else ("no pod template is in it",))
     return Reading((*groups, *others))
@@ -189,7 +189,7 @@ def _shapes(value: object, path: str, around: JSON) -> Iterator[tuple[str, JSON,
             yield from _shapes(item, f"{path}[{index}]", around)
     elif isinstance(value, dict):
         containers = value.get("containers")
-        if isinstance(containers, list) and containers and all(_is_container(one) for one in containers):
+        if isinstance(containers, list) and containers and all(_is_container(container) for container in containers):
             yield path, value, around
             return
         for name, item in value.items():
@@ -314,8 +314,8 @@ def merged(base: JSON, more: JSON) -> JSON:
         if isinstance(old, dict) and isinstance(value, dict):
             found[name] = merged(old, value)
         elif isinstance(old, list) and _is_named(old) and _is_named(value):
-            known = {one["name"]: one for one in old}
-            known |= {one["name"]: merged(known.get(one["name"], {}), one) for one in value}
+            known = {element["name"]: element for element in old}
+            known |= {element["name"]: merged(known.get(element["name"], {}), element) for element in value}
             found[name] = list(known.values())
         elif value is not None:
             found[name] = value
@@ -323,4 +323,8 @@ def merged(base: JSON, more: JSON) -> JSON:
 
 
 def _is_named(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) and "name" in one for one in value)
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(element, dict) and "name" in element for element in value)
+    )

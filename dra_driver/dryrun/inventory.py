@@ -59,14 +59,18 @@ def from_documents(
 
     Raises InputError.
     """
-    objects = [one for one in documents if not one.is_empty_list]
-    for one in objects:
-        if one.kind not in (*_SLICES_WITH, *REVISIONS) and not is_of_world(one.value.get("apiVersion"), one.kind):
+    objects = [document for document in documents if not document.is_empty_list]
+    for object_ in objects:
+        if object_.kind not in (*_SLICES_WITH, *REVISIONS) and not is_of_world(
+            object_.value.get("apiVersion"), object_.kind
+        ):
             known = ", ".join(dict.fromkeys([*_SLICES_WITH, *(kind for _, kind in READ), *REVISIONS]))
-            raise InputError(f"--slices: {one}: objects of this kind decide nothing: leave it out (known are {known})")
+            raise InputError(
+                f"--slices: {object_}: objects of this kind decide nothing: leave it out (known are {known})"
+            )
     decoded = tuple(decode_kept(document) for document in objects if document.kind in _SLICES_WITH)
     world, notes, errors = (None, (), ()) if devices_only else _world_of([*around, *documents], where)
-    if world is None and not any(isinstance(one, ResourceSlice) for one in decoded):
+    if world is None and not any(isinstance(object_, ResourceSlice) for object_ in decoded):
         raise InputError(f"--slices {where}: there is no ResourceSlice in it")
     return Found(decoded, world, notes, errors=errors)
 
@@ -152,7 +156,7 @@ def from_cluster(connection: Transport, *, devices_only: bool, around: Sequence[
     forbidden: list[str] = []
     for name, kind in known.items():
         if name == "Node" and not devices_only:
-            for node, placed_on in reduced(client, kind, name, lambda one: (stored(one), reader.decode(one)), left_out):
+            for node, placed_on in reduced(client, kind, name, lambda pod: (stored(pod), reader.decode(pod)), left_out):
                 objects.append(node)
                 reader.keep(name, placed_on)
         elif name in may_lack(devices_only=devices_only):
@@ -196,8 +200,8 @@ def with_nodes_of_slices(objects: Iterable[Decoded]) -> list[Decoded]:
 
 def nodes_without_objects(objects: Sequence[Decoded]) -> Collection[str]:
     """The nodes that slices name and of which there is no Node object, in the order of the slices."""
-    nodes = {one.name for one in objects if isinstance(one, Node)}
-    named = (one.node_name for one in objects if isinstance(one, ResourceSlice) and one.node_name)
+    nodes = {object_.name for object_ in objects if isinstance(object_, Node)}
+    named = (object_.node_name for object_ in objects if isinstance(object_, ResourceSlice) and object_.node_name)
     return dict.fromkeys(name for name in named if name not in nodes)
 
 
@@ -213,4 +217,4 @@ def served_versions(client: ApiClient, group: str) -> Iterator[str]:
         return
     served = client.get_path(f"/apis/{group}")
     known = (served.get("preferredVersion") or {}, *(served.get("versions") or ()))
-    yield from dict.fromkeys(one["groupVersion"] for one in known if "groupVersion" in one)
+    yield from dict.fromkeys(version["groupVersion"] for version in known if "groupVersion" in version)

@@ -155,7 +155,7 @@ _MACHINE: Final = Pods("spec.template.spec", form="machine")
 
 def _at(path: str, pods: tuple[Pods, ...], *, optional: bool = False) -> tuple[Pods, ...]:
     """The same pods in a part of another object."""
-    return tuple(replace(one, of=f"{path}.{one.of}".rstrip("."), optional=one.optional or optional) for one in pods)
+    return tuple(replace(pod, of=f"{path}.{pod.of}".rstrip("."), optional=pod.optional or optional) for pod in pods)
 
 
 def _workload(*copies: Number, each_node: bool = False) -> Known:

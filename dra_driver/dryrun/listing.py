@@ -55,7 +55,11 @@ JSON = Mapping[str, Any]
 def nodes(name: str, origin: Origin, what_if: WhatIf, output: str) -> None:
     """List the nodes, with the number of their devices, of devices in use and of unhealthy ones. NAME selects one."""
     source = _read(origin, what_if)
-    by_node = {one.name: [0, 0, 0] for one in source.objects if isinstance(one, Node) and name in ("", one.name)}
+    by_node = {
+        object_.name: [0, 0, 0]
+        for object_ in source.objects
+        if isinstance(object_, Node) and name in ("", object_.name)
+    }
     if name and not by_node:
         raise InputError(f"there is no node {name!r} in {source.where}")
     for row in _devices(source):
@@ -101,14 +105,14 @@ def node_template(name: str, origin: Origin, what_if: WhatIf, output: str) -> No
 def _template(name: str, origin: Origin, what_if: WhatIf) -> list[ResourceSlice]:
     """The slices of a new node. Raises InputError."""
     if is_node_type(name):
-        return [one for one in simulated_nodes(name, 1, what_if.policy) if isinstance(one, ResourceSlice)]
+        return [object_ for object_ in simulated_nodes(name, 1, what_if.policy) if isinstance(object_, ResourceSlice)]
     if what_if.policy is not None:
         raise InputError(f"--policy: {name} is not a built-in type of nodes, whose slices follow from a policy")
     source = _read(origin, what_if)
-    found = [one for one in source.objects if isinstance(one, ResourceSlice) and one.node_name == name]
+    found = [object_ for object_ in source.objects if isinstance(object_, ResourceSlice) and object_.node_name == name]
     if not found:
         raise InputError(f"there is no node {name!r} with slices in {source.where}, and no built-in type of this name")
-    return [like(one, f"new-{name}-1") for one in found]
+    return [like(slice_, f"new-{name}-1") for slice_ in found]
 
 
 def _read(origin: Origin, what_if: WhatIf) -> Source:
@@ -119,23 +123,23 @@ def _read(origin: Origin, what_if: WhatIf) -> Source:
 def _devices(source: Source) -> list[Row]:
     held: dict[tuple[str, str, str], list[str]] = {}
     for claim in Cluster.of(source.objects).claims:
-        for one in claim.allocation.results if claim.allocation is not None else ():
-            held.setdefault((one.driver, one.pool, one.device), []).append(str(claim.metadata))
+        for allocated in claim.allocation.results if claim.allocation is not None else ():
+            held.setdefault((allocated.driver, allocated.pool, allocated.device), []).append(str(claim.metadata))
     return [
         {
-            "node": one.node_name or device.node_name or "",
-            "driver": one.driver,
-            "pool": one.pool.name,
+            "node": object_.node_name or device.node_name or "",
+            "driver": object_.driver,
+            "pool": object_.pool.name,
             "device": device.name,
             "model": attribute(device, "productName"),
             "profile": attribute(device, "profile"),
             "memory": memory(device),
-            "heldBy": held.get((one.driver, one.pool.name, device.name), []),
+            "heldBy": held.get((object_.driver, object_.pool.name, device.name), []),
             "taints": [listed_taint(taint) for taint in device.taints],
         }
-        for one in source.objects
-        if isinstance(one, ResourceSlice)
-        for device in one.devices
+        for object_ in source.objects
+        if isinstance(object_, ResourceSlice)
+        for device in object_.devices
     ]
 
 

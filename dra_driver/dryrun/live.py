@@ -103,7 +103,7 @@ class LiveCluster:
         with self._lock:
             if len(self._values) < len(self._watchers):
                 return None
-            every = [(one, sorted(self._values[one].items())) for one in self._watchers]
+            every = [(watcher, sorted(self._values[watcher].items())) for watcher in self._watchers]
         return [(one, value[_KEPT]) for one, items in every for _, value in items]
 
     def _found(self, kept: Iterable[tuple[_Collection, Any]]) -> Found:
@@ -137,7 +137,7 @@ class LiveCluster:
 
         def on_list(items: Iterable[JSON]) -> None:
             with self._lock:
-                self._values[collection] = {_key(one): one for one in items}
+                self._values[collection] = {_key(item): item for item in items}
             self._changed.set()
 
         def on_event(event: str, value: JSON) -> None:

@@ -77,10 +77,10 @@ def complete(arguments: Sequence[str] | None = None) -> None:
     """
     *words, incomplete = (sys.argv[1:] if arguments is None else arguments) or [""]
     found = ShellComplete(dryrun, {}, "dra-dryrun", "").get_completions(words, incomplete)
-    for one in found:
-        if one.type == "plain":
-            click.echo(f"{one.value}\t{one.help}" if one.help else one.value)
-    click.echo(f":{4 if all(one.type == 'plain' for one in found) else 0}")
+    for item in found:
+        if item.type == "plain":
+            click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
+    click.echo(f":{4 if all(item.type == 'plain' for item in found) else 0}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -50,9 +50,9 @@ def classes_with_resources() -> tuple[DeviceClass, ...]:
     """The DeviceClasses of the chart with deviceClasses.gpu.extendedResourceName=nvidia.com/gpu, and with every MIG
     profile of simulated GPUs in deviceClasses.migProfiles.
     """
-    by_name = {one.metadata.name: one for one in CLASSES}
+    by_name = {class_.metadata.name: class_ for class_ in CLASSES}
     gpu, mig = by_name.pop("gpu.nvidia.com"), by_name["mig.nvidia.com"]
-    profiles = dict.fromkeys(one.info.name for board in boards().values() for one in board.profiles)
+    profiles = dict.fromkeys(profile.info.name for board in boards().values() for profile in board.profiles)
     found = [replace(gpu, extended_resource_name=GPU_RESOURCE), *by_name.values()]
     for profile in profiles:
         word = profile.replace("+", ".")
@@ -88,7 +88,7 @@ _VARIANTS: Final = (
 
 def node_types() -> tuple[str, ...]:
     """The suffixes of node types, such as `-mig`; the first is empty."""
-    return tuple(one.suffix for one in _VARIANTS)
+    return tuple(variant.suffix for variant in _VARIANTS)
 
 
 @functools.cache
@@ -138,7 +138,7 @@ def simulated_nodes(kind: str, count: int, policy: NodePolicy | None = None) -> 
             node, slices = alike.setdefault(rules, alike.get(rules) or _simulated(kind, name, rules))
         except (DescriptionError, OSError) as error:
             raise InputError(f"node type {kind}: {error}") from None
-        made += [_renamed(node, name), *(like(one, name) for one in slices)]
+        made += [_renamed(node, name), *(like(slice_, name) for slice_ in slices)]
     return made
 
 
@@ -185,13 +185,15 @@ def _simulated(kind: str, name: str, policy: NodePolicy | None = None) -> tuple[
     if has_channels:
         found = describe_channels(fabric_of(inventory), len(inventory.gpus), "", SliceFeatures())
         made += node_slices(identity, "", found.gpus, driver=DOMAIN_DRIVER)
-    return node, [like(replace(one, pool=replace(one.pool, generation=1)), name) for one in made]
+    return node, [like(replace(slice_, pool=replace(slice_.pool, generation=1)), name) for slice_ in made]
 
 
 def _variant(kind: str) -> _Variant:
     """The variant that a node type names. A file is a plain one."""
     shipped = shipped_nodes()
-    return next((one for one in _VARIANTS[1:] if kind in [f"{name}{one.suffix}" for name in shipped]), _PLAIN)
+    return next(
+        (variant for variant in _VARIANTS[1:] if kind in [f"{name}{variant.suffix}" for name in shipped]), _PLAIN
+    )
 
 
 @functools.lru_cache(maxsize=64)

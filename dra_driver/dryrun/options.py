@@ -123,7 +123,7 @@ class Subcommand(HelpInShort):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the options in groups, those that most people need first."""
-        options = {max(one.opts, key=len): one for one in self.get_params(ctx) if isinstance(one, click.Option)}
+        options = {max(param.opts, key=len): param for param in self.get_params(ctx) if isinstance(param, click.Option)}
         for title, names in _OPTION_GROUPS.items():
             records = [record for name in names if name in options and (record := options[name].get_help_record(ctx))]
             if records:
@@ -139,7 +139,7 @@ class Subcommand(HelpInShort):
             formatter.write_dl([(str(one.envvar), max(one.opts, key=len)) for one in self._options()], col_max=60)
 
     def _options(self) -> list[click.Option]:
-        return [one for one in self.params if isinstance(one, click.Option) and one.name != "version"]
+        return [param for param in self.params if isinstance(param, click.Option) and param.name != "version"]
 
 
 def _print_error(context: click.Context, error: click.ClickException | DriverError) -> None:
@@ -158,7 +158,7 @@ def _word(names: Sequence[str]) -> str:
 def parse_gates(text: str) -> dict[str, bool]:
     """The feature gates of `--feature-gates`, as in `DRAFoo=true,DRABar=false`. Raises InputError."""
     gates: dict[str, bool] = {}
-    for part in filter(None, (one.strip() for one in text.split(","))):
+    for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.partition("=")
         if not equals or value.lower() not in ("true", "false"):
             raise InputError(f"--feature-gates: {part!r} is not of the form GATE=true or GATE=false")

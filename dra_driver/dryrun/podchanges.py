@@ -33,7 +33,7 @@ def without_devices(attempt: Attempt) -> Trial:
     """
     cluster = attempt.snapshot.cluster
     lacking = {site.node.name: attempt.devices.decided(site) for site in _refused_by(attempt, DEVICES)}
-    first = next((one for one in lacking.values() if one is not None), None)
+    first = next((refusal for refusal in lacking.values() if refusal is not None), None)
     nodes = tuple(node for node in cluster.nodes if first is not None and lacking.get(node.name) is first)
     return Trial(replace(cluster, nodes=nodes), () if first is None else first[0], attempt.features)
 
@@ -55,7 +55,7 @@ def _to_the_pod(attempt: Attempt) -> Iterator[Suggestion]:
             if less > 0:
                 lacking.setdefault(resource, []).append((less, site))
     for resource, places in lacking.items():
-        places.sort(key=lambda one: -one[0])
+        places.sort(key=lambda place: -place[0])
         for less, site in places[:_TRIED]:
             if _fits(attempt, replace(pod, amounts={**pod.amounts, resource: less}), site):
                 asked = f"{less // _MEBI}Mi" if is_bytes(resource) else amount(resource, less)
@@ -79,7 +79,7 @@ def _to_the_pod(attempt: Attempt) -> Iterator[Suggestion]:
 def _to_nodes(attempt: Attempt) -> Iterator[Suggestion]:
     for site in list(_refused_by(attempt, "NodeUnschedulable"))[:_TRIED]:
         node = site.node
-        taints = tuple(one for one in node.taints if one.key != _CORDONED)
+        taints = tuple(taint for taint in node.taints if taint.key != _CORDONED)
         if attempt.refuses(replace(site, node=replace(node, unschedulable=False, taints=taints))) is None:
             yield Suggestion(f"uncordon {node.name}", node.name)
             return

@@ -67,7 +67,7 @@ def _shares(whole: JSON) -> bool:
     """Whether claims are made for several pods of a PodCliqueSet (Grove)."""
     inner = within(whole, "spec", "template")
     places = (inner, *each(inner, "cliques"), *each(inner, "podCliqueScalingGroups"))
-    return any(one.get("resourceSharing") for one in places)
+    return any(place.get("resourceSharing") for place in places)
 
 
 def clique(part: Part) -> Iterator[PodGroup]:
@@ -109,7 +109,7 @@ def revision(part: Part) -> Iterator[PodGroup]:
         for name in ("min-scale", "minScale", "initial-scale", "initialScale")
     ]
     for group in template(replace(part, count=part.count * max(1, *wanted))):
-        containers = [{"name": "user-container", **one} for one in each(group.spec, "containers")]
+        containers = [{"name": "user-container", **container} for container in each(group.spec, "containers")]
         spec = {name: field for name, field in group.spec.items() if name not in _OF_REVISION}
         notes = () if max(wanted[:2]) else ("it is evaluated at its initial scale, and may be scaled from 0",)
         yield replace(group, spec={**spec, "containers": containers}, notes=notes)
@@ -272,7 +272,8 @@ def _with_managed_claim(group: PodGroup, annotations: JSON) -> PodGroup:
         exactly["selectors"] = selectors
     target = str(annotations.get(f"{_MANAGED}container-name") or "main")
     containers = [
-        _using(one, "managed") if one.get("name") == target else one for one in each(group.spec, "containers")
+        _using(container, "managed") if container.get("name") == target else container
+        for container in each(group.spec, "containers")
     ]
     made = _claim_template("managed-claim", [{"name": "device", "exactly": exactly}])
     claims = [
@@ -287,7 +288,7 @@ def _with_managed_claim(group: PodGroup, annotations: JSON) -> PodGroup:
 def _using(container: JSON, claim: str, requests: tuple[str, ...] = ()) -> JSON:
     """The container that uses a claim of its pod, or only some of its requests."""
     resources = within(container, "resources")
-    used = [{"name": claim, "request": one} for one in requests] or [{"name": claim}]
+    used = [{"name": claim, "request": request} for request in requests] or [{"name": claim}]
     return {**container, "resources": {**resources, "claims": [*each(resources, "claims"), *used]}}
 
 
@@ -338,7 +339,7 @@ def nim(part: Part) -> Iterator[PodGroup]:
 def _is_off(part: Part) -> bool:
     """Whether a service of a NIMPipeline is not enabled."""
     services = each(part.whole, "spec", "services")
-    return any(one.get("spec") is part.value and one.get("enabled") is not True for one in services)
+    return any(service.get("spec") is part.value and service.get("enabled") is not True for service in services)
 
 
 def _sidecars(value: JSON) -> Iterator[JSON]:
@@ -499,7 +500,10 @@ def _with_images(spec: JSON) -> JSON:
     found = dict(spec)
     for field in ("initContainers", "containers"):
         if isinstance(spec.get(field), list):
-            found[field] = [{"image": _IMAGE, **one} if isinstance(one, dict) else one for one in spec[field]]
+            found[field] = [
+                {"image": _IMAGE, **container} if isinstance(container, dict) else container
+                for container in spec[field]
+            ]
     return found
 
 

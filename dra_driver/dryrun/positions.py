@@ -107,12 +107,12 @@ def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Mark] | No
             merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
         elif key.value == str(step):
             return value, key.start_mark
-    return next((found for one in merged if (found := _child(one, step)) is not None), None)
+    return next((found for mapping in merged if (found := _child(mapping, step)) is not None), None)
 
 
 def _inside(node: yaml.ScalarNode, offset: int, lines: Sequence[str]) -> Position:
     """The place of a character of a scalar in any style: characters other than blanks are counted."""
-    ahead = sum(not one.isspace() for one in node.value[:offset])
+    ahead = sum(not character.isspace() for character in node.value[:offset])
     line, column = node.start_mark.line, node.start_mark.column
     if node.style in ("|", ">"):
         line, column = line + 1, 0

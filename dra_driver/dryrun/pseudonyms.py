@@ -78,9 +78,11 @@ def _anonymised(
         found[what].add(name)
         return name
 
-    documents = [_Object(one, collect).renamed() for one in documents]
+    documents = [_Object(document, collect).renamed() for document in documents]
     tables = pseudonyms(found)
-    return [_Object(one, lambda what, name: tables.get(what, {}).get(name, name)).renamed() for one in documents]
+    return [
+        _Object(document, lambda what, name: tables.get(what, {}).get(name, name)).renamed() for document in documents
+    ]
 
 
 def _names(found: Mapping[str, set[str]]) -> Mapping[str, Mapping[str, str]]:
@@ -187,7 +189,7 @@ class _Object:
         """A value of an object of Kubernetes itself."""
         if isinstance(value, dict):
             return {name: self._field_around(name, one) for name, one in value.items()}
-        return [self._around(one) for one in value] if isinstance(value, list) else value
+        return [self._around(element) for element in value] if isinstance(value, list) else value
 
     def _field_around(self, name: str, value: Any) -> Any:
         rename = self._rename
@@ -197,25 +199,25 @@ class _Object:
             case "namespace":
                 return rename("namespace", value)
             case "namespaces":
-                return [rename("namespace", one) for one in value]
+                return [rename("namespace", element) for element in value]
             case "resourceClaimName":
                 return value and self._claim(value)
             case "labels" | "matchLabels" | "nodeSelector":
                 return {self._label_key(key): self._label_value(key, one) for key, one in value.items()}
             case "matchExpressions" | "matchFields" | "matchLabelExpressions":
-                return [self._requirement(one) for one in value]
+                return [self._requirement(element) for element in value]
             case "topologyKey":
                 return self._label_key(value)
             case "matchLabelKeys" | "mismatchLabelKeys":
                 return [self._label_key(key) for key in value]
             case "taints" | "tolerations":
-                return [self._taint(one) for one in value]
+                return [self._taint(element) for element in value]
             case "hard" | "used":
                 return {key: one for key, one in value.items() if _OF_STORAGE_CLASS not in key}
             case "disruptedPods":
                 return {rename("object", key): one for key, one in value.items()}
             case "monitors":
-                return [rename("object", one) for one in value]
+                return [rename("object", element) for element in value]
             case _ if name in _OBJECTS and isinstance(value, str):
                 return self._object(value)
         return self._around(value)
@@ -226,7 +228,7 @@ class _Object:
             return self._text(value)
         if isinstance(value, dict):
             return {key: self._field_of_devices(key, one) for key, one in value.items() if key != "config"}
-        return [self._of_devices(one) for one in value] if isinstance(value, list) else value
+        return [self._of_devices(element) for element in value] if isinstance(value, list) else value
 
     def _field_of_devices(self, name: str, value: Any) -> Any:
         rename = self._rename
@@ -238,11 +240,11 @@ class _Object:
             case "pool":
                 return {**value, "name": rename("pool", value["name"])}
             case "matchExpressions" | "matchFields":
-                return [self._requirement(one) for one in value]
+                return [self._requirement(element) for element in value]
             case "attributes":
                 return {key: self._attribute(key, typed) for key, typed in value.items()}
             case "expression":
-                return self._text(_LITERAL.sub(lambda one: one[1] + rename("text", one[2]) + one[1], value))
+                return self._text(_LITERAL.sub(lambda match: match[1] + rename("text", match[2]) + match[1], value))
             case "reservedFor":
                 return self._around(value)
             case _ if name in _LEFT:

@@ -114,7 +114,7 @@ def _reduced(value: Any, kept: Kept) -> Any:
     if kept is None:
         return value
     if isinstance(value, list):
-        return [_reduced(one, kept) for one in value]
+        return [_reduced(element, kept) for element in value]
     if not isinstance(value, dict):
         return value
     return {name: _reduced(value[name], inner) for name, inner in kept.items() if name in value}

@@ -44,10 +44,10 @@ def groups(attempt: Attempt) -> list[Refused]:
         if refusal.plugin == DEVICES:
             by_devices.append(name)
         elif shortages := attempt.resources.shortages(site) if refusal.plugin == "NodeResourcesFit" else []:
-            lacking[tuple(one.resource for one in shortages)].append((name, shortages))
+            lacking[tuple(shortage.resource for shortage in shortages)].append((name, shortages))
         else:
             others[_phrases(attempt, site, refusal)].append(name)
-    found = sorted(_without_devices(attempt, by_devices), key=lambda one: one.explanation.distance)
+    found = sorted(_without_devices(attempt, by_devices), key=lambda refused: refused.explanation.distance)
     found += [_short_of_resources(members) for members in lacking.values()]
     found += [_refused(names, *phrases) for phrases, names in others.items()]
     return found
@@ -56,7 +56,7 @@ def groups(attempt: Attempt) -> list[Refused]:
 def summary(found: Sequence[Refused]) -> str:
     """`3 nodes: 1 lacks cpu (needs 8, has 3.5 free), 2 have no free 3g.40gb`."""
     counts: dict[tuple[str, str], int] = defaultdict(int)
-    for refused in sorted(found, key=lambda one: bool(one.explanation.requests)):
+    for refused in sorted(found, key=lambda refused: bool(refused.explanation.requests)):
         counts[refused.one, refused.many] += len(refused.nodes)
     nodes = sum(counts.values())
     parts = [f"{count} {one if count == 1 else many}" for (one, many), count in counts.items()]
@@ -111,10 +111,10 @@ def _short_of_resources(members: Sequence[tuple[str, Sequence[Shortage]]]) -> Re
 
 
 def _lack(column: Sequence[Shortage], needs: str, has: str) -> str:
-    best = max(column, key=lambda one: one.free)
+    best = max(column, key=lambda shortage: shortage.free)
     if best.resource == "pods":
-        return f"room for another pod (at most {max(one.allocatable for one in column)} may run)"
-    most = "at most " if len({one.free for one in column}) > 1 else ""
+        return f"room for another pod (at most {max(shortage.allocatable for shortage in column)} may run)"
+    most = "at most " if len({shortage.free for shortage in column}) > 1 else ""
     free, wanted = amount(best.resource, max(0, best.free)), amount(best.resource, best.wanted)
     if free == wanted:  # rounded, they look the same
         free, wanted = str(best.free), str(best.wanted)
@@ -142,10 +142,12 @@ def _without_devices(attempt: Attempt, names: Sequence[str]) -> Iterator[Refused
             yield _refused([name], refusal.message if refusal is not None else "")
             continue
         claims, outcomes = decided
-        group = next(one for one in outcomes.groups if name in one.nodes)
-        alike = [one for one in group.nodes if one in left and devices.decided(attempt.snapshot.sites[one]) is decided]
-        for one in alike:
-            del left[one]
+        group = next(group for group in outcomes.groups if name in group.nodes)
+        alike = [
+            node for node in group.nodes if node in left and devices.decided(attempt.snapshot.sites[node]) is decided
+        ]
+        for node in alike:
+            del left[node]
         explanation = explainer.explain(claims, outcome)
         yield Refused(tuple(alike), explanation, *_device_words(explanation, claims, attempt))
 
@@ -154,11 +156,11 @@ def _device_words(explanation: Explanation, claims: Sequence[ResourceClaim], att
     if explanation.error or not explanation.requests:
         said = explanation.error or "no devices to give"
         return f"cannot give devices: {said}", f"cannot give devices: {said}"
-    request = next((one for one in explanation.requests if one.missing), None)
+    request = next((request for request in explanation.requests if request.missing), None)
     if request is None:
         together = "cannot give the devices together"
         return together, together
-    free = "free " if any(one.check in _FREE_CHECKS for one in request.removals) else ""
+    free = "free " if any(removal.check in _FREE_CHECKS for removal in request.removals) else ""
     wanted = _wanted(request, claims, attempt)
     what = f"no {free}{wanted}"
     if request.left:
@@ -178,6 +180,6 @@ def _wanted(request: RequestReport, claims: Sequence[ResourceClaim], attempt: At
             profiles = [found[2] for text in required.selectors if (found := _PROFILE.search(text))]
             if profiles:
                 return profiles[0]
-            served = [one.resource for one in attempt.pod.extended if one.request == name]
+            served = [request.resource for request in attempt.pod.extended if request.request == name]
             return served[0] if served else f"{required.device_class_name} device"
     return "device"

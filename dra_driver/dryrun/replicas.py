@@ -79,10 +79,10 @@ def _counted(places: Iterator[str], most: int) -> Copies:
 
 def _wants(demand: Demand) -> object:
     """The properties that distinguish demands, without their names."""
-    requests = [(one.request, one.resource, one.count, one.short_lived) for one in demand.extended]
+    requests = [(request.request, request.resource, request.count, request.short_lived) for request in demand.extended]
     spec = demand.submitted["spec"] if demand.submitted is not None else {}
     rest = {name: value for name, value in spec.items() if name != "resourceClaims"}
-    return [one.spec for one in demand.claims], requests, rest
+    return [claim.spec for claim in demand.claims], requests, rest
 
 
 def _places_of_claims(trial: Trial) -> Iterator[str]:
@@ -109,7 +109,7 @@ def _places_of_claims(trial: Trial) -> Iterator[str]:
 def _filling(trial: Trial, node: str) -> Iterator[Cluster]:
     """The cluster with one copy on the node, with two copies, and so on."""
     while (outcome := trial.only_on(node)).kind == "allocated":
-        if all(one.admin_access for given in outcome.allocations for one in given.results):
+        if all(result.admin_access for given in outcome.allocations for result in given.results):
             yield from repeat(trial.cluster)  # such access uses up nothing
         trial = replace(trial, cluster=trial.cluster.after(trial.allocated(outcome)))
         yield trial.cluster
@@ -119,20 +119,20 @@ def separate(cluster: Cluster) -> bool:
     """Whether each pool belongs to one node only."""
     owners: dict[tuple[str, str], str] = {}
     return all(
-        one.node_name and owners.setdefault((one.driver, one.pool.name), one.node_name) == one.node_name
-        for one in cluster.slices
+        slice_.node_name and owners.setdefault((slice_.driver, slice_.pool.name), slice_.node_name) == slice_.node_name
+        for slice_ in cluster.slices
     )
 
 
 def parts(cluster: Cluster, names: Iterable[str]) -> dict[str, Cluster]:
     """The part of the cluster that concerns each node, if all pools are separate."""
-    owner = {(one.driver, one.pool.name): one.node_name for one in cluster.slices}
+    owner = {(slice_.driver, slice_.pool.name): slice_.node_name for slice_ in cluster.slices}
     slices, claims = defaultdict(list), defaultdict(list)
-    for one in cluster.slices:
-        slices[one.node_name].append(one)
+    for slice_ in cluster.slices:
+        slices[slice_.node_name].append(slice_)
     for claim in cluster.claims:
         results = claim.allocation.results if claim.allocation is not None else ()
-        for node in {owner.get((one.driver, one.pool)) for one in results}:
+        for node in {owner.get((result.driver, result.pool)) for result in results}:
             claims[node].append(claim)
     return {
         name: Cluster(tuple(slices[name]), cluster.classes, (cluster.node_by_name[name],), tuple(claims[name]))
@@ -163,7 +163,7 @@ def count_pod_copies(
     def admitted() -> Iterator[str]:
         for node in _places(stored.pod, claims, snapshot, features):
             yield node
-            if any(admission.count(one, snapshot) for one in each):  # the next copy
+            if any(admission.count(object_, snapshot) for object_ in each):  # the next copy
                 return
 
     return _counted(admitted(), most)

@@ -84,7 +84,7 @@ def revision_of(pod: Pod) -> tuple[str, str]:
 def is_same_template(manifest: JSON, stored: JSON) -> bool:
     """Whether a manifest has the pod template that the API server has stored."""
     mine, theirs = _without_defaults(manifest), _without_defaults(stored)
-    kept, ours = (dict(one.get("metadata", {}).get("annotations", {})) for one in (theirs, mine))
+    kept, ours = (dict(object_.get("metadata", {}).get("annotations", {})) for object_ in (theirs, mine))
     if _RESTARTED in kept and _RESTARTED not in ours:
         del kept[_RESTARTED]
         theirs = {**theirs, "metadata": _filled({**theirs["metadata"], "annotations": kept})}
@@ -96,7 +96,7 @@ def has_images_of(pod: Pod, template: JSON) -> bool:
     known = dict(pod.images)
     spec = template.get("spec") or {}
     wanted = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    return not known or all(known.get(one.get("name")) == one.get("image", "") for one in wanted)
+    return not known or all(known.get(container.get("name")) == container.get("image", "") for container in wanted)
 
 
 def _without_defaults(template: JSON) -> dict[str, Any]:
@@ -108,7 +108,9 @@ def _without_defaults(template: JSON) -> dict[str, Any]:
     if spec.get("restartPolicy") == "Always":
         del spec["restartPolicy"]
     for name in ("initContainers", "containers"):
-        spec[name] = [_container(one, shares_network=bool(spec.get("hostNetwork"))) for one in spec.get(name) or ()]
+        spec[name] = [
+            _container(container, shares_network=bool(spec.get("hostNetwork"))) for container in spec.get(name) or ()
+        ]
     return {"metadata": _filled(metadata), "spec": _reduced(spec)}
 
 
@@ -126,14 +128,14 @@ def _container(container: JSON, *, shares_network: bool) -> JSON:
     found["resources"] = resources
     if shares_network:
         ports = found.get("ports") or ()
-        found["ports"] = [{**one, "hostPort": one.get("hostPort") or one.get("containerPort")} for one in ports]
+        found["ports"] = [{**port, "hostPort": port.get("hostPort") or port.get("containerPort")} for port in ports]
     return found
 
 
 def _reduced(value: Any, name: str = "") -> Any:
     """A value without empty values and defaults. `name` is the field that has it."""
     if isinstance(value, list):
-        return [_reduced(one) for one in value]
+        return [_reduced(element) for element in value]
     if not isinstance(value, dict):
         return _amount(value) if name in ("sizeLimit", "divisor") else value
     if name in _TEXTS:

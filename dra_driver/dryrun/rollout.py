@@ -38,9 +38,9 @@ def with_pods_of_cluster(
     `templates` are those that the pods may have been made from. Raises the exceptions of `templates`.
     """
     claims = {
-        (one.metadata.namespace or "default", one.metadata.name): one
-        for one in objects
-        if isinstance(one, ResourceClaim)
+        (object_.metadata.namespace or "default", object_.metadata.name): object_
+        for object_ in objects
+        if isinstance(object_, ResourceClaim)
     }
     for workload, group in groupby(demands, lambda demand: demand.owner):
         there = [] if workload is None or world is None else _pods_of(workload, world.around.pods)
@@ -118,7 +118,7 @@ def _with_missing(
     missing = free if by_name else demands[len(kept) :]
     ordered = sorted(kept, key=lambda pod: pod.name) if by_name else kept
     for demand, pod in zip(
-        sorted(staying, key=lambda one: one.pod.name) if by_name else staying, ordered, strict=False
+        sorted(staying, key=lambda copy: copy.pod.name) if by_name else staying, ordered, strict=False
     ):
         yield _as(demand, pod, claims)
     for number, demand in enumerate(missing, start=1):
@@ -185,7 +185,9 @@ def _as(demand: Demand, pod: Pod, claims: _Claims) -> Demand:
     """The demand as the pod of the cluster, with the claims that this has."""
     assert demand.submitted is not None
     own = tuple(
-        claims[pod.namespace, one.claim] for one in pod.claims if one.claim and (pod.namespace, one.claim) in claims
+        claims[pod.namespace, claim.claim]
+        for claim in pod.claims
+        if claim.claim and (pod.namespace, claim.claim) in claims
     )
     metadata = {**demand.submitted["metadata"], "name": pod.name}
     return replace(
@@ -227,9 +229,9 @@ def _not_compared(pods: Sequence[Pod], templates: Templates) -> Iterator[str]:
 def _is_like(pod: Pod, fresh: Pod, demand: Demand, claims: _Claims) -> bool:
     """Whether the pod has all that the template asks for. The API server may have added defaults and tolerations."""
     specs = [
-        claims[pod.namespace, one.claim].spec
-        for one in pod.claims
-        if one.claim and (pod.namespace, one.claim) in claims
+        claims[pod.namespace, claim.claim].spec
+        for claim in pod.claims
+        if claim.claim and (pod.namespace, claim.claim) in claims
     ]
     alike = ("affinity", "anti_affinity", "spread", "host_ports", "extended")
     node_affinity = demand.daemon_node or pod.node_affinity == fresh.node_affinity

@@ -73,9 +73,9 @@ class OpenLabels:
     ) -> Requirements | None:
         """The same for the node selector and one of the alternative terms of the affinity."""
         wanted = [*selected, *(term.match_expressions if term is not None else ())]
-        unknown = [one for one in wanted if self.is_unknown(node.name, one.key, labels)]
-        known = [one for one in wanted if one not in unknown]
-        if not all(label_matches(one, labels) for one in known):
+        unknown = [requirement for requirement in wanted if self.is_unknown(node.name, requirement.key, labels)]
+        known = [requirement for requirement in wanted if requirement not in unknown]
+        if not all(label_matches(requirement, labels) for requirement in known):
             return None
         if term is not None and term.match_fields and not term_matches(replace(term, match_expressions=()), node):
             return None
@@ -125,19 +125,19 @@ def opened(pod: Pod, snapshot: Snapshot, labels: OpenLabels, domains: Requiremen
         name for name in pod.amounts if is_extended(name) and name not in snapshot.served and not is_of_driver(name)
     )
     room = dict.fromkeys(not_judged, ROOM)
-    given = {one.key for one in domains}
-    apart = [NodeSelectorRequirement(one.topology_key, "DoesNotExist") for one in pod.anti_affinity]
-    topology = [*domains, *(one for one in apart if one.key not in given)]
+    given = {domain.key for domain in domains}
+    apart = [NodeSelectorRequirement(term.topology_key, "DoesNotExist") for term in pod.anti_affinity]
+    topology = [*domains, *(requirement for requirement in apart if requirement.key not in given)]
     needs: dict[str, Requirements] = {}
     nodes = []
-    for one in snapshot.nodes:
-        if one.name in labels.nodes:
-            wanted = labels.needs(pod, one.node)
+    for node in snapshot.nodes:
+        if node.name in labels.nodes:
+            wanted = labels.needs(pod, node.node)
             if wanted is not None:
-                more = [of for of in topology if labels.is_unknown(one.name, of.key, one.labels)]
-                wanted = needs[one.name] = tuple(dict.fromkeys((*wanted, *more)))
-            one = replace(one, node=labels.labelled(one.node, wanted), allocatable={**room, **one.allocatable})
-        nodes.append(one)
+                more = [of for of in topology if labels.is_unknown(node.name, of.key, node.labels)]
+                wanted = needs[node.name] = tuple(dict.fromkeys((*wanted, *more)))
+            node = replace(node, node=labels.labelled(node.node, wanted), allocatable={**room, **node.allocatable})
+        nodes.append(node)
     return Opened(replace(snapshot, nodes=tuple(nodes)), needs, not_judged)
 
 
@@ -146,13 +146,13 @@ def possible_domains(pod: Pod, snapshot: Snapshot, labels: OpenLabels) -> Iterat
 
     At most _MOST_DOMAINS, so that clusters with many zones get an answer soon.
     """
-    keys = {one.topology_key for one in pod.spread}
-    keys |= {one.topology_key for one in (*pod.affinity, *pod.anti_affinity)}
-    there = [one for one in snapshot.nodes if one.name in labels.nodes]
-    lacking = sorted(key for key in keys if any(labels.is_unknown(one.name, key, one.labels) for one in there))
+    keys = {constraint.topology_key for constraint in pod.spread}
+    keys |= {term.topology_key for term in (*pod.affinity, *pod.anti_affinity)}
+    there = [node for node in snapshot.nodes if node.name in labels.nodes]
+    lacking = sorted(key for key in keys if any(labels.is_unknown(node.name, key, node.labels) for node in there))
     choices = []
     for key in lacking:
-        values = sorted({one.labels[key] for one in snapshot.nodes if key in one.labels})
+        values = sorted({node.labels[key] for node in snapshot.nodes if key in node.labels})
         same = [NodeSelectorRequirement(key, "In", (value,)) for value in values]
         choices.append([*same, NodeSelectorRequirement(key, "Exists")])
     return islice(product(*choices), _MOST_DOMAINS) if choices else iter(())
@@ -164,7 +164,7 @@ ALL_KNOWN: Final = OpenLabels()
 
 def assumption_texts(needs: Iterable[NodeSelectorRequirement]) -> tuple[str, ...]:
     """What is assumed, in words that go with "assuming": `the node has pool=gpus`."""
-    return tuple(_text(one) for one in needs)
+    return tuple(_text(need) for need in needs)
 
 
 def _text(one: NodeSelectorRequirement) -> str:
@@ -182,11 +182,13 @@ def _values(requirements: Sequence[NodeSelectorRequirement]) -> dict[str, str | 
     None if there is no such value for some label.
     """
     by_key: dict[str, list[NodeSelectorRequirement]] = defaultdict(list)
-    for one in requirements:
-        by_key[one.key].append(one)
+    for requirement in requirements:
+        by_key[requirement.key].append(requirement)
     found: dict[str, str | None] = {}
     for key, its in by_key.items():
-        meeting = [one for one in _candidates(its) if all(_meets(requirement, one) for requirement in its)]
+        meeting = [
+            candidate for candidate in _candidates(its) if all(_meets(requirement, candidate) for requirement in its)
+        ]
         if not meeting:
             return None
         found[key] = meeting[0]
@@ -196,7 +198,7 @@ def _values(requirements: Sequence[NodeSelectorRequirement]) -> dict[str, str | 
 def _candidates(requirements: Collection[NodeSelectorRequirement]) -> Iterator[str | None]:
     """The absence of the label, and values among which one meets the requirements if any value does."""
     yield None
-    given = [value for one in requirements for value in one.values]
+    given = [value for requirement in requirements for value in requirement.values]
     yield from given
     for number in (int(value) for value in given if value.lstrip("+-").isdigit()):
         for distance in range(1, len(given) + 1):

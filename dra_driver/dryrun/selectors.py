@@ -156,7 +156,7 @@ def usual_mistakes(expression: str, versions: frozenset[str]) -> list[str]:
 def _mistakes(expression: str, versions: frozenset[str]) -> Iterator[str]:
     bare = _TEXTS.sub(lambda text: '"' + "_" * (len(text.group()) - 2) + '"', expression)
     yield from (advice for pattern, advice in _USUAL.items() if re.search(pattern, bare))
-    compared = [one["name"] for one in _COMPARED_ATTRIBUTE.finditer(bare) if one["name"] in versions]
+    compared = [match["name"] for match in _COMPARED_ATTRIBUTE.finditer(bare) if match["name"] in versions]
     if compared or _COMPARED_SEMVER.search(bare):
         who = f"{compared[0]} is a version, and versions" if compared else "versions"
         yield f"{who} are compared by methods: .isGreaterThan(semver('580.0.0')) or .compareTo(semver('580.0.0')) >= 0"

@@ -78,7 +78,7 @@ def snapshot(origin: Origin, anonymous: bool, devices_only: bool, output: str) -
         objects = list(encoded(place.read(devices_only=True, exactly=True).objects))
         if not devices_only:
             around, forbidden = place.around(_reduced)
-            objects = [*(one for one in objects if one["kind"] != "Node"), *around] if around else objects
+            objects = [*(object_ for object_ in objects if object_["kind"] != "Node"), *around] if around else objects
             if forbidden:
                 click.echo(
                     f"note: not in the snapshot, as listing them is not allowed: {', '.join(forbidden)}", err=True
@@ -100,18 +100,22 @@ def written(documents: Sequence[JSON], output: str) -> str:
 
 def encoded(objects: Iterable[Decoded]) -> Iterator[JSON]:
     """The objects of a snapshot as JSON."""
-    for one in objects:
-        match one:
+    for object_ in objects:
+        match object_:
             case ResourceSlice():
-                yield _with_unread({**encode_slice(one, V1), "metadata": {"name": one.metadata.name}}, one.unread)
+                yield _with_unread(
+                    {**encode_slice(object_, V1), "metadata": {"name": object_.metadata.name}}, object_.unread
+                )
             case DeviceTaintRule():
-                yield _with_unread({**encode_taint_rule(one), "metadata": {"name": one.metadata.name}}, one.unread)
+                yield _with_unread(
+                    {**encode_taint_rule(object_), "metadata": {"name": object_.metadata.name}}, object_.unread
+                )
             case DeviceClass():
-                yield _with_unread(encode_class(one), one.unread)
+                yield _with_unread(encode_class(object_), object_.unread)
             case ResourceClaim():
-                yield _with_unread(_claim(one), one.unread)
+                yield _with_unread(_claim(object_), object_.unread)
             case Node():
-                yield _node(one)
+                yield _node(object_)
 
 
 def _with_unread(written: JSON, unread: Sequence[str]) -> JSON:

@@ -307,9 +307,12 @@ class Place:
         namespace = "" if kind.startswith("Cluster") else self.namespace
         shown = f"{namespace}/{reference.name}" if namespace else reference.name
         if self.connection is None:
-            for one in self._documents:
-                if key_of(one.value) == reference.key and _identity(one)[1:] == (self.namespace, reference.name):
-                    return Document(one.value, self.where, stored=True)
+            for document in self._documents:
+                if key_of(document.value) == reference.key and _identity(document)[1:] == (
+                    self.namespace,
+                    reference.name,
+                ):
+                    return Document(document.value, self.where, stored=True)
             raise InputError(f"there is no {kind} {shown} in {self.where}")
         found = self._in_cluster(reference.key, namespace, reference.name)
         if found == _NOT_IN_CLUSTER:
@@ -329,7 +332,9 @@ class Place:
 
     def _revision(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
         if self.connection is None:
-            return next((one.value for one in self._documents if _identity(one) == (kind, namespace, name)), {})
+            return next(
+                (document.value for document in self._documents if _identity(document) == (kind, namespace, name)), {}
+            )
         try:
             value = ApiClient(self.connection).get(REVISIONS[kind], name, namespace)
         except NotFoundError:
@@ -346,15 +351,15 @@ class Place:
         They are only suggestions.
         """
         if self.connection is None:
-            found = (one for one in self._documents if one.kind == kind)
-            return [f"{one.namespace}/{one.value['metadata'].get('name')}" for one in found]
+            found = (document for document in self._documents if document.kind == kind)
+            return [f"{document.namespace}/{document.value['metadata'].get('name')}" for document in found]
         client = ApiClient(self.connection)
         try:
             where = kind_named(newest_dialect(client).api_version, kind)
-            items = client.list(where, keep=lambda one: {"metadata": one["metadata"]}).items
+            items = client.list(where, keep=lambda item: {"metadata": item["metadata"]}).items
         except ApiError:
             return []
-        return [f"{one['metadata'].get('namespace', 'default')}/{one['metadata']['name']}" for one in items]
+        return [f"{item['metadata'].get('namespace', 'default')}/{item['metadata']['name']}" for item in items]
 
     def pods(self, name: str = "", *, namespace: str | None) -> list[Document]:
         """The pod of a name, or the pending pods, of a namespace (None: of all). Raises InputError and ApiError."""
@@ -366,24 +371,24 @@ class Place:
             else:
                 with suppress(NotFoundError):
                     found = [client.get(PODS, name, namespace or "")]
-            values = [{"apiVersion": "v1", "kind": "Pod", **one} for one in found]
+            values = [{"apiVersion": "v1", "kind": "Pod", **document} for document in found]
         else:
             values = [
-                one.value
-                for one in self._documents
-                if one.kind == "Pod"
-                and namespace in (None, one.namespace)
-                and name in ("", one.value["metadata"].get("name"))
+                document.value
+                for document in self._documents
+                if document.kind == "Pod"
+                and namespace in (None, document.namespace)
+                and name in ("", document.value["metadata"].get("name"))
             ]
         if name and not values:
             raise InputError(f"there is no pod {namespace}/{name} in {self.where}")
         ended = ("Succeeded", "Failed")
         pending = [
-            one
-            for one in values
-            if name or not ((one["spec"] or {}).get("nodeName") or (one.get("status") or {}).get("phase") in ended)
+            value
+            for value in values
+            if name or not ((value["spec"] or {}).get("nodeName") or (value.get("status") or {}).get("phase") in ended)
         ]
-        return [Document(one, self.where, stored=True) for one in sorted(pending, key=_queue_order)]
+        return [Document(pod, self.where, stored=True) for pod in sorted(pending, key=_queue_order)]
 
     def read(
         self,
@@ -408,7 +413,11 @@ class Place:
         elif self._origin.slices:
             found = from_documents(self._documents, self.where, around, devices_only=devices_only)
             if not exactly:
-                assumed = () if any(isinstance(one, DeviceClass) for one in found.objects) else classes_with_resources()
+                assumed = (
+                    ()
+                    if any(isinstance(object_, DeviceClass) for object_ in found.objects)
+                    else classes_with_resources()
+                )
                 if assumed:
                     said = f"no DeviceClass is in {self.where}: those of the driver's chart are assumed"
                     found = replace(found, warnings=(*found.warnings, said))
@@ -449,7 +458,11 @@ class Place:
         Of a kind without objects there is an empty list. Raises ApiError.
         """
         if self.connection is None:
-            kept = [one.value if one.is_empty_list else reduce(one.value) for one in self._documents if _is_around(one)]
+            kept = [
+                document.value if document.is_empty_list else reduce(document.value)
+                for document in self._documents
+                if _is_around(document)
+            ]
             return kept, []
         client = ApiClient(self.connection)
         kinds = {**KINDS, TEMPLATE: templates_of(newest_dialect(client))}
@@ -488,9 +501,9 @@ def lookup_among(documents: Sequence[Document]) -> Lookup:
     """The Lookup for claims and templates among documents."""
 
     def lookup(kind: str, namespace: str, name: str) -> Decoded | None:
-        for one in documents:
-            if _identity(one) == (kind, namespace, name):
-                return decode_kept(one)
+        for document in documents:
+            if _identity(document) == (kind, namespace, name):
+                return decode_kept(document)
         return None
 
     return lookup
@@ -532,7 +545,7 @@ def opened(origin: Origin, rules: Rules = NAMES_NONE, needs: Needs = DEVICES) ->
 
 def _names(objects: Iterable[Decoded]) -> frozenset[str]:
     """The names of the nodes."""
-    return frozenset(one.name for one in objects if isinstance(one, Node))
+    return frozenset(object_.name for object_ in objects if isinstance(object_, Node))
 
 
 def _refused(error: StatusError, connection: ClusterConnection, needs: Needs) -> str:
@@ -564,13 +577,17 @@ def completed(
     if what_if.labels and not open_nodes:
         raise InputError("--node-labels is for built-in nodes and for those of --with-node, and there are none")
     added = with_labels(added, open_nodes, what_if.labels)
-    own = {(type(one), one.metadata.namespace, one.metadata.name) for one in given}
-    there = [one for one in source.objects if (type(one), one.metadata.namespace, one.metadata.name) not in own]
+    own = {(type(object_), object_.metadata.namespace, object_.metadata.name) for object_ in given}
+    there = [
+        object_
+        for object_ in source.objects
+        if (type(object_), object_.metadata.namespace, object_.metadata.name) not in own
+    ]
     there = with_labels(there, open_nodes, what_if.labels)
     objects = tainted(changed([*given, *there], what_if, added), features, source.server)
     world, assumptions = source.world, what_if.assumptions
     if world is not None:
-        nodes = [one for one in added if isinstance(one, Node)]
+        nodes = [object_ for object_ in added if isinstance(object_, Node)]
         world = world.with_nodes(nodes)
         assumptions += ("additional nodes with enough cpu, memory and other resources for every pod",) if nodes else ()
         world = world.idle() if what_if.without_claims else world
@@ -586,12 +603,12 @@ def completed(
 
 def tainted(objects: Sequence[Decoded], features: Features, server: Server | None) -> Sequence[Decoded]:
     """The objects, with the taints of the DeviceTaintRules among them on the devices that these select."""
-    rules = [one for one in objects if isinstance(one, DeviceTaintRule) and not _selects_otherwise(one)]
+    rules = [object_ for object_ in objects if isinstance(object_, DeviceTaintRule) and not _selects_otherwise(object_)]
     if not rules or not features.device_taint_rules:
         return objects
     release = server.release if server is not None and server.release else features.release
-    slices = [one for one in objects if isinstance(one, ResourceSlice)]
-    others = [one for one in objects if not isinstance(one, ResourceSlice)]
+    slices = [object_ for object_ in objects if isinstance(object_, ResourceSlice)]
+    others = [object_ for object_ in objects if not isinstance(object_, ResourceSlice)]
     every = has_rule(release, "rule_without_selector_taints_all")
     return [*with_taint_rules(slices, rules, without_selector=every), *others]
 

@@ -72,7 +72,7 @@ class Note:
 
 def documents_of(notes: Iterable[Note]) -> list[dict[str, Any]]:
     """The notes as in JSON."""
-    return [one.document() for one in notes]
+    return [note.document() for note in notes]
 
 
 class NotesError(InputError):

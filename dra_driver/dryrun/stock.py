@@ -69,7 +69,7 @@ def best_fit(total: Amounts, held: Sequence[tuple[Sequence[Amounts], int]], want
                 rest = others if count == 1 else [(devices, count - 1), *others]
                 place(rest, index + 1 if count > 1 else 0, after)
 
-    place(sorted((one for one in held if one[1]), key=lambda one: len(one[0])), 0, total)
+    place(sorted((holding for holding in held if holding[1]), key=lambda holding: len(holding[0])), 0, total)
     return best
 
 
@@ -211,7 +211,7 @@ def _parts(pool: PoolView, features: Features) -> Iterator[_Part]:
         groups["" if not drawn else pool.name if whole else drawn[0].counter_set].append(device)
     for name, devices in groups.items():
         sets = [] if not name else list(pool.counter_sets.values()) if whole else [pool.counter_sets[name]]
-        total = {(one.name, counter): amount.nanos for one in sets for counter, amount in one.counters.items()}
+        total = {(set_.name, counter): amount.nanos for set_ in sets for counter, amount in set_.counters.items()}
         kinds = tuple(_kind(device, pool.driver) for device in devices)
         takes = tuple(_takes(device, total) for device in devices)
         yield _Part(name.removesuffix(_SET_SUFFIX), tuple(total), tuple(total.values()), tuple(devices), kinds, takes)
@@ -227,9 +227,9 @@ def _kind(device: Device, driver: str) -> DeviceKind:
 
 def _takes(device: Device, total: Mapping[CounterKey, int]) -> Amounts:
     drawn = {
-        (one.counter_set, counter): amount.nanos
-        for one in device.consumes_counters
-        for counter, amount in one.counters.items()
+        (consumption.counter_set, counter): amount.nanos
+        for consumption in device.consumes_counters
+        for counter, amount in consumption.counters.items()
     }
     return tuple([drawn.get(key, 0) for key in total])
 
@@ -301,14 +301,16 @@ class DeviceCount:
 
 def leftovers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features) -> list[DeviceCount]:
     """The kinds of which fewer devices are free after the demands, in order."""
-    drivers = {id(device): one.driver for one in cluster.slices for device in one.devices}
+    drivers = {id(device): slice_.driver for slice_ in cluster.slices for device in slice_.devices}
     taken = [claim for verdict in verdicts for claim in _taken(verdict, drivers)]
     if not taken:
         return []
-    touched = {(one.driver, one.pool) for claim in taken if claim.allocation for one in claim.allocation.results}
+    touched = {
+        (result.driver, result.pool) for claim in taken if claim.allocation for result in claim.allocation.results
+    }
     takers = Stocktaker(features)
     every = takers.count(cluster)
-    old = totals(one for one in every if (one.driver, one.pool) in touched)
+    old = totals(count for count in every if (count.driver, count.pool) in touched)
     new = totals(takers.count(cluster.after(taken), touched))
     return [
         DeviceCount(kind, amount.free, amount.free - old[kind].free + new[kind].free)
@@ -326,8 +328,10 @@ def _taken(verdict: Verdict, drivers: Mapping[int, str]) -> list[ResourceClaim]:
         if required.admin_access
     }
     results = (
-        AllocatedDevice(one.request, drivers[id(one.device)], one.pool, one.name)
-        for one in verdict.placed
-        if one.device is not None and (one.claim, one.request) not in free and not one.device.allow_multiple_allocations
+        AllocatedDevice(placed.request, drivers[id(placed.device)], placed.pool, placed.name)
+        for placed in verdict.placed
+        if placed.device is not None
+        and (placed.claim, placed.request) not in free
+        and not placed.device.allow_multiple_allocations
     )
-    return [ResourceClaim(verdict.demand.pod, DeviceClaim(), AllocationResult((one,))) for one in results]
+    return [ResourceClaim(verdict.demand.pod, DeviceClaim(), AllocationResult((result,))) for result in results]

@@ -54,7 +54,7 @@ def unreachable(error: exceptions.HTTPError, server: str, seconds: float) -> str
 def _cause_of(reason: BaseException) -> BaseException | None:
     """The exception of the socket or of TLS that urllib3 has wrapped."""
     if isinstance(reason, exceptions.SSLError | exceptions.ProtocolError):
-        return next((one for one in reversed(reason.args) if isinstance(one, BaseException)), None)
+        return next((arg for arg in reversed(reason.args) if isinstance(arg, BaseException)), None)
     return reason.__cause__
 
 

@@ -75,12 +75,12 @@ class UnreadFields:
     def __init__(self, objects: Sequence[Decoded], features: Features, gates: Mapping[str, bool]) -> None:
         self._features = features
         self._gates = gates
-        self._slices = [one for one in objects if isinstance(one, ResourceSlice)]
-        self._classes = {one.metadata.name: one for one in objects if isinstance(one, DeviceClass)}
+        self._slices = [object_ for object_ in objects if isinstance(object_, ResourceSlice)]
+        self._classes = {object_.metadata.name: object_ for object_ in objects if isinstance(object_, DeviceClass)}
         self._pools: dict[_Pool, dict[str, None]] = defaultdict(dict)
-        for one in objects:
-            if isinstance(one, ResourceSlice | ResourceClaim | DeviceTaintRule):
-                for text, pool in self._of_pools(one):
+        for object_ in objects:
+            if isinstance(object_, ResourceSlice | ResourceClaim | DeviceTaintRule):
+                for text, pool in self._of_pools(object_):
                     self._pools[pool][text] = None
 
     def about(self, verdict: Verdict, *, all_candidates: bool = False) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ class UnreadFields:
 
     def _of_classes(self, demand: Demand) -> Iterator[str]:
         names = {required.device_class_name for claim in demand.claims for _, required in claim.spec.requirements}
-        resources = {one.resource for one in demand.extended}
+        resources = {request.resource for request in demand.extended}
         for name, one in self._classes.items():
             served = {one.extended_resource_name, f"{CLASS_RESOURCE_PREFIX}{name}"} & resources
             for path in one.unread if name in names or served else ():
@@ -145,14 +145,14 @@ class UnreadFields:
 
     @cached_property
     def _pool_of_device(self) -> Mapping[int, _Pool]:
-        return {id(device): (one.driver, one.pool.name) for one in self._slices for device in one.devices}
+        return {id(device): (slice_.driver, slice_.pool.name) for slice_ in self._slices for device in slice_.devices}
 
     def _candidates(self, demand: Demand) -> Iterator[_Pool]:
         """The pools with unread fields of which the demand selects a device. Extended resources may select any."""
         wanted = [required for claim in demand.claims for _, required in claim.spec.requirements]
-        for one in self._slices:
-            pool = one.driver, one.pool.name
-            if pool in self._pools and (demand.extended or any(self._selects(each, one) for each in wanted)):
+        for slice_ in self._slices:
+            pool = slice_.driver, slice_.pool.name
+            if pool in self._pools and (demand.extended or any(self._selects(each, slice_) for each in wanted)):
                 yield pool
 
     def _selects(self, required: DeviceRequirements, one: ResourceSlice) -> bool:

@@ -91,13 +91,13 @@ class Verdict:
 
 def placed_devices(claims: Iterable[ResourceClaim], cluster: Cluster) -> Iterator[Placed]:
     """The devices of those claims that are allocated."""
-    results = [(claim, one) for claim in claims if claim.allocation for one in claim.allocation.results]
+    results = [(claim, result) for claim in claims if claim.allocation for result in claim.allocation.results]
     pools = {(one.driver, one.pool) for _, one in results}
     devices = {
-        (one.driver, one.pool.name, device.name): device
-        for one in cluster.slices
-        if (one.driver, one.pool.name) in pools
-        for device in one.devices
+        (slice_.driver, slice_.pool.name, device.name): device
+        for slice_ in cluster.slices
+        if (slice_.driver, slice_.pool.name) in pools
+        for device in slice_.devices
     }
     for claim, one in results:
         device = devices.get((one.driver, one.pool, one.device))

@@ -114,8 +114,8 @@ def label_options(command: F) -> F:
             help="Do not assume that these nodes have labels that pods select and that are not known.",
         ),
     )
-    for one in reversed(options):
-        command = one(command)
+    for add_option in reversed(options):
+        command = add_option(command)
     return command
 
 
@@ -145,13 +145,13 @@ def new_nodes(what_if: WhatIf) -> list[Decoded]:
     counts: dict[str, int] = {}
     for kind, count in what_if.more:
         counts[kind] = counts.get(kind, 0) + count
-    return [one for kind, count in counts.items() for one in simulated_nodes(kind, count, what_if.policy)]
+    return [object_ for kind, count in counts.items() for object_ in simulated_nodes(kind, count, what_if.policy)]
 
 
 def changed(objects: Sequence[Decoded], what_if: WhatIf, added: Sequence[Decoded]) -> list[Decoded]:
     """The objects after the changes; `added` are what `new_nodes` made. Raises InputError."""
-    known = {one.name for one in objects if isinstance(one, Node)}
-    twice = sorted(known & {one.name for one in added if isinstance(one, Node)})
+    known = {object_.name for object_ in objects if isinstance(object_, Node)}
+    twice = sorted(known & {object_.name for object_ in added if isinstance(object_, Node)})
     if twice:
         raise InputError(f"--with-node: there is a node {twice[0]} already, and new ones are named so")
     kept = without_claims(objects) if what_if.without_claims else list(objects)
@@ -161,16 +161,18 @@ def changed(objects: Sequence[Decoded], what_if: WhatIf, added: Sequence[Decoded
 def with_labels(objects: Iterable[Decoded], nodes: Collection[str], labels: Mapping[str, str]) -> list[Decoded]:
     """The objects, with these labels on these nodes."""
     return [
-        replace(one, metadata=replace(one.metadata, labels={**one.metadata.labels, **labels}))
-        if labels and isinstance(one, Node) and one.name in nodes
-        else one
-        for one in objects
+        replace(object_, metadata=replace(object_.metadata, labels={**object_.metadata.labels, **labels}))
+        if labels and isinstance(object_, Node) and object_.name in nodes
+        else object_
+        for object_ in objects
     ]
 
 
 def without_claims(objects: Iterable[Decoded]) -> list[Decoded]:
     """The objects without the claims that hold devices."""
-    return [one for one in objects if not (isinstance(one, ResourceClaim) and one.allocation is not None)]
+    return [
+        object_ for object_ in objects if not (isinstance(object_, ResourceClaim) and object_.allocation is not None)
+    ]
 
 
 def without_nodes(objects: Sequence[Decoded], names: Collection[str]) -> list[Decoded]:
@@ -178,20 +180,20 @@ def without_nodes(objects: Sequence[Decoded], names: Collection[str]) -> list[De
 
     Slices of a pool that other nodes share stay: without them the pool would not be complete.
     """
-    known = [one.name for one in objects if isinstance(one, Node)]
+    known = [object_.name for object_ in objects if isinstance(object_, Node)]
     for name in names:
         if name not in known:
             more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
             raise InputError(f"--drain {name}: there is no such node (there are {', '.join(known[:_NAMED])}{more})")
-    slices = [one for one in objects if isinstance(one, ResourceSlice)]
+    slices = [object_ for object_ in objects if isinstance(object_, ResourceSlice)]
     places: dict[tuple[str, str], set[str | None]] = defaultdict(set)  # None for a slice that names no node
-    for one in slices:
-        places[one.driver, one.pool.name].add(one.node_name or None)
+    for slice_ in slices:
+        places[slice_.driver, slice_.pool.name].add(slice_.node_name or None)
     local = {
-        (one.driver, one.pool.name, device.name)
-        for one in slices
-        for device in one.devices
-        if (one.node_name or device.node_name) in names
+        (slice_.driver, slice_.pool.name, device.name)
+        for slice_ in slices
+        for device in slice_.devices
+        if (slice_.node_name or device.node_name) in names
     }
 
     def leaves(one: Decoded) -> bool:
@@ -204,12 +206,12 @@ def without_nodes(objects: Sequence[Decoded], names: Collection[str]) -> list[De
                 return _holds(one, local) or _bound_to(one, names)
         return False
 
-    return [one for one in objects if not leaves(one)] if names else list(objects)
+    return [object_ for object_ in objects if not leaves(object_)] if names else list(objects)
 
 
 def _holds(claim: ResourceClaim, devices: Collection[tuple[str, str, str]]) -> bool:
     return claim.allocation is not None and any(
-        (one.driver, one.pool, one.device) in devices for one in claim.allocation.results
+        (result.driver, result.pool, result.device) in devices for result in claim.allocation.results
     )
 
 

@@ -53,7 +53,7 @@ class Admission:
         self._world = world
         self._policies = world.policies
         self._decoder = PodDecoder()
-        self._pods = {(one.namespace, one.name): one for one in world.around.pods}
+        self._pods = {(pod.namespace, pod.name): pod for pod in world.around.pods}
 
     def known(self, namespace: str, name: str) -> Pod | None:
         """The pod of this name that the cluster has."""
@@ -73,8 +73,8 @@ class Admission:
         if "PersistentVolumeClaim" in self._world.unknown and pod.volumes:
             pod = replace(pod, volumes=())
             notes.append("its volumes are not considered: no PersistentVolumeClaim is known")
-        elif any(one.ephemeral for one in pod.volumes):
-            pod = replace(pod, volumes=tuple(one for one in pod.volumes if not one.ephemeral))
+        elif any(volume.ephemeral for volume in pod.volumes):
+            pod = replace(pod, volumes=tuple(volume for volume in pod.volumes if not volume.ephemeral))
             notes.append("volumes that are made for it are not considered")
         rejects = [*self._missing_namespace(pod.namespace, snapshot)]
         rejects += [admitted.forbidden] if admitted.forbidden and not rejects else []
@@ -102,7 +102,7 @@ class Admission:
         if decision.used_after is None:
             return list(decision.messages[:1])
         after = decision.used_after
-        quotas = tuple(replace(one, used=after.get(str(one), one.used)) for one in self._policies.quotas)
+        quotas = tuple(replace(quota, used=after.get(str(quota), quota.used)) for quota in self._policies.quotas)
         self._policies = replace(self._policies, quotas=quotas)
         return []
 
@@ -250,7 +250,7 @@ class WholePods:
         nodes = tuple(attempt.snapshot.sites)
         waiting = attempt.gates or ((attempt.refusal,) if attempt.refusal is not None else ())
         if waiting or not nodes:
-            said = "; ".join(one.message for one in waiting) or attempt.fit_error
+            said = "; ".join(refusal.message for refusal in waiting) or attempt.fit_error
             refused = (Refused(nodes, Explanation(said, True)),) if nodes else ()
             return Verdict(demand, refused=refused, summary=said, event="" if attempt.gates else attempt.event)
         fitting = sorted_by_needs((name for name, refusal in attempt.refusals.items() if refusal is None), needs)
@@ -283,8 +283,8 @@ class WholePods:
     def _nowhere(self, demand: Demand, attempt: Attempt) -> Verdict:
         refused = tuple(groups(attempt))
         if node := demand.daemon_node:
-            refused = tuple(replace(one, nodes=(node,)) for one in refused if node in one.nodes)
-        fatal = tuple(one for one in refused if one.explanation.fatal)
+            refused = tuple(replace(refusal, nodes=(node,)) for refusal in refused if node in refusal.nodes)
+        fatal = tuple(refusal for refusal in refused if refusal.explanation.fatal)
         if fatal:
             return Verdict(demand, refused=fatal[:1], event=attempt.event)
         changes = tuple(helpful_pod_changes(attempt, of_others(demand, self._holders)))
@@ -331,9 +331,11 @@ def of_others(demand: Demand, claims: Iterable[ResourceClaim]) -> list[ResourceC
 def given_claims(attempt: Attempt, node: str) -> list[ResourceClaim]:
     """The claims that would be allocated for the pod on a node."""
     found = []
-    for one in attempt.gives(node):
-        name = f"{attempt.pod.name}-extended-resources" if one.special else one.claim.metadata.name
-        found.append(replace(one.claim, metadata=replace(one.claim.metadata, name=name), allocation=one.allocation))
+    for given in attempt.gives(node):
+        name = f"{attempt.pod.name}-extended-resources" if given.special else given.claim.metadata.name
+        found.append(
+            replace(given.claim, metadata=replace(given.claim.metadata, name=name), allocation=given.allocation)
+        )
     return found
 
 
@@ -347,4 +349,4 @@ def _removal(attempt: Attempt) -> PodRemoval | None:
     if preemption is None or not preemption.nominated:
         return None
     node = preemption.nominated[0]
-    return PodRemoval(node, tuple(str(one) for one in preemption.candidates[node].pods))
+    return PodRemoval(node, tuple(str(pod) for pod in preemption.candidates[node].pods))

@@ -105,22 +105,22 @@ class _Workflow:
 
     def _of_graph(self, tasks: Sequence[JSON], path: str, depth: int) -> list[_Wave]:
         """The tasks in levels: each begins after all tasks that it names."""
-        names = [str(one.get("name")) for one in tasks]
+        names = [str(task.get("name")) for task in tasks]
         needs = [
             {
                 name
-                for text in [*(one.get("dependencies") or ()), str(one.get("depends") or "")]
+                for text in [*(task.get("dependencies") or ()), str(task.get("depends") or "")]
                 for name in _NAME.findall(str(text))
                 if name in names
             }
-            for one in tasks
+            for task in tasks
         ]
         levels: dict[str, int] = {}
         for level in range(len(tasks)):
             ready = [
                 name
                 for name, needed in zip(names, needs, strict=True)
-                if name not in levels and all(levels.get(one, level) < level for one in needed)
+                if name not in levels and all(levels.get(dependency, level) < level for dependency in needed)
             ]
             levels |= dict.fromkeys(ready, level)
         waves: list[_Wave] = []
@@ -146,7 +146,7 @@ class _Workflow:
         else:
             raise DecodeError(f"{path}.template", f"there is no template {name!r} in it")
         count = self._times(step, path)
-        return [tuple(replace(one, count=one.count * count) for one in wave) for wave in waves]
+        return [tuple(replace(leaf, count=leaf.count * count) for leaf in wave) for wave in waves]
 
     def _referred(self, reference: JSON, path: str, depth: int) -> list[_Wave]:
         name, wanted = str(reference.get("name")), str(reference.get("template"))
@@ -191,7 +191,7 @@ def _limited(wave: _Wave, most: int) -> _Wave:
     """The first pods of a wave, if no more may run at once."""
     found: list[_Leaf] = []
     for leaf in wave:
-        count = min(leaf.count, most - sum(one.count for one in found))
+        count = min(leaf.count, most - sum(leaf.count for leaf in found))
         if count > 0:
             found.append(replace(leaf, count=count))
     return tuple(found)
@@ -221,15 +221,15 @@ def workflow(part: Part) -> Iterator[PodGroup]:
     seen: set[tuple[tuple[str, int], ...]] = set()
     for number, wave in enumerate(flow.waves(), start=1):
         leaves: dict[str, _Leaf] = {}
-        for one in wave:
-            known = leaves.get(one.path)
-            leaves[one.path] = one if known is None else replace(known, count=known.count + one.count)
-        shape = tuple((one.path, one.count) for one in leaves.values())
+        for leaf in wave:
+            known = leaves.get(leaf.path)
+            leaves[leaf.path] = leaf if known is None else replace(known, count=known.count + leaf.count)
+        shape = tuple((leaf.path, leaf.count) for leaf in leaves.values())
         if shape in seen:
             continue
         seen.add(shape)
-        for one in leaves.values():
-            yield _pods(flow, one, f"{part.path} {number}")
+        for leaf in leaves.values():
+            yield _pods(flow, leaf, f"{part.path} {number}")
     for text in flow.unknown:
         yield PodGroup(path, {}, {}, 0, unknown=(text,))
 
@@ -239,8 +239,8 @@ def _pods(flow: _Workflow, leaf: _Leaf, stage: str) -> PodGroup:
     kind = next(one for one in ("container", "script", "containerSet") if isinstance(template.get(one), dict))
     given = [template[kind]] if kind != "containerSet" else each(template[kind], "containers")
     unknown: dict[str, None] = {}
-    containers = [_container({"name": "main", "image": _IMAGE, **one}, unknown) for one in given]
-    containers += [_container({"image": _IMAGE, **one}, unknown) for one in each(template, "sidecars")]
+    containers = [_container({"name": "main", "image": _IMAGE, **container}, unknown) for container in given]
+    containers += [_container({"image": _IMAGE, **sidecar}, unknown) for sidecar in each(template, "sidecars")]
     spec: JSON = {name: flow.spec[name] for name in _OF_POD if flow.spec.get(name) is not None}
     spec |= {name: template[name] for name in _OF_POD if template.get(name) is not None}
     spec["containers"] = containers
@@ -273,7 +273,7 @@ def _container(container: JSON, unknown: dict[str, None]) -> JSON:
     resources = dict(within(container, "resources"))
     for kind in ("limits", "requests"):
         amounts = within(resources, kind)
-        if any("{{" in str(one) for one in amounts.values()):
+        if any("{{" in str(amount) for amount in amounts.values()):
             unknown["amounts of its resources are parameters of the workflow, and are not considered"] = None
             resources[kind] = {name: one for name, one in amounts.items() if "{{" not in str(one)}
     return {**container, "resources": resources} if resources else container

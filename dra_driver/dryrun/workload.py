@@ -124,7 +124,7 @@ def sort_documents(
     there are too many demands.
     """
     errors: list[Note] = []
-    usable = [one for one in documents if _is_usable(one, errors)]
+    usable = [document for document in documents if _is_usable(document, errors)]
     usable = list(_without_twins(usable, errors))
     objects: list[Decoded] = []
     workloads, ignored = [], []
@@ -138,23 +138,32 @@ def sort_documents(
             workloads.append(document)
         else:
             ignored.append(document)
-    claims = [one for one in objects if isinstance(one, ResourceClaim)]
-    templates = [one for one in objects if isinstance(one, ResourceClaimTemplate)]
-    alone: list[ResourceClaim | ResourceClaimTemplate] = [*(one for one in claims if not one.allocation), *templates]
+    claims = [object_ for object_ in objects if isinstance(object_, ResourceClaim)]
+    templates = [object_ for object_ in objects if isinstance(object_, ResourceClaimTemplate)]
+    alone: list[ResourceClaim | ResourceClaimTemplate] = [
+        *(claim for claim in claims if not claim.allocation),
+        *templates,
+    ]
     found = _Found((*claims, *templates), lookup, names)
-    made = _Made(found, Library((one.value for one in usable), elsewhere), errors)
+    made = _Made(found, Library((document.value for document in usable), elsewhere), errors)
     for workload in workloads:
         made.add(workload)
     demands = made.demands()
-    demands += [_alone(one) for one in alone if _key(one) not in found.used]
+    demands += [_alone(object_) for object_ in alone if _key(object_) not in found.used]
     if len(demands) > MOST_DEMANDS:
         raise InputError(
             f"there are {len(demands)} pods, templates and claims to place, more than {MOST_DEMANDS}: give fewer, or"
             " one with --replicas"
         )
-    kept = [one for one in objects if not isinstance(one, ResourceClaimTemplate)]
-    allocated = [one for one in kept if not isinstance(one, ResourceClaim) or one.allocation is not None]
-    around = [one for one in usable if one.kind != "Pod" and is_of_world(one.value.get("apiVersion"), one.kind)]
+    kept = [object_ for object_ in objects if not isinstance(object_, ResourceClaimTemplate)]
+    allocated = [
+        object_ for object_ in kept if not isinstance(object_, ResourceClaim) or object_.allocation is not None
+    ]
+    around = [
+        document
+        for document in usable
+        if document.kind != "Pod" and is_of_world(document.value.get("apiVersion"), document.kind)
+    ]
     return Input(
         tuple(demands),
         tuple(allocated),
@@ -184,7 +193,7 @@ def _is_decoded(document: Document) -> bool:
 def _is_usable(document: Document, errors: list[Note]) -> bool:
     """Whether the object has a valid name and only fields that its kind has, of their types. The others are errors."""
     wrong = [] if document.stored else [*form_errors(document.value), *_name_errors(document)]
-    errors += (document.note(str(one), one.path) for one in wrong)
+    errors += (document.note(str(error), error.path) for error in wrong)
     return not wrong
 
 
@@ -203,15 +212,15 @@ def _name_errors(document: Document) -> Iterator[DecodeError]:
 def _without_twins(documents: Iterable[Document], errors: list[Note]) -> Iterator[Document]:
     """The objects without those whose name another one of their kind has. Names of kinds that are not read are free."""
     seen: dict[Identity, Document] = {}
-    for one in documents:
-        identity = identity_of(one.value)
-        other = seen.setdefault(identity, one) if identity is not None else one
-        is_read = _is_decoded(one) or key_of(one.value) in KINDS
-        if other is not one and (is_read or is_of_world(one.value.get("apiVersion"), one.kind)):
-            said = f"metadata.name: there is another {one.kind} of this name in {other.source}"
-            errors.append(one.note(said, "metadata.name"))
+    for document in documents:
+        identity = identity_of(document.value)
+        other = seen.setdefault(identity, document) if identity is not None else document
+        is_read = _is_decoded(document) or key_of(document.value) in KINDS
+        if other is not document and (is_read or is_of_world(document.value.get("apiVersion"), document.kind)):
+            said = f"metadata.name: there is another {document.kind} of this name in {other.source}"
+            errors.append(document.note(said, "metadata.name"))
         else:
-            yield one
+            yield document
 
 
 def decode_document(document: Document) -> Decoded:
@@ -246,7 +255,7 @@ class _Found:
     ) -> None:
         self._lookup = lookup
         self._names = names
-        self._known: dict[_Key, Decoded | None] = {_key(one): one for one in given}
+        self._known: dict[_Key, Decoded | None] = {_key(object_): object_ for object_ in given}
         self.used: set[_Key] = set()
 
     def find(self, kind: str, namespace: str, name: str) -> Decoded | None:
@@ -260,7 +269,7 @@ class _Found:
     def missing(self, kind: str, namespace: str, name: str) -> str:
         """What to say about a claim or template that there is not, with names that may be meant."""
         given = (f"{place}/{other}" for of_kind, place, other in self._known if of_kind == kind)
-        known = dict.fromkeys([one for one in given if self._known[_split(kind, one)]] + [*self._names(kind)])
+        known = dict.fromkeys([name for name in given if self._known[_split(kind, name)]] + [*self._names(kind)])
         wanted = f"{namespace}/{name}"
         close = [one for one in known if one.partition("/")[2] == name]
         close += difflib.get_close_matches(wanted, known, n=3)
@@ -325,8 +334,8 @@ class _Made:
         if not has_form(document.value):
             wrong = list(pod_spec_errors(group.spec))
             if wrong:
-                places = [(DecodeError(group.place(one.path), one.problem)) for one in wrong]
-                raise DocumentError(*((document, one) for one in places))
+                places = [(DecodeError(group.place(error.path), error.problem)) for error in wrong]
+                raise DocumentError(*((document, place) for place in places))
         if group.count > MOST_DEMANDS:
             said = f"more than {MOST_DEMANDS} pods: ask for one with --replicas instead"
             raise DocumentError((document, DecodeError(group.counted or group.path, said)))
@@ -341,11 +350,11 @@ class _Made:
         pod = base if document.kind == "Pod" and count == 1 else f"{base}-{index}"
         claims, missing, shared = self._claims(document, group, pod, namespace)
         for key in ("initContainers", "containers"):
-            Fields(spec, strict=False).objects(key, lambda one: _check_container(one, claims))
+            Fields(spec, strict=False).objects(key, lambda fields: _check_container(fields, claims))
         name = f"{document.kind} {document.name}" + (f", {group.role}" if group.role else "")
         label = name + (f", pod {index + 1} of {count}" if count > 1 else "")
         fields = Fields(spec, strict=False)
-        kept = tuple(one for one in claims.values() if one is not None)
+        kept = tuple(claim for claim in claims.values() if claim is not None)
         return Demand(
             label,
             kept,
@@ -373,7 +382,7 @@ class _Made:
         The last texts are about claims that the pod shares with its PodGroup.
         """
         made = _made_claims(document.value) if document.stored else {}
-        own: dict[str, Decoded] = {one["metadata"]["name"]: decode(one) for one in group.templates}
+        own: dict[str, Decoded] = {template["metadata"]["name"]: decode(template) for template in group.templates}
         missing: list[str] = []
         shared: list[str] = []
         pod_group, entries = self._pod_group(group.spec, namespace)
@@ -413,8 +422,8 @@ class _Made:
         name = _group_name(spec) if _has_templates(spec) else ""
         value = self._library.find(_POD_GROUP, namespace, name) if name else None
         entries = within(value or {}, "spec").get("resourceClaims") or []
-        known = (one for one in entries if isinstance(one, dict))
-        return name, frozenset(tuple(str(one.get(field) or "") for field in _CLAIM_FIELDS) for one in known)
+        known = (entry for entry in entries if isinstance(entry, dict))
+        return name, frozenset(tuple(str(entry.get(field) or "") for field in _CLAIM_FIELDS) for entry in known)
 
     def _of_scheduling_group(self, spec: JSON, namespace: str) -> Iterator[str]:
         """Texts about the PodGroup of pods: gangs are not evaluated (KEP 4671)."""
@@ -430,7 +439,7 @@ class _Made:
 def _has_templates(spec: JSON) -> bool:
     entries = spec.get("resourceClaims")
     return isinstance(entries, list) and any(
-        isinstance(one, dict) and one.get("resourceClaimTemplateName") for one in entries
+        isinstance(entry, dict) and entry.get("resourceClaimTemplateName") for entry in entries
     )
 
 
@@ -445,7 +454,9 @@ def _pod_name(document: Document, group: PodGroup, named: set[str]) -> str:
     role = _NO_LABEL.sub("-", group.role.lower()).strip("-")
     base = f"{owner}-{role}" if role else owner
     name = next(
-        one for one in (base, *(f"{base}-g{number}" for number in range(2, len(named) + 3))) if one not in named
+        candidate
+        for candidate in (base, *(f"{base}-g{number}" for number in range(2, len(named) + 3)))
+        if candidate not in named
     )
     named.add(name)
     return name
@@ -470,15 +481,15 @@ def _unread(document: Document) -> Iterator[str]:
     """Texts about fields of a pod of a cluster that may change its verdict, such as those of a newer Kubernetes."""
     if document.kind != "Pod" or not document.stored:
         return
-    errors = (one for one in form_errors(document.value) if one.problem.startswith(UNKNOWN_FIELD))
-    paths = [one.path for one in errors if one.path.startswith("spec.")]
+    errors = (form_error for form_error in form_errors(document.value) if form_error.problem.startswith(UNKNOWN_FIELD))
+    paths = [error.path for error in errors if error.path.startswith("spec.")]
     yield from (f"the field {path} of the pod is not evaluated" for path in paths)
 
 
 def _made_claims(pod: Mapping[str, Any]) -> dict[str, str]:
     """The claims that were made for a pod of a cluster, by the names that the pod has for them."""
     made = (pod.get("status") or {}).get("resourceClaimStatuses") or []
-    return {one["name"]: one["resourceClaimName"] for one in made if one.get("resourceClaimName")}
+    return {status["name"]: status["resourceClaimName"] for status in made if status.get("resourceClaimName")}
 
 
 def _labels(metadata: JSON) -> Mapping[str, Any]:
@@ -489,12 +500,12 @@ def _labels(metadata: JSON) -> Mapping[str, Any]:
 def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim | None]) -> None:
     """Check the container's references to claims of the pod."""
     resources = section(fields, "resources")
-    for claim in resources.objects("claims", lambda one: one):
+    for claim in resources.objects("claims", lambda fields: fields):
         name, request = claim.required_text("name"), claim.text("request")
         if name not in claims:
             raise claim.error("name", f"{name!r} is not in resourceClaims (there is {', '.join(claims) or 'none'})")
         found = claims[name]
-        names = [one.name for one in found.spec.requests] if found is not None else [request]
+        names = [request.name for request in found.spec.requests] if found is not None else [request]
         if request and request not in names:
             raise claim.error("request", f"{request!r} is no request of the claim (it has {', '.join(names)})")
 

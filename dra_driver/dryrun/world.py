@@ -42,7 +42,7 @@ class World:
         """All of it, with the devices of `cluster` and those of its nodes that there are."""
         known = {node.name: node for node in self.around.nodes}
         nodes = tuple(known[node.name] for node in cluster.nodes if node.name in known)
-        there = replace(cluster, nodes=tuple(one.node for one in nodes))
+        there = replace(cluster, nodes=tuple(node.node for node in nodes))
         return replace(self.around, cluster=there, nodes=nodes, extended_resources=features.extended_resources)
 
     def with_nodes(self, nodes: Iterable[Node]) -> "World":
@@ -53,7 +53,7 @@ class World:
 
     def idle(self) -> "World":
         """The world without pods, and quotas of which nothing is used."""
-        quotas = tuple(replace(one, used=None) for one in self.policies.quotas)
+        quotas = tuple(replace(quota, used=None) for quota in self.policies.quotas)
         policies = replace(self.policies, quotas=quotas)
         return replace(self, around=replace(self.around, pods=()), policies=policies, templates=())
 
@@ -192,7 +192,7 @@ def reduced(
             left_out.add(named)
             return {}
 
-    return (one[_KEPT] for one in client.list(kind, keep=kept).items if _KEPT in one)
+    return (item[_KEPT] for item in client.list(kind, keep=kept).items if _KEPT in item)
 
 
 def named_error(error: DecodeError, kind: str, value: Mapping[str, Any]) -> DecodeError:

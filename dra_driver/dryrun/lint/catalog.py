@@ -49,8 +49,8 @@ class Known:
 
 def known_devices(objects: Iterable[Decoded]) -> list[Known]:
     """The devices of the slices among the objects."""
-    slices = (one for one in objects if isinstance(one, ResourceSlice))
-    return [Known(one.driver, one.pool.name, device) for one in slices for device in one.devices]
+    slices = (object_ for object_ in objects if isinstance(object_, ResourceSlice))
+    return [Known(slice_.driver, slice_.pool.name, device) for slice_ in slices for device in slice_.devices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class Catalog:
         self.where = where
         self._models = models
         self.devices = tuple(known_devices(everything))
-        self.classes = {one.metadata.name: one for one in everything if isinstance(one, DeviceClass)}
-        self._slices = tuple(one for one in everything if isinstance(one, ResourceSlice))
+        self.classes = {object_.metadata.name: object_ for object_ in everything if isinstance(object_, DeviceClass)}
+        self._slices = tuple(object_ for object_ in everything if isinstance(object_, ResourceSlice))
         self._environment = Environment(release)
         # Blame hands the scheduler's features on; the release alone decides here, older ones included.
         self._blame = Blame(lambda text, _: compile_selector(text, self._environment), Features())
@@ -95,7 +95,7 @@ class Catalog:
 
     @cached_property
     def _versions(self) -> frozenset[str]:
-        return version_names(one.device for one in self.devices)
+        return version_names(device.device for device in self.devices)
 
     def of_class(self, name: str) -> tuple[Known, ...] | None:
         """The devices of a class; None if the class is unknown, or is for a driver without known devices."""
@@ -118,7 +118,9 @@ class Catalog:
             return False
         if last.failed:
             reads = last.selector.reads
-            return not {one.driver for one in self.devices} & {name for name, _ in reads.attributes | reads.capacities}
+            return not {device.driver for device in self.devices} & {
+                name for name, _ in reads.attributes | reads.capacities
+            }
         return set(self.culprit(last)[1]) == {"driver"}
 
     def steps(self, requirement: DeviceRequirements) -> tuple[SelectorStep, ...]:
@@ -180,13 +182,13 @@ class Catalog:
         single node.
         """
         by_node: dict[str, list[ResourceSlice]] = {}
-        for one in self._slices:
-            if one.node_name is None:
+        for slice_ in self._slices:
+            if slice_.node_name is None:
                 return {}
-            by_node.setdefault(one.node_name, []).append(one)
+            by_node.setdefault(slice_.node_name, []).append(slice_)
         kinds: dict[Hashable, str] = {}
         for name, slices in by_node.items():
-            kinds.setdefault(frozenset(_kind(one, device) for one in slices for device in one.devices), name)
+            kinds.setdefault(frozenset(_kind(slice_, device) for slice_ in slices for device in slice_.devices), name)
         if len(kinds) > _MOST_NODES:
             return {}
         classes = tuple(self.classes.values())
@@ -197,7 +199,7 @@ class Catalog:
         assert step.selector is not None
         expression = step.selector.expression
         order = parts(expression)
-        refused = [self._blame.false_part(expression, one.driver, one.device) for one in step.before]
+        refused = [self._blame.false_part(expression, candidate.driver, candidate.device) for candidate in step.before]
 
         def rank(part: FalsePart) -> int:
             return order.index(part.text) if part.text in order else 0
@@ -214,7 +216,7 @@ class Catalog:
         """The attributes and capacities that devices of a class, or all known ones (None), publish."""
         if class_name not in self._names:
             devices = self.devices if class_name is None else self.of_class(class_name) or ()
-            self._names[class_name] = PublishedNames.of((one.driver, one.device) for one in devices)
+            self._names[class_name] = PublishedNames.of((device.driver, device.device) for device in devices)
         return self._names[class_name]
 
     def _compiled(self, expression: str) -> Selector | None:
@@ -229,10 +231,10 @@ def _step(selector: Selector | None, devices: tuple[Known, ...]) -> SelectorStep
     """Evaluates one selector on devices."""
     after: list[Known] = []
     failed: list[tuple[Known, EvaluationError]] = []
-    for one in devices:
+    for device in devices:
         try:
-            if selector is None or selector.matches(one.driver, one.device):
-                after.append(one)
+            if selector is None or selector.matches(device.driver, device.device):
+                after.append(device)
         except EvaluationError as error:
-            failed.append((one, error))
+            failed.append((device, error))
     return SelectorStep(selector, devices, tuple(after), tuple(failed))

@@ -72,30 +72,30 @@ def check(
 
     `tell` is called with the number of checked objects and of all. After Ctrl-C, the result is that of these objects.
     """
-    subjects = tuple(subject_of(one) for one in reading.sources)
-    given = [one.decoded for one in subjects if isinstance(one.decoded, DeviceClass)]
+    subjects = tuple(subject_of(source) for source in reading.sources)
+    given = [subject.decoded for subject in subjects if isinstance(subject.decoded, DeviceClass)]
     # Classes among the files replace those of the same name that are known from elsewhere.
     everything = (*subjects, *made_templates(subjects))
-    library = Library((one.value for one in reading.sources), elsewhere)
+    library = Library((source.value for source in reading.sources), elsewhere)
     context = LintContext(release, Catalog([*known, *given], release, where, models=models), everything, library)
-    concerned = [one for one in subjects if _is_checked(one)]
+    concerned = [subject for subject in subjects if _is_checked(subject)]
     findings = [*reading.findings]
     checked = 0
     with suppress(KeyboardInterrupt):
-        for one in concerned:
-            findings += _findings(one, context)
+        for subject in concerned:
+            findings += _findings(subject, context)
             checked += 1
             tell(checked, len(concerned))
-    files = [*(one.file for one in reading.sources), *(one.file for one in findings)]
+    files = [*(source.file for source in reading.sources), *(finding.file for finding in findings)]
     order = {file: number for number, file in enumerate(dict.fromkeys(files))}
-    findings.sort(key=lambda one: (order[one.file], one.line, one.column))
+    findings.sort(key=lambda finding: (order[finding.file], finding.line, finding.column))
     others = len(subjects) - len(concerned)
-    unknown = tuple(note for one in reading.sources for note in notes_of(one, library))
+    unknown = tuple(note for source in reading.sources for note in notes_of(source, library))
     return Result(tuple(findings), reading.files, checked, others, len(concerned) - checked, unknown)
 
 
 def _findings(subject: Subject, context: LintContext) -> Iterator[LintFinding]:
-    issues = [issue for one in _OF_FORM for issue in one(subject, context)]
+    issues = [issue for check_form in _OF_FORM for issue in check_form(subject, context)]
     issues += [issue for issue in _of_meaning(subject, context) if subject.is_news(issue)]
     yield from subject.source.duplicate_keys()
     yield from (subject.source.finding(issue) for issue in issues)

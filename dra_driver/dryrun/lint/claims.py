@@ -58,8 +58,8 @@ def check_claim(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
         yield from _names((f"{place}[{number}]", one.name) for number, one in enumerate(alternatives))
         yield from _length(place, alternatives, limits.ALTERNATIVES_PER_REQUEST)
         choices = [request.exactly] if request.exactly is not None else []
-        choices += [one.requirements for one in alternatives]
-        least += min((max(one.count, 1) for one in choices), default=0)
+        choices += [alternative.requirements for alternative in alternatives]
+        least += min((max(choice.count, 1) for choice in choices), default=0)
     if least > (most := limits.RESULTS_PER_CLAIM):
         problem = f"the claim asks for at least {least} devices, it can be given {most}: use several claims"
         yield LintIssue(Rule.TOO_MANY, path, problem)
@@ -142,7 +142,10 @@ def not_a_subdomain(name: object) -> str:
 
 def request_names(claim: ClaimSpec, names: tuple[str, ...], path: str, rule: Rule) -> Iterator[LintIssue]:
     """Check that each name is that of a request, or `request/alternative`, and occurs once."""
-    known = {*claim.requests, *(one.name for one in claim.requirements() if STAND_IN not in one.name.split("/"))}
+    known = {
+        *claim.requests,
+        *(requirement.name for requirement in claim.requirements() if STAND_IN not in requirement.name.split("/")),
+    }
     for index, name in enumerate(names):
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -171,8 +174,8 @@ def _unmet(claim: ClaimSpec, constraint: DeviceConstraint, path: str, context: L
     """Check that known devices have the attribute: a device without it meets no constraint."""
     field = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
     name = constraint.match_attribute or constraint.distinct_attribute or ""
-    for one in claim.covered(constraint.requests):
-        candidates = context.catalog.candidates(one.value)
+    for requirement in claim.covered(constraint.requests):
+        candidates = context.catalog.candidates(requirement.value)
         if not candidates or any(_has(device, name) for device in candidates):
             continue
         published = {
@@ -185,7 +188,7 @@ def _unmet(claim: ClaimSpec, constraint: DeviceConstraint, path: str, context: L
         yield LintIssue(
             Rule.CONSTRAINT_NEVER_MET,
             f"{path}.{field}",
-            f"none of the {len(candidates)} known devices that request {one.name!r} selects has"
+            f"none of the {len(candidates)} known devices that request {requirement.name!r} selects has"
             f" attribute {name!r}: no device will do{hint}",
         )
 

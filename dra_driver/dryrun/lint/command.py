@@ -27,16 +27,16 @@ _INDENT: Final = "\n    "
 def render(result: Result, output: str) -> str:
     """The findings in one of OUTPUTS; empty if there is nothing to print."""
     if output == "json":
-        findings = [asdict(one) for one in result.findings]
+        findings = [asdict(finding) for finding in result.findings]
         counts = {"files": result.files, "objects": result.checked, "passedOver": result.passed_over}
         return json.dumps({"findings": findings, "notes": documents_of(result.unknown), **counts}, indent=2)
     line = _annotation if output == "github" else _line
-    return printable("\n".join(line(one) for one in result.findings))
+    return printable("\n".join(line(finding) for finding in result.findings))
 
 
 def summary(result: Result) -> str:
     """One line with the number of findings and of objects."""
-    errors = sum(one.severity is Severity.ERROR for one in result.findings)
+    errors = sum(finding.severity is Severity.ERROR for finding in result.findings)
     warnings = len(result.findings) - errors
     found = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}" if result.findings else "nothing found"
     others = f", {counted(result.passed_over, 'object')} of other kinds ignored" if result.passed_over else ""
@@ -127,5 +127,5 @@ def lint(
     click.echo(summary(result), err=True)
     if result.left:
         return interrupted(f"{counted(result.left, 'object')} not checked")
-    decisive = [one for one in result.findings if strict or one.severity is Severity.ERROR]
+    decisive = [finding for finding in result.findings if strict or finding.severity is Severity.ERROR]
     return Status.of(fits=not decisive, errors=reading.unreadable, unknown=bool(result.unknown))

@@ -84,7 +84,7 @@ def _fits(
 ) -> Iterator[LintIssue]:
     """Check that a request that it names can get a device that reads it. Without names, it is for all requests."""
     requirements = claim.covered(names)
-    found = [(one, context.catalog.candidates(one.value)) for one in requirements]
+    found = [(requirement, context.catalog.candidates(requirement.value)) for requirement in requirements]
     if not found or not all(candidates for _, candidates in found):
         return  # something is not known, so it may be for that
     drivers = sorted({known.driver for _, candidates in found for known in candidates})
@@ -100,7 +100,7 @@ def _fits(
         yield LintIssue(Rule.CONFIG_KIND, f"{path}.opaque.parameters.kind", misfit(request, config, kinds))
     elif len(others) == len(found):
         kind = type(config).__name__
-        kinds = [one for one in DEVICE_TYPES if any(one in taken for taken in others.values())]
+        kinds = [device_type for device_type in DEVICE_TYPES if any(device_type in taken for taken in others.values())]
         problem = f"the claim has no request for devices that take a {kind}: {use_other(kinds)}"
         yield LintIssue(Rule.CONFIG_UNUSED, f"{path}.opaque.parameters.kind", problem)
 

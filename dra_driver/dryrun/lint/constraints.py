@@ -23,7 +23,7 @@ def check_satisfiable(
     catalog, devices = context.catalog, claim.devices
     if not catalog.is_conclusive_constraint(name) or catalog.fitting_node(devices) != "":
         return
-    others = tuple(one for one in devices.constraints if one is not constraint)
+    others = tuple(other for other in devices.constraints if other is not constraint)
     if node := catalog.fitting_node(replace(devices, constraints=others)):
         text = f"no known node has devices that meet it, even if they are all free; without it, {node} has them"
         yield LintIssue(Rule.CONSTRAINT_CANNOT_HOLD, f"{path}.{field}", text)

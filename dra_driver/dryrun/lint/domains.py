@@ -28,9 +28,11 @@ def is_domain(source: SourceObject) -> bool:
 def made_templates(subjects: Iterable[Subject]) -> list[Subject]:
     """The claim templates that would be made for the ComputeDomains, in the places of these."""
     return [
-        subject_of(SourceObject(one.source.file, template_of(domain), one.source.positions))
-        for one in subjects
-        if is_domain(one.source) and (domain := _form(one.source).decoded) is not None and domain.template != STAND_IN
+        subject_of(SourceObject(subject.source.file, template_of(domain), subject.source.positions))
+        for subject in subjects
+        if is_domain(subject.source)
+        and (domain := _form(subject.source).decoded) is not None
+        and domain.template != STAND_IN
     ]
 
 
@@ -62,15 +64,19 @@ def check_domains(subject: Subject, context: LintContext) -> Iterator[LintIssue]
 def _taken(subject: Subject, domain: ComputeDomain, context: LintContext) -> Iterator[LintIssue]:
     """Check that no earlier ComputeDomain names the same template, and that no other object is one of this name."""
     near = [one for one in context.subjects if one.source.namespace == subject.source.namespace]
-    for one in takewhile(lambda other: other is not subject, near):
-        other = _form(one.source).decoded if is_domain(one.source) else None
+    for earlier in takewhile(lambda other: other is not subject, near):
+        other = _form(earlier.source).decoded if is_domain(earlier.source) else None
         if other is not None and other.template == domain.template and other.name != domain.name:
             problem = f"is also the template of ComputeDomain {other.name}: each ComputeDomain needs its own"
             yield LintIssue(Rule.DOMAIN_TEMPLATE_TAKEN, _NAME, problem)
             return
-    for one in near:
-        classes = [each.value.device_class_name for each in one.claim.requirements()] if one.claim is not None else ()
-        named = (one.source.kind, one.source.name) == ("ResourceClaimTemplate", domain.template)
+    for neighbour in near:
+        classes = (
+            [each.value.device_class_name for each in neighbour.claim.requirements()]
+            if neighbour.claim is not None
+            else ()
+        )
+        named = (neighbour.source.kind, neighbour.source.name) == ("ResourceClaimTemplate", domain.template)
         if named and CHANNEL_CLASS not in classes:
             problem = "is the name of a template among the files, which the controller does not replace"
             yield LintIssue(Rule.DOMAIN_TEMPLATE_TAKEN, _NAME, f"{problem}: choose another name")
@@ -79,11 +85,13 @@ def _taken(subject: Subject, domain: ComputeDomain, context: LintContext) -> Ite
 def check_channels(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
     """Check that requests for channels name a ComputeDomain."""
     configured = [names for _, names, opaque in claim.configs() if opaque.driver == DRIVER]
-    for one in claim.requirements():
-        named = (not names or {one.name, one.name.partition("/")[0]} & set(names) for names in configured)
-        if one.value.device_class_name == CHANNEL_CLASS and not any(named):
+    for requirement in claim.requirements():
+        named = (
+            not names or {requirement.name, requirement.name.partition("/")[0]} & set(names) for names in configured
+        )
+        if requirement.value.device_class_name == CHANNEL_CLASS and not any(named):
             problem = "has no ComputeDomainChannelConfig: use the claim template that a ComputeDomain names"
-            yield LintIssue(Rule.CHANNEL_WITHOUT_DOMAIN, one.path, f"request {one.name!r} {problem}")
+            yield LintIssue(Rule.CHANNEL_WITHOUT_DOMAIN, requirement.path, f"request {requirement.name!r} {problem}")
 
 
 def _form(source: SourceObject) -> Form[ComputeDomain]:

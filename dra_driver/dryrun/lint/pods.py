@@ -106,7 +106,7 @@ def _decoded(
     """The entries of a list that have a name. The mistakes of all entries are added to `problems`."""
     for place, entry in _items(value, field, path):
         form = decode_all({"entry": entry}, partial(_inside, decode, place), {"name": STAND_IN})
-        mistakes = ((place + one.path.removeprefix("entry"), one.problem) for one in form.errors)
+        mistakes = ((place + error.path.removeprefix("entry"), error.problem) for error in form.errors)
         problems += [LintIssue(Rule.POD_CLAIM, path, problem) for path, problem in mistakes]
         if form.decoded is not None and not form.is_mended("entry.name"):
             yield form.decoded
@@ -137,7 +137,7 @@ def check_pods(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
         found = [*_check_spec(group, subject, context)]
         if not has_form(source.value):
             found += _form_issues(group.spec)
-        issues |= dict.fromkeys(replace(one, path=group.place(one.path)) for one in found)
+        issues |= dict.fromkeys(replace(issue, path=group.place(issue.path)) for issue in found)
     yield from issues
 
 
@@ -154,7 +154,7 @@ def _check_spec(group: PodGroup, subject: Subject, context: LintContext) -> Iter
     spec = group.spec
     problems: list[LintIssue] = []
     claims = list(_decoded(spec, "resourceClaims", "", _decode_claim, problems))
-    containers = (one for field in ("initContainers", "containers") for one in _items(spec, field, ""))
+    containers = (item for field in ("initContainers", "containers") for item in _items(spec, field, ""))
     uses = [
         use
         for path, container in containers
@@ -164,25 +164,25 @@ def _check_spec(group: PodGroup, subject: Subject, context: LintContext) -> Iter
     yield from problems
     yield from _repeated(claims, uses)
     source = subject.source
-    made = [subject_of(SourceObject(source.file, one, source.positions)) for one in group.templates]
-    found = {one.name: _named(one, source, context, made) for one in claims}
-    for one in claims:
-        if bool(one.claim) == bool(one.template):
-            if not any(problem.path.startswith(f"{one.path}.") for problem in problems):  # a misspelt one of them
+    made = [subject_of(SourceObject(source.file, template, source.positions)) for template in group.templates]
+    found = {claim.name: _named(claim, source, context, made) for claim in claims}
+    for claim in claims:
+        if bool(claim.claim) == bool(claim.template):
+            if not any(problem.path.startswith(f"{claim.path}.") for problem in problems):  # a misspelt one of them
                 problem = "exactly one of resourceClaimName and resourceClaimTemplateName must be set"
-                yield LintIssue(Rule.POD_CLAIM, one.path, problem)
-        elif not found[one.name]:
-            yield LintIssue(Rule.CLAIM_NOT_FOUND, one.field, _nowhere(one, source, context))
+                yield LintIssue(Rule.POD_CLAIM, claim.path, problem)
+        elif not found[claim.name]:
+            yield LintIssue(Rule.CLAIM_NOT_FOUND, claim.field, _nowhere(claim, source, context))
     yield from _uses(claims, uses, found)
     yield from _unused(claims, uses, found, context)
 
 
 def _repeated(claims: Iterable[PodClaim], uses: Iterable[Use]) -> Iterator[LintIssue]:
     seen: set[object] = set()
-    for one in claims:
-        if one.name in seen:
-            yield LintIssue(Rule.POD_CLAIM, f"{one.path}.name", f"{one.name!r} is used twice: rename one")
-        seen.add(one.name)
+    for claim in claims:
+        if claim.name in seen:
+            yield LintIssue(Rule.POD_CLAIM, f"{claim.path}.name", f"{claim.name!r} is used twice: rename one")
+        seen.add(claim.name)
     for use in uses:
         if use.key in seen:
             yield LintIssue(Rule.POD_CLAIM, use.path, "the container has the same entry twice: remove one")
@@ -191,14 +191,14 @@ def _repeated(claims: Iterable[PodClaim], uses: Iterable[Use]) -> Iterator[LintI
 
 def _uses(claims: Iterable[PodClaim], uses: Iterable[Use], found: Mapping[str, list[Subject]]) -> Iterator[LintIssue]:
     """Check that containers use claims and requests that exist."""
-    known = {one.name: one for one in claims}
+    known = {claim.name: claim for claim in claims}
     for use in uses:
         if use.name not in known:
             problem = f"{use.name!r} is not in the pod's resourceClaims (there is {', '.join(known) or 'none'})"
             yield LintIssue(Rule.CONTAINER_NAMES_NO_CLAIM, f"{use.path}.name", problem)
             continue
         specs = _specs(found[use.name])
-        if use.request and specs and not any(use.request in one.requests for one in specs):
+        if use.request and specs and not any(use.request in spec.requests for spec in specs):
             one = known[use.name]
             there = ", ".join(specs[0].requests) or "none"
             note = "; alternatives have no entry of their own" if "/" in use.request else ""
@@ -210,13 +210,13 @@ def _unused(
     claims: Iterable[PodClaim], uses: Iterable[Use], found: Mapping[str, list[Subject]], context: LintContext
 ) -> Iterator[LintIssue]:
     """Check that containers use each claim. Devices of other drivers, such as networks, may be for the whole pod."""
-    used = {one.name for one in uses}
-    for one in claims:
-        requirements = [each.value for claim in _specs(found[one.name]) for each in claim.requirements()]
+    used = {use.name for use in uses}
+    for claim in claims:
+        requirements = [each.value for claim in _specs(found[claim.name]) for each in claim.requirements()]
         ours = any(context.catalog.of_class(each.device_class_name) for each in requirements)
-        if one.name not in used and ours:
-            problem = f"no container uses claim {one.name!r}: add it to a container's resources.claims, or remove it"
-            yield LintIssue(Rule.CLAIM_UNUSED, one.path, problem)
+        if claim.name not in used and ours:
+            problem = f"no container uses claim {claim.name!r}: add it to a container's resources.claims, or remove it"
+            yield LintIssue(Rule.CLAIM_UNUSED, claim.path, problem)
 
 
 def _named(claim: PodClaim, pod: SourceObject, context: LintContext, made: Iterable[Subject]) -> list[Subject]:
@@ -224,11 +224,11 @@ def _named(claim: PodClaim, pod: SourceObject, context: LintContext, made: Itera
     with the pod.
     """
     name = claim.claim or claim.template
-    own = [one for one in made if one.source.kind == claim.kind and one.source.name == name]
+    own = [subject for subject in made if subject.source.kind == claim.kind and subject.source.name == name]
     return own or [
-        one
-        for one in context.subjects
-        if one.source.kind == claim.kind and one.source.name == name and _together(one.source, pod)
+        subject
+        for subject in context.subjects
+        if subject.source.kind == claim.kind and subject.source.name == name and _together(subject.source, pod)
     ]
 
 
@@ -237,15 +237,15 @@ def _together(one: SourceObject, other: SourceObject) -> bool:
 
 
 def _specs(subjects: list[Subject]) -> list[ClaimSpec]:
-    return [one.claim for one in subjects if one.claim is not None]
+    return [subject.claim for subject in subjects if subject.claim is not None]
 
 
 def _nowhere(claim: PodClaim, pod: SourceObject, context: LintContext) -> str:
     name = claim.claim or claim.template
-    others = [one.source for one in context.subjects if one.source.kind == claim.kind]
-    elsewhere = next((one.namespace for one in others if one.name == name), None)
+    others = [subject.source for subject in context.subjects if subject.source.kind == claim.kind]
+    elsewhere = next((other.namespace for other in others if other.name == name), None)
     if elsewhere is not None:
         return f"{claim.kind} {name} is in namespace {elsewhere}, the pod in {pod.namespace}: they must be in one"
-    close = difflib.get_close_matches(name, [one.name for one in others if _together(one, pod)], n=1)
+    close = difflib.get_close_matches(name, [other.name for other in others if _together(other, pod)], n=1)
     hint = f"did you mean {close[0]!r}?" if close else "pass its file too, to have the pod checked against it"
     return f"there is no {claim.kind} {name} among the files; {hint}"

@@ -80,7 +80,7 @@ class SourceObject:
         """The issue with its line and column. A request may be in the form of another version of the API."""
         forms = (issue.path, issue.path.replace(".exactly", ""), _REQUEST.sub(r"\g<0>.exactly", issue.path))
         found = [resolve(self.value, path) for path in forms]
-        steps, whole = next((one for one in found if one[1]), found[0])
+        steps, whole = next((candidate for candidate in found if candidate[1]), found[0])
         place = self.positions.of(steps, issue.offset if whole else None)
         return _finding(issue.rule, self.file, place, issue.path, issue.message)
 
@@ -102,30 +102,30 @@ class FilesRead:
 def read(paths: Iterable[str]) -> FilesRead:
     """Read files, folders (their YAML and JSON files) and standard input (`-`)."""
     found = read_all(paths, lenient=True)
-    sources = tuple(SourceObject(one.file, one.value, one.positions) for one in found.documents)
+    sources = tuple(SourceObject(document.file, document.value, document.positions) for document in found.documents)
     return FilesRead(sources, tuple(_findings(found.problems)), found.files)
 
 
 def parse(text: str, file: str) -> Iterator[SourceObject | LintFinding]:
     """The objects of a YAML stream or a JSON document, and findings about the file itself."""
     found = read_text(text, file, lenient=True)
-    yield from (SourceObject(one.file, one.value, one.positions) for one in found.documents)
+    yield from (SourceObject(document.file, document.value, document.positions) for document in found.documents)
     yield from _findings(found.problems)
 
 
 def _findings(problems: Iterable[Problem]) -> Iterator[LintFinding]:
     """Findings about files. Other documents are ignored: repositories contain all kinds of YAML."""
-    for one in problems:
-        text, path = one.text, one.path
-        if one.flaw is Flaw.NO_FILE:
+    for problem in problems:
+        text, path = problem.text, problem.path
+        if problem.flaw is Flaw.NO_FILE:
             text = f"cannot be read: {text}"
-        elif one.flaw is Flaw.EMPTY_FOLDER:
+        elif problem.flaw is Flaw.EMPTY_FOLDER:
             text = "is a folder without .yaml, .yml and .json files"
-        elif one.flaw is Flaw.NO_IDENTITY and one.kind in DECODED_KINDS:
-            text, path = f"a {one.kind} needs an apiVersion: set apiVersion: resource.k8s.io/v1", "apiVersion"
-        elif one.flaw not in _RULES:
+        elif problem.flaw is Flaw.NO_IDENTITY and problem.kind in DECODED_KINDS:
+            text, path = f"a {problem.kind} needs an apiVersion: set apiVersion: resource.k8s.io/v1", "apiVersion"
+        elif problem.flaw not in _RULES:
             continue
-        yield _finding(_RULES.get(one.flaw, Rule.NOT_AN_OBJECT), one.file, one.position, path, text)
+        yield _finding(_RULES.get(problem.flaw, Rule.NOT_AN_OBJECT), problem.file, problem.position, path, text)
 
 
 def _finding(rule: Rule, file: str, place: Position, path: str, message: str) -> LintFinding:

@@ -171,7 +171,7 @@ class ClaimSpec:
     @property
     def requests(self) -> list[str]:
         """The names of requests that have one."""
-        return [one.name for one in self.devices.requests if one.name != STAND_IN]
+        return [request.name for request in self.devices.requests if request.name != STAND_IN]
 
     def requirements(self) -> Iterator[Requirement]:
         """The requirements of all requests and alternatives, in the order of the file."""
@@ -185,7 +185,9 @@ class ClaimSpec:
     def covered(self, names: tuple[str, ...]) -> list[Requirement]:
         """The requirements that `names` mean: a request with all its alternatives. Without names, all requirements."""
         return [
-            one for one in self.requirements() if not names or one.name in names or one.name.partition("/")[0] in names
+            requirement
+            for requirement in self.requirements()
+            if not names or requirement.name in names or requirement.name.partition("/")[0] in names
         ]
 
     def configs(self) -> Iterator[tuple[str, tuple[str, ...], OpaqueConfiguration]]:
@@ -239,7 +241,7 @@ class LintContext:
 
     @cached_property
     def _first(self) -> Mapping[tuple[str, Identity | None], Subject]:
-        identities = ((one, identity_of(one.source.value)) for one in reversed(self.subjects))
+        identities = ((subject, identity_of(subject.source.value)) for subject in reversed(self.subjects))
         return {(one.source.file, identity): one for one, identity in identities if identity is not None}
 
     @property

@@ -123,7 +123,7 @@ def read_mig_configs(value: Mapping[str, Any], where: str) -> dict[str, tuple[Mi
 
 def _group(fields: Fields) -> MigGroup:
     devices, filters = fields.take("devices"), fields.take("device-filter")
-    if devices != "all" and not (isinstance(devices, list) and all(type(one) is int for one in devices)):
+    if devices != "all" and not (isinstance(devices, list) and all(type(device) is int for device in devices)):
         raise fields.error("devices", f"must be all or a list of indexes, not {devices!r}")
     enabled, profiles = fields.flag("mig-enabled"), dict(fields.raw_object("mig-devices") or {})
     for name, count in profiles.items():
@@ -131,7 +131,7 @@ def _group(fields: Fields) -> MigGroup:
             raise fields.error(f"mig-devices[{name}]", f"must be a number of MIG devices, not {count!r}")
     listed = filters if isinstance(filters, list) else [filters] if filters else []
     indexes = None if devices == "all" else tuple(devices)
-    return MigGroup(indexes, tuple(str(one).lower() for one in listed), profiles if enabled else None)
+    return MigGroup(indexes, tuple(str(index).lower() for index in listed), profiles if enabled else None)
 
 
 def environment(container: Mapping[str, Any]) -> dict[str, str]:
@@ -142,7 +142,7 @@ def environment(container: Mapping[str, Any]) -> dict[str, str]:
 def words(container: Mapping[str, Any]) -> list[str]:
     """The command line of a container, as far as it does not come from its image."""
     lists = (container.get(name) for name in ("command", "args"))
-    return [str(word) for one in lists if isinstance(one, list) for word in one]
+    return [str(word) for item in lists if isinstance(item, list) for word in item]
 
 
 def read_plugin(value: Mapping[str, Any], where: str, container: Mapping[str, Any]) -> PluginConfig:
@@ -181,7 +181,7 @@ def read_plugin(value: Mapping[str, Any], where: str, container: Mapping[str, An
         renamed,
         "" if root == "/" else root,
         health=not ("xids" in disabled or disabled == "all"),
-        application_xids=tuple(int(one) for one in re.findall("[0-9]+", disabled)),
+        application_xids=tuple(int(number) for number in re.findall("[0-9]+", disabled)),
         additional_devices=additional,
         notes=notes,
         packed=_allocation_policy(value, container, variables) == "packed",

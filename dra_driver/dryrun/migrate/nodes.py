@@ -89,7 +89,7 @@ class GpuNode:
 def gpu_nodes(documents: Sequence[Document], configurations: Configurations) -> Iterator[GpuNode]:
     """The nodes with GPUs, except those that keep the device plugin. Raises InputError and DecodeError."""
     permitted = permitted_machines(documents)
-    for value in (one.value for one in documents if one.kind == "Node"):
+    for value in (document.value for document in documents if document.kind == "Node"):
         labels, allocatable = within(value, "metadata", "labels"), within(value, "status", "allocatable")
         offered = {name: count_of(one) for name, one in allocatable.items() if name.startswith(PREFIX)}
         machines = {name: (count, permitted[name]) for name, count in offered.items() if count and permitted.get(name)}
@@ -144,25 +144,31 @@ def _unexplained(choice: Choice, facts: LabelFacts, offered: Mapping[str, int]) 
 
 def nodes_of_auto_mode(documents: Iterable[Document]) -> list[str]:
     """The names of the nodes with GPUs that EKS Auto Mode manages."""
-    nodes = [one for one in documents if one.kind == "Node" and is_auto_mode(within(one.value, "metadata", "labels"))]
+    nodes = [
+        document
+        for document in documents
+        if document.kind == "Node" and is_auto_mode(within(document.value, "metadata", "labels"))
+    ]
     return [
-        one.name
-        for one in nodes
-        if any(_is_plugins(name) for name in within(one.value, "status", "allocatable"))
-        or facts_of(within(one.value, "metadata", "labels")).product
+        node.name
+        for node in nodes
+        if any(_is_plugins(name) for name in within(node.value, "status", "allocatable"))
+        or facts_of(within(node.value, "metadata", "labels")).product
     ]
 
 
 def permitted_machines(documents: Iterable[Document]) -> dict[str, str]:
     """The GPUs for virtual machines that KubeVirt permits, by resource: the PCI device id, or empty for a vGPU."""
     found: dict[str, str] = {}
-    for document in (one for one in documents if one.kind == "KubeVirt"):
+    for document in (document for document in documents if document.kind == "KubeVirt"):
         permitted = within(document.value, "spec", "configuration", "permittedHostDevices")
-        found |= {str(one.get("resourceName")): "" for one in each(permitted, "mediatedDevices")}
-        for one in each(permitted, "pciHostDevices"):
-            vendor, _, device = str(one.get("pciVendorSelector") or "").lower().partition(":")
+        found |= {
+            str(mediated_device.get("resourceName")): "" for mediated_device in each(permitted, "mediatedDevices")
+        }
+        for pci_device in each(permitted, "pciHostDevices"):
+            vendor, _, device = str(pci_device.get("pciVendorSelector") or "").lower().partition(":")
             if vendor == "10de":
-                found[str(one.get("resourceName"))] = f"0x{device}"
+                found[str(pci_device.get("resourceName"))] = f"0x{device}"
     return found
 
 

@@ -64,8 +64,8 @@ class MigrationPlan:
 
     def all_classes(self) -> list[DeviceClass]:
         """Every DeviceClass that the cluster will have."""
-        served = {one.metadata.name for one in self.classes.values()}
-        return [*self.classes.values(), *(one for one in CLASSES if one.metadata.name not in served)]
+        served = {class_.metadata.name for class_ in self.classes.values()}
+        return [*self.classes.values(), *(class_ for class_ in CLASSES if class_.metadata.name not in served)]
 
 
 def plan_of(nodes: Sequence[GpuNode], features: Features, operator: GpuOperator | None = None) -> MigrationPlan:
@@ -108,7 +108,9 @@ def plan_of(nodes: Sequence[GpuNode], features: Features, operator: GpuOperator 
         values,
         classes,
         tuple(
-            {**encode_class(one), "apiVersion": version} for one in made.values() if one.metadata.name.endswith(_OURS)
+            {**encode_class(class_), "apiVersion": version}
+            for class_ in made.values()
+            if class_.metadata.name.endswith(_OURS)
         ),
         tuple(needs),
         (*(operator.notes(nodes) if operator is not None else ()), *notes, *_ambiguous(meanings)),
@@ -138,7 +140,7 @@ def _rules(node: GpuNode) -> Iterator[JSON]:
     """The rules of the policy for one node, without its name."""
     by_shares: dict[int, list[int]] = defaultdict(list)
     for index, gpu in enumerate(node.gpus):
-        by_shares[max((one.shares for one in node.offers_of(gpu)), default=1)].append(index)
+        by_shares[max((offer.shares for offer in node.offers_of(gpu)), default=1)].append(index)
     rule: JSON = {"mig": "static"} if node.config.mig_strategy != "none" else {}
     rule |= {"passthrough": True} if node.machines else {}
     rule |= {} if node.config.health else {"health": False}
@@ -155,7 +157,7 @@ def _rules(node: GpuNode) -> Iterator[JSON]:
 
 def _unequal(node: GpuNode) -> Iterator[str]:
     for gpu in dict.fromkeys(node.gpus):
-        offered = {one.resource: one.shares for one in node.offers_of(gpu)}
+        offered = {offer.resource: offer.shares for offer in node.offers_of(gpu)}
         if len(set(offered.values())) > 1:
             counts = ", ".join(f"{name} {count}" for name, count in offered.items())
             most = max(offered.values())
@@ -164,7 +166,7 @@ def _unequal(node: GpuNode) -> Iterator[str]:
 
 def _spreading(node: GpuNode) -> Iterator[str]:
     """Shares that the plugin spreads over GPUs, and the scheduler does not."""
-    shared = any(one.shares > 1 for one in node.offers() if one.type != "vfio")
+    shared = any(offer.shares > 1 for offer in node.offers() if offer.type != "vfio")
     if shared and len(node.gpus) > 1 and not node.config.packed:
         yield (
             "the device plugin spreads pods with shares over the GPUs of a node, and with DRA the scheduler fills a GPU"
@@ -175,14 +177,14 @@ def _spreading(node: GpuNode) -> Iterator[str]:
 def _class(resource: str, meanings: Mapping[str, set[Meaning]]) -> DeviceClass:
     """The DeviceClass of a resource: one of the chart's if its devices are the same."""
     own = meanings[resource]
-    others = {one for name, found in meanings.items() if name != resource for one in found} - own
+    others = {meaning for name, found in meanings.items() if name != resource for meaning in found} - own
     terms = {}
     for kind, which, shared in sorted(own):
         selected = [f"{_ATTRIBUTES}.type == '{kind}'"]
         selected += [f"{_ATTRIBUTES}.{_WHICH[kind]} == '{which}'"] if which else []
         selected += [_SHARED if shared else f"!{_SHARED}"] if (kind, which, not shared) in others else []
         terms[kind, which] = " && ".join(selected)
-    plain, kinds = not any(_SHARED in one for one in terms.values()), {kind for kind, _ in terms}
+    plain, kinds = not any(_SHARED in term for term in terms.values()), {kind for kind, _ in terms}
     name = f"{_word(resource.partition('/')[2])}{_OURS}"
     if resource == GPU and plain and kinds == {"gpu"}:
         name = "gpu.nvidia.com"
@@ -191,7 +193,7 @@ def _class(resource: str, meanings: Mapping[str, set[Meaning]]) -> DeviceClass:
     elif plain and (profile := profile_of(resource)) is not None and resource == resource_of(profile):
         name = f"mig-{_word(profile)}.nvidia.com"
     each = list(terms.values())
-    joined = each[0] if len(each) == 1 else f"({' || '.join(f'({one})' for one in each)})"
+    joined = each[0] if len(each) == 1 else f"({' || '.join(f'({term})' for term in each)})"
     return DeviceClass(
         ObjectMeta(name=name), (f"device.driver == '{DRIVER_NAME}' && {joined}",), extended_resource_name=resource
     )
@@ -218,8 +220,8 @@ def _ambiguous(meanings: Mapping[str, set[Meaning]]) -> Iterator[str]:
     """Resources that mean the same devices on different nodes."""
     by_meaning: dict[Meaning, list[str]] = defaultdict(list)
     for resource in sorted(meanings):
-        for one in meanings[resource]:
-            by_meaning[one].append(resource)
+        for meaning in meanings[resource]:
+            by_meaning[meaning].append(resource)
     for (kind, which, _), names in sorted(by_meaning.items()):
         if len(names) > 1:
             what = " ".join(filter(None, (kind, which)))
@@ -229,6 +231,6 @@ def _ambiguous(meanings: Mapping[str, set[Meaning]]) -> Iterator[str]:
 def _taints(nodes: Iterable[GpuNode]) -> list[JSON]:
     """Tolerations for the taints of GPU nodes that the chart's DaemonSet does not tolerate."""
     taints = (taint for node in nodes for taint in each(node.value, "spec", "taints"))
-    keys = dict.fromkeys((str(one.get("key")), str(one.get("effect"))) for one in taints)
+    keys = dict.fromkeys((str(taint.get("key")), str(taint.get("effect"))) for taint in taints)
     wanted = [key for key in keys if key != (GPU, "NoSchedule") and not key[0].startswith("node.kubernetes.io/")]
     return [{"key": key, "operator": "Exists", "effect": effect} for key, effect in wanted]

@@ -59,19 +59,27 @@ class NvidiaDaemonSet:
     def config_maps(self) -> list[tuple[str, str]]:
         """Namespace and name of the ConfigMaps without which the pods do not start."""
         namespace = within(self.document.value, "metadata").get("namespace") or "default"
-        maps = [within(one, "configMap") for one in each(self.document.value, *_SPEC, "volumes")]
-        return [(namespace, str(one["name"])) for one in maps if one.get("name") and not one.get("optional")]
+        maps = [within(volume, "configMap") for volume in each(self.document.value, *_SPEC, "volumes")]
+        return [
+            (namespace, str(config_map["name"]))
+            for config_map in maps
+            if config_map.get("name") and not config_map.get("optional")
+        ]
 
     def manager(self) -> Mapping[str, str]:
         """The environment of config-manager, empty if it does not run."""
         containers = each(self.document.value, *_SPEC, "containers")
-        return next((found for one in containers if "CONFIG_FILE_SRCDIR" in (found := environment(one))), {})
+        return next(
+            (found for container in containers if "CONFIG_FILE_SRCDIR" in (found := environment(container))), {}
+        )
 
 
 def operated_by(program: NvidiaDaemonSet) -> str:
     """The name of the GPU Operator's ClusterPolicy that has the DaemonSet, empty if it is not one of the operator's."""
     references = each(program.document.value, "metadata", "ownerReferences")
-    return next((str(one.get("name")) for one in references if one.get("kind") == "ClusterPolicy"), "")
+    return next(
+        (str(reference.get("name")) for reference in references if reference.get("kind") == "ClusterPolicy"), ""
+    )
 
 
 def programs(documents: Iterable[Document]) -> list[NvidiaDaemonSet]:
@@ -109,8 +117,8 @@ class Configurations:
 
     def __init__(self, documents: Iterable[Document], found: Iterable[NvidiaDaemonSet]) -> None:
         every = list(found)
-        self._plugins = [one for one in every if one.role == "plugin"]
-        mounted = {key for one in every if one.role in ("plugin", "mig") for key in one.config_maps()}
+        self._plugins = [program for program in every if program.role == "plugin"]
+        mounted = {key for program in every if program.role in ("plugin", "mig") for key in program.config_maps()}
         self._maps: dict[tuple[str, str], dict[str, tuple[Mapping[str, Any], str]]] = {}
         self.mig: dict[str, tuple[MigGroup, ...]] = {}
         for document in documents:
@@ -133,7 +141,7 @@ class Configurations:
         """The choice for a node, None if no plugin runs there: the input has DaemonSets of the plugin, none of them has
         a pod on the node, and the node does not offer the plugin's resources. Raises InputError.
         """
-        plugin = next((one for one in self._plugins if one.runs_on(node)), None)
+        plugin = next((plugin for plugin in self._plugins if plugin.runs_on(node)), None)
         if self._plugins and plugin is None:
             text = "no DaemonSet of the input has a pod on it, but it offers resources of the device plugin"
             return Choice(notes=(f"{text}: it is planned as it shows itself",)) if offers else None

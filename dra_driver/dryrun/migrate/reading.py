@@ -65,13 +65,13 @@ def read_files(files: Sequence[str], namespace: str) -> Input:
     """The objects of files. A configuration has the name of its file. Raises NotesError if there are only errors."""
     read = read_all(files, empty_lists=True, convert=_as_object)
     documents, errors = in_namespace(read.documents, namespace)
-    errors = (*(one.note for one in read.problems), *errors)
-    library = Library(one.value for one in documents)
+    errors = (*(problem.note for problem in read.problems), *errors)
+    library = Library(document.value for document in documents)
     usable = []
-    for one in documents:
-        problems = list(_problems(one, library))
-        errors += tuple(one.note(str(problem), problem.path) for problem in problems)
-        usable += [] if problems else [one]
+    for document in documents:
+        problems = list(_problems(document, library))
+        errors += tuple(document.note(str(problem), problem.path) for problem in problems)
+        usable += [] if problems else [document]
     if errors and not usable:
         raise NotesError(*errors)
     return Input(usable, errors)
@@ -111,9 +111,9 @@ def read_cluster(place: Place) -> Input:
     around, forbidden = place.around(lambda one: dict(one) if _is_bare(one) else reduced_object(one))
     every = {**{name: kind for name, kind in kinds(client).items() if name in _OF_OTHERS}, **_KINDS}
     groups = each(client.get_path("/apis"), "groups")
-    served = {str(one.get("groupVersion")) for group in groups for one in each(group, "versions")}
+    served = {str(version.get("groupVersion")) for group in groups for version in each(group, "versions")}
     for name, versions in _OF_ADD_ONS.items():
-        version = next((one for one in versions if one in served), None)
+        version = next((version for version in versions if version in served), None)
         every |= {} if version is None else {name: kind_named(version, name)}
     found, refused = read_around(client, every, dict)
     forbidden += [every[name].plural for name in refused]
@@ -123,13 +123,13 @@ def read_cluster(place: Place) -> Input:
         )
     said = f"not considered, as listing them is not allowed: {', '.join(forbidden)}"
     unread = (Note("", said),) if forbidden else ()
-    documents = [Document(one, place.where, stored=True) for one in (*around, *(value for _, value in found))]
+    documents = [Document(value, place.where, stored=True) for value in (*around, *(value for _, value in found))]
     for program in programs(documents):
         for namespace, name in program.config_maps() if program.role in ("plugin", "mig") else ():
             value = {**client.get(CONFIG_MAPS, name, namespace), "apiVersion": "v1", "kind": "ConfigMap"}
             documents.append(Document(value, place.where, stored=True))
-    library = Library((one.value for one in documents), place.referred)
-    owned = [one for one in documents if requests_gpus(one, library)]
+    library = Library((document.value for document in documents), place.referred)
+    owned = [document for document in documents if requests_gpus(document, library)]
     owners, unlisted = read_owners(client, owned, documents, place.where)
     return Input([*documents, *owners], unread=unread, forbidden=unlisted)
 

@@ -66,7 +66,7 @@ class Migration:
     @property
     def works(self) -> bool:
         """Whether every workload can run, and with --verify gets its devices."""
-        return all(one.verdict != CANNOT for one in self.findings) and (self.answer is None or self.answer.fits)
+        return all(finding.verdict != CANNOT for finding in self.findings) and (self.answer is None or self.answer.fits)
 
     def files(self) -> dict[str, str]:
         """The files to install and to restore, and the steps, by name."""
@@ -74,11 +74,15 @@ class Migration:
         if self.operator is not None and (changes := self.operator.changes(self.plan.nodes)):
             found["operator-values.yaml"] = to_yaml(changes) + "\n"
         found |= _manifests("device-classes.yaml", self.plan.manifests)
-        found |= _manifests("claim-templates.yaml", [value for one in self.findings for value in one.objects])
+        found |= _manifests("claim-templates.yaml", [value for finding in self.findings for value in finding.objects])
         for name, fixed in ((WORKLOADS, False), (RECREATED, True)):
-            changed = [one for one in self.findings if one.changed is not None and one.is_fixed == fixed]
-            found |= _manifests(f"{name}.yaml", [one.changed for one in changed if one.changed is not None])
-            found |= _manifests(f"{name}-before.yaml", [manifest(one.document.value) for one in changed])
+            changed = [
+                finding for finding in self.findings if finding.changed is not None and finding.is_fixed == fixed
+            ]
+            found |= _manifests(
+                f"{name}.yaml", [workload.changed for workload in changed if workload.changed is not None]
+            )
+            found |= _manifests(f"{name}-before.yaml", [manifest(workload.document.value) for workload in changed])
         return found | ({"steps.md": as_markdown(self.steps)} if self.steps else {})
 
     def document(self) -> JSON:
@@ -87,31 +91,36 @@ class Migration:
             "source": self.where,
             "kubernetesVersion": self.release,
             "nodes": [
-                {"name": one.name, "gpus": _gpus(one), "configuration": one.config_name, "resources": one.resources()}
-                for one in self.plan.nodes
+                {
+                    "name": node.name,
+                    "gpus": _gpus(node),
+                    "configuration": node.config_name,
+                    "resources": node.resources(),
+                }
+                for node in self.plan.nodes
             ],
             "values": self.plan.values,
             "deviceClasses": list(self.plan.manifests),
-            "needs": [{"featureGate": one.gate, "purpose": one.purpose, "met": one.met} for one in self.plan.needs],
+            "needs": [{"featureGate": need.gate, "purpose": need.purpose, "met": need.met} for need in self.plan.needs],
             "replaced": list(self.replaced),
             "gpuOperator": None
             if self.operator is None
             else {"clusterPolicy": self.operator.name, "values": self.operator.changes(self.plan.nodes)},
-            "steps": [one.document() for one in self.steps],
+            "steps": [step.document() for step in self.steps],
             "planNotes": list(self.notes),
             "notes": documents_of(self.unknown),
             "errors": documents_of(self.errors),
             "workloads": [
                 {
-                    "name": one.name,
-                    "verdict": one.verdict,
-                    "requests": dict(one.requests),
-                    "reasons": list(one.reasons),
-                    "notes": list(one.notes),
-                    "diff": "\n".join(one.diff),
-                    "objects": _objects(one),
+                    "name": finding.name,
+                    "verdict": finding.verdict,
+                    "requests": dict(finding.requests),
+                    "reasons": list(finding.reasons),
+                    "notes": list(finding.notes),
+                    "diff": "\n".join(finding.diff),
+                    "objects": _objects(finding),
                 }
-                for one in self.findings
+                for finding in self.findings
             ],
             "verification": None if self.answer is None else self.answer.document(),
         }
@@ -127,9 +136,9 @@ def migration_of(place: Place, where: str, read: Input, features: Features, *, v
         notes = "".join(f"; {note}" for note in gpu_cluster_notes(documents))
         raise InputError(f"{where}: no Node with GPUs on which a device plugin runs ({known}){notes}")
     plan = plan_of(nodes, features, operator)
-    own = {id(one.document) for one in found}
-    others = [one for one in documents if id(one) not in own and not is_of_operator(one)]
-    library = Library((one.value for one in others), place.referred)
+    own = {id(program.document) for program in found}
+    others = [document for document in documents if id(document) not in own and not is_of_operator(document)]
+    library = Library((other.value for other in others), place.referred)
     judged = (
         *findings(others, library, plan, permitted_machines(documents), features),
         *quota_findings(documents, plan, features),
@@ -139,21 +148,21 @@ def migration_of(place: Place, where: str, read: Input, features: Features, *, v
         raise NotesError(*errors)
     lookup = lookup_among(made) if place.connection is None else place.lookup
     answer = verified(plan, judged, documents, library, lookup, where, features) if verify else None
-    owners = [one.owner for one in judged if one.owner is not None and one.requests]
+    owners = [verdict.owner for verdict in judged if verdict.owner is not None and verdict.requests]
     migration = Migration(
         where=where,
         release=features.release,
         plan=plan,
         operator=operator,
-        replaced=tuple(map(_replaced, (one for one in found if one.role in _REPLACED))),
+        replaced=tuple(map(_replaced, (program for program in found if program.role in _REPLACED))),
         findings=judged,
         notes=(*plan.notes, *_notes(documents, plan)),
         answer=answer,
         unknown=(
             *read.unread,
-            *unread_notes(owners, {identity_of(one) for one in documents}, read.forbidden),
+            *unread_notes(owners, {identity_of(document) for document in documents}, read.forbidden),
             *(Note(f"Node {node.name}", text) for node in nodes for text in node.unknown),
-            *(note for one in others for note in unknown_of(one, library)),
+            *(note for other in others for note in unknown_of(other, library)),
             *(_of_memory(documents, nodes) if verify else ()),
         ),
         errors=read.errors,
@@ -166,7 +175,7 @@ def _programs(documents: Sequence[Document]) -> tuple[list[NvidiaDaemonSet], Gpu
     """NVIDIA's DaemonSets, also the one that the GPU Operator makes if it is not in the input, and the operator."""
     found = programs(documents)
     operator = operator_of(documents, found)
-    if operator is not None and not any(one.role == "plugin" for one in found):
+    if operator is not None and not any(program.role == "plugin" for program in found):
         made = device_plugin_of(operator, documents)
         found += programs([made] if made is not None else [])
     return found, operator
@@ -192,9 +201,9 @@ def _of_memory(documents: Sequence[Document], nodes: Sequence[GpuNode]) -> Itera
     """Notes about claims and classes that ask for memory, if the memory of some GPUs is not known."""
     names = [node.name for node in nodes if node.gpus and not node.facts.memory_mib]
     kinds = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
-    for one in documents if names else ():
-        if one.kind in kinds and "memory" in to_json(within(one.value, "spec")):
-            yield one.note(f"it asks for memory, and that of the GPUs of {listed(names)} is not known")
+    for document in documents if names else ():
+        if document.kind in kinds and "memory" in to_json(within(document.value, "spec")):
+            yield document.note(f"it asks for memory, and that of the GPUs of {listed(names)} is not known")
 
 
 def _of_auto_mode(documents: Sequence[Document]) -> Iterator[str]:
@@ -208,17 +217,19 @@ def _of_auto_mode(documents: Sequence[Document]) -> Iterator[str]:
 
 def _competing(documents: Sequence[Document], plan: MigrationPlan) -> Iterator[str]:
     """DeviceClasses that serve the same resources."""
-    own = {one.metadata.name for one in plan.all_classes()}
-    for one in documents:
-        resource = within(one.value, "spec").get("extendedResourceName") if one.kind == "DeviceClass" else None
-        if resource in plan.classes and one.name not in own:
-            yield f"DeviceClass {one.name} serves {resource}, too: delete it, because the newest class counts"
+    own = {class_.metadata.name for class_ in plan.all_classes()}
+    for document in documents:
+        resource = (
+            within(document.value, "spec").get("extendedResourceName") if document.kind == "DeviceClass" else None
+        )
+        if resource in plan.classes and document.name not in own:
+            yield f"DeviceClass {document.name} serves {resource}, too: delete it, because the newest class counts"
 
 
 def _channels(documents: Sequence[Document]) -> Iterator[str]:
     """Nodes on which a driver serves ComputeDomains already."""
-    slices = [within(one.value, "spec") for one in documents if one.kind == "ResourceSlice"]
-    names = sorted({str(one.get("nodeName")) for one in slices if one.get("driver") == DOMAIN_DRIVER})
+    slices = [within(document.value, "spec") for document in documents if document.kind == "ResourceSlice"]
+    names = sorted({str(slice_.get("nodeName")) for slice_ in slices if slice_.get("driver") == DOMAIN_DRIVER})
     if names:
         yield (
             f"driver {DOMAIN_DRIVER} serves ComputeDomains on {listed(names)}. If this is NVIDIA's DRA driver, keep it"
@@ -243,10 +254,10 @@ def print_migration(found: Migration, folder: str) -> None:
     notes = (*(f"note: {note}" for note in found.notes), *(f"not known: {note}" for note in found.unknown))
     for line in (*notes, *(f"to remove: {name}" for name in found.replaced)):
         console.print(Text(line))
-    for one in found.findings:
-        asks = ", ".join(f"{name} {count}" for name, count in one.requests.items())
-        console.print(Text.assemble((one.verdict, _COLORS[one.verdict]), f"  {one.name}  {asks}".rstrip()))
-        for line in (*one.reasons, *one.notes, *one.diff):
+    for finding in found.findings:
+        asks = ", ".join(f"{name} {count}" for name, count in finding.requests.items())
+        console.print(Text.assemble((finding.verdict, _COLORS[finding.verdict]), f"  {finding.name}  {asks}".rstrip()))
+        for line in (*finding.reasons, *finding.notes, *finding.diff):
             console.print(Text(f"  {line}"))
     if not found.findings:
         console.print(Text("no workload uses GPUs"))

@@ -50,20 +50,20 @@ def verified(
 ) -> Answer:
     """What the workloads get on the planned devices. Raises InputError, DecodeError and the exceptions of `lookup`."""
     workloads: list[Document] = []
-    for one in found:
-        workloads += [replace(document, value=value) for document, value in one.planned()]
-    placed = {id(document.value) for one in found for document in one.documents()}
-    workloads += [one for one in documents if id(one.value) in library.used - placed]
+    for workload in found:
+        workloads += [replace(document, value=value) for document, value in workload.planned()]
+    placed = {id(document.value) for workload in found for document in workload.documents()}
+    workloads += [document for document in documents if id(document.value) in library.used - placed]
     given = sort_documents(workloads, lookup)
     if given.errors:
         raise NotesError(*given.errors)
     planned = {node.name for node in plan.nodes}
-    around = [_after_change(one.value, planned) for one in documents if _is_around(one)]
-    nodes = [decode_node(one) for one in around if one["kind"] == "Node"]
+    around = [_after_change(document.value, planned) for document in documents if _is_around(document)]
+    nodes = [decode_node(object_) for object_ in around if object_["kind"] == "Node"]
     objects = [*nodes, *planned_slices(plan, features), *plan.all_classes(), *_of_others(documents, plan)]
     world, notes = world_of(around, where)
     demands, errors = spread_over_nodes(given.demands, objects, world)
-    left_out = tuple(f"{one.subject}: {one.text}" for one in errors)
+    left_out = tuple(f"{error.subject}: {error.text}" for error in errors)
     source = Source(objects, f"the planned slices of the nodes in {where}", (), world, notes, None, left_out)
     return answered(Question(demands, features, unknown=given.unknown), source)
 
@@ -79,8 +79,8 @@ def planned_slices(plan: MigrationPlan, features: Features) -> Iterator[Resource
     )
     for node in plan.nodes:
         described = describe(inventory_of(node), policy.on_node(node.name), frozenset(), stored)
-        for one in node_slices(node.name, "", described.gpus, stored):
-            yield replace(one, pool=replace(one.pool, generation=1))
+        for node_slice in node_slices(node.name, "", described.gpus, stored):
+            yield replace(node_slice, pool=replace(node_slice.pool, generation=1))
 
 
 def _is_around(one: Document) -> bool:
@@ -92,11 +92,11 @@ def _is_around(one: Document) -> bool:
 
 def _of_others(documents: Iterable[Document], plan: MigrationPlan) -> Iterator[Decoded]:
     """The slices and DeviceClasses of other drivers."""
-    own = {one.metadata.name for one in plan.all_classes()}
-    for one in documents:
-        is_slice = one.kind == "ResourceSlice" and within(one.value, "spec").get("driver") != DRIVER_NAME
-        if is_slice or (one.kind == "DeviceClass" and one.name not in own):
-            yield decode_document(one)
+    own = {class_.metadata.name for class_ in plan.all_classes()}
+    for document in documents:
+        is_slice = document.kind == "ResourceSlice" and within(document.value, "spec").get("driver") != DRIVER_NAME
+        if is_slice or (document.kind == "DeviceClass" and document.name not in own):
+            yield decode_document(document)
 
 
 def _after_change(value: JSON, planned: Container[str]) -> JSON:

@@ -112,7 +112,7 @@ class WorkloadFinding:
     def documents(self) -> Iterator[Document]:
         """The objects that the verdict is about."""
         if self.members:
-            yield from (one.document for one in self.members)
+            yield from (member.document for member in self.members)
         else:
             yield self.document
 
@@ -121,7 +121,7 @@ class WorkloadFinding:
         """The change as a unified diff of the two manifests."""
         if self.changed is None:
             return []
-        old, new = (to_yaml(one).splitlines() for one in (manifest(self.document.value), self.changed))
+        old, new = (to_yaml(version).splitlines() for version in (manifest(self.document.value), self.changed))
         return list(difflib.unified_diff(old, new, self.name, self.name, lineterm="", n=2))
 
 
@@ -137,7 +137,11 @@ def findings(
     Raises DecodeError.
     """
     present = identities(documents)
-    present |= {identity_of(one) for one in documents if key_of(one.value) not in KINDS and requests_gpus(one, library)}
+    present |= {
+        identity_of(document)
+        for document in documents
+        if key_of(document.value) not in KINDS and requests_gpus(document, library)
+    }
     owned: dict[Owner, list[WorkloadFinding]] = defaultdict(list)
     for document in documents:
         found = None
@@ -156,7 +160,9 @@ def findings(
 
 def _of_owner(owner: Owner, members: Sequence[WorkloadFinding]) -> WorkloadFinding:
     """The verdict on an owner that was not read, from those on the objects that its controller made."""
-    verdict = next(one for one in (CANNOT, CHANGE, UNCHANGED) if any(member.verdict == one for member in members))
+    verdict = next(
+        possible for possible in (CANNOT, CHANGE, UNCHANGED) if any(member.verdict == possible for member in members)
+    )
     totals: Counter[str] = Counter()
     for member in members:
         totals.update(member.requests)
@@ -169,7 +175,9 @@ def _of_owner(owner: Owner, members: Sequence[WorkloadFinding]) -> WorkloadFindi
             f"change {owner} {place}, not {names}: its controller makes them again. For the diff, add the object:"
             f" kubectl get {owner.resource} {owner.name} -n {owner.namespace} -o yaml"
         ] = None
-    notes = dict.fromkeys((f"known by what its controller made: {names}", *(n for one in members for n in one.notes)))
+    notes = dict.fromkeys(
+        (f"known by what its controller made: {names}", *(n for member in members for n in member.notes))
+    )
     return WorkloadFinding(
         members[0].document, verdict, totals, tuple(reasons), tuple(notes), owner=owner, members=tuple(members)
     )
@@ -185,7 +193,7 @@ def requests_gpus(document: Document, library: Library) -> bool:
 
 def groups_of(document: Document, library: Library) -> list[PodGroup]:
     """The pods of an object, except those of which nothing is known. Raises DecodeError."""
-    return [one for one in pods_of(document.value, library, FORMS).groups if one.spec]
+    return [group for group in pods_of(document.value, library, FORMS).groups if group.spec]
 
 
 def unknown_of(document: Document, library: Library) -> Iterator[Note]:
@@ -237,22 +245,25 @@ def _is_made(document: Document, present: Collection[tuple[str, str, str, str]])
     value = document.value
     ended = value["kind"] == "Pod" and within(value, "status").get("phase") in ("Succeeded", "Failed")
     conditions = each(value, "status", "conditions") if value["kind"] == "Job" else []
-    ended |= any(one.get("type") in ("Complete", "Failed") and one.get("status") == "True" for one in conditions)
+    ended |= any(
+        condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
+        for condition in conditions
+    )
     owners = each(value, "metadata", "ownerReferences")
-    named = [(*key_of(one), document.namespace, str(one.get("name"))) for one in owners]
-    of_kubernetes = any(key_of(one)[0] in OF_KUBERNETES and one.get("kind") in _WORKLOADS for one in owners)
-    return ended or of_kubernetes or any(one in present for one in named)
+    named = [(*key_of(owner), document.namespace, str(owner.get("name"))) for owner in owners]
+    of_kubernetes = any(key_of(owner)[0] in OF_KUBERNETES and owner.get("kind") in _WORKLOADS for owner in owners)
+    return ended or of_kubernetes or any(name in present for name in named)
 
 
 def _permission(document: Document, plan: MigrationPlan) -> WorkloadFinding | None:
     """What KubeVirt has to know: that another program offers the GPUs that it permits."""
     changed = manifest(document.value)
     devices = each(changed, "spec", "configuration", "permittedHostDevices", "pciHostDevices")
-    served = [one for one in devices if str(one.get("resourceName")) in plan.classes]
-    missing = [one for one in served if one.get("externalResourceProvider") is not True]
-    for one in missing:
-        one["externalResourceProvider"] = True
-    names = ", ".join(str(one["resourceName"]) for one in missing)
+    served = [device for device in devices if str(device.get("resourceName")) in plan.classes]
+    missing = [device for device in served if device.get("externalResourceProvider") is not True]
+    for device in missing:
+        device["externalResourceProvider"] = True
+    names = ", ".join(str(device["resourceName"]) for device in missing)
     reason = f"KubeVirt would offer {names} itself, beside this driver"
     return WorkloadFinding(document, CHANGE, {}, (reason,), changed=changed) if missing else None
 
@@ -271,14 +282,16 @@ class _Workload:
         self._document, self._plan, self._permitted, self._features = document, plan, permitted, features
         self._machine = is_machine(document.value)
         self._groups = groups
-        self._requests = [one for group in groups for one in _requests(group.spec) if self._is_gpu(one.resource)]
+        self._requests = [
+            request for group in groups for request in _requests(group.spec) if self._is_gpu(request.resource)
+        ]
 
     def finding(self) -> WorkloadFinding | None:
         """The verdict, None if the workload has nothing to do with GPUs."""
         notes = tuple(self._notes())
         totals: Counter[str] = Counter()
-        for one in self._requests:
-            totals[one.resource] += one.count
+        for request in self._requests:
+            totals[request.resource] += request.count
         if problems := tuple(dict.fromkeys(self._problems())):
             return WorkloadFinding(self._document, CANNOT, totals, problems, notes)
         changed = manifest(self._document.value)
@@ -287,7 +300,7 @@ class _Workload:
         by_hand = False
         for group in self._groups:
             spec = _editable(changed, group)
-            requests = [one for one in _requests(group.spec) if self._is_gpu(one.resource)]
+            requests = [request for request in _requests(group.spec) if self._is_gpu(request.resource)]
             if not requests:
                 continue
             if spec is not None and (node := spec.pop("nodeName", None)) is not None:
@@ -311,15 +324,15 @@ class _Workload:
 
     def _problems(self) -> Iterator[str]:
         owners = each(self._document.value, "metadata", "ownerReferences")
-        if self._requests and any(one.get("kind") == "Node" for one in owners):
+        if self._requests and any(owner.get("kind") == "Node" for owner in owners):
             yield "it is a static pod: kubelet starts it without the scheduler, which allocates the GPUs"
         if self._requests and self._machine and not self._features.extended_resources:
             yield "without DRAExtendedResource, the machine has to name a claim (docs/how-to/virtual-machines.md)"
-        for one in self._requests:
-            if self._permitted.get(one.resource) == "":
-                yield f"{one.resource} is a virtual GPU (mediated device), for which the plan has no DeviceClass"
-            elif one.resource not in self._plan.classes:
-                yield f"no node offers {one.resource} (the nodes offer {', '.join(self._plan.classes)})"
+        for request in self._requests:
+            if self._permitted.get(request.resource) == "":
+                yield f"{request.resource} is a virtual GPU (mediated device), for which the plan has no DeviceClass"
+            elif request.resource not in self._plan.classes:
+                yield f"no node offers {request.resource} (the nodes offer {', '.join(self._plan.classes)})"
 
     def _notes(self) -> Iterator[str]:
         selected = self._selected_labels()
@@ -329,8 +342,8 @@ class _Workload:
         if labels:
             text = "let GPU Feature Discovery run, with its configuration, or set nodeLabels of this driver's chart"
             yield f"it selects nodes by {', '.join(labels)}: {text}"
-        using = [one.container for one in self._requests]
-        for container in (one for group in self._groups for one in each(group.spec, "containers")):
+        using = [request.container for request in self._requests]
+        for container in (container for group in self._groups for container in each(group.spec, "containers")):
             visible = environment(container).get("NVIDIA_VISIBLE_DEVICES", "")
             if visible not in ("", "void", "none") and container not in using:
                 yield (
@@ -373,27 +386,31 @@ class _Workload:
             affinity = within(spec, "affinity", "nodeAffinity")
             required = each(affinity, "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
             preferred = each(affinity, "preferredDuringSchedulingIgnoredDuringExecution")
-            for term in (*required, *(within(one, "preference") for one in preferred)):
-                for one in each(term, "matchExpressions"):
-                    values = one.get("values")
+            for term in (*required, *(within(preference, "preference") for preference in preferred)):
+                for expression in each(term, "matchExpressions"):
+                    values = expression.get("values")
                     wanted = [str(value) for value in values] if isinstance(values, list) else []
-                    yield str(one.get("key")), wanted if one.get("operator") == "In" else []
+                    yield str(expression.get("key")), wanted if expression.get("operator") == "In" else []
 
     def _claim(self, changed: JSON, spec: JSON, role: str) -> JSON:
         """Let the pods use a claim instead of extended resources. Returns the template of the claim."""
         metadata = changed["metadata"]
-        every = [one for one in _requests(spec) if self._is_gpu(one.resource)]
-        lasting = [one for one in every if not one.passing]
-        wanted = {one.name: one for one in lasting}
-        for one in every:
-            later = (by for by in lasting if one.passing and by.resource == one.resource and by.count >= one.count)
-            used = next(later, one)
+        every = [request for request in _requests(spec) if self._is_gpu(request.resource)]
+        lasting = [request for request in every if not request.passing]
+        wanted = {request.name: request for request in lasting}
+        for request in every:
+            later = (
+                by
+                for by in lasting
+                if request.passing and by.resource == request.resource and by.count >= request.count
+            )
+            used = next(later, request)
             wanted[used.name] = used
-            _replace(one.container["resources"], one.resource, used.name)
+            _replace(request.container["resources"], request.resource, used.name)
         owner = metadata.get("name") or metadata.get("generateName", "").rstrip("-")
         name = "-".join(filter(None, (owner, re.sub("[^a-z0-9-]+", "-", role.lower()), "gpus")))
         spec.setdefault("resourceClaims", []).append({"name": _CLAIM, "resourceClaimTemplateName": name})
-        self._tolerate(spec, {one.resource for one in every})
+        self._tolerate(spec, {request.resource for request in every})
         requests = [{"name": request, "exactly": self._exactly(one)} for request, one in wanted.items()]
         namespace = {"namespace": metadata["namespace"]} if "namespace" in metadata else {}
         return {
@@ -410,8 +427,8 @@ class _Workload:
     def _tolerate(self, spec: JSON, resources: set[str]) -> None:
         """Add the tolerations that the admission plugin ExtendedResourceToleration no longer adds."""
         taints = (taint for node in self._plan.nodes for taint in each(node.value, "spec", "taints"))
-        tolerated = {one.get("key") for one in each(spec, "tolerations")}
-        missing = sorted(({str(one.get("key")) for one in taints} & resources) - tolerated)
+        tolerated = {toleration.get("key") for toleration in each(spec, "tolerations")}
+        missing = sorted(({str(taint.get("key")) for taint in taints} & resources) - tolerated)
         if missing and None not in tolerated:
             added = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in missing]
             spec["tolerations"] = [*each(spec, "tolerations"), *added]

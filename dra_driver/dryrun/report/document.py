@@ -86,8 +86,8 @@ def _answer(answer: ReportAnswer) -> Json:
         "problems": list(verdict.problems),
         "rejects": list(verdict.rejects),
         "summary": verdict.summary or None,
-        "refused": [_refused(one) for one in verdict.refused],
-        "changes": [_change(one) for one in verdict.changes],
+        "refused": [_refused(refused) for refused in verdict.refused],
+        "changes": [_change(change) for change in verdict.changes],
         "event": verdict.event or None,
         "preemption": None if removal is None else {"node": removal.node, "pods": list(removal.pods)},
         "notes": list(verdict.notes),
@@ -124,7 +124,7 @@ def _refused(refused: Refused) -> Json:
         "error": explanation.error or None,
         "fatal": explanation.fatal,
         "pools": list(explanation.pools),
-        "requests": [_request(one) for one in explanation.requests],
+        "requests": [_request(request) for request in explanation.requests],
     }
 
 
@@ -135,7 +135,7 @@ def _request(request: RequestReport) -> Json:
         "wanted": request.wanted,
         "considered": request.considered,
         "qualify": request.left,
-        "removed": [_removal(one) for one in request.removals],
+        "removed": [_removal(removal) for removal in request.removals],
     }
 
 

@@ -84,7 +84,7 @@ class Report:
             features.release,
             len(cluster.nodes),
             len(cluster.slices),
-            sum(len(one.devices) for one in cluster.slices),
+            sum(len(slice_.devices) for slice_ in cluster.slices),
             sum(claim.allocation is not None for claim in cluster.claims),
             tuple(assumptions),
             tuple(notes),
@@ -123,7 +123,7 @@ def _answers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features) 
     drivers = _drivers(cluster)
     held = _held(cluster.claims)
     for verdict in verdicts:
-        items = tuple(Item(one, drivers.get(id(one.device), "")) for one in verdict.placed)
+        items = tuple(Item(placed, drivers.get(id(placed.device), "")) for placed in verdict.placed)
         proposed: dict[DeviceKey, Claims] = defaultdict(tuple)
         for item in items:
             proposed[item.driver, item.placed.pool, item.placed.name] += (item.placed.claim,)
@@ -141,7 +141,7 @@ def _picture(
     held: Mapping[DeviceKey, Claims],
     proposed: Mapping[DeviceKey, Claims],
 ) -> NodePicture | None:
-    name = verdict.node or next((one.nodes[0] for one in verdict.refused if one.explanation.requests), None)
+    name = verdict.node or next((refused.nodes[0] for refused in verdict.refused if refused.explanation.requests), None)
     node = cluster.node_by_name.get(name) if name is not None else None
     if node is None:
         return None
@@ -154,15 +154,15 @@ def _picture(
 
 def _drivers(cluster: Cluster) -> Mapping[int, str]:
     """The driver that publishes each device. Two drivers may have pools, and devices in them, of the same names."""
-    return {id(device): one.driver for one in cluster.slices for device in one.devices}
+    return {id(device): slice_.driver for slice_ in cluster.slices for device in slice_.devices}
 
 
 def _held(claims: Iterable[ResourceClaim]) -> dict[DeviceKey, Claims]:
     """The claims that hold each device. Admin access holds no device."""
     held: dict[DeviceKey, Claims] = defaultdict(tuple)
     for claim in claims:
-        for one in claim.allocation.results if claim.allocation is not None else ():
-            key = (one.driver, one.pool, one.device)
-            if not one.admin_access and str(claim.metadata) not in held[key]:
+        for allocated in claim.allocation.results if claim.allocation is not None else ():
+            key = (allocated.driver, allocated.pool, allocated.device)
+            if not allocated.admin_access and str(claim.metadata) not in held[key]:
                 held[key] += (str(claim.metadata),)
     return held

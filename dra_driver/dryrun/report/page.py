@@ -207,7 +207,7 @@ def _asked(demand: Demand) -> Iterator[Html]:
         for claim in demand.claims
         for name, one in claim.spec.requirements
     ]
-    rows += [["-", "-", one.resource, str(one.count), ""] for one in demand.extended]
+    rows += [["-", "-", request.resource, str(request.count), ""] for request in demand.extended]
     constraints = [
         tag("li", f"{claim.metadata}: {constraint_text(claim, index)} ({', '.join(one.requests) or 'all requests'})")
         for claim in demand.claims
@@ -241,10 +241,12 @@ def _refusing(answer: ReportAnswer) -> Iterator[Html]:
 
 
 def _summary(refused: Refused, who: str) -> str:
-    lacking = [one for one in refused.explanation.requests if one.missing]
+    lacking = [request for request in refused.explanation.requests if request.missing]
     if not lacking:
         return who
-    return f"{who}: " + ", ".join(f"{one.request} lacks {one.missing} of {one.wanted}" for one in lacking)
+    return f"{who}: " + ", ".join(
+        f"{request.request} lacks {request.missing} of {request.wanted}" for request in lacking
+    )
 
 
 def _explanation(refused: Refused) -> Iterator[Html]:
@@ -263,7 +265,7 @@ def _request(request: RequestReport) -> Html:
     caption = f"Request {request.text}"
     if not request.removals:
         return tag("p", caption)
-    rows = [[str(one.devices), one.text, seen_by(one, len(one.saw))] for one in request.removals]
+    rows = [[str(removal.devices), removal.text, seen_by(removal, len(removal.saw))] for removal in request.removals]
     return _table(caption, ("Devices", "Reason", "Found"), rows)
 
 

@@ -182,7 +182,7 @@ def node_picture(
                 gpu.numbers |= share.numbers
                 if share.by == "counters" and share.of in pool.counter_sets:  # not while their gate is off
                     gpu.numbers |= _numbers(pool.counter_sets[share.of].counters)
-        for device in chain.from_iterable(one.devices for one in (*pool.slices, *pool.elsewhere)):
+        for device in chain.from_iterable(slice_.devices for slice_ in (*pool.slices, *pool.elsewhere)):
             key = (*pool.key, device.name)
             claims = held.get(key, ()), proposed.get(key, ())
             for share in _shares(device, divided):
@@ -190,7 +190,7 @@ def node_picture(
                     part = Cell(0, 1, (device.name,), _device_label(device), *claims)
                     for number in share.numbers:
                         found[share.by, share.of].parts[number].append(part)
-        gpus += [gpu.picture() for gpu in sorted(found.values(), key=lambda one: _natural(one.name))]
+        gpus += [gpu.picture() for gpu in sorted(found.values(), key=lambda gpu: _natural(gpu.name))]
     return NodePicture(node.name, tuple(gpus))
 
 
@@ -255,9 +255,9 @@ def _shares(device: Device, divided: frozenset[str]) -> Sequence[_Share]:
     if parent and numbers:
         return [_Share("capacities", parent, numbers)]
     counted = [
-        _Share("counters", one.counter_set, numbers)
-        for one in device.consumes_counters
-        if one.counter_set in divided and (numbers := _numbers(one.counters))
+        _Share("counters", consumption.counter_set, numbers)
+        for consumption in device.consumes_counters
+        if consumption.counter_set in divided and (numbers := _numbers(consumption.counters))
     ]
     if counted:
         return counted

@@ -38,10 +38,10 @@ def _lines(report: Report, wide: bool, columns: int) -> Iterator[Text | PlainTab
     for note in report.notes:
         yield Text(note, style="yellow")
     demands = {answer.verdict.demand.name for answer in report.answers}
-    for one in report.unknown:
-        if one.subject not in demands:  # notes on demands are printed with them
-            yield Text.assemble(("not known", "bold yellow"), f"  {one}")
-    for _, run in groupby(report.answers, lambda one: one.verdict.demand.workload or id(one)):
+    for unknown in report.unknown:
+        if unknown.subject not in demands:  # notes on demands are printed with them
+            yield Text.assemble(("not known", "bold yellow"), f"  {unknown}")
+    for _, run in groupby(report.answers, lambda answer: answer.verdict.demand.workload or id(answer)):
         group = list(run)
         if len(group) > _LISTED and not wide:
             yield from _summarised(group, report.nodes, columns)
@@ -53,11 +53,11 @@ def _lines(report: Report, wide: bool, columns: int) -> Iterator[Text | PlainTab
 def _summarised(group: Sequence[ReportAnswer], nodes: int, columns: int) -> Iterator[Text | PlainTable]:
     """The number of pods of a workload that fit, their nodes, and why the next pod does not fit."""
     verdicts = [answer.verdict for answer in group]
-    fitting = [one for one in verdicts if one.fits]
+    fitting = [verdict for verdict in verdicts if verdict.fits]
     workload = verdicts[0].demand.workload
     style = "bold green" if len(fitting) == len(group) else "bold red"
     yield Text.assemble((f"{len(fitting)} of {len(group)} fit", style), f"  pods of {workload} (each with -o wide)")
-    places = Counter(one.node or "" for one in fitting)
+    places = Counter(verdict.node or "" for verdict in fitting)
     if places and not verdicts[0].demand.daemon_node:
         yield Text(f"{_INDENT}on {listed([f'{node} ({count})' for node, count in places.items()])}")
     yield from _assumed(verdicts)
@@ -66,8 +66,8 @@ def _summarised(group: Sequence[ReportAnswer], nodes: int, columns: int) -> Iter
         return
     if verdicts[0].demand.daemon_node:
         by_reason: dict[str, list[str]] = defaultdict(list)
-        for one in others:
-            by_reason[_reason(one.verdict)].append(one.verdict.demand.daemon_node)
+        for other in others:
+            by_reason[_reason(other.verdict)].append(other.verdict.demand.daemon_node)
         yield from (Text(f"{_INDENT}{listed(names)}: {reason}") for reason, names in by_reason.items())
         return
     yield Text("then:")
@@ -84,10 +84,10 @@ def _reason(verdict: Verdict) -> str:
         if node not in refused.nodes and not refused.explanation.fatal:
             continue
         said += [refused.explanation.error] if refused.explanation.error else []
-        for one in refused.explanation.requests:
-            if one.missing:
-                why = "".join(f"; {removal.devices} {removal.text}" for removal in one.removals)
-                said.append(f"request {one.text}{why}")
+        for request in refused.explanation.requests:
+            if request.missing:
+                why = "".join(f"; {removal.devices} {removal.text}" for removal in request.removals)
+                said.append(f"request {request.text}{why}")
         said += refused.explanation.pools
     return "; ".join(said) or "the devices cannot be given together"
 
@@ -111,9 +111,9 @@ def _answer(answer: ReportAnswer, nodes: int, wide: bool, columns: int) -> Itera
 
 def _assumed(verdicts: Sequence[Verdict]) -> Iterator[Text]:
     """What the verdicts depend on and is not known, and what they assume of their nodes: each text once."""
-    for text in dict.fromkeys(text for one in verdicts for text in one.unknown):
+    for text in dict.fromkeys(text for verdict in verdicts for text in verdict.unknown):
         yield Text(f"{_INDENT}not known: {text}", style="bold yellow")
-    for text in dict.fromkeys(text for one in verdicts for text in one.assumptions):
+    for text in dict.fromkeys(text for verdict in verdicts for text in verdict.assumptions):
         yield Text(f"{_INDENT}assuming {text}", style="yellow")
 
 

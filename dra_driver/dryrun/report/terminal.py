@@ -83,8 +83,8 @@ class _PlainConsole(Console):
     """A console that breaks long lines of a Text, and prints no control characters."""
 
     def print(self, *objects: Any, **settings: Any) -> None:
-        for one in objects:
-            for line in _lines(self, one) if isinstance(one, Text) else (one,):
+        for object_ in objects:
+            for line in _lines(self, object_) if isinstance(object_, Text) else (object_,):
                 super().print(line, **settings)
 
 
@@ -95,7 +95,7 @@ def _lines(console: Console, text: Text) -> Iterator[Text]:
     assert leading is not None
     continued = leading.end() + (0 if leading[1] else _CONTINUED)
     yield from _broken(console, first, continued)
-    for line in textwrap.dedent("\n".join(one.plain for one in more)).splitlines():
+    for line in textwrap.dedent("\n".join(text.plain for text in more)).splitlines():
         yield from _broken(console, Text(" " * (continued + _CONTINUED) + line, style=text.style), continued)
 
 
