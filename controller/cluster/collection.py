@@ -21,7 +21,8 @@ class Facts(Protocol):
     """The facts of one object, compared by value."""
 
     @property
-    def uid(self) -> str: ...
+    def uid(self) -> str:
+        """The UID of the object."""
 
 
 T = TypeVar("T", bound=Facts)

@@ -87,6 +87,7 @@ class Document:
 
     @property
     def kind(self) -> str:
+        """The kind of the object; empty if it names none."""
         return str(self.value.get("kind", ""))
 
     @property

@@ -65,6 +65,7 @@ class RequestReport:
 
     @property
     def missing(self) -> int:
+        """The number of devices that are wanted and not left."""
         return max(0, self.wanted - self.left)
 
     @property

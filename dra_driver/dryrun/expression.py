@@ -59,6 +59,7 @@ class ExpressionAnswer:
 
     @property
     def text(self) -> str:
+        """The result as it is printed: an error, or the value."""
         return f"error: {self.error}" if self.value is None else str(self.value).lower()
 
 

@@ -130,6 +130,7 @@ class Part:
 
     @property
     def namespace(self) -> str:
+        """The namespace of the whole object."""
         return str(within(self.whole, "metadata").get("namespace") or "default")
 
 

@@ -38,6 +38,7 @@ class Copies:
 
     @property
     def count(self) -> int:
+        """The number of copies on all nodes."""
         return sum(self.by_node.values())
 
 

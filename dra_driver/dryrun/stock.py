@@ -100,6 +100,7 @@ class Amount:
 
     @property
     def stranded(self) -> int:
+        """Free devices that cannot be used: they are misplaced or tainted."""
         return self.misplaced + self.tainted
 
     def __add__(self, other: "Amount") -> "Amount":

@@ -86,6 +86,7 @@ class Verdict:
 
     @property
     def node(self) -> str | None:
+        """The first node that fits; None if there is none."""
         return self.fitting[0] if self.fitting else None
 
 

@@ -35,10 +35,12 @@ class SourceObject:
 
     @property
     def api_version(self) -> str:
+        """The `apiVersion`, which each object has here."""
         return str(self.value["apiVersion"])
 
     @property
     def kind(self) -> str:
+        """The kind, which each object has here."""
         return str(self.value["kind"])
 
     @property
@@ -54,6 +56,7 @@ class SourceObject:
 
     @property
     def name(self) -> str:
+        """The name; empty if it is missing or no text."""
         found = self.metadata.get("name")
         return found if isinstance(found, str) else ""
 

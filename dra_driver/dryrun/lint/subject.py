@@ -205,6 +205,7 @@ class Subject:
 
     @property
     def decoded(self) -> Decoded | None:
+        """The decoded object; None if its kind is not known or it could not be decoded."""
         return self.form.decoded if self.form is not None else None
 
     @property

@@ -49,6 +49,7 @@ class GpuNode:
 
     @property
     def name(self) -> str:
+        """The name of the Node."""
         return str(self.value["metadata"]["name"])
 
     @property

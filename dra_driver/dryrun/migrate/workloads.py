@@ -93,6 +93,7 @@ class WorkloadFinding:
 
     @property
     def name(self) -> str:
+        """The workload as messages name it: by its owner, or by kind and name."""
         return str(self.owner or f"{self.document.kind} {self.document.name}")
 
     @property

@@ -79,4 +79,5 @@ class Node:
 
     @property
     def name(self) -> str:
+        """The name of the object."""
         return self.metadata.name

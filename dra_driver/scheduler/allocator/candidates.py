@@ -70,6 +70,7 @@ class Candidate:
 
     @property
     def device(self) -> Device:
+        """The device itself."""
         return self.pool.devices[self.local]
 
 

@@ -64,10 +64,12 @@ class Cluster:
 
     @cached_property
     def class_by_name(self) -> Mapping[str, DeviceClass]:
+        """The DeviceClasses by their names."""
         return {device_class.metadata.name: device_class for device_class in self.classes}
 
     @cached_property
     def node_by_name(self) -> Mapping[str, Node]:
+        """The nodes by their names."""
         return {node.name: node for node in self.nodes}
 
     def survey(self, features: Features) -> Survey:

@@ -110,10 +110,12 @@ class Option:
 
     @property
     def wants_all(self) -> bool:
+        """Whether the request asks for all matching devices."""
         return self.requirements.allocation_mode == ALL
 
     @property
     def is_alternative(self) -> bool:
+        """Whether this is one of several alternatives of a request (`firstAvailable`)."""
         return self.slot.request != self.request
 
     @property

@@ -200,10 +200,12 @@ class PoolView:
 
     @property
     def driver(self) -> str:
+        """The driver that publishes the pool."""
         return self.key[0]
 
     @property
     def name(self) -> str:
+        """The name of the pool."""
         return self.key[1]
 
     @cached_property

@@ -43,10 +43,12 @@ class Given:
 
     @property
     def name(self) -> str:
+        """The claim as messages name it."""
         return SPECIAL_CLAIM if self.special else str(self.claim.metadata)
 
     @property
     def requests(self) -> tuple[DeviceRequest, ...]:
+        """The requests of the claim for extended resources; none for claims that exist."""
         return self.claim.spec.requests if self.special else ()
 
 

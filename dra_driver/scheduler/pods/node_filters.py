@@ -146,10 +146,12 @@ class Shortage:
 
     @property
     def free(self) -> int:
+        """What the running pods leave."""
         return self.allocatable - self.used
 
     @property
     def reason(self) -> str:
+        """kube-scheduler's text."""
         return "Too many pods" if self.resource == "pods" else f"Insufficient {self.resource}"
 
     @property
@@ -182,6 +184,7 @@ class Resources:
         return lacking
 
     def refuses(self, site: Site) -> Refusal | None:
+        """A refusal if the node lacks resources."""
         lacking = self.shortages(site)
         if not lacking:
             return None

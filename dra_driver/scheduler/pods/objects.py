@@ -301,10 +301,12 @@ class ClusterNode:
 
     @property
     def name(self) -> str:
+        """The name of the node."""
         return self.node.name
 
     @property
     def labels(self) -> Mapping[str, str]:
+        """The labels of the node."""
         return self.node.metadata.labels
 
 

@@ -184,6 +184,7 @@ class Binding:
         }
 
     def refuses(self, site: Site) -> Refusal | None:
+        """A refusal if volumes of the pod cannot be used on the node."""
         volumes = [self._storage.volumes.get(claim.volume) for claim in self._bound]
         problems = (_GONE if volume is None else _OTHER_NODE for volume in volumes if not _usable_on(volume, site.node))
         bound = next(problems, "")  # the first problem counts

@@ -272,6 +272,7 @@ class Dialect:
 
     @property
     def api_version(self) -> str:
+        """Group and version, as in `apiVersion`."""
         return f"{GROUP}/{self.version}"
 
 

@@ -133,7 +133,7 @@ def _escape(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-# format()
+# The function format
 
 
 class FormatError(Exception):
