@@ -10,7 +10,6 @@ watched, or cannot be read at the moment. A finding that is only informative (an
 message.
 """
 
-import contextlib
 import enum
 import logging
 import threading
@@ -52,6 +51,7 @@ STREAMS = 8
 _REPEAT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 30  # after which kubelet treats a device as unknown
 
+_STOP_SECONDS = 1.0
 _RETRY_SECONDS = 10.0
 _LONGEST_SILENCE = 60.0  # several times the interval at which the GPUs are read
 
@@ -112,10 +112,13 @@ class HealthService:
             self._condition.notify_all()
 
     def stop(self) -> None:
-        """End every stream. New ones end at once."""
+        """End every stream. New ones end at once. Returns when the clients have been told, or after a while: a server
+        that stops before would cancel the streams.
+        """
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
+            self._condition.wait_for(lambda: not self._streams, timeout=_STOP_SECONDS)
 
     def streams(self) -> int:
         """The number of open streams."""
@@ -123,13 +126,12 @@ class HealthService:
             return self._streams
 
     def _watch(self, _request: Any, context: grpc.ServicerContext) -> Iterator[messages.NodeWatchResourcesResponse]:
-        with self._stream(context):
-            seen = -1
-            while (seen := self._next(seen, context)) >= 0:
-                yield _response(self._devices())
+        self._begin(context)
+        seen = -1
+        while (seen := self._next(seen, context)) >= 0:
+            yield _response(self._devices())
 
-    @contextlib.contextmanager
-    def _stream(self, context: grpc.ServicerContext) -> Iterator[None]:
+    def _begin(self, context: grpc.ServicerContext) -> None:
         """Count a stream, and refuse it if there are too many, because each of them uses a thread."""
         with self._condition:
             full = self._streams >= STREAMS
@@ -137,18 +139,18 @@ class HealthService:
         if full:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{STREAMS} health streams are open already")
         log.debug("a health stream begins", extra={"peer": context.peer()})
-        try:
-            yield
-        finally:
-            with self._condition:
-                self._streams -= 1
-                self._condition.notify_all()
-            log.debug("a health stream ended")
+        if not context.add_callback(self._ended):  # the client has cancelled it already
+            self._ended()
+
+    def _ended(self) -> None:
+        """A stream has ended, for the client too. One that waits for its next message must see that."""
+        with self._condition:
+            self._streams -= 1
+            self._condition.notify_all()
+        log.debug("a health stream ended")
 
     def _next(self, seen: int, context: grpc.ServicerContext) -> int:
         """Wait until the list must be sent, and return the number of changes so far. -1 if the stream must end."""
-        if seen < 0:
-            context.add_callback(self._wake)  # otherwise a cancelled stream would wait until its next message is due
 
         def over() -> bool:
             return self._stopped or not context.is_active()
@@ -156,10 +158,6 @@ class HealthService:
         with self._condition:
             self._condition.wait_for(lambda: over() or seen != self._changes, timeout=self._repeat)
             return -1 if over() else self._changes
-
-    def _wake(self) -> None:
-        with self._condition:
-            self._condition.notify_all()
 
 
 def _response(devices: Iterable[DeviceHealth]) -> messages.NodeWatchResourcesResponse:
