@@ -77,21 +77,24 @@ class PluginMetrics:
         self._registrations = counter("registrations", "Registrations with kubelet, by result.", results)
         self._registered = gauge("registered", "1 while the plugin is registered with kubelet.", ("driver",))
         self._status_writes = counter("claim_status_writes", "Writes of device statuses to claims, by result.", results)
+        self._series: dict[tuple[str, str], tuple[Gauge, Counter, Histogram]] = {}
         self.unexpected_error = unexpected_errors(registry)
         self.begin(DRIVER_NAME)
 
     def begin(self, driver: str) -> None:
         """Publish the series of a driver, because alerts need series that exist from the start."""
         for name in (PREPARE, UNPREPARE):
-            self._requests.labels(driver, name)
-            self._durations.labels(driver, name)
-            self._inflight.labels(driver, name)
+            self._series[driver, name] = (
+                self._inflight.labels(driver, name),
+                self._requests.labels(driver, name),
+                self._durations.labels(driver, name),
+            )
         self._registered.labels(driver).set(0)
 
     @contextmanager
     def request(self, operation: str, driver: str = DRIVER_NAME) -> Iterator[None]:
         """Count and time the work for one claim. An exception is counted as a failure by its kind, and raised again."""
-        inflight = self._inflight.labels(driver, operation)
+        inflight, requests, durations = self._series[driver, operation]
         inflight.inc()
         began = time.perf_counter()
         try:
@@ -100,8 +103,8 @@ class PluginMetrics:
             self._errors[operation].labels(driver, error_type(error)).inc()
             raise
         else:
-            self._requests.labels(driver, operation).inc()
-            self._durations.labels(driver, operation).observe(time.perf_counter() - began)
+            requests.inc()
+            durations.observe(time.perf_counter() - began)
         finally:
             inflight.dec()
 

@@ -34,6 +34,7 @@ class MarkStore(ABC, Generic[K, T]):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._prefix = f"{folder}/"
 
     @abstractmethod
     def set(self, mark: T) -> None:
@@ -41,11 +42,11 @@ class MarkStore(ABC, Generic[K, T]):
 
     def has(self, key: K) -> bool:
         """Whether there is a mark, also if it cannot be read. Costs one system call if the key tells the name."""
-        return any(os.path.lexists(self._folder / name) for name in self._names(key))
+        return any(os.path.lexists(self._prefix + name) for name in self._names(key))
 
     def get(self, key: K) -> T | None:
         """The mark, or None if there is none, or if it cannot be read (which is logged)."""
-        existing = (name for name in self._names(key) if os.path.lexists(self._folder / name))
+        existing = (name for name in self._names(key) if os.path.lexists(self._prefix + name))
         name = next(existing, None)
         return None if name is None else self._read(key, name)
 

@@ -77,7 +77,7 @@ class VfioMarks(ValueMarks[str, VfioMark]):
 
     def has_let_go(self) -> bool:
         """Whether a process has been inside of `letting_go` since the folder was made. Costs one system call."""
-        return os.path.lexists(self._folder / _LOCK)
+        return os.path.lexists(self._prefix + _LOCK)
 
     def must_let_go(self) -> bool:
         """Whether a process is inside of `letting_go`. Costs a few system calls."""
@@ -110,7 +110,7 @@ class VfioMarks(ValueMarks[str, VfioMark]):
 
     def _is_shared(self, name: str) -> bool:
         try:
-            descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self._prefix + name, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
         try:

@@ -7,7 +7,6 @@ found only here. The definitions of a GPU and of addressable memory are those of
 
 import logging
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +28,6 @@ log = logging.getLogger(__name__)
 NVIDIA_DRIVER = "nvidia"
 """The kernel driver whose GPUs NVML reports."""
 
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _BARS = 6  # the lines after these describe the expansion ROM and the windows of bridges and virtual functions
 _ADDRESS_BITS, _BITS_64 = 0x06, 0x04  # of a BAR's flags
 _PAGE = 1 << 12  # no text in sysfs is longer
@@ -98,7 +96,7 @@ def read_driver(sys_root: Path) -> KernelDriver:
     links = _links(f"{root}/bus/pci/drivers/{NVIDIA_DRIVER}")
     module = f"{root}/module/{NVIDIA_DRIVER}"
     return KernelDriver(
-        gpus=tuple(sorted(link for link in links if _ADDRESS.fullmatch(link[0]))),
+        gpus=tuple(sorted(link for link in links if ":" in link[0])),  # no other entry of the folder has one
         module=_inode(module),
         version=_text(f"{module}/version"),
     )

@@ -106,7 +106,8 @@ class Job(Generic[T]):
         self.told = False  # it was logged that this hangs
         self.error: BaseException | None = None
         self.results: list[T] = []
-        self.done = threading.Event()
+        self.unfinished = threading.Lock()  # held until the work has ended; quicker than an Event
+        self.unfinished.acquire()
         self.afterwards = contextlib.ExitStack()
         self._work = work
 
@@ -171,7 +172,7 @@ class NvmlThreads:
     ) -> T:
         """The result of `job`, see `run`. Raises TimeoutError after `seconds` if the thread is busy with other work."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        while not job.done.wait(_pause(job.thread, deadline)):
+        while not job.unfinished.acquire(timeout=_pause(job.thread, deadline)):
             hung = job.thread.hung()
             late = deadline is not None and time.monotonic() >= deadline
             if hung is None and not late:
@@ -322,7 +323,7 @@ class _Thread:
             job.run()
             self.running = None
             self._ended(job)
-            job.done.set()
+            job.unfinished.release()
             del job  # do not keep its result until the next one
 
 

@@ -61,6 +61,7 @@ class RecordFiles(Generic[R]):
 
     def __init__(self, folder: Path, form: RecordFormat[R]) -> None:
         self.folder = folder
+        self._prefix = f"{folder}/"
         self.claim_of = form.claim_of
         self._form = form
 
@@ -132,13 +133,13 @@ class RecordFiles(Generic[R]):
     def stamp(self, uid: str) -> Stamp | None:
         """The stamp of a claim's record, or None."""
         try:
-            return _stamp(self.path(uid).lstat())
+            return _stamp(os.lstat(self._name(uid)))
         except FileNotFoundError:
             return None
 
     def read(self, uid: str) -> R:
         """A claim's record. Raises FileNotFoundError, NewerVersionError, or ValueError for a damaged record."""
-        data = read_file(self.path(uid))
+        data = read_file(self._name(uid))
         try:
             record = self._form.decode(data)
         except (NewerVersionError, ValueError):
@@ -151,17 +152,17 @@ class RecordFiles(Generic[R]):
 
     def save(self, record: R, *, replace: bool = False) -> Stamp:
         """Write or replace a claim's record. Returns its stamp. With `replace`, there probably is one."""
-        path = self.path(self.claim_of(record).uid)
-        temporary = path.with_suffix(_TEMPORARY)
+        uid = self.claim_of(record).uid
+        path, temporary = self._name(uid), self._name(uid, _TEMPORARY)
         try:
             return _stamp(write_file(path, self._form.encode(record), temporary, reserve=replace))
         except OSError as error:
             self._discard(temporary)
-            raise OSError(error.errno, error.strerror, str(path)) from None
+            raise OSError(error.errno, error.strerror, path) from None
 
     def remove(self, uid: str) -> None:
         """Remove a claim's record."""
-        remove_file(self.path(uid))
+        remove_file(self._name(uid))
 
     def set_aside(self, uid: str) -> ClaimRef:
         """Rename a damaged record. Returns the claim in it, as far as it can be read."""
@@ -172,7 +173,7 @@ class RecordFiles(Generic[R]):
 
     def forget_damaged(self, uid: str) -> bool:
         """Remove a record that was set aside. Returns whether there was one."""
-        path = self.path(uid).with_suffix(_DAMAGED)
+        path = self._name(uid, _DAMAGED)
         found = os.path.lexists(path)
         if found:
             remove_file(path)
@@ -180,7 +181,7 @@ class RecordFiles(Generic[R]):
 
     def discard_half_written(self, uid: str) -> None:
         """Remove the incomplete record of a process that was killed."""
-        self._discard(self.folder / f"{uid}{_TEMPORARY}")
+        self._discard(self._name(uid, _TEMPORARY))
 
     def check(self, uid: str) -> None:
         """Raises RecordError if `uid` is not valid as a file name."""
@@ -189,10 +190,14 @@ class RecordFiles(Generic[R]):
 
     def path(self, uid: str) -> Path:
         """The path of a claim's record. Raises RecordError."""
-        self.check(uid)
-        return self.folder / f"{uid}{_SUFFIX}"
+        return Path(self._name(uid))
 
-    def _discard(self, temporary: Path) -> None:
+    def _name(self, uid: str, suffix: str = _SUFFIX) -> str:
+        """The path of a file of a claim. Raises RecordError."""
+        self.check(uid)
+        return f"{self._prefix}{uid}{suffix}"
+
+    def _discard(self, temporary: str) -> None:
         try:
             remove_file(temporary)
         except OSError as error:  # the caller raises a more important error

@@ -10,6 +10,7 @@ file.
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import io
 import os
@@ -77,6 +78,7 @@ class FileRanges:
             return self._file
 
 
+@functools.lru_cache(maxsize=256)
 def _byte(key: str) -> int:
     """The byte of a key, which is never that of `join`. The file stays empty."""
     return 1 + int.from_bytes(hashlib.blake2b(key.encode(), digest_size=7).digest(), "big")

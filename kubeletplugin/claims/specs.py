@@ -61,7 +61,7 @@ class ClaimSpecs:
 
     def exists(self, uid: str) -> bool:
         """Whether the claim's spec exists."""
-        return self._claims.file(uid).is_file()
+        return self._claims.exists(uid)
 
     def devices(self, uid: str) -> set[str]:
         """The CDI names of the devices in the claim's spec, without the UID. Empty if there is no valid spec."""

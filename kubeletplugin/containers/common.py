@@ -97,7 +97,7 @@ class CommonSpec:
         self._specs.remove_leftovers()
 
     def _is_there(self) -> bool:
-        return self._specs.file().is_file()
+        return self._specs.exists()
 
     def _is_out_of_date(self) -> bool:
         seen = self._fingerprint(self._driver_version)

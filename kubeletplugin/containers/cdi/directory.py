@@ -61,9 +61,16 @@ class SpecDirectory:
 
         Raises ValueError if `identifier` has characters that a device name may not have.
         """
+        return self.path / self._name(identifier)
+
+    def _name(self, identifier: str) -> str:
         if identifier and not is_device_name(identifier):
             raise ValueError(f"{identifier!r} cannot identify a CDI spec: use letters, digits, '_', '.', ':' and '-'")
-        return self.path / (f"{self._stem}_{identifier}{_SUFFIX}" if identifier else f"{self._stem}{_SUFFIX}")
+        return f"{self._stem}_{identifier}{_SUFFIX}" if identifier else f"{self._stem}{_SUFFIX}"
+
+    def exists(self, identifier: str = "") -> bool:
+        """Whether there is a spec. Raises ValueError."""
+        return os.path.isfile(f"{self.path}/{self._name(identifier)}")  # noqa: PTH113
 
     def write(self, spec: Spec, identifier: str = "") -> Path:
         """Write or replace a spec, and return its file. Raises SpecError, and writes nothing, if a runtime would refuse
@@ -71,21 +78,22 @@ class SpecDirectory:
 
         Creates the directory if it is missing, because `/var/run` is empty after a reboot.
         """
-        target = self.file(identifier)
+        name = self._name(identifier)
+        target = f"{self.path}/{name}"
         if problems := validate(spec):
-            raise SpecError(str(target), *problems)
+            raise SpecError(target, *problems)
         data = dumps(spec)
-        temporary = self.path / f".{target.name}.{os.urandom(8).hex()}{_TEMPORARY}"
+        temporary = f"{self.path}/.{name}.{os.urandom(8).hex()}{_TEMPORARY}"
         try:
             self._put(target, data, temporary)
         except BaseException as error:
-            temporary.unlink(missing_ok=True)
+            Path(temporary).unlink(missing_ok=True)
             if isinstance(error, OSError) and error.filename is None:  # of write and fsync
-                raise OSError(error.errno, error.strerror, str(target)) from None
+                raise OSError(error.errno, error.strerror, target) from None
             raise
-        return target
+        return Path(target)
 
-    def _put(self, target: Path, data: bytes, temporary: Path) -> None:
+    def _put(self, target: str, data: bytes, temporary: str) -> None:
         try:
             write_file(target, data, temporary, 0o644, sync=self._sync)
         except FileNotFoundError:
@@ -106,7 +114,7 @@ class SpecDirectory:
 
     def remove(self, identifier: str = "") -> bool:
         """Remove a spec. Returns False if there was none."""
-        return remove_file(self.file(identifier))
+        return remove_file(f"{self.path}/{self._name(identifier)}")
 
     def identifiers(self) -> list[str]:
         """The sorted identifiers of the stored specs, without the spec that has no identifier."""

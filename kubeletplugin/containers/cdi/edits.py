@@ -5,6 +5,8 @@ import os
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from dra_driver.process.files import names_in
+
 from ...errors import DriverFilesError
 from .files import (
     READ_ONLY,
@@ -169,10 +171,9 @@ def _sysfs_address(pci_address: str) -> str:
 
 
 def _drm_paths(root: DriverRoot, address: str) -> list[str]:
-    folder = root.sys / "bus/pci/devices" / address / "drm"
-    if not address or not folder.is_dir():
+    if not address:
         return []
-    names = sorted(entry.name for entry in folder.iterdir())
+    names = sorted(names_in(f"{root.sys}/bus/pci/devices/{address}/drm"))
     return [f"/dev/dri/{name}" for name in names if fnmatchcase(name, "card*") or fnmatchcase(name, "renderD*")]
 
 

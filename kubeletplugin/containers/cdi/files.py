@@ -16,7 +16,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -129,21 +129,24 @@ def find_node(
     major = next((majors[name] for name in registered if name in majors), 0)
     numbers = ("c", major, minor) if major else ("", 0, 0)
     try:
-        status = root.dev.here(path).stat()
+        status = os.stat(root.dev.name_here(path))  # noqa: PTH116
     except FileNotFoundError:
         if not major:
             return None, ""
         return DeviceNode(path, "", *numbers, permissions=_PERMISSIONS), ""
     host_path = root.dev.on_host(path)
-    # hostPath needs cdiVersion 0.5.0, so it is given only if it differs
-    node = DeviceNode(path, host_path if host_path != path else "", *numbers, permissions=_PERMISSIONS)
+    if host_path == path:
+        host_path = ""  # it needs cdiVersion 0.5.0, so it is given only if it differs
     if not stat.S_ISCHR(status.st_mode):
+        node = DeviceNode(path, host_path, *numbers, permissions=_PERMISSIONS)
         return node, f"{root.dev.here(path)} is not a character device"
-    found = replace(
-        node,
-        type="c",
-        major=os.major(status.st_rdev),
-        minor=os.minor(status.st_rdev),
+    found = DeviceNode(
+        path,
+        host_path,
+        "c",
+        os.major(status.st_rdev),
+        os.minor(status.st_rdev),
+        permissions=_PERMISSIONS,
         file_mode=stat.S_IMODE(status.st_mode) or None,
         gid=status.st_gid or None,
     )

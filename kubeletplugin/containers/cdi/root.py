@@ -25,7 +25,11 @@ class Root:
 
     def here(self, path: str) -> Path:
         """The path of `path` for this process."""
-        return self.path / path.lstrip("/")
+        return Path(self.name_here(path))
+
+    def name_here(self, path: str) -> str:
+        """The path of `path` for this process, as text."""
+        return f"{self.path}/{path.lstrip('/')}"
 
     def on_host(self, path: str) -> str:
         """The path of `path` for the container runtime."""

@@ -188,10 +188,10 @@ def _encode(value: Any) -> Any:
     """Dataclasses as objects: a field has the same name in camelCase, and is left out if it has its default value."""
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
-    kind = type(value)
-    if not dataclasses.is_dataclass(kind):
+    if isinstance(value, str | int):
         return value
     encoded = {}
+    kind: Any = type(value)
     for attribute, name, default in _members(kind):
         item = getattr(value, attribute)
         if item != default:
