@@ -8,9 +8,12 @@ name in the same folder. It is not deleted, so that an administrator can look at
 
 import contextlib
 import fcntl
+import functools
 import logging
 import os
 import stat
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +25,8 @@ Name = str | Path
 """The path of a file. Paths as text are quicker where every claim needs several."""
 
 _CHUNK: Final = 1 << 16
+_HERE: Final = -100  # AT_FDCWD: relative paths begin in the working directory
+_EXCHANGE: Final = 2  # RENAME_EXCHANGE
 
 
 def read_file(path: Name) -> bytes:
@@ -68,20 +73,19 @@ def is_in_the_way(path: Name) -> bool:
 
 
 def write_file(
-    path: Name, data: bytes, temporary: Name, mode: int | None = None, *, sync: bool = False, reserve: bool = False
+    path: Name, data: bytes, temporary: Name, mode: int | None = None, *, sync: bool = False, exchange: bool = False
 ) -> os.stat_result:
     """Write or replace a file. Returns its status. Raises OSError.
 
     The data is first written to `temporary`, which must be in the same folder. If the process is killed, this file may
     remain. `mode` is set independently of the umask. With `sync`, the data is on the disk before the file is replaced.
 
-    With `reserve`, the file system reserves the space before the data is written. Otherwise, ext4 begins to write a
-    file to the disk whenever it replaces another one. It is for files that mean nothing after a loss of power.
+    With `exchange`, the file trades its name with the one that it replaces, which is then removed. That takes a fifth
+    of the time on ext4, which begins to write a file to the disk when a rename replaces another one. It is for files
+    that mean nothing after a loss of power. If the process is killed, the old file may remain as `temporary`.
     """
     descriptor = _create(temporary, 0o666 if mode is None else mode)
     try:
-        if reserve and data:
-            os.posix_fallocate(descriptor, 0, len(data))
         left = memoryview(data)
         while left:
             left = left[os.write(descriptor, left) :]
@@ -92,8 +96,27 @@ def write_file(
         status = os.fstat(descriptor)
     finally:
         os.close(descriptor)
-    put_file(temporary, path)
+    if exchange and _exchange(temporary, path):
+        remove_file(temporary)
+    else:
+        put_file(temporary, path)
     return status
+
+
+def _exchange(first: Name, second: Name) -> bool:
+    """Exchange two names as one change. False if one is missing, or the file system cannot do it."""
+    sys.audit("os.rename", first, second, -1, -1)
+    renameat2 = _renameat2()
+    return renameat2 is not None and renameat2(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE) == 0
+
+
+@functools.cache
+def _renameat2() -> Callable[..., int] | None:
+    """The function of the C library, which Python does not have."""
+    import ctypes  # a process that uses NVML needs it anyway
+
+    function: Callable[..., int] | None = getattr(ctypes.CDLL(None), "renameat2", None)
+    return function
 
 
 def _create(temporary: Name, mode: int) -> int:

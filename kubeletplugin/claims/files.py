@@ -155,7 +155,7 @@ class RecordFiles(Generic[R]):
         uid = self.claim_of(record).uid
         path, temporary = self._name(uid), self._name(uid, _TEMPORARY)
         try:
-            return _stamp(write_file(path, self._form.encode(record), temporary, reserve=replace))
+            return _stamp(write_file(path, self._form.encode(record), temporary, exchange=replace))
         except OSError as error:
             self._discard(temporary)
             raise OSError(error.errno, error.strerror, path) from None

@@ -56,7 +56,7 @@ _CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.chmod", "os.ut
 _LAST_OF_A_FILE = {"os.remove", "os.rename"}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _OF_A_STREAM = {"write", "flush", "truncate", "__exit__"}
-_OF_A_DESCRIPTOR = {os.write, os.posix_fallocate, os.fsync}
+_OF_A_DESCRIPTOR = {os.write, os.fsync}
 
 
 class Dial(ctypes.Structure):

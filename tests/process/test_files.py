@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from dra_driver.errors import NotAFileError
-from dra_driver.process.files import make_folder, names_in, open_lock, put_file, read_file, remove_file, set_aside
+from dra_driver.process.files import (
+    make_folder,
+    names_in,
+    open_lock,
+    put_file,
+    read_file,
+    remove_file,
+    set_aside,
+    write_file,
+)
 from tests.support.damage import WRONG_KINDS, aside_of
 
 
@@ -92,6 +101,30 @@ def test_a_file_that_cannot_be_renamed_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"content")
     with pytest.raises(OSError, match="No such file"):
         put_file(tmp_path / "a", tmp_path / "missing" / "a")
+
+
+def test_a_file_is_exchanged_with_the_one_that_it_replaces(tmp_path: Path) -> None:
+    for data in (b"first", b"second", b"third"):
+        status = write_file(tmp_path / "a", data, tmp_path / "a.new", exchange=True)
+        assert (tmp_path / "a").read_bytes() == data
+        assert (tmp_path / "a").stat().st_ino == status.st_ino
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_directory_is_set_aside_by_an_exchange(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "precious").write_bytes(b"content")
+    write_file(tmp_path / "a", b"new", tmp_path / "a.new", exchange=True)
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert (aside_of(tmp_path / "a.new") / "precious").read_bytes() == b"content"
+
+
+def test_a_file_is_replaced_where_names_cannot_be_exchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_driver.process.files._renameat2", lambda: None)
+    for data in (b"first", b"second"):
+        write_file(tmp_path / "a", data, tmp_path / "a.new", exchange=True)
+    assert (tmp_path / "a").read_bytes() == b"second"
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_socket_that_is_served_is_not_waited_for(short_path: Path) -> None:
