@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What would make claims fit: changes that were tried, and with which the allocator finds devices.
+"""Changes that make claims fit. Each change was tried, and the allocator finds devices with it.
 
 Each change is applied alone. Only changes that help are given, the smallest intervention first. A defect of the
 scheduler is found in the same way: each defect is corrected alone, and the defect that changes the answer is named.
@@ -106,7 +106,7 @@ def helpful_changes(trial: Trial, holders: Sequence[ResourceClaim]) -> list[Sugg
     """Changes after which the claims fit, but they do not fit now.
 
     `holders` are the claims in the cluster that have devices. Claims that only this dry run has allocated are left out:
-    nobody can wait for them.
+    no pod can wait for them.
     """
     tried = (*_gentler(trial), *_fewer(trial), *_tolerant(trial), *_without_holders(trial, holders))
     return [Suggestion(text, node) for text, changed in tried if (node := changed.node) is not None]

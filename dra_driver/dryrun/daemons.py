@@ -100,6 +100,6 @@ def _on(demand: Demand, spec: dict[str, Any], node: str) -> Demand:
 
 
 def _renamed(claim: ResourceClaim, pod: str, name: str) -> ResourceClaim:
-    """The claim that was made for `pod`, as it is made for the pod `name`."""
+    """The claim of `pod`, with the names that the claim of the pod `name` has."""
     own = name + claim.metadata.name.removeprefix(pod)
     return replace(claim, metadata=replace(claim.metadata, name=own))

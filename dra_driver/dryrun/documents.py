@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """YAML and JSON documents from files, folders and standard input: the one reader of files, for every subcommand.
 
-Each object knows its lines and columns. What cannot be used is a Problem, and hides nothing else.
+Each object knows its lines and columns. An object that cannot be used becomes a Problem. The other objects are still
+read.
 """
 
 import dataclasses
@@ -143,7 +144,7 @@ class DocumentError(NotesError):
 
 
 class Flaw(enum.Enum):
-    """What is wrong with a file or with a document."""
+    """An error in a file or in a document."""
 
     UNREADABLE = "is not YAML or JSON"
     TEMPLATE = "is a template and not YAML"
@@ -337,7 +338,8 @@ def read_text(
 ) -> Read:
     """The objects in a YAML stream, or in one JSON document, which is read much faster.
 
-    What is no Kubernetes object is a problem in a file that was `named`, and skipped with a note in others.
+    A document that is not a Kubernetes object is a problem in a file that was `named`. In other files, it is skipped
+    with a note.
     """
     origin = Text(file, text)
     values = enumerate(value for _, value in origin.documents) if lenient else origin.values()
@@ -373,9 +375,9 @@ def _unreadable(error: ParseError, file: str) -> Problem:
 def in_namespace(
     documents: Iterable[Document], namespace: str, *, asked: str = ""
 ) -> tuple[list[Document], tuple[Note, ...]]:
-    """The documents, in `namespace` where they name none; `default` goes without saying.
+    """The documents. Documents without a namespace get `namespace`, unless it is `default`.
 
-    Like kubectl, it refuses objects that name another namespace than the one that was `asked` for: these are errors.
+    If a namespace was `asked` for, objects that name another namespace are errors, as for kubectl.
     """
     found: list[Document] = []
     errors: list[Note] = []
@@ -416,7 +418,7 @@ def _without_problems(read: Read) -> list[Document]:
 
 
 def files_of(path: str) -> list[str]:
-    """The files that a path stands for: the YAML and JSON files in a folder, also links that lead nowhere; else itself.
+    """The YAML and JSON files in a folder, including broken links. A path that is not a folder stands for itself.
 
     Raises OSError.
     """
@@ -426,7 +428,7 @@ def files_of(path: str) -> list[str]:
 
 
 def read_bytes(file: str) -> bytes:
-    """What a file holds, or standard input (`-`). Raises OSError."""
+    """The content of a file, or of standard input (`-`). Raises OSError."""
     return read_standard_input() if file == STDIN else Path(file).read_bytes()
 
 

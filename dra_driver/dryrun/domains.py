@@ -33,7 +33,7 @@ def with_templates(
     documents: Sequence[Document], lookup: Lookup = nothing_else
 ) -> tuple[list[Document], tuple[Note, ...]]:
     """The documents, with a ResourceClaimTemplate in place of each ComputeDomain. A template that exists, among the
-    documents or elsewhere (`lookup`), stays as it is.
+    documents or elsewhere (`lookup`), is not changed.
 
     Also errors about ComputeDomains that the API server refuses, or whose template the controller cannot make because
     another object has its name. Raises the exceptions of `lookup`.

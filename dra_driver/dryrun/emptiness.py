@@ -44,7 +44,7 @@ def missing_classes(claims: Iterable[ResourceClaim], objects: Sequence[Decoded])
 def missing_devices(
     claims: Iterable[ResourceClaim], objects: Sequence[Decoded], server: Server | None
 ) -> Iterator[str]:
-    """A note for each driver, and kind of device, that the claims' DeviceClasses select and nobody publishes."""
+    """A note for each driver and kind of device that the claims' DeviceClasses select and no slice has."""
     classes = {object_.metadata.name: object_ for object_ in objects if isinstance(object_, DeviceClass)}
     slices = [object_ for object_ in objects if isinstance(object_, ResourceSlice)]
     drivers = {slice_.driver for slice_ in slices}

@@ -63,7 +63,7 @@ def evaluate_each(
     world: World | None = None,
     labels: OpenLabels = ALL_KNOWN,
 ) -> Iterator[Verdict]:
-    """The same as `evaluate`, but each verdict is given as soon as it is known."""
+    """Like `evaluate`, but gives each verdict immediately."""
     cluster = Cluster.of(objects)
     pods = WholePods(world, cluster, features, labels) if world is not None else None
     one_by_one = _OneByOne(cluster, pods, features, labels)
@@ -146,7 +146,7 @@ def _may_differ(verdict: Verdict) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class DeviceTrial:
-    """What the nodes answer to the claims of a demand without an allocation, and to its extended resources.
+    """The answers of the nodes for the pending claims and the extended resources of a demand.
 
     Nodes where the pod cannot go are `away`, with the reasons. They are no part of the trial: neither an answer nor a
     change that would help may come from such a node. `needs` is what has to be assumed of the labels of a node.

@@ -183,7 +183,7 @@ class Explainer:
                 return f"with a feature whose gate is off ({check.value})", ""
 
     def _takers(self, pool: PoolKey, counter_set: str) -> str:
-        """The claims that draw on a counter set, except those that are explained."""
+        """The claims that consume counters of a counter set, except the explained claims."""
         names = list(dict.fromkeys(str(claim.metadata) for claim in self._holders.get((*pool, counter_set), ())))
         if not names:
             return "by other requests of the claims"

@@ -43,7 +43,7 @@ _Alike = tuple[str, str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True, slots=True)
 class ExpressionAnswer:
-    """What the expression evaluates to for a device, and what that cost: `value`, or None and the error.
+    """The value of the expression for a device, or None and the error, and the cost of the evaluation.
 
     `part` is the first part of a chain of && that is false (empty if the expression is no chain or not false), and
     `values` has what it, or else the whole expression, reads of the device.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extended resources of pods (`nvidia.com/gpu: 2`): those that DeviceClasses serve, and what is said about others.
+"""Extended resources of pods (`nvidia.com/gpu: 2`): whether DeviceClasses serve them, and notes about the others.
 
 Device plugins serve others. No simulated node has a device plugin, so what a pod requests from other vendors' plugins
 (`rdma/ib: 1`) cannot be evaluated there. The resources of this driver are known: nothing but a DeviceClass serves them
@@ -64,7 +64,7 @@ def is_of_driver(resource: str) -> bool:
 
 
 def remedy(resource: str, features: Features) -> str:
-    """What to do if nothing serves a resource of this driver."""
+    """The advice for a resource of this driver that nothing serves."""
     if resource.startswith(CLASS_RESOURCE_PREFIX):
         said = f"there is no DeviceClass {resource.removeprefix(CLASS_RESOURCE_PREFIX)}"
         return said if features.extended_resources else f"{said} that serves pods: {_gate(features)}"
@@ -78,7 +78,7 @@ def remedy(resource: str, features: Features) -> str:
 
 
 def not_judged(resources: Iterable[str]) -> tuple[str, ...]:
-    """What is not known about extended resources of device plugins on a simulated node."""
+    """Notes about extended resources of device plugins, which are unknown for a simulated node."""
     return tuple(
         f"whether the node has {resource}: no device plugin is known of simulated nodes" for resource in resources
     )

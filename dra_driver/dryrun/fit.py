@@ -184,7 +184,7 @@ def fit(
 
 
 def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Document]) -> Input:
-    """What the files and the pending pods ask for. Raises InputError if there is nothing to answer."""
+    """The demands of the files and of the pending pods. Raises InputError if there is nothing to answer."""
     named = references_of(files)
     read = read_all([file for file in files if file not in named])
     documents, errors = in_namespace(read.documents, place.namespace, asked=namespace)

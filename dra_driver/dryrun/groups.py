@@ -79,7 +79,7 @@ def only_files(_key: Key, _namespace: str, _name: str) -> str:
 
 
 class Library:
-    """Objects to which workloads refer, such as a TrainingRuntime: `values`, and those that are elsewhere."""
+    """Objects to which workloads refer, such as a TrainingRuntime: `values`, and objects from elsewhere."""
 
     def __init__(self, values: Iterable[JSON] = (), elsewhere: Elsewhere = only_files) -> None:
         self._values: dict[tuple[Key, str, str], JSON] = {}
@@ -257,7 +257,7 @@ def _each(value: object, path: str, several: str) -> Iterator[tuple[object, str,
 
 
 def _template(owner: JSON, path: str, pods: Pods) -> tuple[JSON | None, str]:
-    """What the form reads, and its path. None if it is missing."""
+    """The values that the form reads, with their paths. None if it is missing."""
     for template in filter(None, (pods.template, pods.instead)):
         found = field_at(owner, template)
         if found is not None:

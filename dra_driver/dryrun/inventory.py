@@ -91,7 +91,7 @@ def _world_of(documents: Sequence[Document], where: str) -> tuple[World | None, 
 
 
 def kinds(client: ApiClient) -> dict[str, Kind]:
-    """What is read of a cluster about devices, by the name of the kind. Raises ApiError."""
+    """The objects about devices that are read from a cluster, by the name of the kind. Raises ApiError."""
     dialect = newest_dialect(client)
     found = {
         "ResourceSlice": slices_of(dialect),
@@ -178,7 +178,7 @@ def may_lack(*, devices_only: bool) -> Collection[str]:
 
 
 def found_without(forbidden: Collection[str], objects: Iterable[Decoded]) -> Found:
-    """What is known about devices if objects of the kinds `forbidden` may not be listed."""
+    """The known devices if objects of the kinds `forbidden` may not be listed."""
     given = list(objects)
     unknown, warnings, open_nodes = [], [], frozenset[str]()
     if _TAINT_RULE in forbidden:

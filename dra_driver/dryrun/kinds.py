@@ -93,7 +93,8 @@ class Number:
 @dataclass(frozen=True, slots=True)
 class Pods:
     """Equal pods of an object. `of` is the path of what describes them: `[]` is each item of a list, `{}` each value of
-    a mapping. `template` is the path of the template there, and `instead` the one that is used if it is not set.
+    a mapping. `template` is the path of the template in the object, and `instead` the path that is used if the first is
+    not set.
 
     `copies` are factors of their number. `role` names them: a field there, the key of the mapping, or else this text.
     `optional` pods may be missing. `each_node`: one on each node that matches.

@@ -99,7 +99,9 @@ class LiveCluster:
         self._changed.clear()
 
     def _kept(self) -> list[tuple[_Collection, Any]] | None:
-        """What is kept of every object, in the order in which a cluster lists them; None until all were listed."""
+        """The kept fields of every object, in the order in which a cluster lists them. None until all objects were
+        listed.
+        """
         with self._lock:
             if len(self._values) < len(self._watchers):
                 return None

@@ -122,7 +122,7 @@ class Subcommand(HelpInShort):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the options in groups, those that most people need first."""
+        """Writes the options in groups. The most common options come first."""
         options = {max(param.opts, key=len): param for param in self.get_params(ctx) if isinstance(param, click.Option)}
         for title, names in _OPTION_GROUPS.items():
             records = [record for name in names if name in options and (record := options[name].get_help_record(ctx))]

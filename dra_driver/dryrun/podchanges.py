@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What would make a whole pod fit: changes that were tried, each alone, and with which a node accepts the pod."""
+"""Changes that make a whole pod fit. Each change was tried alone, and a node accepts the pod with it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -206,7 +206,7 @@ def _with_gpus(spec: JSON, count: int) -> JSON:
 
 
 def llm(part: Part) -> Iterator[PodGroup]:
-    """The pods of an LLMInferenceService: those that decode, or do everything, and those that only prefill (KServe).
+    """The pods of an LLMInferenceService: pods that decode or do both, and pods that only prefill (KServe).
 
     With `worker`, a replica is a LeaderWorkerSet, as large as the parallelism says.
     """

@@ -28,7 +28,7 @@ def bar(done: int, total: int) -> str:
 def progress(text: str, *, delay: float = _DELAY) -> Iterator[Callable[[str], None]]:
     """Shows `text` on standard error after `delay` seconds, and takes it away at the end.
 
-    Gives a function that replaces the text. Where standard error is not a terminal, nothing is shown. Print to standard
+    Gives a function that replaces the text. If standard error is not a terminal, nothing is shown. Print to standard
     output only after the end: the line would be in between.
     """
     console = Console(stderr=True)

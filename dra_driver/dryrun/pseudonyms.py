@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A snapshot without its names, on which decisions are the same.
 
-The scheduler goes through pools and slices by name, so pseudonyms are numbered in the order of the names. What is
-compared gets one pseudonym wherever it is: a UUID in an attribute and in the expression that asks for it. The objects
-are gone through twice in the same way, to collect names and to replace them. Only an expression that takes such a name
-apart may decide otherwise than before.
+The scheduler goes through pools and slices by name, so pseudonyms are numbered in the order of the names. Equal values
+get equal pseudonyms: a UUID in an attribute and in the expression that asks for it. The objects are gone through twice
+in the same way, to collect names and to replace them. Only an expression that takes such a name apart may decide
+otherwise than before.
 
-Nodes, pods and what is around them (`reduction`) are gone through by the names of their fields. Names of pods, volumes,
-quotas, classes of pods and volumes, containers and so on are all of one sort, `object`.
+In nodes, pods and related objects (`reduction`), fields are found by name. Names of pods, volumes, quotas, classes of
+pods and volumes, containers and so on are all of one sort, `object`.
 """
 
 import re
@@ -63,7 +63,7 @@ def anonymise(documents: Sequence[JSON]) -> list[JSON]:
 
 
 def _in_namespace(one: JSON) -> JSON:
-    """The object with its namespace, which goes without saying where it is `default`."""
+    """The object with its namespace. Adds the namespace `default` if the object names none."""
     if one["kind"] not in _NAMESPACED or one["metadata"].get("namespace"):
         return one
     return {**one, "metadata": {**one["metadata"], "namespace": _DEFAULT}}
@@ -114,7 +114,7 @@ def _namespaces(names: Iterable[str]) -> dict[str, str]:
 
 
 def _parts_of_names(found: Mapping[str, set[str]]) -> Mapping[str, Mapping[str, str]]:
-    """What is replaced within texts, and keeps its form."""
+    """Patterns that are replaced inside of texts, such as UUIDs. The pseudonym has the same form."""
     addresses = {text: f"{number >> 8:04x}:{number & 255:02x}:00.0" for number, text in enumerate(sorted(found["pci"]))}
     uuids = {text: f"00000000-0000-0000-0000-{number:012x}" for number, text in enumerate(sorted(found["uuid"]))}
     return {"pci": addresses, "uuid": uuids}
@@ -128,7 +128,7 @@ def _numbered(form: str, names: Iterable[str]) -> dict[str, str]:
 
 
 class _Object:
-    """An object of a snapshot. What a field has is told by the field's name.
+    """An object of a snapshot. The name of a field determines what it contains.
 
     Objects of resource.k8s.io have rules of their own, because names of requests, devices and taints stay.
     """

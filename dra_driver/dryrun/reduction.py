@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects of a cluster reduced to the fields that decide whether pods can be scheduled, as a snapshot has them.
 
-The fields are those that `dra_driver.scheduler.pods` reads, and those of pending pods that the API server checks. All
-other fields are left out: images, commands, environments, most of what a status has, annotations.
+It keeps the fields that `dra_driver.scheduler.pods` reads, and the fields of pending pods that the API server checks.
+All other fields are left out: images, commands, environments, most of what a status has, annotations.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Kubernetes release and the feature gates that decide: those that the user names, else those of the cluster.
+"""The Kubernetes release and the feature gates that decide. The user can name them. By default, they are those of the
+cluster.
 
 The API server names its release in `/version`, and its gates in the metric `kubernetes_feature_enabled` of `/metrics`,
 which needs a right of its own. kube-scheduler does not name its gates; it is taken to have those of the API server.
@@ -31,8 +32,8 @@ _MOST_BYTES: Final = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What an API server says of itself: its release, such as `1.36.4` or `1.34` (empty if unknown), and those of its
-    feature gates that it names.
+    """The release of an API server, such as `1.36.4` or `1.34` (empty if unknown), and the feature gates that it
+    reports.
     """
 
     release: str = ""
@@ -41,7 +42,7 @@ class Server:
 
 def server_of(client: ApiClient, seconds: float) -> Server:
     """The release and the gates of the API server, which is asked for its metrics for at most `seconds` (0: without a
-    limit). What it does not tell stays unknown. Raises ApiError if it does not answer at all.
+    limit). Values that it does not report stay unknown. Raises ApiError if it does not answer at all.
     """
     return Server(_release_of(client), _gates_of(client, seconds))
 

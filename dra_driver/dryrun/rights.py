@@ -21,8 +21,8 @@ Right = Callable[[ApiClient], object]
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a command reads besides devices: the pods, nodes and other objects that decide about whole pods, single
-    claims and templates that others refer to, and changes of all objects.
+    """The objects that a command reads besides devices: the pods, nodes and other objects that decide about whole pods,
+    single claims and templates that other objects refer to, and changes of all objects.
     """
 
     whole_pods: bool = False
@@ -47,7 +47,9 @@ def missing(client: ApiClient, rights: Iterable[Right]) -> Iterator[str]:
 
 
 def rights(listed: Iterable[Kind], referred: Iterable[Kind], needs: Needs) -> Iterator[Right]:
-    """The rights to read all objects of the kinds `listed`, and single ones of those that others refer to."""
+    """The rights to read all objects of the kinds `listed`, and single objects of the kinds that other objects refer
+    to.
+    """
     for kind in listed:
         yield _to_list(kind)
         if needs.watches:
@@ -57,7 +59,7 @@ def rights(listed: Iterable[Kind], referred: Iterable[Kind], needs: Needs) -> It
 
 
 def advice(actions: Iterable[str], needs: Needs) -> str:
-    """What to do about missing rights."""
+    """The advice about missing rights."""
     role = "the chart's value dryRun.clusterRole=true makes a ClusterRole with all rights"
     alone = needs.whole_pods and set(actions) <= {f"{verb} {NODES.plural}" for verb in ("list", "watch")}
     return f"with --devices-only, nodes are not read; {role}" if alone else role

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads of which the cluster has pods already: what is evaluated is their update, or the pods that are missing.
+"""Workloads that have pods in the cluster already. Their update or their missing pods are evaluated.
 
 A pod belongs to a workload if its controller is the workload (for a Deployment: one of its ReplicaSets), and the
 selector selects it. If such pods were made from the template, they stay, and the others are missing. Otherwise the pods
@@ -33,9 +33,10 @@ _Claims = Mapping[tuple[str, str], ResourceClaim]
 def with_pods_of_cluster(
     demands: Iterable[Demand], objects: Sequence[Decoded], world: World | None, templates: Templates
 ) -> Iterator[Demand]:
-    """The demands; for a workload of which the world has pods, these pods and those that are missing, or its update.
+    """The demands. For a workload that has pods in the world, the demand has these pods and the missing pods, or the
+    update.
 
-    `templates` are those that the pods may have been made from. Raises the exceptions of `templates`.
+    `templates` are the templates that the pods may have been made from. Raises the exceptions of `templates`.
     """
     claims = {
         (object_.metadata.namespace or "default", object_.metadata.name): object_
@@ -62,7 +63,7 @@ def _pods_of(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
 
 
 def _wanted(workload: Workload, demands: list[Demand], there: Iterable[Pod]) -> list[Demand]:
-    """The demands without those that a Job does not make any more, because enough of its pods have succeeded."""
+    """The demands without the pods that a Job does not create any more, because enough of its pods have succeeded."""
     succeeded = sum(pod.phase == "Succeeded" for pod in there) if workload.kind == "Job" else 0
     if not succeeded:
         return demands
@@ -109,7 +110,7 @@ def _rolled(
 def _with_missing(
     demands: Sequence[Demand], there: Sequence[Pod], claims: _Claims, *, by_name: bool
 ) -> Iterator[Demand]:
-    """The pods that stay, and then those that are missing."""
+    """The pods that stay, and then the missing pods."""
     names = {demand.pod.name for demand in demands}
     kept = [pod for pod in there if pod.name in names] if by_name else there
     taken = {pod.name for pod in kept} if by_name else set[str]()
@@ -145,7 +146,7 @@ def _rolling(workload: Workload, demands: Sequence[Demand], there: Sequence[Pod]
 def _one_by_one(
     workload: Workload, demands: Sequence[Demand], there: Sequence[Pod], claims: _Claims
 ) -> Iterator[Demand]:
-    """The pods of a StatefulSet, from the last ordinal. Those below the partition stay; with OnDelete all of them."""
+    """The pods of a StatefulSet, from the last ordinal. Pods below the partition stay. With OnDelete, all pods stay."""
     strategy = _strategy(workload)
     partition = (strategy.get("rollingUpdate") or {}).get("partition") or 0
     known = {pod.name: pod for pod in there}
@@ -216,7 +217,7 @@ def _are_current(
 
 
 def _not_compared(pods: Sequence[Pod], templates: Templates) -> Iterator[str]:
-    """What is not known about pods that seem to be made from the template."""
+    """Notes about pods that seem to be made from the template."""
     for pod in pods:
         kind, name = revision_of(pod)
         if templates(kind, pod.namespace, name) is None:

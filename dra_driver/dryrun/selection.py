@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels that a node may have although they are not known, and what verdicts assume of them.
 
-Of a simulated node, and of a node of which only ResourceSlices are known, some labels are unknown: those that a cloud
-or an administrator sets. A pod that selects such a label may still be placed there. The verdict then names what it
-assumes of the node. All pods that are placed on one node must agree on its labels: assumptions of earlier pods count
-for later ones. A label that the node has is never assumed to have another value. A node with the labels of the driver
+Simulated nodes, and nodes of which only ResourceSlices are known, have unknown labels: those of a cloud or an
+administrator. A pod that selects such a label may still be placed there. The verdict then names what it assumes of the
+node. All pods that are placed on one node must agree on its labels: assumptions of earlier pods count for later ones. A
+label that the node has is never assumed to have another value. A node with the labels of the driver
 (`dra_driver.gpu.labels`) has no other label of the driver, since these tell of its hardware.
 
 An assumption is a list of requirements on labels, as in a node selector. It is possible if one value, or the absence of
@@ -52,7 +52,7 @@ class OpenLabels:
     assumed: Mapping[str, Requirements] = field(default_factory=empty)
 
     def needs(self, pod: Pod, node: Node) -> Requirements | None:
-        """What has to be assumed of the node so that the pod's node selector and node affinity match it.
+        """The assumptions about the node that make the pod's node selector and node affinity match it.
 
         None if they cannot match.
         """
@@ -97,7 +97,7 @@ class OpenLabels:
         return replace(node, metadata=replace(node.metadata, labels=labels))
 
     def after(self, node: str, needs: Requirements) -> "OpenLabels":
-        """What is assumed after a pod with these `needs` is placed on the node."""
+        """The assumptions after a pod with these `needs` is placed on the node."""
         if not needs:
             return self
         everything = tuple(dict.fromkeys((*self.assumed.get(node, ()), *needs)))
@@ -142,7 +142,8 @@ def opened(pod: Pod, snapshot: Snapshot, labels: OpenLabels, domains: Requiremen
 
 
 def possible_domains(pod: Pod, snapshot: Snapshot, labels: OpenLabels) -> Iterator[Requirements]:
-    """What can be assumed of topology keys of the pod that open nodes lack: the value of another node, or one more.
+    """Assumptions about topology keys of the pod that nodes with unknown labels lack: the value of another node, or a
+    new value.
 
     At most _MOST_DOMAINS, so that clusters with many zones get an answer soon.
     """
@@ -163,7 +164,7 @@ ALL_KNOWN: Final = OpenLabels()
 
 
 def assumption_texts(needs: Iterable[NodeSelectorRequirement]) -> tuple[str, ...]:
-    """What is assumed, in words that go with "assuming": `the node has pool=gpus`."""
+    """The assumptions as texts that follow "assuming": `the node has pool=gpus`."""
     return tuple(_text(need) for need in needs)
 
 

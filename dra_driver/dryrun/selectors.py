@@ -63,7 +63,7 @@ class FalsePart:
 
 
 def parts(expression: str) -> list[str]:
-    """What a chain of && joins, in order; only the expression itself when it is none."""
+    """The operands of a chain of &&, in order. An expression without && is its only operand."""
     found, start, depth = [], 0, 0
     for token in _TOKENS.finditer(expression):
         match token.group():
@@ -149,7 +149,7 @@ def version_names(devices: Iterable[Device]) -> frozenset[str]:
 
 
 def usual_mistakes(expression: str, versions: frozenset[str]) -> list[str]:
-    """What to write instead, one sentence for each mistake. `versions` are the attributes that are versions."""
+    """The advice, with one sentence for each mistake. `versions` are the attributes that are versions."""
     return list(dict.fromkeys(_mistakes(expression, versions)))
 
 

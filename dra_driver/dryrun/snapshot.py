@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`dra-dryrun snapshot`: all that decides about pods in a cluster, in a file that every question can be asked of.
 
-Objects of resource.k8s.io are written anew from what was understood of them, as resource.k8s.io/v1; nodes, pods and the
-others are reduced to the fields that decide (`reduction`). A kind of which the cluster has no objects is an empty list:
-otherwise one could not tell that there are none.
+Objects of resource.k8s.io are encoded from their decoded form, as resource.k8s.io/v1. Other objects, such as nodes and
+pods, are reduced to the fields that affect decisions (`reduction`). A kind of which the cluster has no objects is an
+empty list: otherwise one could not tell that there are none.
 """
 
 import json
@@ -68,8 +68,8 @@ def snapshot(origin: Origin, anonymous: bool, devices_only: bool, output: str) -
     """Write what decides about pods in a cluster, to be read with --slices.
 
     That is ResourceSlices, DeviceClasses, claims, nodes, pods without what they run, namespaces, volumes, quotas, and
-    the classes of pods and volumes. The cluster is the one that the flags name, else the current one, as for kubectl.
-    It is only read.
+    the classes of pods and volumes. The cluster is that of the flags, or the current cluster, as for kubectl. It is
+    only read.
     """
     if origin.is_built_in and not origin.asked:
         raise InputError("no cluster is configured: set --kubeconfig or KUBECONFIG, or give --built-in")
@@ -128,7 +128,7 @@ def _with_unread(written: JSON, unread: Sequence[str]) -> JSON:
 
 
 def _reduced(value: Mapping[str, Any]) -> JSON:
-    """An object around devices. Templates are written anew, as all objects of resource.k8s.io."""
+    """An object around devices. Templates are encoded from their decoded form, as all objects of resource.k8s.io."""
     if value["kind"] != TEMPLATE:
         return reduced_object(value)
     template = stored(value)
@@ -139,7 +139,7 @@ def _reduced(value: Mapping[str, Any]) -> JSON:
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Writes what is there twice twice: anchors are hard to read."""
+    """Writes repeated values in full, because anchors are hard to read."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

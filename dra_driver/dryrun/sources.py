@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the devices come from: the options that all subcommands share, and the place that they name."""
+"""The source of the devices: the options that all subcommands share, and the place that they name."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -122,12 +122,12 @@ class Source:
     """Slices, classes, nodes and claims, and in words where they are from and what was changed.
 
     `world` is None where only devices are considered; `notes` say why, or what else of pods is not considered.
-    `warnings` are about the devices. `server` is set where a cluster was asked. `unknown` are notes about what may
-    change verdicts and is not known (`status`), and `unknown_of_pods` those that matter only for whole pods. `gates`
-    are the feature gates that the user or the cluster names. `open_nodes` are nodes of which some labels are not
-    known (`selection`). `served` says which extended resources DeviceClasses serve that no cluster and no file has.
-    `errors` are about demands that cannot be placed there, and about pods of the place that cannot be read. `templates`
-    are those that pods of the place were made from.
+    `warnings` are about the devices. `server` is set where a cluster was asked. `unknown` are notes about unknown facts
+    that may change verdicts (`status`). `unknown_of_pods` are such notes that concern only whole pods. `gates` are the
+    feature gates that the user or the cluster names. `open_nodes` are nodes of which some labels are not known
+    (`selection`). `served` says which extended resources DeviceClasses serve that no cluster and no file has. `errors`
+    are about demands that cannot be placed there, and about pods of the place that cannot be read. `templates` are the
+    templates that pods of the place were made from.
     """
 
     objects: Sequence[Decoded]
@@ -148,7 +148,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where to look for the objects: in files, in a cluster, or else among the built-in example nodes.
+    """The place of the objects: files, a cluster, or the built-in example nodes.
 
     `asked` says whether the built-in nodes were asked for; if not, no cluster is configured. `namespace` is -n.
     """
@@ -248,7 +248,7 @@ class Place:
 
     @cached_property
     def server(self) -> Server | None:
-        """What the API server of the cluster says of itself. None without a cluster."""
+        """The release and feature gates that the API server of the cluster reports. None without a cluster."""
         if self.connection is None:
             return None
         return server_of(ApiClient(self.connection), self.connection.seconds)
@@ -401,9 +401,9 @@ class Place:
     ) -> Source:
         """The objects there, and unless `devices_only` the world, to which those `around` are added.
 
-        Files without any DeviceClass get those of the driver's chart, and nodes that slices name, unless `exactly`
-        what is there is wanted. `policy` is the driver's on built-in nodes. With `machines`, more of
-        them have devices for virtual machines.
+        Files without a DeviceClass get the classes of the driver's chart, and the nodes that slices name, unless
+        `exactly` is set. `policy` is the driver's on built-in nodes. With `machines`, more of them have devices for
+        virtual machines.
 
         Raises InputError, ApiError and DecodeError.
         """
@@ -435,7 +435,7 @@ class Place:
         return replace(self.source_of(found), served=served)
 
     def source_of(self, found: Found) -> Source:
-        """What was found, with what is known about the place."""
+        """The found objects, with the known facts about the place."""
         server = self.server
         return Source(
             found.objects,
@@ -453,7 +453,8 @@ class Place:
         )
 
     def around(self, reduce: Callable[[Mapping[str, Any]], dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-        """What decides besides devices, each object as `reduce` leaves it, and the plurals that may not be listed.
+        """The objects besides devices that affect decisions, each reduced by `reduce`, and the plurals that may not be
+        listed.
 
         Of a kind without objects there is an empty list. Raises ApiError.
         """
@@ -481,7 +482,9 @@ class Place:
         *,
         devices_only: bool = True,
     ) -> Source:
-        """The objects to ask: what is there, what is `given` besides, and the changes to all. Raises InputError."""
+        """The objects to evaluate: those of the place, the additional objects `given`, and the changes to all of them.
+        Raises InputError.
+        """
         added = new_nodes(what_if)
         if what_if.policy is not None and not added and not self._origin.is_built_in:
             raise InputError("--policy is for built-in nodes and for those of --with-node, and there are none")

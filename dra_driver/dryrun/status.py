@@ -45,8 +45,8 @@ class Status(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is not known about `subject`, which is an object (`RayCluster team-a/train`), a demand, or empty if all
-    answers are concerned. `file`, `line` and `column` (from 1; 0 if unknown) are its place.
+    """An unknown fact about `subject`, which is an object (`RayCluster team-a/train`), a demand, or empty for all
+    answers. `file`, `line` and `column` (from 1; 0 if unknown) are its place.
     """
 
     subject: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cluster has of each kind of device: how many, in use, free, and stranded.
+"""The number of devices of each kind in a cluster: in total, in use, free, and stranded.
 
 A kind is a model and a profile. A device is *free* if claims for a single device would get it one after the other; in a
 pool with counters the scheduler's rules decide. A device is *stranded* if it is not free, but would be free if the
@@ -201,8 +201,8 @@ class Stocktaker:
 
 
 def _parts(pool: PoolView, features: Features) -> Iterator[_Part]:
-    """The parts of the pool that share no counters. Devices that the scheduler never allocates are not among them:
-    those that consume counters while the feature gate is disabled, whatever counter sets there are.
+    """The parts of the pool that share no counters. Devices that the scheduler never allocates are not counted: these
+    are devices that consume counters while the feature gate is disabled.
     """
     offered = [device for device in pool.devices if features.partitionable_devices or not device.consumes_counters]
     whole = any(len(device.consumes_counters) > 1 for device in offered)

@@ -85,7 +85,7 @@ class UnreadFields:
 
     def about(self, verdict: Verdict, *, all_candidates: bool = False) -> tuple[str, ...]:
         """Why the verdict may be another one; empty if no field can change it. With `all_candidates`, each device that
-        the demand selects counts, else those that it gets.
+        the demand selects counts. Otherwise, only the devices that it gets count.
         """
         demand = verdict.demand
         if verdict.state or verdict.rejects:

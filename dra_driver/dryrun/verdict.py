@@ -47,7 +47,7 @@ class PodRemoval:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Where a demand is placed and what it gets there, or why it fits nowhere.
+    """The node and the devices that a demand gets, or why it fits on no node.
 
     `node` is the first of `fitting`, in the order of the nodes. The scheduler may prefer another of these nodes.
     `refused` has the nodes that come closest first, and each of `changes` would make the demand fit. Both are empty if

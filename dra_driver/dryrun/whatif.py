@@ -33,8 +33,8 @@ _NAMED: Final = 6
 @dataclass(frozen=True, slots=True)
 class WhatIf:
     """The changes that the user asks for. `more` has the types and numbers of additional nodes, and `policy` is the
-    driver's on built-in and additional nodes. These nodes get the `labels`. With `strict_labels`, they have no other
-    labels than those that are known.
+    driver's on built-in and additional nodes. These nodes get the `labels`. With `strict_labels`, they have only their
+    known labels.
     """
 
     more: tuple[tuple[str, int], ...] = ()

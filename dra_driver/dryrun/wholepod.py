@@ -302,7 +302,7 @@ class WholePods:
 
 
 def _remedies(attempt: Attempt) -> Iterator[str]:
-    """What to do about the driver's extended resources that neither a DeviceClass nor a device plugin serves."""
+    """The advice about extended resources of the driver that neither a DeviceClass nor a device plugin serves."""
     snapshot = attempt.snapshot
     offered = {name for node in snapshot.nodes for name, amount in node.allocatable.items() if amount}
     for name in attempt.pod.amounts:
@@ -317,7 +317,7 @@ def running(demand: Demand, cluster: Cluster, node: str, state: str) -> Verdict:
 
 
 def held_claims(demand: Demand, cluster: Cluster) -> list[ResourceClaim]:
-    """The claims of a demand. A claim that holds devices in the cluster is given as it is there."""
+    """The claims of a demand. A claim that holds devices in the cluster is given without changes."""
     held = {key_of(claim): claim for claim in cluster.claims if claim.allocation is not None}
     return [held.get(key_of(claim), claim) for claim in demand.claims]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Argo Workflows: the pods that are there at the same time.
 
-Steps of one group and tasks that do not depend on each other run in parallel. What follows after them is a wave of its
-own: it gets the devices that the earlier pods have left.
+Steps of one group and tasks that do not depend on each other run in parallel. Later tasks are another wave, which gets
+the devices that the earlier pods have left.
 """
 
 import re
@@ -67,7 +67,7 @@ class _Workflow:
         return merged(kept, template)
 
     def waves(self) -> list[_Wave]:
-        """What runs at once, one after the other."""
+        """The waves in their order. The pods of one wave run at the same time."""
         name = str(self.spec.get("entrypoint") or "")
         if name not in self._templates:
             if name:

@@ -56,9 +56,9 @@ class Demand:
     `node_name` and `node_selector` are the pod's own, `extended` the extended resources that its containers request.
     `submitted` is the pod (JSON) as the API server is given it. `workload` names what makes several equal pods; of a
     DaemonSet `daemon_template` is the pods' spec, `own_claims` are the names of claims that each pod gets for itself,
-    and a pod of it is for `daemon_node`. `owner` is set if the cluster may have pods of the
-    workload, and `replaces` names those that go before this one is placed. `state` is set where the cluster has the pod
-    on a node: `running` or `ended`.
+    and a pod of it is for `daemon_node`. `owner` is set if the cluster may have pods of the workload. `replaces` names
+    the pods that are removed before this pod is placed. `state` is set where the cluster has the pod on a node:
+    `running` or `ended`.
 
     `missing` says which claims and templates there are not. Demands of one `stage` are placed together, and give back
     their devices after the last of them. `notes` and `unknown` are added to the verdict.
@@ -248,7 +248,7 @@ def _key(one: ResourceClaim | ResourceClaimTemplate) -> _Key:
 
 
 class _Found:
-    """Claims and templates of the documents, and those that are looked up elsewhere."""
+    """Claims and templates of the documents, and of other places (`lookup`)."""
 
     def __init__(
         self, given: Iterable[ResourceClaim | ResourceClaimTemplate], lookup: Lookup, names: Names = no_names
@@ -267,7 +267,7 @@ class _Found:
         return self._known[key]
 
     def missing(self, kind: str, namespace: str, name: str) -> str:
-        """What to say about a claim or template that there is not, with names that may be meant."""
+        """The error about a missing claim or template, with similar names."""
         given = (f"{place}/{other}" for of_kind, place, other in self._known if of_kind == kind)
         known = dict.fromkeys([name for name in given if self._known[_split(kind, name)]] + [*self._names(kind)])
         wanted = f"{namespace}/{name}"
@@ -377,7 +377,7 @@ class _Made:
     def _claims(
         self, document: Document, group: PodGroup, pod: str, namespace: str
     ) -> tuple[dict[str, ResourceClaim | None], tuple[str, ...], tuple[str, ...]]:
-        """The claims of a pod by their names in it, None for those that there are not, and what to say about these.
+        """The claims of a pod by their names in it, or None for missing claims, and the errors about these.
 
         The last texts are about claims that the pod shares with its PodGroup.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What decides besides devices where a pod goes: nodes and their pods, volumes, and what admits new objects.
+"""Everything except devices that affects scheduling: nodes and their pods, volumes, and the policies for new objects.
 
 Objects in files say all that there is. Of a live cluster, what may not be listed is passed over and named.
 """
@@ -31,7 +31,7 @@ DEVICES_ONLY: Final = "only devices are evaluated"
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """What was read. `unknown` are kinds of which nothing is known: what pods say about them is passed over."""
+    """The objects that were read. `unknown` are kinds that were not read. References of pods to them are ignored."""
 
     around: Snapshot
     policies: Policies
@@ -62,8 +62,8 @@ class World:
 class Found:
     """Objects that concern devices, the world around them, and what has to be said about how it was read.
 
-    `warnings` are about the devices. `unknown` are notes about what may change verdicts and was not read (`status`),
-    and `unknown_of_pods` those that matter only for whole pods. `errors` are about pods that cannot be read.
+    `warnings` are about the devices. `unknown` are notes about unread facts that may change verdicts (`status`).
+    `unknown_of_pods` are such notes that concern only whole pods. `errors` are about pods that cannot be read.
     `open_nodes` are nodes of which only the names are known (`selection`).
     """
 
@@ -118,7 +118,7 @@ def world_of(
 
 
 def with_world_of_cluster(found: Found, client: ApiClient, reader: Reader, templates: Kind, where: str) -> Found:
-    """What was found, with the world of a cluster, of which `reader` has the nodes. Raises ApiError."""
+    """The found objects, with the world of a cluster, of which `reader` has the nodes. Raises ApiError."""
     left_out = LeftOut()
     wanted = {name: kind for name, kind in {**KINDS, TEMPLATE: templates}.items() if name != "Node"}
     around, forbidden = read_around(client, wanted, reader.decode, left_out)
@@ -150,7 +150,7 @@ def read_around(
     reduce: Callable[[Mapping[str, Any]], T],
     left_out: LeftOut | None = None,
 ) -> tuple[list[tuple[str, T]], list[str]]:
-    """What `reduce` makes of each object of some kinds, with the kind's name, and the kinds that may not be listed.
+    """Each object of some kinds, reduced by `reduce`, with the name of its kind, and the kinds that may not be listed.
 
     Kinds that the server does not know are passed over. Raises ApiError and what `reduce` raises (see `reduced`).
     """
@@ -175,11 +175,11 @@ def reduced(
     reduce: Callable[[Mapping[str, Any]], T],
     left_out: LeftOut | None = None,
 ) -> Iterator[T]:
-    """What `reduce` makes of each object of a collection: never more than a page of whole objects is in memory.
+    """Each object of a collection, reduced by `reduce`. At most one page of whole objects is in memory.
 
-    Objects in lists lack their version and kind, which `reduce` is given. A list that expires is begun anew, so that
-    nothing may be done with an object before all are there. Raises ApiError and what `reduce` raises: a DecodeError
-    names the object. With `left_out`, an object with such an error is left out.
+    Objects in lists lack their version and kind, which `reduce` is given. A list that expires starts again, so callers
+    must not use an object before all objects are read. Raises ApiError and what `reduce` raises: a DecodeError names
+    the object. With `left_out`, an object with such an error is left out.
     """
 
     def kept(value: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def may_list(client: ApiClient, kind: Kind) -> bool | None:
 
 
 def with_known_world(found: Found, reader: Reader, forbidden: Sequence[str], where: str) -> Found:
-    """What was found, with the world that was read of a cluster, but for kinds that may not be listed."""
+    """The found objects, with the world of a cluster, except kinds that may not be listed."""
     if "Pod" in forbidden:
         return replace(found, unknown_of_pods=(Note("", f"{DEVICES_ONLY}: listing pods is not allowed"),))
     names = ", ".join(KINDS[name].plural if name in KINDS else "resourceclaimtemplates" for name in forbidden)

@@ -44,7 +44,7 @@ class Processes:
         return self._reap(name, STOP_SECONDS)
 
     def stop(self) -> None:
-        """End all processes. Those that do not end in time are killed."""
+        """End all processes. Processes that do not end in time are killed."""
         for process in self.processes.values():
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)

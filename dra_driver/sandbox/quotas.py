@@ -31,7 +31,7 @@ _READ: Final = {
 
 
 def _read(objects: Mapping[str, Iterable[JSON]]) -> tuple[Reader, Quotas, Sequence[Quota]]:
-    """Read stored objects, by resource. What the status of a quota records is counted anew."""
+    """Read stored objects, by resource. The recorded usage of a quota is computed again."""
     reader = Reader()
     for resource, values in objects.items():
         name, kind = _READ[resource]

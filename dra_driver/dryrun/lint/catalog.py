@@ -67,7 +67,7 @@ class SelectorStep:
 
 
 def _kind(one: ResourceSlice, device: Device) -> Hashable:
-    """What nodes of one kind have in common."""
+    """The common properties of the nodes of one kind."""
     attributes = device.attributes
     return (one.driver, device.name, *(str(attributes.get(name)) for name in ("type", "productName", "profile")))
 
@@ -147,7 +147,7 @@ class Catalog:
         return tuple(steps)
 
     def mistakes(self, expression: str) -> list[str]:
-        """What to write instead of usual mistakes in an expression."""
+        """Advice for usual mistakes in an expression."""
         return usual_mistakes(expression, self._versions)
 
     def is_conclusive(self, saw: Iterable[str]) -> bool:

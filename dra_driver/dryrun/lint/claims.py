@@ -136,7 +136,7 @@ def _tolerations(wanted: DeviceRequirements, path: str) -> Iterator[LintIssue]:
 
 
 def not_a_subdomain(name: object) -> str:
-    """What is wrong with a name that Kubernetes refuses."""
+    """Why Kubernetes refuses a name."""
     return f"{name!r} is not a DNS subdomain: use lower case letters, digits, and inner hyphens and dots"
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Constraints of claims that no node can meet, even if all of its devices are free.
 
-The scheduler's allocator decides that, on the known nodes one by one: for the claim as it is, and without the
-constraint. So the counters of a board count, too: `matchAttribute: gpu.nvidia.com/parentUUID` for three MIG devices
-`3g.40gb` asks for more than a GPU has.
+The scheduler's allocator decides that, on the known nodes one by one: for the claim with the constraint, and without
+it. So the counters of a board count, too: `matchAttribute: gpu.nvidia.com/parentUUID` for three MIG devices `3g.40gb`
+asks for more than a GPU has.
 """
 
 from collections.abc import Iterator

@@ -66,7 +66,7 @@ def is_workload(source: SourceObject) -> bool:
 
 
 def notes_of(source: SourceObject, library: Library) -> Iterator[Note]:
-    """What of the pods of an object is not checked."""
+    """The parts of an object's pods that are not checked."""
     reading = _read(source, library)
     texts = [*reading.unknown]
     for group in reading.groups:

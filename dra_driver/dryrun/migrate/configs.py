@@ -53,9 +53,9 @@ _PROFILE: Final = re.compile(rf"{PREFIX}mig-([0-9]+g\.[0-9]+gb)(.*?)({re.escape(
 
 @dataclass(frozen=True, slots=True)
 class PluginConfig:
-    """What the device plugin does on a node. `replicas` has the number of shares of each shared resource, by the name
-    that it has before it is renamed. `notes` tell what has no counterpart. `packed`: the plugin gives all shares of one
-    GPU before those of the next one.
+    """The settings of the device plugin on a node. `replicas` has the number of shares of each shared resource, by the
+    name that it has before it is renamed. `notes` tell what has no counterpart. `packed`: the plugin gives all shares
+    of one GPU before those of the next one.
     """
 
     mig_strategy: str = "none"

@@ -2,7 +2,7 @@
 """NVIDIA's GPU Operator: what its ClusterPolicy says, and what has to be changed in it.
 
 The operator creates a DaemonSet again after a deletion, so a component is disabled in the ClusterPolicy. On a single
-node, a label disables it, which the operator leaves as it is. Facts: github.com/NVIDIA/gpu-operator (26.7),
+node, a label disables it. The operator does not change this label. Facts: github.com/NVIDIA/gpu-operator (26.7),
 api/nvidia/v1, controllers/state_manager.go and object_controls.go.
 """
 
@@ -57,7 +57,7 @@ class GpuOperator:
         return {"nvidiaCDIHookPath": f"{folder}/toolkit/nvidia-cdi-hook"} if folder != _INSTALL_DIR else {}
 
     def changes(self, nodes: Iterable[GpuNode]) -> JSON:
-        """What to set in the ClusterPolicy's spec. The values of the operator's chart have the same names."""
+        """The fields to set in the ClusterPolicy's spec. The values of the operator's chart have the same names."""
         changes: JSON = {"devicePlugin": {"enabled": False}} if self.enabled("devicePlugin") else {}
         if any(node.machines for node in nodes) and self.enabled("sandboxWorkloads", default=False):
             changes |= {
@@ -66,7 +66,7 @@ class GpuOperator:
         return changes
 
     def notes(self, nodes: Sequence[GpuNode]) -> Iterator[str]:
-        """What the operator's other components mean for the plan."""
+        """The effects of the operator's other components on the plan."""
         subject = f"ClusterPolicy {self.name}"
         if self.spec is None:
             yield (

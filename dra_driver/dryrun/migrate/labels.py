@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the labels of a node tell of its GPUs: those of GPU Feature Discovery (GFD), GKE, EKS, AKS and Karpenter.
+"""The facts about GPUs in labels of nodes, from GPU Feature Discovery (GFD), GKE, EKS, AKS and Karpenter.
 
 Facts: GFD's internal/lm (device plugin 0.20); cloud.google.com/kubernetes-engine/docs/concepts/timesharing-gpus and
 how-to/gpus-multi; docs.aws.amazon.com/eks/latest/userguide/create-node-pool; learn.microsoft.com/azure/aks
@@ -117,7 +117,7 @@ _INSTANCES: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is known of a kind of GPU. `board` is the simulated one, if there is one."""
+    """The known properties of a kind of GPU. `board` is the simulated one, if there is one."""
 
     memory_mib: int
     compute_capability: tuple[int, int]
@@ -139,7 +139,7 @@ _WITHOUT_BOARD: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LabelFacts:
-    """What labels tell; empty, 0 and None are not known.
+    """The facts in labels. Empty, 0 and None stand for unknown facts.
 
     `product` is as GFD writes it. `gpus` is the number of GPUs. `devices` is GFD's count, which is that of MIG devices
     if they are offered as GPUs. `profile` is that of these MIG devices. `replicas` is the number of shares of a GPU, or
@@ -219,7 +219,7 @@ def is_auto_mode(labels: Mapping[str, str]) -> bool:
 
 @functools.cache
 def model_of(product: str) -> Model | None:
-    """What is known of the product of a label. None for an unknown product."""
+    """The known properties of the product of a label. None for an unknown product."""
     for board in boards().values():
         if _label(board.product_name) == product:
             return Model(board.memory_mib, board.compute_capability, board)

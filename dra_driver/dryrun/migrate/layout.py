@@ -28,7 +28,7 @@ Layout = tuple[tuple[str, ...] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class ProfileSize:
-    """What a MIG device takes of a GPU, how many of them a GPU can have, and their memory."""
+    """The share of a GPU that a MIG device takes, the largest number of such devices on a GPU, and their memory."""
 
     slices: int
     memory_slices: int
@@ -104,7 +104,7 @@ def _shares(total: int, devices: int, labelled: int, configured: int) -> int:
 
 @dataclass
 class NodeGpus:
-    """The GPUs of one node, while they are counted. `config` is the one that the node shows."""
+    """The GPUs of one node, while they are counted. `config` is the configuration that the node shows."""
 
     labels: Mapping[str, str]
     facts: LabelFacts
@@ -210,7 +210,7 @@ def _selects(group: MigGroup, board: BoardModel | None) -> bool:
 
 
 def _layout(groups: Iterable[MigGroup], index: int) -> tuple[str, ...] | None:
-    """The MIG devices of a GPU that the plugin offers: those that are all of their GPU instance."""
+    """The MIG devices of a GPU that the plugin offers. Each uses its whole GPU instance."""
     group = next((group for group in groups if group.devices is None or index in group.devices), None)
     if group is None or group.profiles is None:
         return None

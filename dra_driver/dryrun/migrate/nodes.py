@@ -64,7 +64,7 @@ class GpuNode:
         return model.board if model is not None else None
 
     def offers(self) -> Iterator[Offer]:
-        """What the device plugins offer on the node."""
+        """The resources that the device plugins offer on the node."""
         for gpu in dict.fromkeys(self.gpus):
             yield from self.offers_of(gpu)
         for resource, (_, device_id) in self.machines.items():
@@ -79,7 +79,7 @@ class GpuNode:
         return dict(found)
 
     def offers_of(self, gpu: tuple[str, ...] | None) -> Iterator[Offer]:
-        """What the device plugin offers of one GPU."""
+        """The resources that the device plugin offers for one GPU."""
         for profile in ("",) if gpu is None else dict.fromkeys(gpu):
             resource = resource_of(profile) if profile and self.config.mig_strategy == "mixed" else GPU
             shares = self.config.replicas.get(resource, 1)
@@ -88,7 +88,7 @@ class GpuNode:
 
 
 def gpu_nodes(documents: Sequence[Document], configurations: Configurations) -> Iterator[GpuNode]:
-    """The nodes with GPUs, except those that keep the device plugin. Raises InputError and DecodeError."""
+    """The nodes with GPUs, except nodes that keep the device plugin. Raises InputError and DecodeError."""
     permitted = permitted_machines(documents)
     for value in (document.value for document in documents if document.kind == "Node"):
         labels, allocatable = within(value, "metadata", "labels"), within(value, "status", "allocatable")
@@ -132,7 +132,7 @@ def _gpu_node(
 
 
 def _unexplained(choice: Choice, facts: LabelFacts, offered: Mapping[str, int]) -> Iterator[str]:
-    """What the node offers without any known reason."""
+    """The resources that the node offers without a known reason."""
     total = offered.get(GPU + SHARED) or offered.get(GPU, 0)
     explained = facts.profile or facts.replicas > 1 or choice.config.replicas.get(GPU, 1) > 1
     if not explained and 0 < facts.gpus < total:

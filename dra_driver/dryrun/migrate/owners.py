@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Owners of workloads: the objects that have to be changed instead of what their controllers make of them.
 
-A controller reverts a change of an object that it owns, and an owned object that is applied anew without its owner is
-an orphan. So the plan names the owner, and the place of the pod template in it. The labels that tell which template an
+A controller reverts a change of an object that it owns. An owned object that is created again without its owner is an
+orphan. So the plan names the owner, and the place of the pod template in it. The labels that tell which template an
 object is made from are those of JobSet, KubeRay, the Training Operator and Volcano (as of 2026).
 """
 
@@ -101,8 +101,8 @@ def identities(documents: Iterable[Document]) -> set[Identity]:
 
 
 def places_in(owner: Owner, owned: Document) -> list[str]:
-    """The paths of the pod templates in the owner from which the object may have been made: the one that its labels
-    name, else all of the owner's kind. Empty if the kind is not known.
+    """The paths of the pod templates in the owner from which the object may have been made: the template that its
+    labels name, or all templates of the owner's kind. Empty if the kind is not known.
     """
     known = KINDS.get(owner.key)
     if known is None:

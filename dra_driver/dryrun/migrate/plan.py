@@ -51,8 +51,8 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """What to install. `classes` are the DeviceClasses by resource; `manifests` are those that the chart does not
-    create.
+    """The objects to install. `classes` are the DeviceClasses by resource. `manifests` are the objects that the chart
+    does not create.
     """
 
     nodes: tuple[GpuNode, ...]

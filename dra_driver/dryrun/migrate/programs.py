@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVIDIA's DaemonSets, and the configuration of the device plugin on each node.
 
-The configuration is the one that config-manager, the plugin's sidecar, chooses: that of the node's label, the default,
-or a fallback.
+config-manager, the plugin's sidecar, chooses the configuration: that of the node's label, the default, or a fallback.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `migrate` reads: the objects of files, or those of a cluster that concern GPUs."""
+"""The input of `migrate`: the objects in files, or the objects of a cluster that concern GPUs."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ NEEDS: Final = Needs(whole_pods=True)
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What was read. `errors` are about objects that cannot be used, and `unread` says what was not read.
+    """The objects that were read. `errors` are about objects that cannot be used, and `unread` says what was not read.
 
     `forbidden` are resources of owners (`raycluster.ray.io`) that may not be listed.
     """

@@ -172,7 +172,9 @@ def migration_of(place: Place, where: str, read: Input, features: Features, *, v
 
 
 def _programs(documents: Sequence[Document]) -> tuple[list[NvidiaDaemonSet], GpuOperator | None]:
-    """NVIDIA's DaemonSets, also the one that the GPU Operator makes if it is not in the input, and the operator."""
+    """NVIDIA's DaemonSets and the operator. A DaemonSet that the GPU Operator creates is included if it is not in the
+    input.
+    """
     found = programs(documents)
     operator = operator_of(documents, found)
     if operator is not None and not any(program.role == "plugin" for program in found):
@@ -190,7 +192,7 @@ def _notes(documents: Sequence[Document], plan: MigrationPlan) -> Iterator[str]:
 
 
 def _replaced(program: NvidiaDaemonSet) -> str:
-    """What is to be removed: a DaemonSet, or a component of the GPU Operator, which creates its DaemonSet again."""
+    """The object to remove: a DaemonSet, or a component of the GPU Operator, which would create its DaemonSet again."""
     component = {"plugin": "devicePlugin", "mps": "devicePlugin", "machines": "sandboxDevicePlugin"}[program.role]
     name = f"DaemonSet {program.document.name}"
     policy = operated_by(program)

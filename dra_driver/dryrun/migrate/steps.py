@@ -84,8 +84,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the steps are made for: the nodes with the slices that the driver will publish there, NVIDIA's DaemonSets,
-    the operator, the verdicts, and the names of the files of the plan.
+    """The input of the steps: the nodes with the slices that the driver will publish there, NVIDIA's DaemonSets, the
+    operator, the verdicts, and the names of the files of the plan.
     """
 
     nodes: Sequence[GpuNode]

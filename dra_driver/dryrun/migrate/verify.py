@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`migrate --verify`: the workloads, placed on the devices that the planned policy would publish.
 
-The nodes are idle but for pods without GPUs. Their GPUs are made of what is known of them: a product that the
-simulation has is as there, others have the memory and compute capability of the labels. UUIDs and places are invented.
+The nodes are idle but for pods without GPUs. Their GPUs have the known properties: those of a product that the
+simulation has, or the memory and compute capability of the labels. UUIDs and places are invented.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -48,7 +48,9 @@ def verified(
     where: str,
     features: Features,
 ) -> Answer:
-    """What the workloads get on the planned devices. Raises InputError, DecodeError and the exceptions of `lookup`."""
+    """The devices that the workloads get after the migration. Raises InputError, DecodeError and the exceptions of
+    `lookup`.
+    """
     workloads: list[Document] = []
     for workload in found:
         workloads += [replace(document, value=value) for document, value in workload.planned()]
@@ -101,7 +103,7 @@ def _of_others(documents: Iterable[Document], plan: MigrationPlan) -> Iterator[D
 
 def _after_change(value: JSON, planned: Container[str]) -> JSON:
     """A planned node without the resources that the device plugins have there, and a quota without the amount in use,
-    which is counted anew. Other objects as they are.
+    which is computed again. Other objects as they are.
     """
     if value["kind"] == "ResourceQuota":
         return {name: one for name, one in value.items() if name != "status"}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each workload needs: nothing, a change, or something that this driver does not have.
+"""The result for each workload: no change, a change, or a feature that this driver does not have.
 
-A pod runs unchanged if DeviceClasses serve the extended resources that it requests. Where the cluster has no
+A pod runs unchanged if DeviceClasses serve the extended resources that it requests. If the cluster does not have
 DRAExtendedResource, the change is a claim: a ResourceClaimTemplate, with a request for each container and resource. An
 init container uses the devices of a later container, as it does with the device plugin.
 """
@@ -98,7 +98,7 @@ class WorkloadFinding:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the pods' spec in the object cannot be changed, so that the object is deleted and created anew."""
+        """Whether the pods' spec in the object cannot be changed, so that the object is deleted and created again."""
         return self.document.kind in ("Pod", "Job") and key_of(self.document.value)[0] in OF_KUBERNETES
 
     def planned(self) -> Iterator[tuple[Document, JSON]]:
@@ -198,7 +198,7 @@ def groups_of(document: Document, library: Library) -> list[PodGroup]:
 
 
 def unknown_of(document: Document, library: Library) -> Iterator[Note]:
-    """What is not known about the pods of an object, as far as these may use GPUs. Raises DecodeError."""
+    """Notes about unknown parts of an object's pods that may use GPUs. Raises DecodeError."""
     reading = pods_of(document.value, library, FORMS)
     texts = [*reading.unknown]
     for group in reading.groups:
@@ -257,7 +257,7 @@ def _is_made(document: Document, present: Collection[tuple[str, str, str, str]])
 
 
 def _permission(document: Document, plan: MigrationPlan) -> WorkloadFinding | None:
-    """What KubeVirt has to know: that another program offers the GPUs that it permits."""
+    """The setting that tells KubeVirt that another program offers the GPUs that it permits."""
     changed = manifest(document.value)
     devices = each(changed, "spec", "configuration", "permittedHostDevices", "pciHostDevices")
     served = [device for device in devices if str(device.get("resourceName")) in plan.classes]

@@ -144,7 +144,7 @@ class NodePicture:
 
     @property
     def rows(self) -> tuple[GpuPicture, ...]:
-        """The GPUs to draw: neighbours that look alike as one, except those that the demand gets something of.
+        """The GPUs to draw. Adjacent GPUs with equal contents are one row, unless the demand uses one of them.
 
         The name of several is `gpu-1 to gpu-7`.
         """
@@ -245,7 +245,7 @@ def _devices_at(node: Node, pool: PoolView) -> Iterator[Device]:
 
 
 def _divided_sets(pool: PoolView) -> frozenset[str]:
-    """The counter sets of GPUs that can be divided: those that devices with a profile consume."""
+    """The counter sets of GPUs that can be divided. Devices with a profile consume them."""
     partitions = (device for device in pool.devices if attribute(device, "profile"))
     return frozenset(consumed.counter_set for device in partitions for consumed in device.consumes_counters)
 
@@ -265,7 +265,9 @@ def _shares(device: Device, divided: frozenset[str]) -> Sequence[_Share]:
 
 
 def _numbers(amounts: Iterable[str]) -> frozenset[int]:
-    """The memory slices among the names of counters or capacities. Drivers name only those that a device draws on."""
+    """The memory slices among the names of counters or capacities. Drivers name only the counters that a device
+    consumes.
+    """
     return frozenset(int(match[1]) for name in amounts if (match := _MEMORY_SLICE.fullmatch(name)))
 
 

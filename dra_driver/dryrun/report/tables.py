@@ -110,7 +110,7 @@ def _answer(answer: ReportAnswer, nodes: int, wide: bool, columns: int) -> Itera
 
 
 def _assumed(verdicts: Sequence[Verdict]) -> Iterator[Text]:
-    """What the verdicts depend on and is not known, and what they assume of their nodes: each text once."""
+    """The unknown facts that the verdicts depend on, and their assumptions about nodes. Each text appears once."""
     for text in dict.fromkeys(text for verdict in verdicts for text in verdict.unknown):
         yield Text(f"{_INDENT}not known: {text}", style="bold yellow")
     for text in dict.fromkeys(text for verdict in verdicts for text in verdict.assumptions):

@@ -54,8 +54,8 @@ def release(
 ) -> Release:
     """Return Kubernetes 1.`minor` with these feature gates.
 
-    `resource_versions` are the versions of resource.k8s.io to serve. None: those that the release serves by default
-    (before 1.34, it serves none). Raises ReleaseError if the release does not have a gate or version.
+    `resource_versions` are the versions of resource.k8s.io to serve. None: the default of the release (before 1.34, it
+    serves none). Raises ReleaseError if the release does not have a gate or version.
     """
     if not OLDEST_MINOR <= minor <= NEWEST_MINOR:
         raise ReleaseError(f"Kubernetes 1.{minor} is not one of 1.{OLDEST_MINOR} to 1.{NEWEST_MINOR}")

@@ -53,8 +53,8 @@ class Journal:
     def wait(self, is_so: Callable[[], bool], timeout: float, what: str) -> None:
         """Return when `is_so()` is true. Raises TimeoutError with the latest entries after `timeout` seconds.
 
-        The condition is checked after each entry, and every 50 ms for changes elsewhere. It may take locks,
-        because no lock is held meanwhile.
+        The condition is checked after each entry, and every 50 ms for changes elsewhere. It may take locks, because no
+        lock is held during the call.
         """
         deadline = time.monotonic() + timeout
         while True:

@@ -65,7 +65,7 @@ class DaemonSets(Workloads):
         )
 
     def _update(self, spec: JSON, wanted: int, running: list[JSON], updated: list[JSON]) -> None:
-        """Delete pods of older templates: those that are not ready, and as many others as may be unavailable."""
+        """Delete pods of older templates: all pods that are not ready, and as many others as may be unavailable."""
         strategy = spec["updateStrategy"]
         if strategy["type"] != "RollingUpdate":
             return

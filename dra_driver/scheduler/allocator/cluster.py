@@ -39,7 +39,7 @@ class Cluster:
     def after(self, allocated: Collection[ResourceClaim] = (), released: Collection[ResourceClaim] = ()) -> "Cluster":
         """The cluster with the claims `allocated` as well, and without the claims `released`, which it has now.
 
-        What was prepared is passed on: only the use of the pools that these claims hold devices of is counted again.
+        The new cluster gets the computed indexes. Only the use of the pools of these claims is counted again.
         """
         gone = set(map(id, released))
         kept = tuple(claim for claim in self.claims if id(claim) not in gone) if gone else self.claims
@@ -73,17 +73,17 @@ class Cluster:
         return {node.name: node for node in self.nodes}
 
     def survey(self, features: Features) -> Survey:
-        """What the nodes see under these features; made once."""
+        """The views of the nodes under these features. Computed once."""
         if features not in self._surveys:
             self._surveys[features] = Survey(self.slices, self.claims, features)
         return self._surveys[features]
 
     def equivalence(self, features: Features) -> NodeEquivalence:
-        """Which nodes are alike under these features; made once."""
+        """The groups of equivalent nodes under these features. Computed once."""
         if features not in self._equivalence:
             self._equivalence[features] = NodeEquivalence(self.survey(features), self.nodes, features)
         return self._equivalence[features]
 
     def verdicts(self, features: Features) -> SelectorVerdicts:
-        """What expressions said of the devices so far."""
+        """The verdicts of expressions on devices so far."""
         return self._verdicts.setdefault(features, SelectorVerdicts(features))

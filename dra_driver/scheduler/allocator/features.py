@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Kubernetes release and feature gates whose allocator is reproduced, and the defects of the release.
 
-The gates are those that the DynamicResources plugin of kube-scheduler passes to its allocator
-(pkg/scheduler/framework/plugins/feature). Each defect that changes answers is a field of `Defects`, and a rule of the
-same name in `kube.releases`. Another release is another row of a table, and not another allocator. The answers of
-1.36.2 are checked against that release, and the changes of 1.37 and 1.38 against code of these releases or a port of it
-(tests/golden). The other releases have their own gates and defects.
+The gates are the ones of the DynamicResources plugin of kube-scheduler (pkg/scheduler/framework/plugins/feature). Each
+defect that changes answers is a field of `Defects`, and a rule of the same name in `kube.releases`. Another release is
+another row of a table, and not another allocator. The answers of 1.36.2 are checked against that release, and the
+changes of 1.37 and 1.38 against code of these releases or a port of it (tests/golden). The other releases have their
+own gates and defects.
 """
 
 import enum

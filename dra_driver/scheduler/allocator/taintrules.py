@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeviceTaintRules: taints of an administrator, which the scheduler adds to those that drivers publish.
+"""DeviceTaintRules: taints of an administrator, which the scheduler adds to the taints of drivers.
 
 Follows k8s.io/dynamic-resource-allocation/resourceslice/tracker: the allocator gets slices in which each selected
 device has the taints of the rules after its own.

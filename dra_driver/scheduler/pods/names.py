@@ -112,12 +112,12 @@ def forbidden(path: str, problem: str) -> str:
 
 
 def duplicate(path: str, value: str) -> str:
-    """The error about a value that is there twice."""
+    """The error about a duplicate value."""
     return f"{path}: Duplicate value: {_shown(value)}"
 
 
 def unsupported(path: str, value: str, supported: tuple[str, ...]) -> str:
-    """The error about a value that is none of those that are supported."""
+    """The error about an unsupported value."""
     return f"{path}: Unsupported value: {_shown(value)}: supported values: {', '.join(map(_shown, supported))}"
 
 

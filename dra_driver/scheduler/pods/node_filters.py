@@ -43,7 +43,7 @@ def unschedulable(pod: Pod, _: Snapshot) -> Filter | None:
 
 
 def named(pod: Pod, _: Snapshot) -> Filter | None:
-    """Refuses all nodes except the one that the pod names."""
+    """Refuses all nodes except the node that the pod names."""
     if not pod.node_name:
         return None
     return lambda site: None if site.node.name == pod.node_name else _OTHER_NAME

@@ -172,7 +172,7 @@ def _zones_of(volume: PersistentVolume) -> list[tuple[str, frozenset[str]]]:
 
 
 class Binding:
-    """The claims of a pod that are bound, and those that are to be bound when it is scheduled."""
+    """The bound claims of a pod, and the claims to bind when the pod is scheduled."""
 
     def __init__(self, bound: list[VolumeClaim], waiting: list[VolumeClaim], storage: Storage) -> None:
         self._bound = bound

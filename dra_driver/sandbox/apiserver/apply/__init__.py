@@ -144,7 +144,7 @@ def _apply(current: Object, config: Object, writer: Writer, managers: Managers, 
 
 
 def _change(old: Object, new: Any, writer: Writer) -> tuple[frozenset[Path], frozenset[Path]]:
-    """Return the fields that are added or modified, and those that are removed.
+    """Return the added or modified fields, and the removed fields.
 
     `old` is a stored object, `new` is in the version of the request.
     """

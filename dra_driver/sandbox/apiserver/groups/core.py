@@ -109,7 +109,7 @@ def set_service_defaults(obj: Object, context: Context) -> None:
 
 
 def prepare_service(new: Object, old: Object | None, context: Context) -> None:
-    """Assign an address to a new service and keep it in updates. The address leads nowhere."""
+    """Assign an address to a new service and keep it in updates. No program listens on the address."""
     spec = new["spec"]
     if spec["type"] != "ExternalName":
         number = int(new["metadata"]["uid"][:4], 16)
