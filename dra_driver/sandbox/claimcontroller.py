@@ -58,7 +58,7 @@ class ClaimController:
 
     def _make_claims(self, pod: JSON, claims: list[JSON], groups: PodGroups) -> None:
         """Create the claims of a pod that are missing, and add them to `claims`."""
-        named = {one["name"]: one for one in pod.get("status", {}).get("resourceClaimStatuses") or []}
+        named = {status["name"]: status for status in pod.get("status", {}).get("resourceClaimStatuses") or []}
         made = {
             (controlled_by(claim), claim["metadata"].get("annotations", {}).get(POD_CLAIM_NAME)): claim["metadata"][
                 "name"
@@ -66,21 +66,21 @@ class ClaimController:
             for claim in claims
         }
         missing = [
-            one
-            for one in pod["spec"].get("resourceClaims") or []
-            if one.get("resourceClaimTemplateName") and one["name"] not in named
+            entry
+            for entry in pod["spec"].get("resourceClaims") or []
+            if entry.get("resourceClaimTemplateName") and entry["name"] not in named
         ]
-        for one in missing:
-            group = groups.sharing(pod, one)
+        for entry in missing:
+            group = groups.sharing(pod, entry)
             user = pod if group is None else group
-            name = made.get((user["metadata"]["uid"], one["name"]))
+            name = made.get((user["metadata"]["uid"], entry["name"]))
             if name is None:
-                claim = self._make_claim(pod, group, one)
+                claim = self._make_claim(pod, group, entry)
                 if claim is None:
                     return
                 claims.append(claim)
                 name = claim["metadata"]["name"]
-            named[one["name"]] = {"name": one["name"], "resourceClaimName": name}
+            named[entry["name"]] = {"name": entry["name"], "resourceClaimName": name}
         if missing:
             status = {**pod.get("status", {}), "resourceClaimStatuses": list(named.values())}
             self._client.update(PODS, {**pod, "status": status}, subresource="status")
@@ -131,7 +131,7 @@ class ClaimController:
     def _record(self, group: JSON, name: str, claim: str) -> None:
         """Write the name of a claim into the status of its PodGroup."""
         meta, status = group["metadata"], group.get("status") or {}
-        others = [one for one in status.get("resourceClaimStatuses") or [] if one["name"] != name]
+        others = [entry for entry in status.get("resourceClaimStatuses") or [] if entry["name"] != name]
         change = {"status": {"resourceClaimStatuses": [*others, {"name": name, "resourceClaimName": claim}]}}
         self._client.patch(POD_GROUPS, meta["name"], change, namespace=meta["namespace"], subresource="status")
 
@@ -146,7 +146,7 @@ class ClaimController:
         for claim in claims:
             status = claim.get("status") or {}
             reserved = status.get("reservedFor") or []
-            kept = [one for one in reserved if one["uid"] in using]
+            kept = [consumer for consumer in reserved if consumer["uid"] in using]
             if len(kept) != len(reserved):
                 status = {key: value for key, value in status.items() if kept or key not in ("allocation", "devices")}
                 status["reservedFor"] = kept

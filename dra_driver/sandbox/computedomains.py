@@ -46,7 +46,7 @@ def pod_networks() -> Iterator[tuple[IPv4Network, ...]]:
     networks = list(_LOOPBACK.subnets(new_prefix=_SANDBOX_PREFIX))[1:-1]
     random.shuffle(networks)
     with socket.socket() as mark:
-        free = next((one for one in networks if _is_bound(mark, one)), None)
+        free = next((network for network in networks if _is_bound(mark, network)), None)
         if free is None:
             raise OSError("no loopback addresses are free for pods")
         yield tuple(free.subnets(new_prefix=_NODE_PREFIX))

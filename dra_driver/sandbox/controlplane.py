@@ -150,12 +150,12 @@ def device_classes(*, compute_domains: bool = False) -> list[JSON]:
             {
                 "apiVersion": V1.api_version,
                 "kind": "DeviceClass",
-                "metadata": {"name": one["name"]},
-                "spec": {"selectors": [{"cel": {"expression": one["expression"]}}]},
+                "metadata": {"name": object_["name"]},
+                "spec": {"selectors": [{"cel": {"expression": object_["expression"]}}]},
             }
         )
         for name in names
-        for one in yaml.safe_load(chart_file(name).read_text(encoding="utf-8"))
+        for object_ in yaml.safe_load(chart_file(name).read_text(encoding="utf-8"))
     ]
 
 

@@ -93,11 +93,11 @@ class Demo:
         slices = self._sandbox.slices()
         expected = slices[0]["spec"]["pool"]["resourceSliceCount"]
         self._node.kubelet.wait(lambda: len(self._sandbox.slices()) == expected, what="all slices of the pool")
-        for one in self._sandbox.slices():
-            names = [device["name"] for device in one["spec"].get("devices") or []]
-            counters = one["spec"].get("sharedCounters") or []
+        for slice_ in self._sandbox.slices():
+            names = [device["name"] for device in slice_["spec"].get("devices") or []]
+            counters = slice_["spec"].get("sharedCounters") or []
             shown = f"{names[0]}, …" if names else "(what MIG devices share)"
-            table.add_row(one["metadata"]["name"], str(len(counters)), str(len(names)), shown)
+            table.add_row(slice_["metadata"]["name"], str(len(counters)), str(len(names)), shown)
         self._console.print(table)
 
     def _dry_run(self) -> None:
@@ -134,7 +134,7 @@ class Demo:
 
     def _show_spec(self) -> None:
         uid = self._claim_of(MIG_POD)["metadata"]["uid"]
-        (file,) = (one for one in self._node.claim_specs() if uid in one.name)
+        (file,) = (claim_spec for claim_spec in self._node.claim_specs() if uid in claim_spec.name)
         spec = json.loads(file.read_text(encoding="utf-8"))
         spec["devices"] = spec["devices"][:1]
         self._console.print(f"[dim]{file.name}, the first of its 4 devices:[/]")
@@ -178,7 +178,7 @@ class Demo:
 
     def _claim_of(self, pod: str) -> JSON:
         for claim in self._sandbox.claims():
-            if any(one["name"] == pod for one in claim["metadata"].get("ownerReferences") or []):
+            if any(owner["name"] == pod for owner in claim["metadata"].get("ownerReferences") or []):
                 return claim
         raise DemoError(f"pod {pod} has no claim")
 

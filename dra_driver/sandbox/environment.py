@@ -202,8 +202,8 @@ class Sandbox:
     def clear(self) -> None:
         """Delete all pods and templates, and wait until the pods and their claims are gone."""
         for kind in (TEMPLATES, PODS):
-            for one in self.client.list(kind).items:
-                self.client.delete(kind, one["metadata"]["name"], one["metadata"]["namespace"])
+            for item in self.client.list(kind).items:
+                self.client.delete(kind, item["metadata"]["name"], item["metadata"]["namespace"])
         kubelet = self.nodes[0].kubelet
         kubelet.wait(lambda: not self.pods() and not self.claims(), what="pods and claims to be gone")
 

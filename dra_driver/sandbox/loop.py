@@ -65,11 +65,12 @@ def is_alive(pod: JSON) -> bool:
 def claim_names(pod: JSON) -> list[str] | None:
     """Return the names of the pod's claims, or None if a claim of a template does not exist yet."""
     made = {
-        one["name"]: one.get("resourceClaimName") for one in pod.get("status", {}).get("resourceClaimStatuses") or []
+        status["name"]: status.get("resourceClaimName")
+        for status in pod.get("status", {}).get("resourceClaimStatuses") or []
     }
     names: list[str] = []
-    for one in pod["spec"].get("resourceClaims") or []:
-        name = one.get("resourceClaimName") or made.get(one["name"])
+    for resource_claim in pod["spec"].get("resourceClaims") or []:
+        name = resource_claim.get("resourceClaimName") or made.get(resource_claim["name"])
         if name is None:
             return None
         names.append(name)
@@ -79,20 +80,22 @@ def claim_names(pod: JSON) -> list[str] | None:
 def controlled_by(claim: JSON) -> str:
     """Return the UID of the pod or PodGroup that a claim was created for. Empty: a user created it."""
     owners = claim["metadata"].get("ownerReferences") or []
-    return next((one["uid"] for one in owners if one["kind"] in ("Pod", "PodGroup") and one.get("controller")), "")
+    return next(
+        (owner["uid"] for owner in owners if owner["kind"] in ("Pod", "PodGroup") and owner.get("controller")), ""
+    )
 
 
 def without_protection(claim: JSON) -> JSON:
     """Return the claim without the scheduler's finalizer."""
     meta = claim["metadata"]
-    finalizers = [one for one in meta.get("finalizers") or [] if one != FINALIZER]
+    finalizers = [finalizer for finalizer in meta.get("finalizers") or [] if finalizer != FINALIZER]
     return {**claim, "metadata": {**meta, "finalizers": finalizers}}
 
 
 def with_condition(conditions: Iterable[JSON] | None, kind: str, status: bool, reason: str, message: str) -> list[JSON]:
     """Return the conditions with one of them set. The transition time changes only with the status."""
-    others = [one for one in conditions or () if one["type"] != kind]
-    before: JSON = next((one for one in conditions or () if one["type"] == kind), {})
+    others = [condition for condition in conditions or () if condition["type"] != kind]
+    before: JSON = next((condition for condition in conditions or () if condition["type"] == kind), {})
     said = {"type": kind, "status": str(status), "reason": reason, "message": message}
     if said.items() <= before.items():
         return [*others, before]

@@ -44,12 +44,12 @@ def marked_processes(folder: Path, proc: Path = Path("/proc")) -> list[int]:
 
 
 def _has(environment: bytes, exact: bytes) -> bool:
-    return any(one == exact or one.startswith(exact + b"/") for one in environment.split(b"\0"))
+    return any(setting == exact or setting.startswith(exact + b"/") for setting in environment.split(b"\0"))
 
 
 def _all(proc: Path) -> Iterator[int]:
     with os.scandir(proc) as entries:
-        yield from (int(one.name) for one in entries if one.name.isdigit())
+        yield from (int(entry.name) for entry in entries if entry.name.isdigit())
 
 
 def _environment(proc: Path, pid: int) -> bytes:

@@ -30,12 +30,12 @@ class PodGroups:
             groups: Sequence[JSON] = client.list(POD_GROUPS).items
         except NotFoundError:
             groups = ()
-        return PodGroups({(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in groups})
+        return PodGroups({(group["metadata"]["namespace"], group["metadata"]["name"]): group for group in groups})
 
     @property
     def uids(self) -> frozenset[str]:
         """The UIDs of the groups."""
-        return frozenset(one["metadata"]["uid"] for one in self.by_name.values())
+        return frozenset(group["metadata"]["uid"] for group in self.by_name.values())
 
     def sharing(self, pod: JSON, entry: JSON) -> JSON | None:
         """The PodGroup whose claim an entry of the pod's claims is, None if the claim is the pod's own."""
@@ -44,7 +44,7 @@ class PodGroups:
         if group is None:
             return None
         shared = group["spec"].get("resourceClaims") or ()
-        return group if any(all(one.get(key) == entry.get(key) for key in _FIELDS) for one in shared) else None
+        return group if any(all(other.get(key) == entry.get(key) for key in _FIELDS) for other in shared) else None
 
 
 def group_consumer(group: JSON) -> JSON:

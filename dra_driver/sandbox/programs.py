@@ -24,7 +24,7 @@ from ..kube.kinds import SERVICE_ACCOUNTS
 from . import child
 from .apiserver.server import write_kubeconfig
 from .kubelet import Launch
-from .kubelet.model import Container, Pod
+from .kubelet.model import Container, KubeletPod
 from .loop import connected
 from .marked import MARK, marked_processes
 
@@ -88,7 +88,7 @@ class PodPrograms:
         """See `Programs.clean_up`."""
         shutil.rmtree(self._folder / uid, ignore_errors=True)
 
-    def _write_kubeconfig(self, pod: Pod, path: Path) -> Path:
+    def _write_kubeconfig(self, pod: KubeletPod, path: Path) -> Path:
         """Write a kubeconfig with a token of the pod's service account. Raises OSError."""
         account = pod.raw["spec"].get("serviceAccountName") or "default"
         bound = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}

@@ -93,7 +93,10 @@ class Scheduler:
         if not attempt.fits:
             self._refuse(pod, attempt)
             return
-        stored = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in objects["ResourceClaim"]}
+        stored = {
+            (object_["metadata"]["namespace"], object_["metadata"]["name"]): object_
+            for object_ in objects["ResourceClaim"]
+        }
         claims = [stored[pod["metadata"]["namespace"], name] for name in claim_names(pod) or ()]
         self._bind(pod, list(zip(claims, self._consumers(pod), strict=True)), attempt, attempt.fits[0])
 
@@ -116,15 +119,19 @@ class Scheduler:
         meta = pod["metadata"]
         name, namespace = meta["name"], meta["namespace"]
         given = attempt.gives(node)
-        allocations = {one.claim.metadata.uid: one.allocation for one in given if not one.special}
+        allocations = {
+            given_devices.claim.metadata.uid: given_devices.allocation
+            for given_devices in given
+            if not given_devices.special
+        }
         for claim, consumer in claims:
             self._reserve(claim, allocations.get(claim["metadata"]["uid"]), consumer)
-        for one in given:
-            if one.special and one.requests:
-                self._create_special_claim(pod, one, attempt, node)
+        for given_devices in given:
+            if given_devices.special and given_devices.requests:
+                self._create_special_claim(pod, given_devices, attempt, node)
         if uses := attempt.uses(node):
             entries = {str(one["name"]): str(claim["metadata"]["name"]) for one, claim in _entries(pod, claims)}
-            statuses = [_use_status(one, pod, entries) for one in uses]
+            statuses = [_use_status(use, pod, entries) for use in uses]
             change = {"status": {"nodeAllocatableResourceClaimStatuses": statuses}}
             self._client.patch(PODS, name, change, namespace=namespace, subresource="status")
         binding = {
@@ -201,9 +208,11 @@ def _use_status(use: NodeResourceUse, pod: JSON, entries: Mapping[str, str]) -> 
     """Return what a claim takes of its node's resources, as the pod's status records it."""
     containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
     using = [
-        one["name"]
-        for one in containers
-        if any(entries.get(claim["name"]) == use.claim for claim in (one.get("resources") or {}).get("claims") or ())
+        container["name"]
+        for container in containers
+        if any(
+            entries.get(claim["name"]) == use.claim for claim in (container.get("resources") or {}).get("claims") or ()
+        )
     ]
     overhead = [
         {"name": name, "perPod": str(use.per_pod[name]), "perContainer": str(use.per_container[name])}
@@ -226,7 +235,9 @@ def is_special_claim(claim: JSON, pod: JSON) -> bool:
 
 def claimed_on(pod: Pod, node: ClusterNode, served: Container[str]) -> list[ExtendedRequest]:
     """Return the requests that the claim serves on the node: those that no device plugin of the node offers."""
-    return [one for one in pod.extended if one.resource in served and not node.allocatable.get(one.resource)]
+    return [
+        request for request in pod.extended if request.resource in served and not node.allocatable.get(request.resource)
+    ]
 
 
 def claim_status(pod: JSON, name: str, claim: ResourceClaim, claimed: Sequence[ExtendedRequest]) -> JSON:
@@ -234,9 +245,9 @@ def claim_status(pod: JSON, name: str, claim: ResourceClaim, claimed: Sequence[E
     containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
     made = {request.name for request in claim.spec.requests}
     mappings = [
-        {"containerName": containers[one.index]["name"], "resourceName": resource, "requestName": request}
-        for resource in sorted({one.resource for one in claimed})
-        for one, request in _mappings([one for one in claimed if one.resource == resource], made)
+        {"containerName": containers[mapped.index]["name"], "resourceName": resource, "requestName": request}
+        for resource in sorted({request.resource for request in claimed})
+        for mapped, request in _mappings([request for request in claimed if request.resource == resource], made)
     ]
     return {"resourceClaimName": name, "requestMappings": mappings}
 
@@ -247,15 +258,15 @@ def _mappings(requests: Sequence[ExtendedRequest], made: set[str]) -> Iterator[t
     Init containers use devices of later containers. If an init container needs more, the claim has one request for
     the rest.
     """
-    lasting = [one for one in requests if not one.short_lived]
-    passing = [one for one in requests if one.short_lived]
-    yield from ((one, one.request) for one in lasting)
-    on_top = [one.request for one in passing if one.request in made]
-    for one in passing:
-        missing = one.count
+    lasting = [request for request in requests if not request.short_lived]
+    passing = [request for request in requests if request.short_lived]
+    yield from ((request, request.request) for request in lasting)
+    on_top = [request.request for request in passing if request.request in made]
+    for init_request in passing:
+        missing = init_request.count
         for later in lasting:
-            if later.index >= one.index and missing > 0:
-                yield one, later.request
+            if later.index >= init_request.index and missing > 0:
+                yield init_request, later.request
                 missing -= later.count
         if missing > 0:
-            yield from ((one, request) for request in on_top)
+            yield from ((init_request, name) for name in on_top)

@@ -136,7 +136,7 @@ def v3_document(catalog: ServedKinds, group: str, version: str) -> Object:
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "unversioned"},
-        "paths": dict(_path(one) for one in served),
+        "paths": dict(_path(group_version) for group_version in served),
         "components": {"schemas": {name: _schema(schema) for name, schema in definitions.items()}},
     }
 

@@ -65,7 +65,7 @@ def _requirements(text: str) -> Iterator[Callable[[Mapping[str, str]], bool]]:
 
 def _requirement(match: re.Match[str]) -> Callable[[Mapping[str, str]], bool]:
     key, operator = match["gone"] or match["key"], match["set"] or match["operator"]
-    values = [one.strip() for one in match["values"].split(",")] if match["set"] else [match["value"] or ""]
+    values = [value.strip() for value in match["values"].split(",")] if match["set"] else [match["value"] or ""]
     if not is_label_key(key) or not all(map(is_label_value, values)):
         raise SelectorError(f"unable to parse requirement: {match[0].strip()!r} is not about a label")
     if match["absent"]:

@@ -21,7 +21,7 @@ from kubernetes import client, config, watch
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
 
-from .model import Pod, decode_pod
+from .model import KubeletPod, decode_pod
 from .podstatus import timestamp
 
 _T = TypeVar("_T")
@@ -60,11 +60,11 @@ class KubernetesCluster:
         claim = _call(lambda: self._resource.read_namespaced_resource_claim(name, namespace))
         return decode_claim(self._json(claim), V1, strict=False)
 
-    def watch_pods(self, node: str, stop: threading.Event) -> Iterator[Mapping[str, Pod]]:
+    def watch_pods(self, node: str, stop: threading.Event) -> Iterator[Mapping[str, KubeletPod]]:
         """Yield the pods bound to `node` by UID, again after each change, until `stop` is set or the watch ends."""
         selector = f"spec.nodeName={node}"
         listed = _call(lambda: self._core.list_pod_for_all_namespaces(field_selector=selector))
-        pods = {pod.uid: pod for pod in (decode_pod(self._json(one)) for one in listed.items)}
+        pods = {pod.uid: pod for pod in (decode_pod(self._json(item)) for item in listed.items)}
         yield pods
         assert listed.metadata is not None
         stream = watch.Watch()  # type: ignore[no-untyped-call]
@@ -87,12 +87,12 @@ class KubernetesCluster:
         finally:
             ended.set()
 
-    def patch_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> None:
+    def patch_pod_status(self, pod: KubeletPod, status: Mapping[str, Any]) -> None:
         """Merge `status` into the pod's status, conditions by type. Fails with 409 if the UID has changed."""
         patch = {"metadata": {"uid": pod.uid}, "status": status}
         _call(lambda: self._core.patch_namespaced_pod_status(pod.name, pod.namespace, patch))
 
-    def delete_pod(self, pod: Pod) -> None:
+    def delete_pod(self, pod: KubeletPod) -> None:
         """Delete the pod without a grace period. Does nothing if the pod is gone."""
         options = client.V1DeleteOptions(grace_period_seconds=0, preconditions=client.V1Preconditions(uid=pod.uid))
         try:
@@ -101,7 +101,7 @@ class KubernetesCluster:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise
 
-    def record_event(self, pod: Pod, reason: str, message: str) -> None:
+    def record_event(self, pod: KubeletPod, reason: str, message: str) -> None:
         """Write a Warning about a pod, or count a repeated one."""
         what = (pod.uid, reason, message)
         self._events[what] += 1

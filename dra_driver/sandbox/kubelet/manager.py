@@ -13,7 +13,7 @@ from dra_driver.kube.resource import ResourceClaim
 
 from .apiclient import KubeletApiError, KubernetesCluster
 from .journal import Journal
-from .model import Pod, PodClaim
+from .model import KubeletPod, PodClaim
 from .plugin import Plugin
 from .plugins import Plugins
 from .state import PREPARE, UNPREPARE, ClaimCache, ClaimError, ClaimInfo, check_answer, check_claim, claims_of
@@ -29,7 +29,7 @@ class ClaimManager:
         self._plugins = plugins
         self._journal = journal
 
-    def prepare(self, pod: Pod) -> None:
+    def prepare(self, pod: KubeletPod) -> None:
         """Prepare all claims of the pod. Raises ClaimError with kubelet's text. It can be called again."""
         checked = [self._checked(pod, wanted) for wanted in claims_of(pod)]
         plugins = {driver: plugin for _, usable in checked for driver, plugin in usable.items()}
@@ -78,7 +78,7 @@ class ClaimManager:
             except ClaimError as error:
                 self._journal.record("ClaimReconcileFailed", uid, str(error))
 
-    def _checked(self, pod: Pod, wanted: PodClaim) -> tuple[ResourceClaim, Mapping[str, Plugin]]:
+    def _checked(self, pod: KubeletPod, wanted: PodClaim) -> tuple[ResourceClaim, Mapping[str, Plugin]]:
         """Return the claim, and the plugin of each of its drivers. This changes nothing."""
         try:
             claim = self._cluster.get_claim(pod.namespace, wanted.claim)
@@ -87,7 +87,7 @@ class ClaimManager:
         drivers = check_claim(pod, wanted, claim)
         return claim, {driver: self._plugins.get(driver) for driver in sorted(drivers)}
 
-    def _reference(self, pod: Pod, claim: ResourceClaim, drivers: Iterable[str]) -> ClaimInfo:
+    def _reference(self, pod: KubeletPod, claim: ResourceClaim, drivers: Iterable[str]) -> ClaimInfo:
         """Record in the checkpoint that the pod uses the claim."""
         meta = claim.metadata
         info = self._cache.get(meta.namespace, meta.name)

@@ -67,7 +67,7 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class KubeletPod:
     """A pod bound to a node. `raw` is the API object."""
 
     namespace: str
@@ -117,25 +117,25 @@ class Pod:
         return self.phase in TERMINAL_PHASES
 
 
-def differs(old: Pod, new: Pod) -> bool:
+def differs(old: KubeletPod, new: KubeletPod) -> bool:
     """Return whether the change makes kubelet process the pod again. A change of the status does not."""
     metadata = ("labels", "annotations", "deletionTimestamp", "deletionGracePeriodSeconds")
     before, after = old.raw.get("metadata", {}), new.raw.get("metadata", {})
     return old.raw.get("spec") != new.raw.get("spec") or any(before.get(key) != after.get(key) for key in metadata)
 
 
-def decode_pod(raw: Mapping[str, Any]) -> Pod:
+def decode_pod(raw: Mapping[str, Any]) -> KubeletPod:
     """Decode a pod. `raw` keeps all other fields."""
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     extended = status.get("extendedResourceClaimStatus") or {}
     mappings = extended.get("requestMappings") or ()
-    return Pod(
+    return KubeletPod(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
         claims=tuple(_claims(spec, status)),
-        init_containers=tuple(_container(one, mappings) for one in spec.get("initContainers") or ()),
-        containers=tuple(_container(one, mappings) for one in spec.get("containers") or ()),
+        init_containers=tuple(_container(container, mappings) for container in spec.get("initContainers") or ()),
+        containers=tuple(_container(container, mappings) for container in spec.get("containers") or ()),
         phase=status.get("phase") or "Pending",
         deleting=bool(metadata.get("deletionTimestamp")),
         group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
@@ -154,10 +154,10 @@ def _run_seconds(annotations: Mapping[str, str]) -> float | None:
 
 
 def _claims(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[PodClaim]:
-    made = {one["name"]: one.get("resourceClaimName") for one in status.get("resourceClaimStatuses") or ()}
-    for one in spec.get("resourceClaims") or ():
-        name = one["name"]
-        if claim := one.get("resourceClaimName"):
+    made = {entry["name"]: entry.get("resourceClaimName") for entry in status.get("resourceClaimStatuses") or ()}
+    for reference in spec.get("resourceClaims") or ():
+        name = reference["name"]
+        if claim := reference.get("resourceClaimName"):
             yield PodClaim(name, claim)
         else:
             yield PodClaim(name, made.get(name) or "", generated=True, created=name in made)
@@ -178,8 +178,12 @@ def _container(raw: Mapping[str, Any], mappings: Iterable[Mapping[str, str]]) ->
         fields={name: reference["fieldPath"] for name, reference in fields.items() if reference},
         readiness=_http_probe(raw.get("readinessProbe") or {}, raw.get("ports") or ()),
         claims=(
-            *(ContainerClaim(one["name"], one.get("request") or "") for one in resources.get("claims") or ()),
-            *(ContainerClaim(EXTENDED, one["requestName"]) for one in mappings if one["containerName"] == raw["name"]),
+            *(ContainerClaim(claim["name"], claim.get("request") or "") for claim in resources.get("claims") or ()),
+            *(
+                ContainerClaim(EXTENDED, mapping["requestName"])
+                for mapping in mappings
+                if mapping["containerName"] == raw["name"]
+            ),
         ),
         sidecar=raw.get("restartPolicy") == "Always",
     )

@@ -159,7 +159,7 @@ def decide(info: PluginInfo, socket: str, services: Sequence[str], health_servic
             f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {socket}"
         )
     endpoint, advertised = info.endpoint or socket, info.supported_versions
-    service = next((one for one in advertised if one in services), None)
+    service = next((service_name for service_name in advertised if service_name in services), None)
     if service is None:
         problem = (
             f"none of services supported by the plugin ({_quoted(advertised)}) "
@@ -170,7 +170,7 @@ def decide(info: PluginInfo, socket: str, services: Sequence[str], health_servic
             f"DRA driver plugin {info.name} at endpoint {endpoint}: "
             + (problem if advertised else "empty list of supported gRPC services (aka supported versions)")
         )
-    health_service = next((one for one in health_services if one in advertised), None)
+    health_service = next((health_service for health_service in health_services if health_service in advertised), None)
     return Registration(info.name, endpoint, service, health_service)
 
 

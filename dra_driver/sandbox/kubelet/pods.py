@@ -16,7 +16,7 @@ from .apiclient import KubeletApiError, KubernetesCluster
 from .health import PluginHealth
 from .journal import Journal
 from .manager import ClaimManager
-from .model import Container, Pod, differs
+from .model import Container, KubeletPod, differs
 from .options import Periods
 from .podstatus import ContainerState, Running, Terminated, Waiting, allocated_resources, pod_status
 from .runtime import ContainerError, ContainerRuntime, RunningContainer
@@ -51,7 +51,7 @@ class Services:
 class PodWorker:
     """The worker of one pod. `update`, `vanish` and `wake` may be called from any thread."""
 
-    def __init__(self, pod: Pod, services: Services, gone: Callable[[Pod], None]) -> None:
+    def __init__(self, pod: KubeletPod, services: Services, gone: Callable[[KubeletPod], None]) -> None:
         """`gone(pod)` is called at the end, unless the worker is stopped before."""
         self.phase = Phase.STARTING
         self._services = services
@@ -67,7 +67,7 @@ class PodWorker:
         self._thread = threading.Thread(target=self._run, name=f"pod {pod}", daemon=True)
 
     @property
-    def pod(self) -> Pod:
+    def pod(self) -> KubeletPod:
         """The latest version of the pod."""
         with self._news:
             return self._pod
@@ -76,7 +76,7 @@ class PodWorker:
         """Start the thread."""
         self._thread.start()
 
-    def update(self, pod: Pod) -> None:
+    def update(self, pod: KubeletPod) -> None:
         """Use a new version of the pod."""
         with self._news:
             if differs(self._pod, pod):
@@ -121,7 +121,7 @@ class PodWorker:
                 delay = self._services.periods.container_retry
         self._gone(pod)
 
-    def _bring_up(self, pod: Pod) -> float:
+    def _bring_up(self, pod: KubeletPod) -> float:
         """Do one step to start the pod. Return the seconds until the next check."""
         services = self._services
         if not services.runtime.has_pod(pod.uid):
@@ -141,12 +141,12 @@ class PodWorker:
             services.journal.record("PodRunning", str(pod))
         if pod.run_seconds is None:
             return services.periods.pod_resync
-        started = max(one.started_at for one in services.runtime.containers(pod.uid).values())
+        started = max(container.started_at for container in services.runtime.containers(pod.uid).values())
         left = started + pod.run_seconds - time.time()
         self._completed = left <= 0
         return max(0.0, min(left, services.periods.pod_resync))
 
-    def _start_containers(self, pod: Pod) -> bool:
+    def _start_containers(self, pod: KubeletPod) -> bool:
         """Start missing containers. Return whether this failed. A failed init container delays those after it."""
         services = self._services
         started = services.runtime.containers(pod.uid)
@@ -165,7 +165,7 @@ class PodWorker:
                     break
         return bool(self._waiting)
 
-    def _take_down(self, pod: Pod) -> float | None:
+    def _take_down(self, pod: KubeletPod) -> float | None:
         """Do one step to end the pod. Return the seconds until the next attempt, or None if the object is gone."""
         services = self._services
         vanished = self._vanished
@@ -194,7 +194,7 @@ class PodWorker:
             services.journal.record("PodDeleted", str(pod))
         return services.periods.pod_resync
 
-    def _report(self, pod: Pod, ended: Mapping[str, ContainerState]) -> None:
+    def _report(self, pod: KubeletPod, ended: Mapping[str, ContainerState]) -> None:
         """Write the pod's status if it has changed."""
         services = self._services
         containers = services.runtime.containers(pod.uid)
@@ -220,7 +220,7 @@ class PodWorker:
             self._reported = status
             services.journal.record("PodStatusReported", str(pod), status["phase"])
 
-    def _event(self, pod: Pod, reason: str, message: str) -> None:
+    def _event(self, pod: KubeletPod, reason: str, message: str) -> None:
         if self._stopped:
             return  # errors during kubelet's own shutdown are not the pod's
         self._services.journal.record(reason, str(pod), message)
@@ -253,7 +253,7 @@ class PodManager:
         self._stopped = False
         self._listed = threading.Event()
 
-    def handle(self, pods: Mapping[str, Pod]) -> None:
+    def handle(self, pods: Mapping[str, KubeletPod]) -> None:
         """Process the current pods of the node by UID. Pods that are not among them are gone."""
         for pod in pods.values():
             self._update(pod)
@@ -295,7 +295,7 @@ class PodManager:
         with self._lock:
             return tuple(self._workers.values())
 
-    def _update(self, pod: Pod) -> None:
+    def _update(self, pod: KubeletPod) -> None:
         with self._lock:
             if self._stopped:
                 return
@@ -306,7 +306,7 @@ class PodManager:
                 return
         worker.update(pod)
 
-    def _forget(self, pod: Pod) -> None:
+    def _forget(self, pod: KubeletPod) -> None:
         with self._lock:
             del self._workers[pod.uid]
         self._services.journal.record("PodGone", str(pod))

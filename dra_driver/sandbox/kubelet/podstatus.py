@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from .model import EXTENDED, Container, Pod
+from .model import EXTENDED, Container, KubeletPod
 from .state import ClaimInfo, device_serves
 from .wire import DeviceHealth
 
@@ -55,7 +55,7 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def phase_of(pod: Pod, states: Mapping[str, ContainerState]) -> str:
+def phase_of(pod: KubeletPod, states: Mapping[str, ContainerState]) -> str:
     """Return the phase: Pending, Running, Succeeded or Failed."""
     main = [states[container.name] for container in pod.containers]
     if all(isinstance(state, Terminated) for state in main):
@@ -65,7 +65,7 @@ def phase_of(pod: Pod, states: Mapping[str, ContainerState]) -> str:
 
 
 def pod_status(
-    pod: Pod,
+    pod: KubeletPod,
     states: Mapping[str, ContainerState],
     previous: Mapping[str, Any],
     now: float,
@@ -93,7 +93,7 @@ def pod_status(
 
 
 def _conditions(
-    pod: Pod, states: Mapping[str, ContainerState], previous: Mapping[str, Any], now: float
+    pod: KubeletPod, states: Mapping[str, ContainerState], previous: Mapping[str, Any], now: float
 ) -> list[Mapping[str, Any]]:
     uninitialized = [c.name for c in pod.init_containers if not _ready(c, states[c.name], init=True)]
     unready = [c.name for c in pod.containers if not _ready(c, states[c.name], init=False)]
@@ -162,7 +162,7 @@ def _container(
 
 
 def allocated_resources(
-    pod: Pod, container: Container, claim_of: ClaimOf, health_of: HealthOf
+    pod: KubeletPod, container: Container, claim_of: ClaimOf, health_of: HealthOf
 ) -> list[Mapping[str, Any]]:
     """Return allocatedResourcesStatus of a container: the health of the devices of each of its claims."""
     names = {entry.name: entry.claim for entry in pod.claims if entry.name != EXTENDED}

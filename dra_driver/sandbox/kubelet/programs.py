@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from .cdi import Mount
-from .model import Container, HttpProbe, Pod
+from .model import Container, HttpProbe, KubeletPod
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def expand(text: str, env: Mapping[str, str]) -> str:
 class Launch:
     """What the program of a container starts with. `mounts` are those of CDI, and `address` is the pod's."""
 
-    pod: Pod
+    pod: KubeletPod
     container: Container
     env: Mapping[str, str]
     mounts: tuple[Mount, ...]
@@ -41,7 +41,7 @@ class Launch:
 
     def arguments(self) -> tuple[str, ...]:
         """Return the command, with the values of variables in place of `$(NAME)`."""
-        return tuple(expand(one, self.env) for one in self.container.command)
+        return tuple(expand(argument, self.env) for argument in self.container.command)
 
 
 class RunningProgram(Protocol):

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from .cdi import CdiError, DeviceNode, Edits, Hook, Mount, inject, scan
-from .model import Container, Pod
+from .model import Container, KubeletPod
 from .options import KubeletOptions
 from .programs import Launch, Supervisor, answers, expand
 
@@ -135,7 +135,7 @@ class ContainerRuntime:
             used = {pod.address for pod in self._pods.values()}
             network = self._options.pod_network
             addresses = map(str, network.hosts()) if network else iter(())
-            self._pods[uid] = _PodSandbox(next((one for one in addresses if one not in used), ""))
+            self._pods[uid] = _PodSandbox(next((address for address in addresses if address not in used), ""))
 
     def address(self, uid: str) -> str:
         """Return the pod's address. Empty: it has none."""
@@ -148,7 +148,7 @@ class ContainerRuntime:
         return dict(pod.containers) if pod else {}
 
     def create_container(
-        self, pod: Pod, container: Container, cdi_ids: Sequence[str], changed: Callable[[], None]
+        self, pod: KubeletPod, container: Container, cdi_ids: Sequence[str], changed: Callable[[], None]
     ) -> None:
         """Create and start a container with these CDI devices. `changed` is called when its program's state changes.
 
@@ -214,7 +214,7 @@ class ContainerRuntime:
             self.stop_pod(uid, 0)
 
 
-def _variables(pod: Pod, container: Container, address: str) -> Mapping[str, str]:
+def _variables(pod: KubeletPod, container: Container, address: str) -> Mapping[str, str]:
     """Return the variables of a container, with fields of the pod and the values of earlier variables."""
     values = {"PATH": _DEFAULT_PATH}
     for name, value in container.env.items():

@@ -19,7 +19,7 @@ import grpc
 
 from dra_driver.kube.resource import ConsumerReference, ResourceClaim
 
-from .model import Container, Pod, PodClaim
+from .model import Container, KubeletPod, PodClaim
 from .wire import ClaimAnswer, ClaimRef, PreparedDevice
 
 PREPARE = "NodePrepareResources"
@@ -104,11 +104,11 @@ def load(path: Path) -> tuple[ClaimInfo, ...]:
     try:
         return tuple(
             ClaimInfo(
-                ClaimRef(**one["ref"]),
-                frozenset(one["pods"]),
-                {driver: tuple(map(_device, devices)) for driver, devices in one["devices"].items()},
+                ClaimRef(**entry["ref"]),
+                frozenset(entry["pods"]),
+                {driver: tuple(map(_device, devices)) for driver, devices in entry["devices"].items()},
             )
-            for one in json.loads(path.read_text(encoding="utf-8"))
+            for entry in json.loads(path.read_text(encoding="utf-8"))
         )
     except FileNotFoundError:
         return ()
@@ -124,18 +124,18 @@ class ClaimError(Exception):
     """Claims of a pod cannot be prepared or unprepared. The text is kubelet's."""
 
 
-def claims_of(pod: Pod) -> tuple[PodClaim, ...]:
+def claims_of(pod: KubeletPod) -> tuple[PodClaim, ...]:
     """Return the pod's claims in kubelet's order. Raises ClaimError if one of them does not exist yet."""
     if not all(entry.created for entry in pod.claims):
         raise ClaimError(f'pod "{pod}": ResourceClaim not created yet')
     return tuple(entry for entry in pod.claims if entry.claim)
 
 
-def check_claim(pod: Pod, wanted: PodClaim, claim: ResourceClaim) -> frozenset[str]:
+def check_claim(pod: KubeletPod, wanted: PodClaim, claim: ResourceClaim) -> frozenset[str]:
     """Return the drivers to call for a claim of the pod. Raises ClaimError if the pod may not use the claim."""
     meta = claim.metadata
     owners = [owner for owner in meta.owner_references if owner.controller]
-    of_group = bool(pod.group) and any((one.kind, one.name) == ("PodGroup", pod.group) for one in owners)
+    of_group = bool(pod.group) and any((owner.kind, owner.name) == ("PodGroup", pod.group) for owner in owners)
     if wanted.generated and not of_group and not any(owner.uid == pod.uid for owner in owners):
         raise ClaimError(f"ResourceClaim {meta} was not created for Pod {pod} (Pod is not owner)")
     if not any(_is_for(pod, consumer) for consumer in claim.reserved_for):
@@ -146,7 +146,7 @@ def check_claim(pod: Pod, wanted: PodClaim, claim: ResourceClaim) -> frozenset[s
     return frozenset(result.driver for result in claim.allocation.results)
 
 
-def _is_for(pod: Pod, consumer: ConsumerReference) -> bool:
+def _is_for(pod: KubeletPod, consumer: ConsumerReference) -> bool:
     """Return whether a claim that is reserved for the consumer may be used by the pod: itself, or its PodGroup."""
     if consumer.resource == "podgroups":
         return bool(pod.group) and consumer.name == pod.group
@@ -184,7 +184,7 @@ def device_serves(device: PreparedDevice, request: str) -> bool:
     return not request or not device.request_names or request in device.request_names
 
 
-def cdi_ids(pod: Pod, container: Container, claims: ClaimCache) -> tuple[str, ...]:
+def cdi_ids(pod: KubeletPod, container: Container, claims: ClaimCache) -> tuple[str, ...]:
     """Return the CDI devices of a container that kubelet passes to the runtime, including duplicates.
 
     Raises ClaimError for a claim that was not prepared.

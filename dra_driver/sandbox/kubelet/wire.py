@@ -228,8 +228,8 @@ def decode_health(package: str, data: bytes) -> Mapping[tuple[str, str], DeviceH
     response = message_class(package, "NodeWatchResourcesResponse").FromString(data)
     known = dict(enumerate((Health.UNKNOWN, Health.HEALTHY, Health.UNHEALTHY)))
     return {
-        (one.device.pool_name, one.device.device_name): DeviceHealth(
-            known.get(one.health, Health.UNKNOWN), one.message, one.health_check_timeout_seconds
+        (device.device.pool_name, device.device.device_name): DeviceHealth(
+            known.get(device.health, Health.UNKNOWN), device.message, device.health_check_timeout_seconds
         )
-        for one in response.devices
+        for device in response.devices
     }

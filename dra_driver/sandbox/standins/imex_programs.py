@@ -231,7 +231,7 @@ class ImexDaemon:
         self._window = float(os.environ.get("DRA_SIMULATED_IMEX_WINDOW", "5"))
         self._pause = float(os.environ.get("DRA_SIMULATED_IMEX_PAUSE", "15"))
         found = ((number, _resolve(name) or "") for number, name in enumerate(config.nodes))
-        self._number, self._address = next((one for one in found if one[1] and _is_own(one[1])), (-1, ""))
+        self._number, self._address = next((node for node in found if node[1] and _is_own(node[1])), (-1, ""))
         if not self._address:
             raise ImexRefusedError(_NO_INTERFACE)
         self._name = config.nodes[self._number]
@@ -453,8 +453,8 @@ def _domain(config: Config) -> JSON:
             if answer.get("hostName") == name:
                 found = answer
         nodes[str(number)] = found
-    ready = [one for one in nodes.values() if one["status"] == "READY"]
-    letters = {link["status"] for one in ready for link in one["connections"].values()}
+    ready = [node for node in nodes.values() if node["status"] == "READY"]
+    letters = {link["status"] for node in ready for link in node["connections"].values()}
     up = len(ready) == len(nodes) and letters <= {"C"}
     return {"nodes": nodes, "timestamp": _stamp(time.time()), "status": "UP" if up else "DEGRADED" if ready else "DOWN"}
 

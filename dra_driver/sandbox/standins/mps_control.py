@@ -232,7 +232,7 @@ class Daemon3(ControlDaemonStandIn):
         if self.multi_user and options.get("uid", "0") != "0":
             raise MpsRefusedError("Only user 0 has servers in multiuser mode")
         (self.pipe / name).mkdir(exist_ok=True)
-        wanted = [one for one in options.get("allowed-devices", "").split(",") if one]
+        wanted = [device_id for device_id in options.get("allowed-devices", "").split(",") if device_id]
         if set(wanted) <= set(_devices()):  # otherwise the real server ends at once, without an error
             self.servers[name] = MpsServer(int(options.get("uid", "0")), {})
 
@@ -301,7 +301,7 @@ def _devices() -> list[str]:
         board = json.loads((_STATE / f"gpu-{index}.json").read_bytes())
         for instance in board["gpu_instances"]:
             made = (f"{gpu}/{instance['id']}/{compute['id']}" for compute in instance["compute_instances"])
-            found += [f"MIG-{uuid.uuid5(_NAMESPACE, one)}" for one in made]
+            found += [f"MIG-{uuid.uuid5(_NAMESPACE, name)}" for name in made]
     return found
 
 

@@ -23,10 +23,10 @@ class DaemonSets(Workloads):
     def prepare(self) -> Callable[[JSON], None]:
         """See `Workloads.prepare`."""
         nodes, pods = self.client.list(NODES).items, self.client.list(PODS).items
-        return lambda one: self._sync(one, [pod for pod in pods if is_owned(pod, one)], nodes)
+        return lambda workload: self._sync(workload, [pod for pod in pods if is_owned(pod, workload)], nodes)
 
-    def _sync(self, one: JSON, pods: list[JSON], nodes: list[JSON]) -> None:
-        template = one["spec"]["template"]
+    def _sync(self, workload: JSON, pods: list[JSON], nodes: list[JSON]) -> None:
+        template = workload["spec"]["template"]
         spec = {**template["spec"], "tolerations": [*(template["spec"].get("tolerations") or []), _CORDONED]}
         wanted = [node["metadata"]["name"] for node in nodes if _runs_on(spec, node)]
         revision = revision_of(template)
@@ -45,15 +45,15 @@ class DaemonSets(Workloads):
         for name, there in by_node.items():
             if not there:
                 placed = {"affinity": _affinity(spec, name), "tolerations": spec["tolerations"]}
-                self.create_pod(one, spec=placed, labels={HASH_LABEL: revision})
+                self.create_pod(workload, spec=placed, labels={HASH_LABEL: revision})
         running = [pod for there in by_node.values() for pod in there if is_alive(pod)]
         updated = [pod for pod in running if pod["metadata"]["labels"].get(HASH_LABEL) == revision]
-        self._update(one["spec"], len(wanted), running, updated)
+        self._update(workload["spec"], len(wanted), running, updated)
         ready = sum(1 for pod in running if is_ready(pod))
         self.write_status(
-            one,
+            workload,
             {
-                "observedGeneration": one["metadata"]["generation"],
+                "observedGeneration": workload["metadata"]["generation"],
                 "desiredNumberScheduled": len(wanted),
                 "currentNumberScheduled": len(running),
                 "numberMisscheduled": sum(1 for pod in misplaced if _node(pod) not in by_node),

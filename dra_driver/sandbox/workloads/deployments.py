@@ -24,19 +24,19 @@ class Deployments(Workloads):
     def prepare(self) -> Callable[[JSON], None]:
         """See `Workloads.prepare`. A Deployment owns ReplicaSets instead of pods."""
         sets = self.client.list(REPLICA_SETS).items
-        return lambda one: self.sync(one, [each for each in sets if is_owned(each, one)])
+        return lambda workload: self.sync(workload, [each for each in sets if is_owned(each, workload)])
 
-    def sync(self, one: JSON, sets: list[JSON]) -> None:
+    def sync(self, workload: JSON, sets: list[JSON]) -> None:
         """See `Workloads.sync`."""
-        spec = one["spec"]
+        spec = workload["spec"]
         revision = revision_of(spec["template"])
         sets = sorted(sets, key=_revision)
         current = next((each for each in sets if each["metadata"]["labels"].get(HASH) == revision), None)
         old = [each for each in sets if each is not current]
         if current is None:
             if not spec.get("paused"):
-                self._create(one, revision, _next(sets))
-            self._write_status(one, None, old)
+                self._create(workload, revision, _next(sets))
+            self._write_status(workload, None, old)
             return
         if old and _revision(current) < _revision(old[-1]):  # a rollback to an older template
             annotations = {**current["metadata"].get("annotations", {}), REVISION: str(_next(sets))}
@@ -47,35 +47,35 @@ class Deployments(Workloads):
             wanted = targets.get(each["metadata"]["name"], each["spec"]["replicas"])
             if wanted != each["spec"]["replicas"]:
                 self.client.update(REPLICA_SETS, {**each, "spec": {**each["spec"], "replicas": wanted}})
-        if self._write_status(one, current, old):
+        if self._write_status(workload, current, old):
             empty = [each for each in old if not each["spec"]["replicas"] and not _count(each, "replicas")]
             self.delete(REPLICA_SETS, empty[: max(0, len(empty) - spec["revisionHistoryLimit"])])
 
-    def _create(self, one: JSON, revision: str, number: int) -> None:
-        spec, name = one["spec"], one["metadata"]["name"]
-        meta = self.metadata(one, spec["template"], labels={HASH: revision})
+    def _create(self, workload: JSON, revision: str, number: int) -> None:
+        spec, name = workload["spec"], workload["metadata"]["name"]
+        meta = self.metadata(workload, spec["template"], labels={HASH: revision})
         template = {**spec["template"], "metadata": {**spec["template"]["metadata"], "labels": meta["labels"]}}
         selector = {**spec["selector"], "matchLabels": {**spec["selector"].get("matchLabels", {}), HASH: revision}}
-        annotations = {**one["metadata"].get("annotations", {}), REVISION: str(number)}
+        annotations = {**workload["metadata"].get("annotations", {}), REVISION: str(number)}
         made = {
             "apiVersion": REPLICA_SETS.api_version,
             "kind": "ReplicaSet",
             "metadata": {**meta, "name": f"{name}-{revision}", "annotations": annotations},
             "spec": {"replicas": 0, "selector": selector, "template": template},
         }
-        self.client.create(REPLICA_SETS, made, one["metadata"]["namespace"])
+        self.client.create(REPLICA_SETS, made, workload["metadata"]["namespace"])
 
-    def _write_status(self, one: JSON, current: JSON | None, old: list[JSON]) -> bool:
+    def _write_status(self, workload: JSON, current: JSON | None, old: list[JSON]) -> bool:
         """Write counts and conditions. Return whether all pods are available and of the current template."""
         every = [current, *old] if current else old
-        wanted = one["spec"]["replicas"]
+        wanted = workload["spec"]["replicas"]
         total, ready, available = (
             sum(_count(each, field) for each in every) for field in ("replicas", "readyReplicas", "availableReplicas")
         )
         updated = _count(current, "replicas") if current else 0
         complete = bool(updated == total == available == wanted)
-        enough = available >= wanted - _bounds(one["spec"])[1]
-        before = (one.get("status") or {}).get("conditions")
+        enough = available >= wanted - _bounds(workload["spec"])[1]
+        before = (workload.get("status") or {}).get("conditions")
         name = current["metadata"]["name"] if current else ""
         reason = "NewReplicaSetAvailable" if complete else "ReplicaSetUpdated"
         message = f'ReplicaSet "{name}" {"has successfully progressed" if complete else "is progressing"}.'
@@ -83,7 +83,7 @@ class Deployments(Workloads):
         reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
         message = f"Deployment {'has' if enough else 'does not have'} minimum availability."
         status = {
-            "observedGeneration": one["metadata"]["generation"],
+            "observedGeneration": workload["metadata"]["generation"],
             "replicas": total,
             "updatedReplicas": updated,
             "readyReplicas": ready,
@@ -91,14 +91,14 @@ class Deployments(Workloads):
             "unavailableReplicas": max(0, max(total, wanted) - available),
             "conditions": with_condition(conditions, "Available", enough, reason, message),
         }
-        annotations = one["metadata"].get("annotations") or {}
+        annotations = workload["metadata"].get("annotations") or {}
         number = str(_revision(current)) if current else ""
         if number and annotations.get(REVISION) != number:
             change = {"metadata": {"annotations": {REVISION: number}}}
-            one = self.client.patch(
-                DEPLOYMENTS, one["metadata"]["name"], change, namespace=one["metadata"]["namespace"]
+            workload = self.client.patch(
+                DEPLOYMENTS, workload["metadata"]["name"], change, namespace=workload["metadata"]["namespace"]
             )
-        self.write_status(one, status)
+        self.write_status(workload, status)
         return complete
 
 
@@ -159,21 +159,21 @@ class ReplicaSets(Workloads):
     kind = REPLICA_SETS
     name = "ReplicaSet"
 
-    def sync(self, one: JSON, pods: list[JSON]) -> None:
+    def sync(self, workload: JSON, pods: list[JSON]) -> None:
         """See `Workloads.sync`."""
         alive = [pod for pod in pods if is_alive(pod)]
-        wanted: int = one["spec"]["replicas"]
+        wanted: int = workload["spec"]["replicas"]
         for _ in range(wanted - len(alive)):
-            self.create_pod(one)
+            self.create_pod(workload)
         if len(alive) > wanted:
             newest = sorted(alive, key=lambda pod: pod["metadata"]["creationTimestamp"], reverse=True)
             newest.sort(key=lambda pod: (bool(pod["spec"].get("nodeName")), is_ready(pod)))
             self.delete(PODS, newest[: len(alive) - wanted])
         ready = count_ready(alive)
         self.write_status(
-            one,
+            workload,
             {
-                "observedGeneration": one["metadata"]["generation"],
+                "observedGeneration": workload["metadata"]["generation"],
                 "replicas": len(alive),
                 "fullyLabeledReplicas": len(alive),
                 "readyReplicas": ready,

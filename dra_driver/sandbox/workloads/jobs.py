@@ -22,9 +22,9 @@ class Jobs(Workloads):
     kind = JOBS
     name = "Job"
 
-    def sync(self, one: JSON, pods: list[JSON]) -> None:
+    def sync(self, workload: JSON, pods: list[JSON]) -> None:
         """See `Workloads.sync`."""
-        spec, before = one["spec"], one.get("status") or {}
+        spec, before = workload["spec"], workload.get("status") or {}
         conditions = before.get("conditions") or []
         if any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions):
             return
@@ -52,29 +52,29 @@ class Jobs(Workloads):
         else:
             if conditions:
                 status["conditions"] = with_condition(conditions, "Suspended", False, "JobResumed", "Job resumed")
-            self._run(one, alive, succeeded)
-            self.write_status(one, status)
+            self._run(workload, alive, succeeded)
+            self.write_status(workload, status)
             return
         self.delete(PODS, alive)
-        self.write_status(one, status)
+        self.write_status(workload, status)
 
-    def _run(self, one: JSON, alive: list[JSON], succeeded: list[JSON]) -> None:
+    def _run(self, workload: JSON, alive: list[JSON], succeeded: list[JSON]) -> None:
         """Create the pods that may run now, and delete surplus pods."""
-        spec = one["spec"]
+        spec = workload["spec"]
         annotations = {RUN_SECONDS: SHORT_RUN, **(spec["template"]["metadata"].get("annotations") or {})}
         if _indexed(spec):
             waiting = [index for index in range(spec["completions"]) if index not in _indexes([*alive, *succeeded])]
             for index in waiting[: max(0, spec["parallelism"] - len(alive))]:
                 numbered = {_INDEX: str(index)}
-                name = {"hostname": f"{one['metadata']['name']}-{index}"}
-                self.create_pod(one, spec=name, labels=numbered, annotations={**annotations, **numbered})
+                name = {"hostname": f"{workload['metadata']['name']}-{index}"}
+                self.create_pod(workload, spec=name, labels=numbered, annotations={**annotations, **numbered})
             return
         left = spec["completions"] - len(succeeded) if spec.get("completions") is not None else spec["parallelism"]
         wanted = min(spec["parallelism"], left)
         if spec.get("completions") is None and succeeded:
             wanted = len(alive)  # a pod that succeeded has found no more work, and the other pods may finish
         for _ in range(wanted - len(alive)):
-            self.create_pod(one, annotations=annotations)
+            self.create_pod(workload, annotations=annotations)
         self.delete(PODS, alive[max(0, wanted) :])
 
 

@@ -27,14 +27,14 @@ class Workloads:
 
     def step(self) -> None:
         """Process all workloads of the kind. Raises the first ApiError after all of them were processed."""
-        found = [one for one in self.client.list(self.kind).items if not is_going(one)]
+        found = [item for item in self.client.list(self.kind).items if not is_going(item)]
         if not found:
             return
         work = self.prepare()
         failures: list[ApiError] = []
-        for one in found:
+        for workload in found:
             try:
-                work(one)
+                work(workload)
             except ApiError as error:
                 failures.append(error)
         if failures:
@@ -46,9 +46,9 @@ class Workloads:
     def prepare(self) -> Callable[[JSON], None]:
         """Read the objects that the step needs, and return the function that processes one workload."""
         pods = self.client.list(PODS).items
-        return lambda one: self.sync(one, [pod for pod in pods if is_owned(pod, one)])
+        return lambda workload: self.sync(workload, [pod for pod in pods if is_owned(pod, workload)])
 
-    def sync(self, one: JSON, pods: list[JSON]) -> None:
+    def sync(self, workload: JSON, pods: list[JSON]) -> None:
         """Create and delete pods as needed, and write the workload's status. Raises ApiError."""
         raise NotImplementedError
 
@@ -87,33 +87,33 @@ class Workloads:
 
     def delete(self, kind: Kind, objects: Iterable[JSON]) -> None:
         """Delete the objects that are not being deleted yet."""
-        for one in objects:
-            if not is_going(one):
-                meta = one["metadata"]
+        for object_ in objects:
+            if not is_going(object_):
+                meta = object_["metadata"]
                 self.client.delete(kind, meta["name"], meta["namespace"], uid=meta["uid"])
 
-    def write_status(self, one: JSON, status: JSON) -> None:
+    def write_status(self, workload: JSON, status: JSON) -> None:
         """Write the status if it has changed. Fields that are None are omitted."""
         wanted = {key: value for key, value in status.items() if value is not None}
-        if wanted != one.get("status"):
-            self.client.update(self.kind, {**one, "status": wanted}, subresource="status")
+        if wanted != workload.get("status"):
+            self.client.update(self.kind, {**workload, "status": wanted}, subresource="status")
 
 
-def is_going(one: JSON) -> bool:
+def is_going(workload: JSON) -> bool:
     """Return whether the object is being deleted."""
-    return bool(one["metadata"].get("deletionTimestamp"))
+    return bool(workload["metadata"].get("deletionTimestamp"))
 
 
-def is_owned(one: JSON, owner: JSON) -> bool:
+def is_owned(workload: JSON, owner: JSON) -> bool:
     """Return whether `owner` is the controller of the object."""
-    references = one["metadata"].get("ownerReferences") or []
+    references = workload["metadata"].get("ownerReferences") or []
     return any(each.get("controller") and each["uid"] == owner["metadata"]["uid"] for each in references)
 
 
 def is_ready(pod: JSON) -> bool:
     """Return whether all containers of the pod are ready, and it is not being deleted."""
     conditions = pod.get("status", {}).get("conditions") or []
-    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
     return ready and not is_going(pod)
 
 

@@ -14,14 +14,14 @@ class StatefulSets(Workloads):
     kind = STATEFUL_SETS
     name = "StatefulSet"
 
-    def sync(self, one: JSON, pods: list[JSON]) -> None:
+    def sync(self, workload: JSON, pods: list[JSON]) -> None:
         """See `Workloads.sync`."""
-        spec, name = one["spec"], one["metadata"]["name"]
+        spec, name = workload["spec"], workload["metadata"]["name"]
         first = (spec.get("ordinals") or {}).get("start", 0)
         numbers = range(first, first + spec["replicas"])
         revision = f"{name}-{revision_of(spec['template'])}"
         by_number = {_number(pod): pod for pod in pods}
-        if self._fill(one, numbers, by_number, revision):
+        if self._fill(workload, numbers, by_number, revision):
             surplus = sorted((number for number in by_number if number not in numbers), reverse=True)
             if surplus:
                 ordered = spec["podManagementPolicy"] == "OrderedReady"
@@ -29,13 +29,13 @@ class StatefulSets(Workloads):
             else:
                 self._update(spec, numbers, by_number, revision)
         updated = [pod for pod in pods if pod["metadata"]["labels"].get(HASH_LABEL) == revision]
-        before = (one.get("status") or {}).get("currentRevision") or revision
+        before = (workload.get("status") or {}).get("currentRevision") or revision
         ready = count_ready(pods)
         finished = len(updated) == len(pods) == spec["replicas"] == ready
         self.write_status(
-            one,
+            workload,
             {
-                "observedGeneration": one["metadata"]["generation"],
+                "observedGeneration": workload["metadata"]["generation"],
                 "replicas": len(pods),
                 "readyReplicas": ready,
                 "availableReplicas": ready,
@@ -46,14 +46,14 @@ class StatefulSets(Workloads):
             },
         )
 
-    def _fill(self, one: JSON, numbers: range, by_number: Mapping[int, JSON], revision: str) -> bool:
+    def _fill(self, workload: JSON, numbers: range, by_number: Mapping[int, JSON], revision: str) -> bool:
         """Create missing pods and replace ended ones. Return whether all pods exist and, if it matters, are ready."""
-        ordered = one["spec"]["podManagementPolicy"] == "OrderedReady"
+        ordered = workload["spec"]["podManagementPolicy"] == "OrderedReady"
         complete = True
         for number in numbers:
             pod = by_number.get(number)
             if pod is None:
-                self._create(one, number, revision)
+                self._create(workload, number, revision)
             elif is_finished(pod):
                 self.delete(PODS, [pod])
             elif not is_going(pod) and (is_ready(pod) or not ordered):
@@ -63,15 +63,15 @@ class StatefulSets(Workloads):
                 break
         return complete
 
-    def _create(self, one: JSON, number: int, revision: str) -> None:
-        name = f"{one['metadata']['name']}-{number}"
+    def _create(self, workload: JSON, number: int, revision: str) -> None:
+        name = f"{workload['metadata']['name']}-{number}"
         labels = {
             HASH_LABEL: revision,
             "statefulset.kubernetes.io/pod-name": name,
             "apps.kubernetes.io/pod-index": str(number),
         }
-        spec = {"hostname": name, "subdomain": one["spec"].get("serviceName", "")}
-        self.create_pod(one, name=name, spec=spec, labels=labels)
+        spec = {"hostname": name, "subdomain": workload["spec"].get("serviceName", "")}
+        self.create_pod(workload, name=name, spec=spec, labels=labels)
 
     def _update(self, spec: JSON, numbers: range, by_number: Mapping[int, JSON], revision: str) -> None:
         """Delete the last pod of an older template, so that it is created from the current one."""

@@ -18,7 +18,7 @@ from dra_driver.kube.resource import (
     ResourceClaim,
 )
 from dra_driver.sandbox.kubelet.apiclient import KubeletApiError, KubernetesCluster
-from dra_driver.sandbox.kubelet.model import Pod, decode_pod
+from dra_driver.sandbox.kubelet.model import KubeletPod, decode_pod
 
 from .scripted_plugin import DRIVER
 
@@ -144,7 +144,7 @@ class MemoryCluster(KubernetesCluster):
             raise KubeletApiError(404, f'resourceclaims.resource.k8s.io "{name}" not found')
         return self.claims[name]
 
-    def watch_pods(self, node: str, stop: threading.Event) -> Iterator[Mapping[str, Pod]]:
+    def watch_pods(self, node: str, stop: threading.Event) -> Iterator[Mapping[str, KubeletPod]]:
         seen = -1
         while not stop.is_set():
             with self._changed:
@@ -157,7 +157,7 @@ class MemoryCluster(KubernetesCluster):
                 pods = [decode_pod(copy.deepcopy(raw)) for raw in self._pods.values()]
             yield {pod.uid: pod for pod in pods}
 
-    def patch_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> None:
+    def patch_pod_status(self, pod: KubeletPod, status: Mapping[str, Any]) -> None:
         with self._changed:
             raw = self._pods.get(pod.name)
             if raw is None:
@@ -168,13 +168,13 @@ class MemoryCluster(KubernetesCluster):
             self.writes.append(("status", pod.name, status["phase"]))
             self._tell()
 
-    def delete_pod(self, pod: Pod) -> None:
+    def delete_pod(self, pod: KubeletPod) -> None:
         with self._changed:
             if self._pods.get(pod.name, {}).get("metadata", {}).get("uid") == pod.uid:
                 self.writes.append(("delete", pod.name))
                 self.force_delete(pod.name)
 
-    def record_event(self, pod: Pod, reason: str, message: str) -> None:
+    def record_event(self, pod: KubeletPod, reason: str, message: str) -> None:
         self.events.append(EventSeen(pod.name, reason, message))
 
     def apply_node(self, name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> None:

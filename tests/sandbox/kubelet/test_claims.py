@@ -10,7 +10,7 @@ import pytest
 
 from dra_driver.kube.resource import AllocatedConfiguration, OpaqueConfiguration, ResourceClaim
 from dra_driver.sandbox.kubelet import ClaimRef
-from dra_driver.sandbox.kubelet.model import EXTENDED, Pod, PodClaim, decode_pod
+from dra_driver.sandbox.kubelet.model import EXTENDED, KubeletPod, PodClaim, decode_pod
 from dra_driver.sandbox.kubelet.state import (
     ClaimCache,
     ClaimError,
@@ -24,10 +24,10 @@ from dra_driver.sandbox.kubelet.wire import ClaimAnswer, PreparedDevice
 
 from .memory_cluster import make_claim, make_pod
 
-POD = Pod("default", "pod", "uid-pod")
+POD = KubeletPod("default", "pod", "uid-pod")
 
 
-def with_claims(*entries: Mapping[str, str], made: Mapping[str, str | None], **status: Any) -> Pod:
+def with_claims(*entries: Mapping[str, str], made: Mapping[str, str | None], **status: Any) -> KubeletPod:
     """A pod with these entries, for which claims were made."""
     raw = make_pod("pod")
     raw["spec"]["resourceClaims"] = entries

@@ -140,7 +140,7 @@ def _devices_problems(devices: DeviceClaim, path: str, context: Context) -> Prob
             yield from _derived_problems(request.exactly, (request.name,), devices, f"{here}.exactly")
         alternatives, here = request.first_available, f"{here}.firstAvailable"
         yield from rules.length_problems(alternatives, limits.ALTERNATIVES_PER_REQUEST, here)
-        yield from names.listed_problems([one.name for one in alternatives], here)
+        yield from names.listed_problems([alternative.name for alternative in alternatives], here)
         for number, one in enumerate(alternatives):
             yield from _requirement_problems(one.requirements, f"{here}[{number}]", context)
             known_as = (request.name, f"{request.name}/{one.name}")
@@ -150,7 +150,9 @@ def _devices_problems(devices: DeviceClaim, path: str, context: Context) -> Prob
         yield from _constraint_problems(constraint, f"{path}.constraints[{index}]")
         yield from _reference_problems(constraint.requests, known, f"{path}.constraints[{index}].requests")
     yield from rules.length_problems(devices.config, limits.CONFIGS_PER_CLAIM, f"{path}.config")
-    yield from rules.configuration_problems([one.opaque for one in devices.config], f"{path}.config")
+    yield from rules.configuration_problems(
+        [configuration.opaque for configuration in devices.config], f"{path}.config"
+    )
     for index, config in enumerate(devices.config):
         yield from _reference_problems(config.requests, known, f"{path}.config[{index}].requests")
 
