@@ -53,6 +53,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 COMMANDS: Final[dict[str, Sequence[str]]] = {
     "dra-dryrun --help": ["--help"],
+    "dra-dryrun fit --help": ["fit", "--help"],
     "dra-dryrun cel": ["cel", "--built-in", "device.driver == 'gpu.nvidia.com'"],
     "dra-dryrun fit": ["fit", "--built-in", str(ROOT / "examples" / "whole-gpu.yaml")],
 }

@@ -20,15 +20,8 @@ from typing import Final
 from .counts import COMMANDS
 from .prepare import ROOT, environment_of
 
-CODE: Final = "from dra_driver.dryrun.{module} import {function}; {function}()"
-"""What the console scripts run."""
-
-
-def words_of(name: str, arguments: Sequence[str]) -> list[str]:
-    """The command that runs the console script of a name."""
-    is_completion = name.startswith("kubectl_complete")
-    code = CODE.format(module="main" if is_completion else "start", function="complete" if is_completion else "main")
-    return [sys.executable, "-c", code, *arguments]
+SCRIPT: Final = "from dra_driver.dryrun.start import main; main()"
+"""What the console script dra-dryrun runs."""
 
 
 def measure(command: Sequence[str], tree: Path, runs: int) -> dict[str, float]:
@@ -53,7 +46,7 @@ def main() -> None:
     parser.add_argument("--json", help="write the figures to this file")
     options = parser.parse_args()
     figures: dict[str, float] = {}
-    commands = {name: words_of(name, arguments) for name, arguments in COMMANDS.items()}
+    commands = {name: [sys.executable, "-c", SCRIPT, *arguments] for name, arguments in COMMANDS.items()}
     for name, command in {"python -c pass": [sys.executable, "-c", "pass"], **commands}.items():
         times = measure(command, options.tree.absolute(), options.runs)
         figures |= {f"{name}: {what}": round(value, 1) for what, value in times.items()}
