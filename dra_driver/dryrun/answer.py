@@ -21,7 +21,7 @@ from .report import PlainTable, Report, plain_console, print_report, to_document
 from .rollout import with_pods_of_cluster
 from .selection import OpenLabels
 from .sources import Source
-from .status import Note, NotesError, Status
+from .status import ExitStatus, Note, NotesError
 from .stock import DeviceCount, leftovers
 from .unread import UnreadFields
 from .verdict import Verdict
@@ -111,9 +111,9 @@ class Answer:
         return (*self.question.errors, *self.source.errors, *of_verdicts, *of_classes)
 
     @property
-    def status(self) -> Status:
+    def status(self) -> ExitStatus:
         """The exit status."""
-        return Status.of(fits=self.fits, errors=bool(self.errors), unknown=bool(self.unknown))
+        return ExitStatus.of(fits=self.fits, errors=bool(self.errors), unknown=bool(self.unknown))
 
     def says_the_same_as(self, other: "Answer") -> bool:
         """Whether the other answer has the same verdicts, whatever else has changed in the cluster."""

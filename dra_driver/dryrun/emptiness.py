@@ -11,7 +11,7 @@ from ..domains.names import DRIVER as DOMAIN_DRIVER
 from ..kube.resource import DeviceClass, ResourceClaim, ResourceSlice
 from ..kube.resource.codec import Decoded
 from ..names import DRIVER_NAME
-from .release import Rules, Server
+from .release import Rules, ServerRelease
 
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*(["'])([^"']+)\1""")
 _MIG: Final = re.compile(r"""\.type\s*==\s*(["'])mig\1""")
@@ -19,7 +19,7 @@ _PARTITIONS: Final = "DRAPartitionableDevices"
 _VALUE: Final = "resources.computeDomains.enabled"
 
 
-def release_notes(objects: Sequence[Decoded], server: Server | None) -> Iterator[str]:
+def release_notes(objects: Sequence[Decoded], server: ServerRelease | None) -> Iterator[str]:
     """A note if there are no devices at all. `server` is None if no cluster was asked."""
     slices = [object_ for object_ in objects if isinstance(object_, ResourceSlice)]
     if server is not None and not slices:
@@ -42,7 +42,7 @@ def missing_classes(claims: Iterable[ResourceClaim], objects: Sequence[Decoded])
 
 
 def missing_devices(
-    claims: Iterable[ResourceClaim], objects: Sequence[Decoded], server: Server | None
+    claims: Iterable[ResourceClaim], objects: Sequence[Decoded], server: ServerRelease | None
 ) -> Iterator[str]:
     """A note for each driver and kind of device that the claims' DeviceClasses select and no slice has."""
     classes = {object_.metadata.name: object_ for object_ in objects if isinstance(object_, DeviceClass)}
@@ -77,7 +77,7 @@ def _has_mig(slices: Iterable[ResourceSlice]) -> bool:
     )
 
 
-def _why(server: Server | None) -> str:
+def _why(server: ServerRelease | None) -> str:
     if server is None or not server.release:
         return f": that takes MIG mode and, up to Kubernetes 1.35, the feature gate {_PARTITIONS}"
     if Rules().features(server).partitionable_devices:

@@ -24,14 +24,14 @@ from ..scheduler.cel import (
     compile_selector,
 )
 from .completion import complete_expression
-from .lint.catalog import Known, known_devices
+from .lint.catalog import CandidateDevice, known_devices
 from .options import Subcommand, general_options, interrupted, version_options
 from .progress import progress
 from .release import Rules
 from .report import PlainTable, counted, listed, plain_console, to_json
 from .selectors import Blame, parts, usual_mistakes, values_read, version_names
 from .sources import Origin, opened, origin_options
-from .status import Status
+from .status import ExitStatus
 from .whatif import WhatIf, what_if_options
 
 _MOST_GROUPS: Final = 20
@@ -49,7 +49,7 @@ class ExpressionAnswer:
     `values` has what it, or else the whole expression, reads of the device.
     """
 
-    candidate: Known
+    candidate: CandidateDevice
     value: bool | None
     cost: int | None
     values: Mapping[str, str]
@@ -115,7 +115,7 @@ def cel(
     if len(answers) < len(candidates):
         return interrupted(f"{len(answers)} of {counted(len(candidates), 'device')} are answered")
     fails = bool(answers) and all(answer.value is None for answer in answers)
-    return Status.of(fits=not (refusal or fails))
+    return ExitStatus.of(fits=not (refusal or fails))
 
 
 def _is_text(argument: str) -> bool:
@@ -123,7 +123,7 @@ def _is_text(argument: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in argument)
 
 
-def _of_named_drivers(expression: str, candidates: list[Known]) -> list[Known]:
+def _of_named_drivers(expression: str, candidates: list[CandidateDevice]) -> list[CandidateDevice]:
     """The devices of the drivers that the expression names; all if it names none. A request's selectors get only the
     devices that its class selects, so it is no error of theirs if they fail on devices of another driver.
     """
@@ -142,7 +142,7 @@ def _refusal(expression: str, environment: Environment) -> str:
     return f"too complex: it may cost {cost}, more than {COST_LIMIT}" if cost > COST_LIMIT else ""
 
 
-def _ask(selector: Selector, blame: Blame, candidate: Known) -> ExpressionAnswer:
+def _ask(selector: Selector, blame: Blame, candidate: CandidateDevice) -> ExpressionAnswer:
     driver, device = candidate.driver, candidate.device
     values = values_read(selector, driver, device)
     try:
@@ -163,7 +163,7 @@ def _print_refused(error: CompileError, output: str, hints: Sequence[str]) -> in
         click.echo(printable(f"does not compile: {error}"))
         for hint in hints:
             click.echo(printable(f"hint: {hint}"))
-    return Status.DOES_NOT_FIT
+    return ExitStatus.DOES_NOT_FIT
 
 
 def _print(

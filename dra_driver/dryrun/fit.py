@@ -22,7 +22,7 @@ from .release import Rules
 from .replicas import MOST_COPIES, only
 from .rights import Needs
 from .sources import Origin, Place, opened, origin_options
-from .status import NotesError, Status
+from .status import ExitStatus, NotesError
 from .whatif import WhatIf, label_options, what_if_options
 from .workload import Input, sort_documents
 
@@ -144,7 +144,7 @@ def fit(
         nothing_pends = all_pending and not pending and not (files or more_files)
         if nothing_pends and output in ("table", "wide"):
             click.echo(f"no pod is pending in {'any namespace' if all_namespaces else place.namespace}")
-            return Status.FITS
+            return ExitStatus.FITS
         given = Input() if nothing_pends else _read((*files, *more_files), place, origin.namespace, pending)
         demands = given.demands if replicas is None else (only(given.demands),)
         question = Question(

@@ -60,7 +60,7 @@ class PodGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ObjectPods:
     """The pods of an object, and what of the object was not read (texts about the object)."""
 
     groups: tuple[PodGroup, ...] = ()
@@ -78,7 +78,7 @@ def only_files(_key: Key, _namespace: str, _name: str) -> str:
     return NOT_AMONG_FILES
 
 
-class Library:
+class ReferencedObjects:
     """Objects to which workloads refer, such as a TrainingRuntime: `values`, and objects from elsewhere."""
 
     def __init__(self, values: Iterable[JSON] = (), elsewhere: Elsewhere = only_files) -> None:
@@ -117,7 +117,7 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FormPart:
     """The part of an object that a form of `podforms` reads: `value` at `path`, of which there are `count`."""
 
     value: JSON
@@ -125,7 +125,7 @@ class Part:
     count: int
     role: str
     whole: JSON
-    library: Library
+    library: ReferencedObjects
     each_node: bool = False
 
     @property
@@ -134,22 +134,22 @@ class Part:
         return str(within(self.whole, "metadata").get("namespace") or "default")
 
 
-Form = Callable[[Part], Iterable[PodGroup]]
+Form = Callable[[FormPart], Iterable[PodGroup]]
 
 
-def pods_of(value: JSON, library: Library, forms: Mapping[str, Form]) -> Reading:
+def pods_of(value: JSON, library: ReferencedObjects, forms: Mapping[str, Form]) -> ObjectPods:
     """The pods of an object. Raises DecodeError, if fields are of the wrong type or missing."""
     known = KINDS.get(key_of(value))
     if known is None:
         return _of_unknown_kind(value)
     groups = [group for pods in known.pods for group in _groups(value, pods, library, forms)]
     if key_of(value)[0] in kinds.OF_KUBERNETES:
-        return Reading(tuple(groups))
+        return ObjectPods(tuple(groups))
     read = [where for pods in known.pods for where in _templates(value, pods)]
     others = [found for found in by_shape(value) if not any(_is_in(found.path, place) for place in read)]
     if not groups and not others:
-        return Reading((), () if read else ("no pod template is in it",))
-    return Reading((*groups, *others))
+        return ObjectPods((), () if read else ("no pod template is in it",))
+    return ObjectPods((*groups, *others))
 
 
 def _templates(value: JSON, pods: Pods) -> Iterator[str]:
@@ -164,13 +164,13 @@ def _is_in(path: str, place: str) -> bool:
     return path == place or path.startswith((f"{place}.", f"{place}[")) or not place
 
 
-def _of_unknown_kind(value: JSON) -> Reading:
+def _of_unknown_kind(value: JSON) -> ObjectPods:
     group, kind = key_of(value)
     if group in kinds.WITHOUT_PODS or kind in kinds.KINDS_WITHOUT_PODS.get(group, ()):
-        return Reading()
+        return ObjectPods()
     found = tuple(by_shape(value))
     nothing = "its kind is not known, and no pod template is in it: it was not evaluated"
-    return Reading(found, () if found else (nothing,))
+    return ObjectPods(found, () if found else (nothing,))
 
 
 def by_shape(value: JSON) -> Iterator[PodGroup]:
@@ -201,7 +201,7 @@ def _is_container(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("name"), str) and isinstance(value.get("image"), str)
 
 
-def _groups(value: JSON, pods: Pods, library: Library, forms: Mapping[str, Form]) -> Iterator[PodGroup]:
+def _groups(value: JSON, pods: Pods, library: ReferencedObjects, forms: Mapping[str, Form]) -> Iterator[PodGroup]:
     owners = list(_owners(value, pods.of, ""))
     if not owners and not pods.optional and not pods.of.endswith(("[]", "{}")):
         raise _missing(joined(pods.of, pods.template), pods)
@@ -216,7 +216,7 @@ def _groups(value: JSON, pods: Pods, library: Library, forms: Mapping[str, Form]
             count *= _number(value, owner, path, number)
         role = owner.get(pods.role) if pods.role in owner else pods.role or name
         if count:
-            part = Part(template, where, min(count, MOST_COPIES), str(role), value, library, pods.each_node)
+            part = FormPart(template, where, min(count, MOST_COPIES), str(role), value, library, pods.each_node)
             counted = _path(path, pods.copies[0]) if pods.copies else where
             yield from (replace(group, counted=counted) for group in forms[pods.form](part))
 

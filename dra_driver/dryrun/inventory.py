@@ -20,7 +20,7 @@ from .status import Note
 from .unread import decode_kept
 from .world import (
     Found,
-    LeftOut,
+    UnreadableObjects,
     World,
     is_of_world,
     named_error,
@@ -146,7 +146,7 @@ def from_cluster(connection: Transport, *, devices_only: bool, around: Sequence[
     Only reads. An object that cannot be read is left out, and a note says so. Raises ApiError, and DecodeError for
     objects `around`.
     """
-    left_out = LeftOut()
+    left_out = UnreadableObjects()
     client = ApiClient(connection)
     reader = Reader()
     for document in around:

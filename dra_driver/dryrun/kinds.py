@@ -111,7 +111,7 @@ class Pods:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class WorkloadKind:
     """A kind. `reusable` objects make no pods themselves: they are evaluated as if one object used them, unless an
     object of the documents does so.
     """
@@ -159,17 +159,17 @@ def _at(path: str, pods: tuple[Pods, ...], *, optional: bool = False) -> tuple[P
     return tuple(replace(pod, of=f"{path}.{pod.of}".rstrip("."), optional=pod.optional or optional) for pod in pods)
 
 
-def _workload(*copies: Number, each_node: bool = False) -> Known:
+def _workload(*copies: Number, each_node: bool = False) -> WorkloadKind:
     """A kind with one template in the usual place."""
-    return Known((Pods("spec", _TEMPLATE, copies, each_node=each_node),))
+    return WorkloadKind((Pods("spec", _TEMPLATE, copies, each_node=each_node),))
 
 
-def _kubeflow(field: str) -> Known:
+def _kubeflow(field: str) -> WorkloadKind:
     """A kind of the Training Operator: a mapping from the names of replica types to their templates."""
-    return Known((Pods(f"spec.{field}{{}}", _TEMPLATE, _REPLICAS),))
+    return WorkloadKind((Pods(f"spec.{field}{{}}", _TEMPLATE, _REPLICAS),))
 
 
-_MPI: Final = Known(
+_MPI: Final = WorkloadKind(
     (
         Pods("spec.mpiReplicaSpecs.Launcher", _TEMPLATE, _REPLICAS, role="launcher"),
         Pods("spec.mpiReplicaSpecs.Worker", _TEMPLATE, (Number("replicas", 0),), role="worker", optional=True),
@@ -186,24 +186,24 @@ _SCHEDULER: Final = (
     Pods("spec.router.scheduler.tokenizer", _TEMPLATE, form="spec", role="tokenizer", optional=True),
 )
 
-KINDS: Final[Mapping[tuple[str, str], Known]] = {
+KINDS: Final[Mapping[tuple[str, str], WorkloadKind]] = {
     # Kubernetes
-    ("", "Pod"): Known((Pods("", form="template"),)),
-    ("", "PodTemplate"): Known((Pods("", _TEMPLATE),), reusable=True),
+    ("", "Pod"): WorkloadKind((Pods("", form="template"),)),
+    ("", "PodTemplate"): WorkloadKind((Pods("", _TEMPLATE),), reusable=True),
     ("", "ReplicationController"): _workload(*_REPLICAS),
     ("apps", "Deployment"): _workload(*_REPLICAS),
     ("apps", "ReplicaSet"): _workload(*_REPLICAS),
     ("apps", "StatefulSet"): _workload(*_REPLICAS),
     ("apps", "DaemonSet"): _workload(each_node=True),
     ("batch", "Job"): _workload(*_JOB_PODS),
-    ("batch", "CronJob"): Known((Pods("spec.jobTemplate.spec", _TEMPLATE, _JOB_PODS),)),
+    ("batch", "CronJob"): WorkloadKind((Pods("spec.jobTemplate.spec", _TEMPLATE, _JOB_PODS),)),
     # Ray
-    ("ray.io", "RayCluster"): Known(_at("spec", _RAY)),
-    ("ray.io", "RayJob"): Known(
+    ("ray.io", "RayCluster"): WorkloadKind(_at("spec", _RAY)),
+    ("ray.io", "RayJob"): WorkloadKind(
         (*_at("spec.rayClusterSpec", _RAY, optional=True), *_at("spec", (_SUBMITTER,))),
     ),
-    ("ray.io", "RayService"): Known(_at("spec.rayClusterConfig", _RAY)),
-    ("ray.io", "RayCronJob"): Known(
+    ("ray.io", "RayService"): WorkloadKind(_at("spec.rayClusterConfig", _RAY)),
+    ("ray.io", "RayCronJob"): WorkloadKind(
         (*_at("spec.jobTemplate.rayClusterSpec", _RAY, optional=True), *_at("spec.jobTemplate", (_SUBMITTER,))),
     ),
     # Kubeflow
@@ -214,8 +214,8 @@ KINDS: Final[Mapping[tuple[str, str], Known]] = {
     ("kubeflow.org", "XGBoostJob"): _kubeflow("xgbReplicaSpecs"),
     ("kubeflow.org", "MXJob"): _kubeflow("mxReplicaSpecs"),
     ("kubeflow.org", "MPIJob"): _MPI,
-    ("trainer.kubeflow.org", "TrainJob"): Known((Pods("spec", form="runtime"),)),
-    ("trainer.kubeflow.org", "OptimizationJob"): Known(
+    ("trainer.kubeflow.org", "TrainJob"): WorkloadKind((Pods("spec", form="runtime"),)),
+    ("trainer.kubeflow.org", "OptimizationJob"): WorkloadKind(
         (
             Pods(
                 "spec.trainJobTemplate.spec",
@@ -224,15 +224,15 @@ KINDS: Final[Mapping[tuple[str, str], Known]] = {
             ),
         )
     ),
-    ("trainer.kubeflow.org", "TrainingRuntime"): Known((Pods("spec", form="runtime"),), reusable=True),
-    ("trainer.kubeflow.org", "ClusterTrainingRuntime"): Known((Pods("spec", form="runtime"),), reusable=True),
+    ("trainer.kubeflow.org", "TrainingRuntime"): WorkloadKind((Pods("spec", form="runtime"),), reusable=True),
+    ("trainer.kubeflow.org", "ClusterTrainingRuntime"): WorkloadKind((Pods("spec", form="runtime"),), reusable=True),
     # Groups of pods
-    ("jobset.x-k8s.io", "JobSet"): Known(_at("spec", _JOB_SET)),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): Known(_at("spec", _LWS)),
-    ("batch.volcano.sh", "Job"): Known(_at("spec", _VOLCANO)),
-    ("batch.volcano.sh", "CronJob"): Known(_at("spec.jobTemplate.spec", _VOLCANO)),
-    ("kueue.x-k8s.io", "Workload"): Known((Pods("spec.podSets[]", _TEMPLATE, (Number("count"),), role="name"),)),
-    ("grove.io", "PodCliqueSet"): Known(
+    ("jobset.x-k8s.io", "JobSet"): WorkloadKind(_at("spec", _JOB_SET)),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): WorkloadKind(_at("spec", _LWS)),
+    ("batch.volcano.sh", "Job"): WorkloadKind(_at("spec", _VOLCANO)),
+    ("batch.volcano.sh", "CronJob"): WorkloadKind(_at("spec.jobTemplate.spec", _VOLCANO)),
+    ("kueue.x-k8s.io", "Workload"): WorkloadKind((Pods("spec.podSets[]", _TEMPLATE, (Number("count"),), role="name"),)),
+    ("grove.io", "PodCliqueSet"): WorkloadKind(
         (
             Pods(
                 "spec.template.cliques[]",
@@ -243,37 +243,37 @@ KINDS: Final[Mapping[tuple[str, str], Known]] = {
             ),
         )
     ),
-    ("grove.io", "PodClique"): Known((Pods("spec", "podSpec", _REPLICAS, form="spec"),)),
+    ("grove.io", "PodClique"): WorkloadKind((Pods("spec", "podSpec", _REPLICAS, form="spec"),)),
     # Serving
-    ("serving.kserve.io", "InferenceService"): Known(_COMPONENTS),
-    ("serving.kserve.io", "ServingRuntime"): Known((Pods("spec", form="spec"),), reusable=True),
-    ("serving.kserve.io", "ClusterServingRuntime"): Known((Pods("spec", form="spec"),), reusable=True),
-    ("serving.kserve.io", "LLMInferenceService"): Known(
+    ("serving.kserve.io", "InferenceService"): WorkloadKind(_COMPONENTS),
+    ("serving.kserve.io", "ServingRuntime"): WorkloadKind((Pods("spec", form="spec"),), reusable=True),
+    ("serving.kserve.io", "ClusterServingRuntime"): WorkloadKind((Pods("spec", form="spec"),), reusable=True),
+    ("serving.kserve.io", "LLMInferenceService"): WorkloadKind(
         (
             Pods("spec", form="llm"),
             *_SCHEDULER,
         )
     ),
-    ("serving.kserve.io", "LLMInferenceServiceConfig"): Known(
+    ("serving.kserve.io", "LLMInferenceServiceConfig"): WorkloadKind(
         (Pods("spec", form="llm", optional=True), *_SCHEDULER),
         reusable=True,
     ),
-    ("apps.nvidia.com", "NIMService"): Known((Pods("spec", form="nim"),)),
-    ("apps.nvidia.com", "NIMPipeline"): Known((Pods("spec.services[]", "spec", form="nim", role="name"),)),
-    ("serving.knative.dev", "Service"): Known((Pods("spec", _TEMPLATE, form="revision"),)),
-    ("serving.knative.dev", "Configuration"): Known((Pods("spec", _TEMPLATE, form="revision"),)),
+    ("apps.nvidia.com", "NIMService"): WorkloadKind((Pods("spec", form="nim"),)),
+    ("apps.nvidia.com", "NIMPipeline"): WorkloadKind((Pods("spec.services[]", "spec", form="nim", role="name"),)),
+    ("serving.knative.dev", "Service"): WorkloadKind((Pods("spec", _TEMPLATE, form="revision"),)),
+    ("serving.knative.dev", "Configuration"): WorkloadKind((Pods("spec", _TEMPLATE, form="revision"),)),
     # Workflows
-    ("argoproj.io", "Workflow"): Known((Pods("spec", form="workflow"),)),
-    ("argoproj.io", "CronWorkflow"): Known((Pods("spec.workflowSpec", form="workflow"),)),
-    ("argoproj.io", "WorkflowTemplate"): Known((Pods("spec", form="workflow"),), reusable=True),
-    ("argoproj.io", "ClusterWorkflowTemplate"): Known((Pods("spec", form="workflow"),), reusable=True),
+    ("argoproj.io", "Workflow"): WorkloadKind((Pods("spec", form="workflow"),)),
+    ("argoproj.io", "CronWorkflow"): WorkloadKind((Pods("spec.workflowSpec", form="workflow"),)),
+    ("argoproj.io", "WorkflowTemplate"): WorkloadKind((Pods("spec", form="workflow"),), reusable=True),
+    ("argoproj.io", "ClusterWorkflowTemplate"): WorkloadKind((Pods("spec", form="workflow"),), reusable=True),
     # Virtual machines
-    ("kubevirt.io", "VirtualMachine"): Known((_MACHINE,)),
-    ("kubevirt.io", "VirtualMachineInstance"): Known((Pods("spec", form="machine"),)),
-    ("kubevirt.io", "VirtualMachineInstanceReplicaSet"): Known(
+    ("kubevirt.io", "VirtualMachine"): WorkloadKind((_MACHINE,)),
+    ("kubevirt.io", "VirtualMachineInstance"): WorkloadKind((Pods("spec", form="machine"),)),
+    ("kubevirt.io", "VirtualMachineInstanceReplicaSet"): WorkloadKind(
         (replace(_MACHINE, copies=(Number("/spec.replicas"),)),)
     ),
-    ("pool.kubevirt.io", "VirtualMachinePool"): Known(
+    ("pool.kubevirt.io", "VirtualMachinePool"): WorkloadKind(
         (
             Pods(
                 "spec.virtualMachineTemplate.spec.template.spec",
@@ -287,7 +287,7 @@ KINDS: Final[Mapping[tuple[str, str], Known]] = {
     ("apps.kruise.io", "StatefulSet"): _workload(*_REPLICAS),
     ("apps.kruise.io", "DaemonSet"): _workload(each_node=True),
     ("apps.kruise.io", "BroadcastJob"): _workload(each_node=True),
-    ("argoproj.io", "Rollout"): Known((Pods("spec", form="rollout", copies=_REPLICAS),)),
-    ("keda.sh", "ScaledJob"): Known((Pods("spec.jobTargetRef", _TEMPLATE, _JOB_PODS),)),
+    ("argoproj.io", "Rollout"): WorkloadKind((Pods("spec", form="rollout", copies=_REPLICAS),)),
+    ("keda.sh", "ScaledJob"): WorkloadKind((Pods("spec.jobTargetRef", _TEMPLATE, _JOB_PODS),)),
 }
 """The kinds that make pods, by API group (without the version) and kind."""

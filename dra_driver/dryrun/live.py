@@ -20,7 +20,7 @@ from .answer import Answer
 from .inventory import found_without, kinds, may_lack, stored
 from .sources import Place, Source, completed
 from .whatif import WhatIf, new_nodes
-from .world import DEVICES_ONLY, KINDS, Found, LeftOut, may_list, named_error, with_known_world
+from .world import DEVICES_ONLY, KINDS, Found, UnreadableObjects, may_list, named_error, with_known_world
 
 _QUIET_SECONDS: Final = 0.3
 """After a pause of this length between changes, the answer is computed."""
@@ -111,7 +111,7 @@ class LiveCluster:
     def _found(self, kept: Iterable[tuple[_Collection, Any]]) -> Found:
         objects: list[Decoded] = []
         reader = Reader()
-        left_out = LeftOut()
+        left_out = UnreadableObjects()
         for (around, name), one in kept:
             if isinstance(one, DecodeError):
                 left_out.add(one)

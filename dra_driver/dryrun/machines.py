@@ -11,7 +11,7 @@ from typing import Final
 
 from ..scheduler.pods import POD_FIELDS
 from .documents import JSON, each, within
-from .groups import Part, PodGroup, field_at, joined, merged
+from .groups import FormPart, PodGroup, field_at, joined, merged
 
 _IMAGE: Final = "set-by-the-controller"
 _DEVICES: Final = ("gpus", "hostDevices")
@@ -29,7 +29,7 @@ def devices_of(machine_spec: JSON) -> Iterator[tuple[str, JSON]]:
             yield f"domain.devices.{field}[{index}]", device
 
 
-def machine(part: Part) -> Iterator[PodGroup]:
+def machine(part: FormPart) -> Iterator[PodGroup]:
     """The pod of a virtual machine."""
     owner = field_at(part.whole, part.path.removesuffix(_TEMPLATE)) or {}
     of_type, unknown = _instance_type(part, owner)
@@ -68,7 +68,7 @@ def _memory(owner: JSON) -> JSON:
     return {"memory": memory} if isinstance(memory, str) else {}
 
 
-def _instance_type(part: Part, owner: JSON) -> tuple[JSON, tuple[str, ...]]:
+def _instance_type(part: FormPart, owner: JSON) -> tuple[JSON, tuple[str, ...]]:
     """The spec of the instance type of the machine, and what is not known. `owner` is the spec of the VirtualMachine.
 
     An instance type adds GPUs, host devices and memory, and says on which nodes the machine may be.

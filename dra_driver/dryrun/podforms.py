@@ -13,7 +13,7 @@ from typing import Final
 from ..kube.resource.codec import DecodeError, json_type
 from ..scheduler.pods import POD_FIELDS
 from .documents import JSON, each, within
-from .groups import Form, Part, PodGroup, joined, merged, whole_number
+from .groups import Form, FormPart, PodGroup, joined, merged, whole_number
 from .machines import machine
 from .workflows import workflow
 
@@ -46,7 +46,7 @@ _OF_REVISION: Final = ("containerConcurrency", "timeoutSeconds", "responseStartT
 """Fields of the spec of a revision that pods do not have."""
 
 
-def template(part: Part) -> Iterator[PodGroup]:
+def template(part: FormPart) -> Iterator[PodGroup]:
     """A pod template, or a pod."""
     spec = part.value.get("spec")
     if spec is None:
@@ -54,7 +54,7 @@ def template(part: Part) -> Iterator[PodGroup]:
     yield _group(part, "spec", _object(spec, joined(part.path, "spec")), within(part.value, "metadata"))
 
 
-def pod_spec(part: Part) -> Iterator[PodGroup]:
+def pod_spec(part: FormPart) -> Iterator[PodGroup]:
     """The spec of a pod, without a template around it."""
     spec = {name: one for name, one in part.value.items() if name in POD_FIELDS}
     unknown = ("its resourceSharing was not evaluated: claims that its pods share",) if _shares(part.whole) else ()
@@ -70,7 +70,7 @@ def _shares(whole: JSON) -> bool:
     return any(place.get("resourceSharing") for place in places)
 
 
-def clique(part: Part) -> Iterator[PodGroup]:
+def clique(part: FormPart) -> Iterator[PodGroup]:
     """A clique of a PodCliqueSet, whose pods are there once for each replica of its scaling group (Grove)."""
     inner = within(part.whole, "spec", "template")
     for index, group in enumerate(each(inner, "podCliqueScalingGroups")):
@@ -80,7 +80,7 @@ def clique(part: Part) -> Iterator[PodGroup]:
     yield from pod_spec(part) if part.count else ()
 
 
-def rollout(part: Part) -> Iterator[PodGroup]:
+def rollout(part: FormPart) -> Iterator[PodGroup]:
     """A template, or the reference to the Deployment that has it (Argo Rollouts)."""
     if "template" in part.value or "workloadRef" not in part.value:
         inner = part.value.get("template")
@@ -100,7 +100,7 @@ def rollout(part: Part) -> Iterator[PodGroup]:
     yield replace(_group(part, "workloadRef", spec, within(found, "spec", "template", "metadata")))
 
 
-def revision(part: Part) -> Iterator[PodGroup]:
+def revision(part: FormPart) -> Iterator[PodGroup]:
     """A pod template whose number of pods is in annotations, and whose container needs no name (Knative Serving)."""
     prefix = "autoscaling.knative.dev/"
     annotations = within(part.value, "metadata", "annotations")
@@ -122,7 +122,7 @@ def _annotation(annotations: JSON, name: str, path: str) -> int:
     return int(text)
 
 
-def component(part: Part) -> Iterator[PodGroup]:
+def component(part: FormPart) -> Iterator[PodGroup]:
     """A component of an InferenceService: the fields of a pod beside those of the model (KServe)."""
     count = part.count * max(1, whole_number(part.value, "minReplicas", 1, part.path))
     name = next((one for one in _MODELS if isinstance(part.value.get(one), dict)), "")
@@ -149,7 +149,7 @@ def component(part: Part) -> Iterator[PodGroup]:
         yield from _with_workers(part, head, within(serving, "workerSpec"))
 
 
-def _serving_runtime(part: Part, model: JSON) -> tuple[JSON, tuple[str, ...]]:
+def _serving_runtime(part: FormPart, model: JSON) -> tuple[JSON, tuple[str, ...]]:
     """The spec of the runtime of a model if it is among the files, and what is not known."""
     wanted = str(model.get("runtime") or "")
     found = part.library.find((_KSERVE, "ServingRuntime"), part.namespace, wanted) or part.library.find(
@@ -165,7 +165,7 @@ def _serving_runtime(part: Part, model: JSON) -> tuple[JSON, tuple[str, ...]]:
     return {}, (f"{which}, which has the resources of its container, {why}",)
 
 
-def _with_workers(part: Part, head: PodGroup, serving: JSON) -> Iterator[PodGroup]:
+def _with_workers(part: FormPart, head: PodGroup, serving: JSON) -> Iterator[PodGroup]:
     """The head and the workers of a predictor on several nodes, with as many GPUs as its parallel sizes need."""
     path = joined(part.path, "workerSpec")
     worker = merged(serving, _object(part.value["workerSpec"], path))
@@ -205,7 +205,7 @@ def _with_gpus(spec: JSON, count: int) -> JSON:
     return {**spec, "containers": [{**first, "resources": resources}, *others]}
 
 
-def llm(part: Part) -> Iterator[PodGroup]:
+def llm(part: FormPart) -> Iterator[PodGroup]:
     """The pods of an LLMInferenceService: pods that decode or do both, and pods that only prefill (KServe).
 
     With `worker`, a replica is a LeaderWorkerSet, as large as the parallelism says.
@@ -228,7 +228,7 @@ def llm(part: Part) -> Iterator[PodGroup]:
         yield from _of_llm(replace(part, value=value, path=path, role=role), unknown)
 
 
-def _of_llm(part: Part, unknown: tuple[str, ...]) -> Iterator[PodGroup]:
+def _of_llm(part: FormPart, unknown: tuple[str, ...]) -> Iterator[PodGroup]:
     replicas = whole_number(part.value, "replicas", 1, part.path)
     scaling = part.value.get("scaling")
     if isinstance(scaling, dict):
@@ -251,7 +251,7 @@ def _of_llm(part: Part, unknown: tuple[str, ...]) -> Iterator[PodGroup]:
             yield _with_managed_claim(made, within(part.whole, "metadata", "annotations"))
 
 
-def _size(part: Part) -> int:
+def _size(part: FormPart) -> int:
     """The number of pods of a replica."""
     path = joined(part.path, "parallelism")
     parallelism = within(part.value, "parallelism")
@@ -301,7 +301,7 @@ def _claim_template(name: str, requests: list[JSON]) -> JSON:
     }
 
 
-def nim(part: Part) -> Iterator[PodGroup]:
+def nim(part: FormPart) -> Iterator[PodGroup]:
     """The pods of a NIMService, of a LeaderWorkerSet if it is for several nodes (NIM Operator)."""
     value, path = part.value, part.path
     if value is not part.whole and part.whole.get("kind") == "NIMPipeline" and _is_off(part):
@@ -336,7 +336,7 @@ def nim(part: Part) -> Iterator[PodGroup]:
     yield PodGroup(path, spec, {}, count, part.role, moved, templates=tuple(templates), unknown=unknown)
 
 
-def _is_off(part: Part) -> bool:
+def _is_off(part: FormPart) -> bool:
     """Whether a service of a NIMPipeline is not enabled."""
     services = each(part.whole, "spec", "services")
     return any(service.get("spec") is part.value and service.get("enabled") is not True for service in services)
@@ -417,7 +417,7 @@ def _literal(value: object) -> str:
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def runtime(part: Part) -> Iterator[PodGroup]:
+def runtime(part: FormPart) -> Iterator[PodGroup]:
     """The jobs of a TrainingRuntime, with the nodes and resources of the TrainJob that refers to it (Kubeflow Trainer).
 
     The jobs are those of a JobSet. The job of the training has a pod for each node.
@@ -451,7 +451,7 @@ def runtime(part: Part) -> Iterator[PodGroup]:
     yield from _jobs(part, spec, trainer, unknown)
 
 
-def _jobs(part: Part, spec: JSON, trainer: JSON, unknown: tuple[str, ...]) -> Iterator[PodGroup]:
+def _jobs(part: FormPart, spec: JSON, trainer: JSON, unknown: tuple[str, ...]) -> Iterator[PodGroup]:
     """The jobs of a runtime. The number of nodes of a TrainJob is for the job that trains; with MPI it is for the job
     `node`, which has a pod less if the launcher is a node, too.
     """
@@ -507,12 +507,12 @@ def _with_images(spec: JSON) -> JSON:
     return found
 
 
-def _group(part: Part, field: str, spec: JSON, metadata: JSON | None = None) -> PodGroup:
+def _group(part: FormPart, field: str, spec: JSON, metadata: JSON | None = None) -> PodGroup:
     path = joined(part.path, field)
     return PodGroup(path, spec, metadata or {}, part.count, part.role, each_node=part.each_node)
 
 
-def _unknown(part: Part, field: str, text: str) -> PodGroup:
+def _unknown(part: FormPart, field: str, text: str) -> PodGroup:
     """No pods, because something is not known."""
     return PodGroup(joined(part.path, field), {}, {}, 0, part.role, unknown=(text,))
 

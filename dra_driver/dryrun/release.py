@@ -31,7 +31,7 @@ _MOST_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerRelease:
     """The release of an API server, such as `1.36.4` or `1.34` (empty if unknown), and the feature gates that it
     reports.
     """
@@ -40,11 +40,11 @@ class Server:
     gates: Mapping[str, bool] = field(default_factory=empty)
 
 
-def server_of(client: ApiClient, seconds: float) -> Server:
+def server_of(client: ApiClient, seconds: float) -> ServerRelease:
     """The release and the gates of the API server, which is asked for its metrics for at most `seconds` (0: without a
     limit). Values that it does not report stay unknown. Raises ApiError if it does not answer at all.
     """
-    return Server(_release_of(client), _gates_of(client, seconds))
+    return ServerRelease(_release_of(client), _gates_of(client, seconds))
 
 
 def _release_of(client: ApiClient) -> str:
@@ -97,7 +97,7 @@ class Rules:
     gates: Mapping[str, bool] = field(default_factory=empty)
     ideal: bool = False
 
-    def features(self, server: Server = Server()) -> Features:
+    def features(self, server: ServerRelease = ServerRelease()) -> Features:
         """The release and the gates that decide on this cluster. Gates of the cluster count for its own release only.
 
         Raises InputError for gates that are not known.
@@ -108,18 +108,18 @@ class Rules:
         except ValueError as error:
             raise InputError(f"--feature-gates: {error}") from None
 
-    def release_among(self, known: Sequence[str], server: Server = Server()) -> str:
+    def release_among(self, known: Sequence[str], server: ServerRelease = ServerRelease()) -> str:
         """The one of the known releases that decides on this cluster."""
         return nearest(self.release or server.release, known)
 
-    def all_gates(self, server: Server = Server()) -> Mapping[str, bool]:
+    def all_gates(self, server: ServerRelease = ServerRelease()) -> Mapping[str, bool]:
         """The gates that are known here and whose value the user or the cluster names."""
         of_server = (
             server.gates if self.release == "" or minor_release(self.release) == minor_release(server.release) else {}
         )
         return {**{name: enabled for name, enabled in of_server.items() if name in GATES}, **self.gates}
 
-    def notes(self, server: Server) -> Iterator[str]:
+    def notes(self, server: ServerRelease) -> Iterator[str]:
         """A note if the release of the cluster is not one whose rules are known."""
         used = nearest(server.release, RELEASES)
         if not self.release and server.release and minor_release(used) != minor_release(server.release):

@@ -38,7 +38,7 @@ from .inventory import (
 from .nodetypes import built_in_nodes, classes_with_resources
 from .options import option
 from .references import POD, Reference
-from .release import NAMES_NONE, Rules, Server, server_of
+from .release import NAMES_NONE, Rules, ServerRelease, server_of
 from .revisions import REVISIONS, Templates, none_known, template_of
 from .rights import DEVICES, FORBIDDEN, Needs, advice, missing, rights
 from .status import Note, NotesError
@@ -135,7 +135,7 @@ class Source:
     assumptions: tuple[str, ...] = ()
     world: World | None = None
     notes: tuple[str, ...] = ()
-    server: Server | None = None
+    server: ServerRelease | None = None
     warnings: tuple[str, ...] = ()
     unknown: tuple[Note, ...] = ()
     unknown_of_pods: tuple[Note, ...] = ()
@@ -247,7 +247,7 @@ class Place:
         return f"built-in example nodes (no cluster {'was asked' if self._origin.asked else 'is configured'})"
 
     @cached_property
-    def server(self) -> Server | None:
+    def server(self) -> ServerRelease | None:
         """The release and feature gates that the API server of the cluster reports. None without a cluster."""
         if self.connection is None:
             return None
@@ -256,11 +256,11 @@ class Place:
     @cached_property
     def features(self) -> Features:
         """The release and the feature gates that decide. Raises InputError."""
-        return self.rules.features(self.server or Server())
+        return self.rules.features(self.server or ServerRelease())
 
     def release_among(self, known: Sequence[str]) -> str:
         """The one of the known releases that decides."""
-        return self.rules.release_among(known, self.server or Server())
+        return self.rules.release_among(known, self.server or ServerRelease())
 
     def lookup(self, kind: str, namespace: str, name: str) -> Decoded | None:
         """A ResourceClaim or ResourceClaimTemplate that is there. Raises ApiError and DecodeError."""
@@ -447,7 +447,7 @@ class Place:
             unknown=found.unknown,
             unknown_of_pods=found.unknown_of_pods,
             errors=found.errors,
-            gates=self.rules.all_gates(server or Server()),
+            gates=self.rules.all_gates(server or ServerRelease()),
             open_nodes=found.open_nodes,
             templates=self.template,
         )
@@ -604,7 +604,7 @@ def completed(
     )
 
 
-def tainted(objects: Sequence[Decoded], features: Features, server: Server | None) -> Sequence[Decoded]:
+def tainted(objects: Sequence[Decoded], features: Features, server: ServerRelease | None) -> Sequence[Decoded]:
     """The objects, with the taints of the DeviceTaintRules among them on the devices that these select."""
     rules = [object_ for object_ in objects if isinstance(object_, DeviceTaintRule) and not _selects_otherwise(object_)]
     if not rules or not features.device_taint_rules:

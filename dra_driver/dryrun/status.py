@@ -25,7 +25,7 @@ from typing import Any
 from ..process.command import InputError
 
 
-class Status(enum.IntEnum):
+class ExitStatus(enum.IntEnum):
     """The exit status of a command that answers a question."""
 
     FITS = 0
@@ -34,13 +34,13 @@ class Status(enum.IntEnum):
     UNKNOWN = 3
 
     @staticmethod
-    def of(*, fits: bool, errors: bool = False, unknown: bool = False) -> "Status":
+    def of(*, fits: bool, errors: bool = False, unknown: bool = False) -> "ExitStatus":
         """The status, given whether all that was evaluated fits, and whether there are errors and notes."""
         if errors:
-            return Status.WRONG_INPUT
+            return ExitStatus.WRONG_INPUT
         if not fits:
-            return Status.DOES_NOT_FIT
-        return Status.UNKNOWN if unknown else Status.FITS
+            return ExitStatus.DOES_NOT_FIT
+        return ExitStatus.UNKNOWN if unknown else ExitStatus.FITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from ..errors import ParseError
 from ..kube.resource.codec import DecodeError
 from ..process.parsing import load_all
 from .documents import JSON, each, within
-from .groups import Key, Part, PodGroup, joined, merged, whole_number
+from .groups import FormPart, Key, PodGroup, joined, merged, whole_number
 
 _GROUP: Final = "argoproj.io"
 _DEEPEST: Final = 20
@@ -49,7 +49,7 @@ _Wave = tuple[_Leaf, ...]
 class _Workflow:
     """The templates of a workflow while its waves are collected."""
 
-    part: Part
+    part: FormPart
     spec: JSON
     path: str
     unknown: dict[str, None] = field(default_factory=dict)
@@ -197,13 +197,13 @@ def _limited(wave: _Wave, most: int) -> _Wave:
     return tuple(found)
 
 
-def _place_of(part: Part, name: str, *, cluster: bool) -> tuple[Key, str, str]:
+def _place_of(part: FormPart, name: str, *, cluster: bool) -> tuple[Key, str, str]:
     """The key, the namespace and the name of a WorkflowTemplate or ClusterWorkflowTemplate."""
     kind, namespace = ("ClusterWorkflowTemplate", "") if cluster else ("WorkflowTemplate", part.namespace)
     return (_GROUP, kind), namespace, name
 
 
-def workflow(part: Part) -> Iterator[PodGroup]:
+def workflow(part: FormPart) -> Iterator[PodGroup]:
     """The pods of a workflow in waves, each of which is a stage."""
     spec, path = part.value, part.path
     reference = within(spec, "workflowTemplateRef")

@@ -21,7 +21,7 @@ from ..scheduler.pods.objects import ExtendedRequest
 from ..scheduler.pods.resources import read_containers, section
 from .controllers import Workload, workload_of
 from .documents import JSON, Document, DocumentError, within
-from .groups import Elsewhere, Library, PodGroup, key_of, only_files, pods_of
+from .groups import Elsewhere, PodGroup, ReferencedObjects, key_of, only_files, pods_of
 from .kinds import KINDS
 from .podforms import FORMS
 from .status import Note
@@ -145,7 +145,7 @@ def sort_documents(
         *templates,
     ]
     found = _Found((*claims, *templates), lookup, names)
-    made = _Made(found, Library((document.value for document in usable), elsewhere), errors)
+    made = _Made(found, ReferencedObjects((document.value for document in usable), elsewhere), errors)
     for workload in workloads:
         made.add(workload)
     demands = made.demands()
@@ -179,7 +179,7 @@ def is_workload(document: Document) -> bool:
     """Whether the object may make pods: its kind is known for it, or is not known at all."""
     if key_of(document.value) in KINDS:
         return True
-    reading = pods_of(document.value, Library(), FORMS)
+    reading = pods_of(document.value, ReferencedObjects(), FORMS)
     return bool(reading.groups or reading.unknown)
 
 
@@ -291,7 +291,7 @@ def _alone(one: ResourceClaim | ResourceClaimTemplate) -> Demand:
 class _Made:
     """The demands of workloads, while these are read one after the other."""
 
-    def __init__(self, found: _Found, library: Library, errors: list[Note]) -> None:
+    def __init__(self, found: _Found, library: ReferencedObjects, errors: list[Note]) -> None:
         self._found, self._library, self._errors = found, library, errors
         self._demands: list[tuple[Document, list[Demand]]] = []
         self._shared: dict[tuple[str, str], ResourceClaim] = {}

@@ -119,7 +119,7 @@ def world_of(
 
 def with_world_of_cluster(found: Found, client: ApiClient, reader: Reader, templates: Kind, where: str) -> Found:
     """The found objects, with the world of a cluster, of which `reader` has the nodes. Raises ApiError."""
-    left_out = LeftOut()
+    left_out = UnreadableObjects()
     wanted = {name: kind for name, kind in {**KINDS, TEMPLATE: templates}.items() if name != "Node"}
     around, forbidden = read_around(client, wanted, reader.decode, left_out)
     for name, kept in around:
@@ -128,7 +128,7 @@ def with_world_of_cluster(found: Found, client: ApiClient, reader: Reader, templ
     return with_known_world(found, reader, forbidden, where)
 
 
-class LeftOut:
+class UnreadableObjects:
     """Notes about stored objects that cannot be read. Such an object is left out, and hides no other."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ def read_around(
     client: ApiClient,
     kinds: Mapping[str, Kind],
     reduce: Callable[[Mapping[str, Any]], T],
-    left_out: LeftOut | None = None,
+    left_out: UnreadableObjects | None = None,
 ) -> tuple[list[tuple[str, T]], list[str]]:
     """Each object of some kinds, reduced by `reduce`, with the name of its kind, and the kinds that may not be listed.
 
@@ -173,7 +173,7 @@ def reduced(
     kind: Kind,
     name: str,
     reduce: Callable[[Mapping[str, Any]], T],
-    left_out: LeftOut | None = None,
+    left_out: UnreadableObjects | None = None,
 ) -> Iterator[T]:
     """Each object of a collection, reduced by `reduce`. At most one page of whole objects is in memory.
 

@@ -15,7 +15,7 @@ from dra_driver.config import API_VERSION, DEVICE_TYPES, config_for, ineffective
 from dra_driver.dryrun.evaluate import refused_configs
 from dra_driver.dryrun.lint.catalog import Catalog
 from dra_driver.dryrun.lint.configs import check_claim
-from dra_driver.dryrun.lint.finding import Rule
+from dra_driver.dryrun.lint.finding import LintRule
 from dra_driver.dryrun.lint.source import SourceObject
 from dra_driver.dryrun.lint.subject import LintContext, subject_of
 from dra_driver.dryrun.positions import Positions
@@ -137,7 +137,7 @@ def agree(parameters: JSON) -> None:
     refused = problems("ResourceClaim", "CREATE", value, {})
     spec = subject_of(SourceObject("claims.yaml", value, NOWHERE)).claim
     linted = list(check_claim(spec, CONTEXT)) if spec is not None else []
-    invalid = [f"{one.path}: {one.message}" for one in linted if one.rule is Rule.INVALID_CONFIG]
+    invalid = [f"{one.path}: {one.message}" for one in linted if one.rule is LintRule.INVALID_CONFIG]
     assert refused == invalid[:1]
     if refused:
         assert refused[0].startswith(PLACE)
@@ -147,7 +147,7 @@ def agree(parameters: JSON) -> None:
     config = config_for(claim.allocation.results[0], KINDS[kind], claim).config  # type: ignore[union-attr]
     told = [str(one)] if (one := ineffective(config, PLACE)) is not None else []
     assert warnings("ResourceClaim", "CREATE", value, {}) == told
-    assert [f"{one.path}: {one.message}" for one in linted if one.rule is Rule.CONFIG_WITHOUT_EFFECT] == told
+    assert [f"{one.path}: {one.message}" for one in linted if one.rule is LintRule.CONFIG_WITHOUT_EFFECT] == told
     assert said_by_dry_run(claim, kind) == []
     said = said_by_prepare(claim, found(kind))
     assert not said or (said.startswith(PLACE) and FOR_NO_DEVICE in said)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.dryrun.groups import Library, pods_of
+from dra_driver.dryrun.groups import ReferencedObjects, pods_of
 from dra_driver.dryrun.kinds import KINDS
 from dra_driver.dryrun.podforms import FORMS
 
@@ -59,7 +59,7 @@ def test_manifests_cover_the_table() -> None:
 
 
 def groups(value: JSON, *others: JSON) -> list[tuple[str, int]]:
-    return [(group.role, group.count) for group in pods_of(value, Library([value, *others]), FORMS).groups]
+    return [(group.role, group.count) for group in pods_of(value, ReferencedObjects([value, *others]), FORMS).groups]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def pooled(machine: JSON) -> JSON:
 
 @pytest.mark.parametrize("machine", [MACHINE_OF_TYPE, pooled(MACHINE_OF_TYPE)], ids=["machine", "pool"])
 def test_instance_type_adds_devices_memory_and_node_selector(machine: JSON) -> None:
-    (group,) = pods_of(machine, Library([machine, INSTANCE_TYPE]), FORMS).groups
+    (group,) = pods_of(machine, ReferencedObjects([machine, INSTANCE_TYPE]), FORMS).groups
     resources = group.spec["containers"][0]["resources"]
     assert resources["limits"] == {"nvidia.com/gpu": 1}
     assert resources["requests"] == {"memory": "8Gi"}
@@ -218,7 +218,7 @@ def test_instance_type_adds_devices_memory_and_node_selector(machine: JSON) -> N
 
 def test_instance_type_that_a_volume_names_is_not_known() -> None:
     spec = {**MACHINE_OF_TYPE["spec"], "instancetype": {"inferFromVolume": "boot"}}
-    (group,) = pods_of({**MACHINE_OF_TYPE, "spec": spec}, Library(), FORMS).groups
+    (group,) = pods_of({**MACHINE_OF_TYPE, "spec": spec}, ReferencedObjects(), FORMS).groups
     assert group.unknown == ("its instance type, which may add GPUs, is that of volume boot",)
 
 
@@ -227,7 +227,7 @@ def test_runtime_patches_are_applied() -> None:
     pods = {"spec": {"template": {"spec": {"nodeSelector": {"zone": "a"}}}}}
     patch = {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": pods}]}}}
     job["spec"]["runtimePatches"] = [{"manager": "example.com/a", "trainingRuntimeSpec": patch}]
-    (group,) = pods_of(job, Library([job, runtime]), FORMS).groups
+    (group,) = pods_of(job, ReferencedObjects([job, runtime]), FORMS).groups
     assert group.spec["nodeSelector"] == {"zone": "a"}
     assert group.spec["resourceClaims"]
     assert group.unknown == ()

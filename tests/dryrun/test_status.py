@@ -10,7 +10,7 @@ import pytest
 from dra_driver.dryrun.answer import Question, answered
 from dra_driver.dryrun.report import to_document
 from dra_driver.dryrun.sources import Source
-from dra_driver.dryrun.status import Note, Status
+from dra_driver.dryrun.status import ExitStatus, Note
 from dra_driver.scheduler.allocator import Features
 
 from .conftest import DryRun, Write, gpu, slice_of
@@ -33,7 +33,7 @@ NOTE = Note("RayCluster team-a/train", "its kind is not known", "ray.yaml", 3, 1
     ],
 )
 def test_status_of_errors_and_of_what_does_not_fit_wins_over_unknown(facts: dict[str, bool], status: int) -> None:
-    assert Status.of(**facts) == status
+    assert ExitStatus.of(**facts) == status
 
 
 def test_note_is_printed_with_its_place_and_object() -> None:
@@ -44,7 +44,7 @@ def test_note_is_printed_with_its_place_and_object() -> None:
 def test_note_of_the_source_raises_the_status() -> None:
     source = Source((), "nowhere", unknown=(NOTE,))
     answer = answered(Question((), Features()), source)
-    assert answer.status == Status.UNKNOWN
+    assert answer.status == ExitStatus.UNKNOWN
     assert answer.unknown == (NOTE,)
 
 

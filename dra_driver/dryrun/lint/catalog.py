@@ -36,7 +36,7 @@ _MOST_STEPS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CandidateDevice:
     """A device with everything that it publishes."""
 
     driver: str
@@ -47,10 +47,10 @@ class Known:
         return f"{self.pool}/{self.device.name}"
 
 
-def known_devices(objects: Iterable[Decoded]) -> list[Known]:
+def known_devices(objects: Iterable[Decoded]) -> list[CandidateDevice]:
     """The devices of the slices among the objects."""
     slices = (object_ for object_ in objects if isinstance(object_, ResourceSlice))
-    return [Known(slice_.driver, slice_.pool.name, device) for slice_ in slices for device in slice_.devices]
+    return [CandidateDevice(slice_.driver, slice_.pool.name, device) for slice_ in slices for device in slice_.devices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class SelectorStep:
     """
 
     selector: Selector | None
-    before: tuple[Known, ...]
-    after: tuple[Known, ...]
-    failed: tuple[tuple[Known, EvaluationError], ...] = ()
+    before: tuple[CandidateDevice, ...]
+    after: tuple[CandidateDevice, ...]
+    failed: tuple[tuple[CandidateDevice, EvaluationError], ...] = ()
 
 
 def _kind(one: ResourceSlice, device: Device) -> Hashable:
@@ -88,7 +88,7 @@ class Catalog:
         self._environment = Environment(release)
         # Blame hands the scheduler's features on; the release alone decides here, older ones included.
         self._blame = Blame(lambda text, _: compile_selector(text, self._environment), Features())
-        self._of_class: dict[str, tuple[Known, ...] | None] = {}
+        self._of_class: dict[str, tuple[CandidateDevice, ...] | None] = {}
         self._names: dict[str | None, PublishedNames] = {}
         self._steps: dict[tuple[str, tuple[str, ...]], tuple[SelectorStep, ...]] = {}
         self._compile = cache(self._compiled)
@@ -97,7 +97,7 @@ class Catalog:
     def _versions(self) -> frozenset[str]:
         return version_names(device.device for device in self.devices)
 
-    def of_class(self, name: str) -> tuple[Known, ...] | None:
+    def of_class(self, name: str) -> tuple[CandidateDevice, ...] | None:
         """The devices of a class; None if the class is unknown, or is for a driver without known devices."""
         if name not in self._of_class:
             found = self.classes.get(name)
@@ -131,12 +131,12 @@ class Catalog:
             self._steps[key] = () if not devices else self.narrow(requirement.selectors, devices)
         return self._steps[key]
 
-    def candidates(self, requirement: DeviceRequirements) -> tuple[Known, ...]:
+    def candidates(self, requirement: DeviceRequirements) -> tuple[CandidateDevice, ...]:
         """The known devices that a request selects. Empty also if no device of its class is known."""
         steps = self.steps(requirement)
         return steps[-1].after if steps else self.of_class(requirement.device_class_name) or ()
 
-    def narrow(self, expressions: Sequence[str], devices: tuple[Known, ...]) -> tuple[SelectorStep, ...]:
+    def narrow(self, expressions: Sequence[str], devices: tuple[CandidateDevice, ...]) -> tuple[SelectorStep, ...]:
         """One step for each expression, until no device is left."""
         steps: list[SelectorStep] = []
         for expression in expressions:
@@ -227,10 +227,10 @@ class Catalog:
             return None
 
 
-def _step(selector: Selector | None, devices: tuple[Known, ...]) -> SelectorStep:
+def _step(selector: Selector | None, devices: tuple[CandidateDevice, ...]) -> SelectorStep:
     """Evaluates one selector on devices."""
-    after: list[Known] = []
-    failed: list[tuple[Known, EvaluationError]] = []
+    after: list[CandidateDevice] = []
+    failed: list[tuple[CandidateDevice, EvaluationError]] = []
     for device in devices:
         try:
             if selector is None or selector.matches(device.driver, device.device):

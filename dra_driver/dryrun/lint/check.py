@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from ...kube.resource import DeviceClass
 from ...kube.resource.codec import Decoded
-from ..groups import Elsewhere, Library, only_files
+from ..groups import Elsewhere, ReferencedObjects, only_files
 from ..status import Note
 from . import claims, configs, domains, form, pods, selectors, taintrules
 from .catalog import Catalog
@@ -76,7 +76,7 @@ def check(
     given = [subject.decoded for subject in subjects if isinstance(subject.decoded, DeviceClass)]
     # Classes among the files replace those of the same name that are known from elsewhere.
     everything = (*subjects, *made_templates(subjects))
-    library = Library((source.value for source in reading.sources), elsewhere)
+    library = ReferencedObjects((source.value for source in reading.sources), elsewhere)
     context = LintContext(release, Catalog([*known, *given], release, where, models=models), everything, library)
     concerned = [subject for subject in subjects if _is_checked(subject)]
     findings = [*reading.findings]

@@ -14,9 +14,9 @@ from ...kube.resource.names import (
     is_qualified_name,
     is_subdomain,
 )
-from .catalog import Known
+from .catalog import CandidateDevice
 from .constraints import check_satisfiable
-from .finding import LintIssue, Rule
+from .finding import LintIssue, LintRule
 from .subject import STAND_IN, ClaimSpec, LintContext, Requirement, Subject
 
 _TOLERATIONS: Final = 16
@@ -29,9 +29,9 @@ def check_name(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
         return
     if "name" in metadata:
         if not is_subdomain(subject.source.name):
-            yield LintIssue(Rule.INVALID_NAME, "metadata.name", not_a_subdomain(metadata["name"]))
+            yield LintIssue(LintRule.INVALID_NAME, "metadata.name", not_a_subdomain(metadata["name"]))
     elif not metadata.get("generateName"):
-        yield LintIssue(Rule.INVALID_NAME, "metadata", "the object has no name: set metadata.name")
+        yield LintIssue(LintRule.INVALID_NAME, "metadata", "the object has no name: set metadata.name")
 
 
 def check_class(one: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
@@ -42,7 +42,7 @@ def check_class(one: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
         domain, slash, _ = name.partition("/")
         if not slash or not is_label_key(name) or f".{domain}".endswith(".kubernetes.io"):
             problem = f"{name!r} is not an extended resource: use DOMAIN/NAME with a domain outside of kubernetes.io"
-            yield LintIssue(Rule.INVALID_NAME, "spec.extendedResourceName", problem)
+            yield LintIssue(LintRule.INVALID_NAME, "spec.extendedResourceName", problem)
 
 
 def check_claim(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
@@ -62,10 +62,10 @@ def check_claim(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
         least += min((max(choice.count, 1) for choice in choices), default=0)
     if least > (most := limits.RESULTS_PER_CLAIM):
         problem = f"the claim asks for at least {least} devices, it can be given {most}: use several claims"
-        yield LintIssue(Rule.TOO_MANY, path, problem)
+        yield LintIssue(LintRule.TOO_MANY, path, problem)
     for index, constraint in enumerate(devices.constraints):
         place = f"{claim.path}.constraints[{index}]"
-        yield from request_names(claim, constraint.requests, f"{place}.requests", Rule.CONSTRAINT_NAMES_NO_REQUEST)
+        yield from request_names(claim, constraint.requests, f"{place}.requests", LintRule.CONSTRAINT_NAMES_NO_REQUEST)
         malformed = list(_form(constraint, place))
         findings = malformed or list(_unmet(claim, constraint, place, context))
         yield from findings or check_satisfiable(claim, constraint, place, context)
@@ -75,7 +75,7 @@ def check_request(one: Requirement, context: LintContext) -> Iterator[LintIssue]
     """Check the class name, the count and mode, the capacity keys, and the lists of a request."""
     wanted, path = one.value, one.path
     if not is_subdomain(wanted.device_class_name):
-        yield LintIssue(Rule.INVALID_NAME, f"{path}.deviceClassName", not_a_subdomain(wanted.device_class_name))
+        yield LintIssue(LintRule.INVALID_NAME, f"{path}.deviceClassName", not_a_subdomain(wanted.device_class_name))
     yield from _count(wanted, path)
     yield from _tolerations(wanted, f"{path}.tolerations")
     yield from _length(f"{path}.selectors", wanted.selectors, limits.SELECTORS_PER_LIST)
@@ -83,12 +83,12 @@ def check_request(one: Requirement, context: LintContext) -> Iterator[LintIssue]
     for key in wanted.capacity_requests:
         if not is_qualified_name(key):
             problem = f"{key!r} is not an identifier, optionally after a domain and a slash"
-            yield LintIssue(Rule.INVALID_NAME, f"{path}.capacity.requests[{key}]", problem)
+            yield LintIssue(LintRule.INVALID_NAME, f"{path}.capacity.requests[{key}]", problem)
 
 
 def _length(path: str, entries: Sequence[object], most: int) -> Iterator[LintIssue]:
     if len(entries) > most:
-        yield LintIssue(Rule.TOO_MANY, path, f"has {len(entries)} entries, at most {most} are accepted")
+        yield LintIssue(LintRule.TOO_MANY, path, f"has {len(entries)} entries, at most {most} are accepted")
 
 
 def _names(named: Iterable[tuple[str, str]]) -> Iterator[LintIssue]:
@@ -96,9 +96,9 @@ def _names(named: Iterable[tuple[str, str]]) -> Iterator[LintIssue]:
     for path, name in named:
         if not is_label(name):
             problem = f"{name!r} is not a DNS label: use at most 63 lowercase letters, digits and inner hyphens"
-            yield LintIssue(Rule.INVALID_NAME, f"{path}.name", problem)
+            yield LintIssue(LintRule.INVALID_NAME, f"{path}.name", problem)
         if name in seen:
-            yield LintIssue(Rule.DUPLICATE_NAME, f"{path}.name", f"{name!r} is used twice: rename one")
+            yield LintIssue(LintRule.DUPLICATE_NAME, f"{path}.name", f"{name!r} is used twice: rename one")
         seen.add(name)
 
 
@@ -106,33 +106,33 @@ def _count(wanted: DeviceRequirements, path: str) -> Iterator[LintIssue]:
     if wanted.allocation_mode == ALL:
         if wanted.count:
             problem = f"count {wanted.count} does not go with allocationMode {ALL}: remove one of them"
-            yield LintIssue(Rule.INVALID_COUNT, f"{path}.count", problem)
+            yield LintIssue(LintRule.INVALID_COUNT, f"{path}.count", problem)
     elif wanted.allocation_mode != EXACT_COUNT:
         problem = f"must be {EXACT_COUNT} or {ALL}, not {wanted.allocation_mode!r}"
-        yield LintIssue(Rule.INVALID_COUNT, f"{path}.allocationMode", problem)
+        yield LintIssue(LintRule.INVALID_COUNT, f"{path}.allocationMode", problem)
     elif wanted.count < 0:
-        yield LintIssue(Rule.INVALID_COUNT, f"{path}.count", f"must be at least 1, not {wanted.count}")
+        yield LintIssue(LintRule.INVALID_COUNT, f"{path}.count", f"must be at least 1, not {wanted.count}")
     elif wanted.count == 0:
         problem = "0 is taken as 1: say 1, or remove the request if no device is wanted"
-        yield LintIssue(Rule.ZERO_COUNT, f"{path}.count", problem)
+        yield LintIssue(LintRule.ZERO_COUNT, f"{path}.count", problem)
 
 
 def _tolerations(wanted: DeviceRequirements, path: str) -> Iterator[LintIssue]:
     for index, one in enumerate(wanted.tolerations):
         place = f"{path}[{index}]"
         if one.key and not is_label_key(one.key):
-            yield LintIssue(Rule.INVALID_TOLERATION, f"{place}.key", f"{one.key!r} is not the key of a taint")
+            yield LintIssue(LintRule.INVALID_TOLERATION, f"{place}.key", f"{one.key!r} is not the key of a taint")
         if one.operator not in ("Equal", "Exists"):
             problem = f"must be Equal or Exists, not {one.operator!r}"
-            yield LintIssue(Rule.INVALID_TOLERATION, f"{place}.operator", problem)
+            yield LintIssue(LintRule.INVALID_TOLERATION, f"{place}.operator", problem)
         elif one.operator == "Exists" and one.value:
             problem = "must be empty with operator Exists: remove it, or use operator Equal"
-            yield LintIssue(Rule.INVALID_TOLERATION, f"{place}.value", problem)
+            yield LintIssue(LintRule.INVALID_TOLERATION, f"{place}.value", problem)
         elif not is_label_value(one.value):
-            yield LintIssue(Rule.INVALID_TOLERATION, f"{place}.value", f"{one.value!r} is not the value of a taint")
+            yield LintIssue(LintRule.INVALID_TOLERATION, f"{place}.value", f"{one.value!r} is not the value of a taint")
         if one.effect and one.effect not in tuple(TaintEffect):
             problem = f"must be one of {', '.join(TaintEffect)}, not {one.effect!r}"
-            yield LintIssue(Rule.INVALID_TOLERATION, f"{place}.effect", problem)
+            yield LintIssue(LintRule.INVALID_TOLERATION, f"{place}.effect", problem)
 
 
 def not_a_subdomain(name: object) -> str:
@@ -140,7 +140,7 @@ def not_a_subdomain(name: object) -> str:
     return f"{name!r} is not a DNS subdomain: use lower case letters, digits, and inner hyphens and dots"
 
 
-def request_names(claim: ClaimSpec, names: tuple[str, ...], path: str, rule: Rule) -> Iterator[LintIssue]:
+def request_names(claim: ClaimSpec, names: tuple[str, ...], path: str, rule: LintRule) -> Iterator[LintIssue]:
     """Check that each name is that of a request, or `request/alternative`, and occurs once."""
     known = {
         *claim.requests,
@@ -161,13 +161,13 @@ def _form(constraint: DeviceConstraint, path: str) -> Iterator[LintIssue]:
     given = {field: name for field, name in attributes.items() if name is not None}
     if len(given) != 1:
         yield LintIssue(
-            Rule.CONSTRAINT_ATTRIBUTE, path, "must have exactly one of matchAttribute and distinctAttribute"
+            LintRule.CONSTRAINT_ATTRIBUTE, path, "must have exactly one of matchAttribute and distinctAttribute"
         )
     for field, name in given.items():
         domain, slash, _ = name.partition("/")
         if not slash or not is_qualified_name(name) or not is_driver_name(domain):
             problem = f"{name!r} must be DOMAIN/ATTRIBUTE, such as gpu.nvidia.com/parentUUID"
-            yield LintIssue(Rule.CONSTRAINT_ATTRIBUTE, f"{path}.{field}", problem)
+            yield LintIssue(LintRule.CONSTRAINT_ATTRIBUTE, f"{path}.{field}", problem)
 
 
 def _unmet(claim: ClaimSpec, constraint: DeviceConstraint, path: str, context: LintContext) -> Iterator[LintIssue]:
@@ -186,13 +186,13 @@ def _unmet(claim: ClaimSpec, constraint: DeviceConstraint, path: str, context: L
         close = difflib.get_close_matches(name.rpartition("/")[2].lower(), known, n=1)
         hint = f"; did you mean {known[close[0]]!r}?" if close else ""
         yield LintIssue(
-            Rule.CONSTRAINT_NEVER_MET,
+            LintRule.CONSTRAINT_NEVER_MET,
             f"{path}.{field}",
             f"none of the {len(candidates)} known devices that request {requirement.name!r} selects has"
             f" attribute {name!r}: no device will do{hint}",
         )
 
 
-def _has(known: Known, name: str) -> bool:
+def _has(known: CandidateDevice, name: str) -> bool:
     domain, _, identifier = name.partition("/")
     return name in known.device.attributes or (domain == known.driver and identifier in known.device.attributes)

@@ -15,7 +15,7 @@ from ..progress import bar, progress
 from ..release import Rules
 from ..report import counted
 from ..sources import Origin, opened, origin_options
-from ..status import Status, documents_of
+from ..status import ExitStatus, documents_of
 from .check import Result, check
 from .finding import LintFinding, Severity
 from .source import read
@@ -128,4 +128,4 @@ def lint(
     if result.left:
         return interrupted(f"{counted(result.left, 'object')} not checked")
     decisive = [finding for finding in result.findings if strict or finding.severity is Severity.ERROR]
-    return Status.of(fits=not decisive, errors=reading.unreadable, unknown=bool(result.unknown))
+    return ExitStatus.of(fits=not decisive, errors=reading.unreadable, unknown=bool(result.unknown))

@@ -22,9 +22,9 @@ from ...kube.resource.codec import DecodeError
 from ...kube.resource.limits import OPAQUE_PARAMETERS_BYTES
 from ...kube.resource.names import is_driver_name
 from ...names import DRIVER_NAME
-from .catalog import Known
+from .catalog import CandidateDevice
 from .claims import request_names
-from .finding import LintIssue, Rule, Severity
+from .finding import LintIssue, LintRule, Severity
 from .subject import ClaimSpec, LintContext, decode_all
 
 _STAND_INS = {"apiVersion": API_VERSION}
@@ -41,7 +41,7 @@ def check_class(one: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
 def check_claim(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
     """Check the configurations of a claim."""
     for path, names, opaque in claim.configs():
-        yield from request_names(claim, names, f"{path}.requests", Rule.CONFIG_NAMES_NO_REQUEST)
+        yield from request_names(claim, names, f"{path}.requests", LintRule.CONFIG_NAMES_NO_REQUEST)
         yield from _size(opaque, f"{path}.opaque")
         problems = list(_opaque(opaque, f"{path}.opaque", claim.name))
         yield from problems
@@ -53,29 +53,29 @@ def _size(opaque: OpaqueConfiguration, path: str) -> Iterator[LintIssue]:
     size = len(json.dumps(opaque.parameters, separators=(",", ":"), default=str).encode())
     if size > OPAQUE_PARAMETERS_BYTES:
         problem = f"has {size} bytes, at most {OPAQUE_PARAMETERS_BYTES} are accepted"
-        yield LintIssue(Rule.TOO_LARGE, f"{path}.parameters", problem)
+        yield LintIssue(LintRule.TOO_LARGE, f"{path}.parameters", problem)
 
 
 def _opaque(opaque: OpaqueConfiguration, path: str, owner: str, *, of_class: bool = False) -> Iterator[LintIssue]:
     parameters = f"{path}.parameters"
     if not is_driver_name(opaque.driver):
-        yield LintIssue(Rule.INVALID_CONFIG, f"{path}.driver", f"{opaque.driver!r} is not the name of a driver")
+        yield LintIssue(LintRule.INVALID_CONFIG, f"{path}.driver", f"{opaque.driver!r} is not the name of a driver")
     elif opaque.driver == DRIVER_NAME:
         form = decode_all(dict(opaque.parameters), partial(decode_config, of_class=of_class), _STAND_INS)
         yield from _invalid(form.errors, parameters)
         if form.decoded is not None and not form.errors and (doubt := ineffective(form.decoded, parameters)):
-            yield LintIssue(Rule.CONFIG_WITHOUT_EFFECT, doubt.path, doubt.problem)
+            yield LintIssue(LintRule.CONFIG_WITHOUT_EFFECT, doubt.path, doubt.problem)
     elif opaque.driver == DOMAIN_DRIVER:
         found = decode_all(dict(opaque.parameters), decode_domain_config, _STAND_INS)
         yield from _invalid(found.errors, parameters)
         if found.decoded is not None and not found.errors and (doubt := mistake(found.decoded, owner, parameters)):
-            yield LintIssue(Rule.CONFIG_DOMAIN, doubt.path, doubt.problem)
+            yield LintIssue(LintRule.CONFIG_DOMAIN, doubt.path, doubt.problem)
 
 
 def _invalid(errors: Iterable[DecodeError], parameters: str) -> Iterator[LintIssue]:
     for problem in errors:
         yield LintIssue(
-            Rule.INVALID_CONFIG, f"{parameters}.{problem.path}" if problem.path else parameters, problem.problem
+            LintRule.INVALID_CONFIG, f"{parameters}.{problem.path}" if problem.path else parameters, problem.problem
         )
 
 
@@ -90,22 +90,22 @@ def _fits(
     drivers = sorted({known.driver for _, candidates in found for known in candidates})
     if opaque.driver not in drivers:
         problem = f"{opaque.driver!r} is not the driver of any device it is for ({', '.join(drivers)}): nobody reads it"
-        yield LintIssue(Rule.CONFIG_UNUSED, f"{path}.opaque.driver", problem)
+        yield LintIssue(LintRule.CONFIG_UNUSED, f"{path}.opaque.driver", problem)
     if opaque.driver != DRIVER_NAME:
         return
     config = decode_config(opaque.parameters)
     others = {one.name: kinds for one, candidates in found if type(config) not in (kinds := _kinds(candidates))}
     if names and others:
         request, kinds = next(iter(others.items()))
-        yield LintIssue(Rule.CONFIG_KIND, f"{path}.opaque.parameters.kind", misfit(request, config, kinds))
+        yield LintIssue(LintRule.CONFIG_KIND, f"{path}.opaque.parameters.kind", misfit(request, config, kinds))
     elif len(others) == len(found):
         kind = type(config).__name__
         kinds = [device_type for device_type in DEVICE_TYPES if any(device_type in taken for taken in others.values())]
         problem = f"the claim has no request for devices that take a {kind}: {use_other(kinds)}"
-        yield LintIssue(Rule.CONFIG_UNUSED, f"{path}.opaque.parameters.kind", problem)
+        yield LintIssue(LintRule.CONFIG_UNUSED, f"{path}.opaque.parameters.kind", problem)
 
 
-def _kinds(candidates: Iterable[Known]) -> list[type[DeviceConfig]]:
+def _kinds(candidates: Iterable[CandidateDevice]) -> list[type[DeviceConfig]]:
     """The kinds of configurations that these devices take."""
     types = {known.device.attributes.get("type") for known in candidates}
     return [kind for kind, names in DEVICE_TYPES.items() if not types.isdisjoint(names)]

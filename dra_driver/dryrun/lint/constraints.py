@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...kube.resource import DeviceConstraint
-from .finding import LintIssue, Rule
+from .finding import LintIssue, LintRule
 from .subject import ClaimSpec, LintContext
 
 
@@ -26,4 +26,4 @@ def check_satisfiable(
     others = tuple(other for other in devices.constraints if other is not constraint)
     if node := catalog.fitting_node(replace(devices, constraints=others)):
         text = f"no known node has devices that meet it, even if they are all free; without it, {node} has them"
-        yield LintIssue(Rule.CONSTRAINT_CANNOT_HOLD, f"{path}.{field}", text)
+        yield LintIssue(LintRule.CONSTRAINT_CANNOT_HOLD, f"{path}.{field}", text)

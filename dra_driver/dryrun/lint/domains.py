@@ -11,7 +11,7 @@ from ...domains.objects import COMPUTE_DOMAINS, ComputeDomain, decode_domain
 from ...kube.resource.names import is_subdomain
 from ..domains import KIND, template_of
 from .claims import not_a_subdomain
-from .finding import LintIssue, Rule
+from .finding import LintIssue, LintRule
 from .source import SourceObject
 from .subject import STAND_IN, ClaimSpec, Form, LintContext, Subject, decode_all, is_unknown_field, subject_of
 
@@ -41,23 +41,25 @@ def check_domains(subject: Subject, context: LintContext) -> Iterator[LintIssue]
     if not is_domain(subject.source):
         return
     if subject.source.api_version != COMPUTE_DOMAINS.api_version:
-        yield LintIssue(Rule.SCHEMA, "apiVersion", f"must be {COMPUTE_DOMAINS.api_version}")
+        yield LintIssue(LintRule.SCHEMA, "apiVersion", f"must be {COMPUTE_DOMAINS.api_version}")
     form = _form(subject.source)
     for problem in form.errors:
-        yield LintIssue(Rule.UNKNOWN_FIELD if is_unknown_field(problem) else Rule.SCHEMA, problem.path, problem.problem)
+        yield LintIssue(
+            LintRule.UNKNOWN_FIELD if is_unknown_field(problem) else LintRule.SCHEMA, problem.path, problem.problem
+        )
     domain = form.decoded
     if domain is None:
         return
     if domain.num_nodes:
         yield LintIssue(
-            Rule.DOMAIN_NUM_NODES,
+            LintRule.DOMAIN_NUM_NODES,
             "spec.numNodes",
             "is deprecated, and no pod waits for this number of nodes: remove it",
         )
     if domain.template == STAND_IN:
         return
     if not is_subdomain(domain.template):
-        yield LintIssue(Rule.INVALID_NAME, _NAME, not_a_subdomain(domain.template))
+        yield LintIssue(LintRule.INVALID_NAME, _NAME, not_a_subdomain(domain.template))
     yield from _taken(subject, domain, context)
 
 
@@ -68,7 +70,7 @@ def _taken(subject: Subject, domain: ComputeDomain, context: LintContext) -> Ite
         other = _form(earlier.source).decoded if is_domain(earlier.source) else None
         if other is not None and other.template == domain.template and other.name != domain.name:
             problem = f"is also the template of ComputeDomain {other.name}: each ComputeDomain needs its own"
-            yield LintIssue(Rule.DOMAIN_TEMPLATE_TAKEN, _NAME, problem)
+            yield LintIssue(LintRule.DOMAIN_TEMPLATE_TAKEN, _NAME, problem)
             return
     for neighbour in near:
         classes = (
@@ -79,7 +81,7 @@ def _taken(subject: Subject, domain: ComputeDomain, context: LintContext) -> Ite
         named = (neighbour.source.kind, neighbour.source.name) == ("ResourceClaimTemplate", domain.template)
         if named and CHANNEL_CLASS not in classes:
             problem = "is the name of a template among the files, which the controller does not replace"
-            yield LintIssue(Rule.DOMAIN_TEMPLATE_TAKEN, _NAME, f"{problem}: choose another name")
+            yield LintIssue(LintRule.DOMAIN_TEMPLATE_TAKEN, _NAME, f"{problem}: choose another name")
 
 
 def check_channels(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
@@ -91,7 +93,9 @@ def check_channels(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue
         )
         if requirement.value.device_class_name == CHANNEL_CLASS and not any(named):
             problem = "has no ComputeDomainChannelConfig: use the claim template that a ComputeDomain names"
-            yield LintIssue(Rule.CHANNEL_WITHOUT_DOMAIN, requirement.path, f"request {requirement.name!r} {problem}")
+            yield LintIssue(
+                LintRule.CHANNEL_WITHOUT_DOMAIN, requirement.path, f"request {requirement.name!r} {problem}"
+            )
 
 
 def _form(source: SourceObject) -> Form[ComputeDomain]:

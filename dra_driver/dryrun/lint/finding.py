@@ -15,7 +15,7 @@ class Severity(enum.StrEnum):
     WARNING = "warning"
 
 
-class Rule(enum.Enum):
+class LintRule(enum.Enum):
     """Every rule, in the order of the documentation. Its name never changes, because scripts and people refer to it."""
 
     UNREADABLE = Severity.ERROR, "The file cannot be read, or is not YAML or JSON."
@@ -90,7 +90,7 @@ class Rule(enum.Enum):
 class LintIssue:
     """A violation of a rule. `path` is the field, `offset` a place in its text (code points; None: the whole text)."""
 
-    rule: Rule
+    rule: LintRule
     path: str
     message: str
     offset: int | None = None

@@ -16,7 +16,7 @@ from ...kube.resource.codec import GROUP
 from ...kube.resource.device import COUNTERS_APART_SINCE, SliceFeatures
 from ...kube.resource.validation import slice_problems
 from ...scheduler.pods import form_errors
-from .finding import LintIssue, Rule
+from .finding import LintIssue, LintRule
 from .source import DECODED_KINDS
 from .subject import LintContext, Subject, is_device_api, is_unknown_field
 
@@ -37,12 +37,12 @@ def check_form(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check the form. `check_gates` judges fields that some release has."""
     for problem in subject.form.errors if subject.form is not None else ():
         if not is_unknown_field(problem):
-            yield LintIssue(Rule.SCHEMA, problem.path, problem.problem)
+            yield LintIssue(LintRule.SCHEMA, problem.path, problem.problem)
         elif not is_gated(problem.path):
-            yield LintIssue(Rule.UNKNOWN_FIELD, problem.path, problem.problem)
+            yield LintIssue(LintRule.UNKNOWN_FIELD, problem.path, problem.problem)
     for problem in form_errors(subject.source.value):
         if not _CLAIM_OF_POD.search(problem.path):
-            rule = Rule.UNKNOWN_FIELD if is_unknown_field(problem) else Rule.SCHEMA
+            rule = LintRule.UNKNOWN_FIELD if is_unknown_field(problem) else LintRule.SCHEMA
             yield LintIssue(rule, problem.path, problem.problem)
 
 
@@ -51,7 +51,7 @@ def check_identity(subject: Subject, context: LintContext) -> Iterator[LintIssue
     first = context.first_of(subject)
     if first is not None and first is not subject:
         said = f"there is another {subject.source.kind} of this name in the file: rename one, or remove it"
-        yield LintIssue(Rule.DUPLICATE_OBJECT, "metadata.name", said)
+        yield LintIssue(LintRule.DUPLICATE_OBJECT, "metadata.name", said)
 
 
 def check_slice(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
@@ -59,7 +59,7 @@ def check_slice(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     if isinstance(subject.decoded, ResourceSlice):
         features = SliceFeatures(counters_beside_devices=context.minor < COUNTERS_APART_SINCE)
         for problem in slice_problems(subject.decoded, features):
-            yield LintIssue(Rule.INVALID_SLICE, problem.path, problem.message)
+            yield LintIssue(LintRule.INVALID_SLICE, problem.path, problem.message)
 
 
 _VERSIONS: Final[Mapping[str, ApiVersion]] = {**API_VERSIONS, "v1alpha3": ApiVersion(31, gone=34)}
@@ -73,14 +73,14 @@ def check_version(subject: Subject, context: LintContext) -> Iterator[LintIssue]
     if source.kind not in DECODED_KINDS:
         close = difflib.get_close_matches(source.kind, (*DECODED_KINDS, *_OTHER_KINDS), n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(DECODED_KINDS)}"
-        yield LintIssue(Rule.UNKNOWN_KIND, "kind", f"{GROUP} has no kind {source.kind!r}; {hint}")
+        yield LintIssue(LintRule.UNKNOWN_KIND, "kind", f"{GROUP} has no kind {source.kind!r}; {hint}")
         return
     name = source.api_version.partition("/")[2]
     version = _VERSIONS.get(name)
     best = next(served for served, one in _VERSIONS.items() if one.first <= context.minor)
     moved = best == "v1" and name != "v1beta2" and source.kind in _WITH_REQUESTS
     use = f"use {GROUP}/{best}" + ("; what a request asks for goes under 'exactly' there" if moved else "")
-    rule = Rule.API_VERSION_NOT_SERVED
+    rule = LintRule.API_VERSION_NOT_SERVED
     if version is None:
         problem = f"does not exist: {use}"
     elif context.minor < version.first:
@@ -88,7 +88,7 @@ def check_version(subject: Subject, context: LintContext) -> Iterator[LintIssue]
     elif version.gone is not None and context.minor >= version.gone:
         problem = f"is gone since Kubernetes 1.{version.gone}: {use}"
     elif best == "v1" and name != "v1":
-        rule = Rule.DEPRECATED_API_VERSION
+        rule = LintRule.DEPRECATED_API_VERSION
         outlook = f"is deprecated since 1.{version.deprecated} and will be gone in 1.{version.gone}"
         problem = f"is served only where --runtime-config asks for it, {outlook}: {use}"
     else:
@@ -158,13 +158,13 @@ def check_gates(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
             continue
         if context.minor < gate.first:
             since = f"is known from Kubernetes 1.{gate.first} on (feature gate {gate.name}), not in {context.release}"
-            yield LintIssue(Rule.FIELD_NOT_IN_RELEASE, path, f"{since}: remove it, or lint for a newer release")
+            yield LintIssue(LintRule.FIELD_NOT_IN_RELEASE, path, f"{since}: remove it, or lint for a newer release")
         elif gate.gone is not None and context.minor >= gate.gone:
-            yield LintIssue(Rule.FIELD_NOT_IN_RELEASE, path, f"was removed in Kubernetes 1.{gate.gone}: remove it")
+            yield LintIssue(LintRule.FIELD_NOT_IN_RELEASE, path, f"was removed in Kubernetes 1.{gate.gone}: remove it")
         elif gate.on is None or context.minor < gate.on:
             dropped = f"is dropped by Kubernetes {context.release} unless the feature gate {gate.name} is on"
             default = f", on by default from 1.{gate.on} on" if gate.on is not None else ""
-            yield LintIssue(Rule.FEATURE_GATE_OFF, path, dropped + default)
+            yield LintIssue(LintRule.FEATURE_GATE_OFF, path, dropped + default)
 
 
 def _gate_of(path: str) -> _Gate | None:

@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 from ...kube.resource.codec import DecodeError, Fields
 from ...scheduler.pods import has_form, pod_spec_errors
 from ..documents import JSON
-from ..groups import Library, PodGroup, Reading, joined, key_of, pods_of
+from ..groups import ObjectPods, PodGroup, ReferencedObjects, joined, key_of, pods_of
 from ..kinds import KINDS
 from ..podforms import FORMS
 from ..status import Note
-from .finding import LintIssue, Rule
+from .finding import LintIssue, LintRule
 from .source import SourceObject
 from .subject import STAND_IN, ClaimSpec, LintContext, Subject, decode_all, is_unknown_field, subject_of
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class PodClaim:
+class PodClaimEntry:
     """An entry of resourceClaims: a name in the pod for a claim, or for a claim made from a template."""
 
     path: str
@@ -62,10 +62,10 @@ class Use:
 
 def is_workload(source: SourceObject) -> bool:
     """Whether the object is a pod or a workload that creates pods."""
-    return key_of(source.value) in KINDS or bool(_read(source, Library()).groups)
+    return key_of(source.value) in KINDS or bool(_read(source, ReferencedObjects()).groups)
 
 
-def notes_of(source: SourceObject, library: Library) -> Iterator[Note]:
+def notes_of(source: SourceObject, library: ReferencedObjects) -> Iterator[Note]:
     """The parts of an object's pods that are not checked."""
     reading = _read(source, library)
     texts = [*reading.unknown]
@@ -77,19 +77,19 @@ def notes_of(source: SourceObject, library: Library) -> Iterator[Note]:
     yield from (Note(subject, text, source.file, place.line, place.column) for text in dict.fromkeys(texts))
 
 
-def _read(source: SourceObject, library: Library) -> Reading:
+def _read(source: SourceObject, library: ReferencedObjects) -> ObjectPods:
     """The pods of an object. Fields that are missing are no mistakes: the object may be a patch."""
     try:
         return pods_of(source.value, library, FORMS)
     except DecodeError:
-        return Reading()
+        return ObjectPods()
 
 
-def _decode_claim(fields: Fields, path: str) -> PodClaim:
+def _decode_claim(fields: Fields, path: str) -> PodClaimEntry:
     if _OLD_FORM in fields:
         raise fields.error(_OLD_FORM, "went away in Kubernetes 1.31: move what is in it one level up, beside 'name'")
     claim, template = fields.text("resourceClaimName"), fields.text("resourceClaimTemplateName")
-    decoded = PodClaim(path, fields.required_text("name"), claim, template)
+    decoded = PodClaimEntry(path, fields.required_text("name"), claim, template)
     fields.finish()
     return decoded
 
@@ -107,7 +107,7 @@ def _decoded(
     for place, entry in _items(value, field, path):
         form = decode_all({"entry": entry}, partial(_inside, decode, place), {"name": STAND_IN})
         mistakes = ((place + error.path.removeprefix("entry"), error.problem) for error in form.errors)
-        problems += [LintIssue(Rule.POD_CLAIM, path, problem) for path, problem in mistakes]
+        problems += [LintIssue(LintRule.POD_CLAIM, path, problem) for path, problem in mistakes]
         if form.decoded is not None and not form.is_mended("entry.name"):
             yield form.decoded
 
@@ -130,7 +130,7 @@ def check_pods(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
         groups = pods_of(source.value, context.library, FORMS).groups
     except DecodeError as error:
         if not error.problem.endswith("missing"):  # the object may be a patch
-            yield LintIssue(Rule.SCHEMA, error.path, error.problem)
+            yield LintIssue(LintRule.SCHEMA, error.path, error.problem)
         return
     issues: dict[LintIssue, None] = {}
     for group in groups:
@@ -145,7 +145,7 @@ def _form_issues(spec: JSON) -> Iterator[LintIssue]:
     """Unknown fields and wrong types of a pod of a kind whose other fields are not checked."""
     for error in pod_spec_errors(spec):
         if not _CLAIM_OF_POD.search(error.path):
-            rule = Rule.UNKNOWN_FIELD if is_unknown_field(error) else Rule.SCHEMA
+            rule = LintRule.UNKNOWN_FIELD if is_unknown_field(error) else LintRule.SCHEMA
             yield LintIssue(rule, error.path, error.problem)
 
 
@@ -170,32 +170,34 @@ def _check_spec(group: PodGroup, subject: Subject, context: LintContext) -> Iter
         if bool(claim.claim) == bool(claim.template):
             if not any(problem.path.startswith(f"{claim.path}.") for problem in problems):  # a misspelt one of them
                 problem = "exactly one of resourceClaimName and resourceClaimTemplateName must be set"
-                yield LintIssue(Rule.POD_CLAIM, claim.path, problem)
+                yield LintIssue(LintRule.POD_CLAIM, claim.path, problem)
         elif not found[claim.name]:
-            yield LintIssue(Rule.CLAIM_NOT_FOUND, claim.field, _nowhere(claim, source, context))
+            yield LintIssue(LintRule.CLAIM_NOT_FOUND, claim.field, _nowhere(claim, source, context))
     yield from _uses(claims, uses, found)
     yield from _unused(claims, uses, found, context)
 
 
-def _repeated(claims: Iterable[PodClaim], uses: Iterable[Use]) -> Iterator[LintIssue]:
+def _repeated(claims: Iterable[PodClaimEntry], uses: Iterable[Use]) -> Iterator[LintIssue]:
     seen: set[object] = set()
     for claim in claims:
         if claim.name in seen:
-            yield LintIssue(Rule.POD_CLAIM, f"{claim.path}.name", f"{claim.name!r} is used twice: rename one")
+            yield LintIssue(LintRule.POD_CLAIM, f"{claim.path}.name", f"{claim.name!r} is used twice: rename one")
         seen.add(claim.name)
     for use in uses:
         if use.key in seen:
-            yield LintIssue(Rule.POD_CLAIM, use.path, "the container has the same entry twice: remove one")
+            yield LintIssue(LintRule.POD_CLAIM, use.path, "the container has the same entry twice: remove one")
         seen.add(use.key)
 
 
-def _uses(claims: Iterable[PodClaim], uses: Iterable[Use], found: Mapping[str, list[Subject]]) -> Iterator[LintIssue]:
+def _uses(
+    claims: Iterable[PodClaimEntry], uses: Iterable[Use], found: Mapping[str, list[Subject]]
+) -> Iterator[LintIssue]:
     """Check that containers use claims and requests that exist."""
     known = {claim.name: claim for claim in claims}
     for use in uses:
         if use.name not in known:
             problem = f"{use.name!r} is not in the pod's resourceClaims (there is {', '.join(known) or 'none'})"
-            yield LintIssue(Rule.CONTAINER_NAMES_NO_CLAIM, f"{use.path}.name", problem)
+            yield LintIssue(LintRule.CONTAINER_NAMES_NO_CLAIM, f"{use.path}.name", problem)
             continue
         specs = _specs(found[use.name])
         if use.request and specs and not any(use.request in spec.requests for spec in specs):
@@ -203,11 +205,11 @@ def _uses(claims: Iterable[PodClaim], uses: Iterable[Use], found: Mapping[str, l
             there = ", ".join(specs[0].requests) or "none"
             note = "; alternatives have no entry of their own" if "/" in use.request else ""
             problem = f"{use.request!r} is no request of {one.kind} {one.claim or one.template} (it has {there}{note})"
-            yield LintIssue(Rule.CONTAINER_NAMES_NO_REQUEST, f"{use.path}.request", problem)
+            yield LintIssue(LintRule.CONTAINER_NAMES_NO_REQUEST, f"{use.path}.request", problem)
 
 
 def _unused(
-    claims: Iterable[PodClaim], uses: Iterable[Use], found: Mapping[str, list[Subject]], context: LintContext
+    claims: Iterable[PodClaimEntry], uses: Iterable[Use], found: Mapping[str, list[Subject]], context: LintContext
 ) -> Iterator[LintIssue]:
     """Check that containers use each claim. Devices of other drivers, such as networks, may be for the whole pod."""
     used = {use.name for use in uses}
@@ -216,10 +218,10 @@ def _unused(
         ours = any(context.catalog.of_class(each.device_class_name) for each in requirements)
         if claim.name not in used and ours:
             problem = f"no container uses claim {claim.name!r}: add it to a container's resources.claims, or remove it"
-            yield LintIssue(Rule.CLAIM_UNUSED, claim.path, problem)
+            yield LintIssue(LintRule.CLAIM_UNUSED, claim.path, problem)
 
 
-def _named(claim: PodClaim, pod: SourceObject, context: LintContext, made: Iterable[Subject]) -> list[Subject]:
+def _named(claim: PodClaimEntry, pod: SourceObject, context: LintContext, made: Iterable[Subject]) -> list[Subject]:
     """The objects that the entry may refer to: more than one if files repeat a name. `made` are templates that are made
     with the pod.
     """
@@ -240,7 +242,7 @@ def _specs(subjects: list[Subject]) -> list[ClaimSpec]:
     return [subject.claim for subject in subjects if subject.claim is not None]
 
 
-def _nowhere(claim: PodClaim, pod: SourceObject, context: LintContext) -> str:
+def _nowhere(claim: PodClaimEntry, pod: SourceObject, context: LintContext) -> str:
     name = claim.claim or claim.template
     others = [subject.source for subject in context.subjects if subject.source.kind == claim.kind]
     elsewhere = next((other.namespace for other in others if other.name == name), None)

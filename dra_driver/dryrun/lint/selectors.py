@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from ...kube.resource import Device, DeviceClass
 from ...scheduler.cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, compile_selector
 from ..report import listed
-from .catalog import Catalog, Known, SelectorStep
-from .finding import LintIssue, Rule
+from .catalog import CandidateDevice, Catalog, SelectorStep
+from .finding import LintIssue, LintRule
 from .subject import LintContext, Requirement
 
 _CLOSE = 0.85
 """The likeness of a misspelt name. Classes of different NVIDIA drivers have half of their names in common."""
 _VALUES = 6
-_FOREIGN = Known("another-driver.example.com", "pool", Device("device"))
+_FOREIGN = CandidateDevice("another-driver.example.com", "pool", Device("device"))
 """A device of another driver."""
 
 
@@ -38,7 +38,7 @@ def check_request(one: Requirement, context: LintContext) -> Iterator[LintIssue]
         close = difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)
         hint = f"did you mean {close[0]!r}?" if close else "pass its file too, or take devices from your cluster"
         problem = f"there is no DeviceClass {name!r} (known: {', '.join(sorted(known))}); {hint}"
-        yield LintIssue(Rule.UNKNOWN_CLASS, f"{one.path}.deviceClassName", problem)
+        yield LintIssue(LintRule.UNKNOWN_CLASS, f"{one.path}.deviceClassName", problem)
     yield from _capacity(one, context)
     yield from _expressions(one.path, one.value.selectors, context)
     yield from _answers(one.path, context.catalog.steps(one.value), name, context.catalog)
@@ -56,7 +56,7 @@ def _capacity(one: Requirement, context: LintContext) -> Iterator[LintIssue]:
         else:
             there = sorted({name for known in candidates for name in known.device.capacity})
             problem = f"none of the {len(candidates)} known devices has capacity {key!r} (there is {', '.join(there)})"
-        yield LintIssue(Rule.CAPACITY_NEVER_MET, f"{one.path}.capacity.requests[{key}]", problem)
+        yield LintIssue(LintRule.CAPACITY_NEVER_MET, f"{one.path}.capacity.requests[{key}]", problem)
 
 
 def _expressions(path: str, expressions: Sequence[str], context: LintContext) -> Iterator[LintIssue]:
@@ -67,7 +67,7 @@ def _expressions(path: str, expressions: Sequence[str], context: LintContext) ->
         size = len(expression.encode())
         if size > MAX_BYTES:
             yield LintIssue(
-                Rule.SELECTOR_REFUSED, place, f"is too long: {size} bytes, at most {MAX_BYTES} are accepted"
+                LintRule.SELECTOR_REFUSED, place, f"is too long: {size} bytes, at most {MAX_BYTES} are accepted"
             )
             continue
         try:
@@ -76,7 +76,7 @@ def _expressions(path: str, expressions: Sequence[str], context: LintContext) ->
             hints = context.catalog.mistakes(expression)
             for issue in refusal.issues or (refusal,):
                 yield LintIssue(
-                    Rule.SELECTOR_REFUSED,
+                    LintRule.SELECTOR_REFUSED,
                     place,
                     f"does not compile: {'; '.join((issue.message, *hints))}",
                     issue.offset,
@@ -85,7 +85,7 @@ def _expressions(path: str, expressions: Sequence[str], context: LintContext) ->
             continue
         if cost > COST_LIMIT:
             problem = f"is too complex: it may cost {cost}, more than {COST_LIMIT}; use fewer loops and functions"
-            yield LintIssue(Rule.SELECTOR_REFUSED, place, problem)
+            yield LintIssue(LintRule.SELECTOR_REFUSED, place, problem)
 
 
 def _answers(path: str, steps: Sequence[SelectorStep], class_name: str | None, catalog: Catalog) -> Iterator[LintIssue]:
@@ -99,7 +99,7 @@ def _answers(path: str, steps: Sequence[SelectorStep], class_name: str | None, c
             continue
         unknown = step.selector.unknown_names(catalog.names_of(class_name))
         for name in unknown:
-            yield LintIssue(Rule.UNKNOWN_ATTRIBUTE, _place(path, index), name.message, name.offset)
+            yield LintIssue(LintRule.UNKNOWN_ATTRIBUTE, _place(path, index), name.message, name.offset)
         if not step.after and not unknown:
             yield from _never(_place(path, index), step, whose, catalog, narrowed=index > 0)
 
@@ -114,7 +114,7 @@ def _failure(place: str, step: SelectorStep, whose: str, catalog: Catalog) -> Li
         if others and len(step.failed) == len(step.before):
             fix = f"; devices of class {others[0]} have it"
     return LintIssue(
-        Rule.SELECTOR_FAILS,
+        LintRule.SELECTOR_FAILS,
         place,
         f"fails on {count}, such as {known}, and one failure makes the scheduler give up the pod: {first.message}{fix}",
         first.offset,
@@ -131,7 +131,7 @@ def _never(place: str, step: SelectorStep, whose: str, catalog: Catalog, *, narr
     who = f"{len(step.before)} {whose} devices ({catalog.where}){left}"
     offset = step.selector.expression.find(part)
     yield LintIssue(
-        Rule.SELECTOR_NEVER_TRUE,
+        LintRule.SELECTOR_NEVER_TRUE,
         place,
         f"is true for none of the {who}: {part} is false, {values or 'always'}",
         offset if offset >= 0 else None,
@@ -153,7 +153,7 @@ def _other_drivers(steps: Sequence[SelectorStep]) -> Iterator[LintIssue]:
     for index, step in enumerate(steps):
         for _, failure in step.failed:
             problem = "fails on devices of other drivers: begin with device.driver == 'NAME OF THE DRIVER' &&"
-            yield LintIssue(Rule.CLASS_WITHOUT_DRIVER, _place("spec", index), problem, failure.offset)
+            yield LintIssue(LintRule.CLASS_WITHOUT_DRIVER, _place("spec", index), problem, failure.offset)
 
 
 def _place(path: str, index: int) -> str:

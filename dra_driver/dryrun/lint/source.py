@@ -10,18 +10,18 @@ import yaml
 
 from ..documents import JSON, Flaw, Problem, read_all, read_text, within
 from ..positions import MERGE, Position, Positions, position_of, resolve
-from .finding import LintFinding, LintIssue, Rule
+from .finding import LintFinding, LintIssue, LintRule
 
 _REQUEST = re.compile(r"\brequests\[\d+\]")
 DECODED_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
 
 _RULES: Final = {
-    Flaw.UNREADABLE: Rule.UNREADABLE,
-    Flaw.TEMPLATE: Rule.UNREADABLE,
-    Flaw.NO_FILE: Rule.UNREADABLE,
-    Flaw.EMPTY_FOLDER: Rule.UNREADABLE,
-    Flaw.NO_MAPPING: Rule.NOT_AN_OBJECT,
-    Flaw.NO_ITEMS: Rule.NOT_AN_OBJECT,
+    Flaw.UNREADABLE: LintRule.UNREADABLE,
+    Flaw.TEMPLATE: LintRule.UNREADABLE,
+    Flaw.NO_FILE: LintRule.UNREADABLE,
+    Flaw.EMPTY_FOLDER: LintRule.UNREADABLE,
+    Flaw.NO_MAPPING: LintRule.NOT_AN_OBJECT,
+    Flaw.NO_ITEMS: LintRule.NOT_AN_OBJECT,
 }
 
 
@@ -76,7 +76,7 @@ class SourceObject:
                 for key in (key for key, _ in one.value if isinstance(key, yaml.ScalarNode) and key.tag != MERGE):
                     if key.value in seen:
                         message = f"key {key.value!r} is there twice: remove one"
-                        yield _finding(Rule.DUPLICATE_KEY, self.file, position_of(key.start_mark), "", message)
+                        yield _finding(LintRule.DUPLICATE_KEY, self.file, position_of(key.start_mark), "", message)
                     seen.add(key.value)
 
     def finding(self, issue: LintIssue) -> LintFinding:
@@ -99,7 +99,7 @@ class FilesRead:
     @property
     def unreadable(self) -> bool:
         """Whether a file could not be used at all."""
-        return any(finding.rule == Rule.UNREADABLE.id for finding in self.findings)
+        return any(finding.rule == LintRule.UNREADABLE.id for finding in self.findings)
 
 
 def read(paths: Iterable[str]) -> FilesRead:
@@ -128,8 +128,8 @@ def _findings(problems: Iterable[Problem]) -> Iterator[LintFinding]:
             text, path = f"a {problem.kind} needs an apiVersion: set apiVersion: resource.k8s.io/v1", "apiVersion"
         elif problem.flaw not in _RULES:
             continue
-        yield _finding(_RULES.get(problem.flaw, Rule.NOT_AN_OBJECT), problem.file, problem.position, path, text)
+        yield _finding(_RULES.get(problem.flaw, LintRule.NOT_AN_OBJECT), problem.file, problem.position, path, text)
 
 
-def _finding(rule: Rule, file: str, place: Position, path: str, message: str) -> LintFinding:
+def _finding(rule: LintRule, file: str, place: Position, path: str, message: str) -> LintFinding:
     return LintFinding(file, place.line, place.column, path, rule.id, rule.severity, message)

@@ -15,7 +15,7 @@ from ...kube.releases import minor_of
 from ...kube.resource import DeviceClaim, DeviceRequirements, OpaqueConfiguration, ResourceClaim, ResourceClaimTemplate
 from ...kube.resource.codec import BY_API_VERSION, GROUP, V1BETA1, Decoded, DecodeError, Dialect, decode
 from ..documents import JSON
-from ..groups import Library
+from ..groups import ReferencedObjects
 from ..positions import is_within, resolve
 from ..strict import Identity, identity_of
 from .catalog import Catalog
@@ -234,7 +234,7 @@ class LintContext:
     release: str
     catalog: Catalog
     subjects: tuple[Subject, ...] = ()
-    library: Library = field(default_factory=Library)
+    library: ReferencedObjects = field(default_factory=ReferencedObjects)
 
     def first_of(self, subject: Subject) -> Subject | None:
         """The first object of its file with the name of this one. None if the API server makes its name."""

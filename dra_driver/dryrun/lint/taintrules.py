@@ -10,7 +10,7 @@ from typing import Any
 
 from ...kube.releases import RULES, has_rule
 from ...kube.resource import TaintEffect
-from .finding import LintIssue, Rule
+from .finding import LintIssue, LintRule
 from .subject import LintContext, Subject, is_device_api
 
 _SELECTOR = "spec.deviceSelector"
@@ -25,7 +25,7 @@ def check_taint_rule(subject: Subject, context: LintContext) -> Iterator[LintIss
     if _text(spec.get("taint"), "effect") == TaintEffect.NONE:
         return
     for path, problem in _problems(spec.get("deviceSelector"), context.release):
-        yield LintIssue(Rule.TAINT_RULE_SELECTS_TOO_MUCH, path, problem)
+        yield LintIssue(LintRule.TAINT_RULE_SELECTS_TOO_MUCH, path, problem)
 
 
 def _problems(selector: Any, release: str) -> Iterator[tuple[str, str]]:

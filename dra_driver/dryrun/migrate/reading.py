@@ -14,7 +14,7 @@ from ...process.command import InputError
 from ...scheduler.pods import PodDecoder, form_errors
 from ...scheduler.pods.decode import decode_cluster_node
 from ..documents import Document, each, in_namespace, read_all, within
-from ..groups import Library
+from ..groups import ReferencedObjects
 from ..inventory import kinds
 from ..reduction import reduced_object
 from ..rights import Needs, advice
@@ -49,7 +49,7 @@ NEEDS: Final = Needs(whole_pods=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class MigrationInput:
     """The objects that were read. `errors` are about objects that cannot be used, and `unread` says what was not read.
 
     `forbidden` are resources of owners (`raycluster.ray.io`) that may not be listed.
@@ -61,12 +61,12 @@ class Input:
     forbidden: Sequence[str] = ()
 
 
-def read_files(files: Sequence[str], namespace: str) -> Input:
+def read_files(files: Sequence[str], namespace: str) -> MigrationInput:
     """The objects of files. A configuration has the name of its file. Raises NotesError if there are only errors."""
     read = read_all(files, empty_lists=True, convert=_as_object)
     documents, errors = in_namespace(read.documents, namespace)
     errors = (*(problem.note for problem in read.problems), *errors)
-    library = Library(document.value for document in documents)
+    library = ReferencedObjects(document.value for document in documents)
     usable = []
     for document in documents:
         problems = list(_problems(document, library))
@@ -74,10 +74,10 @@ def read_files(files: Sequence[str], namespace: str) -> Input:
         usable += [] if problems else [document]
     if errors and not usable:
         raise NotesError(*errors)
-    return Input(usable, errors)
+    return MigrationInput(usable, errors)
 
 
-def _problems(document: Document, library: Library) -> Iterator[DecodeError]:
+def _problems(document: Document, library: ReferencedObjects) -> Iterator[DecodeError]:
     """Why the API server would reject a node or a workload."""
     yield from form_errors(document.value)
     try:
@@ -102,7 +102,7 @@ def _as_object(value: object, source: str) -> object:
     return {"apiVersion": "v1", "kind": BARE, "metadata": {"name": name}, "data": {name: json.dumps(value)}}
 
 
-def read_cluster(place: Place) -> Input:
+def read_cluster(place: Place) -> MigrationInput:
     """The objects of a cluster. Of pods that others have made, only what decides scheduling. Owners of other kinds are
     read if they have pods that request GPUs. Raises ApiError, and InputError if nodes may not be listed.
     """
@@ -128,10 +128,10 @@ def read_cluster(place: Place) -> Input:
         for namespace, name in program.config_maps() if program.role in ("plugin", "mig") else ():
             value = {**client.get(CONFIG_MAPS, name, namespace), "apiVersion": "v1", "kind": "ConfigMap"}
             documents.append(Document(value, place.where, stored=True))
-    library = Library((document.value for document in documents), place.referred)
+    library = ReferencedObjects((document.value for document in documents), place.referred)
     owned = [document for document in documents if requests_gpus(document, library)]
     owners, unlisted = read_owners(client, owned, documents, place.where)
-    return Input([*documents, *owners], unread=unread, forbidden=unlisted)
+    return MigrationInput([*documents, *owners], unread=unread, forbidden=unlisted)
 
 
 def _is_bare(value: Mapping[str, Any]) -> bool:

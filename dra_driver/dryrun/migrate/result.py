@@ -18,11 +18,11 @@ from ...scheduler.allocator import Features
 from ..answer import Answer
 from ..documents import Document, within
 from ..domains import with_templates
-from ..groups import Library
+from ..groups import ReferencedObjects
 from ..report import PlainTable, counted, listed, plain_console, to_json, to_yaml
 from ..snapshot import written
 from ..sources import Place, lookup_among
-from ..status import Note, NotesError, Status, documents_of
+from ..status import ExitStatus, Note, NotesError, documents_of
 from .configs import GPU
 from .gpu_operator import GpuOperator, device_plugin_of, gpu_cluster_notes, is_of_operator, operator_of
 from .nodes import GpuNode, gpu_nodes, nodes_of_auto_mode, permitted_machines
@@ -30,8 +30,8 @@ from .owners import identity_of, unread_notes
 from .plan import MigrationPlan, plan_of
 from .programs import Configurations, NvidiaDaemonSet, operated_by, programs
 from .quotas import quota_findings
-from .reading import Input
-from .steps import RECREATED, WORKLOADS, Change, Step, as_markdown
+from .reading import MigrationInput
+from .steps import RECREATED, WORKLOADS, Change, MigrationStep, as_markdown
 from .verify import planned_slices, verified
 from .workloads import CANNOT, CHANGE, UNCHANGED, WorkloadFinding, findings, manifest, unknown_of
 
@@ -55,13 +55,13 @@ class Migration:
     answer: Answer | None
     unknown: tuple[Note, ...] = ()
     errors: tuple[Note, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[MigrationStep, ...] = ()
 
     @property
-    def status(self) -> Status:
+    def status(self) -> ExitStatus:
         """The exit status."""
         unknown = bool(self.unknown or (self.answer is not None and self.answer.unknown))
-        return Status.of(fits=self.works, errors=bool(self.errors), unknown=unknown)
+        return ExitStatus.of(fits=self.works, errors=bool(self.errors), unknown=unknown)
 
     @property
     def works(self) -> bool:
@@ -126,7 +126,7 @@ class Migration:
         }
 
 
-def migration_of(place: Place, where: str, read: Input, features: Features, *, verify: bool) -> Migration:
+def migration_of(place: Place, where: str, read: MigrationInput, features: Features, *, verify: bool) -> Migration:
     """All results for the objects. Raises InputError, DecodeError, and with --verify the exceptions of `verified`."""
     documents = read.documents
     found, operator = _programs(documents)
@@ -138,7 +138,7 @@ def migration_of(place: Place, where: str, read: Input, features: Features, *, v
     plan = plan_of(nodes, features, operator)
     own = {id(program.document) for program in found}
     others = [document for document in documents if id(document) not in own and not is_of_operator(document)]
-    library = Library((other.value for other in others), place.referred)
+    library = ReferencedObjects((other.value for other in others), place.referred)
     judged = (
         *findings(others, library, plan, permitted_machines(documents), features),
         *quota_findings(documents, plan, features),

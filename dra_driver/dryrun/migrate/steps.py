@@ -59,7 +59,7 @@ _ONE_BY_ONE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MigrationStep:
     """A step. `checks` must be true before the next step, and `back` undoes the step.
 
     With `nodes`, the step is done for one node after the other; `$NODE` in its commands is the node.
@@ -95,7 +95,7 @@ class Change:
     findings: Sequence[WorkloadFinding]
     files: Sequence[str]
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[MigrationStep]:
         """All steps, in their order."""
         yield self._installation()
         yield from self._withdrawals()
@@ -118,7 +118,7 @@ class Change:
             groups[repr((node.product, node.gpus, node.machines, node.config, way))].append(node)
         return sorted(groups.values(), key=len)
 
-    def _installation(self) -> Step:
+    def _installation(self) -> MigrationStep:
         commands = ["kubectl get nodes,daemonsets,configmaps,resourcequotas -A -o yaml > before-the-change.yaml"]
         checks = [f"kubectl get daemonsets -n {_RELEASE}: 0 desired pods for each DaemonSet"]
         back = [f"helm uninstall {_RELEASE} -n {_RELEASE}"]
@@ -128,7 +128,7 @@ class Change:
             back.append("kubectl delete -f device-classes.yaml")
         checks.append("kubectl get deviceclasses: the classes are there; pods still get GPUs from the device plugin")
         title = "Install the driver for nodes that have the label, which no node has yet"
-        return Step(title, tuple(commands), tuple(checks), tuple(back))
+        return MigrationStep(title, tuple(commands), tuple(checks), tuple(back))
 
     def _helm(self, *, marked: bool) -> str:
         """The installation, for marked nodes only or for all nodes with GPUs."""
@@ -140,7 +140,7 @@ class Change:
             f" --set image.repository=REGISTRY/{_RELEASE}{operator} --values values.yaml{mark}"
         )
 
-    def _withdrawals(self) -> Iterator[Step]:
+    def _withdrawals(self) -> Iterator[MigrationStep]:
         """Let the DaemonSets that are not of a provider or an operator leave nodes with the label."""
         for program in self._own_daemon_sets():
             namespace, _, name = program.document.name.rpartition("/")
@@ -150,7 +150,7 @@ class Change:
                 for affinity in (_away(spec), spec.get("affinity"))
             )
             where = f"daemonset {name} -n {namespace or 'default'} --type merge"
-            yield Step(
+            yield MigrationStep(
                 f"Keep DaemonSet {program.document.name} away from nodes that have the label",
                 (f"kubectl patch {where} -p {patch}",),
                 (
@@ -164,7 +164,7 @@ class Change:
         own = [program for program in self.programs if program.role in _REPLACED and not operated_by(program)]
         return [program for program in own if not program.is_of_gke]
 
-    def _of_nodes(self, nodes: Sequence[GpuNode], title: str) -> Step:
+    def _of_nodes(self, nodes: Sequence[GpuNode], title: str) -> MigrationStep:
         leave, stay = self._switch(nodes[0])
         present = () if _is_selected(nodes[0]) else (f"kubectl label node $NODE {_PRESENT}=true",)
         published = self._published(nodes[0])
@@ -175,7 +175,7 @@ class Change:
             f"kubectl drain $NODE --ignore-daemonsets --delete-emptydir-data{self._bare()}",
         )
         daemons = tuple(self._daemon_pods())
-        return Step(
+        return MigrationStep(
             title,
             (
                 *emptied,
@@ -245,7 +245,7 @@ class Change:
         types = (device.attributes.get("type") for published in own for device in published.devices)
         return Counter(str(name) for name in types)
 
-    def _workloads(self) -> Iterator[Step]:
+    def _workloads(self) -> Iterator[MigrationStep]:
         """Change the workloads, as the first nodes have room for them."""
         by_hand = [finding for finding in self.findings if finding.verdict == CHANGE and finding.changed is None]
         checks = ["kubectl get pods -A: no pod with GPUs is Pending for lack of devices"]
@@ -258,9 +258,9 @@ class Change:
                 commands.append(f"kubectl replace{force} -f {name}.yaml{_ONE_BY_ONE}")
                 back.append(f"kubectl replace{force} -f {name}-before.yaml")
         if commands:
-            yield Step("Change the workloads", tuple(commands), tuple(checks), tuple(back))
+            yield MigrationStep("Change the workloads", tuple(commands), tuple(checks), tuple(back))
 
-    def _end(self) -> Step:
+    def _end(self) -> MigrationStep:
         """The device plugin has no node any more: remove it, and let the driver run on new nodes."""
         commands: list[str] = []
         back: list[str] = []
@@ -281,7 +281,7 @@ class Change:
             back.append(labels.replace(f",{_GKE_LABEL}=true", ""))
         commands.append(self._helm(marked=False))
         back.insert(0, self._helm(marked=True))
-        return Step(
+        return MigrationStep(
             "Remove the device plugin, and let the driver run on every node with GPUs",
             tuple(commands),
             (
@@ -313,7 +313,7 @@ def _text(published: Mapping[str, int]) -> str:
     return " and ".join(f"{count} of type {name}" for name, count in published.items()) or "none"
 
 
-def as_markdown(steps: Sequence[Step]) -> str:
+def as_markdown(steps: Sequence[MigrationStep]) -> str:
     """The steps as a page."""
     lines = ["# The change", "", "Do a step only if the checks of the step before it are true. `$NODE` is the node."]
     for number, step in enumerate(steps, start=1):

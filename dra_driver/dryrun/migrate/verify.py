@@ -24,7 +24,7 @@ from ...scheduler.allocator import Features
 from ..answer import Answer, Question, answered
 from ..daemons import spread_over_nodes
 from ..documents import JSON, Document, within
-from ..groups import Library
+from ..groups import ReferencedObjects
 from ..report import to_json
 from ..sources import Source
 from ..status import NotesError
@@ -43,7 +43,7 @@ def verified(
     plan: MigrationPlan,
     found: Sequence[WorkloadFinding],
     documents: Sequence[Document],
-    library: Library,
+    library: ReferencedObjects,
     lookup: Lookup,
     where: str,
     features: Features,

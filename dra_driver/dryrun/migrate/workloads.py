@@ -18,7 +18,7 @@ from ...kube.resource import Quantity
 from ...kube.resource.codec import DecodeError
 from ...scheduler.allocator import Features
 from ..documents import Document, each, within
-from ..groups import Library, PodGroup, key_of, pods_of
+from ..groups import PodGroup, ReferencedObjects, key_of, pods_of
 from ..kinds import KINDS, OF_KUBERNETES
 from ..podforms import FORMS
 from ..positions import resolve
@@ -128,7 +128,7 @@ class WorkloadFinding:
 
 def findings(
     documents: Sequence[Document],
-    library: Library,
+    library: ReferencedObjects,
     plan: MigrationPlan,
     permitted: Mapping[str, str],
     features: Features,
@@ -184,7 +184,7 @@ def _of_owner(owner: Owner, members: Sequence[WorkloadFinding]) -> WorkloadFindi
     )
 
 
-def requests_gpus(document: Document, library: Library) -> bool:
+def requests_gpus(document: Document, library: ReferencedObjects) -> bool:
     """Whether pods of the object request extended resources of NVIDIA's. False for an object that cannot be read."""
     try:
         return any(True for group in groups_of(document, library) for _ in _requests(group.spec))
@@ -192,12 +192,12 @@ def requests_gpus(document: Document, library: Library) -> bool:
         return False
 
 
-def groups_of(document: Document, library: Library) -> list[PodGroup]:
+def groups_of(document: Document, library: ReferencedObjects) -> list[PodGroup]:
     """The pods of an object, except those of which nothing is known. Raises DecodeError."""
     return [group for group in pods_of(document.value, library, FORMS).groups if group.spec]
 
 
-def unknown_of(document: Document, library: Library) -> Iterator[Note]:
+def unknown_of(document: Document, library: ReferencedObjects) -> Iterator[Note]:
     """Notes about unknown parts of an object's pods that may use GPUs. Raises DecodeError."""
     reading = pods_of(document.value, library, FORMS)
     texts = [*reading.unknown]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dra_driver.dryrun.lint.command import lint
-from dra_driver.dryrun.lint.finding import Rule
+from dra_driver.dryrun.lint.finding import LintRule
 from dra_driver.scheduler.cel import RELEASES
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ EXAMPLES = sorted((ROOT / "examples/ci").glob("*.yaml"))
 
 def test_the_guide_lists_every_rule_and_no_other() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (error|warning) \| (.+) \|$", RULES, re.MULTILINE)
-    assert rows == [(rule.id, rule.severity, rule.summary) for rule in Rule]
+    assert rows == [(rule.id, rule.severity, rule.summary) for rule in LintRule]
 
 
 def test_the_guide_links_to_every_example() -> None:

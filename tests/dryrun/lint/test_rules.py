@@ -3,7 +3,7 @@
 
 import pytest
 
-from dra_driver.dryrun.lint.finding import Rule, Severity
+from dra_driver.dryrun.lint.finding import LintRule, Severity
 
 from .cases import CASES, NET, OF_TEMPLATE, Case
 from .support import claim, lint_text, pod, request, rules, selecting, selectors, stream, template
@@ -26,11 +26,11 @@ def test_nothing_is_found_where_nothing_is_wrong(case: Case) -> None:
 
 
 def test_every_rule_has_an_example() -> None:
-    assert {case.rule for case in CASES} == {rule.id for rule in Rule}
+    assert {case.rule for case in CASES} == {rule.id for rule in LintRule}
 
 
 def test_a_finding_has_the_severity_of_its_rule() -> None:
-    severities = {rule.id: rule.severity for rule in Rule}
+    severities = {rule.id: rule.severity for rule in LintRule}
     for case in CASES:
         for one in lint_text(case.bad, case.release):
             assert one.severity is severities[one.rule]
