@@ -61,6 +61,7 @@ $(SITE)/.ready: pyproject.toml Makefile
 bench: $(READY)
 	$(BIN)/python -m tests.bench.prepare
 	$(BIN)/python -m tests.bench.prepare --mig
+	$(BIN)/python -m tests.bench.budget
 	$(BIN)/python -m tests.bench.start
 	$(BIN)/python -m tests.bench.cel
 	$(BIN)/python -m tests.bench.allocation

@@ -111,7 +111,8 @@ class DraService:
     def _count(self, change: int) -> None:
         with self._idle:
             self._calls += change
-            self._idle.notify_all()
+            if not self._calls:
+                self._idle.notify_all()
 
     def _prepare(self, ref: ClaimRef, context: grpc.ServicerContext) -> Any:
         try:
