@@ -150,9 +150,10 @@ class Recovery:
             except (StoppedError, WaitsError, NoDriverError) as error:
                 self._problems.add(claim, str(error))
             except EXPECTED_ERRORS as error:
-                self._failed(claim, error)
                 if isinstance(error, NvmlError) and error.code in NO_DRIVER:
+                    self._problems.add(claim, str(error))  # all claims are restored when the driver is back
                     raise
+                self._failed(claim, error)
             else:
                 self._problems.remove(claim.uid)
 

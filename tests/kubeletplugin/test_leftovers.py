@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver.gpu.nvml import Return
 from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.claims import recovery, sweep
 from kubeletplugin.claims.call import Call
@@ -223,6 +224,18 @@ def test_a_prepared_claim_that_could_not_be_recovered_is_tried_again(plugin: Plu
     wait_for(lambda: after.instances() == FOUR_MADE, "the instances to be made again")
     # A try while the obstacle is half gone fails for another reason, and says so.
     wait_for(lambda: after.reasons()[-1] == "DevicesRestored", "the event")
+
+
+def test_a_driver_that_leaves_during_recovery_is_not_a_failure_of_the_claim(plugin: Plugin) -> None:
+    """NVML is initialized again while a virtual machine gets or returns a GPU, also during recovery."""
+    ref = plugin.api.add(FOUR)
+    plugin.engine.prepare(ref)
+    plugin.node.reset_gpu(4)
+    plugin.node.inject(Fault("nvmlDeviceCreateGpuInstanceWithPlacement", code=Return.UNINITIALIZED, times=1))
+    after = restarted(plugin)
+    wait_for(lambda: after.instances() == FOUR_MADE, "the instances to be made again")
+    wait_for(after.reasons, "an event")
+    assert after.reasons() == ["DevicesRestored"]
 
 
 def test_kubelets_next_call_for_such_a_claim_gets_the_error_or_the_devices(plugin: Plugin) -> None:
