@@ -151,7 +151,7 @@ def decode_clique(value: JSON) -> Clique:
     try:
         indices = json.loads(notes.get(INDICES_ANNOTATION) or "{}")
         slots = min(int(notes.get(SLOTS_ANNOTATION) or 0), MOST_SLOTS)
-        if not isinstance(indices, dict) or not all(type(one) is int for one in indices.values()):
+        if not isinstance(indices, dict) or not all(type(index) is int for index in indices.values()):
             raise ValueError("indices must be integers")
     except (ValueError, RecursionError) as error:
         raise DecodeError("metadata.annotations", str(error)) from None

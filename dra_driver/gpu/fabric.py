@@ -104,7 +104,7 @@ class SwitchFacts:
 
     def of_module(self, module: int | None) -> tuple[Partition, ...]:
         """The partitions with this GPU."""
-        return tuple(one for one in self.partitions if module in one.modules)
+        return tuple(partition for partition in self.partitions if module in partition.modules)
 
 
 NO_SWITCHES = SwitchFacts()

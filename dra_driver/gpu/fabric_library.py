@@ -149,11 +149,11 @@ class FabricLibrary(FabricManager):
         self._call("fmGetSupportedFabricPartitions", ctypes.byref(found))
         return tuple(
             Partition(
-                one.id,
-                tuple(sorted(gpu.physical_id for gpu in one.gpus[: min(one.gpu_count, _GPUS)])),
-                bool(one.is_active),
+                partition.id,
+                tuple(sorted(gpu.physical_id for gpu in partition.gpus[: min(partition.gpu_count, _GPUS)])),
+                bool(partition.is_active),
             )
-            for one in found.partitions[: min(found.count, _PARTITIONS)]
+            for partition in found.partitions[: min(found.count, _PARTITIONS)]
         )
 
     def activate(self, partition: int) -> None:
@@ -172,7 +172,7 @@ class FabricLibrary(FabricManager):
         found.version = version_of(found, 1)
         self._call("fmGetNvlinkFailedDevices", ctypes.byref(found))
         gpus = found.gpus[: min(found.gpu_count, _GPUS)]
-        names = {one.uuid.decode(errors="replace") for one in gpus} | {_address(one.pci_address) for one in gpus}
+        names = {gpu.uuid.decode(errors="replace") for gpu in gpus} | {_address(gpu.pci_address) for gpu in gpus}
         return frozenset(names - {""})
 
     def unsupported_partitions(self) -> tuple[Partition, ...]:
@@ -180,8 +180,8 @@ class FabricLibrary(FabricManager):
         found.version = version_of(found, 1)
         self._call("fmGetUnsupportedFabricPartitions", ctypes.byref(found))
         return tuple(
-            Partition(one.id, tuple(sorted(one.physical_ids[: min(one.gpu_count, _GPUS)])))
-            for one in found.partitions[: min(found.count, _PARTITIONS)]
+            Partition(partition.id, tuple(sorted(partition.physical_ids[: min(partition.gpu_count, _GPUS)])))
+            for partition in found.partitions[: min(found.count, _PARTITIONS)]
         )
 
     # Parts

@@ -64,7 +64,9 @@ class Gpu:
     @property
     def gpu_instances(self) -> tuple[MigInstance | PartialInstance, ...]:
         """All GPU instances, in the order of their IDs."""
-        return tuple(sorted((*self.mig_instances, *self.partial_instances), key=lambda one: one.gpu_instance))
+        return tuple(
+            sorted((*self.mig_instances, *self.partial_instances), key=lambda mig_instance: mig_instance.gpu_instance)
+        )
 
     def mig_device(self, profile_id: int, placement: Placement) -> MigDevice:
         """The MIG device at a placement of this GPU. Its profile may be one that NVML does not report."""

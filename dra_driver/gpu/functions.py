@@ -95,15 +95,21 @@ def group_obstacles(sys_root: Path, address: str) -> tuple[str, ...]:
     functions of other slots that a driver of the node uses, without those of other GPUs' slots, and virtual functions
     of GPUs.
     """
-    slots = tuple(one.rpartition(".")[0] + "." for one in (address, *group_gpus(sys_root, address)))
+    slots = tuple(group_gpu.rpartition(".")[0] + "." for group_gpu in (address, *group_gpus(sys_root, address)))
     members = listed(device_folder(sys_root, address) / "iommu_group/devices")
-    return tuple(sorted(one for one in members if not one.startswith(slots) and _is_obstacle(sys_root, one)))
+    return tuple(
+        sorted(member for member in members if not member.startswith(slots) and _is_obstacle(sys_root, member))
+    )
 
 
 def group_gpus(sys_root: Path, address: str) -> tuple[str, ...]:
     """The other GPUs in the IOMMU group of the GPU at `address`, whichever driver they are bound to."""
     members = listed(device_folder(sys_root, address) / "iommu_group/devices")
-    found = (one for one in members if one != address and _is_gpu(sys_root, one) and not _is_virtual(sys_root, one))
+    found = (
+        member
+        for member in members
+        if member != address and _is_gpu(sys_root, member) and not _is_virtual(sys_root, member)
+    )
     return tuple(sorted(found))
 
 

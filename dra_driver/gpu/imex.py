@@ -141,12 +141,12 @@ def fabric_of(inventory: Inventory) -> NodeFabric:
     registration. Such a system is recognized by the partitions of its own Fabric Manager, or by a GPU that has
     completed the registration without a cluster. It has no clique, and that is no problem.
     """
-    members = [one for one in inventory.gpus if one.fabric is not None and not _is_left_out(one)]
+    members = [gpu for gpu in inventory.gpus if gpu.fabric is not None and not _is_left_out(gpu)]
     cliques = {clique: gpu for gpu in members if (clique := clique_of(gpu.fabric))}
     if not cliques and (inventory.switches.partitions or any(map(_is_local, members))):
         return NodeFabric(FabricProgress.NONE)
-    waiting = [one for one in members if one.fabric and one.fabric.state is not FabricState.COMPLETED]
-    failed = [one for one in members if one not in waiting and one.fabric and one.fabric.status != 0]
+    waiting = [member for member in members if member.fabric and member.fabric.state is not FabricState.COMPLETED]
+    failed = [member for member in members if member not in waiting and member.fabric and member.fabric.status != 0]
     if failed:
         statuses = ", ".join(f"GPU {one.index}: status {one.fabric.status}" for one in failed if one.fabric)
         return NodeFabric(FabricProgress.FAILED, problem=f"GPUs could not join the NVLink fabric ({statuses})")

@@ -136,8 +136,8 @@ class _Reader:
         instances = self._instances(gpu, infos) if split else []
         return replace(
             gpu,
-            mig_instances=tuple(one for one in instances if isinstance(one, MigInstance)),
-            partial_instances=tuple(one for one in instances if isinstance(one, PartialInstance)),
+            mig_instances=tuple(instance for instance in instances if isinstance(instance, MigInstance)),
+            partial_instances=tuple(instance for instance in instances if isinstance(instance, PartialInstance)),
             problems=tuple(
                 f"{error}, for {', '.join(subjects)}" if subjects else error
                 for error, subjects in self._problems.items()
@@ -388,7 +388,7 @@ def _located(failures: Sequence[Failure], gpus: Sequence[Gpu], pci_gpus: Sequenc
     addresses that no GPU has reported equals the number of failures without an address, they are matched in order.
     """
     taken = {gpu.pci_address for gpu in gpus} | {failure.pci_address for failure in failures}
-    left = [one.address for one in pci_gpus if one.driver == NVIDIA_DRIVER and one.address not in taken]
+    left = [pci_gpu.address for pci_gpu in pci_gpus if pci_gpu.driver == NVIDIA_DRIVER and pci_gpu.address not in taken]
     missing = [failure for failure in failures if failure.pci_address is None]
     if len(left) != len(missing):
         return tuple(failures)

@@ -131,9 +131,9 @@ def _mig(gpus: Sequence[Gpu], owned: Set[object], policy: NodePolicy) -> dict[st
     found: dict[str, list[tuple[Gpu, MigProfile]]] = defaultdict(list)
     for gpu in gpus:
         profiles = {profile.info.id: profile for profile in gpu.mig_profiles}
-        for one in gpu.mig_instances:
-            profile = profiles.get(one.device.profile_id)
-            if profile and one.device not in owned:
+        for mig_instance in gpu.mig_instances:
+            profile = profiles.get(mig_instance.device.profile_id)
+            if profile and mig_instance.device not in owned:
                 found[profile.name.replace("+", ".")].append((gpu, profile))
     labels: dict[str, object] = {}
     for name, devices in found.items():

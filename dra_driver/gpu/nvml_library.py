@@ -262,7 +262,7 @@ class NvmlLibrary(Nvml):
         ids = [int(one) for one in self._call(pynvml.nvmlDeviceGetSupportedVgpus, device)]
         # A type without a profile of GPU instances shares the whole GPU in time.
         whole = [
-            one for one in ids if self._known(pynvml.nvmlVgpuTypeGetGpuInstanceProfileId, one) in (None, _NO_PROFILE)
+            id_ for id_ in ids if self._known(pynvml.nvmlVgpuTypeGetGpuInstanceProfileId, id_) in (None, _NO_PROFILE)
         ]
         return VgpuTypes(mixed, tuple(self._vgpu_type(device, one, mixed) for one in whole))
 

@@ -93,7 +93,7 @@ def vgpu_functions(sys_root: Path, address: str) -> tuple[VgpuFramework, tuple[s
     """The functions of the GPU at `address` that can be or have vGPUs. Empty without a vGPU manager."""
     for functions in (virtual_function_addresses(sys_root, address), (address,)):
         for framework, file in ((VgpuFramework.VFIO, _CURRENT), (VgpuFramework.MDEV, _MDEV_TYPES)):
-            found = tuple(one for one in functions if (device_folder(sys_root, one) / file).exists())
+            found = tuple(function for function in functions if (device_folder(sys_root, function) / file).exists())
             if found:
                 return framework, found
     return VgpuFramework.VFIO, ()
@@ -104,7 +104,9 @@ def existing_vgpus(sys_root: Path, gpu_uuid: str, address: str) -> tuple[VgpuPla
     framework, functions = vgpu_functions(sys_root, address)
     if framework is VgpuFramework.MDEV:
         return tuple(_mdevs(sys_root, gpu_uuid, functions))
-    places = (VgpuPlace(gpu_uuid, one, _number(device_folder(sys_root, one) / _CURRENT)) for one in functions)
+    places = (
+        VgpuPlace(gpu_uuid, function, _number(device_folder(sys_root, function) / _CURRENT)) for function in functions
+    )
     return tuple(place for place in places if place.type_id)
 
 
@@ -164,16 +166,15 @@ def _problem(sys_root: Path, types: VgpuTypes, framework: VgpuFramework, functio
         return "no function has vGPU types: enable the virtual functions with sriov-manage -e"
     if not types.types:
         return "NVML reports no time-sliced vGPU types; on a GPU in MIG mode, vGPUs are not supported"
-    for one in functions if framework is VgpuFramework.VFIO else ():
-        group = iommu_group(sys_root, one)
+    for function in functions if framework is VgpuFramework.VFIO else ():
+        group = iommu_group(sys_root, function)
         if group is None:
-            return f"its virtual function {one} has no IOMMU group: enable the IOMMU in firmware and kernel"
+            return f"its virtual function {function} has no IOMMU group: enable the IOMMU in firmware and kernel"
         if others := tuple(
-            name for name in listed(device_folder(sys_root, one) / "iommu_group/devices") if name != one
+            name for name in listed(device_folder(sys_root, function) / "iommu_group/devices") if name != function
         ):
-            return (
-                f"a virtual machine cannot get {one}: {obstacle_text(group, group_obstacles(sys_root, one) or others)}"
-            )
+            obstacles = group_obstacles(sys_root, function) or others
+            return f"a virtual machine cannot get {function}: {obstacle_text(group, obstacles)}"
     return ""
 
 

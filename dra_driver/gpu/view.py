@@ -281,7 +281,7 @@ class HardwareView:
         return True
 
     def _report(self, inventory: Inventory) -> None:
-        left_out = [one for one in inventory.failures if not one.hung]  # calls that hang are already logged
+        left_out = [failure for failure in inventory.failures if not failure.hung]  # calls that hang are already logged
         switches = inventory.switches.problem
         problems = [f"the NVSwitch partitions may be out of date: {switches}"] if switches else []
         problems += [f"GPU {one.index} is left out: {one.reason}" for one in left_out]
@@ -308,6 +308,8 @@ def _without_owned(gpu: GpuPulse, owned: Set[Owned]) -> GpuPulse:
         gpu = replace(gpu, vgpus=tuple(place for place in gpu.vgpus if place not in owned))
     if gpu.uuid is None or not gpu.instances:
         return gpu
-    foreign = tuple(one for one in gpu.instances if MigDevice(gpu.uuid, one[1], one[2]) not in owned)
+    foreign = tuple(
+        instance for instance in gpu.instances if MigDevice(gpu.uuid, instance[1], instance[2]) not in owned
+    )
     ids = {instance for instance, _, _ in foreign}
-    return replace(gpu, instances=foreign, computes=tuple(one for one in gpu.computes if one[0] in ids))
+    return replace(gpu, instances=foreign, computes=tuple(compute for compute in gpu.computes if compute[0] in ids))

@@ -116,7 +116,7 @@ class _Marks:
     def __init__(self, folder: Path) -> None:
         self._folder = os.path.realpath(folder)
         number = _mount_number(self._folder)
-        mount = next(one for one in mounts_of() if one.number == number)
+        mount = next(mount for mount in mounts_of() if mount.number == number)
         self._number = f"mnt_id:\t{number}\n"
         inner = os.path.relpath(self._folder, mount.path)
         self._mounted = mount.device, os.path.normpath(os.path.join(mount.root, inner))  # noqa: PTH118 - no path here

@@ -50,9 +50,9 @@ def place_in(clique: Clique | None, node: str, address: str, problem: str | None
             f"the daemon waits for its place in the domain: this node is a member with address {own.address}, not"
             f" {address}, so the cluster controller has not noticed the new pod yet"
         )
-    members = {one.index: one for one in clique.members}
+    members = {member.index: member for member in clique.members}
     if len(members) < len(clique.members) or not all(0 <= index < clique.slots for index in members):
-        indices = ", ".join(f"{one.node}={one.index}" for one in clique.members)
+        indices = ", ".join(f"{member.node}={member.index}" for member in clique.members)
         raise NotPlacedError(
             f"the indices of {clique.name} are not different numbers below {clique.slots} ({indices}): delete the"
             " object, and the cluster controller makes it again"

@@ -216,7 +216,7 @@ class ImexSupervisor:
             stats = [(folder / name).stat() for name in TLS_FILES]
         except OSError as error:
             raise ImexError(f"the domain's certificate cannot be read: {error}") from error
-        found = [(one.st_dev, one.st_ino, one.st_mtime_ns, one.st_size) for one in stats]
+        found = [(stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
         if found != self._certificates:
             before, self._certificates = self._certificates, found
             if before is not None and self._process is not None:

@@ -89,8 +89,8 @@ def partition_attributes(partitions: Iterable[Partition]) -> tuple[Attributes, M
     the GPU is in several partitions, which are left out.
     """
     by_size: dict[int, list[int]] = {}
-    for one in partitions:
-        by_size.setdefault(len(one.modules), []).append(one.id)
+    for partition in partitions:
+        by_size.setdefault(len(partition.modules), []).append(partition.id)
     several = {size: ids for size, ids in by_size.items() if len(ids) > 1}
     return {f"partition{size}": ids[0] for size, ids in by_size.items() if size not in several}, several
 

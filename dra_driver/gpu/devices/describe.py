@@ -117,8 +117,12 @@ def describe(
     others = (pci for pci in inventory.pci_gpus if not node.knows(pci))
     unseen = tuple(node.contained(pci.address, partial(node.unseen, pci)) for pci in others)
     node.left_out += [
-        LeftOut(one.uuid or one.pci_address or f"GPU {one.index}", Reason.UNREADABLE, f"the GPU: {one.reason}")
-        for one in inventory.failures
+        LeftOut(
+            failure.uuid or failure.pci_address or f"GPU {failure.index}",
+            Reason.UNREADABLE,
+            f"the GPU: {failure.reason}",
+        )
+        for failure in inventory.failures
     ]
     return Description(tuple(one for one in (*seen, *unseen) if one is not None), tuple(node.left_out))
 
@@ -136,7 +140,9 @@ class _Node:
     ) -> None:
         self.left_out: list[LeftOut] = []
         self._unexpected = unexpected
-        self._addresses = {gpu.pci_address for gpu in inventory.gpus} | {one.pci_address for one in inventory.failures}
+        self._addresses = {gpu.pci_address for gpu in inventory.gpus} | {
+            failure.pci_address for failure in inventory.failures
+        }
         self._policy = policy
         self._owned = owned
         self._features = features
@@ -245,11 +251,13 @@ class _Node:
 
     def _leads(self, pci: PciGpu) -> bool:
         """Whether a GPU is the first of its IOMMU group, all of which can be given to a virtual machine."""
-        return all(pci.position < self._on_bus[one].position for one in pci.group_gpus)
+        return all(pci.position < self._on_bus[group_gpu].position for group_gpu in pci.group_gpus)
 
     def _others(self, pci: PciGpu) -> tuple[str, ...]:
         """The keys of the other GPUs of the IOMMU group."""
-        return tuple(self._seen[one].uuid if one in self._seen else one for one in pci.group_gpus)
+        return tuple(
+            self._seen[group_gpu].uuid if group_gpu in self._seen else group_gpu for group_gpu in pci.group_gpus
+        )
 
     def _partitions(self, gpu: Gpu) -> Attributes:
         """The NVSwitch partitions of a GPU as attributes."""
@@ -275,14 +283,14 @@ class _Node:
         )
 
     def _vfio(self, pci: PciGpu, gpu: Gpu | None, counter_set: CounterSet, partitions: Attributes) -> Device:
-        members = [pci, *(self._on_bus[one] for one in pci.group_gpus)]
-        memory = [one.addressable_memory for one in members if one.addressable_memory is not None]
+        members = [pci, *(self._on_bus[group_gpu] for group_gpu in pci.group_gpus)]
+        memory = [member.addressable_memory for member in members if member.addressable_memory is not None]
         return Device(
             vfio_name(pci),
             attributes={
                 **vfio_attributes(pci, gpu, self._iommufd, self._numa_lists),
                 **partitions,
-                **group_attributes([one.address for one in members], self._numa_lists),
+                **group_attributes([member.address for member in members], self._numa_lists),
             },
             capacity={"addressableMemory": bytes_of(sum(memory))} if len(memory) == len(members) else {},
             consumes_counters=consumption(counter_set),
@@ -331,7 +339,7 @@ class _Node:
                     self._leave_out(gpu.uuid, Reason.NOT_ENFORCEABLE, text)
                 found += devices
                 continue
-            described = (replace(one, attributes={**one.attributes, **enforced_by(by)}) for one in devices)
+            described = (replace(device, attributes={**device.attributes, **enforced_by(by)}) for device in devices)
             found += [shared(one, wanted.shares, by is not Enforcement.NONE) for one in described]
         return found
 

@@ -135,7 +135,7 @@ def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[Owned], pa
         switching = making = False
     could_be_whole = switching or not gpu.in_mig_mode
     possible = gpu.mig_devices() if making else ()
-    foreign = [one for one in gpu.gpu_instances if one.device not in owned]
+    foreign = [gpu_instance for gpu_instance in gpu.gpu_instances if gpu_instance.device not in owned]
     obstacles, pot, placements = _settle(gpu, owned, possible)
     whole = could_be_whole and not obstacles
 
@@ -179,7 +179,7 @@ def among_peers(pci: PciGpu, goes: Callable[[str], bool]) -> PciGpu:
     """
     if not pci.group_gpus or pci.group_obstacles:
         return pci
-    staying = tuple(one for one in pci.group_gpus if not goes(one))
+    staying = tuple(group_gpu for group_gpu in pci.group_gpus if not goes(group_gpu))
     return replace(pci, group_obstacles=staying if goes(pci.address) else pci.group_gpus)
 
 
@@ -193,7 +193,9 @@ def _settle(
     while True:
         obstacles = _obstacles(gpu, owned, placements)
         pot = _left_beside(gpu, obstacles)
-        fitting = tuple(one for one in placements if fits(drawn(infos[one.profile_id], one.placement), pot))
+        fitting = tuple(
+            placement for placement in placements if fits(drawn(infos[placement.profile_id], placement.placement), pot)
+        )
         if fitting == placements:
             return obstacles, pot, placements
         placements = fitting
@@ -202,15 +204,17 @@ def _settle(
 def _obstacles(gpu: Gpu, owned: Set[Owned], possible: Iterable[MigDevice]) -> list[MigDevice]:
     """The places of the instances for which no MIG placement is published."""
     ours = owned & frozenset(possible)
-    return [one.device for one in gpu.gpu_instances if one.device not in ours]
+    return [gpu_instance.device for gpu_instance in gpu.gpu_instances if gpu_instance.device not in ours]
 
 
 def _left_beside(gpu: Gpu, obstacles: Sequence[MigDevice]) -> Counters:
     """The counters that remain beside the obstacles. Empty if the profile of an obstacle is unknown."""
     infos = _infos(gpu.mig_profiles)
-    if any(one.profile_id not in infos for one in obstacles):
+    if any(obstacle.profile_id not in infos for obstacle in obstacles):
         return {}
-    return less(totals(gpu.mig_profiles), (drawn(infos[one.profile_id], one.placement) for one in obstacles))
+    return less(
+        totals(gpu.mig_profiles), (drawn(infos[obstacle.profile_id], obstacle.placement) for obstacle in obstacles)
+    )
 
 
 def _infos(profiles: Iterable[MigProfile]) -> dict[int, GpuInstanceProfile]:
@@ -247,7 +251,7 @@ def _passthrough_problem(pci: PciGpu | None, has_instances: bool, partitionable:
 
 def _withheld(obstacles: Sequence[MigDevice], placements: int, whole: bool) -> Complaint:
     """The devices that are left out because of the obstacles."""
-    where = ", ".join(f"{one.profile or 'instance'} at {one.placement}" for one in obstacles)
+    where = ", ".join(f"{obstacle.profile or 'instance'} at {obstacle.placement}" for obstacle in obstacles)
     what = [*(["the whole GPU"] if whole else []), *([f"{placements} MIG placements"] if placements else [])]
     return Reason.FOREIGN_INSTANCE, f"{' and '.join(what)}: MIG instances are in the way ({where})"
 

@@ -59,21 +59,21 @@ def possible_vgpus(gpu: Gpu) -> Iterator[VgpuDevice]:
     host = gpu.vgpu_host
     if host is None or host.problem:
         return
-    sizes = sorted((-one.size, start) for one in host.types.types for start in one.starts)
+    sizes = sorted((-kind.size, start) for kind in host.types.types for start in kind.starts)
     starts = dict.fromkeys(start for _, start in sizes)
     own = dict(zip(starts, host.functions, strict=False))
     if host.functions == (gpu.pci_address,):
         own = dict.fromkeys(starts, host.functions[0])
-    for one in host.types.types:
-        for start in one.starts:
+    for kind in host.types.types:
+        for start in kind.starts:
             if start in own:
-                yield VgpuDevice(gpu, one, host.framework, VgpuPlace(gpu.uuid, own[start], one.id), start)
+                yield VgpuDevice(gpu, kind, host.framework, VgpuPlace(gpu.uuid, own[start], kind.id), start)
 
 
 def existing_vgpu(gpu: Gpu, place: VgpuPlace) -> VgpuDevice | None:
     """The device of an existing vGPU. None if NVML does not report its type."""
     host = gpu.vgpu_host
-    types = {} if host is None else {one.id: one for one in host.types.types}
+    types = {} if host is None else {kind.id: kind for kind in host.types.types}
     if host is None or place.type_id not in types:
         return None
     return VgpuDevice(gpu, types[place.type_id], host.framework, place)

@@ -36,7 +36,7 @@ def vgpu_forms(
     if foreign:
         return _existing(gpu, foreign, wanted)
     types, complaint = _types(host, wanted)
-    if {place.type_id for place in host.existing} - {one.id for one in types}:
+    if {place.type_id for place in host.existing} - {kind.id for kind in types}:
         text = "everything: vGPUs that were created for claims are on it, and the policy does not name their types"
         return Forms(complaints=((Reason.VGPU_TYPES, text),))
     complaints = [] if complaint is None else [complaint]
@@ -95,10 +95,10 @@ def _types(host: VgpuHost, wanted: GpuPolicy) -> tuple[tuple[VgpuType, ...], Com
         return (), None
     if host.problem:
         return (), (Reason.VGPU_HOST, f"its vGPUs: {host.problem}")
-    by_name = {name: one for one in host.types.types for name in (one.name, one.profile)}
+    by_name = {name: kind for kind in host.types.types for name in (kind.name, kind.profile)}
     missing = [name for name in wanted.vgpu_types if name not in by_name]
     if missing:
-        known = ", ".join(one.name for one in host.types.types)
+        known = ", ".join(kind.name for kind in host.types.types)
         return (), (Reason.VGPU_TYPES, f"its vGPUs: it has no type {' or '.join(missing)} (it has {known})")
     types = tuple(dict.fromkeys(by_name[name] for name in wanted.vgpu_types))
     if len(types) > 1 and not host.types.mixed:

@@ -53,9 +53,11 @@ class LostGpus:
         there = {gpu.uuid for gpu in inventory.gpus} | {gpu.pci_address for gpu in inventory.gpus}
         elsewhere = {gpu.address for gpu in inventory.pci_gpus if gpu.driver not in (None, "nvidia")}
         current = {gpu.key for gpu in described}
-        self._hung = frozenset(one.uuid for one in inventory.failures if one.hung and one.uuid is not None)
+        self._hung = frozenset(
+            failure.uuid for failure in inventory.failures if failure.hung and failure.uuid is not None
+        )
         taken = {
-            key: [away[one] for one in (key, *gpu.others) if one in away] if key in away or key in current else []
+            key: [away[other] for other in (key, *gpu.others) if other in away] if key in away or key in current else []
             for key, gpu in self._known.items()
         }
         for key, gpu in list(self._known.items()):
@@ -103,18 +105,18 @@ def _lost(uuid: str, value: str, since: float, message: str) -> Finding:
 
 
 def _about(key: str, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(one for one in findings if (one.gpu_uuid, one.key) == (key, GPU_LOST))
+    return tuple(finding for finding in findings if (finding.gpu_uuid, finding.key) == (key, GPU_LOST))
 
 
 def published_gpus(slices: Iterable[ResourceSlice]) -> tuple[GpuDevices, ...]:
     """The GPUs in published slices, without taints. Devices without a GPU's UUID are ignored."""
     slices = list(slices)
-    sets = {counters.name: counters for one in slices for counters in one.shared_counters}
+    sets = {counters.name: counters for slice_ in slices for counters in slice_.shared_counters}
     return tuple(_published_gpu(key, found, sets) for key, found in devices_by_gpu(slices).items())
 
 
 def _published_gpu(key: str, devices: Sequence[Device], sets: Mapping[str, CounterSet]) -> GpuDevices:
-    consumed = [one.counter_set for device in devices for one in device.consumes_counters]
+    consumed = [consumption.counter_set for device in devices for consumption in device.consumes_counters]
     counter_set = next((sets[name] for name in consumed if name in sets), None)
     # Static MIG devices do not exclude each other, but their slices do not tell that for certain.
     return _untainted(GpuDevices(key, tuple(devices), counter_set, overlapping=len(consumed) > 1))

@@ -238,5 +238,5 @@ class HealthRecords:
 
 
 def _published_driver(slices: Sequence[ResourceSlice]) -> Version | None:
-    versions = (device.attributes.get("driverVersion") for one in slices for device in one.devices)
+    versions = (device.attributes.get("driverVersion") for slice_ in slices for device in slice_.devices)
     return next((version for version in versions if isinstance(version, Version)), None)

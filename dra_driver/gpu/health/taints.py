@@ -49,7 +49,7 @@ def activation_findings(troubles: Iterable[FabricTrouble], policy: HealthPolicy)
     """The findings of the GPUs whose NVSwitch partition could not be activated."""
     value = "activation-failed"
     means = MEANINGS[FABRIC, value]
-    since = {gpu: one.since for one in troubles for gpu in one.gpus}
+    since = {gpu: trouble.since for trouble in troubles for gpu in trouble.gpus}
     return tuple(Finding(gpu, FABRIC, value, means.effect(policy), at, means.text) for gpu, at in sorted(since.items()))
 
 
@@ -124,7 +124,7 @@ def devices_by_gpu(slices: Iterable[ResourceSlice]) -> dict[str, list[Device]]:
     """The devices in published slices by the UUID of their GPU. A vfio device does not have it, and is recognized by
     its PCI address. Ignores devices that have no GPU in NVML.
     """
-    every = [device for one in slices for device in one.devices]
+    every = [device for slice_ in slices for device in slice_.devices]
     at = {device.attributes.get(PCI_BUS_ID): uuid for device in every if (uuid := _gpu_uuid(device))}
     gpus: dict[str, list[Device]] = {}
     for device in every:

@@ -111,7 +111,9 @@ class Access:
 
     def pass_by(self, call: str, position: int) -> None:
         """Let a call that searches all GPUs pass one of them. A fault of that GPU may let it hang, but not fail."""
-        fault = next((one for one in self._system.faults if one.hits(call, position) and one.code is None), None)
+        fault = next(
+            (fault for fault in self._system.faults if fault.hits(call, position) and fault.code is None), None
+        )
         if fault is not None and fault.gpu == position and not fault.times:
             self._linger(fault)
 

@@ -208,7 +208,9 @@ class Board:
         if placement not in profile.placements:
             raise NvmlError(Return.INVALID_ARGUMENT, call, f"{profile.info.name} cannot be at {placement}")
         taken = {
-            memory_slice for one in self.state.gpu_instances for memory_slice in range(one.start, one.start + one.size)
+            memory_slice
+            for gpu_instance in self.state.gpu_instances
+            for memory_slice in range(gpu_instance.start, gpu_instance.start + gpu_instance.size)
         }
         if taken.intersection(placement.slices):
             raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, f"memory slices of {placement} are taken")
@@ -242,10 +244,10 @@ class Board:
         slices_of = {profile: slices for slices, profile in COMPUTE_PROFILES.items()}
         if profile_id not in slices_of:
             raise NvmlError(Return.INVALID_ARGUMENT, call, f"no compute instance profile {profile_id}")
-        used = sum(slices_of[one.profile_id] for one in instance.compute_instances)
+        used = sum(slices_of[compute_instance.profile_id] for compute_instance in instance.compute_instances)
         if used + slices_of[profile_id] > self.profile(instance.profile_id, call).info.slice_count:
             raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, "the GPU instance has no slices left")
-        ids = {one.id for one in instance.compute_instances}
+        ids = {compute_instance.id for compute_instance in instance.compute_instances}
         created = ComputeInstanceState(next(i for i in range(8) if i not in ids), profile_id)
         instance.compute_instances.append(created)
         return created
@@ -261,7 +263,10 @@ class Board:
         """Remove a compute instance that no process uses."""
         call = "nvmlComputeInstanceDestroy"
         compute = self.compute_instance(instance_id, compute_id, call)
-        if any((one.gpu_instance, one.compute_instance) == (instance_id, compute_id) for one in self.state.processes):
+        if any(
+            (process.gpu_instance, process.compute_instance) == (instance_id, compute_id)
+            for process in self.state.processes
+        ):
             raise NvmlError(Return.IN_USE, call, "a process uses the compute instance")
         self.gpu_instance(instance_id, call).compute_instances.remove(compute)
 
@@ -282,7 +287,7 @@ class Board:
 
     def _require_engines(self, wanted: ProfileModel, call: str) -> None:
         """Refuse a profile if engines of a kind, or the number of its instances, would be exceeded."""
-        existing = [self.profile(one.profile_id, call).info for one in self.state.gpu_instances]
+        existing = [self.profile(gpu_instance.profile_id, call).info for gpu_instance in self.state.gpu_instances]
         if sum(info.id == wanted.info.id for info in existing) >= wanted.info.instance_count:
             raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, f"no more instances of {wanted.info.name}")
         for engine in ("multiprocessors", "copy_engines", "decoders", "encoders", "jpeg_engines", "ofa_engines"):
@@ -297,5 +302,5 @@ class Board:
         """
         width = 1 << (profile.info.slice_count - 1).bit_length()
         parts = max(self.model.memory_slices // width, 1)
-        taken = {one.id for one in self.state.gpu_instances}
+        taken = {gpu_instance.id for gpu_instance in self.state.gpu_instances}
         return next(i for i in range(parts - 1, 2 * parts - 1) if i not in taken)

@@ -61,8 +61,8 @@ class InstanceDescription:
 
     def on(self, board: BoardModel) -> tuple[ProfileModel, Placement]:
         """The profile and placement of the instance on a board that has them."""
-        profile = next(one for one in board.profiles if one.info.name == self.profile)
-        return profile, next(one for one in profile.placements if one.start == self.start)
+        profile = next(profile for profile in board.profiles if profile.info.name == self.profile)
+        return profile, next(placement for placement in profile.placements if placement.start == self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def encode_description(node: NodeDescription) -> dict[str, Any]:
             {
                 "model": gpu.board.model,
                 "mig": gpu.mig,
-                "instances": [{"profile": one.profile, "start": one.start} for one in gpu.instances],
+                "instances": [{"profile": instance.profile, "start": instance.start} for instance in gpu.instances],
                 "numaNodes": [gpu.numa_node],
                 "pciAddresses": [gpu.pci_address],
                 "pcieRoots": [gpu.pcie_root],
@@ -202,7 +202,7 @@ def encode_description(node: NodeDescription) -> dict[str, Any]:
         "faults": [encode_fault(fault) for fault in node.faults],
     }
     if node.partitions:
-        encoded["partitions"] = [list(one) for one in node.partitions]
+        encoded["partitions"] = [list(partition) for partition in node.partitions]
     if node.fabric is not None:
         fabric = node.fabric
         encoded["fabric"] = {"clusterUUID": fabric.cluster_uuid, "clique": fabric.clique}
@@ -239,7 +239,7 @@ def _node(fields: Fields) -> NodeDescription:
     )
     if not 0 <= node.imex_channels <= _MOST_CHANNELS:
         raise fields.error("imexChannels", f"must be from 0 to {_MOST_CHANNELS}, not {node.imex_channels}")
-    if any(not one or not set(one) <= set(range(1, len(gpus) + 1)) for one in node.partitions):
+    if any(not partition or not set(partition) <= set(range(1, len(gpus) + 1)) for partition in node.partitions):
         raise fields.error("partitions", f"must be lists of module IDs from 1 to {len(gpus)}")
     fields.finish()
     return node

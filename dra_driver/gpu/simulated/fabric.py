@@ -124,7 +124,7 @@ class SimulatedFabric(FabricManager):
         with self._called(call, told=False) as state:
             if not state.resilient:
                 raise FabricError(FabricCode.NOT_SUPPORTED, call)
-            modules = [module for one in partitions for module in _modules(state, one, call)]
+            modules = [module for partition in partitions for module in _modules(state, partition, call)]
             if len(modules) != len(set(modules)):
                 raise FabricError(FabricCode.BADPARAM, call)
             state.told, state.active = True, list(partitions)

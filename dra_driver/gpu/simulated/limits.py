@@ -56,4 +56,4 @@ def _require_cgroup(cgroup: str, call: str) -> Path:
 
 
 def _topmost(folder: Path) -> Path:
-    return [one for one in (folder, *folder.parents) if (one / _CONTROLLERS).is_file()][-1]
+    return [parent for parent in (folder, *folder.parents) if (parent / _CONTROLLERS).is_file()][-1]

@@ -229,8 +229,10 @@ class SimulatedNvml(Nvml):
         if isinstance(device, _Mig):
             processes = self._access.board(call, device.gpu).state.processes
             place = (device.instance, device.compute)
-            return tuple(one.pid for one in processes if (one.gpu_instance, one.compute_instance) == place)
-        return tuple(one.pid for one in self._board(call, device).state.processes)
+            return tuple(
+                process.pid for process in processes if (process.gpu_instance, process.compute_instance) == place
+            )
+        return tuple(process.pid for process in self._board(call, device).state.processes)
 
     def compute_mode(self, device: DeviceHandle) -> int:
         return self._board("nvmlDeviceGetComputeMode", device).state.compute_mode
@@ -290,7 +292,9 @@ class SimulatedNvml(Nvml):
         board.require_mig(call)
         instances = board.state.gpu_instances
         return tuple(
-            GpuInstanceHandle(_Instance(position, one.id)) for one in instances if one.profile_id == profile_id
+            GpuInstanceHandle(_Instance(position, instance.id))
+            for instance in instances
+            if instance.profile_id == profile_id
         )
 
     def gpu_instance_by_id(self, device: DeviceHandle, instance_id: int) -> GpuInstanceHandle:
@@ -336,9 +340,9 @@ class SimulatedNvml(Nvml):
         handle = _instance(instance, call)
         computes = self._access.board(call, handle.gpu).gpu_instance(handle.id, call).compute_instances
         return tuple(
-            ComputeInstanceHandle(_Compute(handle.gpu, handle.id, one.id))
-            for one in computes
-            if one.profile_id == profile_id
+            ComputeInstanceHandle(_Compute(handle.gpu, handle.id, compute.id))
+            for compute in computes
+            if compute.profile_id == profile_id
         )
 
     def compute_instance_info(self, instance: ComputeInstanceHandle) -> ComputeInstance:
@@ -451,8 +455,10 @@ class SimulatedNvml(Nvml):
         return next(migs, None)
 
     def _mig_devices(self, position: int) -> list[_Mig]:
-        instances = sorted(self._store.read_board(position).gpu_instances, key=lambda one: one.id)
-        return [_Mig(position, one.id, compute.id) for one in instances for compute in one.compute_instances]
+        instances = sorted(self._store.read_board(position).gpu_instances, key=lambda gpu_instance: gpu_instance.id)
+        return [
+            _Mig(position, instance.id, compute.id) for instance in instances for compute in instance.compute_instances
+        ]
 
 
 def _position(device: object, call: str) -> int:

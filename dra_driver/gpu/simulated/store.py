@@ -114,7 +114,7 @@ def parse_system(text: bytes) -> SystemState:
 def parse_board(text: bytes) -> BoardState:
     """The state of a GPU, from the text of `StateFolder.read_board_text`."""
     state = BoardState.from_json(json.loads(text))
-    state.processes = [one for one in state.processes if _runs(one.pid)]
+    state.processes = [process for process in state.processes if _runs(process.pid)]
     return state
 
 

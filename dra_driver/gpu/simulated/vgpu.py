@@ -35,16 +35,16 @@ def vgpu_files(gpu: GpuDescription, host: VgpuHostDescription) -> dict[str, str]
     """The files of a function that can have vGPUs, by path below its folder."""
     types = vgpu_types(gpu.board, host).types
     if host.framework is VgpuFramework.VFIO:
-        lines = "".join(f"{one.id} : NVIDIA {one.name}\n" for one in types)
+        lines = "".join(f"{kind.id} : NVIDIA {kind.name}\n" for kind in types)
         files = {"creatable_vgpu_types": f"ID    : vGPU Name\n{lines}", "current_vgpu_type": "0\n", "vgpu_params": "\n"}
         return {f"nvidia/{name}": text for name, text in files.items()}
-    most = {one.id: 1 if host.functions else len(one.starts) for one in types}
+    most = {kind.id: 1 if host.functions else len(kind.starts) for kind in types}
     return {
-        f"mdev_supported_types/nvidia-{one.id}/{name}": text
-        for one in types
+        f"mdev_supported_types/nvidia-{kind.id}/{name}": text
+        for kind in types
         for name, text in (
-            ("name", f"NVIDIA {one.name}\n"),
-            ("available_instances", f"{most[one.id]}\n"),
+            ("name", f"NVIDIA {kind.name}\n"),
+            ("available_instances", f"{most[kind.id]}\n"),
             ("device_api", "vfio-pci\n"),
             ("create", ""),
         )

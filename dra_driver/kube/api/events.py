@@ -152,7 +152,7 @@ class EventRecorder:
         entry = self._entries.get(what)
         if entry is not None and now - entry.seen_at < self._limits.forget:
             return entry
-        if sum(one.waits for one in self._entries.values()) >= self._limits.waiting:
+        if sum(entry.waits for entry in self._entries.values()) >= self._limits.waiting:
             self._drop(what, f"{self._limits.waiting} others wait already")
             return None
         budget = self._budgets.setdefault(what.about, _Budget(float(self._limits.burst), now))
@@ -198,7 +198,7 @@ class EventRecorder:
 
     def _next(self) -> _Entry | None:
         with self._lock:
-            waiting = [one for one in self._entries.values() if one.waits]
+            waiting = [entry for entry in self._entries.values() if entry.waits]
             return min(waiting, key=lambda one: one.due, default=None)
 
     def _write(self, entry: _Entry, count: int, last: datetime) -> None:

@@ -77,7 +77,7 @@ def probe_features(
             # The first write will show what this server drops. List attributes and the partition type are refused
             # instead of dropped.
             log.debug("asking what the API server keeps: %s", error)
-            bare = replace(empty, devices=tuple(Device(one.name) for one in asked.devices))
+            bare = replace(empty, devices=tuple(Device(device.name) for device in asked.devices))
             return dropped(asked, bare) & doubted
         return dropped(asked, decode_slice(answer, dialect, strict=False))
 
@@ -105,7 +105,9 @@ def probe_features(
 def dropped(sent: ResourceSlice, stored: ResourceSlice) -> frozenset[str]:
     """The flags of SliceFeatures whose fields are in `sent` and not in `stored`."""
     kept = {device.name: _used(device) for device in stored.devices}
-    lost = frozenset[str]().union(*(_used(one) - kept[one.name] for one in sent.devices if one.name in kept))
+    lost = frozenset[str]().union(
+        *(_used(device) - kept[device.name] for device in sent.devices if device.name in kept)
+    )
     if sent.shared_counters and not stored.shared_counters:
         lost |= {"partitionable_devices"}
     if sent.partition_type_attribute and not stored.partition_type_attribute:

@@ -224,7 +224,7 @@ def _environment(spec: Mapping[str, Any], user: str) -> dict[str, str]:
     found = spec.get("env") or []
     named = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     pairs = [(one.get("name"), one.get("value")) for one in named]
-    if not isinstance(found, list) or len(pairs) < len(found) or not all(_is_text(one) for one in sum(pairs, ())):
+    if not isinstance(found, list) or len(pairs) < len(found) or not all(_is_text(pair) for pair in sum(pairs, ())):
         raise ConnectionConfigError(f"{user}: env of exec must be a list of pairs of a name and a value, both texts")
     return {str(name): str(value) for name, value in pairs}
 
@@ -318,15 +318,15 @@ def _entry(documents: Mapping[Path, Mapping[str, Any]], paths: str, section: str
     known: list[str] = []
     for file, document in documents.items():
         entries = document.get(section) or []
-        if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise ConnectionConfigError(f"kubeconfig {file}: {section} must be a list of mappings")
-        for one in entries:
-            if one.get("name") == name:
-                fields = one.get(kind) or {}
+        for entry in entries:
+            if entry.get("name") == name:
+                fields = entry.get(kind) or {}
                 if not isinstance(fields, dict):
                     raise ConnectionConfigError(f"kubeconfig {file}: {kind} {name!r} must be a mapping")
                 return _Entry(file, section, name, fields)
-            known.append(str(one.get("name")))
+            known.append(str(entry.get("name")))
     raise ConnectionConfigError(f"kubeconfig {paths}: no {kind} {name!r} (there is {', '.join(known) or 'none'})")
 
 

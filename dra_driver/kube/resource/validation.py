@@ -107,15 +107,15 @@ def _skipped_operations(operations: tuple[str, ...]) -> Iterator[Violation]:
 
 def _counters_beside_devices(slice_: ResourceSlice) -> Iterator[Violation]:
     """The rules of Kubernetes 1.33 and 1.34: devices consume counters of their own slice, and limits apply to sums."""
-    shared = sum(len(one.counters) for one in slice_.shared_counters)
+    shared = sum(len(counter_set.counters) for counter_set in slice_.shared_counters)
     if shared > limits.SHARED_COUNTERS_PER_SLICE_1_34:
         most = limits.SHARED_COUNTERS_PER_SLICE_1_34
         yield Violation("spec.sharedCounters", f"has {shared} counters, more than {most}")
-    counters = {one.name: one.counters.keys() for one in slice_.shared_counters}
+    counters = {counter_set.name: counter_set.counters.keys() for counter_set in slice_.shared_counters}
     total = 0
     for index, device in enumerate(slice_.devices):
         path = f"spec.devices[{index}].consumesCounters"
-        drawn = sum(len(one.counters) for one in device.consumes_counters)
+        drawn = sum(len(consumption.counters) for consumption in device.consumes_counters)
         total += drawn
         if drawn > limits.CONSUMED_COUNTERS_PER_DEVICE_1_34:
             yield Violation(path, f"has {drawn} counters, more than {limits.CONSUMED_COUNTERS_PER_DEVICE_1_34}")

@@ -89,7 +89,7 @@ def _form(kind: Any) -> Callable[[Any], Any]:
     if issubclass(kind, str | Quantity):
         return str  # also for members of an enumeration
     if issubclass(kind, tuple):
-        return lambda values: [_encode(one) for one in values]
+        return lambda values: [_encode(value) for value in values]
     if issubclass(kind, Mapping):
         return lambda values: {key: _encode(one) for key, one in values.items()}
     return _fields if dataclasses.is_dataclass(kind) else lambda value: value
@@ -105,7 +105,9 @@ def _fields(value: Any, **others: object) -> JSON:
 @functools.cache
 def _names(kind: Any) -> tuple[tuple[str, str], ...]:
     """Each field of a dataclass, and its name in JSON."""
-    return tuple((one.name, _RENAMED.get(one.name) or _camel_case(one.name)) for one in dataclasses.fields(kind))
+    return tuple(
+        (field.name, _RENAMED.get(field.name) or _camel_case(field.name)) for field in dataclasses.fields(kind)
+    )
 
 
 def _camel_case(name: str) -> str:
