@@ -91,9 +91,9 @@ class ChannelDevices:
 
     def adopt(self, slices: Iterable[ResourceSlice]) -> None:
         """Take over the clique that an earlier process published."""
-        devices = (device for one in slices for device in one.devices)
+        devices = (device for slice_ in slices for device in slice_.devices)
         cliques = (device.attributes.get(CLIQUE_ATTRIBUTE) for device in devices)
-        self._clique = next((one for one in cliques if isinstance(one, str)), "")
+        self._clique = next((clique for clique in cliques if isinstance(clique, str)), "")
 
     def describe(self, features: SliceFeatures) -> Description:
         """The devices for an API server with these features; none if the node has no channels, which is no failure.

@@ -87,9 +87,9 @@ def plan_writes(
     creates = [_to_send(one, generation, stored) for one in missing]
 
     def now(slices: Sequence[ResourceSlice]) -> tuple[ResourceSlice, ...]:
-        return tuple(one for one in slices if one.metadata.name not in later)
+        return tuple(slice_ for slice_ in slices if slice_.metadata.name not in later)
 
-    waiting = (one for one in (*obsolete, *updates, *creates) if one.metadata.name in later)
+    waiting = (slice_ for slice_ in (*obsolete, *updates, *creates) if slice_.metadata.name in later)
     return Writes(now(obsolete), now(updates), now(creates), tuple(waiting))
 
 

@@ -105,4 +105,6 @@ def _concerned(problem: Violation, slice_: ResourceSlice, devices: Iterable[Devi
     if part[1] == "devices":
         return (slice_.devices[number],)
     name = slice_.shared_counters[number].name
-    return [device for device in devices if any(one.counter_set == name for one in device.consumes_counters)]
+    return [
+        device for device in devices if any(consumption.counter_set == name for consumption in device.consumes_counters)
+    ]

@@ -60,7 +60,7 @@ class StoredSlices:
         """Replace all slices after a list."""
         slices = [self._decode(value) for value in values]
         with self._lock:
-            self._slices = {one.metadata.name: one for one in slices}
+            self._slices = {slice_.metadata.name: slice_ for slice_ in slices}
         self._on_change()
         self.listed.set()
 
@@ -249,10 +249,10 @@ class SliceWriter:
         """
         began = time.monotonic()
         written = Written()
-        for one in writes.deletes:
-            self._try(one.metadata.name, None, partial(self._delete, one), written)
-        for one in (*writes.updates, *writes.creates):
-            self._try(one.metadata.name, one, partial(self._send, one, features, written), written)
+        for slice_ in writes.deletes:
+            self._try(slice_.metadata.name, None, partial(self._delete, slice_), written)
+        for slice_ in (*writes.updates, *writes.creates):
+            self._try(slice_.metadata.name, slice_, partial(self._send, slice_, features, written), written)
         log.info(
             "published slices" if not written.failures else "published some slices",
             extra={
@@ -260,7 +260,7 @@ class SliceWriter:
                 "slices_updated": len(writes.updates),
                 "slices_deleted": len(writes.deletes),
                 "failures": written.failures,
-                "devices": sum(len(one.devices) for one in writes.updates + writes.creates),
+                "devices": sum(len(slice_.devices) for slice_ in writes.updates + writes.creates),
                 "seconds": round(time.monotonic() - began, 3),
             },
         )

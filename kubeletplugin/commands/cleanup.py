@@ -104,7 +104,9 @@ class NodeRemains:
     def lines(self) -> Iterator[str]:
         """A text for each object."""
         yield from (f"claim {claim} (UID {claim.uid}) from this node" for claim in self.claims)
-        yield from (f"claim {one.plan.claim} (UID {one.plan.claim.uid}) from this node" for one in self.domains.claims)
+        yield from (
+            f"claim {claim.plan.claim} (UID {claim.plan.claim.uid}) from this node" for claim in self.domains.claims
+        )
         yield from (f"record {name}, which cannot be read" for name in (*self.unreadable, *self.domains.unreadable))
         yield from self.made
         yield from self.of_features
@@ -125,8 +127,8 @@ def find(node: Node) -> NodeRemains:
         claims=tuple(record.plan.claim for record in records),
         domains=domains,
         prepared=tuple(
-            [str(one.plan.claim) for one in records if one.state is State.PREPARED]
-            + [str(one.plan.claim) for one in domains.claims if one.state is State.PREPARED]
+            [str(record.plan.claim) for record in records if record.state is State.PREPARED]
+            + [str(claim.plan.claim) for claim in domains.claims if claim.state is State.PREPARED]
         ),
         unreadable=tuple(unreadable),
         made=tuple(text for texts in made for text in texts),
@@ -165,7 +167,7 @@ def remove(node: Node, found: NodeRemains, force: bool) -> None:
     problems += [f"{what} stays" for what in (*left.made, *unreadable)]
     if problems and not force:
         raise UserError("not everything could be undone: " + "; ".join(problems) + " (--force continues nevertheless)")
-    for claim in (*found.claims, *(one.plan.claim for one in found.domains.claims)):
+    for claim in (*found.claims, *(claim.plan.claim for claim in found.domains.claims)):
         click.echo(f"unprepared claim {claim}")
     for problem in problems:
         click.echo(f"left unchanged: {problem}")

@@ -70,7 +70,7 @@ def _claim(record: Record, boot_id: str) -> dict[str, Any]:
         "type": kind.TAG,
         "domain": kind.domain.to_json(),
         "clique": kind.clique,
-        "devices": [{"name": one.name, "request": one.request} for one in plan.devices],
+        "devices": [{"name": device.name, "request": device.request} for device in plan.devices],
     }
 
 
@@ -80,7 +80,7 @@ def domains_table(state: DomainsState, boot_id: str) -> Table:
     for record in state.claims:
         plan, kind = record.plan, _kind(record)
         before = "" if record.boot_id == boot_id else ", before the last boot"
-        devices = "\n".join(f"{one.name} ({one.request})" for one in plan.devices)
+        devices = "\n".join(f"{device.name} ({device.request})" for device in plan.devices)
         domain = f"{kind.domain.namespace}/{kind.domain.name}\n{kind.domain.uid}"
         needs_daemon = any(isinstance(step, DomainStep) for step in plan.steps)
         daemon = state.daemons.get(kind.domain.uid, "does not run") if needs_daemon else ""

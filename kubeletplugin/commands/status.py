@@ -153,10 +153,10 @@ def _gpus(records: Iterable[Record], found: Iterable[Gpu]) -> Iterator[GpuState]
                     whole.setdefault(key, []).append(uid)
                 else:
                     slots.setdefault(key, []).append((uid, *kind.part))
-    for uuid, minor in sorted(minors.items(), key=lambda one: (one[1], one[0])):
+    for uuid, minor in sorted(minors.items(), key=lambda item: (item[1], item[0])):
         gpu = live.get(uuid)
         taken = {placement for _, _, placement in slots.get(uuid, ())}
-        instances = () if gpu is None else tuple(one.device.placement for one in gpu.gpu_instances)
+        instances = () if gpu is None else tuple(gpu_instance.device.placement for gpu_instance in gpu.gpu_instances)
         yield GpuState(
             uuid=uuid,
             minor=minor,
@@ -164,14 +164,14 @@ def _gpus(records: Iterable[Record], found: Iterable[Gpu]) -> Iterator[GpuState]
             mig_mode=None if gpu is None else gpu.in_mig_mode,
             whole=tuple(whole.get(uuid, ())),
             slots=tuple(slots.get(uuid, ())),
-            others=tuple(one for one in instances if one not in taken),
+            others=tuple(instance for instance in instances if instance not in taken),
         )
 
 
 def _slices(gpu: Gpu | None, placements: Iterable[Placement]) -> int:
     profiles = () if gpu is None else gpu.mig_profiles
-    known = [one for profile in profiles for one in profile.placements]
-    ends = [one.start + one.size for one in (*known, *placements)]
+    known = [placement for profile in profiles for placement in profile.placements]
+    ends = [placement.start + placement.size for placement in (*known, *placements)]
     return max(ends if known else [MEMORY_SLICES, *ends])
 
 
@@ -224,13 +224,13 @@ def _claim(record: Record, state: NodeState) -> dict[str, Any]:
         "ofThisBoot": record.boot_id == state.boot_id,
         "devices": [
             {
-                "name": one.name,
-                "request": one.request,
-                **({"adminAccess": True} if one.admin else {}),
-                **({"shareID": one.share_id} if one.share_id is not None else {}),
-                **data[one.name, one.share_id or ""],
+                "name": device.name,
+                "request": device.request,
+                **({"adminAccess": True} if device.admin else {}),
+                **({"shareID": device.share_id} if device.share_id is not None else {}),
+                **data[device.name, device.share_id or ""],
             }
-            for one in plan.devices
+            for device in plan.devices
         ],
         "steps": [{"step": str(step), "gpu": step.key, "done": done} for step, done in state.steps(record)],
     }
@@ -288,7 +288,7 @@ def _claims_table(state: NodeState, letters: dict[str, str]) -> Table:
     for record in state.records:
         plan = record.plan
         told = record.state.value + ("" if record.boot_id == state.boot_id else ", before the last boot")
-        devices = "\n".join(f"{one.name} ({one.request})" for one in plan.devices)
+        devices = "\n".join(f"{device.name} ({device.request})" for device in plan.devices)
         steps = "\n".join(f"{step}{_STEP_MARKS[done]}" for step, done in state.steps(record))
         table.add_row(letters[plan.claim.uid], f"{plan.claim}\n{plan.claim.uid}", told, devices, steps)
     return table

@@ -156,7 +156,7 @@ def _stream(claim: ResourceClaim, requests: list[dict[str, Any]]) -> bytes:
         body["podClaimName"] = pod_claim
     body["requests"] = requests
     objects = ({"apiVersion": f"metadata.resource.k8s.io/{version}", **body} for version in VERSIONS)
-    return "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in objects).encode()
+    return "".join(json.dumps(object_, separators=(",", ":")) + "\n" for object_ in objects).encode()
 
 
 def _encoded(attributes: Mapping[str, AttributeValue]) -> dict[str, Any]:

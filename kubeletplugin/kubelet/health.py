@@ -164,13 +164,13 @@ def _response(devices: Iterable[DeviceHealth]) -> messages.NodeWatchResourcesRes
     return messages.NodeWatchResourcesResponse(
         devices=[
             messages.DeviceHealth(
-                device=messages.DeviceIdentifier(pool_name=one.pool, device_name=one.device),
-                health=one.status.name,
-                last_updated_time=int(one.since),
+                device=messages.DeviceIdentifier(pool_name=device.pool, device_name=device.device),
+                health=device.status.name,
+                last_updated_time=int(device.since),
                 health_check_timeout_seconds=_TIMEOUT_SECONDS,
-                message=one.message,
+                message=device.message,
             )
-            for one in devices
+            for device in devices
         ]
     )
 
@@ -319,27 +319,29 @@ class HealthWatch:
         dialect = newest_dialect(self._client)
         selector = f"spec.driver={DRIVER_NAME},spec.nodeName={self._node_name}"
         page = self._client.list(slices_of(dialect), field_selector=selector)
-        self._devices.adopt([decode_slice(one, dialect, strict=False) for one in page.items])
+        self._devices.adopt([decode_slice(item, dialect, strict=False) for item in page.items])
 
 
 def _about(device: str, gpu: GpuDevices, findings: Iterable[Finding]) -> list[Finding]:
     """The findings that affect a device. If several have the same taint, the worst one."""
-    found = [one for one in findings if concerns(one, gpu, device)]
+    found = [finding for finding in findings if concerns(finding, gpu, device)]
     worst: dict[tuple[str, str], Finding] = {}
     for one in sorted(found, key=worst_first):
         worst.setdefault((one.key, one.value), one)
-    return [one for one in dict.fromkeys(found) if worst[one.key, one.value] == one]
+    return [device for device in dict.fromkeys(found) if worst[device.key, device.value] == device]
 
 
 def _keeps_away(finding: Finding, tolerations: Iterable[DeviceToleration]) -> bool:
     """Whether the taint of a finding keeps pods with these tolerations from the device."""
     taint = DeviceTaint(finding.key, finding.effect, finding.value)
-    return finding.effect is not TaintEffect.NONE and not any(tolerates(one, taint) for one in tolerations)
+    return finding.effect is not TaintEffect.NONE and not any(
+        tolerates(toleration, taint) for toleration in tolerations
+    )
 
 
 def _find(gpus: Iterable[GpuDevices], name: str) -> tuple[GpuDevices, Device] | None:
     """A device and its GPU, or None."""
-    return next(((gpu, one) for gpu in gpus for one in gpu.devices if one.name == name), None)
+    return next(((gpu, device) for gpu in gpus for device in gpu.devices if device.name == name), None)
 
 
 def _status(found: Sequence[Finding]) -> HealthStatus:

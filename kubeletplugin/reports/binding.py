@@ -72,8 +72,8 @@ def _verdict(problem: str | None, now: str) -> JSON:
 def _tolerations(result: Mapping[str, Any]) -> list[DeviceToleration]:
     fields = ("key", "operator", "value", "effect")
     return [
-        DeviceToleration(**{name: one[name] for name in fields if one.get(name)})
-        for one in result.get("tolerations") or ()
+        DeviceToleration(**{name: toleration[name] for name in fields if toleration.get(name)})
+        for toleration in result.get("tolerations") or ()
     ]
 
 

@@ -190,7 +190,7 @@ class ClaimReports:
     def _take(self) -> _Task | None:
         """Take the report that is due first out of the queue. At the end, all are due."""
         with self._lock:
-            task = min(self._tasks.values(), key=lambda one: one.due, default=None)
+            task = min(self._tasks.values(), key=lambda task: task.due, default=None)
             if task is None or (task.due > time.monotonic() and not self._worker.is_finishing):
                 return None
             return self._tasks.pop(task.ref.uid)

@@ -135,8 +135,15 @@ def _result(result: claim_pb2.AllocatedDevice) -> JSON:
         "shareID": result.share_id,
         "bindingConditions": list(result.binding_conditions),
         "tolerations": [
-            _filled({"key": one.key, "operator": one.operator, "value": one.value, "effect": one.effect})
-            for one in result.tolerations
+            _filled(
+                {
+                    "key": toleration.key,
+                    "operator": toleration.operator,
+                    "value": toleration.value,
+                    "effect": toleration.effect,
+                }
+            )
+            for toleration in result.tolerations
         ],
     }
 

@@ -275,7 +275,7 @@ def find_additional(root: DriverRoot, name: str) -> Discovered:
     patterns, mounted = ADDITIONAL_DEVICES[name]
     folder = posixpath.dirname(patterns[0])
     paths = [posixpath.join(folder, entry.name) for entry in root.dev.entries(folder)]
-    found = [find_node(root, path, {}) for path in paths if any(fnmatchcase(path, one) for one in patterns)]
+    found = [find_node(root, path, {}) for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
     nodes = tuple(node for node, _ in found if node)
     if not nodes:
         return Discovered(ContainerEdits(), (f"{name}: the node has no {' or '.join(patterns)}",))

@@ -48,7 +48,7 @@ def fingerprint(
         driver_version,
         [_folder(root.files, path) for path in (*libraries, *more_folders(libraries), *firmware)],
         [_file(root.files, path, folders) for path in _files(machine)],
-        [_file(one, path, folders) for one in hook_roots for path in _HOOKS],
+        [_file(hook_root, path, folders) for hook_root in hook_roots for path in _HOOKS],
         _control_nodes(root),
     )
 

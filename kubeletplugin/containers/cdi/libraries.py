@@ -119,7 +119,7 @@ class DriverLibraries:
 
     def folder_of(self, name: str) -> str:
         """The folder in a container of the library with this name, such as `libcuda.so`. Empty if it was not found."""
-        return next((posixpath.dirname(one.path) for one in self.libraries if _stem(one.path) == name), "")
+        return next((posixpath.dirname(library.path) for library in self.libraries if _stem(library.path) == name), "")
 
 
 def library_folders(root: Root, named: Sequence[str] = ()) -> tuple[str, ...]:

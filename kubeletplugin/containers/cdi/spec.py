@@ -161,7 +161,9 @@ def _all_edits(spec: Spec) -> Iterator[ContainerEdits]:
 def validate(spec: Spec) -> list[str]:
     """Why a runtime would refuse the spec. Empty if it is valid."""
     problems = [_wrong_name(device.name) for device in spec.devices if not is_device_name(device.name)]
-    problems += [f"device {one.name} has no edits" for one in spec.devices if one.container_edits == ContainerEdits()]
+    problems += [
+        f"device {device.name} has no edits" for device in spec.devices if device.container_edits == ContainerEdits()
+    ]
     paths = (path for edits in _all_edits(spec) for path in _paths(edits))
     return problems + [f"{path!r} is not an absolute path" for path in paths if not path.startswith("/")]
 

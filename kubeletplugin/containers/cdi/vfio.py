@@ -97,7 +97,7 @@ def _function_nodes(device: Path) -> list[str]:
         return []
     members = device / "iommu_group/devices"
     devices = [device, *(members / one for one in sorted(names_in(members)) if one != device.name)]
-    return [f"/dev/vfio/devices/{name}" for one in devices for name in _vfio_names(one)]
+    return [f"/dev/vfio/devices/{name}" for device in devices for name in _vfio_names(device)]
 
 
 def _vfio_names(device: Path) -> Iterator[str]:
