@@ -328,7 +328,7 @@ def _about(device: str, gpu: GpuDevices, findings: Iterable[Finding]) -> list[Fi
     worst: dict[tuple[str, str], Finding] = {}
     for one in sorted(found, key=worst_first):
         worst.setdefault((one.key, one.value), one)
-    return [device for device in dict.fromkeys(found) if worst[device.key, device.value] == device]
+    return [finding for finding in dict.fromkeys(found) if worst[finding.key, finding.value] == finding]
 
 
 def _keeps_away(finding: Finding, tolerations: Iterable[DeviceToleration]) -> bool:
