@@ -86,7 +86,7 @@ _SECONDS = click.FloatRange(min=1.0)
 @endpoint_options
 @logging_options
 @version_option
-def controller(
+def controller(  # noqa: PLR0913, PLR0917  # one for each flag
     node_name: str,
     kubeconfig: str | None,
     hardware: Hardware,

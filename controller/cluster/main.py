@@ -58,7 +58,7 @@ class LeaderElection:
     timing: LeaseTiming
 
 
-def _election(
+def _election(  # noqa: PLR0913, PLR0917  # one for each flag
     namespace: str,
     pod_name: str,
     leader_election_enabled: bool,

@@ -128,7 +128,7 @@ class ClusterConnection:
         self._headers = _impersonation(acting)
         self.seconds = choice.seconds
 
-    def request(
+    def request(  # noqa: PLR0913  # the parameters of the official client
         self,
         method: str,
         path: str,

@@ -284,7 +284,7 @@ def refused_configs(claims: Iterable[ResourceClaim], cluster: Cluster) -> tuple[
     return tuple(dict.fromkeys(problem for claim in claims for problem in _problems(claim, cluster)))
 
 
-def _problems(claim: ResourceClaim, cluster: Cluster) -> Iterator[str]:
+def _problems(claim: ResourceClaim, cluster: Cluster) -> Iterator[str]:  # noqa: C901  # one check after the other
     allocation = claim.allocation
     if allocation is None:
         return

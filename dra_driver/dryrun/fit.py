@@ -96,7 +96,7 @@ class _Replicas(click.ParamType[int]):
 )
 @output_option(FORMATS, None, "How the verdict is printed.")
 @general_options
-def fit(
+def fit(  # noqa: PLR0913, PLR0917  # one for each flag
     files: tuple[str, ...],
     more_files: tuple[str, ...],
     all_pending: bool,

@@ -165,7 +165,7 @@ def _decoded(value: JSON) -> Decoded:
     return replace(one, metadata=replace(one.metadata, resource_version="", annotations={}))
 
 
-def ask_again(
+def ask_again(  # noqa: PLR0913  # the flags of fit that matter here
     place: Place,
     what_if: WhatIf,
     given: Sequence[Decoded],

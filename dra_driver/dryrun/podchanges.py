@@ -44,7 +44,7 @@ def _refused_by(attempt: Attempt, plugin: str) -> Iterator[Site]:
             yield attempt.snapshot.sites[name]
 
 
-def _to_the_pod(attempt: Attempt) -> Iterator[Suggestion]:
+def _to_the_pod(attempt: Attempt) -> Iterator[Suggestion]:  # noqa: C901  # one change after the other
     pod = attempt.pod
     lacking: dict[str, list[tuple[int, Site]]] = {}
     for site in _refused_by(attempt, "NodeResourcesFit"):

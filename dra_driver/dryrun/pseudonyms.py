@@ -191,7 +191,7 @@ class _Object:
             return {name: self._field_around(name, one) for name, one in value.items()}
         return [self._around(element) for element in value] if isinstance(value, list) else value
 
-    def _field_around(self, name: str, value: Any) -> Any:
+    def _field_around(self, name: str, value: Any) -> Any:  # noqa: C901  # a match over the fields of objects
         rename = self._rename
         match name:
             case "nodeName" | "nominatedNodeName" | "volume.kubernetes.io/selected-node":

@@ -164,7 +164,7 @@ class Origin:
         return not self.slices and self.cluster is None
 
 
-def _origin(
+def _origin(  # noqa: PLR0913, PLR0917  # one for each flag
     slices: tuple[str, ...],
     kubeconfig: str,
     context: str,

@@ -131,7 +131,7 @@ def _simulated(name: str | None, root: Path | None, node_name: str) -> Hardware:
     )
 
 
-def _hardware(
+def _hardware(  # noqa: PLR0913, PLR0917  # one for each flag
     nvidia_driver_root: str,
     container_driver_root: str,
     nvidia_library_folders: tuple[str, ...],

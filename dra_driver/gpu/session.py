@@ -124,7 +124,7 @@ class Session:
     While this driver takes one of the GPUs `taken`, the session ends NVML and raises LettingGoError. See `passthrough`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # optional parts, all by keyword
         self,
         make_nvml: Callable[[], Nvml],
         sys_root: Path,

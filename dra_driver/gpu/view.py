@@ -73,7 +73,7 @@ class HardwareView:
     Only the view's own thread waits for the driver. All other calls return at once, or after a given time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # optional parts, all by keyword
         self,
         session: Session,
         *,

@@ -145,7 +145,7 @@ def demo(context: click.Context, keep: Path | None) -> None:
 )
 @_logging_options
 @version_option
-def up(
+def up(  # noqa: PLR0913, PLR0917  # one for each flag
     folder: Path,
     node: str,
     nodes: int,

@@ -41,7 +41,7 @@ class SandboxNode(Processes):
 
     kubelet: Kubelet
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what differs between nodes, by keyword
         self,
         name: str,
         folder: Path,

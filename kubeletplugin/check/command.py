@@ -271,7 +271,7 @@ def _device_root(place: CheckFlags) -> DriverRoot:
 @logging_options
 @version_option
 @click.pass_context
-def check(
+def check(  # noqa: PLR0913, PLR0917  # one for each flag
     context: click.Context,
     node_name: str,
     kubeconfig: str | None,

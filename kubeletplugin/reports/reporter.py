@@ -89,7 +89,7 @@ class ClaimReports:
     `failed` or `dropped`. `delay` is in seconds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # optional parts, by keyword
         self,
         connection: Connection,
         pool: str,

@@ -166,7 +166,7 @@ def _owner(api_version: str, kind: str, name: str, uid: str) -> JSON:
     return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
-def _desired(
+def _desired(  # noqa: PLR0913, PLR0917  # what the object is made of
     place: tuple[str, str],
     owner: JSON,
     kind: Kind,

@@ -15,7 +15,7 @@ from .settings import DaemonSettings
 ISSUERS: Final = ("Issuer", "ClusterIssuer")
 
 
-def _settings(
+def _settings(  # noqa: PLR0913, PLR0917  # one for each flag
     compute_domains: bool,
     imex_mode: str,
     daemon_image: str,

@@ -71,7 +71,7 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 @endpoint_options
 @logging_options
 @version_option
-def imex_daemon(
+def imex_daemon(  # noqa: PLR0913, PLR0917  # one for each flag
     compute_domain_uuid: str,
     clique_id: str,
     node_name: str,

@@ -56,7 +56,7 @@ class Result:
     unknown: tuple[Note, ...] = ()
 
 
-def check(
+def check(  # noqa: PLR0913  # what files are checked against
     reading: FilesRead,
     known: Iterable[Decoded],
     release: str,

@@ -39,7 +39,7 @@ from .workloads import WorkloadFinding, uses_gpus
 _DRIVER_VERSION: Final = "570.158.01"
 
 
-def verified(
+def verified(  # noqa: PLR0913, PLR0917  # the flags of migrate that matter here
     plan: MigrationPlan,
     found: Sequence[WorkloadFinding],
     documents: Sequence[Document],

@@ -67,7 +67,7 @@ class Report:
         return all(answer.verdict.fits for answer in self.answers)
 
     @staticmethod
-    def of(
+    def of(  # noqa: PLR0913, PLR0917  # the fields of a report
         verdicts: Iterable[Verdict],
         objects: Sequence[Decoded],
         where: str,

@@ -118,7 +118,7 @@ class Transport(Protocol):
     server: str
     identity: str
 
-    def request(
+    def request(  # noqa: PLR0913  # the parts of an HTTP request
         self,
         method: str,
         path: str,

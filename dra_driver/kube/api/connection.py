@@ -104,7 +104,7 @@ class Connection:
             manager = self.proxy.manager(tls, options)
         self._pool = manager.connection_from_host(host, port, url.scheme)
 
-    def request(
+    def request(  # noqa: PLR0913  # the parts of an HTTP request
         self,
         method: str,
         path: str,

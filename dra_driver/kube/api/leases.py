@@ -197,7 +197,7 @@ class Election:
     leader. `overdue` ends a process whose work did not end in time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # times of the election, all by keyword
         self,
         client: ApiClient,
         namespace: str,

@@ -29,7 +29,7 @@ class Watcher:
     `ApiClient.list`. A reduced object needs no metadata.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # callbacks and times, all by keyword
         self,
         client: ApiClient,
         kind: Kind,

@@ -48,7 +48,9 @@ def slice_problems(resource_slice: ResourceSlice, features: SliceFeatures = _NEW
     return list(_slice(resource_slice, features))
 
 
-def _slice(slice_: ResourceSlice, features: SliceFeatures) -> Iterator[Violation]:
+def _slice(  # noqa: C901  # one rule of Kubernetes after the other
+    slice_: ResourceSlice, features: SliceFeatures
+) -> Iterator[Violation]:
     if not names.is_subdomain(slice_.metadata.name):
         yield Violation("metadata.name", f"{slice_.metadata.name!r} is not a DNS subdomain")
     if not names.is_driver_name(slice_.driver):

@@ -145,7 +145,7 @@ def new_share_id() -> str:
     return str(uuid.uuid4())
 
 
-def allocate(
+def allocate(  # noqa: PLR0913  # what decides about an allocation, by keyword
     cluster: Cluster,
     claims: Sequence[ResourceClaim],
     node_name: str,

@@ -279,7 +279,7 @@ class Search:
             return failure if failure == top.claim else EXHAUSTED
         return self._next_device(top)
 
-    def _pick(self, level: _Level) -> bool:
+    def _pick(self, level: _Level) -> bool:  # noqa: C901  # the search step of kube-scheduler, in its order
         option, picked = level.option, self._picked
         mask = 1 << level.claim if option.requirements.admin_access else -1
         devices = option.devices

@@ -209,7 +209,7 @@ class Function:
 _ONE: Final = Cost()
 
 
-def function(
+def function(  # noqa: PLR0913  # the properties of a function, by keyword
     name: str,
     *rows: Row | Overload,
     member: bool = False,

@@ -183,7 +183,9 @@ def violations(
             yield from _check(item, pod_requests(containers, own[0], {}), pod_limits(containers, own[1], {}))
 
 
-def _check(item: LimitRangeItem, requested: Quantities, limits: Quantities) -> Iterator[str]:
+def _check(  # noqa: C901  # one limit after the other
+    item: LimitRangeItem, requested: Quantities, limits: Quantities
+) -> Iterator[str]:
     for name, least in sorted(item.minimum.items()):
         bound = f"minimum {name} usage per {item.type} is {least}"
         request, limit, enforced = _comparable(name, requested, limits, least)

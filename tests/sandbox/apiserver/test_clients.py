@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes
-import kubernetes.dynamic
-import kubernetes.informer
+import kubernetes.dynamic  # noqa: F401  # loads it
+import kubernetes.informer  # noqa: F401  # loads it
 import pytest
 from kubernetes.client.exceptions import ApiException
 

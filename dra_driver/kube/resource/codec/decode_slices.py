@@ -196,7 +196,9 @@ def _attributes(fields: Fields) -> dict[str, AttributeValue]:
     return {name: _attribute(fields, name, value) for name, value in values.items()}
 
 
-def _attribute(fields: Fields, name: str, value: object) -> AttributeValue:
+def _attribute(  # noqa: C901  # one branch for each type of an attribute
+    fields: Fields, name: str, value: object
+) -> AttributeValue:
     if type(value) is dict and len(value) == 1:
         ((kind, content),) = value.items()
         if kind == "string" and type(content) is str:

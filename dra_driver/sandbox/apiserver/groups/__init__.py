@@ -55,7 +55,7 @@ _EVENT: Final = {
 _NAMESPACE: Final = {"name": text_at("metadata", "name"), **_at("status.phase")}
 
 
-def _kind(
+def _kind(  # noqa: PLR0913, PLR0917  # the columns of the table of kinds
     group: str,
     name: str,
     plural: str,

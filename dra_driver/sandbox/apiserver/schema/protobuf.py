@@ -116,7 +116,7 @@ def _put(result: Object, field: WireField, node: SchemaType, value: "int | bytes
             result[name] = decoded
 
 
-def _value(value: "int | bytes", node: SchemaType) -> Any:
+def _value(value: "int | bytes", node: SchemaType) -> Any:  # noqa: C901  # one branch for each type of a field
     match node.shape:
         case Shape.STRUCT:
             return _message(_bytes(value), node, node.definition)

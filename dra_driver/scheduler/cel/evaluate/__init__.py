@@ -314,7 +314,7 @@ def _variable(slot: int) -> Run:
     return lambda frame: frame.slots[slot]
 
 
-def _loop_of(
+def _loop_of(  # noqa: PLR0913  # the five parts of a loop of CEL
     iterated: Run, condition: Run, step: Run, result: Run, offset: int, accumulated: int, *, pairs: bool
 ) -> Run:
     """Evaluates a loop. `accumulated` is the slot of its accumulator, before those of its variables.

@@ -299,7 +299,7 @@ def parse_request(text: str) -> None:
         raise URLError(f"parse {quoted(text)}: {error}") from None
 
 
-def _parse(text: str, fragment: str, *, is_request: bool) -> URLValue:
+def _parse(text: str, fragment: str, *, is_request: bool) -> URLValue:  # noqa: C901  # the grammar of URLs
     if _CONTROL.search(text):
         raise URLError("net/url: invalid control character in URL")
     if not text and is_request:

@@ -95,7 +95,7 @@ def equal(left: object, right: object) -> bool:
     return equal_values(left, right)
 
 
-def equal_values(left: object, right: object) -> bool:
+def equal_values(left: object, right: object) -> bool:  # noqa: C901  # one branch for each pair of types
     """`equal` without its rule for null. Containers compare their elements with a given value like this."""
     kind = left.__class__
     if kind in NUMBERS:
