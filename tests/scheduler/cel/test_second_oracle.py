@@ -32,7 +32,7 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
 SEED: Final = int(os.environ.get("CEL_SEED", "0"))
-EXPRESSIONS: Final = int(os.environ.get("CEL_EXPRESSIONS", examples(9_000)))
+EXPRESSIONS: Final = int(os.environ.get("CEL_EXPRESSIONS", examples(24_000)))
 PARTS: Final = 4
 DEPTH: Final = 4
 COMPARED: Final = 0.5
@@ -201,7 +201,12 @@ GRAMMAR: Final = Grammar(
             tuple(f"string(<{kind}>)" for kind in ("int", "uint", "string", "bytes", "bool", "timestamp")),
             ("<string>.charAt(<int>)", "<string>.substring(<int>)", "<string>.substring(<int>, <int>)"),
             ("<string>.replace(<string>, <string>)", "<string>.replace(<string>, <string>, <int>)"),
-            ("<string>.lowerAscii()", "<string>.upperAscii()", "<string>.trim()", "strings.quote(<string>)"),
+            (
+                "<string>.lowerAscii()",
+                "<string>.upperAscii()",
+                "(' ' + <string> + '\\t').trim()",
+                "strings.quote(<string>)",
+            ),
             ("<strings>.join()", "<strings>.join(<string>)", "<strings>[<int>]"),
             tuple(
                 f"'{verb}'.format([<{kind}>])"
