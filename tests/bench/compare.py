@@ -3,7 +3,7 @@
 
     python -m tests.bench.compare [--base COMMIT] [--short] [--runs 5]
 
-Both trees are copied to a temporary folder and compiled. The benches of this tree then measure the programs of both
+Wheels of both trees are built in a temporary folder. The benches of this tree then measure the programs of both
 (`--tree`), so both sides are measured in the same way, and a bench may be newer than the other commit. The benches only
 need what programs keep between commits: flags, kubelet's protocol, and the API server. A figure that only one side has
 is listed as such.
@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -97,10 +98,15 @@ def copy_working_tree(folder: Path, target: Path) -> None:
             shutil.copyfile(folder / name, target / name)
 
 
-def compile_tree(tree: Path) -> None:
-    """Compile the packages of a tree, as pip does."""
-    packages = [name for name in ("controller", "dra_driver", "kubeletplugin") if (tree / name).is_dir()]
-    subprocess.run([sys.executable, "-m", "compileall", "-q", *packages], cwd=tree, check=True)
+def build(source: Path, target: Path) -> None:
+    """Build the wheel of a tree, and install its packages in a new folder with compiled bytecode, as pip does."""
+    wheels = target.with_name(f"{target.name}-wheel")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(source)], check=True)
+    (wheel,) = wheels.iterdir()
+    with zipfile.ZipFile(wheel) as files:
+        files.extractall(target)
+    subprocess.run([sys.executable, "-m", "compileall", "-q", str(target)], check=True)
 
 
 def run_bench(bench: Sequence[str], tree: Path) -> Figures:
@@ -218,10 +224,10 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
         base, here = Path(folder) / "base", Path(folder) / "here"
-        copy_commit(ROOT, commit, base)
-        copy_working_tree(ROOT, here)
+        copy_commit(ROOT, commit, Path(folder) / "base-source")
+        copy_working_tree(ROOT, Path(folder) / "here-source")
         for tree in (base, here):
-            compile_tree(tree)
+            build(tree.with_name(f"{tree.name}-source"), tree)
         print(git(ROOT, "log", "-1", "--format=base: %h %s", commit).decode().strip(), flush=True)
         try:
             counts = compare_counts(base, here)
