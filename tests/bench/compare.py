@@ -24,7 +24,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tarfile
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -85,8 +84,9 @@ def accepted_since(folder: Path, commit: str) -> set[str]:
 
 def copy_commit(folder: Path, commit: str, target: Path) -> None:
     """Write the files of a commit to a new folder."""
-    with tarfile.open(fileobj=io.BytesIO(git(folder, "archive", commit, ".", ":(exclude)tests"))) as files:
-        files.extractall(target, filter="data")
+    archive = git(folder, "archive", "--format=zip", commit, ".", ":(exclude)tests")
+    with zipfile.ZipFile(io.BytesIO(archive)) as files:
+        files.extractall(target)
 
 
 def copy_working_tree(folder: Path, target: Path) -> None:
