@@ -51,7 +51,8 @@ site: $(SITE)/.ready
 
 $(SITE)/.ready: pyproject.toml Makefile
 	$(PYTHON) -m venv $(SITE)
-	$(SITE)/bin/python -m pip install --quiet '.[site]'
+	$(SITE)/bin/python -m pip install --quiet 'pip>=25.1'
+	$(SITE)/bin/python -m pip install --quiet --group site
 	@command -v npm >/dev/null || { echo "make site needs npm, for Mermaid: on Debian, apt-get install npm"; exit 1; }
 	npm pack --silent --pack-destination $(SITE) mermaid@$(MERMAID)
 	echo '$(MERMAID_SHA256)  $(SITE)/mermaid-$(MERMAID).tgz' | sha256sum --check --quiet

@@ -41,20 +41,20 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("command", EXEC, ids=str)
-def test_what_is_run_in_a_pod_prints_what_is_shown(command: Command, kubeconfig: Path, tmp_path: Path) -> None:
+def test_what_is_run_in_a_pod_prints_what_is_shown(command: Command, kubeconfig: Path, short_path: Path) -> None:
     folders = {
-        "KUBELET_PLUGINS_DIRECTORY_PATH": tmp_path / "plugins",
-        "KUBELET_REGISTRAR_DIRECTORY_PATH": tmp_path / "plugins_registry",
+        "KUBELET_PLUGINS_DIRECTORY_PATH": short_path / "plugins",
+        "KUBELET_REGISTRAR_DIRECTORY_PATH": short_path / "plugins_registry",
     }
     for folder in folders.values():
         folder.mkdir()
     container = {
         **{name: str(folder) for name, folder in folders.items()},
-        "CDI_ROOT": str(tmp_path / "cdi"),
+        "CDI_ROOT": str(short_path / "cdi"),
         "KUBERNETES_SERVICE_HOST": "10.96.0.1",
         "NODE_NAME": NODE,
         "SIMULATED_NODE": "h100x8",
-        "SIMULATED_ROOT": str(tmp_path / "gpus"),
+        "SIMULATED_ROOT": str(short_path / "gpus"),
     }
     (words,) = command.parts
     done = subprocess.run(
@@ -65,7 +65,7 @@ def test_what_is_run_in_a_pod_prints_what_is_shown(command: Command, kubeconfig:
         timeout=60,
         check=False,
     )
-    printed = done.stdout.replace(f"{tmp_path}/gpus/driver/", "/")
+    printed = done.stdout.replace(f"{short_path}/gpus/driver/", "/")
     assert says(command.output, printed), printed + done.stderr
     assert done.returncode == 0, printed
 

@@ -82,7 +82,6 @@ class HealthMonitor:
         self._driver_gone = False
         self._next_look = self._looked_at = time.monotonic()
         self._watch: EventWatch | None = None  # changed by the thread that looks
-        self._broken: EventWatch | None = None  # changed by the thread that listens
         self._covered: frozenset[str] = frozenset()
         self._problems: dict[str, str] = {}
 
@@ -209,7 +208,7 @@ class HealthMonitor:
             with self._lock:
                 self._ledger.driver_runs(version, self._driver_gone or load != self._load, self._clock())
             self._driver_gone, self._load = False, load
-        elif watch is not self._broken:
+        elif not watch.failed:
             return watch
         self._unwatch()
         watch = self._watch = EventWatch(self._session, generation)
@@ -266,7 +265,7 @@ class HealthMonitor:
         """Handle a failure to wait for events."""
         self._driver_gone |= error.code in DRIVER_GONE
         if not isinstance(error, HungError):  # a hanging call breaks nothing: its watch works again when it returns
-            self._broken = watch
+            watch.failed = True
         pause = self._events.begins(error)
         self._look_in(0.0)
         self._listening.pause(pause)

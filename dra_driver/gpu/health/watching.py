@@ -21,6 +21,8 @@ class EventWatch:
 
     def __init__(self, session: Session, generation: int) -> None:
         self.generation = generation
+        self.failed = False
+        """Whether waiting for events has failed, so that another watch must replace this one."""
         self._session = session
         self._events: EventSetHandle | None = None
         self._registered: frozenset[str] = frozenset()

@@ -196,7 +196,7 @@ def test_what_needs_a_program_is_refused_in_one_sentence(kubectl: Kubectl, comma
 def test_cron_jobs_and_quotas_have_columns(kubectl: Kubectl) -> None:
     kubectl("create", "cronjob", "nightly", "--image=busybox", "--schedule=0 1 * * *")
     rows = kubectl("get", "all").splitlines()
-    (cron_job,) = (row.split() for row in rows if "cronjob" in row)
+    (cron_job,) = (row.split() for row in rows if row.startswith("cronjob.batch/nightly "))
     assert cron_job[:-1] == ["cronjob.batch/nightly", "0", "1", "*", "*", "*", "<none>", "False", "0", "<none>"]
     kubectl("create", "quota", "small", "--hard=pods=3,limits.cpu=4")
     assert kubectl("get", "quota").splitlines()[0].split() == ["NAME", "REQUEST", "LIMIT", "AGE"]

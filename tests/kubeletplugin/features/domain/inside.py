@@ -86,9 +86,9 @@ class DomainPlugin:
         )
         self.claims = DomainClaims(self.engine, lambda _: None)
         reports = ClaimReports(self._connection, POOL, lambda _: {}, status=False)
-        self.service = DraService(
-            self.claims.prepare, self.claims.unprepare, PluginMetrics(new_registry(), POOL), reports, DRIVER
-        )
+        metrics = PluginMetrics(new_registry(), POOL)
+        metrics.begin(DRIVER)
+        self.service = DraService(self.claims.prepare, self.claims.unprepare, metrics, reports, DRIVER)
         self.server = SocketServer(self.folder.path / name, [self.service])
         self.claims.begin()
         self._rounds = itertools.count()
