@@ -30,6 +30,7 @@ from .runtime import (
     cdi_of_text,
     print_config,
     reads,
+    require_same_release,
 )
 
 CHECK: Final = NodeCheck("container runtime")
@@ -112,6 +113,7 @@ def fix_runtime(access: RuntimeAccess, facts: RuntimeFacts) -> CheckResult | Non
         return None
     restart = f"`{_restart(facts)}` on the node, which does not stop running containers"
     try:
+        require_same_release(access, facts)
         printed = print_config(access, facts.kind)
         if _works(access, facts, printed):
             return FIX.warned("nothing was written: the configuration is right, but is not in use yet", restart)

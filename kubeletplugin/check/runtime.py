@@ -8,6 +8,7 @@ CDI is enabled by default in containerd 2.x, disabled by default in 1.7, and alw
 """
 
 import enum
+import re
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,9 @@ from typing import Any, Final
 
 from dra_driver.errors import ParseError, ProgramError
 from dra_driver.process.parsing import load
+from dra_driver.process.programs import Ended
 
+from ..containers.runtime import version_of
 from ..errors import RuntimeAnswerError
 from ..host.programs import PROGRAM_SECONDS, HostPrograms
 from .cri import RuntimeAnswer, ask_runtime
@@ -32,6 +35,7 @@ USUAL_SOCKETS: Final = (
 )
 """The sockets of containerd, of its copies in k3s and rke2, k0s and MicroK8s, and of CRI-O."""
 
+_RELEASE: Final = re.compile(r"\bv?([0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4})")
 _MAIN_FILE: Final = "/etc/containerd/config.toml"
 _DEFAULT_FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
 _CONTAINERD_TABLES: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
@@ -184,13 +188,27 @@ def reads(host: Host, cdi: CdiConfig, folder: str) -> bool:
     return host.canonical(folder) in map(host.canonical, cdi.folders)
 
 
+def require_same_release(access: RuntimeAccess, facts: RuntimeFacts) -> None:
+    """Raises RuntimeAnswerError if the runtime's program is known to be of another release than the runtime: it would
+    print what that release makes of the configuration. Takes at most some seconds.
+    """
+    assert facts.kind is not None
+    program = _PROGRAMS[facts.kind][0]
+    try:
+        found = _RELEASE.search(_run(access, program, "--version").output)
+    except ProgramError:
+        return  # print_config will tell
+    running = version_of(facts.reported)
+    if found and running and tuple(map(int, found[1].split("."))) != running:
+        raise RuntimeAnswerError(f"`{program}` of the host is {found[1]}, which cannot tell what {facts.name} reads")
+
+
 def print_config(access: RuntimeAccess, kind: Runtime) -> Mapping[str, Any]:
     """The TOML that the program of a runtime prints. Raises RuntimeAnswerError. Takes at most some seconds."""
     command = _command(access, kind)
-    script = 'exec "$@" 2>/dev/null'  # containerd writes warnings there
     shown = f"`{shlex.join(command)}`"
     try:
-        ended = access.programs.run("sh", ["-c", script, "sh", *command], PROGRAM_SECONDS)
+        ended = _run(access, *command)
     except ProgramError as error:
         raise RuntimeAnswerError(f"{shown}: {error}") from None
     if ended.code:
@@ -199,6 +217,11 @@ def print_config(access: RuntimeAccess, kind: Runtime) -> Mapping[str, Any]:
         return tomllib.loads(ended.output)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise RuntimeAnswerError(f"{shown} does not print TOML: {error}") from None
+
+
+def _run(access: RuntimeAccess, *command: str) -> Ended:
+    script = 'exec "$@" 2>/dev/null'  # containerd writes warnings there
+    return access.programs.run("sh", ["-c", script, "sh", *command], PROGRAM_SECONDS)
 
 
 def _command(access: RuntimeAccess, kind: Runtime) -> list[str]:

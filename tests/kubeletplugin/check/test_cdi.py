@@ -219,6 +219,27 @@ def test_fix_without_the_runtimes_program_tells_what_to_do(tmp_path: Path, monke
     assert f"in {MAIN}, in table" in fixed.remedy
 
 
+@pytest.mark.parametrize(
+    ("program", "is_written"),
+    [
+        ("containerd github.com/containerd/containerd/v2 v2.3.4 1fbd70374134", True),
+        ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1", False),
+    ],
+)
+def test_fix_asks_only_a_program_of_the_release_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, is_written: bool
+) -> None:
+    containerd = Containerd(tmp_path, monkeypatch, "version = 3\n", imports=True)
+    script = tmp_path / "programs/containerd"
+    first, rest = script.read_text(encoding="utf-8").split("\n", 1)
+    script.write_text(f'{first}\n[ "$1" = --version ] && {{ echo "{program}"; exit; }}\n{rest}', encoding="utf-8")
+    fixed = containerd.fix()
+    assert fixed is not None
+    assert containerd.exists(DROP_IN) == is_written
+    refused = "nothing was written: `containerd` of the host is 1.6.20, which cannot tell what containerd 2.3.4 reads"
+    assert (fixed.text == refused) == (not is_written), fixed.text
+
+
 @pytest.mark.parametrize("answer", [CONTAINERD_2, RecordedAnswer("containerd", "2.3.4", {})], ids=["ready", "unknown"])
 def test_fix_leaves_a_runtime_alone_that_is_ready_or_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: RecordedAnswer
