@@ -23,9 +23,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 PREFIX: Final = "DRA_DRYRUN_"
 """The prefix of all environment variables. An option of one subcommand has its name too: `DRA_DRYRUN_FIT_OUTPUT`."""
 
-_OFTEN_USED: Final = "Options that are often used"
 _OPTION_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    _OFTEN_USED: (
+    "Options that are often used": (
         *("--filename", "--namespace", "--context", "--all-pending", "--slices", "--with-node", "--replicas"),
         *("--watch", "--output", "--write", "--strict", "--anonymise"),
     ),

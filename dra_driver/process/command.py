@@ -78,12 +78,14 @@ class DurationParameter(click.ParamType[float]):
         return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
-def flag(name: str, *, show_default: bool | str | None = None, **settings: Any) -> Callable[[F], F]:
+def flag(name: str, *, prefix: str = "", show_default: bool | str | None = None, **settings: Any) -> Callable[[F], F]:
     """A click option that an environment variable can set too: NODE_NAME for --node-name, unless `envvar` has another.
 
-    The help shows the variable, and the default unless that is empty or `show_default` is set.
+    The name of the variable starts with `prefix`. The help shows the variable, and the default unless that is empty or
+    `show_default` is set.
     """
-    settings.setdefault("envvar", name.partition("/")[0].lstrip("-").upper().replace("-", "_"))
+    variable = name.partition("/")[0].lstrip("-").upper().replace("-", "_")
+    settings.setdefault("envvar", f"{prefix}{variable}")
     shown = bool(settings.get("default")) if show_default is None else show_default
     return click.option(name, show_envvar=True, show_default=shown, **settings)
 

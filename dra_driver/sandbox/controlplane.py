@@ -150,12 +150,12 @@ def device_classes(*, compute_domains: bool = False) -> list[JSON]:
             {
                 "apiVersion": V1.api_version,
                 "kind": "DeviceClass",
-                "metadata": {"name": object_["name"]},
-                "spec": {"selectors": [{"cel": {"expression": object_["expression"]}}]},
+                "metadata": {"name": device_class["name"]},
+                "spec": {"selectors": [{"cel": {"expression": device_class["expression"]}}]},
             }
         )
         for name in names
-        for object_ in yaml.safe_load(chart_file(name).read_text(encoding="utf-8"))
+        for device_class in yaml.safe_load(chart_file(name).read_text(encoding="utf-8"))
     ]
 
 

@@ -7,11 +7,11 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 import yaml
@@ -21,11 +21,9 @@ from ..dryrun.options import ReleaseParameter
 from ..gpu.simulated import DescriptionError
 from ..kube.api import ApiError
 from ..kube.releases import API_VERSIONS, RELEASED, minor_of
-from ..process.command import Extra, InputError, UserError, logging_options, run, version_option
+from ..process.command import Extra, InputError, UserError, flag, logging_options, run, version_option
 from ..scheduler.allocator import RELEASES
 from ..scheduler.allocator.features import DEFAULT_RELEASE
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 EXTRA: Final = Extra(
     "sandbox",
@@ -34,21 +32,16 @@ EXTRA: Final = Extra(
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _RELEASES: Final = tuple(
-    release for release in RELEASES if release in RELEASED and minor_of(release) >= (API_VERSIONS["v1"].first)
+    release for release in RELEASES if release in RELEASED and minor_of(release) >= API_VERSIONS["v1"].first
 )
-"""Those whose API server serves resource.k8s.io/v1, which the driver and the controllers of the sandbox use."""
+"""The releases whose API server serves resource.k8s.io/v1, which the controllers of the sandbox use."""
 _PREFIX: Final = "DRA_SANDBOX_"
 """The prefix of all environment variables."""
+_flag = partial(flag, prefix=_PREFIX)
 _logging_options = partial(logging_options, prefix=_PREFIX)
 
 KIND_DRIVER_ROOT: Final = "/host"
 """Where a node of kind has the root folder of the host, which contains the NVIDIA driver."""
-
-
-def _option(name: str, **settings: Any) -> Callable[[F], F]:
-    """An option. The environment variable of `--port` is `DRA_SANDBOX_PORT`."""
-    variable = f"{_PREFIX}{name.lstrip('-').replace('-', '_').upper()}"
-    return click.option(name, envvar=variable, show_envvar=True, **settings)
 
 
 @click.group("dra-sandbox")
@@ -58,7 +51,7 @@ def sandbox() -> None:
 
 
 @sandbox.command(short_help="Show the life of claims from request to deletion, in a minute.")
-@_option(
+@_flag(
     "--keep",
     type=_FOLDER,
     metavar="FOLDER",
@@ -89,55 +82,51 @@ def demo(context: click.Context, keep: Path | None) -> None:
 
 
 @sandbox.command(short_help="Start a cluster for kubectl, and leave it running.")
-@_option(
+@_flag(
     "--folder",
     type=_FOLDER,
     default=".sandbox",
-    show_default=True,
     help="The folder of the sandbox. The state of the GPUs survives a restart; API objects do not.",
 )
-@_option(
+@_flag(
     "--node",
     default="h100x8-mixed",
-    show_default=True,
     metavar="NAME|FILE",
     help="The simulated hardware of every node: a built-in example node or a YAML file.",
 )
-@_option(
+@_flag(
     "--nodes",
     type=click.IntRange(1, 50),
     default=1,
-    show_default=True,
     help="The number of nodes: node-1, node-2, ...",
 )
-@_option(
+@_flag(
     "--policy",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="The driver's policy: which GPUs are published, and how (YAML); read again when it changes.",
 )
-@_option(
+@_flag(
     "--kubernetes-version",
     type=ReleaseParameter(_RELEASES),
     metavar="RELEASE",
     default=DEFAULT_RELEASE,
-    show_default=True,
     help=f"The release that the API server and the scheduler behave like: {_RELEASES[0]} to {_RELEASES[-1]}, or a patch"
     " release such as 1.36.4. With --real, it is that of the programs.",
 )
-@_option(
+@_flag(
     "--feature-gates",
     metavar="GATE=true,...",
     default="",
     help="Feature gates of Kubernetes for DRA that differ from the defaults of the release.",
 )
-@_option(
+@_flag(
     "--real",
     is_flag=True,
     help="Run etcd, kube-apiserver, kube-scheduler and kube-controller-manager from the folder that KUBEBUILDER_ASSETS"
     " names, instead of the stand-ins.",
 )
-@_option(
+@_flag(
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
@@ -193,14 +182,13 @@ def up(  # noqa: PLR0913, PLR0917  # one for each flag
 
 
 @sandbox.command("kind-config", short_help="Print the configuration of a kind cluster for the driver.")
-@_option(
+@_flag(
     "--gpus",
     type=click.Choice(["all", "none"]),
     default="all",
-    show_default=True,
     help="Whether the worker gets the GPUs of this machine. Otherwise install the chart with simulatedNode.",
 )
-@_option("--name", default="dra", show_default=True, help="The name of the cluster.")
+@_flag("--name", default="dra", help="The name of the cluster.")
 @version_option
 def kind_config(gpus: str, name: str) -> None:
     """Print the configuration of a kind cluster, for Docker, Podman and nerdctl.

@@ -9,7 +9,7 @@ from pathlib import Path
 from .commands import ROOT
 
 BIN = Path(sys.executable).parent
-NOT_INHERITED = ("KUBECONFIG", "SANDBOX_FOLDER", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+NOT_INHERITED = ("KUBECONFIG", "DRA_SANDBOX_FOLDER", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
 """What would lead a command to something of its caller's: a cluster, or flags of the `make` that runs the tests."""
 
 

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 DEFAULT_TIMEOUT = 30.0
 
 
-def node_labels(name: str) -> dict[str, str]:
+def node_labels(name: str) -> Mapping[str, str]:
     """Return the labels that kubelet sets on every node."""
     return {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": _architecture()}
 
