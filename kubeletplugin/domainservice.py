@@ -36,9 +36,7 @@ from .containers.common import CommonSpec
 from .drivers import DomainDriver
 from .errors import StoppedError
 from .features.domain.folder import DomainFolder
-from .features.domain.offers import HostDaemon
 from .features.domain.plan import find_domain
-from .host.programs import HostPrograms
 from .kubelet import health
 from .kubelet.health import HealthService
 from .kubelet.instance import SocketPaths, sweep_sockets
@@ -122,7 +120,7 @@ class DomainService:
         common: CommonSpec,
         events: EventRecorder,
     ) -> None:
-        domains, hardware = options.domains, node.folders.hardware
+        domains = options.domains
         self._folder = DomainFolder(node.folders.domain_folder)
         self._registry = options.node.registry
         boundary = ClaimBoundary(
@@ -130,10 +128,7 @@ class DomainService:
             metrics.unexpected_error,
             lambda verb, step, seconds: metrics.step(verb, step, seconds, DRIVER),
         )
-        host = None
-        if domains.host_managed:
-            programs = HostPrograms(hardware.driver_root, hardware.enter_root)
-            host = HostDaemon(programs, domains.host_socket)
+        host = domains.host_daemon(node.folders.hardware)
         driver = DomainDriver(partial(find_domain, ApiClient(connection)), domains.namespace, host).driver()
         engine = Engine(
             Planner(driver, node, ClaimReader(connection)),

@@ -12,8 +12,10 @@ from dra_driver.names import DRIVER_NAME
 from dra_driver.process.command import flag, flags, kubeconfig_option
 from dra_driver.process.endpoints import Endpoint, endpoint_options
 from kubeletplugin.containers import cdi
+from kubeletplugin.features.domain.offers import HostDaemon
 from kubeletplugin.features.mps.options import shared_memory_in, shared_memory_option
 
+from .host.programs import HostPrograms
 from .kubelet.instance import SocketPaths, is_instance_uid, socket_paths
 from .node.folders import NodeFolders
 
@@ -40,6 +42,12 @@ class DomainOptions:
     host_managed: bool = False
     host_socket: str = DEFAULT_HOST_SOCKET
     namespace: str = ""
+
+    def host_daemon(self, hardware: Hardware) -> HostDaemon | None:
+        """The IMEX daemon of the node itself, if claims use it."""
+        if not self.host_managed:
+            return None
+        return HostDaemon(HostPrograms(hardware.driver_root, hardware.enter_root), self.host_socket)
 
 
 @dataclass(frozen=True, slots=True)

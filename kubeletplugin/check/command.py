@@ -34,7 +34,6 @@ from ..claims.records import read_records
 from ..drivers import CHECKS, gpu_driver
 from ..errors import FixError
 from ..features.domain.check import domain_findings
-from ..features.domain.offers import HostDaemon
 from ..finding import CheckResult, NodeCheck, any_failed, document, line, text
 from ..host.programs import HostPrograms
 from ..kubelet.instance import SocketPaths, socket_paths
@@ -124,18 +123,10 @@ def look_at_hardware(place: CheckFlags) -> tuple[CheckResult, ...]:
     for name, findings in CHECKS.items():
         checks.add(name, functools.partial(findings, facts))
     if place.domains.enabled:
-        checks.add("ComputeDomains", lambda: domain_findings(facts, _host_daemon(place)))
+        checks.add("ComputeDomains", lambda: domain_findings(facts, place.domains.host_daemon(hardware)))
     checks.add("shares", lambda: share_findings(facts))
     checks.add("GPU settings", lambda: setting_findings(node, driver))
     return tuple(checks.findings)
-
-
-def _host_daemon(place: CheckFlags) -> HostDaemon | None:
-    """The node's own IMEX daemon, if claims use it."""
-    if not place.domains.host_managed:
-        return None
-    hardware = place.node.hardware
-    return HostDaemon(HostPrograms(hardware.driver_root, hardware.enter_root), place.domains.host_socket)
 
 
 def look(place: CheckFlags) -> Look:
