@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from dra_driver.names import DRIVER_NAME
 from dra_driver.process.containment import contained
 from dra_driver.process.endpoints import unexpected_errors
+from tests.support.logs import records_of
 
 
 def test_an_unexpected_exception_is_logged_counted_and_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -21,7 +22,7 @@ def test_an_unexpected_exception_is_logged_counted_and_told(caplog: pytest.LogCa
     assert done == [2, 1]
     assert counted == ["divide number"]
     assert [type(one) for one in told] == [ZeroDivisionError]
-    (record,) = caplog.records
+    (record,) = records_of(caplog, "dra_driver.process")
     assert record.levelno == logging.ERROR
     assert record.getMessage() == "divide number 0 failed unexpectedly; other work continues"
     assert record.exc_info is not None

@@ -13,6 +13,7 @@ from urllib3 import HTTPResponse
 from dra_driver.kube.api import Connection, ConnectionConfigError, Credentials, UnreachableError
 from dra_driver.kube.api.connection import ONCE, REPEATABLE
 from dra_driver.sandbox.apiserver.server import Certificates, make_certificates
+from tests.support.logs import records_of
 from tests.support.scripted import End, Reply, ScriptedServer, scripted
 
 OK = Reply({"kind": "Status"})
@@ -97,8 +98,8 @@ class TestTls:
     ) -> None:
         with self.serve(pem) as server:
             assert get(credentials(server.url, insecure=True)) == 200
-        (said,) = caplog.messages
-        assert said == f"insecure-skip-tls-verify: the identity of {server.url} is not verified"
+        (record,) = records_of(caplog, "dra_driver.kube.api")
+        assert record.getMessage() == f"insecure-skip-tls-verify: the identity of {server.url} is not verified"
         assert not recwarn.list
 
     def test_a_client_certificate_is_shown(self, pem: Certificates) -> None:

@@ -14,6 +14,7 @@ from kubeletplugin.containers.cdi import BASE_KIND, ContainerEdits, SpecDirector
 from kubeletplugin.containers.common import CommonSpec
 from kubeletplugin.containers.runtime import ContainerRuntime, reads_group_ids, reported_runtime
 from tests.kubeletplugin.containers.cdi.trees import MAJORS, VERSION, Terminal, kernel, libraries, link
+from tests.support.logs import records_of
 from tests.support.nodes import driver_root_of
 
 OLD, NEW = "containerd://1.7.12", "containerd://1.7.27"
@@ -53,7 +54,8 @@ def test_group_ids_are_left_out_for_an_old_runtime_with_one_warning(caplog: pyte
     with caplog.at_level(logging.WARNING):
         written = [runtime.readable(WITH_GROUP) for _ in range(3)]
     assert all(one == base_spec(ContainerEdits()) for one in written)
-    (warning,) = caplog.messages
+    (record,) = records_of(caplog, "kubeletplugin.containers")
+    warning = record.getMessage()
     assert warning.startswith(f"{OLD} cannot read group IDs in CDI specs, so they are left out")
     assert warning.endswith("upgrade containerd to 1.7.16 or newer")
 

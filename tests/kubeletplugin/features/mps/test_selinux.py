@@ -14,6 +14,7 @@ from kubeletplugin.features.mps.protocol2 import Protocol2
 from kubeletplugin.features.mps.protocol3 import Protocol3
 from kubeletplugin.features.mps.selinux import LABEL, let_containers_use
 from kubeletplugin.features.mps.shares import NODE_DAEMON, MpsShare
+from tests.support.logs import records_of
 from tests.support.nodes import make_node
 
 SERVER = "s0123456789"
@@ -72,7 +73,7 @@ def test_a_policy_that_refuses_the_label_is_logged_and_does_not_stop_the_daemon(
         let_containers_use(short_path)
     finally:
         os.seteuid(caller)
-    (record,) = caplog.records
+    (record,) = records_of(caplog, "kubeletplugin.features.mps")
     text = f"SELinux label system_u:object_r:container_file_t:s0 of {short_path} cannot be set: Operation not permitted"
     assert text in record.getMessage()
 
