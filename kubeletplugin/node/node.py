@@ -113,6 +113,7 @@ class Node:
         if self._bound is None or self._bound._gpus is not gpus:
             bound = copy.copy(self)
             bound._gpus = gpus
+            bound._bound = None  # else it would keep the GPUs of every initialization before it
             self._bound = bound  # usually, the next work needs the same
             return bound
         return self._bound

@@ -117,6 +117,7 @@ class Plugin:
         self.node: ControlledNode = make_node(root / "node", hardware).node
         self.cdi = root / "cdi"
         self.ready = threading.Event()
+        self._looked_after = threading.Event()
         self.events: list[tuple[str, str, str]] = []
         self.unexpected: list[str] = []
         self.steps: list[str] = []
@@ -138,6 +139,7 @@ class Plugin:
         planner = Planner(driver, self.place, api.fetch)
         self.engine = Engine(planner, self.records, specs(self.place, common), boundary, settings)
         self.engine.begin()
+        self.place.access.attend(self._note_round)
         if start:
             self.start()
 
@@ -164,6 +166,15 @@ class Plugin:
         self.place.access.start(self._on_ready)
         wait_for(self.ready.is_set, "the recovery")
         wait_for(self.has_driver, "the driver")
+        return self
+
+    def _note_round(self) -> float:
+        self._looked_after.set()
+        return 3600.0
+
+    def wait_for_first_sweep(self) -> "Plugin":
+        """Wait until the sweep after the start is over: it asks the API server about each claim that has a record."""
+        wait_for(self._looked_after.is_set, "the first sweep")
         return self
 
     def stop(self) -> None:

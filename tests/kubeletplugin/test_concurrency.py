@@ -68,6 +68,7 @@ def in_the_middle(plugin: Plugin, ref: ClaimRef) -> Iterator[None]:
 
 
 def test_a_call_that_is_repeated_while_the_first_runs_gets_the_same(plugin: Plugin) -> None:
+    plugin.wait_for_first_sweep()
     ref = plugin.api.add(FOUR)
     slow(plugin)
     calls = [CallThread(lambda: plugin.engine.prepare(ref)) for _ in range(4)]
@@ -322,6 +323,8 @@ def successor(plugin: Plugin, api: ApiServer) -> Iterator[Plugin]:
 def test_one_prepares_and_the_other_unprepares(plugin: Plugin, successor: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     plan = plugin.engine.prepare(ref).plan
+    plugin.wait_for_first_sweep()
+    successor.wait_for_first_sweep()
     asked = plugin.api.asked
     assert successor.engine.prepare(ref).plan == plan
     assert plugin.api.asked == asked

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A claim's life, on a simulated node."""
 
+import gc
 import os
 import re
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -248,6 +250,25 @@ def test_a_driver_that_goes_away_is_found_again(plugin: Plugin) -> None:
     assert plugin.instances() == ["0:1"]  # the prepared claim's instance was made again
     plugin.engine.unprepare(ref)
     assert plugin.left() == NOTHING
+
+
+def test_gpus_of_a_replaced_driver_are_not_kept_in_memory(plugin: Plugin) -> None:
+    first = weakref.ref(plugin.place.gpus())
+    for number in range(3):
+        ref = plugin.api.add([f"gpu-4-mig-1g10gb-19-{number}"])
+        plugin.engine.prepare(ref)
+        plugin.engine.unprepare(ref)
+        plugin.node.unload_driver()
+        wait_for(lambda: not plugin.has_driver(), "the loss to be noticed")
+        plugin.node.load_driver()
+        wait_for(plugin.has_driver, "the driver")
+    plugin.engine.prepare(plugin.api.add([SMALL]))
+
+    def is_freed() -> bool:
+        gc.collect()
+        return first() is None
+
+    wait_for(is_freed, "the GPUs of the first driver to be freed")
 
 
 def test_a_restart_undoes_what_was_broken_off(plugin: Plugin) -> None:
