@@ -112,13 +112,51 @@ nothing is known about 1.36.3. The issue is one of kubernetes/kubernetes, or the
 """
 
 
+_TEXTS: Final[Mapping[str, str]] = {
+    "capacities_by_literal_name": "a capacity request does not find the capacity if only one of the two names has the"
+    " driver's domain",
+    "capacity_of_another_device": "the capacity that is left is looked up for another device of the same slice",
+    "cel_go_before_29": "field names in backquotes, wrappers as results, and optionals of quantities do not work;"
+    " startsWith() and endsWith() cost the length of the text; lists.range(-1) is an empty list",
+    "common_values_stay_narrow": "a refused device narrows the values that matchAttribute finds common to lists",
+    "config_names_all_requests": "a configuration in the result names its requests, even if these are all of the claim",
+    "config_repeats": "a configuration appears in the result once for each of its requests",
+    "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
+    "counters_beside_devices": "counter sets are in the slice of the devices that consume them",
+    "counters_by_pool_name": "counters of two drivers' pools of the same name are mixed up",
+    "decimal_requests_grow": "a requested capacity such as `1Pi` grows by the shares that were picked of the device",
+    "distinct_forgets": "distinctAttribute compares a device only with the last one of each request",
+    "empty_spread_selector_counts_none": "a topology spread constraint with an empty selector counts no pods",
+    "errors_without_device": "errors of expressions do not name the device, and give no advice",
+    "extended_claims_are_not_evicted": "a taint with NoExecute does not evict pods that got the device for an extended"
+    " resource. The dry run evicts no pods",
+    "extended_resources_get_stale": "after changes of DeviceClasses with the same extended resource, the scheduler may"
+    " use an old one. The dry run takes the newest class, and a note says so",
+    "lists_need_gate_in_stored": "stored expressions fail on devices that have lists, unless the gate is on",
+    "lists_not_in_constraints": "constraints do not compare lists, even if the gate is on",
+    "quantities_change_in_sums": "add() and sub() change the quantity of the device",
+    "refused_keep_counters": "a refused device keeps the counters that it reserved",
+    "refused_shares_stay_in_constraints": "a refused share still counts for the constraints",
+    "rule_without_selector_taints_all": "a DeviceTaintRule without `deviceSelector` selects every device",
+    "shares_without_capacity_unnoticed": "a share in use that consumed no capacity is not noticed",
+    "slices_are_selected_by_pool": "the API server has the field selector `spec.pool.name` for ResourceSlices",
+    "undone_shares_keep_counters": "a share that is undone keeps the counters of its device",
+    "unknown_devices_fail_pods": "a request for all devices of an incomplete pool fails the pod, not only the node",
+    "whole_beside_shares": "a device that is not shared any more is allocated as a whole beside a share in use",
+}
+"""What the releases with a rule do, by the rule."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule or a defect of some releases. `issue` is where it was reported, empty if that is not known."""
+    """A rule or a defect of some releases. `text` says what these releases do. `issue` is where it was reported, empty
+    if that is not known.
+    """
 
     first: str
     until: tuple[str, ...]
     issue: str
+    text: str
 
     def applies_to(self, release: str) -> bool:
         """Whether a release has it."""
@@ -145,6 +183,7 @@ def _read_rules() -> dict[str, Rule]:
             first,
             () if until == "-" else tuple(until.split(",")),
             "" if issue == "-" else f"kubernetes/kubernetes#{issue}",
+            _TEXTS[name],
         )
         for name, first, until, issue in rows
     }
@@ -179,6 +218,30 @@ API_VERSIONS: Final[Mapping[str, ApiVersion]] = {
     "v1beta1": ApiVersion(32, deprecated=35, gone=38),
 }
 """The newest first. v1alpha3 is left out: what it has depends on the kind."""
+
+_GROUP_VERSIONS: Final = {
+    "v1beta1": ApiVersion(37),
+    "v1alpha2": ApiVersion(36, gone=37),
+    "v1alpha1": ApiVersion(35, gone=36),
+}
+VERSIONS_OF_KINDS: Final[Mapping[tuple[str, str], Mapping[str, ApiVersion]]] = {
+    **{
+        ("resource.k8s.io", kind): {**API_VERSIONS, "v1alpha3": ApiVersion(31, gone=34)}
+        for kind in ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
+    },
+    ("resource.k8s.io", "DeviceTaintRule"): {
+        "v1": ApiVersion(37, on=37),
+        "v1beta2": ApiVersion(36),
+        "v1alpha3": ApiVersion(33),
+    },
+    ("scheduling.k8s.io", "Workload"): _GROUP_VERSIONS,
+    ("scheduling.k8s.io", "PodGroup"): _GROUP_VERSIONS,
+}
+"""The versions of each kind that concerns devices, by group and kind, the newest first.
+
+Workload and PodGroup are served with the gate GenericWorkload: v1alpha1 in 1.35, v1alpha2 in 1.36, v1beta1 since 1.37
+(release notes). The end of the older versions of DeviceTaintRule is not known.
+"""
 
 
 def minor_release(release: str) -> str:

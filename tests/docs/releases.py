@@ -106,40 +106,6 @@ SUPPORT: Mapping[str, Support] = {
 }
 """By feature gate."""
 
-CHANGES: Mapping[str, str] = {
-    "capacities_by_literal_name": "a capacity request does not find the capacity if only one of the two names has the"
-    " driver's domain",
-    "capacity_of_another_device": "the capacity that is left is looked up for another device of the same slice",
-    "cel_go_before_29": "field names in backquotes, wrappers as results, and optionals of quantities do not work;"
-    " startsWith() and endsWith() cost the length of the text; lists.range(-1) is an empty list",
-    "common_values_stay_narrow": "a refused device narrows the values that matchAttribute finds common to lists",
-    "config_names_all_requests": "a configuration in the result names its requests, even if these are all of the claim",
-    "config_repeats": "a configuration appears in the result once for each of its requests",
-    "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
-    "counters_beside_devices": "counter sets are in the slice of the devices that consume them",
-    "counters_by_pool_name": "counters of two drivers' pools of the same name are mixed up",
-    "decimal_requests_grow": "a requested capacity such as `1Pi` grows by the shares that were picked of the device",
-    "distinct_forgets": "distinctAttribute compares a device only with the last one of each request",
-    "empty_spread_selector_counts_none": "a topology spread constraint with an empty selector counts no pods",
-    "errors_without_device": "errors of expressions do not name the device, and give no advice",
-    "extended_claims_are_not_evicted": "a taint with NoExecute does not evict pods that got the device for an extended"
-    " resource. The dry run evicts no pods",
-    "extended_resources_get_stale": "after changes of DeviceClasses with the same extended resource, the scheduler may"
-    " use an old one. The dry run takes the newest class, and a note says so",
-    "lists_need_gate_in_stored": "stored expressions fail on devices that have lists, unless the gate is on",
-    "lists_not_in_constraints": "constraints do not compare lists, even if the gate is on",
-    "quantities_change_in_sums": "add() and sub() change the quantity of the device",
-    "refused_keep_counters": "a refused device keeps the counters that it reserved",
-    "refused_shares_stay_in_constraints": "a refused share still counts for the constraints",
-    "rule_without_selector_taints_all": "a DeviceTaintRule without `deviceSelector` selects every device",
-    "shares_without_capacity_unnoticed": "a share in use that consumed no capacity is not noticed",
-    "slices_are_selected_by_pool": "the API server has the field selector `spec.pool.name` for ResourceSlices",
-    "undone_shares_keep_counters": "a share that is undone keeps the counters of its device",
-    "unknown_devices_fail_pods": "a request for all devices of an incomplete pool fails the pod, not only the node",
-    "whole_beside_shares": "a device that is not shared any more is allocated as a whole beside a share in use",
-}
-"""By rule."""
-
 
 def gates() -> Iterator[Sequence[str]]:
     """Gate, and its stage in each release."""
@@ -165,8 +131,8 @@ def support() -> Iterator[Sequence[str]]:
 def rules() -> Iterator[Sequence[str]]:
     """Rule, the first release with it, the first ones without it, issue."""
     yield "rule or defect", "from", "until before", "issue"
-    for name, rule in RULES.items():
-        yield CHANGES[name], rule.first, " and ".join(rule.until), _link(rule.issue)
+    for rule in RULES.values():
+        yield rule.text, rule.first, " and ".join(rule.until), _link(rule.issue)
 
 
 def _link(issue: str) -> str:

@@ -6,11 +6,11 @@ The releases are those of the API lifecycle markers of k8s.io/api (1.37).
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...kube.releases import API_VERSIONS, ApiVersion, known_since, on_since
+from ...kube.releases import VERSIONS_OF_KINDS, known_since, on_since
 from ...kube.resource import ResourceSlice
 from ...kube.resource.codec import GROUP
 from ...kube.resource.device import COUNTERS_APART_SINCE, SliceFeatures
@@ -62,9 +62,6 @@ def check_slice(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
             yield LintIssue(LintRule.INVALID_SLICE, problem.path, problem.message)
 
 
-_VERSIONS: Final[Mapping[str, ApiVersion]] = {**API_VERSIONS, "v1alpha3": ApiVersion(31, gone=34)}
-
-
 def check_version(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check that the release serves the object's apiVersion and kind."""
     source = subject.source
@@ -76,8 +73,9 @@ def check_version(subject: Subject, context: LintContext) -> Iterator[LintIssue]
         yield LintIssue(LintRule.UNKNOWN_KIND, "kind", f"{GROUP} has no kind {source.kind!r}; {hint}")
         return
     name = source.api_version.partition("/")[2]
-    version = _VERSIONS.get(name)
-    best = next(served for served, one in _VERSIONS.items() if one.first <= context.minor)
+    versions = VERSIONS_OF_KINDS[GROUP, source.kind]
+    version = versions.get(name)
+    best = next(served for served, one in versions.items() if one.first <= context.minor)
     moved = best == "v1" and name != "v1beta2" and source.kind in _WITH_REQUESTS
     use = f"use {GROUP}/{best}" + ("; what a request asks for goes under 'exactly' there" if moved else "")
     rule = LintRule.API_VERSION_NOT_SERVED
@@ -97,7 +95,7 @@ def check_version(subject: Subject, context: LintContext) -> Iterator[LintIssue]
 
 
 @dataclass(frozen=True, slots=True)
-class _Gate:
+class GatedField:
     """A feature gate and its fields, and the first minor version with them and without them. By default, the first
     version with them is that with the gate.
     """
@@ -119,41 +117,41 @@ class _Gate:
 
 
 _GATES: Final = (
-    _Gate("DRAPrioritizedList", r"spec(\.spec)?\.devices\.requests\[\]\.firstAvailable"),
-    _Gate("DRAAdminAccess", rf"{_REQUEST}\.adminAccess"),
-    _Gate("DRADeviceTaints", rf"{_REQUEST}\.tolerations|{_DEVICE}\.taints"),
-    _Gate(
+    GatedField("DRAPrioritizedList", r"spec(\.spec)?\.devices\.requests\[\]\.firstAvailable"),
+    GatedField("DRAAdminAccess", rf"{_REQUEST}\.adminAccess"),
+    GatedField("DRADeviceTaints", rf"{_REQUEST}\.tolerations|{_DEVICE}\.taints"),
+    GatedField(
         "DRAConsumableCapacity",
         rf"{_REQUEST}\.capacity|spec(\.spec)?\.devices\.constraints\[\]\.distinctAttribute"
         rf"|{_DEVICE}\.(allowMultipleAllocations|capacity\.[^.]+\.requestPolicy)",
     ),
-    _Gate("DRADerivedAttributes", rf"{_REQUEST}\.derivedAttributes"),
-    _Gate("DRAExtendedResource", r"spec\.extendedResourceName"),
-    _Gate(
+    GatedField("DRADerivedAttributes", rf"{_REQUEST}\.derivedAttributes"),
+    GatedField("DRAExtendedResource", r"spec\.extendedResourceName"),
+    GatedField(
         "DRAPartitionableDevices",
         rf"spec\.(sharedCounters|perDeviceNodeSelection)|{_DEVICE}\.(consumesCounters|nodeName|nodeSelector|allNodes)",
     ),
-    _Gate("DRADeviceBindingConditions", rf"{_DEVICE}\.(bindsToNode|bindingConditions|bindingFailureConditions)"),
-    _Gate("DRAListTypeAttributes", rf"{_DEVICE}\.attributes\.[^.]+(\.[^.]+)*\.(ints|bools|strings|versions)"),
-    _Gate("DRANodeAllocatableResources", rf"{_DEVICE}\.nodeAllocatableResourceMappings", gone=37),
-    _Gate("DRANodeAllocatableResources", rf"{_DEVICE}\.nodeAllocatableResources", 37),
-    _Gate("DRAPartitionableDevicesType", r"spec\.partitionTypeAttribute"),
-    _Gate("DRAOptionalNodeOperations", r"spec\.skipNodeOperations"),
-    _Gate("DRADeviceCompatibilityGroups", rf"{_DEVICE}\.consumesCounters\[\]\.compatibilityGroups"),
+    GatedField("DRADeviceBindingConditions", rf"{_DEVICE}\.(bindsToNode|bindingConditions|bindingFailureConditions)"),
+    GatedField("DRAListTypeAttributes", rf"{_DEVICE}\.attributes\.[^.]+(\.[^.]+)*\.(ints|bools|strings|versions)"),
+    GatedField("DRANodeAllocatableResources", rf"{_DEVICE}\.nodeAllocatableResourceMappings", gone=37),
+    GatedField("DRANodeAllocatableResources", rf"{_DEVICE}\.nodeAllocatableResources", 37),
+    GatedField("DRAPartitionableDevicesType", r"spec\.partitionTypeAttribute"),
+    GatedField("DRAOptionalNodeOperations", r"spec\.skipNodeOperations"),
+    GatedField("DRADeviceCompatibilityGroups", rf"{_DEVICE}\.consumesCounters\[\]\.compatibilityGroups"),
 )
 
 
 def is_gated(path: str) -> bool:
     """Whether some release has the field behind a feature gate."""
-    return _gate_of(path) is not None
+    return gate_of(path) is not None
 
 
 def check_gates(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check that the release has the fields of an object of resource.k8s.io."""
     if not is_device_api(subject.source) or subject.source.kind not in DECODED_KINDS:
         return
-    for path in _paths(subject.source.value.get("spec"), "spec"):
-        gate = _gate_of(path)
+    for path in set_fields(subject.source.value.get("spec"), "spec"):
+        gate = gate_of(path)
         if gate is None:
             continue
         if context.minor < gate.first:
@@ -167,18 +165,19 @@ def check_gates(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
             yield LintIssue(LintRule.FEATURE_GATE_OFF, path, dropped + default)
 
 
-def _gate_of(path: str) -> _Gate | None:
+def gate_of(path: str) -> GatedField | None:
+    """The gate of a field, given its path. None if no release has the field behind a gate."""
     plain = _INDEX.sub("[]", path)
     return next((gate for gate in _GATES if re.fullmatch(gate.fields, plain)), None)
 
 
-def _paths(value: Any, path: str) -> Iterator[str]:
+def set_fields(value: Any, path: str) -> Iterator[str]:
     """The paths of all fields that are set, without opaque parameters."""
     if isinstance(value, dict):
         for key, item in value.items():
             if item is not None and key != "parameters":
                 yield f"{path}.{key}"
-                yield from _paths(item, f"{path}.{key}")
+                yield from set_fields(item, f"{path}.{key}")
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _paths(item, f"{path}[{index}]")
+            yield from set_fields(item, f"{path}[{index}]")
