@@ -11,7 +11,7 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' dra_driver/__init__.py
 REPOSITORY = $(shell sed -n 's/^repository = "\(.*\)"/\1/p' pyproject.toml)
 RELEASE_URL = $(if $(REPOSITORY),$(REPOSITORY)/releases/download/v$(VERSION))
 
-.PHONY: demo test lint docs site bench bench-compare build release chart krew manuals image image-index push-chart version \
+.PHONY: demo test lint docs golden site bench bench-compare build release chart krew manuals image image-index push-chart version \
   subjects tools proto lock sbom scan venv clean
 
 venv: $(READY)
@@ -35,6 +35,11 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# Newer answers of Kubernetes, from a folder: make golden FROM=DIR (tests/golden/refresh.py).
+golden: $(READY)
+	@test -n '$(FROM)' || { echo "say where the answers are: make golden FROM=DIR"; exit 1; }
+	$(BIN)/python -m tests.golden.refresh '$(FROM)'
 
 docs: $(READY)
 	$(BIN)/python -m tests.docs.tables

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every suggestion, carried out, makes the claims fit: over all of Kubernetes' own scenarios in which nothing does."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +12,7 @@ from dra_driver.kube.resource import ResourceClaim
 from dra_driver.scheduler.allocator import Cluster, allocate_all
 from tests import golden
 from tests.golden.allocation.scenario import Scenario, load
+from tests.golden.stored import StoredScenario, stored_scenarios
 
 FOLDER = Path(golden.__file__).parent / "allocation"
 
@@ -28,25 +27,20 @@ def without_claims(cluster: Cluster, names: set[str]) -> Cluster:
     return Cluster(cluster.slices, cluster.classes, cluster.nodes, kept)
 
 
-def answers(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.with_suffix(".expect.json").read_bytes())
-    return found
+def is_hopeless(stored: StoredScenario) -> bool:
+    return all(node["outcome"] != "allocated" for node in stored.expected()["nodes"].values())
 
 
-def is_hopeless(path: Path) -> bool:
-    return all(one["outcome"] != "allocated" for one in answers(path)["nodes"].values())
-
-
-HOPELESS = [path for path in sorted(FOLDER.glob("*/*.yaml")) if is_hopeless(path)]
+HOPELESS = [stored for stored in stored_scenarios(FOLDER) if is_hopeless(stored)]
 
 
 def test_there_are_scenarios_in_which_nothing_fits() -> None:
     assert len(HOPELESS) > 100
 
 
-@pytest.mark.parametrize("path", HOPELESS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_what_is_suggested_helps(path: Path) -> None:
-    scenario = load(path)
+@pytest.mark.parametrize("stored", HOPELESS, ids=str)
+def test_suggestion_makes_claims_fit(stored: StoredScenario) -> None:
+    scenario = load(stored)
     cluster, claims = scenario.cluster, scenario.cluster.pending
     assert claims
     assert not fits(cluster, claims, scenario)
@@ -64,7 +58,7 @@ def test_what_is_suggested_helps(path: Path) -> None:
 
 def test_the_scheduler_is_blamed_where_its_own_defect_decides() -> None:
     """Scenarios that Kubernetes' generator marked: freeing the counters of refused candidates changes an answer."""
-    leaking = [load(path) for path in HOPELESS if "counter-leak" in (answers(path).get("quirks") or ())]
+    leaking = [load(stored) for stored in HOPELESS if "counter-leak" in (stored.expected().get("quirks") or ())]
     assert leaking
     blamed = [defect(Trial(one.cluster, one.cluster.pending, one.features)) for one in leaking]
     assert any(fault is not None and "140436" in fault.text for fault in blamed)

@@ -19,13 +19,14 @@ from dra_driver.scheduler.allocator import Cluster, Features, NodeOutcome, alloc
 from dra_driver.scheduler.pods import READ, Attempt, PodDecoder, Quotas, Reader, admit_pod
 from tests.golden.allocation.scenario import Scenario, load
 from tests.golden.scheduling.scenario import load as load_pod_scenario
+from tests.golden.stored import categories, category_scenarios
 from tests.support.apiserver import CLAIMS, SLICES, embedded
 
 from .conftest import DryRun, Write, gpu, install_classes, slice_of
 from .test_whole_pod import claim, node, pod, running
 
 FOLDER = Path(__file__).parents[1] / "golden" / "allocation"
-SCENARIOS = sorted(FOLDER.glob("*/*.yaml"))
+POD_SCENARIOS = FOLDER.with_name("scheduling")
 
 
 def objects_of(cluster: Cluster) -> list[Decoded]:
@@ -50,31 +51,28 @@ def without_names(outcome: NodeOutcome) -> object:
     return outcome.kind, outcome.error_kind, outcome.fatal, devices, selectors
 
 
-@pytest.mark.parametrize("category", sorted({path.parent.name for path in SCENARIOS}))
+@pytest.mark.parametrize("category", categories(FOLDER))
 def test_every_decision_on_a_snapshot_is_the_clusters(category: str) -> None:
-    for path in (one for one in SCENARIOS if one.parent.name == category):
-        scenario: Scenario = load(path)
+    for stored in category_scenarios(FOLDER, category):
+        scenario: Scenario = load(stored)
         objects = objects_of(scenario.cluster)
         original = allocate_all(
             scenario.cluster, scenario.cluster.pending, scenario.features, share_ids=lambda: "a-share"
         )
         expected = [original[node.name] for node in scenario.cluster.nodes]
         documents = list(encoded(objects))
-        assert [*map(answer, decided(documents, scenario.features))] == [*map(answer, expected)], path
+        assert [*map(answer, decided(documents, scenario.features))] == [*map(answer, expected)], stored
         nameless = anonymise(documents)
-        assert anonymise(nameless) == nameless, path
+        assert anonymise(nameless) == nameless, stored
         found = decided(nameless, scenario.features)
-        assert [*map(without_names, found)] == [*map(without_names, expected)], path
+        assert [*map(without_names, found)] == [*map(without_names, expected)], stored
         pools = {
             (old.pool, new.pool)
             for before, after in zip(expected, found, strict=True)
             for one, other in zip(before.allocations, after.allocations, strict=True)
             for old, new in zip(one.results, other.results, strict=True)
         }
-        assert len({old for old, _ in pools}) == len(pools) == len({new for _, new in pools}), path
-
-
-POD_SCENARIOS = sorted((FOLDER.parent / "scheduling").glob("*/*.yaml"))
+        assert len({old for old, _ in pools}) == len(pools) == len({new for _, new in pools}), stored
 
 
 def answer_about_pod(documents: Sequence[dict[str, Any]], asked: dict[str, Any]) -> tuple[Attempt, list[object]]:
@@ -93,10 +91,10 @@ def answer_about_pod(documents: Sequence[dict[str, Any]], asked: dict[str, Any])
     return attempt, [bool(admitted.forbidden), refused, len(attempt.gates), refusals, removed, len(quotas.messages)]
 
 
-@pytest.mark.parametrize("category", sorted({path.parent.name for path in POD_SCENARIOS}))
+@pytest.mark.parametrize("category", categories(POD_SCENARIOS))
 def test_every_verdict_on_a_pod_is_the_cluster_s(category: str) -> None:
-    for path in (one for one in POD_SCENARIOS if one.parent.name == category):
-        scenario = load_pod_scenario(path)
+    for stored in category_scenarios(POD_SCENARIOS, category):
+        scenario = load_pod_scenario(stored)
         if scenario.create is None or scenario.create[0] != "Pod":
             continue
         own = [one for one in scenario.documents if names_of(one) == scenario.create]
@@ -105,10 +103,10 @@ def test_every_verdict_on_a_pod_is_the_cluster_s(category: str) -> None:
         kept = [*encoded(map(decode, known)), *(reduced_object(one) for one in rest if one not in known)]
         attempt, expected = answer_about_pod(rest, own[0])
         reduced, found = answer_about_pod(kept, reduced_object(own[0]))
-        assert (reduced.event, reduced.refusals, found) == (attempt.event, attempt.refusals, expected), path
+        assert (reduced.event, reduced.refusals, found) == (attempt.event, attempt.refusals, expected), stored
         nameless = anonymise([*kept, reduced_object(own[0])])
-        assert anonymise(nameless) == nameless, path
-        assert answer_about_pod(nameless[:-1], nameless[-1])[1] == expected, path
+        assert anonymise(nameless) == nameless, stored
+        assert answer_about_pod(nameless[:-1], nameless[-1])[1] == expected, stored
 
 
 def names_of(document: dict[str, Any]) -> tuple[str, str, str]:

@@ -42,5 +42,5 @@ def run(kind: str, default: Path, judge: Callable[[Path], Iterable[Judged]]) -> 
         print(f"{category:22} {agreeing[category]:4} of {total[category]:4}")
     print(f"{'total':22} {agreeing.total():4} of {total.total():4}")
     if not total:
-        print(f"{folder} has no scenarios (<category>/<name>.yaml)", file=sys.stderr)
+        print(f"{folder} has no scenarios (<category>/<name>.yaml, or <category>.yaml)", file=sys.stderr)
     return 0 if total and agreeing == total else 1

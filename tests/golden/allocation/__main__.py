@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tests.golden.allocation [DIR]`: how often the allocator agrees with Kubernetes.
 
-DIR is a folder of scenarios, by default this one. Prints the agreement per category and every
-disagreement; exits with 1 unless all scenarios agree.
+DIR is a folder of scenarios in one of the forms of ../stored.py, by default this one. Prints the agreement per category
+and every disagreement; exits with 1 unless all scenarios agree.
 """
 
 import sys
@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..agreement import Judged, run
+from ..stored import stored_scenarios
 from .scenario import judge
 
 
 def judged(folder: Path) -> Iterator[Judged]:
     """Every scenario."""
-    for path in sorted(folder.glob("*/*.yaml")):
-        yield path.parent.name, path.stem, judge(path)
+    for stored in stored_scenarios(folder):
+        yield stored.category, stored.name, judge(stored)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,7 @@ import json
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from dra_driver.kube.releases import has_rule
 from dra_driver.kube.resource import DeviceRequirements, DeviceTaintRule, ResourceClaim, ResourceSlice, codec
@@ -16,6 +13,7 @@ from dra_driver.scheduler.allocator import Cluster, Features, NodeOutcome, alloc
 from dra_driver.scheduler.cel.library.quantity import WrittenQuantity
 
 from ..agreement import computed_by
+from ..stored import StoredScenario
 
 _GATES = "# feature-gates:"
 _ALLOCATOR = "# allocator-features:"
@@ -35,29 +33,21 @@ class Scenario:
         return f"{self.category}/{self.name}"
 
 
-def scenarios(folder: Path) -> Iterator[Scenario]:
-    """Every `<category>/<name>.yaml` with a `.expect.json` below `folder`, sorted by name."""
-    for path in sorted(folder.glob("*/*.yaml")):
-        yield load(path)
-
-
-def judge(path: Path) -> list[str]:
-    """What is different from Kubernetes' answer in the scenario of a YAML file. An exception is a difference, too."""
+def judge(stored: StoredScenario) -> list[str]:
+    """What is different from Kubernetes' answer. An exception is a difference, too."""
     try:
-        return list(disagreements(load(path)))
+        return list(disagreements(load(stored)))
     except Exception:
         return [f"an exception instead of an answer:\n{traceback.format_exc()}"]
 
 
-def load(path: Path) -> Scenario:
-    """The scenario of a YAML file and the JSON beside it."""
-    text = path.read_text()
-    documents = yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    decoded = [_decode(document) for document in documents if document is not None]
-    expected = json.loads(path.with_suffix(".expect.json").read_text())
-    features = _features(text, computed_by(expected))
+def load(stored: StoredScenario) -> Scenario:
+    """Decode a scenario."""
+    decoded = [_decode(document) for document in stored.documents()]
+    expected = stored.expected()
+    features = _features(stored.cluster, computed_by(expected))
     cluster = Cluster.of(_with_rules(decoded, features))
-    return Scenario(path.parent.name, path.stem, cluster, features, expected["nodes"])
+    return Scenario(stored.category, stored.name, cluster, features, expected["nodes"])
 
 
 def _with_rules(objects: list[object], features: Features) -> Iterator[object]:

@@ -5,10 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from dra_driver.kube.resource import Quantity
 from dra_driver.scheduler.allocator import Features
@@ -16,6 +13,7 @@ from dra_driver.scheduler.pods import Attempt, Given, PodDecoder, Quotas, Reader
 from dra_driver.scheduler.pods.quota import Countable
 
 from ..agreement import computed_by
+from ..stored import StoredScenario
 
 JSON = dict[str, Any]
 
@@ -43,20 +41,11 @@ class Scenario:
         return f"{self.category}/{self.name}"
 
 
-def scenarios(folder: Path) -> Iterator[Scenario]:
-    """Every `<category>/<name>.yaml` with a `.expect.json` below `folder`, sorted by name."""
-    for path in sorted(folder.glob("*/*.yaml")):
-        yield load(path)
-
-
-def load(path: Path) -> Scenario:
-    """The scenario of a YAML file and the JSON beside it."""
-    text = path.read_text()
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    documents = [one for one in yaml.load_all(text, Loader=loader) if one is not None]
-    expected = json.loads(path.with_suffix(".expect.json").read_text())
-    release = computed_by(expected)
-    return Scenario(path.parent.name, path.stem, documents, _asked(text), expected, release)
+def load(stored: StoredScenario) -> Scenario:
+    """Decode a scenario."""
+    expected = stored.expected()
+    create, release = _asked(stored.cluster), computed_by(expected)
+    return Scenario(stored.category, stored.name, stored.documents(), create, expected, release)
 
 
 def _asked(text: str) -> tuple[str, str, str] | None:

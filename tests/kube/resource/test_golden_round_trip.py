@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dra_driver.kube.resource import Node, Quantity, ResourceClaim, ResourceSlice
 from dra_driver.kube.resource.codec import (
@@ -25,22 +24,19 @@ from dra_driver.kube.resource.codec import (
     encode_slice,
 )
 from dra_driver.kube.resource.validation import slice_problems
+from tests.golden.stored import categories, category_scenarios
 
 JSON = dict[str, Any]
 GOLDEN = Path(__file__).parents[2] / "golden/allocation"
-CATEGORIES = sorted({path.parent.name for path in GOLDEN.glob("*/*.yaml")})
+CATEGORIES = categories(GOLDEN)
 KINDS = {"ResourceSlice", "ResourceClaim", "DeviceClass", "Node"}
 
 
 @functools.cache
 def documents(category: str) -> list[tuple[str, JSON]]:
-    """(file name, object) of a category."""
-    return [
-        (path.name, document)
-        for path in sorted((GOLDEN / category).glob("*.yaml"))
-        for document in yaml.load_all(path.read_bytes(), yaml.CSafeLoader)
-        if document is not None
-    ]
+    """(scenario, object) of a category."""
+    scenarios = category_scenarios(GOLDEN, category)
+    return [(stored.name, document) for stored in scenarios for document in stored.documents()]
 
 
 def quantity(value: object) -> str:

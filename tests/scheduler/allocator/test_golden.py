@@ -9,6 +9,8 @@ import pytest
 
 import tests.golden.allocation
 from tests.golden.allocation.scenario import judge
+from tests.golden.refresh import refresh_scenarios
+from tests.golden.stored import StoredScenario, categories, category_scenarios, stored_scenarios
 
 EMPTY = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: any}\nspec: {}\n"
 FOLDER = Path(tests.golden.allocation.__file__).parent
@@ -17,12 +19,12 @@ NEWER = FOLDER.with_name("allocation-1.37")
 
 
 @pytest.mark.parametrize(
-    "category",
-    sorted(path for folder in (FOLDER, NEWER) for path in folder.iterdir() if any(path.glob("*.yaml"))),
-    ids=lambda path: path.name,
+    ("folder", "category"),
+    [(folder, category) for folder in (FOLDER, NEWER) for category in categories(folder)],
+    ids=lambda part: part.name if isinstance(part, Path) else part,
 )
-def test_scenarios_have_the_answers_of_kubernetes(category: Path) -> None:
-    found = {path.stem: judge(path) for path in sorted(category.glob("*.yaml"))}
+def test_scenarios_have_the_answers_of_kubernetes(folder: Path, category: str) -> None:
+    found = {stored.name: judge(stored) for stored in category_scenarios(folder, category)}
     assert found
     assert not {name: differences for name, differences in found.items() if differences}
 
@@ -37,3 +39,20 @@ def test_exception_in_a_scenario_is_a_disagreement(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "basics/broken, an exception instead of an answer" in done.stdout
     assert done.stdout.splitlines()[-1].split() == ["total", "1", "of", "2"]
+
+
+def test_refreshed_category_file_has_the_texts_of_the_source(tmp_path: Path) -> None:
+    texts = {
+        "last": "# comment\nkind: Any\n",
+        "first": " kind: Any\n\n---\n\n# no end of line",
+        "more": "kind: Any\n\n\n",
+    }
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "basics").mkdir(parents=True)
+    for name, text in texts.items():
+        (source / "basics" / f"{name}.yaml").write_text(text)
+        (source / "basics" / f"{name}.expect.json").write_text('{\n "nodes": {}\n}')
+    assert refresh_scenarios(source, target) == len(texts)
+    answer = '{\n "nodes": {}\n}'
+    expected = [StoredScenario("basics", name, text, answer) for name, text in sorted(texts.items())]
+    assert list(stored_scenarios(target)) == expected

@@ -7,12 +7,13 @@ import pytest
 
 import tests.golden.scheduling
 from tests.golden.scheduling.scenario import disagreements, load
+from tests.golden.stored import categories, category_scenarios
 
 FOLDER = Path(tests.golden.scheduling.__file__).parent
 
 
-@pytest.mark.parametrize("category", sorted(path.name for path in FOLDER.iterdir() if any(path.glob("*.yaml"))))
+@pytest.mark.parametrize("category", categories(FOLDER))
 def test_scenarios_have_the_answers_of_kubernetes(category: str) -> None:
-    found = {path.stem: list(disagreements(load(path))) for path in sorted((FOLDER / category).glob("*.yaml"))}
+    found = {stored.name: list(disagreements(load(stored))) for stored in category_scenarios(FOLDER, category)}
     assert found
     assert not {name: differences for name, differences in found.items() if differences}
