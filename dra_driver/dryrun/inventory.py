@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from ..domains.names import CHANNEL_CLASS, CHANNEL_TYPE, DAEMON_CLASS, DAEMON_TYPE
 from ..domains.names import DRIVER as DOMAIN_DRIVER
-from ..kube.api import ApiClient, NotFoundError, Transport, newest_dialect
+from ..kube.api import ApiClient, NotFoundError, Transport, newest_dialect, newest_taint_rules
 from ..kube.kinds import NODES, Kind, claims_of, classes_of, kind_named, slices_of
 from ..kube.resource import DeviceClass, Node, ObjectMeta, ResourceSlice
-from ..kube.resource.codec import TAINT_RULE_VERSIONS, Decoded, DecodeError, decode
+from ..kube.resource.codec import Decoded, DecodeError, decode
 from ..names import DRIVER_NAME
 from ..process.command import InputError
 from ..scheduler.pods import READ, Reader
@@ -47,7 +47,6 @@ CLASSES = tuple(
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _TAINT_RULE: Final = "DeviceTaintRule"
-_TAINT_RULES: Final = "devicetaintrules"
 _SLICES_WITH: Final = ("ResourceSlice", _TAINT_RULE, "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "Node")
 """Kinds that concern devices, which files for --slices may have."""
 
@@ -99,20 +98,8 @@ def kinds(client: ApiClient) -> dict[str, Kind]:
         "ResourceClaim": claims_of(dialect),
         "Node": NODES,
     }
-    rules = _taint_rules(client)
+    rules = newest_taint_rules(client)
     return found if rules is None else {**found, _TAINT_RULE: rules}
-
-
-def _taint_rules(client: ApiClient) -> Kind | None:
-    """The newest version in which the server has DeviceTaintRules. None if it has none. Raises ApiError."""
-    for version in TAINT_RULE_VERSIONS:
-        try:
-            resources = client.get_path(f"/apis/{version}").get("resources") or []
-        except NotFoundError:
-            continue
-        if any(resource.get("name") == _TAINT_RULES for resource in resources):
-            return Kind(version, _TAINT_RULES)
-    return None
 
 
 def template_kind(known: Mapping[str, Kind]) -> Kind:
@@ -182,7 +169,9 @@ def found_without(forbidden: Collection[str], objects: Iterable[Decoded]) -> Fou
     given = list(objects)
     unknown, warnings, open_nodes = [], [], frozenset[str]()
     if _TAINT_RULE in forbidden:
-        unknown.append(Note("", f"not considered, as listing them is not allowed: {_TAINT_RULES}"))
+        unknown.append(
+            Note("", f"not considered, as listing them is not allowed: {kind_named('', _TAINT_RULE).plural}")
+        )
     if "Node" in forbidden:
         open_nodes = frozenset(nodes_without_objects(given))
         given = with_nodes_of_slices(given)

@@ -24,7 +24,7 @@ import trustme
 import yaml
 
 from ..errors import SandboxError
-from ..kube.api import ApiClient, ApiError, ConnectionConfigError
+from ..kube.api import ApiClient, ApiError, ConnectionConfigError, Kind, newest_taint_rules
 from ..kube.kinds import NAMESPACES, SERVICE_ACCOUNTS
 from ..kube.releases import minor_of
 from ..kube.resource.codec import V1
@@ -38,6 +38,7 @@ from .claimcontroller import ClaimController
 from .loop import JSON, Controller, ControlLoop, connected
 from .quotas import QuotaCheck, QuotaCounter
 from .scheduler import Scheduler
+from .taintevictions import TaintEvictions
 from .workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets
 
 RELEASE = "dra-driver-gpu"
@@ -101,7 +102,9 @@ def _embedded(kubernetes: Kubernetes, folder: Path, kubeconfig: Path) -> Iterato
         stack.enter_context(server)
         server.write_kubeconfig(kubeconfig)
         client = stack.enter_context(connected(kubeconfig))
-        loop = ControlLoop(client, controllers(client, kubernetes.version, release))
+        taint_rules = newest_taint_rules(client)
+        more = () if taint_rules is None else (taint_rules,)
+        loop = ControlLoop(client, controllers(client, kubernetes.version, release, taint_rules), more)
 
         def start() -> None:
             loop.start()
@@ -110,8 +113,10 @@ def _embedded(kubernetes: Kubernetes, folder: Path, kubeconfig: Path) -> Iterato
         yield start
 
 
-def controllers(client: ApiClient, version: str, release: Release) -> list[Controller]:
-    """Return the stand-ins for the controllers and for kube-scheduler, in the order of their steps."""
+def controllers(client: ApiClient, version: str, release: Release, taint_rules: Kind | None = None) -> list[Controller]:
+    """Return the stand-ins for the controllers and for kube-scheduler, in the order of their steps. `taint_rules` are
+    the DeviceTaintRules, None if the server does not have the kind.
+    """
     known = {gate: on for gate, on in release.gates.items() if gate in GATES}
     features = Features.from_gates(known, release=version)
     extended = release.enabled("DRAExtendedResource")
@@ -119,8 +124,9 @@ def controllers(client: ApiClient, version: str, release: Release) -> list[Contr
     return [
         *(each(client) for each in workloads),
         ClaimController(client),
+        *((TaintEvictions(client, version, taint_rules),) if release.enabled("DRADeviceTaints") else ()),
         QuotaCounter(client),
-        Scheduler(client, features, extended_resources=extended),
+        Scheduler(client, features, extended_resources=extended, taint_rules=taint_rules),
     ]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import __version__
-from ..kube.api import ApiClient, ApiError, Connection, Watcher, load_credentials
+from ..kube.api import ApiClient, ApiError, Connection, Kind, Watcher, load_credentials
 from ..kube.api.events import ObjectReference
 from ..kube.kinds import (
     DAEMON_SETS,
@@ -120,8 +120,8 @@ def connected(kubeconfig: Path) -> Iterator[ApiClient]:
 class Controller(Protocol):
     """A controller."""
 
-    def step(self) -> None:
-        """Do what is missing. Raises ApiError."""
+    def step(self) -> float | None:
+        """Do what is missing. Returns the seconds until a step is due without a change, or None. Raises ApiError."""
 
     def close(self) -> None:
         """Release resources. There are no more steps."""
@@ -130,12 +130,13 @@ class Controller(Protocol):
 class ControlLoop:
     """Runs the controllers in order, on its own thread, after every change of the objects that they read."""
 
-    def __init__(self, client: ApiClient, controllers: Sequence[Controller]) -> None:
+    def __init__(self, client: ApiClient, controllers: Sequence[Controller], more: Iterable[Kind] = ()) -> None:
+        """`more` are kinds that only some releases serve."""
         self._controllers = controllers
         self._worker = Worker("run controllers", self._round)
         self._watchers = [
             Watcher(client, kind, on_list=lambda _: self._worker.wake(), on_event=lambda *_: self._worker.wake())
-            for kind in _WATCHED
+            for kind in (*_WATCHED, *more)
         ]
 
     def start(self) -> None:
@@ -153,12 +154,13 @@ class ControlLoop:
             controller.close()
 
     def _round(self) -> float | None:
-        """Let each controller do one step. Returns the seconds until failed steps are repeated, or None."""
-        retry = None
+        """Let each controller do one step. Returns the seconds until the next round, or None."""
+        pauses: list[float] = []
         for controller in self._controllers:
             try:
-                controller.step()
+                pause = controller.step()
             except ApiError as error:  # mostly a conflict with another writer
                 log.debug("%s tries again: %s", type(controller).__name__, error)
-                retry = _RETRY_SECONDS
-        return retry
+                pause = _RETRY_SECONDS
+            pauses += [] if pause is None else [pause]
+        return min(pauses, default=None)

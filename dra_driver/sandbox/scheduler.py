@@ -14,10 +14,11 @@ from dataclasses import replace
 from ..kube.api import ApiClient, Kind, NotFoundError
 from ..kube.api.events import EventRecorder
 from ..kube.kinds import NAMESPACES, NODES, PODS
+from ..kube.releases import has_rule
 from ..kube.resource import AllocationResult, ObjectMeta, OwnerReference, ResourceClaim
 from ..kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from ..kube.resource.codec import V1, encode_allocation, encode_claim_spec, encode_meta
-from ..scheduler.allocator import Features
+from ..scheduler.allocator import Features, with_taint_rules
 from ..scheduler.pods import Attempt, ClusterNode, Given, Pod, PodDecoder, Snapshot
 from ..scheduler.pods.load import Reader
 from ..scheduler.pods.node_resources import NodeResourceUse
@@ -38,6 +39,7 @@ from .loop import (
     without_protection,
 )
 from .podgroups import PodGroups, group_consumer
+from .taintevictions import taint_rules
 
 log = logging.getLogger(__name__)
 
@@ -60,11 +62,22 @@ def decode_pod(pod: JSON) -> Pod:
 class Scheduler:
     """Each step binds all pods that wait for a node and fit somewhere."""
 
-    def __init__(self, client: ApiClient, features: Features | None = None, *, extended_resources: bool = True) -> None:
-        """`features` and `extended_resources` (feature gate DRAExtendedResource) have the defaults of release 1.36."""
+    def __init__(
+        self,
+        client: ApiClient,
+        features: Features | None = None,
+        *,
+        extended_resources: bool = True,
+        taint_rules: Kind | None = None,
+    ) -> None:
+        """`features` and `extended_resources` (feature gate DRAExtendedResource) have the defaults of release 1.36.
+
+        `taint_rules` are the DeviceTaintRules. None if the server does not have the kind.
+        """
         self._client = client
         self._features = features or Features()
         self._extended_resources = extended_resources
+        self._taint_rules = taint_rules
         self._events = EventRecorder(client, "default-scheduler")
 
     def step(self) -> None:
@@ -87,7 +100,7 @@ class Scheduler:
             for claim in stale:
                 self._discard(claim)
             return  # the deletion is a change, so the pod gets another attempt
-        attempt = Attempt(decode_pod(pod), self._snapshot(objects), self._features)
+        attempt = Attempt(decode_pod(pod), self._with_taints(self._snapshot(objects)), self._features)
         if attempt.gates:
             return  # like kube-scheduler, without an Event
         if not attempt.fits:
@@ -113,6 +126,15 @@ class Scheduler:
             for value in values:
                 reader.add({**value, "apiVersion": _KINDS[kind].api_version, "kind": kind})
         return replace(reader.snapshot(), extended_resources=self._extended_resources)
+
+    def _with_taints(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the taints of the DeviceTaintRules."""
+        rules = taint_rules(self._client, self._taint_rules) if self._features.device_taint_rules else []
+        if not rules:
+            return snapshot
+        every = has_rule(self._features.release, "rule_without_selector_taints_all")
+        slices = with_taint_rules(snapshot.cluster.slices, rules, without_selector=every)
+        return snapshot.with_cluster(replace(snapshot.cluster, slices=tuple(slices)))
 
     def _bind(self, pod: JSON, claims: Sequence[tuple[JSON, JSON]], attempt: Attempt, node: str) -> None:
         """Write the allocations and reservations of claims with their consumers, then the pod's node."""

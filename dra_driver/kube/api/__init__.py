@@ -10,7 +10,7 @@ exceptions.
 """
 
 from ..kinds import Kind
-from .client import ApiClient, Selection, Transport, newest_dialect
+from .client import ApiClient, Selection, Transport, newest_dialect, newest_taint_rules
 from .connection import Connection
 from .errors import ApiError, ConflictError, ConnectionConfigError, NotFoundError, StatusError, UnreachableError
 from .kubeconfig import Credentials, load_credentials
@@ -32,4 +32,5 @@ __all__ = [
     "Watcher",
     "load_credentials",
     "newest_dialect",
+    "newest_taint_rules",
 ]

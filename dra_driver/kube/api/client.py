@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import urllib3
 
 from ..kinds import Kind
-from ..resource.codec import DIALECTS, GROUP, Dialect
+from ..resource.codec import DIALECTS, GROUP, TAINT_RULE_VERSIONS, Dialect
 from .answers import decode_answer
 from .errors import (
     ApiError,
@@ -29,6 +29,7 @@ JSON = dict[str, Any]
 _CHUNK = 1 << 16
 
 _PAGE = 500
+_TAINT_RULES = "devicetaintrules"
 _UNAUTHORIZED = 401
 _WATCH_SECONDS = 300  # up to twice as long, like client-go, so that clients do not reconnect at the same time
 # Exactly one form for each request: kube-apiserver accepts the list form for a watch too, and then sends nothing.
@@ -343,3 +344,15 @@ def newest_dialect(client: ApiClient) -> Dialect:
         " Kubernetes 1.34; for older versions, start kube-apiserver with --feature-gates=DynamicResourceAllocation=true"
         f" and --runtime-config={GROUP}/v1beta1=true (1.33: also {GROUP}/v1beta2=true)"
     )
+
+
+def newest_taint_rules(client: ApiClient) -> Kind | None:
+    """The newest version in which the server has DeviceTaintRules. None if it has none. Raises ApiError."""
+    for version in TAINT_RULE_VERSIONS:
+        try:
+            resources = client.get_path(f"/apis/{version}").get("resources") or []
+        except NotFoundError:
+            continue
+        if any(resource.get("name") == _TAINT_RULES for resource in resources):
+            return Kind(version, _TAINT_RULES)
+    return None

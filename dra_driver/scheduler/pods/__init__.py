@@ -5,7 +5,7 @@
 of the API server, and `quota` decides whether the pod is admitted. `fit` runs the filters in the scheduler's order:
 `node_filters` (with NodeResourcesFit), `volumes`, `topology`, and `devices`, which calls
 `dra_driver.scheduler.allocator`. `preemption` finds the pods that the scheduler would remove. `outcome` has the answers
-and the text of the scheduler's event.
+and the text of the scheduler's event. `evictions` finds the pods that have to leave tainted devices.
 
 Follows kube-scheduler and kube-apiserver 1.36 with default plugins and feature gates, texts included;
 tests/golden/scheduling/README.md states the rules.
@@ -14,6 +14,7 @@ tests/golden/scheduling/README.md states the rules.
 from .admission import Admitted, Policies, admit_pod
 from .decode import PodDecoder
 from .devices import Given
+from .evictions import Cause, Eviction, evictions, taints_of_rules
 from .fit import Attempt
 from .form import POD_FIELDS, UNKNOWN_FIELD, form_errors, has_form, pod_spec_errors
 from .load import READ, Reader
@@ -30,7 +31,9 @@ __all__ = [
     "UNKNOWN_FIELD",
     "Admitted",
     "Attempt",
+    "Cause",
     "ClusterNode",
+    "Eviction",
     "Given",
     "Pod",
     "PodDecoder",
@@ -43,7 +46,9 @@ __all__ = [
     "Snapshot",
     "Victims",
     "admit_pod",
+    "evictions",
     "form_errors",
     "has_form",
     "pod_spec_errors",
+    "taints_of_rules",
 ]

@@ -15,7 +15,7 @@ from dra_driver.kube.resource.names import is_label_key
 
 from ... import field_errors as errors
 from ...kinds import Context, KindStrategy, ServedKind, text_at
-from ...objects import Object, pick
+from ...objects import Object, pick, timestamp
 from ...opaque import without_texts
 from ...release import RESOURCE_GROUP, Release
 from .. import columns
@@ -77,7 +77,12 @@ def kinds(release: Release) -> tuple[ServedKind, ...]:
             to_stored=versions.template_to_stored,
             from_stored=versions.template_from_stored,
         ),
-        kind("DeviceTaintRule", "devicetaintrules", taint_rule_versions, namespaced=False),
+        kind(
+            *("DeviceTaintRule", "devicetaintrules", taint_rule_versions),
+            namespaced=False,
+            subresources=("status",),
+            strategy=TAINT_RULE,
+        ),
     )
 
 
@@ -109,3 +114,13 @@ CLASS: Final = KindStrategy(
     returns_deleted=True,
     checks_required=False,
 )
+
+
+def set_time_of_taint(new: Object, context: Context) -> None:
+    """Set the time of a rule's taint without one."""
+    taint = new.get("spec", {}).get("taint")
+    if isinstance(taint, dict):
+        taint.setdefault("timeAdded", timestamp(context.now))
+
+
+TAINT_RULE: Final = KindStrategy(default=set_time_of_taint, generation=("spec",))
