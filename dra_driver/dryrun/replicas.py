@@ -7,8 +7,7 @@ of each kind is filled. Copies of a whole pod are placed by all rules of the sch
 quota refuses it.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Final
@@ -16,12 +15,12 @@ from typing import Final
 from ..kube.resource import ResourceClaim
 from ..kube.resource.codec import Decoded
 from ..process.command import InputError
-from ..scheduler.allocator import Cluster, Features
+from ..scheduler.allocator import Cluster, Features, parts, separate
 from ..scheduler.pods import Attempt, Pod, Snapshot
 from .changes import Trial
 from .evaluate import device_trial
 from .selection import ALL_KNOWN, OpenLabels, opened
-from .wholepod import Admission, given_claims, held_claims, valid_pod
+from .wholepod import Admission, held_claims, valid_pod
 from .workload import Demand
 from .world import World
 
@@ -116,31 +115,6 @@ def _filling(trial: Trial, node: str) -> Iterator[Cluster]:
         yield trial.cluster
 
 
-def separate(cluster: Cluster) -> bool:
-    """Whether each pool belongs to one node only."""
-    owners: dict[tuple[str, str], str] = {}
-    return all(
-        slice_.node_name and owners.setdefault((slice_.driver, slice_.pool.name), slice_.node_name) == slice_.node_name
-        for slice_ in cluster.slices
-    )
-
-
-def parts(cluster: Cluster, names: Iterable[str]) -> dict[str, Cluster]:
-    """The part of the cluster that concerns each node, if all pools are separate."""
-    owner = {(slice_.driver, slice_.pool.name): slice_.node_name for slice_ in cluster.slices}
-    slices, claims = defaultdict(list), defaultdict(list)
-    for slice_ in cluster.slices:
-        slices[slice_.node_name].append(slice_)
-    for claim in cluster.claims:
-        results = claim.allocation.results if claim.allocation is not None else ()
-        for node in {owner.get((result.driver, result.pool)) for result in results}:
-            claims[node].append(claim)
-    return {
-        name: Cluster(tuple(slices[name]), cluster.classes, (cluster.node_by_name[name],), tuple(claims[name]))
-        for name in names
-    }
-
-
 def count_pod_copies(
     demand: Demand, world: World, cluster: Cluster, features: Features, most: int, labels: OpenLabels = ALL_KNOWN
 ) -> Copies:
@@ -176,7 +150,7 @@ def _places(pod: Pod, claims: Sequence[ResourceClaim], snapshot: Snapshot, featu
         there = piece
         while (node := _first(attempt := Attempt(pod, there, features, claims))) is not None:
             yield node
-            there = there.placed(pod, node, there.cluster.after(given_claims(attempt, node)))
+            there = there.placed(pod, node, there.cluster.after(attempt.allocated(node)))
 
 
 def _first(attempt: Attempt) -> str | None:

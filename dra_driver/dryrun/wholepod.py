@@ -218,7 +218,7 @@ class WholePods:
         if verdict.node is None:
             return verdict, []
         self._labels = self._labels.after(verdict.node, needs)
-        allocated = given_claims(attempt, verdict.node)
+        allocated = attempt.allocated(verdict.node)
         self._snapshot = snapshot.placed(attempt.placed(verdict.node), verdict.node, snapshot.cluster.after(allocated))
         return verdict, allocated
 
@@ -264,7 +264,7 @@ class WholePods:
             refused = (Refused(tuple(failing), Explanation(problem, False)),)
             return Verdict(demand, refused=refused, defect=fault, event=problem)
         node = fitting[0]
-        placed = tuple(placed_devices((*claims, *given_claims(attempt, node)), attempt.snapshot.cluster))
+        placed = tuple(placed_devices((*claims, *attempt.allocated(node)), attempt.snapshot.cluster))
         decided = attempt.devices.decided(attempt.snapshot.sites[node])
         if fault is None and decided is not None and len(fitting) == len(nodes):
             pending, outcomes = decided
@@ -326,17 +326,6 @@ def of_others(demand: Demand, claims: Iterable[ResourceClaim]) -> list[ResourceC
     """The claims that are not the demand's own."""
     own = {key_of(claim) for claim in demand.claims}
     return [claim for claim in claims if key_of(claim) not in own]
-
-
-def given_claims(attempt: Attempt, node: str) -> list[ResourceClaim]:
-    """The claims that would be allocated for the pod on a node."""
-    found = []
-    for given in attempt.gives(node):
-        name = f"{attempt.pod.name}-extended-resources" if given.special else given.claim.metadata.name
-        found.append(
-            replace(given.claim, metadata=replace(given.claim.metadata, name=name), allocation=given.allocation)
-        )
-    return found
 
 
 def key_of(claim: ResourceClaim) -> tuple[str, str]:

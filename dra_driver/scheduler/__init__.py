@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions of Kubernetes as pure functions, without GPUs and without I/O: CEL expressions (`cel`), which devices a
-claim gets (`allocator`), and which node a pod gets (`pods`).
+claim gets (`allocator`), which node a pod gets (`pods`), and whether a group of pods is placed as a whole (`gangs`).
 """

@@ -6,18 +6,20 @@ In the order in which an allocation passes through the modules: `survey` collect
 devices (`counters`, `shares`, `constraints`), and `allocate` writes the allocation as the scheduler does. `equivalence`
 finds nodes with the same search problem, so that the problem is solved once. `observer` records which check removed
 which device. A `Cluster` keeps the indexes that it computed. After claims are allocated or released, `Cluster.after`
-computes only those of their pools again. Before that, `taintrules` adds the taints of DeviceTaintRules to the slices.
+computes only those of their pools again. `parts` splits a cluster whose nodes share no pool. Before all that,
+`taintrules` adds the taints of DeviceTaintRules to the slices.
 
 Follows Kubernetes 1.36.2 (k8s.io/dynamic-resource-allocation/structured and the DynamicResources
 plugin), its defects included; tests/golden/allocation/README.md states the rules.
 """
 
-from .allocate import allocate, allocate_all
+from .allocate import allocate, allocate_all, equivalent_nodes
 from .cluster import Cluster
 from .features import ISSUES, RELEASES, Defects, Features
 from .observer import Check, DeviceRefusal, Recorder, Slot
 from .option import Growing
 from .outcome import ErrorKind, Group, NodeOutcome, Outcomes
+from .parts import parts, separate
 from .selectors import Predicate
 from .taintrules import with_taint_rules
 
@@ -39,5 +41,8 @@ __all__ = [
     "Slot",
     "allocate",
     "allocate_all",
+    "equivalent_nodes",
+    "parts",
+    "separate",
     "with_taint_rules",
 ]

@@ -176,6 +176,12 @@ def allocate_all(
     return _Attempt(cluster, claims, features or Features(), share_ids, None).outcomes()
 
 
+def equivalent_nodes(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> list[tuple[str, ...]]:
+    """Groups of nodes that are equivalent for these claims, and for any number of copies of them, by their names."""
+    attempt = _Attempt(cluster, claims, features, new_share_id, None)
+    return [tuple(node.name for node in group) for group in attempt.groups()]
+
+
 class _Attempt:
     """One set of claims, to be allocated on one or many nodes."""
 
@@ -227,7 +233,7 @@ class _Attempt:
         """The outcomes of all nodes."""
         decisions: dict[str, Decision] = {}
         groups: list[Group] = []
-        for nodes in self._cluster.equivalence(self._features).groups(self._concern()):
+        for nodes in self.groups():
             first = nodes[0]
             decision = decisions[first.name] = self.decide(first)
             groups.append(Group(self.outcome(first, decision), tuple(node.name for node in nodes)))
@@ -239,6 +245,10 @@ class _Attempt:
             return self.outcome(node, self.decide(node) if isinstance(decision, AllocationError) else decision)
 
         return Outcomes(tuple(node.name for node in self._cluster.nodes), groups, write)
+
+    def groups(self) -> Sequence[Sequence[Node]]:
+        """The nodes that are equivalent for the claims."""
+        return self._cluster.equivalence(self._features).groups(self._concern())
 
     def _concern(self) -> ClaimReads:
         reads = Reads()

@@ -11,6 +11,7 @@ own gates and defects.
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, Final
 
 from ...kube.releases import NEWEST_RELEASED, RULES, default_gates, has_rule, is_since, is_supported, minor_of
@@ -85,6 +86,7 @@ class Defects:
     """A device that is not shared any more is allocated as a whole while a share of it is in use."""
 
 
+@cache
 def _defects_of(release: str) -> Defects:
     return Defects(**{field.name: has_rule(release, field.name) for field in fields(Defects)})
 
@@ -195,4 +197,4 @@ class Features:
     def defects(self) -> Defects:
         """The defects to reproduce."""
         defects = Defects() if self.as_specified else _defects_of(self.release)
-        return replace(defects, **dict.fromkeys(self.without_defects, False))
+        return replace(defects, **dict.fromkeys(self.without_defects, False)) if self.without_defects else defects

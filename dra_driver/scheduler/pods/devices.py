@@ -227,13 +227,18 @@ class Devices:
         if special is None and not self._pending:
             return None
         if special not in self._outcomes:
-            claims = [*self._pending]
-            if special is not None:
-                metadata = ObjectMeta(name=SPECIAL_CLAIM, namespace=self._pod.namespace)
-                claims.append(claim_for(special, metadata, self._served))
+            claims = self.to_allocate(site)
             outcomes = allocate_all(self._snapshot.cluster, claims, self._features)
-            self._outcomes[special] = (tuple(claims), outcomes)
+            self._outcomes[special] = (claims, outcomes)
         return self._outcomes[special]
+
+    def to_allocate(self, site: Site) -> tuple[ResourceClaim, ...]:
+        """The claims to allocate on the node: the pending ones, and last the one for extended resources, if any."""
+        special = self._special_requests(site)
+        if special is None:
+            return tuple(self._pending)
+        metadata = ObjectMeta(name=SPECIAL_CLAIM, namespace=self._pod.namespace)
+        return (*self._pending, claim_for(special, metadata, self._served))
 
 
 def total_of(uses: Iterable[NodeResourceUse]) -> dict[str, Quantity]:

@@ -159,6 +159,15 @@ class Attempt:
         """The devices that the pod's claims would get on a node where the pod fits."""
         return self.devices.gives(self.snapshot.sites[node])
 
+    def allocated(self, node: str) -> list[ResourceClaim]:
+        """The claims that would be allocated for the pod on a node where it fits."""
+        found = []
+        for given in self.gives(node):
+            name = f"{self.pod.name}-extended-resources" if given.special else given.claim.metadata.name
+            metadata = replace(given.claim.metadata, name=name)
+            found.append(replace(given.claim, metadata=metadata, allocation=given.allocation))
+        return found
+
     def placed(self, node: str) -> Pod:
         """The pod on a node where it fits. Its requests include the resources that its devices take of the node."""
         uses = self.uses(node)
