@@ -7,7 +7,6 @@ Nothing is changed, whether the plugin runs or not.
 
 import json
 import logging
-import string
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import NvmlError, Placement
+from dra_driver.gpu.picture import Cell, GpuPicture, NodePicture, drawn, joined_cells, letters_of
 from dra_driver.gpu.threads import CallLimits
 from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, logging_options, output_option, version_option
@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 MEMORY_SLICES: Final = 8
 """The number of memory slices of a GPU whose profiles are unknown. All but the smallest boards have 8."""
 
-_LETTERS: Final = string.ascii_uppercase + string.ascii_lowercase
-_FREE, _OTHER = "·", "#"
+_NO_CLAIM: Final = "no claim"
+"""The label of a MIG instance that belongs to no claim."""
 _WIDTH: Final = 160  # if the output is not a terminal
 _STEP_MARKS: Final = {True: ": done", False: ": not done", None: ""}
 
@@ -256,17 +256,20 @@ def _gpu(state: GpuState) -> dict[str, Any]:
 
 def show(state: NodeState, console: Console) -> None:
     """Print the state of the node as text."""
-    letters = {record.plan.claim.uid: letter for record, letter in zip(state.records, _names(), strict=False)}
+    picture = node_picture(state)
     running = ", ".join(path.name for path in state.running) or "no"
     console.print(f"plugin running: {running}")
     console.print(f"driver: {state.driver.version}")
     for hang in state.driver.hangs:
         console.print(f"hangs: {hang}")
     console.print()
-    console.print(_claims_table(state, letters) if state.records else "no claims")
+    console.print(_claims_table(state, letters_of(picture)) if state.records else "no claims")
     if state.gpus:
         console.print()
-        console.print(_gpu_table(state, letters))
+        console.print(_gpu_table(state))
+        console.print()
+        for line in drawn(picture, console.width, every=True):
+            console.print(line)
     for name, problem in state.unreadable.items():
         console.print(f"record {name}: {problem}")
     domains = state.domains
@@ -278,46 +281,48 @@ def show(state: NodeState, console: Console) -> None:
         console.print(f"record {name} of ComputeDomains: {problem}")
 
 
-def _names() -> list[str]:
-    """The names of claims in the pictures: a letter, followed by a number if there are more claims than letters."""
-    return [*_LETTERS, *(f"{letter}{number}" for number in range(2, 12) for letter in _LETTERS)]
-
-
-def _claims_table(state: NodeState, letters: dict[str, str]) -> Table:
+def _claims_table(state: NodeState, letters: Mapping[str, str]) -> Table:
+    """The prepared claims. Those that have MIG devices begin with their letter in the picture."""
     table = Table("", "CLAIM", "STATE", "DEVICES", "STEPS", box=None, pad_edge=False)
+    names = _claim_names(state.records)
     for record in state.records:
         plan = record.plan
         told = record.state.value + ("" if record.boot_id == state.boot_id else ", before the last boot")
         devices = "\n".join(f"{device.name} ({device.request})" for device in plan.devices)
         steps = "\n".join(f"{step}{_STEP_MARKS[done]}" for step, done in state.steps(record))
-        table.add_row(letters[plan.claim.uid], f"{plan.claim}\n{plan.claim.uid}", told, devices, steps)
+        letter = letters.get(names[plan.claim.uid], "")
+        table.add_row(letter, f"{plan.claim}\n{plan.claim.uid}", told, devices, steps)
     return table
 
 
-def _gpu_table(state: NodeState, letters: dict[str, str]) -> Table:
-    table = Table("GPU", "UUID", "MIG", "MEMORY SLICES", "CLAIMS", box=None, pad_edge=False)
+def _gpu_table(state: NodeState) -> Table:
+    table = Table("GPU", "UUID", "MIG", box=None, pad_edge=False)
     for gpu in state.gpus:
-        mode = {True: "on", False: "off", None: ""}[gpu.mig_mode]
-        table.add_row(f"gpu-{gpu.minor}", gpu.uuid, mode, picture(gpu, letters), _users(gpu, letters))
+        table.add_row(f"gpu-{gpu.minor}", gpu.uuid, {True: "on", False: "off", None: ""}[gpu.mig_mode])
     return table
 
 
-def picture(gpu: GpuState, letters: dict[str, str]) -> str:
-    """A character for each memory slice: the letter of its claim, `#` for a MIG instance without a claim, a dot if it
-    is free.
-    """
-    if gpu.whole:
-        return letters[gpu.whole[0]][0] * gpu.slices
-    cells = [_FREE] * gpu.slices
-    for place in gpu.others:
-        cells[place.start : place.start + place.size] = _OTHER * place.size
-    for uid, _, place in gpu.slots:
-        cells[place.start : place.start + place.size] = letters[uid][0] * place.size
-    return "".join(cells)
+def node_picture(state: NodeState) -> NodePicture:
+    """The picture of the node's GPUs, as `dra-dryrun gpus` draws it from the API server's objects."""
+    names = _claim_names(state.records)
+    return NodePicture("", tuple(gpu_picture(gpu, names) for gpu in state.gpus))
 
 
-def _users(gpu: GpuState, letters: dict[str, str]) -> str:
-    parts = [f"{letters[uid]}: whole" for uid in gpu.whole]
-    parts += [f"{letters[uid]}: {profile} at {place}" for uid, profile, place in gpu.slots]
-    parts += [f"{_OTHER}: no claim's, at {place}" for place in gpu.others]
-    return ", ".join(parts)
+def _claim_names(records: Iterable[Record]) -> dict[str, str]:
+    """The names of claims by UID. A claim that was created again under its name is followed by its UID."""
+    names: dict[str, str] = {}
+    for record in records:
+        name = str(record.plan.claim)
+        names[record.plan.claim.uid] = f"{name} ({record.plan.claim.uid})" if name in names.values() else name
+    return names
+
+
+def gpu_picture(gpu: GpuState, names: Mapping[str, str]) -> GpuPicture:
+    """The picture of a GPU. `names` are those of the claims by UID."""
+    name = f"gpu-{gpu.minor}"
+    if gpu.whole or not (gpu.mig_mode or gpu.slots or gpu.others):
+        return GpuPicture(name, "", 0, (Cell(0, 0, (name,), "whole", tuple(names[uid] for uid in gpu.whole)),))
+    devices = [(place, Cell(0, 1, (f"{uid} at {place}",), profile, (names[uid],))) for uid, profile, place in gpu.slots]
+    devices += [(place, Cell(0, 1, (f"at {place}",), _NO_CLAIM)) for place in gpu.others]
+    parts = [[cell for place, cell in devices if number in place.slices] for number in range(gpu.slices)]
+    return GpuPicture(name, "", gpu.slices, tuple(joined_cells(parts)))

@@ -20,6 +20,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from ...process.streams import printable
+from ...process.words import counted as counted
+from ...process.words import listed as listed
 
 _UNLIMITED: Final = 10_000
 """A width that no line exceeds."""
@@ -32,8 +34,6 @@ _CONTINUED: Final = 2
 """Additional blanks before the continuation of a line."""
 _WORDS: Final = re.compile(r"[^\s/,.-]*[\s/,.-]|[^\s/,.-]+")
 _LEADING: Final = re.compile(r" *([0-9]+ )?")
-_NAMED: Final = 3
-"""The number of names that `listed` lists."""
 
 
 class PlainTable:
@@ -129,14 +129,3 @@ def plain_console() -> Console:
     limited = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     console.width = max(_NARROWEST, console.width) if limited else _UNLIMITED
     return console
-
-
-def listed(names: Sequence[str], most: int = _NAMED) -> str:
-    """The first few names, and how many more there are."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def counted(count: int, what: str) -> str:
-    """A number with its noun: `1 node`, `2 nodes`."""
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from dra_driver.gpu.nvml import Placement
+from dra_driver.gpu.picture import NodePicture, drawn
 from dra_driver.kube.api import ApiClient
-from kubeletplugin.commands.status import GpuState, picture
+from kubeletplugin.commands.status import GpuState, gpu_picture
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
@@ -85,11 +86,12 @@ def test_for_people_it_is_a_table_and_a_picture(plugin: Plugin, claims: list[Any
     for claim in claims:
         assert f"default/{claim.name}" in done.stdout
         assert claim.uid in done.stdout
-    letters = {line.split()[1]: line.split()[0] for line in lines if " default/claim" in line}
-    whole, mig = (letters[f"default/{claim.name}"] for claim in claims)
-    assert any(line.startswith("gpu-0") and whole * 8 in line for line in lines)
-    assert any(line.startswith("gpu-4") and mig * 8 in line for line in lines)
-    assert any(line.startswith("gpu-1") and "·" * 8 in line for line in lines)
+    whole, mig = (f"default/{claim.name}" for claim in claims)
+    assert [line.split()[0] for line in lines if line.split()[1:2] == [mig]] == ["a", "a"]  # in the table, and the key
+    assert any(line.split() == ["gpu-0", "whole", whole] for line in lines)
+    assert any(line.startswith("gpu-1 to gpu-3") and line.endswith("whole  free") for line in lines)
+    (divided,) = (line for line in lines if line.startswith("gpu-4") and "|" in line)
+    assert divided.count(" a") == 4
     assert "MIG device 3g.40gb at 4:4: done" in done.stdout
 
 
@@ -139,20 +141,39 @@ def test_on_a_node_without_anything_it_says_so(kubeconfig: Path) -> None:
         assert not plugin.state.exists()
 
 
+def lines_of(state: GpuState) -> list[str]:
+    picture = NodePicture("", (gpu_picture(state, {"uid-a": "ns/a", "uid-b": "ns/b"}),))
+    return [line.plain for line in drawn(picture, 100, every=True)]
+
+
+SLOTS = (("uid-a", "1g.10gb", Placement(0, 1)), ("uid-b", "3g.40gb", Placement(4, 4)))
+
+
 @pytest.mark.parametrize(
-    ("state", "drawn"),
+    ("state", "expected"),
     [
-        (GpuState("GPU-0", 0, 8, True), "········"),
-        (GpuState("GPU-0", 0, 4, False, whole=("a",)), "AAAA"),
+        (GpuState("GPU-0", 0, 4, True), ["gpu-0  |     |     |     |     |"]),
+        (GpuState("GPU-0", 0, 4, False), ["gpu-0  whole  free"]),
+        (GpuState("GPU-0", 0, 4, False, whole=("uid-a",)), ["gpu-0  whole  ns/a"]),
         (
-            GpuState("GPU-0", 0, 8, True, slots=(("a", "1g.10gb", Placement(0, 1)), ("b", "3g", Placement(4, 4)))),
-            "A···BBBB",
+            GpuState("GPU-0", 0, 8, True, slots=SLOTS),
+            ["gpu-0  |1g.10gb a|         |         |         |               3g.40gb b               |"],
         ),
-        (GpuState("GPU-0", 0, 8, True, others=(Placement(2, 2),), slots=(("b", "1g", Placement(0, 1)),)), "B·##····"),
+        (
+            GpuState("GPU-0", 0, 4, True, others=(Placement(2, 2),), slots=SLOTS[:1]),
+            ["gpu-0  |1g.10gb a|         |      no claim     |"],
+        ),
     ],
 )
-def test_the_picture_of_a_gpu(state: GpuState, drawn: str) -> None:
-    assert picture(state, {"a": "A", "b": "B"}) == drawn
+def test_the_picture_of_a_gpu(state: GpuState, expected: list[str]) -> None:
+    assert lines_of(state)[: len(expected)] == expected
+
+
+def test_instances_of_two_claims_in_one_slice_are_drawn_together() -> None:
+    both = (("uid-a", "1g.10gb", Placement(0, 1)), ("uid-b", "1g.10gb", Placement(0, 1)))
+    drawing, legend = lines_of(GpuState("GPU-0", 0, 2, True, slots=both))
+    assert "1g.10gb + 1g.10gb a,b" in drawing
+    assert legend == "a ns/a   b ns/b"
 
 
 def test_a_flag_of_the_plugin_is_not_passed_over_before_a_command(plugin: Plugin) -> None:
