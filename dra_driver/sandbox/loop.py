@@ -29,6 +29,7 @@ from ..kube.kinds import (
     templates_of,
 )
 from ..kube.resource.codec import V1
+from ..process.backoff import Backoff
 from ..process.worker import Worker
 from .kubelet.podstatus import timestamp
 
@@ -44,7 +45,8 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 log = logging.getLogger(__name__)
 
-_RETRY_SECONDS = 0.5
+_FIRST_RETRY = 0.5
+_LONGEST_RETRY = 5.0
 _STOP_SECONDS = 10.0
 _WATCHED = (
     *(PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, NODES),
@@ -133,6 +135,7 @@ class ControlLoop:
     def __init__(self, client: ApiClient, controllers: Sequence[Controller], more: Iterable[Kind] = ()) -> None:
         """`more` are kinds that only some releases serve."""
         self._controllers = controllers
+        self._backoff = Backoff(_FIRST_RETRY, _LONGEST_RETRY)
         self._worker = Worker("run controllers", self._round)
         self._watchers = [
             Watcher(client, kind, on_list=lambda _: self._worker.wake(), on_event=lambda *_: self._worker.wake())
@@ -156,11 +159,17 @@ class ControlLoop:
     def _round(self) -> float | None:
         """Let each controller do one step. Returns the seconds until the next round, or None."""
         pauses: list[float] = []
+        failed = False
         for controller in self._controllers:
             try:
                 pause = controller.step()
             except ApiError as error:  # mostly a conflict with another writer
                 log.debug("%s tries again: %s", type(controller).__name__, error)
-                pause = _RETRY_SECONDS
-            pauses += [] if pause is None else [pause]
+                failed = True
+            else:
+                pauses += [] if pause is None else [pause]
+        if failed:
+            pauses.append(self._backoff.pause())
+        else:
+            self._backoff.reset()
         return min(pauses, default=None)

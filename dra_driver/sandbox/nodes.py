@@ -22,7 +22,8 @@ from ..gpu.policy import NodePolicy, load_policy
 from ..gpu.simulated import NodeDescription, SimulatedNode
 from ..names import DRIVER_NAME
 from .computedomains import NAMESPACE
-from .kubelet import Kubelet, KubeletBackoff, KubeletOptions, KubernetesCluster, Periods
+from .kubelet import Kubelet, KubeletOptions, KubernetesCluster, Pauses, Periods
+from .loop import connected
 from .processes import STOP_SECONDS, Processes
 from .programs import PodPrograms
 
@@ -30,7 +31,7 @@ _PERIODS = Periods(
     pod_resync=2.0,
     unprepare_retry=2.0,
     claim_reconcile=2.0,
-    program_restart=KubeletBackoff(0.5, 5.0),
+    program_restart=Pauses(0.5, 5.0),
     longest_probe=0.5,
 )
 """Shorter periods than kubelet's, which are 10 s or a minute."""
@@ -89,9 +90,11 @@ class SandboxNode(Processes):
             programs=programs if self._pod_network else None,
             pod_network=self._pod_network,
         )
-        with Kubelet(options, KubernetesCluster(self.kubeconfig, node_name=self.name)) as self.kubelet:
-            self.kubelet.wait_ready()
-            yield
+        with connected(self.kubeconfig) as client:
+            cluster = KubernetesCluster(client, node_name=self.name)
+            with Kubelet(options, cluster) as self.kubelet:
+                self.kubelet.wait_ready()
+                yield
 
     @contextlib.contextmanager
     def driver_running(self) -> Iterator[None]:

@@ -170,7 +170,7 @@ def cluster() -> Iterator[Cluster]:
             periods=QUICK,
             plain_files=not real,
         )
-        kubelet = stack.enter_context(Kubelet(options, KubernetesCluster(folder / "admin", node_name=NODE)))
+        kubelet = stack.enter_context(Kubelet(options, KubernetesCluster(admin, node_name=NODE)))
         kubelet.wait_ready()
         loop = ControlLoop(admin, [ClaimController(admin), Scheduler(admin)])
         loop.start()

@@ -44,7 +44,7 @@ def cluster(server: FaultyServer) -> Iterator[ApiClient]:
         stack.callback(loop.stop)
         for name in NODE_NAMES:
             kubelet = Kubelet(
-                KubeletOptions(name, folder / name, folder / "cdi"), KubernetesCluster(kubeconfig, node_name=name)
+                KubeletOptions(name, folder / name, folder / "cdi"), KubernetesCluster(client, node_name=name)
             )
             stack.enter_context(kubelet).wait_ready()
         yield client

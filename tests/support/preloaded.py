@@ -31,8 +31,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubernetes import client
-
 from dra_driver.dryrun.main import SUBCOMMANDS
 from dra_driver.gpu.simulated.board import boards
 from dra_driver.sandbox import child
@@ -48,11 +46,6 @@ PRELOADED = (
     *(entry.module for entry in SUBCOMMANDS.values()),
     *("dra_driver.dryrun.start", "dra_driver.domains.daemon.main", "grpc._server", "tests.faults.child"),
 )
-OF_KUBELET = (
-    *("ApiClient", "ApiException", "CoordinationV1Api", "CoreV1Api", "ResourceV1Api"),
-    *("V1DeleteOptions", "V1Preconditions"),
-)
-"""What the kubelet of a sandbox imports of the official client when it begins."""
 _ROOT = Path(__file__).parents[2]
 _LARGEST_ORDER = 1 << 20  # bytes: a command and its environment
 _MOST_FILES = 16
@@ -223,8 +216,6 @@ def _become(order: dict[str, Any], files: Sequence[int], orders: socket.socket) 
 def _preload() -> None:
     for module in PRELOADED:
         importlib.import_module(module)
-    for name in OF_KUBELET:
-        getattr(client, name)
     boards()  # which every simulated node reads
     adopt_sandboxes()
     gc.collect()

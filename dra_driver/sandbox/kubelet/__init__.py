@@ -3,23 +3,27 @@
 
 It finds plugins by their registration sockets, prepares and unprepares the claims of the node's pods, resolves CDI
 devices like a container runtime, and reports pods as running. Containers run no programs, except those that
-`KubeletOptions.programs` starts. It is written from the published protocol and from the behaviour of kubelet 1.36, and
-it shares no code with the plugin, so that each of them tests the other.
+`KubeletOptions.programs` starts. It is written from the published protocol and from the behaviour of kubelet 1.36. It
+shares the API client, workers and back-off with the plugin, but no code of the protocol between them, so that each of
+them tests the other.
 
     options = KubeletOptions("node-1", Path("/tmp/node-1/kubelet"), Path("/tmp/node-1/cdi"))
-    with Kubelet(options, KubernetesCluster(kubeconfig, node_name="node-1")) as kubelet:
+    with Kubelet(options, KubernetesCluster(client, node_name="node-1")) as kubelet:
         kubelet.wait_registered("gpu.nvidia.com")
         kubelet.wait_pod_running("default", "pod-1")
         print(kubelet.container("default", "pod-1", "ctr").env)
 
 The modules, from the lowest layer: `wire` (messages), `model` and `state` (pods, claims and the checkpoint), `cdi`,
 `programs` and `runtime` (containers), `plugin`, `health` and `plugins` (the plugins), `apiclient` (the API server),
-`manager` (claims), `podstatus` and `pods` (pods), `kubelet` (all of it).
+`manager` (claims), `podstatus` and `pods` (pods), `node` (the Node object), `kubelet` (all of it).
+
+Every thread is a `Worker`. Watches and pauses are those of all processes of the project, as in
+`dra_driver.sandbox.loop`.
 """
 
 from .apiclient import KubernetesCluster
 from .kubelet import Kubelet
-from .options import KubeletBackoff, KubeletOptions, Periods
+from .options import KubeletOptions, Pauses, Periods
 from .programs import Launch
 from .runtime import ContainerSpec
 from .wire import ClaimRef, Health
@@ -29,9 +33,9 @@ __all__ = [
     "ContainerSpec",
     "Health",
     "Kubelet",
-    "KubeletBackoff",
     "KubeletOptions",
     "KubernetesCluster",
     "Launch",
+    "Pauses",
     "Periods",
 ]

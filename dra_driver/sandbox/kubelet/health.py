@@ -9,8 +9,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import grpc
+
+from dra_driver.process.containment import nobody
+from dra_driver.process.worker import Worker
 
 from .journal import Journal
 from .options import Periods
@@ -60,54 +64,55 @@ class PluginHealth:
                 self._watched[driver] = current
                 return
             if plugin is not None and plugin.registration.health_service is not None:
-                watch = self._watched[driver] = _Watch(plugin)
-                threading.Thread(target=self._run, args=(driver, watch), daemon=True).start()
+                self._watched[driver] = _Watch(plugin, partial(self._round, driver))
         if current is not None:
             current.cancel()
 
-    def _run(self, driver: str, watch: "_Watch") -> None:
-        while (stream := watch.open()) is not None:
-            try:
-                for report in stream:
-                    changed = self.update(driver, report)
-                    text = f"{len(report)} devices, {len(changed)} changed"
-                    self._journal.record("HealthReported", driver, text, logging.INFO if changed else logging.DEBUG)
-                    if changed:
-                        self._changed(driver, changed)
-                end = "stream ended"
-            except grpc.RpcError as error:
-                end = rpc_text(error)
-                if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                    watch.cancel()
-            with self._lock:
-                if self._watched.get(driver) in (None, watch):  # the reports of a newer stream stay
-                    self._devices.pop(driver, None)
-            self._journal.record("HealthStreamEnded", driver, end)
-            watch.wait(self._periods.health_retry)
+    def _round(self, driver: str, watch: "_Watch") -> float | None:
+        """Read reports until the stream ends. Returns the seconds until the stream is opened again."""
+        stream = watch.open()
+        if stream is None:
+            return None
+        try:
+            for report in stream:
+                changed = self.update(driver, report)
+                text = f"{len(report)} devices, {len(changed)} changed"
+                self._journal.record("HealthReported", driver, text, logging.INFO if changed else logging.DEBUG)
+                if changed:
+                    self._changed(driver, changed)
+            end = "stream ended"
+        except grpc.RpcError as error:
+            end = rpc_text(error)
+            if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                watch.cancel()
+        with self._lock:
+            if self._watched.get(driver) in (None, watch):  # the reports of a newer stream stay
+                self._devices.pop(driver, None)
+        self._journal.record("HealthStreamEnded", driver, end)
+        return self._periods.health_retry
 
 
 class _Watch:
     """The stream of one plugin. It is reopened until it is cancelled."""
 
-    def __init__(self, plugin: Plugin) -> None:
+    def __init__(self, plugin: Plugin, work: Callable[["_Watch"], float | None]) -> None:
+        """`work` reads a stream on the watch's thread, and returns the seconds until it is called again."""
         self.plugin = plugin
         self._lock = threading.Lock()
-        self._cancelled = threading.Event()
         self._stream: grpc.CallIterator[HealthReport] | None = None
+        self._worker = Worker("watch device health", partial(work, self), count=nobody)
+        self._worker.start()
 
     def open(self) -> "grpc.CallIterator[HealthReport] | None":
         """Return a new stream, or None after `cancel`."""
         with self._lock:
-            if self._cancelled.is_set():
+            if self._worker.is_stopped:
                 return None
             self._stream = self.plugin.watch_health()
             return self._stream
 
     def cancel(self) -> None:
         with self._lock:
-            self._cancelled.set()
+            self._worker.stop()
             if self._stream is not None:
                 self._stream.cancel()  # type: ignore[no-untyped-call]
-
-    def wait(self, seconds: float) -> None:
-        self._cancelled.wait(seconds)

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-in kubelet of one node: plugins, claims, pods, and the Node object with its labels and conditions."""
+"""The stand-in kubelet of one node: plugins, claims, pods, and the Node object."""
 
 import logging
-import platform
-import threading
-import time
+import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
-from .apiclient import KubeletApiError, KubernetesCluster
+from dra_driver.process.containment import nobody
+from dra_driver.process.worker import Worker
+
+from .apiclient import KubernetesCluster
 from .health import PluginHealth
 from .journal import Journal
 from .manager import ClaimManager
+from .node import NodeKeeper
 from .options import KubeletOptions
 from .plugin import Registration
 from .plugins import Plugins, PluginWatcher
 from .pods import Phase, PodManager, Services
-from .podstatus import HOST_IP, timestamp
 from .runtime import ContainerRuntime, ContainerSpec
 from .state import PREPARE, UNPREPARE, ClaimCache, ClaimInfo
 from .wire import ClaimAnswer, ClaimRef, DeviceHealth
@@ -24,47 +24,6 @@ from .wire import ClaimAnswer, ClaimRef, DeviceHealth
 _log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT = 30.0
-
-
-def node_labels(name: str) -> Mapping[str, str]:
-    """Return the labels that kubelet sets on every node."""
-    return {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": _architecture()}
-
-
-def node_status(name: str, version: str, now: float) -> Mapping[str, Any]:
-    """Return the status of a node that is ready for pods. `version` is the kubelet's."""
-    resources = {"cpu": "192", "memory": "2Ti", "ephemeral-storage": "2Ti", "pods": "110"}
-    return {
-        "addresses": [{"type": "InternalIP", "address": HOST_IP}, {"type": "Hostname", "address": name}],
-        "capacity": resources,
-        "allocatable": resources,
-        "conditions": [
-            {
-                "type": "Ready",
-                "status": "True",
-                "reason": "KubeletReady",
-                "message": "stand-in kubelet is posting ready status",
-                "lastHeartbeatTime": timestamp(now),
-                "lastTransitionTime": timestamp(now),
-            }
-        ],
-        "nodeInfo": {
-            "architecture": _architecture(),
-            "bootID": "",
-            "containerRuntimeVersion": "sandbox://1.0.0",
-            "kernelVersion": platform.release(),
-            "kubeProxyVersion": "",
-            "kubeletVersion": version,
-            "machineID": "",
-            "operatingSystem": "linux",
-            "osImage": "stand-in",
-            "systemUUID": "",
-        },
-    }
-
-
-def _architecture() -> str:
-    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 
 class Kubelet:
@@ -75,34 +34,31 @@ class Kubelet:
         self.options = options
         self.journal = Journal()
         self._cluster = cluster
-        self._stop = threading.Event()
         for directory in (options.root, options.registration_dir, options.plugins_dir):
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         periods = options.periods
         self._claims = ClaimCache(options.checkpoint)
         self._health = PluginHealth(periods, self.journal, self._health_changed)
-        self._plugins = Plugins(periods, self._wipe, self._health, self.journal)
+        self._plugins = Plugins(periods, self._health, self.journal)
         self._runtime = ContainerRuntime(options)
         manager = ClaimManager(self._claims, cluster, self._plugins, self.journal)
         self._pods = PodManager(
             Services(cluster, manager, self._claims, self._health, self._runtime, self.journal, periods)
         )
-        self._watcher = PluginWatcher(options, self._plugins, self.journal)
-        self._watching = threading.Thread(target=self._watcher.run, args=(self._stop,), name="plugins", daemon=True)
-        self._threads = [
-            threading.Thread(target=target, name=name, daemon=True)
-            for name, target in (
-                ("node", self._keep_node),
-                ("pods", self._watch_pods),
-                ("claims", self._reconcile_claims),
-            )
-        ]
+        self._node = NodeKeeper(options, cluster, self.journal)
+        self._sockets = PluginWatcher(options, self._plugins, self.journal, self._node.wipe)
+        self._pod_watch = cluster.watch_pods(options.node_name, periods.watch_retry, self._pods.handle)
+        self._reconciler = Worker(
+            "reconcile claims", self._pods.reconcile_claims, interval=periods.claim_reconcile, count=nobody
+        )
 
     def __enter__(self) -> "Kubelet":
         """Start the threads. Pods can be scheduled to the node when its object is Ready."""
         _log.info("kubelet of node %s below %s", self.options.node_name, self.options.root)
-        for thread in (self._watching, *self._threads):
-            thread.start()
+        self._sockets.start()
+        self._node.start()
+        self._pod_watch.start()
+        self._reconciler.start(after=self.options.periods.claim_reconcile)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -110,14 +66,15 @@ class Kubelet:
 
     def stop(self) -> None:
         """Stop, and kill the programs of containers. Claims stay prepared, as with a real kubelet."""
-        self._stop.set()
+        self._pod_watch.stop()
         self._pods.stop()
         self._runtime.stop()
-        self._watching.join()
+        self._sockets.stop()
         self._plugins.stop()  # calls under way end with it, and with them the threads that wait for them
-        for thread in self._threads:
-            thread.join()
+        self._node.stop()
+        self._reconciler.stop(math.inf)
         self._pods.join()
+        self._cluster.close()
         self.journal.record("KubeletStopped", self.options.node_name)
 
     # Waiting
@@ -196,63 +153,6 @@ class Kubelet:
     def unprepare(self, driver: str, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
         """Call NodeUnprepareResources in the same way."""
         return self._plugins.get(driver).call(UNPREPARE, claims)
-
-    # Threads
-
-    def _keep_node(self) -> None:
-        """Create the Node, then delete its slices: no device is usable before its plugin has registered again.
-
-        Then renew the node's Lease until kubelet stops.
-        """
-        options, name = self.options, self.options.node_name
-        labels = {**node_labels(name), **options.labels}
-        if self._until_done(
-            lambda: self._cluster.apply_node(name, labels, node_status(name, options.version, time.time())), "Node"
-        ):
-            self.journal.record("NodeReady", name)
-            self._wipe(None)
-        while not self._stop.is_set():
-            self._until_done(lambda: self._cluster.renew_lease(name, time.time()), "Lease")
-            self._stop.wait(options.periods.lease_renewal)
-
-    def _wipe(self, driver: str | None) -> None:
-        """Delete the ResourceSlices of this node, or of one driver on it."""
-        name = self.options.node_name
-        if self._until_done(lambda: self._cluster.delete_slices(name, driver), "ResourceSlices"):
-            self.journal.record("SlicesWiped", driver or name)
-
-    def _until_done(self, step: Callable[[], None], what: str) -> bool:
-        """Repeat `step` until it succeeds or kubelet stops. Return whether it succeeded."""
-        failures = 0
-        while not self._stop.is_set():
-            try:
-                step()
-                return True
-            except KubeletApiError as error:
-                failures += 1
-                self.journal.record("ApiFailed", what, str(error))
-                self._stop.wait(self.options.periods.wipe_retry.delay(failures))
-        return False
-
-    def _watch_pods(self) -> None:
-        failures = 0
-        while not self._stop.is_set():
-            try:
-                for pods in self._cluster.watch_pods(self.options.node_name, self._stop):
-                    failures = 0
-                    if self._stop.is_set():
-                        return
-                    self._pods.handle(pods)
-            except KubeletApiError as error:
-                if self._stop.is_set():
-                    return
-                failures += 1
-                self.journal.record("ApiFailed", "pods", str(error))
-                self._stop.wait(self.options.periods.watch_retry.delay(failures))
-
-    def _reconcile_claims(self) -> None:
-        while not self._stop.wait(self.options.periods.claim_reconcile):
-            self._pods.reconcile_claims()
 
     def _health_changed(self, driver: str, devices: frozenset[tuple[str, str]]) -> None:
         pods: frozenset[str] = frozenset().union(

@@ -9,9 +9,10 @@ whose prepare never succeeded.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from dra_driver.kube.api import ApiError, StatusError
 from dra_driver.kube.resource import ResourceClaim
 
-from .apiclient import KubeletApiError, KubernetesCluster
+from .apiclient import KubernetesCluster
 from .journal import Journal
 from .model import KubeletPod, PodClaim
 from .plugin import Plugin
@@ -82,8 +83,9 @@ class ClaimManager:
         """Return the claim, and the plugin of each of its drivers. This changes nothing."""
         try:
             claim = self._cluster.get_claim(pod.namespace, wanted.claim)
-        except KubeletApiError as error:
-            raise ClaimError(f"fetch ResourceClaim {wanted.claim}: {error}") from error
+        except ApiError as error:
+            text = error.message if isinstance(error, StatusError) else str(error)
+            raise ClaimError(f"fetch ResourceClaim {wanted.claim}: {text}") from error
         drivers = check_claim(pod, wanted, claim)
         return claim, {driver: self._plugins.get(driver) for driver in sorted(drivers)}
 

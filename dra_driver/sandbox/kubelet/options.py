@@ -9,22 +9,22 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from dra_driver.process.backoff import Backoff
+
 from .programs import Programs
 from .wire import HEALTH_SERVICES, PLUGIN_SERVICES
 
 
 @dataclass(frozen=True, slots=True)
-class KubeletBackoff:
-    """Waits that grow by `factor` from `first` seconds to at most `limit`."""
+class Pauses:
+    """The shortest and the longest pause between attempts, in seconds."""
 
     first: float
-    limit: float
-    factor: float = 2.0
+    longest: float
 
-    def delay(self, failures: int) -> float:
-        """Return the wait after that many failures in a row (at least one)."""
-        # the exponent is limited, because a float would overflow
-        return min(self.limit, self.first * self.factor ** min(failures - 1, 64))
+    def backoff(self) -> Backoff:
+        """Return a new sequence of pauses, which begins with the shortest one."""
+        return Backoff(self.first, self.longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +37,23 @@ class Periods:
     notify: float = 5.0
     call: float = 45.0
     """The timeout of NodePrepareResources and NodeUnprepareResources."""
-    register_retry: KubeletBackoff = KubeletBackoff(0.5, 122.0)
-    reconnect: KubeletBackoff = KubeletBackoff(1.0, 120.0, 1.6)
+    register_retry: Pauses = Pauses(0.5, 122.0)
+    reconnect: Pauses = Pauses(1.0, 120.0)
+    """gRPC makes these pauses itself. They grow by its factor of 1.6."""
     health_retry: float = 5.0
     health_timeout: float = 30.0
     """How long a health report without a timeout is valid."""
     wipe_delay: float = 30.0
     """From the disconnection of a driver's last plugin to the deletion of its ResourceSlices."""
-    wipe_retry: KubeletBackoff = KubeletBackoff(1.0, 300.0)
+    wipe_retry: Pauses = Pauses(1.0, 300.0)
     pod_resync: float = 60.0
     """Between two checks of a pod without changes, and after a failed prepare."""
     container_retry: float = 10.0
     unprepare_retry: float = 10.0
     claim_reconcile: float = 60.0
     lease_renewal: float = 10.0
-    watch_retry: KubeletBackoff = KubeletBackoff(0.2, 30.0)
-    program_restart: KubeletBackoff = KubeletBackoff(10.0, 300.0)
+    watch_retry: Pauses = Pauses(0.2, 30.0)
+    program_restart: Pauses = Pauses(10.0, 300.0)
     """Before the second and later restarts of a container's program."""
     longest_probe: float = 10.0
     """A readiness probe with a longer period is made this often."""

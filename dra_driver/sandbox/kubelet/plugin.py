@@ -63,7 +63,7 @@ def service_channel(endpoint: str, periods: Periods) -> grpc.Channel:
         ("grpc.default_authority", "localhost"),
         ("grpc.initial_reconnect_backoff_ms", int(periods.reconnect.first * 1000)),
         ("grpc.min_reconnect_backoff_ms", int(periods.reconnect.first * 1000)),
-        ("grpc.max_reconnect_backoff_ms", int(periods.reconnect.limit * 1000)),
+        ("grpc.max_reconnect_backoff_ms", int(periods.reconnect.longest * 1000)),
     ]
     return grpc.insecure_channel(f"unix:{endpoint}", options=options)
 

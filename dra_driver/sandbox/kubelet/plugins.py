@@ -2,14 +2,15 @@
 """The plugins of a node: the sockets in the registration directory, and the registered plugins of every driver.
 
 Several instances of a driver can be registered at once (a rolling update). Kubelet calls the newest connected instance,
-or else the newest. If no instance has been connected for some time, `wipe` is called, because the devices of such a
-driver must not be scheduled.
+or else the newest. If no instance has been connected for some time, the ResourceSlices of the driver are deleted,
+because its devices must not be scheduled.
 
 Kubelet learns of sockets from inotify. This kubelet scans the directory often, and sees the same changes. A replaced
 socket counts as a new one; inode and birth distinguish the two (a bound socket's mtime does not change). Plugins are
 registered one after the other.
 """
 
+import math
 import stat
 import threading
 import time
@@ -17,6 +18,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from dra_driver.process.backoff import Backoff
+from dra_driver.process.containment import nobody
+from dra_driver.process.worker import Worker
 
 from .health import PluginHealth
 from .journal import Journal
@@ -31,16 +36,15 @@ SocketId = tuple[int, int]
 class Plugins:
     """The registered plugins. All methods may be called from any thread."""
 
-    def __init__(self, periods: Periods, wipe: Callable[[str], None], health: PluginHealth, journal: Journal) -> None:
-        """`wipe(driver)` is called on another thread."""
+    def __init__(self, periods: Periods, health: PluginHealth, journal: Journal) -> None:
         self._periods = periods
-        self._wipe = wipe
         self._health = health
         self._journal = journal
         self._lock = threading.Lock()
         self._plugins: dict[str, list[Plugin]] = {}
         self._connected: set[Plugin] = set()
-        self._pending_wipes: dict[str, threading.Timer] = {}
+        self._pending_wipes: dict[str, float] = {}
+        """The monotonic time at which the slices of a driver without a connection are deleted."""
         self._stopped = False
 
     def add(self, registration: Registration) -> None:
@@ -101,13 +105,21 @@ class Plugins:
         with self._lock:
             return frozenset(self._pending_wipes)
 
+    def take_due_wipes(self) -> tuple[str, ...]:
+        """Return the drivers that had no connection for too long. Each of them is returned once."""
+        now = time.monotonic()
+        with self._lock:
+            due = tuple(driver for driver, deadline in self._pending_wipes.items() if deadline <= now)
+            for driver in due:
+                del self._pending_wipes[driver]
+        return due
+
     def stop(self) -> None:
         """Close all connections. This deletes no ResourceSlices."""
         with self._lock:
             self._stopped = True
             plugins = [plugin for instances in self._plugins.values() for plugin in instances]
-            for timer in self._pending_wipes.values():
-                timer.cancel()
+            self._pending_wipes.clear()
             for driver in self._plugins:
                 self._health.follow(driver, None)
         for plugin in plugins:
@@ -127,22 +139,11 @@ class Plugins:
         self._journal.record(reason, driver, plugin.registration.endpoint)
 
     def _schedule_wipe(self, driver: str) -> None:
-        """Start the timer of a driver without a connection, or cancel it. The caller holds the lock."""
-        pending = self._pending_wipes.get(driver)
+        """Set the deadline of a driver without a connection, or remove it. The caller holds the lock."""
         if any(plugin in self._connected for plugin in self._plugins.get(driver, ())):
-            if pending:
-                pending.cancel()
-                del self._pending_wipes[driver]
-        elif pending is None and not self._stopped:
-            timer = threading.Timer(self._periods.wipe_delay, self._wipe_now, (driver,))
-            timer.daemon = True
-            self._pending_wipes[driver] = timer
-            timer.start()
-
-    def _wipe_now(self, driver: str) -> None:
-        self._wipe(driver)
-        with self._lock:
             self._pending_wipes.pop(driver, None)
+        elif not self._stopped:
+            self._pending_wipes.setdefault(driver, time.monotonic() + self._periods.wipe_delay)
 
 
 def scan(directory: Path) -> Mapping[str, SocketId]:
@@ -159,43 +160,54 @@ def scan(directory: Path) -> Mapping[str, SocketId]:
 
 @dataclass(slots=True)
 class _Socket:
-    """A socket: its registration, or how often its registration has failed, and when it is tried again."""
+    """A socket: its registration, or when its registration is tried again."""
 
     id: SocketId
+    backoff: Backoff
     registration: Registration | None = None
-    failures: int = 0
     retry_at: float = 0.0
     """Monotonic seconds."""
 
 
 class PluginWatcher:
-    """Keeps registrations in line with the sockets."""
+    """Keeps registrations in line with the sockets, on a thread of its own."""
 
-    def __init__(self, options: KubeletOptions, plugins: Plugins, journal: Journal) -> None:
+    def __init__(
+        self, options: KubeletOptions, plugins: Plugins, journal: Journal, wipe: Callable[[str], None]
+    ) -> None:
+        """`wipe(driver)` is called on the thread for each driver that had no connection for too long."""
         self._options = options
         self._plugins = plugins
         self._journal = journal
+        self._wipe = wipe
         self._sockets: dict[str, _Socket] = {}
+        self._worker = Worker("watch plugin sockets", self._round, interval=options.periods.scan, count=nobody)
 
-    def run(self, stop: threading.Event) -> None:
-        """Watch until `stop` is set."""
-        while not stop.is_set():
-            found = scan(self._options.registration_dir)
-            for path, socket in list(self._sockets.items()):
-                if found.get(path) != socket.id:
-                    del self._sockets[path]
-                    if socket.registration is not None:
-                        self._plugins.remove(socket.registration)
-            for path, id in found.items():
-                socket = self._sockets.setdefault(path, _Socket(id))
-                if socket.registration is None and socket.retry_at <= time.monotonic():
-                    self._register(path, socket)
-            stop.wait(self._options.periods.scan)
+    def start(self) -> None:
+        """Start the thread."""
+        self._worker.start()
+
+    def stop(self) -> None:
+        """End the thread, and wait for a registration that has begun."""
+        self._worker.stop(math.inf)
+
+    def _round(self) -> None:
+        found = scan(self._options.registration_dir)
+        for path, socket in list(self._sockets.items()):
+            if found.get(path) != socket.id:
+                del self._sockets[path]
+                if socket.registration is not None:
+                    self._plugins.remove(socket.registration)
+        for path, id in found.items():
+            socket = self._sockets.setdefault(path, _Socket(id, self._options.periods.register_retry.backoff()))
+            if socket.registration is None and socket.retry_at <= time.monotonic():
+                self._register(path, socket)
+        for driver in self._plugins.take_due_wipes():
+            self._wipe(driver)
 
     def _register(self, path: str, socket: _Socket) -> None:
         try:
             socket.registration = register(path, self._options, self._plugins.add, self._plugins.remove)
         except RegistrationError as error:
-            socket.failures += 1
-            socket.retry_at = time.monotonic() + self._options.periods.register_retry.delay(socket.failures)
+            socket.retry_at = time.monotonic() + socket.backoff.pause()
             self._journal.record("PluginRegistrationFailed", path, str(error))

@@ -5,6 +5,7 @@ A worker starts its pod (claims, sandbox, containers, status). At the end it fol
 unprepare claims, report the final status, delete the object.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +13,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from .apiclient import KubeletApiError, KubernetesCluster
+from dra_driver.kube.api import ApiError
+from dra_driver.process.containment import nobody
+from dra_driver.process.worker import Worker
+
+from .apiclient import KubernetesCluster
 from .health import PluginHealth
 from .journal import Journal
 from .manager import ClaimManager
@@ -56,33 +61,27 @@ class PodWorker:
         self.phase = Phase.STARTING
         self._services = services
         self._gone = gone
-        self._news = threading.Condition()
         self._pod = pod
-        self._awake = True
         self._vanished = False
         self._completed = False
-        self._stopped = False
         self._waiting: dict[str, Waiting] = {}
         self._reported: Mapping[str, Any] = {}
-        self._thread = threading.Thread(target=self._run, name=f"pod {pod}", daemon=True)
+        self._worker = Worker(f"run pod {pod}", self._round, count=nobody, retry=services.periods.container_retry)
 
     @property
     def pod(self) -> KubeletPod:
         """The latest version of the pod."""
-        with self._news:
-            return self._pod
+        return self._pod
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def update(self, pod: KubeletPod) -> None:
         """Use a new version of the pod."""
-        with self._news:
-            if differs(self._pod, pod):
-                self._awake = True
-            self._pod = pod
-            self._news.notify()
+        before, self._pod = self._pod, pod
+        if differs(before, pod):
+            self.wake()
 
     def vanish(self) -> None:
         """Tell the worker that the object was deleted without waiting for this node."""
@@ -92,34 +91,26 @@ class PodWorker:
 
     def wake(self) -> None:
         """Look at the pod and report its status again, because something has changed."""
-        with self._news:
-            self._awake = True
-            self._news.notify()
+        self._worker.wake()
 
-    def stop(self) -> None:
-        """Stop the worker. The pod stays."""
-        self._stopped = True
-        self.wake()
+    def stop(self, wait: float = 0.0) -> None:
+        """Stop the worker, and wait at most so many seconds for its thread. The pod stays."""
+        self._worker.stop(wait)
 
-    def join(self) -> None:
-        """Wait for the thread of a stopped worker."""
-        self._thread.join()
-
-    def _run(self) -> None:
-        delay: float | None = 0.0
-        while delay is not None:
-            with self._news:
-                self._news.wait_for(lambda: self._awake, delay)
-                self._awake = False
-                if self._stopped:
-                    return
-                pod, ends = self._pod, self._vanished or self._completed or self._pod.deleting or self._pod.terminal
-            try:
-                delay = self._take_down(pod) if ends else self._bring_up(pod)
-            except KubeletApiError as error:
-                self._services.journal.record("PodSyncFailed", str(pod), str(error))
-                delay = self._services.periods.container_retry
-        self._gone(pod)
+    def _round(self) -> float:
+        """Do one step. Returns the seconds until the next one. The worker stops itself after the last step."""
+        pod = self._pod
+        ends = self._vanished or self._completed or pod.deleting or pod.terminal
+        try:
+            delay = self._take_down(pod) if ends else self._bring_up(pod)
+        except ApiError as error:
+            self._services.journal.record("PodSyncFailed", str(pod), str(error))
+            return self._services.periods.container_retry
+        if delay is None:
+            self._worker.stop()
+            self._gone(pod)
+            return 0.0
+        return delay
 
     def _bring_up(self, pod: KubeletPod) -> float:
         """Do one step to start the pod. Return the seconds until the next check."""
@@ -181,7 +172,8 @@ class PodWorker:
             if not vanished and not pod.terminal:
                 now = time.time()
                 ended: dict[str, ContainerState] = {
-                    name: Terminated(_exit_code(one), now, one.id, one.started_at) for name, one in containers.items()
+                    name: Terminated(_exit_code(container), now, container.id, container.started_at)
+                    for name, container in containers.items()
                 }
                 self._report(pod, {c.name: Terminated(_NEVER_RAN, now) for c in pod.all_containers} | ended)
             services.runtime.remove_pod(pod.uid)
@@ -221,7 +213,7 @@ class PodWorker:
             services.journal.record("PodStatusReported", str(pod), status["phase"])
 
     def _event(self, pod: KubeletPod, reason: str, message: str) -> None:
-        if self._stopped:
+        if self._worker.is_stopped:
             return  # errors during kubelet's own shutdown are not the pod's
         self._services.journal.record(reason, str(pod), message)
         self._services.cluster.record_event(pod, reason, message)
@@ -289,7 +281,7 @@ class PodManager:
     def join(self) -> None:
         """Wait for all workers to end."""
         for worker in self._all():
-            worker.join()
+            worker.stop(math.inf)
 
     def _all(self) -> tuple[PodWorker, ...]:
         with self._lock:

@@ -7,6 +7,7 @@ nothing.
 
 import http.client
 import logging
+import math
 import re
 import threading
 import time
@@ -14,6 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Protocol
+
+from dra_driver.process.backoff import Backoff
+from dra_driver.process.containment import nobody
+from dra_driver.process.worker import Worker
 
 from .cdi import Mount
 from .model import Container, HttpProbe, KubeletPod
@@ -88,67 +93,75 @@ class Supervisor:
         start: Callable[[], RunningProgram],
         probe: Callable[[], bool] | None,
         period: float,
-        delay: Callable[[int], float],
+        backoff: Backoff,
         changed: Callable[[], None],
     ) -> None:
         """Start the program. Raises OSError.
 
-        `probe` is called every `period` seconds; None: the program is ready while it runs. `delay` is the pause after
-        a number of ends in a row. The first restart is immediate. `changed` is called after each change of the state.
+        `probe` is called every `period` seconds; None: the program is ready while it runs. The first restart is
+        immediate, and `backoff` has the pauses before the later ones. `changed` is called after each change of the
+        state.
         """
-        self._start, self._probe, self._period, self._delay, self._changed = start, probe, period, delay, changed
+        self._start, self._probe, self._period, self._backoff, self._changed = start, probe, period, backoff, changed
         self._program = start()
         self.state = ProgramState(time.time(), ready=probe is None)
+        self._ended_before = False
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="program", daemon=True)
-        self._thread.start()
+        self._worker = Worker("run program", self._round, count=nobody)
+        self._worker.start()
 
     def stop(self, grace: float) -> None:
         """End the program, and kill it after `grace` seconds."""
         with self._lock:
-            self._stopping.set()
+            self._worker.finish(0.0)
             if grace > 0:
                 self._program.terminate()
-        self._thread.join(grace)
+        self._worker.finish(grace)
         self._program.kill()
-        self._thread.join()
+        self._worker.finish(math.inf)
 
-    def _run(self) -> None:
-        failures = 0
-        while not self._stopping.is_set():
-            code = self._watch()
-            self._program.kill()  # what it has started ends with it, as in a container
-            self.state = replace(self.state, ready=False, exit_code=code)
-            restarted = False
-            while not (self._stopping.is_set() or restarted):
-                failures += 1
-                self._changed()
-                self._stopping.wait(self._delay(failures - 1) if failures > 1 else 0.0)
-                restarted = self._restart()
+    def _round(self) -> float | None:
+        """Wait for the end of the program for one period, or restart the program that has ended. Returns the seconds
+        until the next round, or None if there is nothing left to do.
+        """
+        if self.state.exit_code is not None:
+            return self._restart()
+        code = self._program.wait(self._period)
+        if code is None:
+            self._update_readiness()
+            return 0.0
+        self._program.kill()  # what it has started ends with it, as in a container
+        self.state = replace(self.state, ready=False, exit_code=code)
+        return self._pause()
 
-    def _watch(self) -> int:
-        """Return the exit code when the program has ended."""
-        while (code := self._program.wait(self._period)) is None:
-            ready = self._probe is None or self._probe()
-            if ready != self.state.ready and not self._stopping.is_set():
-                self.state = replace(self.state, ready=ready)
-                self._changed()
-        return code
+    def _update_readiness(self) -> None:
+        ready = self._probe is None or self._probe()
+        if ready != self.state.ready and not self._worker.is_finishing:
+            self.state = replace(self.state, ready=ready)
+            self._changed()
 
-    def _restart(self) -> bool:
-        """Start the program again. Return False if it is to be stopped, or cannot be started now."""
+    def _pause(self) -> float | None:
+        """Report the program's end. Returns the seconds until its restart, or None if it is to stay ended."""
+        if self._worker.is_finishing:
+            return None
+        self._changed()
+        pause = self._backoff.pause() if self._ended_before else 0.0
+        self._ended_before = True
+        return pause
+
+    def _restart(self) -> float | None:
+        """Start the program again, unless it is to stay ended. Returns the seconds until the next round, or None."""
         with self._lock:
-            if self._stopping.is_set():
-                return False
+            if self._worker.is_finishing:
+                return None
             try:
                 self._program = self._start()
             except OSError as error:
                 _log.warning("a program was not started again: %s", error)
-                return False
+                return self._pause()
             self.state = ProgramState(time.time(), ready=self._probe is None, restarts=self.state.restarts + 1)
         self._changed()
-        return True
+        return 0.0
 
 
 def answers(probe: HttpProbe, address: str) -> bool:

@@ -191,7 +191,7 @@ class ContainerRuntime:
             lambda: programs.start(launch),
             None if probe is None else lambda: answers(probe, launch.address),
             min(probe.period if probe else periods.longest_probe, periods.longest_probe),
-            periods.program_restart.delay,
+            periods.program_restart.backoff(),
             changed,
         )
 

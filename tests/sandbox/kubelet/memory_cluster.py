@@ -4,10 +4,11 @@
 import copy
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dra_driver.kube.api import ApiError, ConflictError, NotFoundError
 from dra_driver.kube.resource import (
     AllocatedDevice,
     AllocationResult,
@@ -17,7 +18,9 @@ from dra_driver.kube.resource import (
     OwnerReference,
     ResourceClaim,
 )
-from dra_driver.sandbox.kubelet.apiclient import KubeletApiError, KubernetesCluster
+from dra_driver.process.worker import Worker
+from dra_driver.sandbox.kubelet import Pauses
+from dra_driver.sandbox.kubelet.apiclient import HandlePods, KubernetesCluster, PodWatch
 from dra_driver.sandbox.kubelet.model import KubeletPod, decode_pod
 
 from .scripted_plugin import DRIVER
@@ -82,10 +85,10 @@ class MemoryCluster(KubernetesCluster):
         self.writes: list[tuple[str, ...]] = []
         self.nodes: dict[str, dict[str, Any]] = {}
         self.leases: dict[str, float] = {}
-        self.failing: KubeletApiError | None = None
+        self.failing: ApiError | None = None
         self._pods: dict[str, dict[str, Any]] = {}
-        self._changed = threading.Condition()
-        self._changes = 0
+        self._changed = threading.RLock()
+        self._watches: list[Worker] = []
 
     # what a test does
 
@@ -134,36 +137,36 @@ class MemoryCluster(KubernetesCluster):
             return name in self._pods
 
     def _tell(self) -> None:
-        self._changes += 1
-        self._changed.notify_all()
+        for watch in self._watches:
+            watch.wake()
 
     # what kubelet does
 
     def get_claim(self, namespace: str, name: str) -> ResourceClaim:
         if name not in self.claims:
-            raise KubeletApiError(404, f'resourceclaims.resource.k8s.io "{name}" not found')
+            raise NotFoundError("GET", 404, "NotFound", f'resourceclaims.resource.k8s.io "{name}" not found')
         return self.claims[name]
 
-    def watch_pods(self, node: str, stop: threading.Event) -> Iterator[Mapping[str, KubeletPod]]:
-        seen = -1
-        while not stop.is_set():
+    def watch_pods(self, node: str, pauses: Pauses, handle: HandlePods) -> PodWatch:
+        def read() -> None:
             with self._changed:
-                if self.failing:
-                    raise self.failing
-                if self._changes == seen:
-                    self._changed.wait(0.02)
-                    continue
-                seen = self._changes
                 pods = [decode_pod(copy.deepcopy(raw)) for raw in self._pods.values()]
-            yield {pod.uid: pod for pod in pods}
+            handle({pod.uid: pod for pod in pods})
+
+        watch = Worker("watch pods", read)
+        self._watches.append(watch)
+        return watch
+
+    def close(self) -> None:
+        """There are no Events to write."""
 
     def patch_pod_status(self, pod: KubeletPod, status: Mapping[str, Any]) -> None:
         with self._changed:
             raw = self._pods.get(pod.name)
             if raw is None:
-                raise KubeletApiError(404, f'pods "{pod.name}" not found')
+                raise NotFoundError("PATCH", 404, "NotFound", f'pods "{pod.name}" not found')
             if raw["metadata"]["uid"] != pod.uid:
-                raise KubeletApiError(409, "Precondition failed: UID in precondition")
+                raise ConflictError("PATCH", 409, "Conflict", "Precondition failed: UID in precondition")
             raw["status"].update(copy.deepcopy(dict(status)))
             self.writes.append(("status", pod.name, status["phase"]))
             self._tell()
@@ -185,7 +188,7 @@ class MemoryCluster(KubernetesCluster):
     def renew_lease(self, name: str, now: float) -> None:
         self.leases[name] = now
 
-    def delete_slices(self, node: str, driver: str | None) -> None:
+    def delete_slices(self, node: str, driver: str) -> None:
         if self.failing:
             raise self.failing
         self.writes.append(("wipe", node, driver or "*"))

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The requests that go to an API server, and what is made of its answers: over HTTP, with scripted answers."""
 
-import contextlib
-import threading
+import queue
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dra_driver.sandbox.kubelet import KubernetesCluster
-from dra_driver.sandbox.kubelet.apiclient import KubeletApiError
+from dra_driver.kube.api import NotFoundError, StatusError, UnreachableError
+from dra_driver.sandbox.kubelet import KubernetesCluster, Pauses
 from dra_driver.sandbox.kubelet.model import decode_pod
+from tests.support.apiserver import connect
 
 from .memory_cluster import NODE, make_pod
 from .scripted_api import ScriptedApi, scripted_api, write_kubeconfig
@@ -27,9 +27,10 @@ def api() -> Iterator[ScriptedApi]:
 
 
 @pytest.fixture
-def cluster(api: ScriptedApi, tmp_path: Path) -> KubernetesCluster:
+def cluster(api: ScriptedApi, tmp_path: Path) -> Iterator[KubernetesCluster]:
     """The client of that server."""
-    return KubernetesCluster(write_kubeconfig(tmp_path / "kubeconfig", api.port), node_name=NODE)
+    with connect(write_kubeconfig(tmp_path / "kubeconfig", api.port)) as client:
+        yield KubernetesCluster(client, node_name=NODE)
 
 
 def test_a_claim_is_read_from_resource_v1(cluster: KubernetesCluster, api: ScriptedApi) -> None:
@@ -61,53 +62,39 @@ def test_a_claim_is_read_from_resource_v1(cluster: KubernetesCluster, api: Scrip
     assert claim.reserved_for[0].uid == "uid-pod"
 
 
-def test_an_error_has_the_servers_words(cluster: KubernetesCluster) -> None:
-    with pytest.raises(KubeletApiError) as caught:
+def test_error_has_the_message_of_the_server(cluster: KubernetesCluster) -> None:
+    with pytest.raises(NotFoundError) as caught:
         cluster.get_claim("default", "gpu")
-    assert caught.value.status == 404
-    assert str(caught.value) == "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/gpu not found"
+    assert caught.value.message == "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/gpu not found"
 
 
-def test_a_server_that_is_not_there_is_an_error_without_a_status(tmp_path: Path) -> None:
-    path = write_kubeconfig(tmp_path / "kubeconfig", port=9)
-    with pytest.raises(KubeletApiError) as caught:
-        KubernetesCluster(path, node_name=NODE).delete_slices(NODE, None)
-    assert caught.value.status == 0
+def test_unreachable_server_is_an_error(tmp_path: Path) -> None:
+    with (
+        connect(write_kubeconfig(tmp_path / "kubeconfig", port=9)) as client,
+        pytest.raises(UnreachableError, match="refused"),
+    ):
+        KubernetesCluster(client, node_name=NODE).delete_slices(NODE, "")
 
 
 def test_pods_are_listed_and_then_watched(cluster: KubernetesCluster, api: ScriptedApi) -> None:
     listed = {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [make_pod("old")]}
     api.answers["GET", PODS] = 200, listed
-    news = cluster.watch_pods(NODE, threading.Event())
-    assert set(next(news)) == {"uid-old"}
-    for kind, name in (("ADDED", "new"), ("MODIFIED", "new"), ("DELETED", "old")):
-        api.events.put({"type": kind, "object": {"apiVersion": "v1", "kind": "Pod"} | make_pod(name)})
-    assert [set(next(news)) for _ in range(3)] == [{"uid-old", "uid-new"}, {"uid-old", "uid-new"}, {"uid-new"}]
+    handled: queue.Queue[set[str]] = queue.Queue()
+    watch = cluster.watch_pods(NODE, Pauses(0.01, 0.01), lambda pods: handled.put(set(pods)))
+    watch.start()
+    try:
+        assert handled.get(timeout=600) == {"uid-old"}
+        for version, (kind, name) in enumerate((("ADDED", "new"), ("MODIFIED", "new"), ("DELETED", "old")), start=8):
+            pod = make_pod(name)
+            pod["metadata"]["resourceVersion"] = str(version)
+            api.events.put({"type": kind, "object": {"apiVersion": "v1", "kind": "Pod"} | pod})
+        seen = [handled.get(timeout=600) for _ in range(3)]
+    finally:
+        watch.stop()
+    assert seen == [{"uid-old", "uid-new"}, {"uid-old", "uid-new"}, {"uid-new"}]
     queries = [query for _, path, query, *_ in api.requests if path == PODS]
     assert [query["fieldSelector"] for query in queries] == ["spec.nodeName=node-1"] * 2
     assert queries[1]["resourceVersion"] == "7"
-    api.events.put(None)
-    assert next(news, None) is None
-
-
-def test_a_watch_that_expired_is_an_error_and_one_that_is_told_to_stop_ends(
-    cluster: KubernetesCluster, api: ScriptedApi
-) -> None:
-    api.answers["GET", PODS] = 200, {"metadata": {"resourceVersion": "7"}, "items": []}
-    expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-    news = cluster.watch_pods(NODE, threading.Event())
-    next(news)
-    api.events.put({"type": "ERROR", "object": expired})
-    with pytest.raises(KubeletApiError, match="too old resource version"):
-        next(news)
-    api.events.put(None)
-    stop = threading.Event()
-    news = cluster.watch_pods(NODE, stop)
-    next(news)
-    threading.Timer(0.1, stop.set).start()
-    # nothing more comes from the server, so only being cut off ends the wait; maybe in the middle of a read
-    with contextlib.suppress(KubeletApiError):
-        assert next(news, None) is None
 
 
 def test_the_status_is_patched_for_the_pod_of_that_uid(cluster: KubernetesCluster, api: ScriptedApi) -> None:
@@ -125,7 +112,7 @@ def test_a_pod_is_deleted_at_once_and_only_that_one(
     path = "/api/v1/namespaces/default/pods/pod"
     api.answers["DELETE", path] = status, make_pod("pod") if status == 200 else {"message": "no"}
     if raises:
-        with pytest.raises(KubeletApiError, match="no"):
+        with pytest.raises(StatusError, match="no"):
             cluster.delete_pod(POD)
     else:
         cluster.delete_pod(POD)
@@ -136,6 +123,7 @@ def test_an_event_is_about_the_pod_and_from_kubelet(cluster: KubernetesCluster, 
     path = "/api/v1/namespaces/default/events"
     api.answers["POST", path] = 201, {"metadata": {}, "involvedObject": {}}
     cluster.record_event(POD, "FailedPrepareDynamicResources", "Failed to …")
+    cluster.close()
     event = api.body_of("POST", path)
     assert event["involvedObject"] == {
         "apiVersion": "v1",
@@ -188,10 +176,10 @@ def test_lease_of_a_new_node_belongs_to_the_node(cluster: KubernetesCluster, api
 
 @pytest.mark.parametrize(
     ("driver", "selector"),
-    [(None, "spec.nodeName=node-1"), ("gpu.example.com", "spec.nodeName=node-1,spec.driver=gpu.example.com")],
+    [("", "spec.nodeName=node-1"), ("gpu.example.com", "spec.nodeName=node-1,spec.driver=gpu.example.com")],
 )
 def test_slices_are_deleted_as_a_collection(
-    cluster: KubernetesCluster, api: ScriptedApi, driver: str | None, selector: str
+    cluster: KubernetesCluster, api: ScriptedApi, driver: str, selector: str
 ) -> None:
     path = "/apis/resource.k8s.io/v1/resourceslices"
     api.answers["DELETE", path] = 200, {"kind": "Status", "status": "Success"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver.kube.api import UnreachableError
 from dra_driver.sandbox.kubelet import ClaimRef, Kubelet, KubeletOptions
-from dra_driver.sandbox.kubelet.apiclient import KubeletApiError
 from dra_driver.sandbox.kubelet.state import ClaimError
 from dra_driver.sandbox.kubelet.wire import DRA_V1, DRA_V1BETA1
 
@@ -115,7 +115,7 @@ def test_the_slices_of_a_driver_that_comes_back_in_time_stay(
 
 
 def test_wiping_is_tried_until_the_api_server_takes_it(options: KubeletOptions, cluster: MemoryCluster) -> None:
-    cluster.failing = KubeletApiError(0, "connection refused")
+    cluster.failing = UnreachableError("connection refused")
     with Kubelet(options, cluster) as kubelet:
         kubelet.wait_event("ApiFailed", "Node")
         cluster.failing = None

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from dra_driver.sandbox.kubelet import KubeletBackoff
 from dra_driver.sandbox.kubelet.plugin import (
     Registration,
     RegistrationError,
@@ -69,18 +68,3 @@ def test_the_newest_health_service_is_preferred_and_none_is_fine(advertised: lis
 def test_an_empty_endpoint_means_the_registration_socket(endpoint: str, registered: str) -> None:
     info = PluginInfo("DRAPlugin", "driver", endpoint, (V1, HEALTH_V1))
     assert decide(info, "/reg.sock", [V1], [HEALTH_V1]) == Registration("driver", registered, V1, HEALTH_V1)
-
-
-@pytest.mark.parametrize(
-    ("backoff", "delays"),
-    [
-        (KubeletBackoff(0.5, 122.0), [0.5, 1, 2, 4, 8, 16, 32, 64, 122, 122]),
-        (KubeletBackoff(1.0, 120.0, 1.6), [1, 1.6, 2.56]),
-    ],
-)
-def test_waits_grow_up_to_a_limit(backoff: KubeletBackoff, delays: list[float]) -> None:
-    assert [round(backoff.delay(failures), 3) for failures in range(1, len(delays) + 1)] == delays
-
-
-def test_waits_stay_at_the_limit_forever() -> None:
-    assert KubeletBackoff(0.5, 122.0).delay(100_000) == 122.0

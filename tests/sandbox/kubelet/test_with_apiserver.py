@@ -10,6 +10,7 @@ from kubernetes import client, config
 
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions, KubernetesCluster
+from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer
 
 from .conftest import WriteCdi
@@ -72,16 +73,30 @@ def _any(value: Any) -> Any:
 
 
 @pytest.fixture
-def kubeconfig(tmp_path: Path) -> Iterator[Path]:
-    """The kubeconfig of a running server."""
-    with FaultyServer(ApiServerOptions(minor=36)) as server:
-        yield server.write_kubeconfig(tmp_path / "kubeconfig")
+def server() -> Iterator[FaultyServer]:
+    with FaultyServer(ApiServerOptions(minor=36)) as running:
+        yield running
 
 
-def test_a_pod_lives_and_ends(options: KubeletOptions, kubeconfig: Path, root: Path, cdi: WriteCdi) -> None:
+@pytest.fixture
+def kubeconfig(server: FaultyServer, tmp_path: Path) -> Path:
+    """The kubeconfig of the server."""
+    return server.write_kubeconfig(tmp_path / "kubeconfig")
+
+
+@pytest.fixture
+def cluster(kubeconfig: Path) -> Iterator[KubernetesCluster]:
+    """The requests of kubelet to the server."""
+    with connect(kubeconfig) as client:
+        yield KubernetesCluster(client, node_name=NODE)
+
+
+def test_a_pod_lives_and_ends(
+    options: KubeletOptions, kubeconfig: Path, cluster: KubernetesCluster, root: Path, cdi: WriteCdi
+) -> None:
     api = Api(kubeconfig)
     api.add_slice("stale")
-    with Kubelet(options, KubernetesCluster(kubeconfig, node_name=NODE)) as kubelet, ScriptedPlugin(root) as plugin:
+    with Kubelet(options, cluster) as kubelet, ScriptedPlugin(root) as plugin:
         kubelet.wait_ready()
         assert api.slices() == []
         node = api.core.read_node(NODE)
@@ -108,10 +123,12 @@ def test_a_pod_lives_and_ends(options: KubeletOptions, kubeconfig: Path, root: P
         assert pod_uid not in {p.metadata.uid for p in api.core.list_namespaced_pod("default").items if p.metadata}
 
 
-def test_failed_prepares_are_counted_in_one_event(options: KubeletOptions, kubeconfig: Path, root: Path) -> None:
+def test_failed_prepares_are_counted_in_one_event(
+    options: KubeletOptions, kubeconfig: Path, cluster: KubernetesCluster, root: Path
+) -> None:
     api = Api(kubeconfig)
     reason = "FailedPrepareDynamicResources"
-    with Kubelet(options, KubernetesCluster(kubeconfig, node_name=NODE)) as kubelet, ScriptedPlugin(root) as plugin:
+    with Kubelet(options, cluster) as kubelet, ScriptedPlugin(root) as plugin:
         plugin.prepare = lambda claims: {"claims": {claim.uid: {"error": "no such GPU"} for claim in claims}}
         kubelet.wait_registered(DRIVER)
         api.run_pod("pod", "claim")
@@ -127,10 +144,10 @@ def test_failed_prepares_are_counted_in_one_event(options: KubeletOptions, kubec
 
 
 def test_the_slices_of_a_lost_driver_go_and_those_of_others_stay(
-    options: KubeletOptions, kubeconfig: Path, root: Path
+    options: KubeletOptions, kubeconfig: Path, cluster: KubernetesCluster, root: Path
 ) -> None:
     api = Api(kubeconfig)
-    with Kubelet(options, KubernetesCluster(kubeconfig, node_name=NODE)) as kubelet:
+    with Kubelet(options, cluster) as kubelet:
         kubelet.wait_ready()
         with ScriptedPlugin(root):
             kubelet.wait_registered(DRIVER)
@@ -140,14 +157,19 @@ def test_the_slices_of_a_lost_driver_go_and_those_of_others_stay(
         assert api.slices() == ["others"]
 
 
-def test_a_watch_that_is_cut_is_begun_again(options: KubeletOptions, tmp_path: Path, root: Path, cdi: WriteCdi) -> None:
-    with FaultyServer(ApiServerOptions(minor=36)) as server:
-        kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-        api = Api(kubeconfig)
-        with Kubelet(options, KubernetesCluster(kubeconfig, node_name=NODE)) as kubelet, ScriptedPlugin(root):
-            kubelet.wait_registered(DRIVER)
-            server.compact()
-            server.drop_watches("pods")
-            claim_uid, _ = api.run_pod("pod", "claim")
-            cdi(claim_uid)
-            kubelet.wait_pod_running("default", "pod")
+def test_a_watch_that_is_cut_is_begun_again(
+    options: KubeletOptions,
+    server: FaultyServer,
+    kubeconfig: Path,
+    cluster: KubernetesCluster,
+    root: Path,
+    cdi: WriteCdi,
+) -> None:
+    api = Api(kubeconfig)
+    with Kubelet(options, cluster) as kubelet, ScriptedPlugin(root):
+        kubelet.wait_registered(DRIVER)
+        server.compact()
+        server.drop_watches("pods")
+        claim_uid, _ = api.run_pod("pod", "claim")
+        cdi(claim_uid)
+        kubelet.wait_pod_running("default", "pod")
