@@ -9,6 +9,7 @@ Attempts that provably fail are skipped. No attempt is skipped if it could raise
 attempts read.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,10 +29,12 @@ Failure = int
 """Why a branch has no solution: EXHAUSTED, or the index of the claim that would get too many devices."""
 
 EXHAUSTED: Final = -1
+_UNIT: Final = 1 << 40
+"""What a device without counters costs."""
 
 
 def cannot_succeed(problem: SearchProblem) -> bool:
-    """Whether some request has too few devices even if no other request gets any.
+    """Whether some request has too few devices even if no other request gets any, or all together have too little.
 
     Picks, and the state that refused devices leave behind, only reduce the number of available devices.
     """
@@ -43,9 +46,74 @@ def cannot_succeed(problem: SearchProblem) -> bool:
     if not _only_reduces_counters(problem.charges):
         return False
     alone = [charge is None or charge.fits_alone() for charge in problem.charges]
-    return any(
-        all(_lacks_devices(option, alone) for option in options) for requests in problem.claims for options in requests
-    )
+    requests = [options for requests in problem.claims for options in requests]
+    if any(all(_lacks_devices(option, alone) for option in options) for options in requests):
+        return True
+    return len(requests) > 1 and _exceeds_total(requests, problem.charges, alone)
+
+
+def _exceeds_total(requests: list[list[Option]], charges: list[Charge | None], alone: list[bool]) -> bool:
+    """Whether the requests together cost more than all devices are worth, or ask for more devices than can be in use.
+
+    A device without counters costs one unit. One with counters costs a part of a unit for each counter set: the mean of
+    the parts that it takes of the rest of the counters, rounded down. The counters of a set are worth one unit.
+    """
+    usable = [[[device for device in option.devices if alone[device]] for option in options] for options in requests]
+    costs = _Costs(charges)
+    devices = {device for options in usable for candidates in options for device in candidates}
+    cost = {device: costs.of(device) for device in devices}
+    taken = {device: charges[device] for device in devices}
+    apart = sum(charge is None or not charge.items for charge in taken.values())
+    least_cost = least_number = 0
+    for options, candidates in zip(requests, usable, strict=True):
+        if any(_is_free(option) for option in options):
+            continue
+        least_number += min(option.count for option in options)
+        least_cost += min(
+            sum(sorted(cost[device] for device in there)[: option.count])
+            for option, there in zip(options, candidates, strict=True)
+        )
+    most = apart + sum(_UNIT // cheapest if cheapest else len(devices) for cheapest in costs.sets.values())
+    return least_cost > _UNIT * (apart + len(costs.sets)) or least_number > most
+
+
+def _is_free(option: Option) -> bool:
+    """Whether the option may get devices that others have, too, or all devices."""
+    shares = bool(option.shares) or option.growing is not None
+    return option.requirements.admin_access or option.wants_all or shares
+
+
+class _Costs:
+    """What devices cost. `sets` has the lowest cost of each counter set of the devices that were asked about."""
+
+    def __init__(self, charges: list[Charge | None]) -> None:
+        self._charges = charges
+        self._ledgers: dict[int, tuple[list[str], Counter[str]]] = {}
+        self.sets: dict[tuple[int, str], int] = {}
+
+    def of(self, device: int) -> int:
+        """The cost of a device that fits alone."""
+        charge = self._charges[device]
+        if charge is None:
+            return _UNIT
+        ledger = id(charge.ledger)
+        if ledger not in self._ledgers:
+            names = [counter_set for counter_set, _ in charge.ledger.index]
+            self._ledgers[ledger] = (names, Counter(names))
+        names, sizes = self._ledgers[ledger]
+        left = charge.totals.vector
+        total = 0
+        for counter_set in dict.fromkeys(names[index] for index, _ in charge.items):
+            parts = (
+                _UNIT * amount // (left[index] * sizes[counter_set])
+                for index, amount in charge.items
+                if amount and names[index] == counter_set
+            )
+            cost = sum(parts)
+            key = (ledger, counter_set)
+            self.sets[key] = min(cost, self.sets.get(key, cost))
+            total += cost
+        return total
 
 
 def _has_derived_errors(options: list[Option]) -> bool:

@@ -207,3 +207,30 @@ def test_hundreds_of_devices_can_be_picked_for_one_pod() -> None:
 def test_unknown_node_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         allocate(cluster(FOUR), [claim(x=wants())], "nowhere")
+
+
+def divided(count: int) -> list[object]:
+    """GPUs that are allocated whole or as two halves."""
+    devices, counters = [], {}
+    for index in range(count):
+        counters[f"gpu-{index}"] = {"parts": 2}
+        devices += [gpu(f"half-{index}-{half}", takes={f"gpu-{index}": {"parts": 1}}) for half in range(2)]
+        devices.append(gpu(f"whole-{index}", takes={f"gpu-{index}": {"parts": 2}}))
+    return [slice_of(name="counters", count=2, counters=counters), slice_of(*devices, name="devices", count=2)]
+
+
+@pytest.mark.parametrize(("count", "kind"), [(16, "allocated"), (17, "unavailable")])
+def test_claims_that_want_more_than_there_is_together_are_refused_without_a_search(count: int, kind: str) -> None:
+    claims = [claim(name=f"c{index}", x=wants()) for index in range(count)]
+    assert allocate(cluster(*divided(8)), claims, NODE.name, limit=None if count < 17 else 2).kind == kind
+
+
+def test_devices_without_counters_count_besides_those_with_counters() -> None:
+    plain = [gpu("plain-0"), gpu("plain-1", takes={"gpu-0": {}})]
+    devices = [gpu(f"half-{half}", takes={"gpu-0": {"parts": 1}}) for half in range(2)]
+    slices = [
+        slice_of(name="counters", count=2, counters={"gpu-0": {"parts": 2}}),
+        slice_of(*plain, *devices, name="devices", count=2),
+    ]
+    claims = [claim(name=f"c{index}", x=wants()) for index in range(4)]
+    assert allocate(cluster(*slices), claims, NODE.name).kind == "allocated"
