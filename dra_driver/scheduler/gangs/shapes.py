@@ -7,7 +7,7 @@ amounts of resources, and their devices are equivalent (`allocator.equivalence`)
 on one node never matter on another node (`is_local`).
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +15,7 @@ from ...kube.resource import ObjectMeta, ResourceClaim
 from ..allocator import Features, equivalent_nodes, separate
 from ..pods import Attempt, Pod, Site, Snapshot
 from ..pods.objects import claim_for
-from .objects import Member, claim_key, sharing
+from .objects import ClaimKey, Member, claim_key, sharing
 
 _COUNTED: Final = frozenset({"cpu", "memory", "pods"})
 """Resources by which the scheduler prefers nodes, besides those that pods request."""
@@ -36,19 +36,14 @@ def alone(pod: Pod) -> Pod:
     return replace(pod, affinity=(), spread=(), volumes=())
 
 
-class Shapes:
-    """The shapes of the members of a gang. Members with equal numbers are interchangeable."""
+class _Keys:
+    """Describes what a pod asks for, as values that are equal for interchangeable pods."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
-        self._numbers: dict[Hashable, int] = {}
+    def __init__(self) -> None:
         self._specs: dict[int, str] = {}
-        self._shared = sharing(members)
-        self.of = [self._numbers.setdefault(self._key(member), len(self._numbers)) for member in members]
-        """The shape of each member."""
-        self.examples = [members[self.of.index(number)] for number in range(len(self._numbers))]
-        """The first member of each shape."""
 
-    def _key(self, member: Member) -> Hashable:
+    def of(self, member: Member, shared: Mapping[ClaimKey, Hashable]) -> Hashable:
+        """The key of a member. `shared` are the claims that other pods use, too, with what stands for each."""
         pod = member.pod
         fields = (
             *(pod.namespace, pod.node_name, pod.amounts, pod.pod_level, pod.tolerations, pod.node_selector),
@@ -57,15 +52,41 @@ class Shapes:
             *(pod.affinity, pod.anti_affinity, pod.spread, pod.volumes),
             pod.labels if pod.affinity or pod.anti_affinity or pod.spread else None,
         )
-        return repr(fields), tuple(self._claim(claim) for claim in member.claims)
+        return repr(fields), tuple(self._claim(claim, shared) for claim in member.claims)
 
-    def _claim(self, claim: ResourceClaim) -> Hashable:
-        """Claims that only one pod uses are interchangeable if they ask for the same."""
-        if claim.allocation is not None or claim_key(claim) in self._shared:
-            return claim_key(claim)
+    def _claim(self, claim: ResourceClaim, shared: Mapping[ClaimKey, Hashable]) -> Hashable:
+        key = claim_key(claim)
+        if claim.allocation is not None:
+            return key
         if id(claim.spec) not in self._specs:  # members keep their claims alive
             self._specs[id(claim.spec)] = repr(claim.spec)
-        return self._specs[id(claim.spec)]
+        return self._specs[id(claim.spec)], shared.get(key)
+
+
+class Shapes:
+    """The shapes of the members of a gang. Members with equal numbers are interchangeable."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        keys, numbers = _Keys(), dict[Hashable, int]()
+        shared = {key: key for key in sharing(members)}
+        self.of = [numbers.setdefault(keys.of(member, shared), len(numbers)) for member in members]
+        """The shape of each member."""
+        self.examples = [members[self.of.index(number)] for number in range(len(numbers))]
+        """The first member of each shape."""
+
+
+Unit = tuple[Member, ...]
+"""Pods that must be on one node, because they share claims."""
+
+
+def units_by_shape(units: Iterable[Unit]) -> list[list[Unit]]:
+    """The units, those that are interchangeable together."""
+    keys = _Keys()
+    found: dict[Hashable, list[Unit]] = {}
+    for unit in units:
+        shared = {key: number for number, key in enumerate(sharing(unit))}
+        found.setdefault(tuple(keys.of(member, shared) for member in unit), []).append(unit)
+    return list(found.values())
 
 
 def node_kinds(
