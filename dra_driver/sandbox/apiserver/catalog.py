@@ -5,7 +5,7 @@ Only the event loop changes this state.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .kinds import Context, Served, ServedKind
 from .objects import Object, now
@@ -36,10 +36,12 @@ class ServedKinds:
         self._by_kind: dict[tuple[str, str, str], Served] = {}
         self._own: dict[str, Served] = {}
         for kind in kinds:
-            for version in kind.versions:
-                node = schemas.find(kind.group, version, kind.name)
-                if node is not None and release.serves(kind.group, version):
-                    self.add(kind, version, node)
+            found = {version: schemas.find(kind.group, version, kind.name) for version in kind.versions}
+            nodes = {version: node for version, node in found.items() if node is not None}
+            complete = _with_status(kind, nodes.values())
+            for version, node in nodes.items():
+                if release.serves(kind.group, version):
+                    self.add(complete, version, node)
 
     def add(self, kind: ServedKind, version: str, node: SchemaType) -> None:
         """Start to serve `kind` in `version`."""
@@ -72,6 +74,13 @@ class ServedKinds:
 
     def __iter__(self) -> Iterator[Served]:
         return iter(self._served.values())
+
+
+def _with_status(kind: ServedKind, nodes: Iterable[SchemaType]) -> ServedKind:
+    """Return the kind with the subresource `status` if its schemas have a status."""
+    if not any("status" in node.fields for node in nodes):
+        return kind
+    return replace(kind, subresources=tuple(sorted({*kind.subresources, "status"})))
 
 
 def admit_everything(resource: str, obj: Object) -> None:

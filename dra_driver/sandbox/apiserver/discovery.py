@@ -137,21 +137,23 @@ def v3_document(catalog: ServedKinds, group: str, version: str) -> Object:
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "unversioned"},
         "paths": dict(_path(group_version) for group_version in served),
-        "components": {"schemas": {name: _schema(schema) for name, schema in definitions.items()}},
+        "components": {"schemas": definitions},
     }
 
 
 def _definitions(schemas: PublishedSchemas, served: Iterable[Served]) -> dict[str, Object]:
     """Return the schemas of some kinds and everything that they refer to."""
-    found: dict[str, Object] = {}
+    custom: dict[str, Object] = {}
+    published: dict[str, Object] = {}
     for item in served:
         kind = item.kind
-        if kind.custom:
-            found[f"{'.'.join(reversed(kind.group.split('.')))}.{item.version}.{kind.name}"] = _custom_schema(item)
-            _collect(_META, schemas, found)
+        if kind.schema is not None:
+            name = f"{'.'.join(reversed(kind.group.split('.')))}.{item.version}.{kind.name}"
+            custom[name] = _custom_schema(item, kind.schema)
+            _collect(_META, schemas, published)
         else:
-            _collect(item.type.definition, schemas, found)
-    return found
+            _collect(item.type.definition, schemas, published)
+    return {**custom, **{name: _schema(schema) for name, schema in published.items()}}
 
 
 def _collect(name: str, schemas: PublishedSchemas, found: dict[str, Object]) -> None:
@@ -174,10 +176,12 @@ def _references(value: Any) -> Iterator[str]:
             yield from _references(item)
 
 
-def _custom_schema(served: Served) -> Object:
-    text, meta = {"type": "string"}, {"$ref": f"#/$defs/{_META}"}
-    properties = {"apiVersion": text, "kind": text, "metadata": meta}
-    return {"type": "object", "properties": properties, _GVK: [_gvk(served)]}
+def _custom_schema(served: Served, declared: Object) -> Object:
+    """Return the schema that a definition has for its kind, with the metadata of all objects."""
+    meta = {"allOf": [{"$ref": _PREFIX + _META}]}
+    text = {"type": "string"}
+    properties = {**(declared.get("properties") or {}), "apiVersion": text, "kind": text, "metadata": meta}
+    return {"type": "object", **declared, "properties": properties, _GVK: [_gvk(served)]}
 
 
 def _gvk(served: Served) -> Object:
@@ -223,7 +227,7 @@ def _path(served: Served) -> tuple[str, Object]:
     namespace = "/namespaces/{namespace}" if kind.namespaced else ""
     types = {"dryRun": "string", "fieldManager": "string", "fieldValidation": "string", "force": "boolean"}
     patch = {
-        "parameters": [{"name": name, "in": "query", "schema": {"type": one}} for name, one in types.items()],
+        "parameters": [{"name": name, "in": "query", "schema": {"type": value}} for name, value in types.items()],
         "responses": {"200": {"description": "OK"}},
         _GVK: _gvk(served),
     }

@@ -138,6 +138,7 @@ class ServedKind:
     in_all: bool = False
     """Whether `kubectl get all` lists it."""
     subresources: tuple[str, ...] = ()
+    """The subresources. `status` is added to built-in kinds whose published schema has a status."""
     strategy: KindStrategy = field(default_factory=KindStrategy)
     selectors: FieldSelectors = field(default_factory=dict)
     columns: tuple[Column, ...] = ()
@@ -149,8 +150,13 @@ class ServedKind:
     categories: tuple[str, ...] = ()
     list_name: str = ""
     verbs: tuple[str, ...] = ALL_VERBS
-    custom: bool = False
-    """Whether a CustomResourceDefinition defines the kind."""
+    schema: Object | None = None
+    """The schema in the CustomResourceDefinition of the kind. None: the kind is built-in."""
+
+    @property
+    def custom(self) -> bool:
+        """Whether a CustomResourceDefinition defines the kind."""
+        return self.schema is not None
 
     @property
     def stored_in(self) -> str:

@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """CustomResourceDefinitions (apiextensions.k8s.io), and the kinds that they define.
 
-The schemas of custom objects give their types and defaults, and some of their rules (`structural`). Expressions,
-conversion and columns are not applied.
+The schemas of custom objects give their types and defaults, and most of their rules (`structural`). Definitions also
+have the columns of `kubectl get`. Expressions and conversion are not applied.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any, Final
 
 from .. import field_errors as errors
 from .. import names
 from ..field_errors import FieldError
-from ..kinds import Context, KindStrategy, ServedKind
-from ..objects import Object, pick, timestamp
+from ..kinds import Column, Context, KindStrategy, ServedKind
+from ..objects import Object, canonical, pick, timestamp
 from ..schema import SchemaType, Shape
-from . import structural
-from .columns import NAME_AND_AGE
+from . import jsonpath, structural
+from .columns import AGE, NAME, since
 
 GROUP: Final = "apiextensions.k8s.io"
 _TEXT: Final = SchemaType(Shape.STRING)
+_CELL_TYPES: Final[dict[str, tuple[type, ...]]] = {"integer": (int,), "number": (int, float), "boolean": (bool,)}
+"""The JSON types of cells. Values of another type give empty cells."""
 
 
 def set_defaults(obj: Object, context: Context) -> None:
@@ -70,11 +73,23 @@ def validate(new: Object, old: Object | None, context: Context) -> Iterator[Fiel
         yield errors.invalid("spec.versions", [version.get("name", "") for version in _versions(new)], text)
 
 
+def warn(new: Object, context: Context) -> Iterator[str]:
+    """Warn of columns whose path is not supported."""
+    for number, version in enumerate(_versions(new)):
+        for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
+            try:
+                jsonpath.parse(column.get("jsonPath", ""))
+            except jsonpath.JsonPathError as error:
+                path = f"spec.versions[{number}].additionalPrinterColumns[{index}].jsonPath"
+                yield f"{path}: the cells of this column are empty: {error}"
+
+
 STRATEGY: Final = KindStrategy(
     checks_required=False,
     default=set_defaults,
     prepare=prepare,
     validate=validate,
+    warn=warn,
     generation=("spec",),
     status_keeps_metadata=True,
     unconditional_update=False,
@@ -108,6 +123,53 @@ def _schema(version: Object) -> Object:
     return found
 
 
+def printer_columns(version: Object) -> Iterator[Column]:
+    """Yield the columns that a version of a definition declares, or the age if it declares none.
+
+    Follows pkg/registry/customresource/tableconvertor of k8s.io/apiextensions-apiserver.
+    """
+    declared = version.get("additionalPrinterColumns") or ()
+    if not declared:
+        yield AGE
+    for column in declared:
+        kind = column.get("type", "string")
+        yield Column(
+            column.get("name", ""),
+            _cell(column.get("jsonPath", ""), kind),
+            type=kind,
+            priority=column.get("priority", 0),
+            format=column.get("format", ""),
+        )
+
+
+def _cell(path: str, kind: str) -> Callable[[Object, datetime], Any]:
+    """Return a function that makes the cell of a column. Cells of a path that is not supported are empty."""
+    try:
+        steps = jsonpath.parse(path)
+    except jsonpath.JsonPathError:
+        return lambda obj, now: None
+
+    def cell(obj: Object, now: datetime) -> Any:
+        found = jsonpath.find(obj, steps)
+        if not found:
+            return None
+        value = found[0]
+        if kind == "date":
+            return _age(value, now)
+        if kind == "string":
+            return value if isinstance(value, str) else canonical(value)
+        return value if isinstance(value, _CELL_TYPES.get(kind, ())) else None
+
+    return cell
+
+
+def _age(value: Any, now: datetime) -> str:
+    try:
+        return since(value, now)
+    except (TypeError, ValueError):
+        return "<invalid>"
+
+
 def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str, Object]]:
     """Yield the served kinds of a definition with their versions and schemas. The stored version comes first."""
     spec = crd["spec"]
@@ -132,8 +194,8 @@ def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str, Object]]:
                 list_name=kind_names["listKind"],
                 subresources=("status",) if has_status else (),
                 strategy=_custom_strategy(_schema(version), has_status=has_status),
-                columns=NAME_AND_AGE,
-                custom=True,
+                columns=(NAME, *printer_columns(version)),
+                schema=_schema(version),
             ),
             version["name"],
             _schema(version),

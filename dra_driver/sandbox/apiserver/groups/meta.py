@@ -23,10 +23,6 @@ def metadata_problems(meta: Object, *, namespaced: bool, name_rule: names.NameRu
         yield errors.forbidden("metadata.namespace", "not allowed on this type")
     yield from label_problems(meta.get("labels"), "metadata.labels")
     yield from annotation_problems(meta.get("annotations"), "metadata.annotations")
-    for index, owner in enumerate(meta.get("ownerReferences", ())):
-        for field in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(field):
-                yield errors.required(f"metadata.ownerReferences[{index}].{field}")
     for index, finalizer in enumerate(meta.get("finalizers", ())):
         if finalizer not in _STANDARD_FINALIZERS and ("/" not in finalizer or not names.LABEL_KEY.allows(finalizer)):
             yield errors.invalid(f"metadata.finalizers[{index}]", finalizer, "must be DOMAIN/NAME")

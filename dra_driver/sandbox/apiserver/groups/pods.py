@@ -158,8 +158,6 @@ def spec_problems(spec: Object, path: str) -> Problems:
     volumes = [volume.get("name", "") for volume in spec.get("volumes", ())]
     yield from names.listed_problems(volumes, f"{path}.volumes")
     yield from _claims_problems(spec.get("resourceClaims", ()), f"{path}.resourceClaims")
-    if not spec.get("containers"):
-        yield errors.required(f"{path}.containers")
     for field in ("initContainers", "containers"):
         containers = spec.get(field, ())
         yield from names.listed_problems([container.get("name", "") for container in containers], f"{path}.{field}")

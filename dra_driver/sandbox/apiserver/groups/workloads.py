@@ -92,11 +92,9 @@ def validate(new: Object, old: Object | None, context: Context) -> Problems:
 
 
 def _selector_problems(spec: Object) -> Problems:
-    """Yield an error for a selector that is missing, empty, or does not match the template's labels."""
+    """Yield an error for a selector that is empty, or does not match the template's labels."""
     selector = spec.get("selector")
-    if selector is None:
-        yield errors.required("spec.selector")
-    elif not any(selector.values()):
+    if selector is not None and not any(selector.values()):
         yield errors.invalid("spec.selector", {}, "must not be empty")
         return
     labels = pick(spec, "template", "metadata", "labels") or {}

@@ -9,7 +9,7 @@ The only admission plugin is NamespaceLifecycle: no object is created in a names
 deleted, and the system's namespaces cannot be deleted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final
 
 from .. import field_errors as errors
@@ -170,10 +170,12 @@ def replace(
     return _commit(cluster, call, existing, obj)
 
 
-def _missing(call: ApiCall, obj: Object) -> Iterable[FieldError]:
-    if not call.kind.strategy.checks_required:
-        return ()
-    return missing_fields(call.kind.from_stored(obj, call.served.version), call.served.type)
+def _missing(call: ApiCall, obj: Object) -> Iterator[FieldError]:
+    """Yield errors for absent fields that the published schema requires. The status is not checked."""
+    node = call.served.type
+    yield from missing_fields(obj["metadata"], node.child("metadata"), "metadata")
+    if call.kind.strategy.checks_required:
+        yield from missing_fields(call.kind.from_stored(obj, call.served.version), node)
 
 
 def _commit(cluster: ServedCluster, call: ApiCall, existing: StoredObject, obj: Object) -> StoredObject:

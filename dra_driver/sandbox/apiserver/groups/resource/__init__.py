@@ -65,7 +65,6 @@ def kinds(release: Release) -> tuple[ServedKind, ...]:
         kind("DeviceClass", "deviceclasses", _VERSIONS, namespaced=False, strategy=CLASS),
         kind(
             *("ResourceClaim", "resourceclaims", _VERSIONS),
-            subresources=("status",),
             strategy=claims.CLAIM,
             to_stored=versions.claim_to_stored,
             from_stored=versions.claim_from_stored,
@@ -80,7 +79,6 @@ def kinds(release: Release) -> tuple[ServedKind, ...]:
         kind(
             *("DeviceTaintRule", "devicetaintrules", taint_rule_versions),
             namespaced=False,
-            subresources=("status",),
             strategy=TAINT_RULE,
         ),
     )
