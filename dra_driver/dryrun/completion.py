@@ -84,7 +84,7 @@ def complete_expression(context: click.Context, _parameter: click.Parameter, inc
         return []
     names: set[str] = set()
     with suppress(DriverError, click.ClickException, OSError):
-        for slice_ in _slices(context):
+        for slice_ in published_slices(context):
             for device in slice_.devices:
                 known = device.attributes if match["map"] == "attributes" else device.capacity
                 # A name without a domain has that of the driver.
@@ -95,7 +95,7 @@ def complete_expression(context: click.Context, _parameter: click.Parameter, inc
     return [CompletionItem(candidate) for candidate in candidates if candidate.startswith(incomplete)]
 
 
-def _slices(context: click.Context) -> Iterable[ResourceSlice]:
+def published_slices(context: click.Context) -> Iterable[ResourceSlice]:
     """The ResourceSlices of the cluster, or of the built-in nodes if no cluster is configured."""
     if context.params.get("built_in") or not _choice(context).is_configured:
         objects = built_in_nodes(None)

@@ -18,6 +18,7 @@ EXTRA: Final = Extra("dryrun", ("celpy", "kubernetes", "lark", "re2"))
 SUBCOMMANDS: Final[Mapping[str, Entry]] = {
     "fit": Entry(f"{__package__}.fit", "Tell where pods and claims would be scheduled, or why not."),
     "capacity": Entry(f"{__package__}.listing", "Count free and stranded devices of each kind."),
+    "drain": Entry(f"{__package__}.drain.command", "Take devices out of use, and tell what that does to pods."),
     "cel": Entry(f"{__package__}.expression", "Evaluate a CEL expression on the devices."),
     "lint": Entry(f"{__package__}.lint.command", "Find mistakes in claims, classes and pods."),
     "migrate": Entry(f"{__package__}.migrate.command", "Plan the change from NVIDIA's device plugin to this driver."),

@@ -27,6 +27,7 @@ _OPTION_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Options that are often used": (
         *("--filename", "--namespace", "--context", "--all-pending", "--slices", "--with-node", "--replicas"),
         *("--watch", "--output", "--write", "--strict", "--anonymise"),
+        *("--selector", "--driver-version", "--health", "--effect", "--taint", "--undo"),
     ),
     "Where the objects come from": (
         *("--kubeconfig", "--in-cluster", "--as", "--request-timeout", "--all-namespaces", "--built-in"),

@@ -47,6 +47,7 @@ from .whatif import WhatIf, changed, new_nodes, with_labels
 from .workload import Lookup
 from .world import DEVICES_ONLY, KINDS, TEMPLATE, Found, World, is_of_world, read_around
 
+NO_NODE_LEFT = "no node is left: --drain names all of them"
 _UNAUTHORIZED = 401
 _NOT_IN_CLUSTER = "is not in the cluster"
 _SERVED = (
@@ -589,6 +590,8 @@ def completed(
     there = with_labels(there, open_nodes, what_if.labels)
     objects = tainted(changed([*given, *there], what_if, added), features, source.server)
     world, assumptions = source.world, what_if.assumptions
+    is_empty = bool(what_if.drained) and not any(isinstance(object_, Node) for object_ in objects)
+    warnings = (*source.warnings, *((NO_NODE_LEFT,) if is_empty else ()), *release_notes(objects, source.server))
     if world is not None:
         nodes = [object_ for object_ in added if isinstance(object_, Node)]
         world = world.with_nodes(nodes)
@@ -599,7 +602,7 @@ def completed(
         objects=objects,
         assumptions=assumptions,
         world=world,
-        warnings=(*source.warnings, *release_notes(objects, source.server)),
+        warnings=warnings,
         open_nodes=frozenset() if what_if.strict_labels else open_nodes,
     )
 

@@ -132,9 +132,8 @@ def _headline(verdict: Verdict, nodes: int) -> Text:
         return Text.assemble(("not admitted", "bold red"), f"  {verdict.demand.name}: {'; '.join(verdict.rejects)}")
     if verdict.node is None:
         line = Text.assemble(("fits nowhere", "bold red"), f"  {verdict.demand.name}")
-        return line.append(
-            f": none of the {nodes} nodes is suitable" if nodes > 1 else ": the only node is not suitable"
-        )
+        said = f"none of the {nodes} nodes is suitable" if nodes > 1 else "the only node is not suitable"
+        return line.append(f": {said}" if nodes else ": there is no node")
     others = len(verdict.fitting) - 1
     line = Text.assemble(("fits", "bold green"), f"  {verdict.demand.name}: on node ", (verdict.node, "bold"))
     return line.append(f", and on {counted(others, 'other node')}" if others else "")

@@ -121,11 +121,12 @@ def _harmless(text: Text) -> Text:
     return text if plain == text.plain else Text(plain, spans=text.spans, style=text.style)
 
 
-def plain_console() -> Console:
-    """Standard output, with the colors that --color asks for."""
+def plain_console(*, stderr: bool = False) -> Console:
+    """Standard output, or standard error, with the colors that --color asks for."""
     context = click.get_current_context(silent=True)
     color = context.color if context is not None else None
-    console = _PlainConsole(highlight=False, force_terminal=color, no_color=True if color is False else None)
-    limited = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    no_color = True if color is False else None
+    console = _PlainConsole(stderr=stderr, highlight=False, force_terminal=color, no_color=no_color)
+    limited = (sys.stderr if stderr else sys.stdout).isatty() or os.environ.get("COLUMNS", "").isdecimal()
     console.width = max(_NARROWEST, console.width) if limited else _UNLIMITED
     return console

@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What taint rules do to pods: who is evicted and when, where the pods would go, and who can no longer start.
+
+The cluster is placed twice, without and with the rules. In both, pending pods and the successors of evicted pods are
+placed one after the other, by priority. A pod that no controller made again takes nothing from others. All of it are
+decisions of the scheduler and of the eviction controller (`scheduler.pods`).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...kube.releases import has_rule
+from ...kube.resource import (
+    AllocatedDevice,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintSelector,
+    ResourceClaim,
+    ResourceSlice,
+    TaintEffect,
+)
+from ...scheduler.allocator import Cluster, Features, with_taint_rules
+from ...scheduler.pods import Attempt, Eviction, Pod, Snapshot, evictions, taints_of_rules
+from ...scheduler.pods.evictions import claim_names, is_reserved_for, tolerated_seconds
+from ..selection import ALL_KNOWN, OpenLabels, opened
+from ..world import World
+from .targets import DeviceKey, Published, PublishedDevice
+
+Progress = Callable[[int, int], None]
+"""Called with the number of pods that are placed, and of all pods."""
+NewTaints = Callable[[PublishedDevice], list[DeviceTaint]]
+"""The taints that a device gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pod would go: the first node that fits, the number of others, and its devices. Without a node, `reason`
+    is the text of the scheduler. `preempts` are pods of lower priority that would be removed from `node`.
+    """
+
+    node: str = ""
+    others: int = 0
+    results: tuple[AllocatedDevice, ...] = ()
+    reason: str = ""
+    preempts: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices, each as POOL/DEVICE."""
+        return tuple(map(device_text, self.results))
+
+    @property
+    def fits(self) -> bool:
+        """Whether a node takes the pod, without others having to leave."""
+        return bool(self.node) and not self.preempts
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """A pod that is evicted after `seconds`, its devices, and where its successor goes. `is_made_again` is false if the
+    pod has no controller. `again` is set if the successor gets devices with the taint and has to leave, too: its claim
+    stays, or it tolerates the taint for some time.
+    """
+
+    pod: Pod
+    seconds: float
+    devices: tuple[str, ...]
+    place: Place
+    is_made_again: bool = True
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Staying:
+    """A pod that keeps a tainted device, and why."""
+
+    pod: Pod
+    devices: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A pending pod that would fit without the rules, on `before`, and does not fit with them."""
+
+    pod: Pod
+    before: Place
+    after: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What rules do. `devices` are the devices that get a taint, and `allocated` how many of them claims hold.
+
+    Without pods (`are_pods_known` is false), `holders` has the users of the devices, as the claims name them.
+    """
+
+    devices: tuple[PublishedDevice, ...]
+    allocated: int = 0
+    evicted: tuple[Evicted, ...] = ()
+    staying: tuple[Staying, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    are_pods_known: bool = True
+    holders: tuple[str, ...] = ()
+
+    @property
+    def without_place(self) -> tuple[Evicted, ...]:
+        """The evicted pods whose successors have no place, or one that others, or the successors, have to leave."""
+        made_again = (evicted for evicted in self.evicted if evicted.is_made_again)
+        return tuple(evicted for evicted in made_again if not evicted.place.fits or evicted.again)
+
+    @property
+    def by_driver(self) -> Mapping[str, int]:
+        """The number of tainted devices by driver."""
+        return Counter(device.driver for device in self.devices)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Computes the effects of rules in a cluster. `withdrawn` are devices that are no longer published instead."""
+
+    cluster: Cluster
+    world: World | None
+    features: Features
+    labels: OpenLabels = ALL_KNOWN
+    tell: Progress = field(default=lambda *_: None)
+
+    def of_rules(self, rules: Sequence[DeviceTaintRule]) -> Effects:
+        """The effects of new DeviceTaintRules. Rules with the effect None do nothing."""
+        release = self.features.release
+        every = has_rule(release, "rule_without_selector_taints_all")
+        concerned = [device for device in Published.of(self.cluster.slices).devices if taints_of(rules, device, every)]
+        effective = [rule for rule in rules if rule.taint.effect != TaintEffect.NONE]
+        slices = tuple(with_taint_rules(self.cluster.slices, effective, without_selector=every))
+        found = evictions(self._pods, self.cluster.claims, taints_of_rules(rules), release)
+        return self._effects(concerned, slices, found, new_taints=lambda device: taints_of(effective, device, every))
+
+    def of_withdrawn(self, devices: Sequence[PublishedDevice]) -> Effects:
+        """The effects of devices that the driver stops to publish. No pod is evicted."""
+        keys = {device.key for device in devices}
+        slices = tuple(
+            replace(
+                slice_,
+                devices=tuple(
+                    device for device in slice_.devices if (slice_.driver, slice_.pool.name, device.name) not in keys
+                ),
+            )
+            for slice_ in self.cluster.slices
+        )
+        return self._effects(devices, slices, [], new_taints=None)
+
+    def of_end(self, rules: Sequence[DeviceTaintRule]) -> Effects:
+        """The effects of deleting rules that count now: `blocked` are pods that fit only then."""
+        every = has_rule(self.features.release, "rule_without_selector_taints_all")
+        concerned = [device for device in Published.of(self.cluster.slices).devices if taints_of(rules, device, every)]
+        slices = tuple(_without_taints(slice_, rules, every) for slice_ in self.cluster.slices)
+        return self._effects(concerned, slices, [], new_taints=None, is_end=True)
+
+    @property
+    def _pods(self) -> Sequence[Pod]:
+        return self.world.around.pods if self.world is not None else ()
+
+    def _effects(
+        self,
+        concerned: Sequence[PublishedDevice],
+        slices: tuple[ResourceSlice, ...],
+        found: Sequence[Eviction],
+        *,
+        new_taints: NewTaints | None,
+        is_end: bool = False,
+    ) -> Effects:
+        keys = {device.key: device for device in concerned}
+        held = [claim for claim in self.cluster.allocated if _held(claim, keys)]
+        allocated = len({key for claim in held for key in _held(claim, keys)})
+        devices = tuple(concerned)
+        if self.world is None:
+            return Effects(devices, allocated, are_pods_known=False, holders=tuple(_users(held)))
+        before = self.world.at(self.cluster, self.features)
+        after = self.world.at(replace(self.cluster, slices=slices), self.features)
+        pending = sorted((pod for pod in before.pods if _is_pending(pod)), key=lambda pod: -pod.priority)
+        total = (len(pending) * 2 + len(found)) if before.nodes else 0
+        placing = _Placing(before, self.features, self.labels, self.tell, total)
+        first = {id(pod): placing.place(pod) for pod in pending}
+        after, successors = _without_evicted(after, found)
+        placing = _Placing(after, self.features, self.labels, self.tell, total, len(pending))
+        then = {id(pod): placing.place(pod) for pod in pending}
+        moved = tuple(self._moved(eviction, successors, placing, keys, new_taints) for eviction in found)
+        gone = {id(eviction.pod) for eviction in found}
+        return Effects(
+            devices,
+            allocated,
+            moved,
+            tuple(self._staying(held, keys, gone, new_taints)) if not is_end else (),
+            tuple(_changed(pending, first, then, is_end=is_end)),
+        )
+
+    def _moved(
+        self,
+        eviction: Eviction,
+        successors: Mapping[tuple[str, str], ResourceClaim],
+        placing: "_Placing",
+        keys: Mapping[DeviceKey, PublishedDevice],
+        new_taints: NewTaints | None,
+    ) -> Evicted:
+        pod = eviction.pod
+        devices = tuple(dict.fromkeys(device_text(cause.device) for cause in eviction.causes))
+        successor = replace(
+            pod, node_name="", nominated_node="", phase="Pending", started="", extended_claim="", uid=f"{pod.uid}-next"
+        )
+        is_made_again = bool(pod.owner[0])
+        claims = [
+            successors[key]
+            for name in claim_names(pod, with_extended=False)
+            if (key := (pod.namespace, name)) in successors
+        ]
+        place = placing.place(successor, claims, holds=is_made_again)
+        again = any(
+            tolerated_seconds(result, taint) != math.inf
+            for result in place.results
+            if _key(result) in keys
+            for taint in _evicting(keys[_key(result)], new_taints)
+        )
+        return Evicted(pod, eviction.seconds, devices, place, is_made_again, again)
+
+    def _staying(
+        self,
+        held: Sequence[ResourceClaim],
+        keys: Mapping[DeviceKey, PublishedDevice],
+        gone: set[int],
+        new_taints: NewTaints | None,
+    ) -> Iterator[Staying]:
+        by_name = {(claim.metadata.namespace or "default", claim.metadata.name): claim for claim in held}
+        for pod in self._pods:
+            if not pod.node_name or pod.ended or pod.deleted or id(pod) in gone:
+                continue
+            names = claim_names(pod)
+            claims = [by_name[key] for name in names if (key := (pod.namespace, name)) in by_name]
+            claims = [claim for claim in claims if is_reserved_for(claim, pod)]
+            if not claims:
+                continue
+            results = [result for claim in claims for result in _results(claim) if _key(result) in keys]
+            is_extended = pod.extended_claim in {claim.metadata.name for claim in claims}
+            reason = _reason(results, keys, new_taints, is_extended=is_extended)
+            yield Staying(pod, tuple(dict.fromkeys(map(device_text, results))), reason)
+
+
+class _Placing:
+    """Places pods one after the other: each takes its devices from those that come later."""
+
+    def __init__(
+        self, snapshot: Snapshot, features: Features, labels: OpenLabels, tell: Progress, total: int, done: int = 0
+    ) -> None:
+        self._snapshot, self._features, self._labels = snapshot, features, labels
+        self._tell, self._total, self._done = tell, total, done
+        self._allocated: dict[tuple[str, str], ResourceClaim] = {}
+        self._last: tuple[object, Place] | None = None
+
+    def place(self, pod: Pod, claims: Sequence[ResourceClaim] | None = None, *, holds: bool = True) -> Place:
+        """Where the pod goes. `claims` are None for the claims of the snapshot. A pod that does not hold takes nothing
+        from later pods.
+        """
+        self._done += 1
+        self._tell(self._done, self._total)
+        kind = _equal_pods(pod, claims)
+        if self._last is not None and self._last[0] == kind:
+            return self._last[1]  # an equal pod has found no place, and nothing has changed
+        self._last = None
+        if claims is not None:
+            claims = [self._allocated.get(_name(claim), claim) for claim in claims]
+        there = opened(pod, self._snapshot, self._labels)
+        attempt = Attempt(pod, there.snapshot, self._features, claims)
+        fitting = attempt.fits if not attempt.gates and not attempt.errors else ()
+        if not fitting:
+            place = _nowhere(attempt)
+            self._last = (kind, place) if kind is not None else None
+            return place
+        node = fitting[0]
+        given = attempt.allocated(node)
+        held = [claim for claim in claims or () if claim.allocation is not None]
+        if holds:
+            self._hold(pod, attempt, node, given)
+        return Place(node, len(fitting) - 1, tuple(result for claim in (*held, *given) for result in _results(claim)))
+
+    def _hold(self, pod: Pod, attempt: Attempt, node: str, given: Sequence[ResourceClaim]) -> None:
+        names = set(map(_name, given))
+        self._allocated.update({_name(claim): claim for claim in given})
+        waiting = [
+            claim for claim in self._snapshot.cluster.claims if claim.allocation is None and _name(claim) in names
+        ]
+        cluster = self._snapshot.cluster.after(given, waiting)
+        others = tuple(other for other in self._snapshot.pods if other is not pod)
+        self._snapshot = replace(self._snapshot, pods=others).placed(attempt.placed(node), node, cluster)
+
+
+def _equal_pods(pod: Pod, claims: Sequence[ResourceClaim] | None) -> object:
+    """What tells that two pods find the same place; None if that is not known."""
+    if claims is None or not pod.owner[0] or any(claim.allocation is not None for claim in claims):
+        return None
+    return pod.namespace, pod.owner, pod.priority, pod.node_affinity, tuple(claim.spec for claim in claims)
+
+
+def _nowhere(attempt: Attempt) -> Place:
+    if attempt.gates:
+        return Place(reason="; ".join(refusal.message for refusal in attempt.gates))
+    preemption = attempt.after.preemption if attempt.after is not None else None
+    if preemption is not None and preemption.nominated:
+        node = preemption.nominated[0]
+        return Place(node, preempts=tuple(map(str, preemption.candidates[node].pods)), reason=attempt.fit_error)
+    return Place(reason="; ".join(sorted(attempt.errors)) or attempt.fit_error)
+
+
+def _without_evicted(
+    snapshot: Snapshot, found: Sequence[Eviction]
+) -> tuple[Snapshot, dict[tuple[str, str], ResourceClaim]]:
+    """The snapshot after the evictions, and the claims that successors of the pods use, by namespace and name.
+
+    A claim of a pod's own is made again. Another claim loses its devices when the last pod that uses it has left. A
+    claim that is reserved for a PodGroup keeps them.
+    """
+    gone = {id(eviction.pod) for eviction in found}
+    if not gone:
+        return snapshot, {}
+    pods = tuple(pod for pod in snapshot.pods if id(pod) not in gone)
+    claims = {_name(claim): claim for claim in snapshot.cluster.claims}
+    used = {
+        key
+        for eviction in found
+        for name in claim_names(eviction.pod)
+        if (key := (eviction.pod.namespace, name)) in claims
+    }
+    leaving = {eviction.pod.uid for eviction in found}
+    successors: dict[tuple[str, str], ResourceClaim] = {}
+    released = []
+    for key in sorted(used):
+        claim = claims[key]
+        if all(user.uid in leaving for user in claim.reserved_for):
+            released.append(claim)
+            successors[key] = replace(claim, allocation=None, reserved_for=())
+        else:
+            successors[key] = claim
+    cluster = snapshot.cluster.after(released=released)
+    return replace(snapshot, cluster=cluster, pods=pods), successors
+
+
+def _changed(
+    pending: Sequence[Pod], first: Mapping[int, Place], then: Mapping[int, Place], *, is_end: bool
+) -> Iterator[Blocked]:
+    """The pending pods that only one of the two states takes: without the rules, or at their end with the change."""
+    for pod in pending:
+        before, after = first[id(pod)], then[id(pod)]
+        fits, fits_not = (after, before) if is_end else (before, after)
+        if fits.fits and not fits_not.fits:
+            yield Blocked(pod, before, after)
+
+
+def _is_pending(pod: Pod) -> bool:
+    return not pod.node_name and not pod.ended and not pod.deleted and bool(pod.claims or pod.extended)
+
+
+def taints_of(rules: Iterable[DeviceTaintRule], published: PublishedDevice, every: bool) -> list[DeviceTaint]:
+    """The taints that a device gets of rules. `every`: a rule without a selector taints all devices."""
+    return [rule.taint for rule in rules if _selects(rule, published, every)]
+
+
+def _selects(rule: DeviceTaintRule, published: PublishedDevice, every: bool) -> bool:
+    if rule.selector is None and not every:
+        return False
+    selector = rule.selector or DeviceTaintSelector()
+    names = (selector.driver, selector.pool, selector.device)
+    return all(wanted in (None, name) for wanted, name in zip(names, published.key, strict=True))
+
+
+def _without_taints(slice_: ResourceSlice, rules: Sequence[DeviceTaintRule], every: bool) -> ResourceSlice:
+    """The slice without the taints that rules gave to its devices."""
+    devices = []
+    for device in slice_.devices:
+        left = list(device.taints)
+        for taint in taints_of(rules, PublishedDevice(slice_.driver, slice_.pool.name, "", device), every):
+            if taint in left:
+                left.remove(taint)
+        devices.append(replace(device, taints=tuple(left)) if len(left) < len(device.taints) else device)
+    return replace(slice_, devices=tuple(devices))
+
+
+def _reason(
+    results: Sequence[AllocatedDevice],
+    keys: Mapping[DeviceKey, PublishedDevice],
+    new_taints: NewTaints | None,
+    *,
+    is_extended: bool,
+) -> str:
+    """Why a pod keeps its devices."""
+    if new_taints is None:
+        return "the devices are no longer published, which ends no pod"
+    evicting = [(result, taint) for result in results for taint in _evicting(keys[_key(result)], new_taints)]
+    if not evicting:
+        return "the taint evicts no pods"
+    if all(tolerated_seconds(result, taint) == math.inf for result, taint in evicting):
+        return "its claim tolerates the taint"
+    if is_extended:
+        return "its devices are for an extended resource, and Kubernetes evicts such pods from 1.38 on: delete it"
+    return "a rule without a selector evicts no pods"
+
+
+def _evicting(published: PublishedDevice, new_taints: NewTaints | None) -> list[DeviceTaint]:
+    """The taints with the effect NoExecute that a device gets."""
+    taints = new_taints(published) if new_taints is not None else []
+    return [taint for taint in taints if taint.effect == TaintEffect.NO_EXECUTE]
+
+
+def _results(claim: ResourceClaim) -> tuple[AllocatedDevice, ...]:
+    return claim.allocation.results if claim.allocation is not None else ()
+
+
+def _held(claim: ResourceClaim, keys: Mapping[DeviceKey, PublishedDevice]) -> list[DeviceKey]:
+    """The devices among `keys` that a claim holds."""
+    return [key for result in _results(claim) if (key := _key(result)) in keys]
+
+
+def _key(result: AllocatedDevice) -> DeviceKey:
+    return result.driver, result.pool, result.device
+
+
+def device_text(result: AllocatedDevice) -> str:
+    """An allocated device as POOL/DEVICE."""
+    return f"{result.pool}/{result.device}"
+
+
+def _name(claim: ResourceClaim) -> tuple[str, str]:
+    return claim.metadata.namespace or "default", claim.metadata.name
+
+
+def _users(claims: Iterable[ResourceClaim]) -> Iterator[str]:
+    """The users of claims, each once, as the claims name them."""
+    yield from dict.fromkeys(
+        f"{claim.metadata.namespace or 'default'}/{user.name}" for claim in claims for user in claim.reserved_for
+    )
