@@ -4,11 +4,10 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-import click
 from rich.text import Text
 
 from ..process.command import InputError
@@ -17,7 +16,7 @@ from .daemons import spread_over_nodes
 from .emptiness import missing_classes, missing_devices
 from .evaluate import evaluate, evaluate_each
 from .replicas import MOST_COPIES, Copies, count_copies, count_pod_copies
-from .report import PlainTable, Report, plain_console, print_report, to_document, to_html, to_json, to_yaml
+from .report import Json, Line, PlainTable, Report, report_lines, to_document, to_html
 from .rollout import with_pods_of_cluster
 from .selection import OpenLabels
 from .sources import Source
@@ -28,12 +27,8 @@ from .verdict import Verdict
 from .whatif import without_claims
 from .workload import Demand
 
-FORMATS: Final = ("table", "wide", "json", "yaml", "html")
-
 _NODES: Final = 20
 """The number of nodes in the table of copies, unless the output is wide."""
-
-JSON = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +114,25 @@ class Answer:
         """Whether the other answer has the same verdicts, whatever else has changed in the cluster."""
         return (self.verdicts, self.left, self.replicas) == (other.verdicts, other.left, other.replicas)
 
-    def print(self, output: str) -> None:
-        """Write it to standard output, in one of FORMATS."""
-        if output in ("table", "wide"):
-            self._print_table(wide=output == "wide")
-        elif output == "html":
-            click.echo(to_html(self._report()))
-        elif output == "yaml":
-            click.echo("---\n" + to_yaml(self.document()))
-        else:
-            click.echo(to_json(self.document()))
+    def lines(self, *, wide: bool) -> Iterator[Line]:
+        """The answer for a terminal."""
+        yield from report_lines(self._report(), wide=wide)
+        if self.replicas is not None:
+            yield _headline(self.replicas, self.verdicts[0].demand)
+            yield from _nodes(self.replicas, wide)
+        if self.left:
+            table = PlainTable("Free before", "After", "Profile", "Model")
+            for leftover in self.left:
+                table.add_row(leftover.before, leftover.after, leftover.kind.profile, leftover.kind.model)
+            yield table
 
-    def document(self) -> dict[str, Any]:
+    def page(self) -> str:
+        """The answer as an HTML page."""
+        return to_html(self._report())
+
+    def document(self) -> Json:
         """The answer as plain dicts and lists."""
-        found: dict[str, Any] = to_document(self._report())
+        found = to_document(self._report())
         if self.replicas is not None:
             found |= {"fits": self.fits, "replicas": _encode_replicas(self.replicas)}
         return {**found, "leftover": [_encode_leftover(leftover) for leftover in self.left]}
@@ -156,21 +156,6 @@ class Answer:
         }
         report = Report.of(self.verdicts, source.objects, source.where, features, source.assumptions, notes, asked)
         return replace(report, unknown=self.unknown, errors=self.errors)
-
-    def _print_table(self, *, wide: bool) -> None:
-        print_report(self._report(), wide=wide)
-        console = plain_console()
-        if self.replicas is not None:
-            console.print(_headline(self.replicas, self.verdicts[0].demand))
-            for line in _nodes(self.replicas, wide):
-                console.print(line)
-        if self.left:
-            table = PlainTable("FREE BEFORE", "AFTER", "PROFILE", "MODEL")
-            for leftover in self.left:
-                table.add_row(
-                    str(leftover.before), str(leftover.after), leftover.kind.profile or "-", leftover.kind.model or "-"
-                )
-            console.print(table)
 
 
 def answered(question: Question, source: Source, tell: Callable[[int, int], None] = lambda *_: None) -> Answer:
@@ -236,18 +221,18 @@ def _times(replicas: Replicas, copies: Copies) -> str:
     return f"{copies.count}{asked}"
 
 
-def _nodes(replicas: Replicas, wide: bool) -> Iterator[PlainTable | Text]:
-    table = PlainTable("NODE", "NOW", "NOTHING IN USE")
+def _nodes(replicas: Replicas, wide: bool) -> Iterator[Line]:
+    table = PlainTable("Node", "Now", "Nothing in use")
     names = list(dict.fromkeys([*replicas.now.by_node, *replicas.idle.by_node]))
     for name in names if wide else names[:_NODES]:
-        table.add_row(name, str(replicas.now.by_node.get(name, 0)), str(replicas.idle.by_node.get(name, 0)))
+        table.add_row(name, replicas.now.by_node.get(name, 0), replicas.idle.by_node.get(name, 0))
     more = 0 if wide else len(names) - _NODES
     yield table
     if more > 0:
         yield Text(f"and {more} more nodes (all of them with -o wide)")
 
 
-def _encode_replicas(replicas: Replicas) -> JSON:
+def _encode_replicas(replicas: Replicas) -> Json:
     return {
         "wanted": None if replicas.wanted == MOST_COPIES else replicas.wanted,
         "limit": MOST_COPIES,
@@ -256,17 +241,17 @@ def _encode_replicas(replicas: Replicas) -> JSON:
     }
 
 
-def _encode_copies(copies: Copies) -> JSON:
+def _encode_copies(copies: Copies) -> Json:
     nodes = [{"node": name, "copies": count} for name, count in copies.by_node.items()]
     return {"copies": copies.count, "more": copies.more, "nodes": nodes}
 
 
-def _encode_leftover(one: DeviceCount) -> JSON:
-    kind = one.kind
+def _encode_leftover(leftover: DeviceCount) -> Json:
+    kind = leftover.kind
     return {
         "driver": kind.driver,
         "model": kind.model or None,
         "profile": kind.profile or None,
-        "freeBefore": one.before,
-        "freeAfter": one.after,
+        "freeBefore": leftover.before,
+        "freeAfter": leftover.after,
     }

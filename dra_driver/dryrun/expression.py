@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`dra-dryrun cel`: evaluates a selector on each device, as Kubernetes does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import click
 from rich.text import Text
 
-from ..process.command import InputError, output_option
-from ..process.streams import printable
+from ..process.command import InputError
 from ..scheduler.allocator import Features
 from ..scheduler.cel import (
     COST_LIMIT,
@@ -28,7 +27,7 @@ from .lint.catalog import CandidateDevice, known_devices
 from .options import Subcommand, general_options, interrupted, version_options
 from .progress import progress
 from .release import Rules
-from .report import PlainTable, counted, listed, plain_console, to_json
+from .report import Json, Line, PlainTable, Verbatim, counted, format_option, listed, print_report
 from .selectors import Blame, parts, usual_mistakes, values_read, version_names
 from .sources import Origin, opened, origin_options
 from .status import ExitStatus
@@ -72,7 +71,7 @@ class ExpressionAnswer:
 @origin_options
 @what_if_options
 @version_options(RELEASES, "The Kubernetes release whose CEL functions and fields are available.")
-@output_option(("table", "json"), None, "How the answer is printed.")
+@format_option("How the answer is printed: wide has all combinations of values.")
 @general_options
 def cel(
     expression: str,
@@ -100,22 +99,21 @@ def cel(
     try:
         selector = compile_selector(expression, environment)
     except CompileError as error:
-        return _print_refused(error, output, mistakes)
+        print_report(RefusedExpression(error, mistakes), output)
+        return ExitStatus.DOES_NOT_FIT
     blame = Blame(lambda text, _: compile_selector(text, environment), Features())
     answers: list[ExpressionAnswer] = []
     with suppress(KeyboardInterrupt):
         answers.extend(_ask(selector, blame, candidate) for candidate in candidates)
     names = PublishedNames.of((candidate.driver, candidate.device) for candidate in candidates)
     hints = [*mistakes, *(str(error) for error in selector.unknown_names(names))]
-    if output == "json":
-        click.echo(to_json(_encode(selector, refusal, hints, answers)))
-    else:
-        left_out = len(candidates) < len(every)
-        _print(selector, refusal, hints, answers, source.where, drivers_only=left_out)
+    left_out = len(candidates) < len(every)
+    drivers = ", ".join(sorted({answer.candidate.driver for answer in answers})) if left_out else ""
+    report = ExpressionReport(selector, refusal, hints, answers, source.where, drivers)
+    print_report(report, output)
     if len(answers) < len(candidates):
         return interrupted(f"{len(answers)} of {counted(len(candidates), 'device')} are answered")
-    fails = bool(answers) and all(answer.value is None for answer in answers)
-    return ExitStatus.of(fits=not (refusal or fails))
+    return ExitStatus.of(fits=not (refusal or report.fails))
 
 
 def _is_text(argument: str) -> bool:
@@ -155,50 +153,83 @@ def _ask(selector: Selector, blame: Blame, candidate: CandidateDevice) -> Expres
     return ExpressionAnswer(candidate, value, cost, false.saw, false.text)
 
 
-def _print_refused(error: CompileError, output: str, hints: Sequence[str]) -> int:
-    if output == "json":
+@dataclass(frozen=True, slots=True)
+class RefusedExpression:
+    """An expression that does not compile, and hints about it."""
+
+    error: CompileError
+    hints: Sequence[str]
+
+    def lines(self, *, wide: bool) -> Iterator[Line]:  # a wide output has no more
+        """The error and the hints."""
+        # The line with the position stands below its place in the expression.
+        yield from map(Verbatim, f"does not compile: {self.error}".splitlines())
+        yield from (Text(f"hint: {hint}") for hint in self.hints)
+
+    def document(self) -> Json:
+        """The error as a plain dict."""
+        error = self.error
         refused = {"compiles": False, "kind": error.kind, "error": error.message, "offset": error.offset}
-        click.echo(to_json({**refused, "hints": list(hints)}))
-    else:
-        click.echo(printable(f"does not compile: {error}"))
-        for hint in hints:
-            click.echo(printable(f"hint: {hint}"))
-    return ExitStatus.DOES_NOT_FIT
+        return {**refused, "hints": list(self.hints)}
 
 
-def _print(
-    selector: Selector,
-    refusal: str,
-    hints: Sequence[str],
-    answers: Sequence[ExpressionAnswer],
-    where: str,
-    *,
-    drivers_only: bool,
-) -> None:
-    console = plain_console()
-    costs = [answer.cost for answer in answers if answer.cost is not None]
-    spent = f", {_span(costs)} for these devices" if costs else ""
-    console.print(Text(f"devices from {where}", style="bold"))
-    console.print(Text(f"type {selector.output_type}; cost at most {selector.max_cost}{spent} (limit {COST_LIMIT})"))
-    if refusal:
-        console.print(Text(f"the API server refuses it: {refusal}", style="red"))
-    for hint in hints:
-        console.print(Text(f"hint: {hint}", style="yellow"))
-    selected = sum(answer.value is True for answer in answers)
-    drivers = ", ".join(sorted({answer.candidate.driver for answer in answers})) if drivers_only else ""
-    whose = f" of {drivers}" if drivers else ""
-    console.print(Text(f"selects {selected} of {len(answers)} devices{whose}"))
-    if answers and all(answer.value is None for answer in answers):
-        console.print(Text("it fails on every device: the scheduler gives up pods with this selector", style="red"))
-    groups = _groups(answers)
-    table = PlainTable("COUNT", "ANSWER", "FOUND", "DEVICES")
-    for (text, part, values), devices in groups[:_MOST_GROUPS]:
-        found = ", ".join(f"{name}={value}" for name, value in values) or "-"
-        table.add_row(str(len(devices)), f"{text}: {part}" if part else text, found, listed(devices))
-    if groups:
-        console.print(table)
-    if len(groups) > _MOST_GROUPS:
-        console.print(Text(f"and {len(groups) - _MOST_GROUPS} more combinations of values (all of them with -o json)"))
+@dataclass(frozen=True, slots=True)
+class ExpressionReport:
+    """The answers for devices from `where`. `refusal` says why the API server would refuse the expression, and
+    `drivers` names the drivers of the devices if there are devices of others.
+    """
+
+    selector: Selector
+    refusal: str
+    hints: Sequence[str]
+    answers: Sequence[ExpressionAnswer]
+    where: str
+    drivers: str = ""
+
+    @property
+    def fails(self) -> bool:
+        """Whether the expression has no answer for any device."""
+        return bool(self.answers) and all(answer.value is None for answer in self.answers)
+
+    def lines(self, *, wide: bool) -> Iterator[Line]:
+        """The answers, grouped by answer and values. `wide` has all groups."""
+        selector, answers = self.selector, self.answers
+        costs = [answer.cost for answer in answers if answer.cost is not None]
+        spent = f", {_span(costs)} for these devices" if costs else ""
+        yield Text(f"devices from {self.where}", style="bold")
+        yield Text(f"type {selector.output_type}; cost at most {selector.max_cost}{spent} (limit {COST_LIMIT})")
+        if self.refusal:
+            yield Text(f"the API server refuses it: {self.refusal}", style="red")
+        for hint in self.hints:
+            yield Text(f"hint: {hint}", style="yellow")
+        selected = sum(answer.value is True for answer in answers)
+        whose = f" of {self.drivers}" if self.drivers else ""
+        yield Text(f"selects {selected} of {len(answers)} devices{whose}")
+        if self.fails:
+            yield Text("it fails on every device: the scheduler gives up pods with this selector", style="red")
+        groups = _groups(answers)
+        shown = groups if wide else groups[:_MOST_GROUPS]
+        table = PlainTable("Count", "Answer", "Found", "Devices")
+        for (text, part, values), devices in shown:
+            found = ", ".join(f"{name}={value}" for name, value in values)
+            table.add_row(len(devices), f"{text}: {part}" if part else text, found, listed(devices))
+        if groups:
+            yield table
+        if len(shown) < len(groups):
+            more = len(groups) - len(shown)
+            yield Text(f"and {more} more combinations of values (all of them with -o wide)")
+
+    def document(self) -> Json:
+        """The answers as plain dicts and lists."""
+        return {
+            "compiles": True,
+            "type": str(self.selector.output_type),
+            "maxCost": self.selector.max_cost,
+            "costLimit": COST_LIMIT,
+            "refusedByApiServer": self.refusal or None,
+            "hints": list(self.hints),
+            "devices": [_encode_answer(answer) for answer in self.answers],
+        }
 
 
 def _span(costs: Sequence[int]) -> str:
@@ -214,21 +245,7 @@ def _groups(answers: Sequence[ExpressionAnswer]) -> list[tuple[_Alike, list[str]
     return sorted(grouped.items(), key=lambda item: (item[0][0] != "true", -len(item[1])))
 
 
-def _encode(
-    selector: Selector, refusal: str, hints: Sequence[str], answers: Sequence[ExpressionAnswer]
-) -> dict[str, Any]:
-    return {
-        "compiles": True,
-        "type": str(selector.output_type),
-        "maxCost": selector.max_cost,
-        "costLimit": COST_LIMIT,
-        "refusedByApiServer": refusal or None,
-        "hints": list(hints),
-        "devices": [_encode_answer(answer) for answer in answers],
-    }
-
-
-def _encode_answer(answer: ExpressionAnswer) -> dict[str, Any]:
+def _encode_answer(answer: ExpressionAnswer) -> Json:
     where = {
         "driver": answer.candidate.driver,
         "pool": answer.candidate.pool,

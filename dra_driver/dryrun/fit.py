@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import click
 
-from ..process.command import DurationParameter, InputError, output_option
+from ..process.command import DurationParameter, InputError
 from ..process.streams import printable
 from . import INTERRUPTED
-from .answer import FORMATS, Question, answered
+from .answer import Question, answered
 from .completion import complete_operand
 from .documents import Document, in_namespace, read_all
 from .domains import with_templates
@@ -20,6 +20,7 @@ from .progress import bar, progress
 from .references import references_of
 from .release import Rules
 from .replicas import MOST_COPIES, only
+from .report import format_option, print_picture_report
 from .rights import Needs
 from .sources import Origin, Place, opened, origin_options
 from .status import ExitStatus, NotesError
@@ -94,7 +95,7 @@ class _Replicas(click.ParamType[int]):
     help="With --until-fits: give up after this time, with the exit status of the last verdict. 0s evaluates once. By"
     " default, there is no limit.",
 )
-@output_option(FORMATS, None, "How the verdict is printed.")
+@format_option("How the verdict is printed.", html=True)
 @general_options
 def fit(  # noqa: PLR0913, PLR0917  # one for each flag
     files: tuple[str, ...],
@@ -175,7 +176,7 @@ def fit(  # noqa: PLR0913, PLR0917  # one for each flag
             source = place.gather(what_if, given.objects, given.around, devices_only=devices_only)
             say("placing")
             answer = answered(question, source, lambda done, total: say(f"placing {bar(done, total)}"))
-    answer.print(output)
+    print_picture_report(answer, output)
     for error in answer.errors:
         click.echo(printable(f"error: {error}"), err=True)
     if answer.interrupted:

@@ -18,6 +18,7 @@ from ..process.command import InputError
 from ..scheduler.pods import Reader
 from .answer import Answer
 from .inventory import found_without, kinds, may_lack, stored
+from .report import print_picture_report
 from .sources import Place, Source, completed
 from .whatif import WhatIf, new_nodes
 from .world import DEVICES_ONLY, KINDS, Found, UnreadableObjects, may_list, named_error, with_known_world
@@ -207,5 +208,5 @@ def _print(answer: Answer, output: str, *, first: bool) -> None:
     """Print an answer, for people with the time. Programs get one document after the other."""
     if output in ("table", "wide"):
         click.echo(("" if first else "\n") + time.strftime("%Y-%m-%d %H:%M:%S"))
-    answer.print(output)
+    print_picture_report(answer, output)
     sys.stdout.flush()

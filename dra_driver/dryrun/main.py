@@ -17,12 +17,12 @@ EXTRA: Final = Extra("dryrun", ("celpy", "kubernetes", "lark", "re2"))
 
 SUBCOMMANDS: Final[Mapping[str, Entry]] = {
     "fit": Entry(f"{__package__}.fit", "Tell where pods and claims would be scheduled, or why not."),
-    "capacity": Entry(f"{__package__}.listing", "Count free and stranded devices of each kind."),
     "drain": Entry(f"{__package__}.drain.command", "Take devices out of use, and tell what that does to pods."),
+    "capacity": Entry(f"{__package__}.capacity", "Count free and stranded devices of each kind."),
     "cel": Entry(f"{__package__}.expression", "Evaluate a CEL expression on the devices."),
     "lint": Entry(f"{__package__}.lint.command", "Find mistakes in claims, classes and pods."),
     "migrate": Entry(f"{__package__}.migrate.command", "Plan the change from NVIDIA's device plugin to this driver."),
-    "node-template": Entry(f"{__package__}.listing", "Print the ResourceSlices of a new node, for an autoscaler."),
+    "node-template": Entry(f"{__package__}.template", "Print the ResourceSlices of a new node, for an autoscaler."),
     "nodes": Entry(f"{__package__}.listing", "List the nodes, with the number of devices in use."),
     "devices": Entry(f"{__package__}.listing", "List the devices, with the claims that hold them."),
     "snapshot": Entry(

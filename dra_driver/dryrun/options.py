@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ..errors import DriverError, OutputError
@@ -14,7 +15,7 @@ from ..scheduler.allocator import RELEASES
 from ..scheduler.allocator.features import DEFAULT_RELEASE
 from . import INTERRUPTED
 from .release import Rules
-from .report import error_document, to_json
+from .report import DOCUMENTS, error_document, print_document
 from .status import Note, NotesError
 from .subcommands import HelpInShort
 
@@ -99,7 +100,7 @@ class Subcommand(HelpInShort):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parses the arguments. With `-o json`, the error about wrong arguments is a document, too."""
+        """Parses the arguments. With `-o json` or `-o yaml`, the error about wrong arguments is a document, too."""
         try:
             return super().make_context(info_name, list(args), parent, **extra)
         except click.UsageError as error:
@@ -108,8 +109,8 @@ class Subcommand(HelpInShort):
             raise
 
     def invoke(self, ctx: click.Context) -> object:
-        """Runs the command. If Ctrl-C comes before there is an answer, a line tells it. With `-o json`, an error is a
-        document, too.
+        """Runs the command. If Ctrl-C comes before there is an answer, a line tells it. With `-o json` or `-o yaml`, an
+        error is a document, too.
         """
         try:
             return super().invoke(ctx)
@@ -143,11 +144,12 @@ class Subcommand(HelpInShort):
 
 
 def _print_error(context: click.Context, error: click.ClickException | DriverError) -> None:
-    """Prints the error as a JSON document if the output is JSON."""
-    if context.params.get("output") == "json":
+    """Prints the error as a document if the user asks for a format of documents."""
+    output = context.params.get("output")
+    if output in DOCUMENTS and context.get_parameter_source("output") is not ParameterSource.DEFAULT:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         notes = error.notes if isinstance(error, NotesError) else (Note("", text),)
-        click.echo(to_json(error_document(notes)))
+        print_document(error_document(notes), output)
 
 
 def _word(names: Sequence[str]) -> str:

@@ -33,12 +33,13 @@ from ..kube.resource.codec import (
     encode_slice,
     encode_taint_rule,
 )
-from ..process.command import InputError, output_option
+from ..process.command import InputError
 from .inventory import stored
 from .options import Subcommand, general_options
 from .progress import progress
 from .pseudonyms import anonymise
 from .reduction import reduced_object
+from .report import object_format_option
 from .rights import Needs
 from .sources import Origin, opened, origin_options
 from .unread import UNREAD_ANNOTATION
@@ -62,7 +63,7 @@ JSON = dict[str, Any]
     " resources stay: look before you share.",
 )
 @click.option("--devices-only", is_flag=True, help="Save only what decides about devices: no pods, no quotas.")
-@output_option(("yaml", "json"), None, "How the objects are written. JSON is read much faster.")
+@object_format_option("How the objects are written. JSON is read much faster.")
 @general_options
 def snapshot(origin: Origin, anonymous: bool, devices_only: bool, output: str) -> None:
     """Write what decides about pods in a cluster, to be read with --slices.

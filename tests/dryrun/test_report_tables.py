@@ -7,7 +7,7 @@ import pytest
 from rich.text import Text
 
 from dra_driver.dryrun.changes import Suggestion
-from dra_driver.dryrun.report import PlainTable, Report, plain_console, print_report
+from dra_driver.dryrun.report import PlainTable, Report, Verbatim, print_lines, report_lines
 
 from .reports import PROFILE, claim, every_kind, report
 
@@ -18,7 +18,7 @@ def every() -> Report:
 
 
 def printed(capsys: pytest.CaptureFixture[str], what: Report, *, wide: bool = False) -> list[str]:
-    print_report(what, wide=wide)
+    print_lines(report_lines(what, wide=wide))
     return capsys.readouterr().out.splitlines()
 
 
@@ -64,9 +64,39 @@ def test_text_that_looks_like_markup_is_printed_as_it_is(capsys: pytest.CaptureF
     assert any(line.startswith("ns/[red]x[/red]") for line in lines)
 
 
-def test_a_table_takes_wide_letters_and_short_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    table = PlainTable("A", "B", "C")
+def table_lines(table: PlainTable, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    print_lines([table])
+    return capsys.readouterr().out.splitlines()
+
+
+def test_columns_of_a_table_are_as_wide_as_their_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    table = PlainTable("a", "b", "c")
     table.add_row("日本", "x", Text("y"))
-    table.add_row("z")
-    plain_console().print(table)
-    assert capsys.readouterr().out == "A     B  C\n日本  x  y\nz\n"
+    assert table_lines(table, capsys) == ["A     B  C", "日本  x  y"]
+
+
+def test_cells_of_a_table_are_texts_or_numbers_and_a_missing_text_is_a_dash(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = PlainTable("in use", "model")
+    table.add_row(0, "")
+    assert table_lines(table, capsys) == ["IN USE  MODEL", "0       -"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "headings"),
+    [("60", ["NODE", "MODEL", "UUID"]), ("40", ["NODE", "UUID"]), ("30", ["NODE"])],
+)
+def test_optional_columns_are_left_out_in_their_order_if_the_terminal_is_narrow(
+    columns: str, headings: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    table = PlainTable("Node", "Model", "UUID", optional=["Model", "UUID"])
+    table.add_row("n" * 18, "m" * 18, "u" * 18)
+    assert table_lines(table, capsys)[0].split() == headings
+
+
+def test_verbatim_line_is_not_broken(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    print_lines([Verbatim("word " * 20 + "\x1b[31m")])
+    assert capsys.readouterr().out == "word " * 20 + "\ufffd[31m\n"

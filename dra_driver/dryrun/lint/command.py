@@ -1,37 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dra-dryrun lint`: the command, and how it prints findings for people, for programs and for GitHub."""
+"""`dra-dryrun lint`: the command, and the formats of its findings."""
 
-import json
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import click
 
-from ...process.command import output_option
 from ...process.streams import printable
 from ...scheduler.cel import RELEASES
 from ..options import Subcommand, complete_files, filename_option, general_options, interrupted, version_options
 from ..progress import bar, progress
 from ..release import Rules
-from ..report import counted
+from ..report import Json, Line, Verbatim, counted, format_option, print_lines, print_report
 from ..sources import Origin, opened, origin_options
 from ..status import ExitStatus, documents_of
 from .check import Result, check
-from .finding import LintFinding, Severity
+from .finding import RULES, LintFinding, Severity
 from .source import read
 
-OUTPUTS = ("text", "json", "github")
 _INDENT: Final = "\n    "
 
 
-def render(result: Result, output: str) -> str:
-    """The findings in one of OUTPUTS; empty if there is nothing to print."""
-    if output == "json":
-        findings = [asdict(finding) for finding in result.findings]
+@dataclass(frozen=True, slots=True)
+class LintReport:
+    """The findings of a check."""
+
+    result: Result
+
+    def lines(self, *, wide: bool) -> Iterator[Line]:
+        """A line for each finding, which editors can read. `wide` adds the path of the field and what the rule says."""
+        for finding in self.result.findings:
+            yield from map(Verbatim, str(finding).replace("\n", _INDENT).split("\n"))
+            if wide:
+                yield from (Verbatim(f"    {text}") for text in (finding.path, RULES[finding.rule].summary) if text)
+
+    def document(self) -> Json:
+        """The findings as plain dicts and lists."""
+        result = self.result
         counts = {"files": result.files, "objects": result.checked, "passedOver": result.passed_over}
-        return json.dumps({"findings": findings, "notes": documents_of(result.unknown), **counts}, indent=2)
-    line = _annotation if output == "github" else _line
-    return printable("\n".join(line(finding) for finding in result.findings))
+        findings = [{**asdict(finding), "severity": str(finding.severity)} for finding in result.findings]
+        return {"findings": findings, "notes": documents_of(result.unknown), **counts}
 
 
 def summary(result: Result) -> str:
@@ -41,11 +50,6 @@ def summary(result: Result) -> str:
     found = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}" if result.findings else "nothing found"
     others = f", {counted(result.passed_over, 'object')} of other kinds ignored" if result.passed_over else ""
     return f"{found} in {counted(result.checked, 'object')} of {counted(result.files, 'file')}{others}"
-
-
-def _line(finding: LintFinding) -> str:
-    """The finding in one line. Further lines of an expression are indented."""
-    return str(finding).replace("\n", _INDENT)
 
 
 def _annotation(finding: LintFinding) -> str:
@@ -83,7 +87,7 @@ def _escaped(text: str, more: str) -> str:
     is_flag=True,
     help="Exit with status 1 also if there are only warnings.",
 )
-@output_option(OUTPUTS, None, "The format of the findings. github prints annotations for a workflow.")
+@format_option("How the findings are printed. github prints annotations for a workflow.", more=["github"])
 @general_options
 def lint(
     files: tuple[str, ...],
@@ -118,10 +122,12 @@ def lint(
             models=origin.is_built_in,
             elsewhere=place.referred,
         )
-    if output == "text":
+    if output in ("table", "wide"):
         click.echo(click.style(printable(f"checked with the devices of {source.where}"), bold=True), err=True)
-    if text := render(result, output):
-        click.echo(text)
+    if output == "github":
+        print_lines(Verbatim(_annotation(finding)) for finding in result.findings)
+    else:
+        print_report(LintReport(result), output)
     for note in result.unknown:
         click.echo(printable(f"not known  {note}"), err=True)
     click.echo(summary(result), err=True)

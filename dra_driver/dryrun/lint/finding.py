@@ -4,6 +4,7 @@
 import enum
 import re
 from dataclasses import dataclass
+from typing import Final
 
 _LEAF = re.compile(r"[^.\[\]]*(\[[^\]]*\])*$")
 
@@ -84,6 +85,10 @@ class LintRule(enum.Enum):
     def id(self) -> str:
         """The name in findings: `unknown-field`."""
         return self.name.lower().replace("_", "-")
+
+
+RULES: Final = {rule.id: rule for rule in LintRule}
+"""The rules by the names in findings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,20 @@
 """The subcommand `migrate`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from ...process.command import InputError, output_option
+from ...process.command import InputError
 from ...process.streams import printable
 from ..options import Subcommand, complete_files, general_options, release_options
 from ..progress import progress
 from ..release import Rules
-from ..report import to_json, to_yaml
+from ..report import format_option, print_report
 from ..sources import Origin, cluster_options, opened
 from .reading import NEEDS, read_cluster, read_files
-from .result import migration_of, print_migration
+from .result import migration_of
 
 
 @click.command(
@@ -31,7 +32,7 @@ from .result import migration_of, print_migration
 @release_options
 @click.option("--verify", is_flag=True, help="Place the workloads on the devices that the plan would publish.")
 @click.option("--write", "folder", metavar="DIR", default="", help="Write the values and manifests to this folder.")
-@output_option(("table", "json", "yaml"), None, "How the plan is printed.")
+@format_option("How the plan is printed.")
 @general_options
 def migrate(files: tuple[str, ...], origin: Origin, rules: Rules, verify: bool, folder: str, output: str) -> int:
     """Plan the change from NVIDIA's device plugin (also that for KubeVirt) to this driver.
@@ -55,10 +56,8 @@ def migrate(files: tuple[str, ...], origin: Origin, rules: Rules, verify: bool, 
         found = migration_of(place, where, read, place.features, verify=verify)
     if folder:
         _write(folder, found.files())
-    if output == "table":
-        print_migration(found, folder)
-    else:
-        click.echo(to_json(found.document()) if output == "json" else "---\n" + to_yaml(found.document()))
+        found = replace(found, folder=folder)
+    print_report(found, output)
     for error in found.errors:
         click.echo(printable(f"error: {error}"), err=True)
     return found.status

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All results of `migrate`: how they are found, printed, and written as JSON and as files."""
+"""All results of `migrate`: how they are found, and what is printed and written of them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -7,19 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import click
 from rich.text import Text
 
 from ...domains.names import DRIVER as DOMAIN_DRIVER
 from ...kube.releases import known_since, on_since
 from ...process.command import InputError
-from ...process.streams import printable
 from ...scheduler.allocator import Features
 from ..answer import Answer
 from ..documents import Document, within
 from ..domains import with_templates
 from ..groups import ReferencedObjects
-from ..report import PlainTable, counted, listed, plain_console, to_json, to_yaml
+from ..report import Json, Line, PlainTable, Verbatim, counted, listed, to_json, to_yaml
 from ..snapshot import written
 from ..sources import Place, lookup_among
 from ..status import ExitStatus, Note, NotesError, documents_of
@@ -56,6 +54,8 @@ class Migration:
     unknown: tuple[Note, ...] = ()
     errors: tuple[Note, ...] = ()
     steps: tuple[MigrationStep, ...] = ()
+    folder: str = ""
+    """Where the files were written. Empty if they are to be printed."""
 
     @property
     def status(self) -> ExitStatus:
@@ -85,7 +85,7 @@ class Migration:
             found |= _manifests(f"{name}-before.yaml", [manifest(workload.document.value) for workload in changed])
         return found | ({"steps.md": as_markdown(self.steps)} if self.steps else {})
 
-    def document(self) -> JSON:
+    def document(self) -> Json:
         """The results as plain dicts and lists."""
         return {
             "source": self.where,
@@ -124,6 +124,32 @@ class Migration:
             ],
             "verification": None if self.answer is None else self.answer.document(),
         }
+
+    def lines(self, *, wide: bool) -> Iterator[Line]:
+        """The plan for a terminal. `wide` has a row for each node."""
+        yield Text(f"{counted(len(self.plan.nodes), 'node')} with GPUs, from {self.where}", style="bold")
+        yield _nodes(self.plan.nodes, apart=wide)
+        for need in self.plan.needs:
+            missing = "" if need.met else f", which {self.release} has not enabled"
+            yield Text(
+                f"{need.purpose}: needs Kubernetes 1.{on_since(need.gate)}, or 1.{known_since(need.gate)} with the"
+                f" feature gate {need.gate}{missing}"
+            )
+        yield from (Text(f"note: {note}") for note in self.notes)
+        yield from (Text(f"not known: {note}") for note in self.unknown)
+        yield from (Text(f"to remove: {name}") for name in self.replaced)
+        for finding in self.findings:
+            asks = ", ".join(f"{name} {count}" for name, count in finding.requests.items())
+            yield Text.assemble((finding.verdict, _COLORS[finding.verdict]), f"  {finding.name}  {asks}".rstrip())
+            yield from (Text(f"  {line}") for line in (*finding.reasons, *finding.notes, *finding.diff))
+        if not self.findings:
+            yield Text("no workload uses GPUs")
+        for name, text in self.files().items():
+            yield Text(f"written: {Path(self.folder) / name}" if self.folder else f"{name}:", style="bold")
+            if not self.folder:
+                yield from (Verbatim(f"  {line}".rstrip()) for line in text.splitlines())
+        if self.answer is not None:
+            yield from self.answer.lines(wide=wide)
 
 
 def migration_of(place: Place, where: str, read: MigrationInput, features: Features, *, verify: bool) -> Migration:
@@ -240,46 +266,16 @@ def _channels(documents: Sequence[Document]) -> Iterator[str]:
         )
 
 
-def print_migration(found: Migration, folder: str) -> None:
-    """Print the results for people. `folder` is where the files were written, empty if they are to be printed."""
-    console = plain_console()
-    console.print(Text(f"{counted(len(found.plan.nodes), 'node')} with GPUs, from {found.where}", style="bold"))
-    console.print(_nodes(found.plan.nodes))
-    for need in found.plan.needs:
-        missing = "" if need.met else f", which {found.release} has not enabled"
-        console.print(
-            Text(
-                f"{need.purpose}: needs Kubernetes 1.{on_since(need.gate)}, or 1.{known_since(need.gate)} with the"
-                f" feature gate {need.gate}{missing}"
-            )
-        )
-    notes = (*(f"note: {note}" for note in found.notes), *(f"not known: {note}" for note in found.unknown))
-    for line in (*notes, *(f"to remove: {name}" for name in found.replaced)):
-        console.print(Text(line))
-    for finding in found.findings:
-        asks = ", ".join(f"{name} {count}" for name, count in finding.requests.items())
-        console.print(Text.assemble((finding.verdict, _COLORS[finding.verdict]), f"  {finding.name}  {asks}".rstrip()))
-        for line in (*finding.reasons, *finding.notes, *finding.diff):
-            console.print(Text(f"  {line}"))
-    if not found.findings:
-        console.print(Text("no workload uses GPUs"))
-    for name, text in found.files().items():
-        console.print(Text(f"written: {Path(folder) / name}" if folder else f"{name}:", style="bold"))
-        for line in () if folder else text.splitlines():
-            click.echo(printable(f"  {line}".rstrip()))  # not wrapped, so that commands can be copied
-    if found.answer is not None:
-        found.answer.print("table")
-
-
-def _nodes(nodes: Sequence[GpuNode]) -> PlainTable:
-    """A row for each group of equal nodes."""
+def _nodes(nodes: Sequence[GpuNode], *, apart: bool) -> PlainTable:
+    """A row for each group of equal nodes, or with `apart` for each node."""
     groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for node in nodes:
         resources = ", ".join(f"{name} {count}" for name, count in node.resources().items())
-        groups[_gpus(node), node.config_name or "-", resources].append(node.name)
-    table = PlainTable("NODES", "GPUS", "CONFIGURATION", "RESOURCES")
+        groups[_gpus(node), node.config_name, resources].append(node.name)
+    table = PlainTable("Nodes", "GPUs", "Configuration", "Resources")
     for cells, names in groups.items():
-        table.add_row(listed(names), *cells)
+        for name in names if apart else [listed(names)]:
+            table.add_row(name, *cells)
     return table
 
 

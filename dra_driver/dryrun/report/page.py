@@ -10,6 +10,8 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
+from rich.text import Text
+
 from ... import __version__
 from ...kube.resource import ALL, DeviceRequirements
 from ...process.streams import printable
@@ -18,8 +20,8 @@ from ..verdict import Refused
 from ..workload import Demand
 from .model import Report, ReportAnswer, joined
 from .picture import Cell, GpuPicture, NodePicture
-from .tables import described, seen_by
-from .terminal import counted, listed
+from .tables import devices_table, seen_by
+from .terminal import PlainTable, counted, listed
 
 _VOID: Final = {"meta", "link"}
 
@@ -94,9 +96,8 @@ def _key(picture: NodePicture, *, running: bool) -> Html:
     return tag("ul", *shown, class_="key")
 
 
-def to_html(report: Report) -> str:
-    """The page, without a newline at the end."""
-    title = _title(report)
+def html_page(title: str, header: Html, main: Html) -> str:
+    """A page with a heading, without a newline at the end. `header` follows the heading."""
     style = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     head = tag(
         "head",
@@ -108,14 +109,20 @@ def to_html(report: Report) -> str:
         tag("title", f"dra-dryrun: {title}"),
         tag("style", Html(style)),
     )
-    answers = list(joined(report.answers))
     body = tag(
         "body",
-        tag("header", tag("h1", title), _inputs(report), _contents(answers)),
-        tag("main", *(_answer(answer, number) for number, answer in enumerate(answers, 1))),
+        tag("header", tag("h1", title), header),
+        tag("main", main),
         tag("footer", tag("p", f"dra-dryrun {__version__}")),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}"
+
+
+def to_html(report: Report) -> str:
+    """The page of a report."""
+    answers = list(joined(report.answers))
+    main = join(*(_answer(answer, number) for number, answer in enumerate(answers, 1)))
+    return html_page(_title(report), join(_inputs(report), _contents(answers)), main)
 
 
 def _title(report: Report) -> str:
@@ -195,27 +202,25 @@ def _fitting(answer: ReportAnswer) -> Iterator[Html]:
         names = tag("ul", *(tag("li", name) for name in others), class_="names")
         yield _folded(f"and on {counted(len(others), 'other node')}", names)
     if answer.items:
-        headings = ("Claim", "Request", "Device", "Profile", "Memory", "Model", "GPU")
         caption = "Devices that it has" if answer.verdict.state else "Devices that it gets"
-        yield _table(caption, headings, [described(item) for item in answer.items], "names-only")
+        yield html_table(caption, devices_table(answer.items, wide=True), "names-only")
 
 
 def _asked(demand: Demand) -> Iterator[Html]:
-    headings = ("Claim", "Request", "DeviceClass", "Devices", "Selectors")
-    rows = [
-        [str(claim.metadata), name, one.device_class_name, _amount(one), " && ".join(one.selectors)]
-        for claim in demand.claims
-        for name, one in claim.spec.requirements
-    ]
-    rows += [["-", "-", request.resource, str(request.count), ""] for request in demand.extended]
-    constraints = [
-        tag("li", f"{claim.metadata}: {constraint_text(claim, index)} ({', '.join(one.requests) or 'all requests'})")
-        for claim in demand.claims
-        for index, one in enumerate(claim.spec.constraints)
-    ]
-    if rows:
-        table = _table("What it asks for", headings, rows)
-        yield _folded("What it asks for", table, tag("ul", *constraints) if constraints else Html())
+    table = PlainTable("Claim", "Request", "DeviceClass", "Devices", "Selectors")
+    constraints: list[Html] = []
+    for claim in demand.claims:
+        for name, required in claim.spec.requirements:
+            selectors = " && ".join(required.selectors)
+            table.add_row(str(claim.metadata), name, required.device_class_name, _amount(required), selectors)
+        for index, constraint in enumerate(claim.spec.constraints):
+            requests = ", ".join(constraint.requests) or "all requests"
+            constraints.append(tag("li", f"{claim.metadata}: {constraint_text(claim, index)} ({requests})"))
+    for request in demand.extended:
+        table.add_row("", "", request.resource, request.count, "")
+    if table.rows:
+        asked = html_table("What it asks for", table)
+        yield _folded("What it asks for", asked, tag("ul", *constraints) if constraints else Html())
 
 
 def _amount(required: DeviceRequirements) -> str:
@@ -265,21 +270,23 @@ def _request(request: RequestReport) -> Html:
     caption = f"Request {request.text}"
     if not request.removals:
         return tag("p", caption)
-    rows = [[str(removal.devices), removal.text, seen_by(removal, len(removal.saw))] for removal in request.removals]
-    return _table(caption, ("Devices", "Reason", "Found"), rows)
+    table = PlainTable("Devices", "Reason", "Found")
+    for removal in request.removals:
+        table.add_row(removal.devices, removal.text, seen_by(removal, len(removal.saw)))
+    return html_table(caption, table)
 
 
-def _table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> Html:
-    """A table that scrolls by itself if it is wider than the window."""
-    head = tag("thead", tag("tr", *(tag("th", heading, scope="col") for heading in headings)))
-    body = tag("tbody", *(tag("tr", *map(_cell, headings, row)) for row in rows))
+def html_table(caption: str, content: PlainTable, kind: str = "") -> Html:
+    """A table that scrolls by itself if it is wider than the window. `kind` is its CSS class."""
+    head = tag("thead", tag("tr", *(tag("th", heading, scope="col") for heading in content.headings)))
+    body = tag("tbody", *(tag("tr", *map(_cell, content.headings, row)) for row in content.rows))
     table = tag("table", tag("caption", caption), head, body, class_=kind)
     return tag("div", table, class_="scroll", role="region", aria_label=caption, tabindex="0")
 
 
-def _cell(heading: str, text: str) -> Html:
+def _cell(heading: str, content: Text) -> Html:
     """A cell. On a narrow screen it stands below the others of its row, with its heading."""
-    return tag("td", text or "-", data_heading=heading)
+    return tag("td", content.plain, data_heading=heading)
 
 
 def _folded(summary: str, *content: Html, unfolded: bool = False) -> Html:

@@ -12,8 +12,9 @@ from ...scheduler.allocator import Check
 from ..explain import Removal
 from ..verdict import Verdict
 from .model import Item, Report, ReportAnswer, joined
-from .picture import attribute, drawn, placed_memory
-from .terminal import PlainTable, counted, listed, plain_console
+from .output import Line
+from .picture import NodePicture, attribute, drawn, placed_memory
+from .terminal import Drawing, PlainTable, counted, listed
 
 _SHOWN: Final = 6
 """The number of kinds of nodes that are explained."""
@@ -24,14 +25,8 @@ _LISTED: Final = 10
 _INDENT: Final = "  "
 
 
-def print_report(report: Report, *, wide: bool = False) -> None:
-    """Print a report, with pictures of GPUs if memory slices matter. `wide` adds UUIDs and all pictures."""
-    console = plain_console()
-    for line in _lines(report, wide, console.width):
-        console.print(line)
-
-
-def _lines(report: Report, wide: bool, columns: int) -> Iterator[Text | PlainTable]:
+def report_lines(report: Report, *, wide: bool) -> Iterator[Line]:
+    """The lines of a report, with pictures of GPUs if memory slices matter. `wide` adds UUIDs and all pictures."""
     yield Text(f"devices of {counted(report.nodes, 'node')}, from {report.where}", style="bold")
     for assumption in report.assumptions:
         yield Text(f"simulating {assumption}", style="yellow")
@@ -44,13 +39,13 @@ def _lines(report: Report, wide: bool, columns: int) -> Iterator[Text | PlainTab
     for _, run in groupby(report.answers, lambda answer: answer.verdict.demand.workload or id(answer)):
         group = list(run)
         if len(group) > _LISTED and not wide:
-            yield from _summarised(group, report.nodes, columns)
+            yield from _summarised(group, report.nodes)
             continue
         for answer in joined(group):
-            yield from _answer(answer, report.nodes, wide, columns)
+            yield from _answer(answer, report.nodes, wide=wide)
 
 
-def _summarised(group: Sequence[ReportAnswer], nodes: int, columns: int) -> Iterator[Text | PlainTable]:
+def _summarised(group: Sequence[ReportAnswer], nodes: int) -> Iterator[Line]:
     """The number of pods of a workload that fit, their nodes, and why the next pod does not fit."""
     verdicts = [answer.verdict for answer in group]
     fitting = [verdict for verdict in verdicts if verdict.fits]
@@ -71,7 +66,7 @@ def _summarised(group: Sequence[ReportAnswer], nodes: int, columns: int) -> Iter
         yield from (Text(f"{_INDENT}{listed(names)}: {reason}") for reason, names in by_reason.items())
         return
     yield Text("then:")
-    yield from _answer(others[0], nodes, wide=False, columns=columns)
+    yield from _answer(others[0], nodes, wide=False)
 
 
 def _reason(verdict: Verdict) -> str:
@@ -92,7 +87,7 @@ def _reason(verdict: Verdict) -> str:
     return "; ".join(said) or "the devices cannot be given together"
 
 
-def _answer(answer: ReportAnswer, nodes: int, wide: bool, columns: int) -> Iterator[Text | PlainTable]:
+def _answer(answer: ReportAnswer, nodes: int, *, wide: bool) -> Iterator[Line]:
     verdict = answer.verdict
     yield _headline(verdict, nodes)
     yield from (Text(f"{_INDENT}{problem}", style="bold red") for problem in verdict.problems)
@@ -104,9 +99,9 @@ def _answer(answer: ReportAnswer, nodes: int, wide: bool, columns: int) -> Itera
     if verdict.node is None:
         yield from _refusals(verdict, wide)
     elif answer.items:
-        yield _devices(answer.items, wide)
-    if wide or answer.shows_slices:
-        yield from _picture(answer, columns)
+        yield devices_table(answer.items, wide=wide)
+    if (wide or answer.shows_slices) and answer.picture is not None:
+        yield from _picture(answer.picture, closest=verdict.node is None)
 
 
 def _assumed(verdicts: Sequence[Verdict]) -> Iterator[Text]:
@@ -139,20 +134,15 @@ def _headline(verdict: Verdict, nodes: int) -> Text:
     return line.append(f", and on {counted(others, 'other node')}" if others else "")
 
 
-def _devices(items: Sequence[Item], wide: bool) -> PlainTable:
-    headings = ("CLAIM", "REQUEST", "DEVICE", "PROFILE", "MEMORY", "MODEL", "GPU")
-    shown = 7 if wide else 6
-    table = PlainTable(*headings[:shown])
+def devices_table(items: Sequence[Item], *, wide: bool) -> PlainTable:
+    """The devices that a demand gets. `wide` adds the UUIDs of their GPUs."""
+    table = PlainTable("Claim", "Request", "Device", "Profile", "Memory", "Model", *(["GPU"] if wide else ()))
     for item in items:
-        table.add_row(*(cell or "-" for cell in described(item)[:shown]))
+        placed, device = item.placed, item.placed.device
+        cells = [placed.claim, placed.request, placed.name, attribute(device, "profile"), placed_memory(placed)]
+        uuid = attribute(device, "parentUUID") or attribute(device, "uuid")
+        table.add_row(*cells, attribute(device, "productName"), *([uuid] if wide else ()))
     return table
-
-
-def described(item: Item) -> list[str]:
-    """Claim, request, device, profile, memory, model and GPU."""
-    placed, device = item.placed, item.placed.device
-    cells = [placed.claim, placed.request, placed.name, attribute(device, "profile"), placed_memory(placed)]
-    return [*cells, attribute(device, "productName"), attribute(device, "parentUUID") or attribute(device, "uuid")]
 
 
 def _refusals(verdict: Verdict, wide: bool) -> Iterator[Text]:
@@ -194,11 +184,7 @@ def seen_by(removal: Removal, most: int) -> str:
     return "; ".join([*seen, "…"] if len(removal.saw) > most else seen)
 
 
-def _picture(answer: ReportAnswer, columns: int) -> Iterator[Text]:
-    if answer.picture is None:
-        return
-    closest = "" if answer.verdict.node is not None else ", which comes closest"
-    model = f" ({answer.picture.model})" if answer.picture.model else ""
-    yield Text(f"{_INDENT}GPUs of {answer.picture.node}{closest}{model}:", style="dim")
-    for line in drawn(answer.picture, columns - len(_INDENT)):
-        yield Text(_INDENT).append(line)
+def _picture(picture: NodePicture, *, closest: bool) -> Iterator[Line]:
+    model = f" ({picture.model})" if picture.model else ""
+    yield Text(f"{_INDENT}GPUs of {picture.node}{', which comes closest' if closest else ''}{model}:", style="dim")
+    yield Drawing(lambda columns: (Text(_INDENT).append(line) for line in drawn(picture, columns - len(_INDENT))))

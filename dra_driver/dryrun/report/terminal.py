@@ -10,7 +10,8 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -37,27 +38,57 @@ _LEADING: Final = re.compile(r" *([0-9]+ )?")
 
 
 class PlainTable:
-    """A table without lines between its rows and columns."""
+    """A table without lines between its rows and columns. A terminal shows the headings in capitals, and a cell without
+    text as `-`.
 
-    def __init__(self, *headings: str) -> None:
-        self._rows = [[Text(heading, style="dim") for heading in headings]] if headings else []
+    If the table is wider than the terminal, the columns whose headings are in `optional` are left out, one after the
+    other in this order, as long as it is too wide. Then the cells of the widest columns are continued in further lines.
+    """
 
-    def add_row(self, *cells: str | Text) -> None:
-        """Adds a row. Markup in text is not interpreted."""
-        self._rows.append([_one_line(Text(cell) if isinstance(cell, str) else cell) for cell in cells])
+    def __init__(self, *headings: str, optional: Sequence[str] = ()) -> None:
+        self.headings = headings
+        self.rows: list[list[Text]] = []
+        self._optional = optional
+
+    def add_row(self, *cells: str | int | Text) -> None:
+        """Adds a row, with a cell for each heading. Markup in text is not interpreted."""
+        self.rows.append([_cell(cell) for cell in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = max(map(len, self._rows), default=0)
-        needed = [max((row[at].cell_len for row in self._rows if at < len(row)), default=0) for at in range(columns)]
-        widths = _fitted(needed, options.max_width - _GAP * (columns - 1))
-        for row in self._rows:
-            folded = [_folded(cell.plain, width) for cell, width in zip(row, widths, strict=False)]
+        rows = [[Text(heading.upper(), style="dim") for heading in self.headings], *self.rows]
+        columns = list(range(len(self.headings)))
+        needed = [max(row[column].cell_len for row in rows) for column in columns]
+        for heading in self._optional:
+            if sum(needed[column] + _GAP for column in columns) - _GAP > options.max_width:
+                columns.remove(self.headings.index(heading))
+        widths = _fitted([needed[column] for column in columns], options.max_width - _GAP * (len(columns) - 1))
+        for row in ([row[column] for column in columns] for row in rows):
+            folded = [_folded(cell.plain, width) for cell, width in zip(row, widths, strict=True)]
             for parts in zip_longest(*folded, fillvalue=""):
                 line = Text()
-                for part, cell, width in zip(parts, row, widths, strict=False):
+                for part, cell, width in zip(parts, row, widths, strict=True):
                     line.append(part, cell.style).append(" " * (width - cell_len(part) + _GAP))
                 line.rstrip()
                 yield line
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Lines that depend on the width: `draw` gives them for a number of columns."""
+
+    draw: Callable[[int], Iterable[Text]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """A line that is never broken, so that it can be copied, or read by an editor."""
+
+    text: str
+
+
+def _cell(content: str | int | Text) -> Text:
+    cell = content if isinstance(content, Text) else Text(str(content))
+    return _one_line(cell) if cell.plain else Text("-")
 
 
 def _fitted(needed: Sequence[int], room: int) -> list[int]:
@@ -84,8 +115,22 @@ class _PlainConsole(Console):
 
     def print(self, *objects: Any, **settings: Any) -> None:
         for object_ in objects:
-            for line in _lines(self, object_) if isinstance(object_, Text) else (object_,):
-                super().print(line, **settings)
+            for line in _parts(self, object_):
+                if isinstance(line, Verbatim):
+                    click.echo(printable(line.text))
+                else:
+                    super().print(line, **settings)
+
+
+def _parts(console: Console, object_: Any) -> Iterator[Any]:
+    """What is printed one after the other for a line."""
+    if isinstance(object_, Drawing):
+        for text in object_.draw(console.width):
+            yield from _lines(console, text)
+    elif isinstance(object_, Text):
+        yield from _lines(console, object_)
+    else:
+        yield object_
 
 
 def _lines(console: Console, text: Text) -> Iterator[Text]:
