@@ -28,6 +28,9 @@ SUBCOMMANDS: Final[Mapping[str, Entry]] = {
     "snapshot": Entry(
         f"{__package__}.snapshot", "Save what decides about pods in a cluster, with or without its names."
     ),
+    "upgrade": Entry(
+        f"{__package__}.upgrade.command", "Tell what another Kubernetes release or other gates would change."
+    ),
     "completion": Entry(f"{__package__}.about", "Print a script for a shell that completes words."),
     "help": Entry(f"{__package__}.about", "Print the help of dra-dryrun or of a command."),
     "version": Entry(f"{__package__}.about", "Print the version."),

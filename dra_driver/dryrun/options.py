@@ -27,14 +27,16 @@ PREFIX: Final = "DRA_DRYRUN_"
 _OPTION_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Options that are often used": (
         *("--filename", "--namespace", "--context", "--all-pending", "--slices", "--with-node", "--replicas"),
-        *("--watch", "--output", "--write", "--strict", "--anonymise"),
+        *("--watch", "--to", "--output", "--write", "--strict", "--anonymise"),
         *("--selector", "--driver-version", "--health", "--effect", "--taint", "--undo"),
     ),
     "Where the objects come from": (
         *("--kubeconfig", "--in-cluster", "--as", "--request-timeout", "--all-namespaces", "--built-in"),
     ),
     "What would be if": ("--without-claims", "--drain", "--policy", "--node-labels", "--strict-labels"),
-    "What is evaluated": ("--kubernetes-version", "--feature-gates", "--ideal", "--devices-only", "--verify"),
+    "What is evaluated": (
+        *("--kubernetes-version", "--feature-gates", "--feature-gates-now", "--ideal", "--devices-only", "--verify"),
+    ),
     "Waiting for a change": ("--until-fits", "--timeout"),
     "General options": ("--color", "--log-format", "--verbosity", "--version", "--help"),
 }

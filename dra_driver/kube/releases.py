@@ -129,7 +129,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "empty_spread_selector_counts_none": "a topology spread constraint with an empty selector counts no pods",
     "errors_without_device": "errors of expressions do not name the device, and give no advice",
     "extended_claims_are_not_evicted": "a taint with NoExecute does not evict pods that got the device for an extended"
-    " resource. The dry run evicts no pods",
+    " resource",
     "extended_resources_get_stale": "after changes of DeviceClasses with the same extended resource, the scheduler may"
     " use an old one. The dry run takes the newest class, and a note says so",
     "lists_need_gate_in_stored": "stored expressions fail on devices that have lists, unless the gate is on",

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CEL expressions of classes, claims and templates: whether they compile, and what they may cost.
+
+The scheduler compiles what is stored, and the API server checks what is written: it accepts less. A claim that is made
+from a template is written anew for each pod.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ...kube.resource import Device, DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from ...kube.resource.codec import Decoded
+from ...scheduler.cel import (
+    COST_LIMIT,
+    CompileError,
+    Environment,
+    EvaluationError,
+    Selector,
+    compile_derivation,
+    compile_selector,
+)
+from ..report import listed
+from .difference import Aspect, Difference, Effect
+from .sides import Side, Sides
+
+_Expression = tuple[str, bool]
+"""The text, and whether it computes an attribute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a release makes of an expression: the error about a stored one, that about a new one (empty if there is
+    none), the highest possible cost, and the highest cost of an evaluation on a known device.
+    """
+
+    stored: str
+    new: str
+    cost: int
+    measured: int
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether it can be stored, and the scheduler evaluates it."""
+        return not (self.stored or self.new)
+
+    @property
+    def text(self) -> str:
+        """The answer in words."""
+        if self.stored:
+            return f"does not compile: {self.stored}"
+        if self.new:
+            return f"is evaluated if it is stored already, and is refused in new objects: {self.new}"
+        return f"may cost {self.cost} of {COST_LIMIT}, and costs at most {self.measured} on the known devices"
+
+
+def expression_differences(objects: Iterable[Decoded], sides: Sides) -> Iterator[Difference]:
+    """The differences about the expressions of the objects, one for each namespace and expression."""
+    every = list(objects)
+    devices = _forms(one for one in every if isinstance(one, ResourceSlice))
+    users: dict[tuple[str, _Expression], list[str]] = defaultdict(list)
+    for one in every:
+        for place, expression in _expressions(one):
+            kind = type(one).__name__
+            users[one.metadata.namespace or "", expression].append(f"{kind} {one.metadata}: {place}")
+    for (namespace, (text, derives)), places in users.items():
+        before, after = (_compiled(text, side, devices, derives=derives) for side in (sides.now, sides.then))
+        if before == after:
+            continue
+        effect = Effect.CHANGES
+        if before.is_accepted != after.is_accepted:
+            effect = Effect.HELPS if after.is_accepted else Effect.BREAKS
+        subject = f"{listed(places, 1)}: {text}"
+        yield Difference(
+            Aspect.EXPRESSION, effect, subject, before.text, after.text, namespace, tuple(places), len(places)
+        )
+
+
+def _forms(slices: Iterable[ResourceSlice]) -> list[tuple[str, Device]]:
+    """A device, with its driver, for each set of names of attributes and capacities."""
+    found: dict[object, tuple[str, Device]] = {}
+    for slice_ in slices:
+        for device in slice_.devices:
+            key = (slice_.driver, device.allow_multiple_allocations, *device.attributes, None, *device.capacity)
+            found.setdefault(key, (slice_.driver, device))
+    return list(found.values())
+
+
+def _compiled(expression: str, side: Side, devices: Iterable[tuple[str, Device]], *, derives: bool) -> Compiled:
+    errors: dict[bool, str] = {}
+    cost = measured = 0
+    for stored in (False, True):
+        environment = Environment(
+            side.release,
+            consumable_capacity=side.features.consumable_capacity,
+            list_type_attributes=side.features.list_attributes,
+            stored=stored,
+        )
+        try:
+            program = (compile_derivation if derives else compile_selector)(expression, environment)
+        except CompileError as error:
+            errors[stored] = error.message
+            continue
+        cost = program.max_cost
+        errors[stored] = "" if stored or cost <= COST_LIMIT else f"may cost {cost}, more than {COST_LIMIT}"
+        if isinstance(program, Selector):
+            measured = max((_cost_on(program, *each) for each in devices), default=0)
+    return Compiled(errors[True], errors[False], cost, measured)
+
+
+def _cost_on(selector: Selector, driver: str, device: Device) -> int:
+    """The cost of the evaluation on a device, until an error ends it."""
+    try:
+        return selector.evaluate(driver, device)[1]
+    except EvaluationError as error:
+        return error.cost or 0
+
+
+def _expressions(one: Decoded) -> Iterator[tuple[str, _Expression]]:
+    """The expressions of an object, each with its place in words."""
+    match one:
+        case DeviceClass():
+            yield from ((f"selector {index}", (text, False)) for index, text in enumerate(one.selectors))
+        case ResourceClaim() | ResourceClaimTemplate():
+            yield from _of_claim(one.spec)
+
+
+def _of_claim(spec: DeviceClaim) -> Iterator[tuple[str, _Expression]]:
+    for name, required in spec.requirements:
+        for index, text in enumerate(required.selectors):
+            yield f"selector {index} of request {name}", (text, False)
+        for derived in required.derived_attributes:
+            yield f"attribute {derived.name} of request {name}", (derived.expression, True)

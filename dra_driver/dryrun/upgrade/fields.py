@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields that objects use, and that a release does not have, or drops because a feature gate is off.
+
+An object that is stored keeps such a field until it is written without it; the scheduler ignores the field. Each new
+object loses it.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from ...kube.releases import minor_of
+from ...kube.resource import Node, ResourceClaimTemplate
+from ...kube.resource.codec import V1, Decoded, encode_claim_spec
+from ..lint.form import GatedField, gate_of
+from ..snapshot import encoded
+from .difference import Aspect, Difference, Effect
+from .sides import Side, Sides
+
+_KEPT: Final = "kept"
+_OPAQUE: Final = "parameters"
+"""The field with the parameters for a driver, whose fields are not those of Kubernetes."""
+
+
+def field_differences(objects: Iterable[Decoded], sides: Sides) -> Iterator[Difference]:
+    """The differences about the fields of objects, one for each namespace, kind and field."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for one in objects:
+        if isinstance(one, Node):
+            continue
+        for path in (*_paths(_spec(one), "spec"), *one.unread):
+            if _gate(path) is not None:
+                counts[one.metadata.namespace or "", type(one).__name__, path] += 1
+    for (namespace, kind, path), count in sorted(counts.items()):
+        field = _gate(path)
+        assert field is not None
+        before, after = _state(field, sides.now), _state(field, sides.then)
+        if before != after:
+            effect = Effect.HELPS if after == _KEPT else Effect.CHANGES
+            yield Difference(Aspect.FIELD, effect, f"{kind} {path}", before, after, namespace, count=count)
+
+
+def _spec(one: Decoded) -> object:
+    """The spec of an object as JSON."""
+    if isinstance(one, ResourceClaimTemplate):
+        return {"spec": encode_claim_spec(one.spec, V1)}
+    (value,) = encoded([one])
+    return value["spec"]
+
+
+def _state(field: GatedField, side: Side) -> str:
+    """What the API server of a side does with a field."""
+    minor = minor_of(side.release)
+    if field.gone is not None and minor >= field.gone:
+        return f"was removed in Kubernetes 1.{field.gone}"
+    if minor < field.first:
+        return f"is known from Kubernetes 1.{field.first} on"
+    return _KEPT if side.gates.get(field.name, False) else f"dropped and ignored: {field.name} is off"
+
+
+@functools.cache
+def _gate(path: str) -> GatedField | None:
+    return gate_of(path)
+
+
+def _paths(value: Any, path: str) -> frozenset[str]:
+    """The paths of the fields that are set, each once: all elements of a list have the path of the list and `[]`."""
+    found: set[str] = set()
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if item is not None and key != _OPAQUE:
+                found.add(f"{path}.{key}")
+                found |= _paths(item, f"{path}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            found |= _paths(item, f"{path}[]")
+    return frozenset(found)
