@@ -248,25 +248,29 @@ class _Attempt:
 
     def groups(self) -> Sequence[Sequence[Node]]:
         """The nodes that are equivalent for the claims."""
-        return self._cluster.equivalence(self._features).groups(self._concern())
+        reads = claim_reads(self._cluster, self._claims, self._features)
+        return self._cluster.equivalence(self._features).groups(reads)
 
-    def _concern(self) -> ClaimReads:
-        reads = Reads()
-        capacities = False
-        for required in (required for claim in self._claims for _, required in claim.spec.requirements):
-            device_class = self._cluster.class_by_name.get(required.device_class_name)
-            if device_class is not None:
-                reads |= self._verdicts.of(Selectors(device_class.selectors, required.selectors)).reads
-            for derived in required.derived_attributes if self._features.derived_attributes else ():
-                with contextlib.suppress(CompileError):
-                    reads |= compile_derived(derived.expression, self._features).reads
-            capacities = capacities or bool(required.capacity_requests)
-        compared = (
-            constraint.match_attribute or constraint.distinct_attribute
-            for claim in self._claims
-            for constraint in claim.spec.constraints
-        )
-        return ClaimReads(reads, frozenset(attribute for attribute in compared if attribute), capacities)
+
+def claim_reads(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> ClaimReads:
+    """The properties of devices that decide about claims. Nodes that agree in them are equivalent for the claims."""
+    reads = Reads()
+    capacities = False
+    verdicts = cluster.verdicts(features)
+    for required in (required for claim in claims for _, required in claim.spec.requirements):
+        device_class = cluster.class_by_name.get(required.device_class_name)
+        if device_class is not None:
+            reads |= verdicts.of(Selectors(device_class.selectors, required.selectors)).reads
+        for derived in required.derived_attributes if features.derived_attributes else ():
+            with contextlib.suppress(CompileError):
+                reads |= compile_derived(derived.expression, features).reads
+        capacities = capacities or bool(required.capacity_requests)
+    compared = (
+        constraint.match_attribute or constraint.distinct_attribute
+        for claim in claims
+        for constraint in claim.spec.constraints
+    )
+    return ClaimReads(reads, frozenset(attribute for attribute in compared if attribute), capacities)
 
 
 def _failed(node: Node, failure: AllocationError) -> NodeOutcome:

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan with the fewest moves that can be proven, and how far it may be from the least number."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from .build import Space, Unit
+from .proof import GuardKind, Plan, Prover
+from .search import Limits, Search
+
+_MOST_DRAFTS: Final = 200
+"""The number of drafts that are tried to prove."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The plan, or None if there is none. No plan has fewer moves than `bound`; it is None if no moves can help.
+
+    `refusals` are the scheduler's reasons against the places that were tried. `is_cut` tells that the search was ended
+    at a limit, so that without a plan there may be one nevertheless.
+    """
+
+    plan: Plan | None
+    bound: int | None
+    refusals: tuple[str, ...] = ()
+    is_cut: bool = False
+
+    @property
+    def distance(self) -> int:
+        """How many moves the plan has more than the lower bound."""
+        return 0 if self.plan is None or self.bound is None else len(self.plan.steps) - self.bound
+
+
+def find_plan(space: Space, units: Sequence[Unit], guard: GuardKind, limits: Limits | None = None) -> Result:
+    """The plan with the fewest moves after which all units have a place."""
+    limits = limits or Limits()
+    limits.keeps_nodes = guard is GuardKind.CORDON
+    search = Search(space.sites, [space.kind(unit) for unit in units], space.uses, limits)
+    prover = Prover(space, units, guard)
+    found: Plan | None = None
+    refused = 0
+    for draft in islice(search.drafts(), _MOST_DRAFTS):
+        found = prover.proven(draft)
+        if found is not None:
+            break
+        refused += 1
+    is_cut = search.is_cut or refused == _MOST_DRAFTS
+    return Result(found, search.bound, tuple(prover.refusals), is_cut)
