@@ -9,7 +9,14 @@ import pytest
 
 from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
 from dra_driver.kube.kinds import PODS, claims_of, slices_of
+from dra_driver.kube.releases import NEWEST_MINOR
 from dra_driver.kube.resource.codec import V1
+from dra_driver.sandbox.apiserver import ApiServerOptions
+from dra_driver.sandbox.apiserver.groups import builtin_kinds
+from dra_driver.sandbox.apiserver.groups.crds import GROUP as JSON_ONLY
+from dra_driver.sandbox.apiserver.schema import SchemaType, Shape
+from dra_driver.sandbox.apiserver.schema.protobuf import WireError, wire_fields
+from dra_driver.sandbox.apiserver.schema.published import schemas_of
 from tests.support.apiserver import api_server
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -73,3 +80,52 @@ def test_an_object_that_is_read_and_written_back_does_not_change(connection: Con
     written = connection.request("PUT", path, body=answer.data, content_type=PROTOBUF)
     assert written.status == 200, written.data
     assert client.get_path(path) == created
+
+
+REQUESTS = (
+    ("", "v1", "Binding"),
+    ("", "v1", "DeleteOptions"),
+    ("authentication.k8s.io", "v1", "TokenRequest"),
+    ("authorization.k8s.io", "v1", "SelfSubjectAccessReview"),
+    ("autoscaling", "v1", "Scale"),
+    ("policy", "v1", "Eviction"),
+)
+"""Kinds that are only sent to subresources or to be answered."""
+HEAD = {"apiVersion", "kind"}
+"""The envelope of a message has these fields of an object."""
+
+
+def numbered(definition: str) -> set[str]:
+    """The fields of a message that have a number, with those of inlined messages."""
+    try:
+        fields = wire_fields(definition).values()
+    except WireError:
+        return set()
+    inlined = {name for field in fields if field.inlined for name in numbered(field.inlined)}
+    return inlined | {field.name for field in fields if not field.inlined}
+
+
+def reachable(nodes: list[SchemaType]) -> Iterator[SchemaType]:
+    """These types and all types of their fields, each once."""
+    seen: set[int] = set()
+    while nodes:
+        node = nodes.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            nodes += [*node.fields.values(), *([node.element] if node.element else [])]
+
+
+@pytest.mark.parametrize("minor", range(32, NEWEST_MINOR + 1))
+def test_every_field_of_served_kinds_has_a_number(minor: int) -> None:
+    schemas = schemas_of(minor)
+    kinds = builtin_kinds(ApiServerOptions(minor=minor).release())
+    names = {(kind.group, version, kind.name) for kind in kinds for version in kind.versions if kind.group != JSON_ONLY}
+    found = [schemas.find(*name) for name in sorted({*names, *REQUESTS})]
+    structs = [node for node in reachable([node for node in found if node is not None]) if node.shape is Shape.STRUCT]
+    missing = {
+        node.definition: fields
+        for node in structs
+        if node.definition and (fields := node.fields.keys() - numbered(node.definition) - HEAD)
+    }
+    assert missing == {}

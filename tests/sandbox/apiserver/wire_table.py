@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `wire.json`: the protobuf field numbers of the kinds that clients send.
+"""Writes `wire.json`: the protobuf field numbers of the kinds that clients send.
 
-The published JSON schemas say what an object looks like but not how protobuf numbers its fields.
-Kubernetes states the numbers in the struct tags of its API types; this reads them from a source
-tree and writes one line of facts a message. Run it again for a new release:
+The published JSON schemas have the fields of an object, but not their protobuf numbers. Kubernetes has the numbers in
+the struct tags of its API types. No Python package contains these, so the table cannot be generated when the package is
+built. This program reads them from a source tree of Kubernetes:
 
     python -m tests.sandbox.apiserver.wire_table KUBERNETES_TREE
 
-A message is `"io.k8s.api.core.v1.Pod": "metadata=1 spec=2 status=3"`. After the number, `*` marks
-a pointer (its zero value is meant, not merely unset), `@NAME` a message whose fields JSON
-writes into its parent.
+Run it for each new release. `test_protobuf.py` tells which fields of the published schemas have no number. Messages and
+fields that the tree does not have stay in the table, because older releases have them, and Kubernetes never uses a
+number again.
+
+A message is `"io.k8s.api.core.v1.Pod": "metadata=1 spec=2 status=3"`. After the number, `*` marks a pointer (its zero
+value is meant, not merely unset), and `@NAME` a message whose fields JSON writes into its parent.
 """
 
 import json
@@ -33,6 +36,7 @@ _GROUPS: Final = (
     "core/v1",
     "discovery/v1",
     "events/v1",
+    "networking/v1",
     "node/v1",
     "policy/v1",
     "rbac/v1",
@@ -41,6 +45,8 @@ _GROUPS: Final = (
     "resource/v1beta1",
     "resource/v1beta2",
     "scheduling/v1",
+    "scheduling/v1alpha3",
+    "scheduling/v1beta1",
     "storage/v1",
 )
 _SOURCES: Final = {
@@ -54,7 +60,7 @@ _NUMBER: Final = re.compile(r'protobuf:"\w+,(\d+),')
 
 
 def table_of(tree: Path) -> dict[str, str]:
-    """The messages of a Kubernetes source tree."""
+    """Return the messages of a Kubernetes source tree."""
     messages = {}
     for folder, prefix in _SOURCES.items():
         for path in sorted((tree / "staging/src/k8s.io" / folder).glob("*.go")):
@@ -87,14 +93,26 @@ def _definition(kind: str, prefix: str) -> str:
     return f"{imported[package]}.{name}"
 
 
+def merged(known: str, found: str) -> str:
+    """Return the fields of a message in both tables, by number. Of one number, the field in `found` counts."""
+    fields = {_number(field): field for field in (*known.split(), *found.split())}
+    return " ".join(fields[number] for number in sorted(fields))
+
+
+def _number(field: str) -> int:
+    return int(field.partition("=")[2].partition("@")[0].rstrip("*"))
+
+
 def main() -> None:
-    """Writes the table of the tree that the command line names."""
+    """Add the messages of the tree that the command line names to the table."""
     if len(sys.argv) != 2:
         sys.exit(f"usage: python -m {__spec__.name if __spec__ else __name__} KUBERNETES_TREE")
     messages = table_of(Path(sys.argv[1]))
     if not messages:
         sys.exit(f"{sys.argv[1]} is not a Kubernetes source tree: it has no staging/src/k8s.io/api")
-    WIRE_FILE.write_text(json.dumps(messages, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+    known = json.loads(WIRE_FILE.read_text(encoding="utf-8"))
+    table = {name: merged(known.get(name, ""), messages.get(name, "")) for name in known.keys() | messages.keys()}
+    WIRE_FILE.write_text(json.dumps(table, indent=0, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 """Decoding of protobuf request bodies: from Kubernetes' wire format to JSON objects.
 
 Typed Go clients (`kubectl create`, `kubectl auth`, the scheduler) send protobuf by default. The published schemas
-define the fields, and `wire.json` their numbers (tests/sandbox/apiserver/wire_table.py generates it). Single objects
-are also answered in protobuf (`protobuf_answer`). All other answers are JSON, which these clients accept.
+define the fields, and `wire.json` their numbers, which no Python package has (tests/sandbox/apiserver/wire_table.py
+writes it). Kinds of apiextensions.k8s.io are not in the table. Single objects are also answered in protobuf
+(`protobuf_answer`). All other answers are JSON, which these clients accept.
 """
 
 import base64
