@@ -11,7 +11,7 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' dra_driver/__init__.py
 REPOSITORY = $(shell sed -n 's/^repository = "\(.*\)"/\1/p' pyproject.toml)
 RELEASE_URL = $(if $(REPOSITORY),$(REPOSITORY)/releases/download/v$(VERSION))
 
-.PHONY: demo test lint docs golden site bench bench-compare build release chart krew manuals image image-index push-chart version \
+.PHONY: demo test test-unit coverage lint docs golden site bench bench-compare build release chart krew manuals image image-index push-chart version \
   subjects tools proto lock sbom scan venv clean
 
 venv: $(READY)
@@ -27,8 +27,18 @@ $(READY): pyproject.toml
 demo: $(READY)
 	$(BIN)/dra-sandbox demo
 
+# All tests, or those of some levels: make test LEVELS='node or cluster'. Many tests wait for processes, so there are more
+# workers than processors.
+WORKERS ?= 8
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) $(if $(LEVELS),-m '$(LEVELS)')
+
+test-unit: $(READY)
+	$(BIN)/python -m pytest -m unit
+
+# The unit tests, and how much of the lines and branches they execute.
+coverage: $(READY)
+	$(BIN)/python -m pytest -m unit --cov --cov-report=term
 
 lint: $(READY)
 	$(BIN)/ruff check .

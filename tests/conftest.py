@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of several packages share: an API server, and a client of it."""
 
-import gc
 import logging
 import os
 import signal
 import sys
 import tempfile
-import threading
-import weakref
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -16,11 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from dra_driver.gpu.threads import NvmlThreads
 from dra_driver.kube.api import ApiClient
 
 from .support.apiserver import api_server, connect
-from .support.hostile import DEEPEST
+from .support.levels import inside_of_the_process, level_of
 from .support.preloaded import adopt_sandboxes
 
 # The same examples in every run: a change is blamed for what it broke. HYPOTHESIS_PROFILE=explore finds new ones.
@@ -32,14 +28,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 # one compiles them anew, which is half of such a process's time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-
-# Simulated nodes are thousands of small files: in memory they are made and removed ten times as fast.
-MEMORY = Path("/dev/shm")
-if "TMPDIR" not in os.environ and MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
-    facts = os.statvfs(MEMORY)
-    if facts.f_bavail * facts.f_frsize > 4 << 30 and not facts.f_flag & os.ST_NOEXEC:
-        os.environ["TMPDIR"] = str(MEMORY)
-        tempfile.tempdir = None
 
 # Helm and kubectl, as a library and as programs, need not save memory.
 os.environ.setdefault("GOGC", "400")
@@ -57,56 +45,17 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 adopt_sandboxes()
 
-FEW_THREADS = 50
-LIVING: weakref.WeakSet[NvmlThreads] = weakref.WeakSet()
-_made = NvmlThreads.__init__
 
-
-def _remembered(threads: NvmlThreads) -> None:
-    """Make the threads' owner, and remember it for `_threads_end`."""
-    _made(threads)
-    LIVING.add(threads)
-
-
-NvmlThreads.__init__ = _remembered  # type: ignore[method-assign, assignment]
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the test with its level."""
+    item.add_marker(level_of(item))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Modules and thousands of tests stay until the end: garbage collection need not look at them again and again.
-
-    Frequent collections of what the tests themselves create would take a tenth of their CPU time.
-    """
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.freeze()
-        gc.set_threshold(20_000, 20, 20)
-        gc.enable()
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """Three workers for a processor: many tests wait for processes and time limits. Each worker collects all tests and
-    imports all commands first, which is 20 seconds of a slow processor. More than 24 start too slowly.
-    """
-    return min(3 * (os.cpu_count() or 1), 24)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long tests begin first, on a third of the workers: at the end of a run, the processors would only wait for them.
-
-    xdist gives each worker an equal piece of the list. A worker that has done its piece takes tests from the end of
-    another one's.
-    """
-    workers = getattr(config, "workerinput", {"workercount": 1})["workercount"]
-    long = [item for item in items if item.get_closest_marker("long")]
-    ordered = [item for item in items if not item.get_closest_marker("long")]
-    start, first = 0, max(1, (workers + 1) // 3)
-    for number in range(first):
-        ordered[start:start] = long[number::first]
-        start += (len(items) - start) // (workers - number)
-    items[:] = ordered
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Also the fixtures of unit tests start no process and open no socket."""
+    with inside_of_the_process(item):
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -117,15 +66,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """A reader of the deepest texts uses up the stack. What garbage collection ends at that moment would fail."""
-    if not any(name in item.name for name in DEEPEST):
-        return (yield)
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.enable()
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Unit tests start no process and open no socket."""
+    with inside_of_the_process(item):
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -136,18 +80,6 @@ def _logging_as_before() -> Iterator[None]:
     yield
     root.handlers[:] = [one for one in root.handlers if one in handlers]
     root.setLevel(level)
-
-
-@pytest.fixture(autouse=True)
-def _threads_end() -> Iterator[None]:
-    """A thread for each GPU of each test's node would wait for work until all tests are done: thousands of them.
-
-    A thread that was ended begins anew when there is work for it.
-    """
-    yield
-    if sum(one.name.startswith("nvml-") for one in threading.enumerate()) > FEW_THREADS:
-        for calls in list(LIVING):
-            calls.end()
 
 
 @pytest.fixture(scope="session")

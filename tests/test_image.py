@@ -24,6 +24,8 @@ from dra_driver.gpu.memory_limits import HOOK_PROGRAM
 from dra_driver.process.command import Extra
 from dra_driver.sandbox import main as sandbox
 
+pytestmark = pytest.mark.node
+
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

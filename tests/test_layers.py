@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.node
+
 ROOT = Path(__file__).parents[1]
 PREFIX = "importlinter:contract:"
 

@@ -22,6 +22,8 @@ from dra_driver import __version__
 from tests.docs.manuals import COMMANDS, write_manuals
 from tests.docs.registry import registry
 
+pytestmark = pytest.mark.node
+
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts/dra-driver-gpu"
 URL = "https://downloads.example.com/v1"

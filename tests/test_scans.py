@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.node
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("dra_driver", "controller", "kubeletplugin")
 SECURITY = (ROOT / "docs/explanation/image-and-scans.md").read_text(encoding="utf-8")

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+pytestmark = pytest.mark.node
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LOADED = """
@@ -32,14 +34,12 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [wheel for folder in folders for wheel in folder.glob("*.whl")]
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_each_build_gives_the_same_wheel(wheels: list[Path]) -> None:
     first, second = (hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
     assert first == second
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_installed_wheel_loads_the_saved_parser_of_cel(wheels: list[Path], tmp_path: Path) -> None:
     with zipfile.ZipFile(wheels[0]) as wheel:

@@ -47,7 +47,6 @@ def machine() -> Iterator[Machine]:
         made.process.end()
 
 
-@pytest.mark.long
 def test_daemon_whose_answer_is_late_keeps_its_clients(machine: Machine) -> None:
     machine.client.settle(SERVER)
     server = connect(machine.pipe)["server"]

@@ -146,7 +146,6 @@ def cluster() -> Iterator[Cluster]:
         made.process.end()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("text", [EXCHANGE, LINKS], ids=["exchanges a folder and a link", "makes links of known names"])
 def test_restarts_change_no_file_outside_of_the_pipe_directory(cluster: Cluster, text: str) -> None:
     with cluster.attacking(text) as attack:

@@ -9,6 +9,8 @@ import pytest
 
 from .compare import Comparison, accepted_since, copy_commit, copy_working_tree, find_base, find_named, smallest
 
+pytestmark = pytest.mark.node
+
 Git = Callable[..., str]
 
 

@@ -19,6 +19,8 @@ from tests.support.domains import CLUSTER_UUID, JSON, Domains, domains_running
 from tests.support.hardware import ControlledNode
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
 RACK = "COMPUTE_DOMAIN_RACK"
 

@@ -24,6 +24,8 @@ from .conftest import DryRun, Write, gpu, install_classes, slice_of
 from .test_command import claim
 from .test_whole_pod import node, pod, running
 
+pytestmark = pytest.mark.cluster
+
 JSON = dict[str, Any]
 TEMPLATES = templates_of(V1)
 CLASSES = classes_of(V1)

@@ -152,6 +152,7 @@ def test_bad_input_exits_with_2_and_one_line(dryrun: DryRun, write: Write) -> No
     assert (code, "there is no ResourceSlice in it" in err) == (2, True)
 
 
+@pytest.mark.cluster
 def test_a_live_cluster_is_read(dryrun: DryRun, write: Write, client: ApiClient, kubeconfig: Path) -> None:
     node = "dryrun-node"
     client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
@@ -162,6 +163,7 @@ def test_a_live_cluster_is_read(dryrun: DryRun, write: Write, client: ApiClient,
     assert f"on node {node}" in out
 
 
+@pytest.mark.cluster
 def test_a_cluster_that_cannot_be_reached_is_an_error(dryrun: DryRun, write: Write) -> None:
     config = {
         "apiVersion": "v1",

@@ -48,6 +48,7 @@ def test_attributes_in_expressions_are_those_of_the_devices(before: str, complet
     assert completed("cel", "device.attributes['other.example.com'].") == []
 
 
+@pytest.mark.cluster
 def test_namespaces_and_objects_of_the_cluster_are_completed(completed: Completed, tmp_path: Path) -> None:
     with embedded(tmp_path) as (_, kubeconfig, client):
         client.create(NODES, {"metadata": {"name": "a"}})
@@ -61,6 +62,7 @@ def test_namespaces_and_objects_of_the_cluster_are_completed(completed: Complete
         assert completed("cel", "--kubeconfig", kubeconfig, product) == [f"{product}ductName"]
 
 
+@pytest.mark.cluster
 def test_a_cluster_that_is_away_gives_no_values_and_no_error(completed: Completed, write: Write) -> None:
     away = {
         "apiVersion": "v1",

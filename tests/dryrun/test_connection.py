@@ -18,6 +18,8 @@ from tests.support.scripted import End, Reply, scripted
 from .conftest import DryRun, Write
 from .test_cluster import silent_server
 
+pytestmark = pytest.mark.cluster
+
 UNABLE = "Unable to connect to the server: "
 EXPIRED = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 AUTHORITY = trustme.CA()

@@ -27,7 +27,10 @@ from .reports import PROFILE, claim, report
 BROWSER = os.environ.get("BROWSER_BIN") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome"))), None
 )
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on PATH, and BROWSER_BIN is not set")
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on PATH, and BROWSER_BIN is not set"),
+]
 
 HOSTILE = "<script>window.hacked=1</script>"
 WIDTHS = {"phone": 375, "narrow window": 400, "laptop": 1280}

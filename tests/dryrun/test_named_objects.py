@@ -72,6 +72,7 @@ def test_named_objects_need_a_cluster(dryrun: DryRun) -> None:
     assert "deploy/serve: no cluster is configured: set --kubeconfig or KUBECONFIG, or use --slices" in err
 
 
+@pytest.mark.cluster
 def test_workloads_claims_and_templates_are_read_from_the_cluster(dryrun: DryRun, tmp_path: Path) -> None:
     with embedded(tmp_path) as (_, kubeconfig, client):
         install_classes(client)

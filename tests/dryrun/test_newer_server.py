@@ -20,6 +20,8 @@ from .test_cluster import CLASSES, TEMPLATES, referring
 from .test_command import claim
 from .test_whole_pod import pod
 
+pytestmark = pytest.mark.cluster
+
 JSON = dict[str, Any]
 GATES = {
     "DRADeviceCompatibilityGroups": True,

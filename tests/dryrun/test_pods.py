@@ -45,6 +45,7 @@ def crowded(client: ApiClient, kubeconfig: Path) -> Path:
     return kubeconfig
 
 
+@pytest.mark.cluster
 def test_why_a_pod_is_pending_is_one_command(dryrun: DryRun, crowded: Path) -> None:
     code, out, err = dryrun("pod/hungry", "-n", TEAM, "--kubeconfig", crowded)
     assert code == 1, err
@@ -54,6 +55,7 @@ def test_why_a_pod_is_pending_is_one_command(dryrun: DryRun, crowded: Path) -> N
     assert (code, f"in use\n           by {TEAM}/held" in out) == (1, True)
 
 
+@pytest.mark.cluster
 def test_a_running_pod_is_reported_with_its_devices_and_counted_once(
     dryrun: DryRun, crowded: Path, write: Write
 ) -> None:
@@ -87,6 +89,7 @@ def test_a_pending_pod_keeps_the_device_of_a_claim_of_its_own(dryrun: DryRun, wr
     assert "wait for" not in out
 
 
+@pytest.mark.cluster
 def test_all_pending_pods_are_explained_and_no_running_one(dryrun: DryRun, crowded: Path) -> None:
     code, out, _ = dryrun("--all-pending", "-n", TEAM, "--kubeconfig", crowded)
     assert code == 1
@@ -99,6 +102,7 @@ def test_all_pending_pods_are_explained_and_no_running_one(dryrun: DryRun, crowd
     assert (code, out) == (0, "no pod is pending in nobody-is-here\n")
 
 
+@pytest.mark.cluster
 def test_a_pod_that_is_not_there_is_an_error(dryrun: DryRun, crowded: Path) -> None:
     code, out, err = dryrun("pod/nobody", "-n", TEAM, "--kubeconfig", crowded)
     assert (code, out, f"there is no pod {TEAM}/nobody" in err) == (2, "", True)

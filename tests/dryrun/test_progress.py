@@ -11,6 +11,8 @@ import pytest
 
 from dra_driver.dryrun.progress import progress
 
+pytestmark = pytest.mark.node
+
 SLOW = """
 import sys, time
 from dra_driver.dryrun.progress import progress

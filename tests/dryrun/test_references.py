@@ -11,6 +11,8 @@ from .kinds import CLAIM_TEMPLATE, MANIFESTS
 from .test_kinds import INSTANCE_TYPE, MACHINE_OF_TYPE, stream
 from .test_newer_server import DEVICE_CLASS, served
 
+pytestmark = pytest.mark.cluster
+
 JSON = dict[str, Any]
 TRAINER = "/apis/trainer.kubeflow.org"
 TYPES = "/apis/instancetype.kubevirt.io"

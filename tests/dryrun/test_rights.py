@@ -24,6 +24,8 @@ from .test_cluster import TEMPLATES, referring
 from .test_command import claim
 from .test_whole_pod import node
 
+pytestmark = pytest.mark.cluster
+
 JSON = dict[str, Any]
 PAGE = Path(__file__).parents[2] / "docs/reference/dry-run-cluster.md"
 RBAC = "rbac.authorization.k8s.io"

@@ -5,8 +5,6 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dra_driver.kube.api import Kind
 from dra_driver.kube.kinds import NODES, PODS
 from tests.sandbox.controlplane import kubernetes
@@ -66,7 +64,6 @@ def workload(kind: str, image: str = "registry/app:1") -> JSON:
     }
 
 
-@pytest.mark.long
 def test_only_a_changed_template_is_an_update(dryrun: DryRun, write: Write, tmp_path: Path) -> None:
     with kubernetes(tmp_path) as kubeconfig, connect(kubeconfig) as client:
         client.create(NODES, node("a", "64"))

@@ -349,6 +349,7 @@ def test_pseudonyms_sort_as_the_names_do() -> None:
     assert sorted(range(120), key=lambda at: names[at]) == sorted(range(120), key=lambda at: pseudonyms[at])
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_a_live_cluster_is_saved_and_asked_again(
     form: str, dryrun: DryRun, write: Write, client: ApiClient, kubeconfig: Path
@@ -380,6 +381,7 @@ def crowded() -> Iterator[tuple[Kind, dict[str, Any]]]:
     yield CLAIMS, claim("held") | {"status": {"allocation": {"devices": {"results": [result]}}}}
 
 
+@pytest.mark.cluster
 def test_a_verdict_from_a_snapshot_is_that_from_the_live_cluster(dryrun: DryRun, write: Write, tmp_path: Path) -> None:
     """Also of a pod that waits there, with the scheduler's text; and without names but for names."""
     with embedded(tmp_path) as (_, kubeconfig, client):
@@ -428,6 +430,7 @@ def test_without_a_flag_the_current_cluster_is_meant(
     assert "no cluster is configured" in err
 
 
+@pytest.mark.cluster
 def test_claims_of_a_live_cluster_are_there_too(dryrun: DryRun, client: ApiClient, kubeconfig: Path) -> None:
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
     claim = {

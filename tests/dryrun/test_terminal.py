@@ -87,12 +87,14 @@ def test_files_can_be_given_as_for_kubectl(dryrun: DryRun, write: Write) -> None
     assert "empty.yaml: there is no object in it" in dryrun(write("empty.yaml", ""))[2]
 
 
+@pytest.mark.node
 def test_version_and_completion(dryrun: DryRun) -> None:
     assert dryrun("version")[1] == f"dra-dryrun {__version__}\n"
     for shell in ("bash", "zsh", "fish"):
         assert "_DRA_DRYRUN_COMPLETE" in dryrun("completion", shell)[1]
 
 
+@pytest.mark.node
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
@@ -189,6 +191,7 @@ def test_an_interrupted_lint_has_what_is_found(write: Write) -> None:
     assert {one.rule for one in found.findings} >= {"unknown-field"}
 
 
+@pytest.mark.node
 @pytest.mark.parametrize("command", ["fit", "lint", "capacity --slices", "cel true --slices"])
 def test_ctrl_c_before_there_is_an_answer_says_so(command: str, tmp_path: Path) -> None:
     fifo = tmp_path / "claim.yaml"
@@ -213,6 +216,7 @@ def _sleeps(pid: int) -> bool:
     return first == state() == "S"
 
 
+@pytest.mark.node
 @pytest.mark.parametrize("module", ["click", "dra_driver.dryrun.fit", "yaml"])
 def test_ctrl_c_while_modules_load_is_quiet(module: str) -> None:
     """The signal arrives before the modules of the command, or of its subcommand, are there."""
@@ -298,6 +302,7 @@ def test_everything_fits_a_narrow_terminal_and_nothing_is_lost(
         assert Counter("".join(narrow.split())) == Counter("".join(wide.split()))
 
 
+@pytest.mark.node
 def test_the_width_is_that_of_the_terminal_and_a_pipe_has_none(write: Write, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "dra_driver.dryrun.main", "devices", "--built-in"]
     environment = {**os.environ, "HOME": str(tmp_path)}

@@ -23,6 +23,8 @@ from .test_command import claim
 from .test_whole_pod import node, pod
 from .test_whole_pod import running as running_pod
 
+pytestmark = pytest.mark.cluster
+
 BIN = Path(sys.executable).parent
 TIME = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}$", re.MULTILINE)
 

@@ -307,6 +307,7 @@ def test_gates_keep_a_pod_from_being_scheduled(ask: Ask) -> None:
     assert (found["fits"], found["summary"]) == (False, "waiting for scheduling gates: [g]")
 
 
+@pytest.mark.cluster
 def test_the_whole_pod_in_a_live_cluster(dryrun: DryRun, write: Write, client: ApiClient, kubeconfig: Path) -> None:
     made = node("whole-pod-node", labels={"whole": "pod"})
     client.create(NODES, made)
@@ -320,6 +321,7 @@ def test_the_whole_pod_in_a_live_cluster(dryrun: DryRun, write: Write, client: A
     assert dryrun("--kubeconfig", kubeconfig, write("wanted.json", wanted), "--devices-only")[0] == 0
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("may_list", "said", "code"),
     [

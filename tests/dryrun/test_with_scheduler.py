@@ -28,6 +28,8 @@ from tests.support.waiting import wait_for
 from .conftest import gpu, slice_of
 from .test_whole_pod import JSON, claim, node, pod
 
+pytestmark = pytest.mark.cluster
+
 RANDOM_PODS = 200
 PATIENCE = 60.0
 PRIORITIES = Kind("scheduling.k8s.io/v1", "priorityclasses")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.protocol import dra_v1_pb2
@@ -25,7 +24,6 @@ EARLY, LATE = 100, 500
 MOST = 1.03
 
 
-@pytest.mark.long
 def test_five_hundred_claims_take_no_more_memory_than_a_hundred(kubeconfig: Path, client: ApiClient) -> None:
     with contextlib.ExitStack() as plugins:
         plugin = plugins.enter_context(plugin_on(kubeconfig)).start()

@@ -45,7 +45,7 @@ health: {effect: NoExecute}
 MACHINE_DEVICES = ("gpu-vfio-0", "gpu-vfio-2")
 MIG_DEVICES = ("gpu-1-mig-1g10gb-19-0", "gpu-1-mig-2g20gb-14-2", "gpu-3-mig-3g40gb-9-4")
 
-pytestmark = [needs_fuse, pytest.mark.long, pytest.mark.timeout(120 + 30 * MACHINES)]
+pytestmark = [needs_fuse, pytest.mark.timeout(120 + 30 * MACHINES)]
 
 
 class Controller:

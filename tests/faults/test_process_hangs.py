@@ -34,7 +34,6 @@ def says(log: str, path: str, text: str) -> bool:
     return text in page(log, path)[1]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("call", [UUID, "nvmlDeviceGetRemappedRows", "nvmlDeviceGetFieldValues"])
 def test_a_gpu_hangs_while_the_controller_runs(client: ApiClient, kubeconfig: Path, tmp_path: Path, call: str) -> None:
     name = node_with_slices(client)
@@ -73,7 +72,6 @@ def plugin(client: ApiClient, kubeconfig: Path) -> Iterator[Plugin]:
         yield one
 
 
-@pytest.mark.long
 def test_the_plugin_starts_beside_a_gpu_that_hangs(client: ApiClient, plugin: Plugin) -> None:
     plugin.node.inject(Fault(UUID, gpu=3, seconds=FOR_EVER))
     plugin.start()
@@ -90,7 +88,6 @@ def test_the_plugin_starts_beside_a_gpu_that_hangs(client: ApiClient, plugin: Pl
     assert plugin.unprepare(whole, hung) == {whole.uid: "", hung.uid: ""}
 
 
-@pytest.mark.long
 def test_the_plugin_starts_while_nvml_does_not_initialize(client: ApiClient, plugin: Plugin) -> None:
     plugin.node.inject(Fault(INITIALIZE, seconds=FOR_EVER))
     plugin.start("kubeletplugin.serve: started")
@@ -103,7 +100,6 @@ def test_the_plugin_starts_while_nvml_does_not_initialize(client: ApiClient, plu
     assert plugin.unprepare(claim) == {claim.uid: ""}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "text"),
     [

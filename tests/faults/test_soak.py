@@ -355,7 +355,6 @@ def server() -> Iterator[FaultyServer]:
         yield running
 
 
-@pytest.mark.long
 def test_soak(server: FaultyServer, tmp_path: Path) -> None:
     kubeconfig = server.write_kubeconfig(tmp_path / "config")
     with (

@@ -66,7 +66,6 @@ def ready_devices(client: ApiClient, claim: Any) -> list[str]:
     ]
 
 
-@pytest.mark.long
 def test_a_claim_that_cannot_be_recovered(plugin: BrokenPlugin, client: ApiClient) -> None:
     plugin.start()
     bad, good, later = stored_claim(client, SMALL), stored_claim(client, "gpu-0"), stored_claim(client, "gpu-1")

@@ -17,7 +17,7 @@ from .processes import DoomedPlugin
 from .share import patiently, points
 from .test_vfio_writes import A_GPU_OR_GROUP, DEVICE, ONLY, OPPOSITE, a_kernel, bring
 
-pytestmark = [needs_fuse, pytest.mark.long]
+pytestmark = [needs_fuse]
 
 
 @patiently

@@ -24,7 +24,6 @@ DEVICES = ("gpu-vfio-0", "gpu-0", "gpu-1-mig-1g10gb-19-0", "gpu-1-mig-2g20gb-14-
 ROUNDS = 3
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", [1])
 def test_claims_of_all_kinds_come_and_go_together(tmp_path: Path, seed: int) -> None:
     make_node(tmp_path / "node", str(NODE))

@@ -32,7 +32,7 @@ from tests.support.waiting import wait_for
 
 from .share import patiently, points
 
-pytestmark = [needs_fuse, pytest.mark.long]
+pytestmark = [needs_fuse]
 
 NODE = Path(__file__).with_name("node.yaml")
 DEVICE = "gpu-vfio-0"

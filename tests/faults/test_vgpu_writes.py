@@ -28,7 +28,7 @@ from tests.support.waiting import wait_for
 from .share import share
 from .test_vfio_writes import OPPOSITE, Failed, Hung, Struck, attempt, bring, kill_at, settle
 
-pytestmark = [needs_fuse, pytest.mark.long]
+pytestmark = [needs_fuse]
 
 GPU = "0000:41:00.0"
 KINDS = {

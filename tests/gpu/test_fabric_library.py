@@ -13,6 +13,8 @@ from dra_driver.gpu.fabric import FabricCode, FabricError, Partition
 from dra_driver.gpu.fabric_library import LIBRARY, FabricLibrary, version_of
 from tests.gpu.stub import COMPILER, needs_compiler
 
+pytestmark = pytest.mark.node
+
 STUB = Path(__file__).with_name("nvfm_stub.c")
 FIRST, SECOND = Partition(4, (1, 2)), Partition(5, (3, 4))
 

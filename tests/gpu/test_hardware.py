@@ -21,6 +21,8 @@ from tests.gpu.calls import make_instance
 from tests.gpu.nvidia_smi import device_node_differences, differences, read_smi
 from tests.support.nodes import make_node
 
+pytestmark = pytest.mark.node
+
 SYS, DEV, PROC_DEVICES = Path("/sys"), Path("/dev"), Path("/proc/devices")
 
 

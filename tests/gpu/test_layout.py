@@ -149,6 +149,7 @@ def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             yield client, SliceFeatures(counters_beside_devices=minor < 35)
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("model", boards().values(), ids=list(boards()))
 def test_api_servers_old_and_new_keep_all_of_it(model: BoardModel, release: Release) -> None:
     client, features = release

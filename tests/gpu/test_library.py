@@ -113,6 +113,7 @@ def vgpus(nvml: NvmlLibrary) -> list[VgpuTypes]:
     return [nvml.vgpu_types(nvml.device_by_index(index)) for index in (0, 2)]
 
 
+@pytest.mark.node
 @needs_compiler
 def test_vgpu_types_have_placements_if_several_types_can_be_on_a_gpu(driver: Session, old_driver: Session) -> None:
     small, large = (
@@ -228,6 +229,7 @@ def profiles(nvml: NvmlLibrary) -> list[GpuInstanceProfile]:
     return supported_profiles(nvml, nvml.device_by_index(0))
 
 
+@pytest.mark.node
 @needs_compiler
 def test_profiles_with_the_drivers_names(driver: Session) -> None:
     first, second = driver(profiles)
@@ -257,6 +259,7 @@ def mode(nvml: NvmlLibrary) -> list[object]:
     return [before, on, (nvml.set_mig_mode(gpu, False), nvml.mig_mode(gpu))]
 
 
+@pytest.mark.node
 @needs_compiler
 def test_mig_mode_and_why_it_stays_pending(tmp_path: Path) -> None:
     with process() as executor:
@@ -278,6 +281,7 @@ def compute_modes(nvml: NvmlLibrary) -> list[object]:
     return [before, after, invalid, failure(nvml.set_compute_mode, gpu, ComputeMode.DEFAULT)]
 
 
+@pytest.mark.node
 @needs_compiler
 def test_compute_mode(tmp_path: Path) -> None:
     with process() as executor:

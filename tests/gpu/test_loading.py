@@ -15,6 +15,8 @@ from dra_driver.gpu.nvml_library import LIBRARY, LIBRARY_DIRECTORIES, NvmlLibrar
 from dra_driver.gpu.session import Session as NvmlSession
 from tests.gpu.stub import Session, build, failure, needs_compiler, process
 
+pytestmark = pytest.mark.node
+
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:

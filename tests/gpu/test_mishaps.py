@@ -63,6 +63,7 @@ def outcomes(nvml: Nvml, gpu: DeviceHandle, count: int) -> list[str]:
 # Processes
 
 
+@pytest.mark.node
 def test_a_busy_gpu_lists_its_processes_and_keeps_its_mode(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     node = make_node(tmp_path, "h100x8")
     nvml, gpu = node.nvml, node.nvml.device_by_index(0)
@@ -77,6 +78,7 @@ def test_a_busy_gpu_lists_its_processes_and_keeps_its_mode(tmp_path: Path, proce
     assert nvml.mig_mode(gpu) == MigMode(True, True)
 
 
+@pytest.mark.node
 def test_a_busy_mig_device_stays_until_its_process_ends(split: TestNode, process: subprocess.Popen[bytes]) -> None:
     nvml = split.nvml
     instance, device = make_instance(nvml, nvml.device_by_index(0), 0, 0)
@@ -91,6 +93,7 @@ def test_a_busy_mig_device_stays_until_its_process_ends(split: TestNode, process
     destroy_instance(nvml, instance)
 
 
+@pytest.mark.node
 def test_a_process_that_ended_is_gone_even_if_nobody_asked_for_its_status(
     split: TestNode, process: subprocess.Popen[bytes]
 ) -> None:
@@ -105,6 +108,7 @@ def test_a_process_that_ended_is_gone_even_if_nobody_asked_for_its_status(
     split.node.reset_gpu(0)
 
 
+@pytest.mark.node
 def test_a_reset_while_a_process_runs_changes_nothing(split: TestNode, process: subprocess.Popen[bytes]) -> None:
     nvml, node = split.nvml, split.node
     gpu = nvml.device_by_index(0)
@@ -218,6 +222,7 @@ def test_a_gpu_of_another_driver_is_not_nvmls(four: TestNode, driver: str | None
     assert again.mig_mode(again.device_by_index(2)) == MigMode(True, True)
 
 
+@pytest.mark.node
 def test_a_busy_gpu_is_not_given_to_another_driver(four: TestNode, process: subprocess.Popen[bytes]) -> None:
     nvml, node = four.nvml, four.node
     gpu = nvml.device_by_index(0)

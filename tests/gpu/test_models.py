@@ -110,6 +110,7 @@ def test_every_way_keeps_the_limits_of_the_api(model: BoardModel, way: str) -> N
     assert set(names) <= device_targets(hardware(model, way, count)).keys()
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
 def test_an_api_server_takes_every_way_and_keeps_all_of_it(model: BoardModel, way: str, client: ApiClient) -> None:

@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dra_driver.gpu.nvml import Placement
 from tests.support.nodes import make_node
+
+pytestmark = pytest.mark.node
 
 REPOSITORY = Path(__file__).parents[2]
 

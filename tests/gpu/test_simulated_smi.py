@@ -10,6 +10,8 @@ from dra_driver.gpu.nvml import ComputeMode, NvmlError, Return
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import make_node
 
+pytestmark = pytest.mark.node
+
 REFUSED = [
     (["mig", "-lgi"], 2),
     (["compute-policy", "-i", "UUID"], 2),

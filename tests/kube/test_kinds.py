@@ -33,11 +33,13 @@ def _resources(client: ApiClient) -> Iterator[tuple[Kind, str]]:
                 yield Kind(version, resource["name"], resource["namespaced"]), resource["kind"]
 
 
+@pytest.mark.cluster
 def test_each_constant_is_a_kind_of_the_server(served: dict[tuple[str, str], Kind]) -> None:
     constants = {value for value in vars(kinds).values() if isinstance(value, Kind)}
     assert constants - NOT_SERVED <= set(served.values())
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("of", [kinds.claims_of, kinds.templates_of, kinds.slices_of, kinds.classes_of])
 def test_each_kind_of_a_dialect_is_a_kind_of_the_server(served: dict[tuple[str, str], Kind], of: object) -> None:
     assert callable(of)

@@ -6,12 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from dra_driver.gpu.policy import Enforcement, GpuRule, MigPolicy, NodePolicy, ShareMode
 from dra_driver.kube.resource import Quantity
 from kubeletplugin.claims.model import ClaimRef
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
 from tests.support.claims import mps, time_slicing
 from tests.support.mps import mps_of
+
+pytestmark = pytest.mark.node
 
 SHARES = [f"0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e1{number}" for number in range(6)]
 POLICY = NodePolicy(

@@ -34,6 +34,7 @@ def plugin(kubeconfig: Path) -> Iterator[Plugin]:
         yield one.start()
 
 
+@pytest.mark.node
 @pytest.mark.parametrize(
     "fault",
     [Fault(CREATE, gpu=4, seconds=1000.0, times=1), Fault(CREATE, gpu=4, seconds=3.0)],
@@ -80,6 +81,7 @@ class TestLiveness:
         service.stop()
         assert "does not answer on its own sockets" in (check() or "")
 
+    @pytest.mark.node
     def test_a_service_that_takes_connections_and_answers_nothing_is_noticed(
         self, short_path: Path, registration: SocketServer
     ) -> None:

@@ -27,6 +27,8 @@ from tests.support.mps import mps_of
 from tests.support.plugin import POOL, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 MIG = "gpu-4-mig-1g10gb-19-0"
 
 

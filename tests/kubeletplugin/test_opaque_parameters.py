@@ -28,6 +28,8 @@ from kubeletplugin.reports.storedclaim import PROTOBUF
 from tests.support.apiserver import api_server, connect
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.cluster
+
 NOW: Final = "2026-01-02T00:00:00Z"
 NODE: Final = "node-a"
 TEXTS: Final = {

@@ -16,6 +16,8 @@ from tests.support.apiserver import CLAIMS
 from tests.support.plugin import NOTHING, POOL, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
 FOUR_MADE = ["4/0:1", "4/1:1", "4/2:2", "4/4:4"]
 VERSIONS = ("v1", "v1beta1")

@@ -20,6 +20,8 @@ from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 from tests.support.preloaded import run
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
 READY = "GPUs are ready"
 

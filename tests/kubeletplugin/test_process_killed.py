@@ -11,6 +11,8 @@ from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiClient
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 
+pytestmark = pytest.mark.node
+
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
 FOUR_MADE = ["4/0:1", "4/1:1", "4/2:2", "4/4:4"]
 CREATE, CREATE_COMPUTE = "nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstance"

@@ -18,6 +18,8 @@ from tests.support.faultyserver import RequestFault as ApiFault
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 MIG = "gpu-4-mig-1g10gb-19-0"
 READY = "GPUs are ready"
 

@@ -11,6 +11,8 @@ from google.protobuf.descriptor import FileDescriptor
 
 from kubeletplugin.protocol import cri_pb2, dra_v1_pb2, health_v1_pb2, registration_pb2
 
+pytestmark = pytest.mark.node
+
 ROOT = Path(__file__).parents[2]
 
 

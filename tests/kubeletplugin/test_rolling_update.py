@@ -20,6 +20,8 @@ from tests.sandbox.kubelet.memory_cluster import MemoryCluster
 from tests.support.plugin import NOTHING, POOL, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 OLD, NEW = "5e0f7c1e-9a0e-4a63-8a55-0c7b6d8f9e10", "c2b7a9d4-1f36-4e0c-b0d5-6a4e9f1d2c33"
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
 PERIODS = Periods(

@@ -58,6 +58,7 @@ def steps(plugin: Plugin, device: MigDevice) -> dict[str, Step]:
     }
 
 
+@pytest.mark.node
 @pytest.mark.parametrize("kind", ["instance", "mode on", "mode off", "compute mode", "time-slice"])
 def test_a_step_can_be_repeated_and_undone_again_and_again(
     plugin: Plugin, node: Node, device: MigDevice, kind: str

@@ -18,6 +18,8 @@ from kubeletplugin.main import kubeletplugin
 
 from ..support import preloaded
 
+pytestmark = pytest.mark.node
+
 COMMANDS = (
     *("dra-controller", "dra-cluster-controller", "dra-kubeletplugin", "dra-webhook"),
     *("dra-dryrun", "kubectl-dra_dryrun", "dra-sandbox"),

@@ -16,6 +16,8 @@ from prometheus_client import Counter
 from dra_driver.process.command import UserError
 from dra_driver.process.endpoints import PREFIX, Checks, Endpoint, endpoint_options, new_registry, serving
 
+pytestmark = pytest.mark.node
+
 
 class Process:
     """A process that serves: its registry, and how to ask it."""

@@ -63,6 +63,7 @@ def nested(folder: Path, depth: int) -> None:
     os.close(descriptor)
 
 
+@pytest.mark.node
 def test_published_socket_can_be_used(folders: Folders) -> None:
     folders.listen(folders.source / "control")
     folders.publish()
@@ -92,6 +93,7 @@ def test_links_of_the_source_are_not_published(folders: Folders) -> None:
     assert names_in(folders.target) == []
 
 
+@pytest.mark.node
 def test_folders_are_published_with_what_is_in_them(folders: Folders) -> None:
     (folders.source / "server/share").mkdir(parents=True)
     folders.listen(folders.source / "server/share/control")
@@ -99,6 +101,7 @@ def test_folders_are_published_with_what_is_in_them(folders: Folders) -> None:
     assert (folders.target / "server/share/control").is_socket()
 
 
+@pytest.mark.node
 @pytest.mark.parametrize(
     "kind", ["link to a file", "link to a folder", "broken link", "file", "folder", "pipe", "socket"]
 )
@@ -129,6 +132,7 @@ def test_whatever_has_the_name_of_a_socket_is_replaced(folders: Folders, tmp_pat
     assert sorted(names_in(outside)) == before
 
 
+@pytest.mark.node
 def test_link_in_place_of_a_folder_is_replaced_and_not_followed(folders: Folders, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -140,6 +144,7 @@ def test_link_in_place_of_a_folder_is_replaced_and_not_followed(folders: Folders
     assert names_in(outside) == []
 
 
+@pytest.mark.node
 def test_names_of_the_container_stay(folders: Folders) -> None:
     (folders.target / "own\nname").touch()
     folders.listen(folders.source / "control")

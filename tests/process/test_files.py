@@ -42,11 +42,13 @@ def test_a_file_that_is_missing_is_told_from_one_of_the_wrong_kind(tmp_path: Pat
 class TestWrongKind:
     """Something else has the name of a file."""
 
+    @pytest.mark.node
     def test_it_is_not_read(self, short_path: Path, kind: str) -> None:
         WRONG_KINDS[kind](short_path / "a")
         with pytest.raises(NotAFileError, match="a is not a regular file"):
             read_file(short_path / "a")
 
+    @pytest.mark.node
     def test_a_file_takes_its_place(self, short_path: Path, kind: str) -> None:
         WRONG_KINDS[kind](short_path / "a")
         (short_path / "new").write_bytes(b"content")
@@ -54,12 +56,14 @@ class TestWrongKind:
         assert (short_path / "a").read_bytes() == b"content"
         assert not (short_path / "new").exists()
 
+    @pytest.mark.node
     def test_it_is_removed(self, short_path: Path, kind: str) -> None:
         WRONG_KINDS[kind](short_path / "a")
         assert remove_file(short_path / "a")
         assert not os.path.lexists(short_path / "a")
         assert not remove_file(short_path / "a")
 
+    @pytest.mark.node
     def test_a_lock_takes_its_place(self, short_path: Path, kind: str) -> None:
         WRONG_KINDS[kind](short_path / "a")
         descriptors = [open_lock(short_path / "a") for _ in range(2)]
@@ -69,6 +73,7 @@ class TestWrongKind:
         for one in descriptors:
             os.close(one)
 
+    @pytest.mark.node
     def test_a_folder_takes_its_place(self, short_path: Path, kind: str) -> None:
         if "directory" not in kind:
             WRONG_KINDS[kind](short_path / "a")
@@ -127,6 +132,7 @@ def test_a_file_is_replaced_where_names_cannot_be_exchanged(tmp_path: Path, monk
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
+@pytest.mark.node
 def test_a_socket_that_is_served_is_not_waited_for(short_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(str(short_path / "a"))

@@ -14,6 +14,8 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.node
+
 ROOT: Final = Path(__file__).parents[2]
 FOR_PEOPLE: Final = ("dra_driver.dryrun", "dra_driver.sandbox", "dra_driver.scheduler", "kubernetes", "rich")
 NVML: Final = ("dra_driver.gpu.nvml_library", "pynvml")

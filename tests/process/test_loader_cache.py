@@ -9,6 +9,8 @@ import pytest
 
 from dra_driver.process.loader_cache import library_folders
 
+pytestmark = pytest.mark.node
+
 LDCONFIG = shutil.which("ldconfig", path="/sbin:/usr/sbin:/usr/bin")
 
 

@@ -13,6 +13,8 @@ from dra_driver.process.mps import LOG, OUTPUT, end_processes, processes_of
 from tests.support.isolated import isolated
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 DAEMON = """
 import os, signal, sys
 if os.fork() == 0:

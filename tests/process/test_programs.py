@@ -10,6 +10,8 @@ from dra_driver.errors import ProgramError, TimeLimitError
 from dra_driver.process.programs import MOST_OUTPUT, Ended, run_program
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 
 def test_what_it_prints_and_how_it_ends() -> None:
     done = run_program(["/bin/sh", "-c", "echo $WORD; echo more >&2; exit 3"], 60, {"WORD": "text"})

@@ -12,6 +12,8 @@ import pytest
 from ..support.preloaded import start
 from .test_command import BIN, COMMANDS, clean
 
+pytestmark = pytest.mark.node
+
 ROOT = Path(__file__).parents[2]
 GONE, SHUT, FULL = "", ">&-", ">/dev/full"
 """What becomes of standard output: its reader has gone, or a redirection of the shell."""

@@ -346,6 +346,7 @@ def test_error_that_is_not_contained_ends_the_worker() -> None:
     assert worker.is_stopped
 
 
+@pytest.mark.node
 def test_error_that_is_not_contained_ends_the_process() -> None:
     program = """
 from dra_driver.process.command import end_when_a_thread_fails

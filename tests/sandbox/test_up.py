@@ -218,7 +218,6 @@ def test_kubernetes_own_programs_place_pods_on_the_simulated_nodes(short_path: P
         assert {one["spec"]["nodeName"] for one in client.list(PODS).items} == {"node-1", "node-2"}
 
 
-@pytest.mark.long
 def test_example_of_a_compute_domain_runs_on_two_nodes(short_path: Path) -> None:
     with Sandbox(short_path, "gb200x4", nodes=2) as running:
         text = (examples_folder() / "compute-domain.yaml").read_text(encoding="utf-8")

@@ -3,9 +3,6 @@
 
 from typing import Final
 
-DEEPEST: Final = ("in each other", "open sequences")
-"""Parts of the names of texts that are nested too deeply to read them."""
-
 HOSTILE: Final[dict[str, bytes]] = {
     "sequences in each other": b"[" * 30_000 + b"]" * 30_000,
     "open sequences": b"[" * 30_000,

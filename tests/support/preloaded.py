@@ -59,6 +59,7 @@ class _Process(subprocess.Popen[Any]):
     """The read end of a pipe: the parent process writes the ID of the process into it, and its exit status later."""
 
     def _execute_child(self, args: Sequence[str], *options: Any) -> None:
+        sys.audit("subprocess.Popen", args[0], args, None, None)  # as Popen does
         passed, cwd, environment = options[3:6]
         streams = options[9:15]
         order = {

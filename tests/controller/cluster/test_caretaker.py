@@ -26,6 +26,8 @@ from tests.support.apiserver import CLAIMS, SLICES, api_server, connect
 from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.cluster
+
 JSON = dict[str, Any]
 
 

@@ -3,6 +3,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from controller.cluster.caretaker import Caretaker, CaretakerTiming, Metrics
 from controller.cluster.domains.loop import DomainController, DomainMetrics
 from controller.cluster.domains.settings import DomainSettings
@@ -18,6 +20,8 @@ from tests.support import loops
 from tests.support.apiserver import SLICES, connect
 from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.cluster
 
 
 def test_all_parts_share_one_watch_of_each_kind(tmp_path: Path) -> None:

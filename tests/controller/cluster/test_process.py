@@ -26,6 +26,8 @@ from tests.support.apiserver import SLICES, embedded
 from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.cluster
+
 ELECTION = (
     *("--leader-election-enabled", "--leader-election-lease-duration", "6s"),
     *("--leader-election-renew-deadline", "4500ms", "--leader-election-retry-period", "0.2s"),

@@ -36,6 +36,8 @@ from .test_publisher import (
     versions,
 )
 
+pytestmark = pytest.mark.cluster
+
 JSON = dict[str, Any]
 
 NEVER_AGAIN = PublisherTiming(

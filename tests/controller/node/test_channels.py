@@ -32,6 +32,8 @@ from tests.support.waiting import wait_for
 from .test_process import log_of, running
 from .test_publisher import Hardware, make_cluster_node, versions
 
+pytestmark = pytest.mark.cluster
+
 JSON = dict[str, Any]
 CLIQUE = "9f410827-489f-46fd-8203-51266ca08eb7.1"
 DOMAIN = str(uuid.uuid4())

@@ -13,6 +13,8 @@ from dra_driver.kube.kinds import NAMESPACES, NODE_FEATURES, ROLES
 from tests.support.apiserver import embedded, serve_node_features
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.cluster
+
 # NodeFeature objects
 
 SPACE, ROLE = "gpus", "labels"

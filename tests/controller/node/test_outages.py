@@ -28,6 +28,8 @@ from tests.support.waiting import wait_for
 
 from .test_publisher import make_cluster_node
 
+pytestmark = pytest.mark.cluster
+
 OUTAGES = 30
 
 

@@ -20,6 +20,8 @@ from tests.support.hardware import ControlledNode
 from tests.support.preloaded import run, start
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.cluster
+
 
 @contextlib.contextmanager
 def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:

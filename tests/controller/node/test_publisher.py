@@ -32,6 +32,8 @@ from tests.support.nodes import make_node
 from tests.support.publishing import publishing
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.cluster
+
 JSON = dict[str, Any]
 
 

@@ -21,6 +21,8 @@ from tests.support.waiting import wait_for
 
 from .test_review import GOOD, MISTYPED, claim, config, review
 
+pytestmark = pytest.mark.node
+
 
 class Webhook:
     """A running process."""

@@ -26,7 +26,7 @@ from tests.support.faultyserver import RequestFault
 from tests.support.imex import CLIQUE, UP, Daemon, Domain, Network, network, serve_cliques, simulated_only
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.node]
 
 NewDomain = Callable[[], Domain]
 

@@ -24,6 +24,7 @@ def test_a_report_is_valid_as_long_as_its_writer_lives(tmp_path: Path) -> None:
     assert read_report(tmp_path) is None
 
 
+@pytest.mark.node
 def test_the_report_of_a_killed_daemon_is_not_current(tmp_path: Path) -> None:
     program = f"""
 import sys

@@ -17,6 +17,8 @@ from tests.support.hardware import ImexFaults
 from tests.support.imex import Network, network
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 NAMES = ("first", "second", "third")
 
 

@@ -52,7 +52,7 @@ HARDWARE = {
 }
 """What the labels of the cluster's nodes tell, as hardware."""
 
-pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH")
+pytestmark = [pytest.mark.cluster, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH")]
 
 
 class Site:

@@ -4,12 +4,16 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from dra_driver.kube.api import ApiClient
 from dra_driver.kube.kinds import CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, NAMESPACES, NODES, PODS
 from tests.dryrun.conftest import DryRun
 from tests.support.apiserver import embedded
 
 from .build import A100, JSON, T4, Migrate, config, config_map, deployment, mig_parted, node, plugin, pod, sharing
+
+pytestmark = pytest.mark.cluster
 
 KINDS = {
     "Node": NODES,

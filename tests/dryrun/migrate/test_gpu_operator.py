@@ -143,6 +143,7 @@ def test_values_for_the_operator_are_written(dryrun: DryRun, tmp_path: Path) -> 
     assert written == {"devicePlugin": {"enabled": False}}
 
 
+@pytest.mark.cluster
 def test_a_cluster_policy_is_read_of_a_cluster(dryrun: DryRun, tmp_path: Path) -> None:
     with embedded(tmp_path) as (_, kubeconfig, client):
         client.create(NAMESPACES, {"metadata": {"name": "gpu-operator"}})

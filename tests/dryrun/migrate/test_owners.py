@@ -161,6 +161,7 @@ def test_owner_among_the_documents_is_planned_itself(migrate: Migrate) -> None:
     assert sum(map(len, given(found).values())) == 2
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("allowed", [True, False])
 def test_owners_of_other_kinds_are_read_of_a_cluster_if_they_may_be_listed(
     dryrun: DryRun, tmp_path: Path, allowed: bool

@@ -30,6 +30,8 @@ from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.scripted import End, Reply, ScriptedServer, scripted
 
+pytestmark = pytest.mark.cluster
+
 SLICES = slices_of(V1)
 
 

@@ -16,6 +16,8 @@ from dra_driver.sandbox.apiserver.server import Certificates, make_certificates
 from tests.support.logs import records_of
 from tests.support.scripted import End, Reply, ScriptedServer, scripted
 
+pytestmark = pytest.mark.node
+
 OK = Reply({"kind": "Status"})
 
 

@@ -19,6 +19,8 @@ from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.scripted import End, Reply, scripted
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.cluster
+
 JSON = dict[str, Any]
 
 QUICK = EventLimits(repeat=0.05)

@@ -15,6 +15,8 @@ from dra_driver.kube.api.kubeconfig import ExecPlugin
 from tests.support.scripted import Reply, scripted
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 V1 = "client.authentication.k8s.io/v1"
 
 

@@ -26,6 +26,8 @@ from dra_driver.sandbox.apiserver import ApiServerOptions, status
 from tests.support.apiserver import SLICES, connect
 from tests.support.faultyserver import Alteration, FaultyServer
 
+pytestmark = pytest.mark.cluster
+
 NONE = SliceFeatures(False, False, False, binding_conditions=False)
 
 

@@ -13,6 +13,8 @@ from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.scripted import Reply, scripted
 
+pytestmark = pytest.mark.cluster
+
 ADVICE = (
     "this driver needs one of v1, v1beta2, v1beta1: v1 is enabled by default from Kubernetes 1.34; for older versions,"
     " start kube-apiserver with --feature-gates=DynamicResourceAllocation=true and"

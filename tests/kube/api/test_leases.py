@@ -19,6 +19,8 @@ from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.cluster
+
 NAMESPACE = "default"
 QUICK = LeaseTiming(duration=4.0, renew_deadline=3.0, retry_period=0.05)  # a loaded machine renews late
 

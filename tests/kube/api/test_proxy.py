@@ -206,6 +206,7 @@ def address(server: FaultyServer) -> str:
 KINDS: dict[str, dict[str, Any]] = {"http": {}, "https": {"tls": True}, "socks5": {"socks": True}}
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("login", ["", "me:p@ß:/"])
 @pytest.mark.parametrize("scheme", KINDS)
 def test_requests_and_watches_go_through_the_proxy_of_the_kubeconfig(
@@ -242,6 +243,7 @@ def test_requests_and_watches_go_through_the_proxy_of_the_kubeconfig(
     assert set(proxy.asked) == {f"{verb} {address(server)}"}
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("socks", [False, True])
 def test_a_server_without_tls_gets_whole_requests_by_way_of_the_proxy(socks: bool) -> None:
     with scripted([Reply(), Reply()]) as there, forward_proxy(login="me:secret", socks=socks) as proxy:
@@ -270,6 +272,7 @@ def test_the_environment_counts_in_a_pod_too(tmp_path: Path, monkeypatch: pytest
             assert str(connection.proxy) == proxy
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("socks", [False, True])
 def test_a_proxy_that_refuses_is_named_without_the_password(
     server: FaultyServer, tmp_path: Path, socks: bool, caplog: pytest.LogCaptureFixture
@@ -288,6 +291,7 @@ def test_a_proxy_that_refuses_is_named_without_the_password(
     assert "\n" not in text
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("scheme", KINDS)
 def test_a_proxy_that_is_not_there_is_named(server: FaultyServer, tmp_path: Path, scheme: str) -> None:
     with contextlib.closing(socket.socket()) as bound:  # taken and not listened on: refused
@@ -309,6 +313,7 @@ def test_what_socks_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(raised.value) == text + "or use an HTTP proxy"
 
 
+@pytest.mark.cluster
 def test_a_command_goes_through_the_proxy_too(server: FaultyServer, tmp_path: Path) -> None:
     with forward_proxy() as proxy:
         with_proxy(server, tmp_path, f"http://{proxy.address}")

@@ -54,6 +54,7 @@ def test_the_environment_of_a_pod_leads_to_its_service_account(pod: Path) -> Non
         load_credentials()
 
 
+@pytest.mark.cluster
 def test_a_renewed_token_is_used_from_the_next_request_on(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with FaultyServer(ApiServerOptions()) as server:
         _mount(pod, server, "of-monday")

@@ -19,6 +19,8 @@ from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.scripted import End, Reply, scripted
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.cluster
+
 
 class Seen:
     """What a watcher told: the collection as it follows from lists and events, and how often it was listed."""

@@ -21,6 +21,8 @@ from kubeletplugin.host.programs import HostPrograms
 from .runtimes import CONTAINERD_1, CONTAINERD_2, CRIO, CRIO_SOCKET, RecordedAnswer, serve_runtime
 from .support import make_host, only, process
 
+pytestmark = pytest.mark.node
+
 WANTED = "/var/run/cdi"
 MAIN = "/etc/containerd/config.toml"
 FOLDER = "/etc/containerd/conf.d"

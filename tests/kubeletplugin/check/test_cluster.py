@@ -26,6 +26,8 @@ from tests.support.faultyserver import FaultyServer, RequestFault
 
 from .support import levels, of_level, only
 
+pytestmark = pytest.mark.cluster
+
 GOOD = ClusterFacts(
     server="https://api:6443",
     version="v1.36.2",

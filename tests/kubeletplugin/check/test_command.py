@@ -20,6 +20,8 @@ from tests.support.preloaded import run, start
 from .runtimes import CONTAINERD_1, CONTAINERD_2, SOCKET, RecordedAnswer, serve_runtime
 from .support import make_host, process
 
+pytestmark = pytest.mark.node
+
 RUN = "from dra_driver.process.command import run; from kubeletplugin.check.command import check; run(check)"
 
 

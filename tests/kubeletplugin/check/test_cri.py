@@ -21,6 +21,8 @@ from kubeletplugin.protocol import cri_pb2
 from .runtimes import CONTAINERD_1, CONTAINERD_2, CRIO, SOCKET, RecordedAnswer, bound_at, serve_methods, serve_runtime
 from .support import make_host
 
+pytestmark = pytest.mark.node
+
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:

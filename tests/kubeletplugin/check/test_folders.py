@@ -101,6 +101,7 @@ for one in folder_findings(Host(Path("/")), plugins, own, own, [own], ""):
 """
 
 
+@pytest.mark.node
 def test_a_container_may_have_nothing_of_plugins_but_the_drivers_folder(tmp_path: Path) -> None:
     (tmp_path / "gpu.nvidia.com").mkdir()
     container = ["unshare", "--mount", "sh", "-euc", IN_A_CONTAINER, "sh", str(tmp_path)]

@@ -12,6 +12,8 @@ from kubeletplugin.check.command import check
 
 from .test_command import Node
 
+pytestmark = pytest.mark.node
+
 BROKEN = {
     "read_driver": "NVIDIA driver",
     "gpu_findings": "GPUs",

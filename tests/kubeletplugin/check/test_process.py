@@ -106,6 +106,7 @@ def test_a_kubelet_that_is_not_seen_is_told_with_the_reason(tmp_path: Path, file
     assert found.remedy
 
 
+@pytest.mark.node
 def test_a_real_process_is_found_in_proc(tmp_path: Path) -> None:
     program = tmp_path / "kubelet"
     program.write_text("#!/bin/sh\necho started\nread line\n", encoding="ascii")

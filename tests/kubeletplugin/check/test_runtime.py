@@ -17,6 +17,8 @@ from kubeletplugin.host.programs import HostPrograms
 from .runtimes import CONTAINERD_1, CONTAINERD_2, CRIO, CRIO_SOCKET, SOCKET, RecordedAnswer, serve_runtime
 from .support import make_host, only, process
 
+pytestmark = pytest.mark.node
+
 WANTED = "/var/run/cdi"
 K3S_SOCKET = "/run/k3s/containerd/containerd.sock"
 ON = '[plugins."io.containerd.cri.v1.runtime"]\nenable_cdi = true\ncdi_spec_dirs = ["/run/cdi"]\n'

@@ -25,6 +25,8 @@ from tests.support.mps import mps_of
 
 from .support import levels
 
+pytestmark = pytest.mark.node
+
 SMI, CONTROL = "/usr/bin/nvidia-smi", "/usr/bin/nvidia-cuda-mps-control"
 
 

@@ -131,6 +131,7 @@ class TestBetweenProcesses:
         with KeyedLocks(ranges, "claim ").hold("a"), KeyedLocks(FileRanges(file), "gpu ").try_hold("a") as free:
             assert free
 
+    @pytest.mark.node
     def test_the_kernel_takes_back_what_a_killed_one_held(self, file: Path) -> None:
         with subprocess.Popen(
             [sys.executable, "-c", HOLDER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -17,6 +17,8 @@ from tests.support.claims import mps
 from tests.support.mps import connect, mps_of
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 
+pytestmark = pytest.mark.node
+
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
 
 

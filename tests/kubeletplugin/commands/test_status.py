@@ -14,6 +14,8 @@ from dra_driver.kube.api import ApiClient
 from kubeletplugin.commands.status import GpuState, gpu_picture
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 
+pytestmark = pytest.mark.node
+
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
 
 

@@ -152,6 +152,7 @@ def test_each_class_is_read_once() -> None:
     assert read == ["vfio.gpu.nvidia.com"]
 
 
+@pytest.mark.node
 def test_the_resource_of_a_class_is_read_from_the_api_server(kubeconfig: Path, client: ApiClient) -> None:
     for name, spec in (("named", {"extendedResourceName": "nvidia.com/GH100"}), ("nameless", {})):
         value = {"apiVersion": V1.api_version, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}

@@ -145,6 +145,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     assert objects(Path(mount.host_path).read_bytes())[0]["requests"][0]["devices"][0]["name"] == "gpu-1"
 
 
+@pytest.mark.node
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_file_that_cannot_be_read_is_removed_and_hides_no_other(short_path: Path, damage: str) -> None:
     files = MetadataFiles(short_path)
@@ -158,6 +159,7 @@ def test_a_file_that_cannot_be_read_is_removed_and_hides_no_other(short_path: Pa
     assert files.claims() == []
 
 
+@pytest.mark.node
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_is_in_the_way_of_a_half_written_file_is_no_obstacle(short_path: Path, damage: str) -> None:
     files = MetadataFiles(short_path)
@@ -192,6 +194,7 @@ class TestPlugin:
     def files(self, plugin: Plugin) -> list[Path]:
         return [path for path in (plugin.state / "metadata").rglob("*") if path.is_file()]
 
+    @pytest.mark.node
     def test_a_container_is_given_a_file_for_each_request(self, plugin: Plugin, client: ApiClient) -> None:
         prepared = stored_claim(client, "gpu-0", "gpu-4-mig-1g10gb-19-0")
         answer = plugin.prepare(prepared)[prepared.uid]
@@ -214,6 +217,7 @@ class TestPlugin:
         plugin.unprepare(prepared)
         assert self.files(plugin) == []
 
+    @pytest.mark.node
     def test_they_outlive_the_process_and_go_with_the_claim(self, plugin: Plugin, client: ApiClient) -> None:
         prepared = stored_claim(client, "gpu-1")
         answers, files = plugin.prepare(prepared), self.files(plugin)
@@ -225,6 +229,7 @@ class TestPlugin:
         plugin.unprepare(prepared)
         assert self.files(plugin) == []
 
+    @pytest.mark.node
     def test_those_of_a_claim_without_a_record_are_swept(self, plugin: Plugin) -> None:
         stray = plugin.state / "metadata" / "0c7c1f0e_gpu.json"
         stray.parent.mkdir(exist_ok=True)  # it is made for the first claim
@@ -234,6 +239,7 @@ class TestPlugin:
         wait_for(lambda: not stray.exists(), "the files to go")
 
 
+@pytest.mark.node
 def test_an_instance_that_was_made_by_hand_a_moment_ago_is_described_in_full(
     kubeconfig: Path, client: ApiClient, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def test_releases_that_read_group_ids(reported: str, reads: bool) -> None:
     assert reads_group_ids(reported) == reads
 
 
+@pytest.mark.node
 def test_the_release_is_that_of_the_node(client: ApiClient) -> None:
     name = f"node-{uuid.uuid4().hex[:8]}"
     client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})

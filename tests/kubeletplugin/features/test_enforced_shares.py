@@ -24,6 +24,8 @@ from tests.support.claims import mps, time_slicing
 from tests.support.mps import MpsProcess, mps_of
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 JSON = dict[str, Any]
 GIB = 1 << 30
 

@@ -346,6 +346,7 @@ def kernel(tmp_path: Path) -> Iterator[Kernel]:
         yield kernel
 
 
+@pytest.mark.node
 def test_a_machine_gets_its_gpus_after_the_activation_and_they_are_back_before_the_deactivation(
     tmp_path: Path, kernel: Kernel, api: ApiServer
 ) -> None:

@@ -23,6 +23,8 @@ from tests.support.claims import time_slicing
 from tests.support.nodes import hardware_of
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 GPU = "gpu-5"
 SHARES = [f"0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e0{number}" for number in range(3)]
 SMI = "usr/bin/nvidia-smi"

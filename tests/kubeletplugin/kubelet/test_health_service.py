@@ -32,6 +32,8 @@ from tests.support.nodes import make_node
 from tests.support.plugin import POOL, Plugin, plugin_on
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 VERSIONS = ("v1", "v1alpha1")
 OLDER = ("v1alpha1.DRAResourceHealth",)
 WELL = DeviceHealth("node-a", "gpu-0", HealthStatus.HEALTHY, 1_700_000_000.9)
@@ -241,7 +243,6 @@ class TestFindings:
         assert healths["gpu-1"].message == "xid 31: text; no daemon"
 
 
-@pytest.mark.long
 class TestPlugin:
     """The process and the stand-in kubelet."""
 

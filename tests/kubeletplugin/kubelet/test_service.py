@@ -29,6 +29,8 @@ from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.claims import allocated_claim
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 VERSIONS = ("v1", "v1beta1")
 SHARE = "0aa5f1c6-7a3c-4f83-9f0e-5b7a2f3c4d5e"
 

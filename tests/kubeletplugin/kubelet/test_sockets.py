@@ -26,6 +26,8 @@ from kubeletplugin.kubelet.instance import (
 from kubeletplugin.kubelet.sockets import LONGEST_PATH, SocketKeeper, SocketServer, is_served
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 UID = "5e0f7c1e-9a0e-4a63-8a55-0c7b6d8f9e10"
 
 

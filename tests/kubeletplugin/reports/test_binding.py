@@ -90,6 +90,7 @@ def conditions(client: ApiClient, claim: Any) -> dict[str, tuple[str, str]]:
     return {one["type"]: (one["status"], one["message"]) for one in found}
 
 
+@pytest.mark.node
 def test_a_process_sets_them_as_long_as_the_policy_wants_them(
     kubeconfig: Path, client: ApiClient, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_process_sets_them_as_long_as_the_policy_wants_them(
         assert conditions(client, after)[AVAILABLE][0] == "True"
 
 
+@pytest.mark.node
 def test_what_is_held_against_a_device_counts_unless_the_claim_tolerates_it(
     kubeconfig: Path, client: ApiClient, tmp_path: Path
 ) -> None:

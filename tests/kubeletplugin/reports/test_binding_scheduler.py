@@ -21,6 +21,8 @@ from tests.support.apiserver import connect
 from tests.support.plugin import POOL, Plugin, plugin_on
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 JSON = dict[str, Any]
 PATIENCE = 90.0  # kube-scheduler looks every 5 s whether conditions are there, and waits up to 10 s before a next try
 

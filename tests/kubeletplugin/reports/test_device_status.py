@@ -21,6 +21,8 @@ from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.plugin import POOL, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 SHARE = "0aa5f1c6-7a3c-4f83-9f0e-5b7a2f3c4d5e"
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 DATA: Mapping[DeviceKey, JSON] = {("gpu-0", ""): {"uuid": "GPU-0"}, ("gpu-1", SHARE): {"uuid": "GPU-1"}}

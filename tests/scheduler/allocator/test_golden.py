@@ -29,6 +29,7 @@ def test_scenarios_have_the_answers_of_kubernetes(folder: Path, category: str) -
     assert not {name: differences for name, differences in found.items() if differences}
 
 
+@pytest.mark.node
 def test_exception_in_a_scenario_is_a_disagreement(tmp_path: Path) -> None:
     for category, name in (("basics", "empty"), ("basics", "broken")):
         (tmp_path / category).mkdir(exist_ok=True)

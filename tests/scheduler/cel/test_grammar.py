@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import lark
+import pytest
 
 from dra_driver.scheduler.cel.parse import grammar
 from dra_driver.scheduler.cel.tree import Expression, walk
@@ -48,6 +49,7 @@ def test_parser_of_another_grammar_or_release_of_lark_has_another_name(monkeypat
     assert grammar.saved_name() != name
 
 
+@pytest.mark.node
 def test_checkout_unpickles_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", UNPICKLED], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"

@@ -29,6 +29,8 @@ from tests.support.waiting import wait_for
 
 from .cluster import ACCOUNT, NAMESPACE, READY, SETTINGS, TEMPLATES, Cluster, Work, at_work
 
+pytestmark = pytest.mark.cluster
+
 JSON = dict[str, Any]
 ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 RACK, OTHER = "c0ffee.1", "c0ffee.2"

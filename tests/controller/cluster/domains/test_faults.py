@@ -21,6 +21,8 @@ from tests.support.waiting import wait_for
 from .cluster import NAMESPACE, TEMPLATES, Cluster, at_work
 from .test_controller import OTHER, RACK, at_rest, leftovers
 
+pytestmark = pytest.mark.cluster
+
 JSON = dict[str, Any]
 
 

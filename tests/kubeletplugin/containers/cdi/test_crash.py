@@ -19,6 +19,8 @@ from kubeletplugin.containers.cdi.spec import dumps
 
 from .specs import CLAIM_KIND, MINIMAL, large
 
+pytestmark = pytest.mark.node
+
 CHECKOUT = Path(__file__).parents[4]
 WRITER = """
 import sys

@@ -34,7 +34,10 @@ from .trees import MAJORS, VERSION, Terminal, kernel, libraries, link
 
 CDI = shutil.which("cdi")
 
-pytestmark = pytest.mark.skipif(CDI is None, reason="the program cdi (container-device-interface) is not on PATH")
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.skipif(CDI is None, reason="the program cdi (container-device-interface) is not on PATH"),
+]
 
 
 def complaints(directory: Path, document: bytes) -> str:

@@ -34,6 +34,8 @@ from tests.support.nodes import driver_root_of
 
 from .trees import MAJORS, VERSION, file, kernel, libraries, link, program
 
+pytestmark = pytest.mark.node
+
 UID = "9f53c0e5-9f54-647d-a53c-73174df363ba"
 
 # the limits are low because a container may not raise those of its maker

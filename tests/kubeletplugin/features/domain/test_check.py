@@ -66,6 +66,7 @@ def unready(node: SimulatedNode) -> None:
     with_socket(CONNECTED)(node)
 
 
+@pytest.mark.node
 @pytest.mark.parametrize(
     ("is_host", "change", "told", "warnings"),
     [

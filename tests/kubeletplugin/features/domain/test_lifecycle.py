@@ -32,6 +32,8 @@ from .domains import (
 )
 from .inside import SOON, DomainPlugin, domain_plugin
 
+pytestmark = pytest.mark.node
+
 
 @pytest.fixture
 def plugin(short_path: Path, kubeconfig: Path) -> Iterator[DomainPlugin]:

@@ -19,6 +19,8 @@ from tests.support.waiting import wait_for
 from .domains import NOTHING, Left, add_channel, add_daemon, add_domain, running_daemon
 from .processes import DomainProcess, domain_process
 
+pytestmark = pytest.mark.node
+
 
 @pytest.fixture
 def plugin(kubeconfig: Path) -> Iterator[DomainProcess]:

@@ -418,6 +418,7 @@ def old_record(ref: ClaimRef, kind: str, state: str) -> bytes:
     ).encode()
 
 
+@pytest.mark.node
 def test_an_update_loses_nothing_of_claims_of_the_previous_release(
     short_path: Path, kubeconfig: Path, admin: ApiClient
 ) -> None:
@@ -472,6 +473,7 @@ def test_a_channel_that_waited_in_the_previous_release_goes_on(start: Callable[.
 # The NVIDIA driver
 
 
+@pytest.mark.node
 def test_claims_outlive_a_driver_that_is_not_there(short_path: Path, kubeconfig: Path, admin: ApiClient) -> None:
     uid = add_domain(admin)
     channel, daemon = add_channel(admin, uid), add_daemon(admin, uid)

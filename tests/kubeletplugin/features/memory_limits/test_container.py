@@ -20,6 +20,8 @@ from kubeletplugin.features.memory_limits.server import HookServer
 from tests.kubeletplugin.containers.cdi.test_runtime import run
 from tests.support.limits import LimitNode, compile_program, limit_node, real_cgroups
 
+pytestmark = pytest.mark.node
+
 CLAIM = "9f53c0e5-9f54-647d-a53c-73174df363ba"
 STATE = "/run/state"
 FIRST, SECOND = "gpu-0-one", "gpu-0-two"

@@ -25,6 +25,8 @@ from kubeletplugin.features.memory_limits.server import HookServer
 from tests.support.limits import compile_program, limit_node, real_cgroups
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 CLAIM = "6f0e4d6a-9c7e-4b7d-8a9f-1e0f3c1a5200"
 ANY = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

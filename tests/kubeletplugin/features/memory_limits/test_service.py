@@ -27,6 +27,8 @@ from tests.support.limits import compile_program
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -102,7 +104,6 @@ def test_the_cleanup_removes_the_program(plugin: Plugin) -> None:
     assert not plugin.state.exists()
 
 
-@pytest.mark.long
 def test_an_old_plugin_beside_a_new_one_does_not_take_the_hooks_away(plugin: Plugin) -> None:
     files = LimitFiles(plugin.state / "memory-limits")
     files.socket.unlink()

@@ -19,6 +19,8 @@ from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.claims import mps
 from tests.support.mps import mps_of
 
+pytestmark = pytest.mark.node
+
 MIG = "gpu-4-mig-1g10gb-19-0"
 LOOK = """
 printenv | grep ^CUDA_MPS | sort

@@ -12,6 +12,8 @@ from kubeletplugin.features.mps.memory import SharedMemory, shared_memory_folder
 from kubeletplugin.features.mps.shares import trash_in
 from tests.support.isolated import isolated
 
+pytestmark = pytest.mark.node
+
 SERVER = "s0123456789"
 
 MOUNTED = """

@@ -26,6 +26,8 @@ from tests.support.claims import mps, time_slicing
 from tests.support.mps import MpsProcess, RefusedClientError, connect, mps_of
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 JSON = dict[str, Any]
 MIG, OTHER_MIG = "gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1"
 SHARES = [f"0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e0{number}" for number in range(3)]

@@ -55,6 +55,7 @@ def test_time_limit_of_a_check_grows() -> None:
     assert limits == [3.0, 6.0, 12.0, 12.0]
 
 
+@pytest.mark.node
 def test_kernel_reports_whether_a_process_is_stopped_or_works() -> None:
     process = subprocess.Popen(["sh", "-c", "while :; do :; done"])
     try:

@@ -15,6 +15,8 @@ from kubeletplugin.containers.cdi import Root
 from kubeletplugin.features.mps.program import NAME, Program
 from tests.support.nodes import make_node
 
+pytestmark = pytest.mark.node
+
 LOOK = """#!/bin/sh
 echo "$CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_LOG_DIRECTORY"
 echo "${LD_LIBRARY_PATH:-none} $(ls "$CUDA_MPS_PIPE_DIRECTORY") $(ls /dev/shm)"

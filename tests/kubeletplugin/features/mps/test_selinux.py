@@ -87,6 +87,7 @@ def labelled(short_path: Path) -> Path:
     return short_path
 
 
+@pytest.mark.node
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_a_daemon_starts_with_folders_that_containers_may_use(labelled: Path, protocol: int) -> None:
     node = make_node(labelled / "node", "l40sx4")

@@ -15,6 +15,8 @@ from tests.support.mps import RefusedClientError, connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 
 class Node:
     """A node, and its program with one pipe directory."""

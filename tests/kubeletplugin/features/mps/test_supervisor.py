@@ -30,6 +30,8 @@ from tests.support.mps import MpsProcess, connect
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 SERVER = "s0123456789"
 PROTOCOLS = [2, 3]
 

@@ -19,6 +19,8 @@ from tests.support.waiting import wait_for
 
 from .conftest import audio_of
 
+pytestmark = pytest.mark.node
+
 OTHER = "0000:02:00.0"
 
 

@@ -31,6 +31,8 @@ from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.kernel import Kernel
 from tests.support.kubevirt import ROOT, device_of, plugin_devices
 
+pytestmark = pytest.mark.node
+
 UID = "9d3c6f2e-46a8-4a63-9fd2-b8c2f1d0a111"
 REF = ClaimRef("team", "vm-gpu", UID)
 NUMBERS = os.makedev(1, 3)

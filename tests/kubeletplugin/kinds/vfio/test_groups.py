@@ -18,6 +18,8 @@ from tests.support.waiting import wait_for
 
 from .conftest import TIMES
 
+pytestmark = pytest.mark.node
+
 GROUP, OTHERS = (0, 1, 2), (3, 4)
 """The GPUs of two groups, by index."""
 ONLY = NodePolicy((GpuRule(passthrough=PassthroughMode.ONLY),))

@@ -6,10 +6,14 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.support.kernel import AUDIO, NVIDIA, VFIO, Kernel
 from tests.support.waiting import wait_for
 
 from .conftest import audio_of
+
+pytestmark = pytest.mark.node
 
 
 def write(kernel: Kernel, file: str, text: str) -> int:

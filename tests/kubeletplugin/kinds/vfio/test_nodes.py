@@ -15,6 +15,8 @@ from tests.kubeletplugin.inside import QUICK, ApiServer, CallThread, Plugin
 from tests.support.kernel import LOAD, NVIDIA, VFIO, Kernel
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.node
+
 WITH_INTERFACE = {"iommu": {"enableAPIDevice": True}}
 IOMMUFD = {"iommu": {"backendPolicy": "PreferIommuFD"}}
 SECONDS = 1.0

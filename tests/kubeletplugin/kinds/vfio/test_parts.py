@@ -64,6 +64,7 @@ def test_a_driver_is_found_with_dashes_and_with_underscores(tmp_path: Path, name
     assert VfioModules(tmp_path, HostPrograms(tmp_path, enter=False)).load("vfio_pci") == name
 
 
+@pytest.mark.node
 @pytest.mark.parametrize(
     ("script", "message"),
     [
@@ -82,6 +83,7 @@ def test_a_module_that_cannot_be_loaded_is_named(tmp_path: Path, script: str | N
         VfioModules(tmp_path, HostPrograms(tmp_path, enter=False)).load("nvgrace_gpu_vfio_pci")
 
 
+@pytest.mark.node
 def test_processes_that_have_a_node_open_are_found_under_any_name(tmp_path: Path) -> None:
     node, other = tmp_path / "nvidia0", tmp_path / "other-name"
     node.touch()
@@ -170,6 +172,7 @@ def _is_over(session: Session, generation: int) -> bool:
         return error.code is Return.UNINITIALIZED
 
 
+@pytest.mark.node
 def test_a_write_waits_for_that_of_a_plugin_that_was_killed(tmp_path: Path) -> None:
     """The process that writes goes on after the plugin was killed, and has the lock for as long as it writes."""
     file, writes = tmp_path / "unbind", SysfsWrites(tmp_path, QUICK.write)

@@ -38,7 +38,7 @@ from tests.support.nodes import make_node
 from tests.support.plans import make_plan
 from tests.support.waiting import wait_for
 
-pytestmark = needs_fuse
+pytestmark = [pytest.mark.node, needs_fuse]
 
 GPU, T4 = "0000:41:00.0", "T4-PCIE-16GB"
 MDEV, MDEV_FUNCTIONS = "{framework: mdev}", "{framework: mdev, functions: 4}"
