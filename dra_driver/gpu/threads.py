@@ -17,6 +17,7 @@ import queue
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from types import FrameType
@@ -126,7 +127,9 @@ class Job(Generic[T]):
 
 
 class NvmlThreads:
-    """Runs work on the threads of a process. May be used from all other threads."""
+    """Runs work on the threads of a process. May be used from all other threads. When nothing refers to this object any
+    more, its threads end.
+    """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -134,6 +137,7 @@ class NvmlThreads:
         self._listeners: list[Callable[[str], None]] = []
         self.unexpected: Count = lambda _work: None
         """Counts unexpected exceptions of work on one GPU."""
+        weakref.finalize(self, _end_all, self._threads).atexit = False
 
     def listen(self, on_return: Callable[[str], None]) -> None:
         """Have `on_return` called with the key of a thread, on that thread, when a call that hung has returned."""
@@ -159,7 +163,7 @@ class NvmlThreads:
         with self._guard:
             thread = self._threads.get(key)
             if thread is None:
-                thread = self._threads[key] = _Thread(key, self._ended)
+                thread = self._threads[key] = _Thread(key, weakref.WeakMethod(self._ended))
             hung = thread.hung()
             if hung is None:
                 job = Job(thread, work, seconds)
@@ -290,7 +294,7 @@ class NvmlThreads:
 class _Thread:
     """One thread."""
 
-    def __init__(self, key: str, ended: Callable[[Job[Any]], None]) -> None:
+    def __init__(self, key: str, ended: "weakref.WeakMethod[Callable[[Job[Any]], None]]") -> None:
         self.key = key
         self.jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
         self.running: Job[Any] | None = None
@@ -322,9 +326,18 @@ class _Thread:
             self.running = job
             job.run()
             self.running = None
-            self._ended(job)
+            if (ended := self._ended()) is not None:
+                ended(job)
+                del ended
+            else:
+                job.afterwards.close()
             job.unfinished.release()
             del job  # do not keep its result until the next one
+
+
+def _end_all(threads: Mapping[str, _Thread]) -> None:
+    for thread in threads.values():
+        thread.jobs.put(None)
 
 
 def _pause(thread: _Thread, deadline: float | None) -> float:

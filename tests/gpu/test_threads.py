@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The threads that call NVML, and what becomes of threads that do not return."""
 
+import gc
 import subprocess
 import sys
 import threading
@@ -219,6 +220,16 @@ for one in lookers:
 """
 
 
+@pytest.mark.node
 def test_garbage_collection_while_a_hang_is_described_blocks_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", COLLECTING], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_threads_end_when_nothing_refers_to_their_owner() -> None:
+    threads = NvmlThreads()
+    thread = threads.run("GPU-0", lambda _beat: threading.current_thread())
+    del threads
+    gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
