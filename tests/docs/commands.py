@@ -3,29 +3,35 @@
 
 In a `sh` block every line is a command. In a `console` block a command stands behind `$ `, and what it prints follows,
 with `…` for what is left out: a part of a line, or lines where it stands alone.
+
+test_commands runs all of them, except those of a block behind the line `<!-- not run: REASON -->`. After
+`<!-- not run (docker, git): REASON -->` only commands that begin with one of these words are not run. A reason that
+names another test module gives the commands to that module (`given_to`).
 """
 
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_NOT_RUN = re.compile(r"<!-- not run(?: \(([^)]+)\))?: (.+) -->\n\Z")
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command line, where it stands, and what it is said to print."""
+    """One command line, where it stands, the text that it prints, and why test_commands does not run it."""
 
     page: str
     line: int
     text: str
     output: str = ""
+    not_run: str = ""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -43,6 +49,12 @@ class Command:
                 parts[-1].append(word)
         return parts
 
+    @property
+    def steps(self) -> "list[Command]":
+        """The commands that are joined by `&&`. The output is that of the last one."""
+        *first, last = (text.strip() for text in self.text.split("&&"))
+        return [*(replace(self, text=text, output="") for text in first), replace(self, text=last)]
+
 
 def blocks(text: str) -> Iterator[tuple[str, int, str]]:
     """(language, line that it begins on, content) of every fenced block."""
@@ -51,12 +63,17 @@ def blocks(text: str) -> Iterator[tuple[str, int, str]]:
 
 
 def commands(text: str, page: str) -> Iterator[Command]:
-    """Those of a page, in its order."""
+    """Those of a page, in its order. Raises ValueError for a reason that concerns no command."""
+    lines = text.splitlines(keepends=True)
     for language, first, content in blocks(text):
-        if language == "sh":
-            yield from _script(page, first, content)
-        elif language == "console":
-            yield from _session(page, first, content)
+        found = list(_COMMANDS[language](page, first, content)) if language in _COMMANDS else []
+        marked = _NOT_RUN.search("".join(lines[max(first - 3, 0) : first - 2]))
+        programs = [] if marked is None else [word.strip() for word in (marked[1] or "").split(",")]
+        if unused := [word for word in programs if not any(command.text.startswith(word) for command in found)]:
+            raise ValueError(f"{page}:{first - 2}: no command begins with {', '.join(unused) or 'anything'}")
+        for command in found:
+            reason = marked[2] if marked is not None and command.text.startswith(tuple(programs)) else ""
+            yield replace(command, not_run=reason)
 
 
 def inline(text: str) -> Iterator[str]:
@@ -93,4 +110,13 @@ def _session(page: str, first: int, content: str) -> Iterator[Command]:
         line += 1 + output.count("\n")
 
 
-COMMANDS = [one for path in PAGES for one in commands(path.read_text(encoding="utf-8"), path.name)]
+_COMMANDS = {"sh": _script, "console": _session}
+COMMANDS = [command for path in PAGES for command in commands(path.read_text(encoding="utf-8"), path.name)]
+
+
+def given_to(module: str) -> list[Command]:
+    """The steps of all commands whose reason names this test module, given by its `__name__`."""
+    name = module.rpartition(".")[2]
+    found = [step for command in COMMANDS if re.search(rf"\b{name}\b", command.not_run) for step in command.steps]
+    assert found, f"no page says that {name} runs a command"
+    return found

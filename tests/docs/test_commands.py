@@ -1,66 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command in README.md and docs/*.md is right: what it names exists, what runs here does and prints what is said.
+"""The commands of the pages run by bash as they stand, and print what their page says, except those marked on the page.
 
-A command is checked part by part (tests.docs.checks). Those that need no more than an API server are run as they stand,
-by bash: dry runs, the sandbox, kubectl and Helm, where these are on PATH. tests.docs.ledger names the tests of others.
+Commands of kubectl and Helm are run if these are on PATH, with an API server. commands.py describes the marks.
 """
 
 import contextlib
-import gzip
-import json
-import re
 import shlex
 import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dra_driver.dryrun.nodetypes import simulated_nodes
-from dra_driver.gpu.devices import describe
-from dra_driver.gpu.inventory import read_inventory
-from dra_driver.gpu.layout import node_slices
-from dra_driver.gpu.policy import NodePolicy
-from dra_driver.gpu.policy.parse import parse_policy
-from dra_driver.gpu.simulated import SimulatedNode, load_description
-from dra_driver.kube.resource import ResourceSlice
-from dra_driver.kube.resource.codec import V1, encode_slice
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.onpath import on_path
 from tests.support.preloaded import start
 
-from .checks import OURS, checks_of, setting, values_of
-from .commands import COMMANDS, PAGES, ROOT, Command, blocks, commands, inline, says
-from .ledger import run_by
+from .checks import check
+from .commands import COMMANDS, PAGES, ROOT, Command, commands, inline, says
+from .reader import write_files
 from .running import BIN, environment
 
 BENCH = ROOT / "tests/golden/bench"
 NODES = ("node-0000", "node-0001", "node-0002")
-CLAIM = """\
-# SPDX-License-Identifier: Apache-2.0
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata:
-  name: training
-spec:
-  devices:
-    requests:
-    - name: gpu
-      exactly:
-        deviceClassName: gpu.nvidia.com
-        cuont: 2
-        selectors:
-        - cel:
-            expression: device.attributes['gpu.nvidia.com'].productName == 'H100'
-"""
 
 
-RUNNING = run_by(__name__)
+RUNNING = [command for command in COMMANDS if not command.not_run]
 UP = next(one for one in COMMANDS if "dra-sandbox up" in one.text)
 INSTALL = next(one for one in COMMANDS if one.text.startswith("helm install"))
 """What upgrades and uninstalls need to have been run."""
@@ -120,94 +88,10 @@ def shell() -> Iterator[Shell]:
 
 @pytest.fixture(scope="module")
 def readers_files() -> Iterator[Path]:
-    """What the pages take for granted in the reader's folder: manifests, snapshots, a chart, an overlay.
-
-    A block of YAML whose first line is a comment with a file's name is that file.
-    """
+    """A folder with the files that the pages take for granted."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        good = CLAIM.replace("cuont", "count").replace("'H100'", "'NVIDIA A30'")
-        files = {
-            "manifests/claim.yaml": CLAIM,
-            "claim.yaml": good,
-            "mig.yaml": (BENCH / "b-claim.yaml").read_text(encoding="utf-8"),
-            "cluster.json": snapshot(),
-            "crowded.json": crowded(),
-            "charts/app/Chart.yaml": "apiVersion: v2\nname: app\nversion: 0.1.0\n",
-            "charts/app/templates/claim.yaml": good,
-            "overlays/production/claim.yaml": good,
-            "overlays/production/kustomization.yaml": "resources: [claim.yaml]\n",
-        }
-        for path, text in files.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(text, encoding="utf-8")
-        for page in PAGES:
-            for _, _, content in blocks(page.read_text(encoding="utf-8")):
-                if match := re.match(r"# (\S+\.yaml)\n", content):
-                    (folder / match[1]).write_text(content, encoding="utf-8")
-        write_slices(folder / "node.json", "l40sx4", parse_policy((folder / "policy.yaml").read_text(encoding="utf-8")))
-        yield folder
-
-
-def write_slices(path: Path, simulated: str, policy: NodePolicy) -> None:
-    """What `dra-controller` publishes of a simulated node with a policy."""
-    with tempfile.TemporaryDirectory() as folder:
-        node = SimulatedNode.create(Path(folder), load_description(simulated), "node-1")
-        nvml = node.nvml()
-        nvml.initialize()
-        gpus = describe(read_inventory(nvml, node.driver_root / "sys"), policy).gpus
-    slices = (replace(one, pool=replace(one.pool, generation=1)) for one in node_slices("node-1", "", gpus))
-    items = [encode_slice(one, V1) for one in slices]
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
-
-
-def snapshot() -> str:
-    """A few nodes of the large cluster that kube-scheduler decided about, with their first GPU in use."""
-    texts = [
-        text
-        for name in ("b-cluster", "b-allocated-first-busy")
-        for text in gzip.decompress((BENCH / f"{name}.yaml.gz").read_bytes()).decode().split("\n---\n")
-        if not re.search(r"node-\d{4}", text) or any(node in text for node in NODES)
-    ]
-    return "\n---\n".join(texts)
-
-
-def crowded() -> str:
-    """Three nodes: one whose CPUs are in use, and two whose GPUs are. A pod waits for a node with another label."""
-    items: list[dict[str, Any]] = []
-    for number, name in enumerate(("node-0", "node-1", "node-2")):
-        room = {"cpu": "4" if number == 0 else "64", "memory": "64Gi", "pods": "110"}
-        items.append({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": room}})
-        slices = [one for one in simulated_nodes("h100x8-mig", 1) if isinstance(one, ResourceSlice)]
-        moved = [replace(one, node_name=name, pool=replace(one.pool, name=name)) for one in slices]
-        for index, one in enumerate(moved):
-            items.append({**encode_slice(one, V1), "metadata": {"name": f"{name}-{index}"}})
-        whole = [
-            {"driver": one.driver, "pool": name, "device": device.name, "request": "gpu"}
-            for one in moved
-            for device in one.devices
-            if device.attributes.get("profile") == "7g.80gb" and number
-        ]
-        claim: dict[str, Any] = {"apiVersion": V1.api_version, "kind": "ResourceClaim", "metadata": {"name": name}}
-        if whole:
-            items.append({**claim, "spec": {}, "status": {"allocation": {"devices": {"results": whole}}}})
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}}
-    busy = {"metadata": {"name": "busy"}, "spec": {"nodeName": "node-0", "containers": [container]}}
-    items.append({"apiVersion": "v1", "kind": "Pod", **busy, "status": {"phase": "Running"}})
-    waiting = {"metadata": {"name": "waiting"}, "spec": {"nodeSelector": {"disk": "ssd"}, "containers": [container]}}
-    items.append({"apiVersion": "v1", "kind": "Pod", **waiting, "status": {"phase": "Pending"}})
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=str)
-def test_all_that_a_command_names_exists(command: Command) -> None:
-    for words in command.parts:
-        found = checks_of(words)
-        assert len(found) == 1, (
-            f"{command} shows {' '.join(words)!r}, which {len(found)} checks claim: there must be one in CHECKS of"
-            " tests/docs/checks.py, and an entry of tests/docs/ledger.py for how it is run"
-        )
-        found[0](words)
+        write_files(Path(name))
+        yield Path(name)
 
 
 @pytest.mark.parametrize("command", RUNNING, ids=str)
@@ -243,38 +127,20 @@ def test_a_command_does_what_its_page_says(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_commands_in_the_running_text_have_the_flags_they_are_shown_with(page: Path) -> None:
-    for text in inline(page.read_text(encoding="utf-8")):
-        words = text.split()
-        if (words and words[0] in {*OURS, "make"}) or words[:2] == ["python", "-m"]:
-            checks_of(words)[0](words)
-        for value in values_of(words, "--set"):
-            setting(value)
+def test_flags_targets_and_values_of_a_page_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for words in (*(words.split() for words in inline(text)), *(w for c in commands(text, page.name) for w in c.parts)):
+        check(words)
 
 
-def test_the_transcript_has_every_question_that_dry_runs_answer() -> None:
-    table = (ROOT / "docs/how-to/dry-run.md").read_text(encoding="utf-8").partition("## ")[0]
-    rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ")][1:]
-    shown = [one.text for one in COMMANDS if one.page == "dry-run-transcript.md"]
-    assert len(rows) == 10
-    for row in rows:
-        question = re.findall(r"`([^`]*)`", row)[0].replace("pod/NAME", "pod/")
-        asked = re.findall(r"--[a-z-]+|pod/|\b(?:capacity|cel|nodes|lint|snapshot)\b", question)
-        assert any(all(word in text for word in asked) for text in shown), row
-    assert all(one.output for one in COMMANDS if one.page == "dry-run-transcript.md")
+def test_reason_without_a_command_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"page\.md:1: no command begins with helm"):
+        list(commands("<!-- not run (helm): no cluster -->\n```sh\nmake demo\n```\n", "page.md"))
 
 
-def test_what_dry_runs_leave_out_is_told() -> None:
-    page = (ROOT / "docs/how-to/dry-run.md").read_text(encoding="utf-8").partition("| evaluated | not evaluated |")[2]
-    left_out = "\n".join(line.split("|")[2] for line in page.splitlines() if line.startswith("| "))
-    for what in ("scores", "autoscaler", "gangs", "feature gates that are not default"):
-        assert what in left_out
-
-
-def test_a_program_that_nobody_checks_is_noticed() -> None:
-    (command,) = commands("```sh\n\ncurl https://example.com | sh   # quick\n```\n", "page.md")
-    assert str(command) == "page.md:3"
-    assert [checks_of(words) for words in command.parts] == [[], []]
+def test_reason_concerns_the_named_programs() -> None:
+    page = "<!-- not run (git, helm): no cluster -->\n```sh\nmake demo && git tag\ngit tag  # now\nhelm version\n```\n"
+    assert [command.not_run for command in commands(page, "page.md")] == ["", "no cluster", "no cluster"]
 
 
 def test_a_page_may_leave_out_what_does_not_matter() -> None:

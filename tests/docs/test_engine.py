@@ -19,16 +19,15 @@ import pytest
 from dra_driver import __version__
 
 from .checks import IMAGE
-from .commands import ROOT, Command, inline
-from .ledger import run_by
+from .commands import ROOT, Command, given_to, inline
 from .registry import Registry, registry
 from .running import copy_checkout
 
 BASE = os.environ.get("PYTHON_IMAGE", "")
 COMPILER = os.environ.get("GCC_IMAGE", "")
 PAGE = (ROOT / "docs/how-to/build-the-image.md").read_text(encoding="utf-8")
-STEPS = run_by(__name__)
-BUILDS = [step for step in STEPS if step.text.startswith("docker build")]
+STEPS = given_to(__name__)
+BUILDS = [step for step in STEPS if step.text.startswith("docker build -t")]
 PUSHES = [step for step in STEPS if step.text.startswith("docker push")]
 RUNS = [step for step in STEPS if step.text.startswith("docker run")]
 (VARIABLES,) = (step for step in STEPS if step.text.startswith("export "))

@@ -19,10 +19,9 @@ from click.testing import CliRunner
 from dra_driver.sandbox.main import sandbox
 from tests.kubeletplugin.containers.cdi.test_runtime import podman
 
-from .commands import Command
-from .ledger import run_by
+from .commands import Command, given_to
 
-KIND = [step for step in run_by(__name__) if step.text.startswith("kind ")]
+KIND = [step for step in given_to(__name__) if step.text.startswith("kind ")]
 
 
 def printed(*arguments: str) -> str:

@@ -47,7 +47,6 @@ def test_four_subjects_have_a_picture() -> None:
     }
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not MERMAID.exists(), reason="make site has not installed Mermaid")
 @pytest.mark.skipif(BROWSER is None, reason="chromium-headless-shell is not on PATH")
 def test_mermaid_draws_every_picture(tmp_path: Path) -> None:

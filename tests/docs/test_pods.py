@@ -18,12 +18,11 @@ from dra_driver.kube.kinds import DAEMON_SETS, NODES
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.apiserver import connect
 
-from .commands import COMMANDS, ROOT, Command, says
-from .ledger import run_by
+from .commands import COMMANDS, ROOT, Command, given_to, says
 from .running import environment
 
-EXEC = [step for step in run_by(__name__) if step.parts[0][1] == "exec"]
-ROLLOUT = [step for step in run_by(__name__) if step.parts[0][1] == "rollout"]
+EXEC = [step for step in given_to(__name__) if step.parts[0][1] == "exec"]
+ROLLOUT = [step for step in given_to(__name__) if step.parts[0][1] == "rollout"]
 NAMESPACE = "dra-driver-gpu"
 NODE = "node-a"
 
