@@ -12,6 +12,8 @@ from dra_driver.kube.kinds import kind_named
 from dra_driver.kube.resource.codec import V1
 from tests.support.apiserver import api_server, connect
 
+pytestmark = pytest.mark.cluster
+
 NOT_SERVED = {kinds.CERTIFICATES, kinds.NODE_FEATURES, kinds.ACCESS_REVIEWS, kinds.POD_GROUPS}
 """Kinds of cert-manager and node feature discovery, and those that the embedded server of this release lacks."""
 
@@ -33,13 +35,11 @@ def _resources(client: ApiClient) -> Iterator[tuple[Kind, str]]:
                 yield Kind(version, resource["name"], resource["namespaced"]), resource["kind"]
 
 
-@pytest.mark.cluster
 def test_each_constant_is_a_kind_of_the_server(served: dict[tuple[str, str], Kind]) -> None:
     constants = {value for value in vars(kinds).values() if isinstance(value, Kind)}
     assert constants - NOT_SERVED <= set(served.values())
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("of", [kinds.claims_of, kinds.templates_of, kinds.slices_of, kinds.classes_of])
 def test_each_kind_of_a_dialect_is_a_kind_of_the_server(served: dict[tuple[str, str], Kind], of: object) -> None:
     assert callable(of)
