@@ -20,6 +20,7 @@ from typing import Final
 
 from ..allocator import Features, separate
 from ..pods import Snapshot
+from ..pods.objects import AffinityTerm
 from .assignment import Placement, verified
 from .board import Preference, board_of, within
 from .objects import ClaimKey, Member, claim_key, sharing
@@ -83,6 +84,9 @@ def assign(gang: Gang, snapshot: Snapshot, features: Features, seconds: float = 
 def _assign(
     members: Sequence[Member], needed: int, snapshot: Snapshot, features: Features, clock: Clock
 ) -> JointAnswer:
+    apart = _too_few_domains(members, needed, snapshot)
+    if apart:
+        return JointAnswer(proof=apart)
     shared = sharing(members)
     is_separate = separate(snapshot.cluster)
     try:
@@ -101,6 +105,20 @@ def _assign(
         return _in_many_orders(members, needed, snapshot, features, clock)
     except OutOfTimeError:
         return JointAnswer()
+
+
+def _too_few_domains(members: Sequence[Member], needed: int, snapshot: Snapshot) -> str:
+    """A proof by anti-affinity: pods that must be apart are more than there are values of the label."""
+    by_term: dict[AffinityTerm, list[Member]] = defaultdict(list)
+    for member in members:
+        for term in member.pod.anti_affinity:
+            if term.matches(member.pod, snapshot.labels_of(member.pod.namespace)):
+                by_term[term].append(member)
+    for term, apart in by_term.items():
+        values = {site.node.labels.get(term.topology_key) for site in snapshot.sites.values()}
+        if None not in values and len(apart) - len(values) > len(members) - needed:
+            return f"{len(apart)} pods must have different values of {term.topology_key}, and nodes have {len(values)}"
+    return ""
 
 
 def _packed(units: Sequence[Unit], needed: int, snapshot: Snapshot, features: Features, clock: Clock) -> JointAnswer:

@@ -13,6 +13,7 @@ they get, nothing else has to be tried. Weights are increased for shapes of whic
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Final
 
 Pattern = tuple[int, ...]
@@ -29,6 +30,10 @@ _SCALE: Final = _ONE << 8
 _MOST_REMEMBERED: Final = 500_000
 _MOST_PATTERNS: Final = 4_000
 """The number of patterns of one kind of bin that are tried."""
+_ALL_ORDERS: Final = 3
+"""The most shapes of which all orders are tried for a sample of patterns."""
+_FEW_STEPS: Final = 3000
+"""The steps of the first search, with a sample of patterns."""
 _COMPARED: Final = 80
 """The most patterns of which those that are part of another one are left out."""
 
@@ -86,6 +91,12 @@ def pack(kinds: Sequence[Kind], demand: Pattern, values: Pattern, needed: int, c
         if alone:
             return Packing(reason=alone)
         for each in known:
+            each.sample()
+        scarce = [_ONE * count // max(1, _most_alone(known, shape)) for shape, count in enumerate(demand)]
+        bins = _Search(known, demand, values, needed, scarce, clock).run(_FEW_STEPS)
+        if bins is not None:
+            return Packing(tuple(bins))
+        for each in known:
             each.enumerate()
         weights, is_proof = _weights(known, demand, values, needed, clock)
         if is_proof:
@@ -119,14 +130,31 @@ class _Patterns:
         """The most items of each shape that a bin holds without others, or might hold."""
 
     def _alone(self, shape: int) -> int:
+        return self._more(tuple(0 for _ in self._demand), shape)
+
+    def _more(self, pattern: Pattern, shape: int) -> int:
+        """The most items of a shape, none of which is in the pattern, that fit besides it, or might fit."""
         fits, too_many, step = 0, self._demand[shape] + 1, 1
         while too_many - fits > 1:  # the steps grow: few bins hold many items
             tried = min(fits + step, too_many - 1)
-            if self._possible(_only(shape, tried, len(self._demand))):
+            if self._possible(_with(pattern, shape, tried)):
                 fits, step = tried, step * 2
             else:
                 too_many, step = tried, max(1, (tried - fits) // 2)
         return fits
+
+    def sample(self) -> None:
+        """Finds some of the largest patterns: as many items as possible of one shape, then of the next one."""
+        shapes = range(len(self._demand))
+        orders = (
+            permutations(shapes)
+            if len(shapes) <= _ALL_ORDERS
+            else ((*shapes[first:], *shapes[:first]) for first in shapes)
+        )
+        for order in orders:
+            pattern = tuple(0 for _ in shapes)
+            for shape in order:
+                pattern = _with(pattern, shape, self._more(pattern, shape))
 
     def _possible(self, pattern: Pattern) -> bool:
         """Whether a bin holds the pattern, or might hold it."""
@@ -148,6 +176,7 @@ class _Patterns:
 
     def enumerate(self) -> None:
         """Finds all patterns that fit."""
+        self._within.clear()
         tried = 0
         start = tuple(0 for _ in self._demand)
         waiting = [(start, 0)]
@@ -156,7 +185,7 @@ class _Patterns:
             for index in range(shape, len(pattern)):
                 if pattern[index] >= self.alone[index]:
                     continue
-                larger = (*pattern[:index], pattern[index] + 1, *pattern[index + 1 :])
+                larger = _with(pattern, index, pattern[index] + 1)
                 tried += 1
                 if tried > _MOST_PATTERNS:
                     self.is_exact = False
@@ -182,8 +211,14 @@ class _Patterns:
         return self._within[left]
 
 
-def _only(shape: int, count: int, shapes: int) -> Pattern:
-    return tuple(count if index == shape else 0 for index in range(shapes))
+def _with(pattern: Pattern, shape: int, count: int) -> Pattern:
+    """The pattern with another number of items of a shape."""
+    return (*pattern[:shape], count, *pattern[shape + 1 :])
+
+
+def _most_alone(known: Sequence[_Patterns], shape: int) -> int:
+    """How many items of a shape fit into all bins without others."""
+    return sum(each.count * each.alone[shape] for each in known)
 
 
 def _is_within(part: Pattern, whole: Pattern) -> bool:
@@ -192,9 +227,7 @@ def _is_within(part: Pattern, whole: Pattern) -> bool:
 
 def _too_few_alone(known: Sequence[_Patterns], demand: Pattern, values: Pattern, needed: int) -> str:
     """A proof by the number of items of each shape that fit without items of other shapes."""
-    fitting = [
-        min(wanted, sum(each.count * each.alone[shape] for each in known)) for shape, wanted in enumerate(demand)
-    ]
+    fitting = [min(wanted, _most_alone(known, shape)) for shape, wanted in enumerate(demand)]
     if _weight(values, fitting) >= needed:
         return ""
     rows = zip(demand, fitting, values, strict=True)
@@ -288,8 +321,10 @@ class _Search:
             found.append(total)
         return found[::-1]
 
-    def run(self) -> list[tuple[int, Pattern]] | None:
-        """The pattern of each bin that is used. None if there is no solution with patterns that are known to fit."""
+    def run(self, most_steps: int = 0) -> list[tuple[int, Pattern]] | None:
+        """The pattern of each bin that is used. None if there is no solution with patterns that are known to fit, or
+        if none is found in `most_steps` (0: without a limit).
+        """
         stack = [self._frame(0, self._demand)]
         steps = 0
         while stack:
@@ -297,6 +332,8 @@ class _Search:
             if _weight(self._values, frame.left) <= self._spare:
                 return [(self._bins[index], frame.pattern) for index, frame in enumerate(stack[:-1])]
             steps += 1
+            if steps == most_steps:
+                return None
             if steps % 256 == 0:
                 self._clock.check()
             pattern = next(frame.patterns, None)

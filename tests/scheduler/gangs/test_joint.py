@@ -99,7 +99,7 @@ def anti_affine(name: str, *claims: object, key: str = "kubernetes.io/hostname")
 def test_anti_affinity_on_nodes_is_proved() -> None:
     members = [anti_affine(f"p{index}", wanting(f"c{index}")) for index in range(3)]
     answer = assign(gang(*members), cluster([node("a"), node("b")], gpus("a", 4), gpus("b", 4)), FEATURES)
-    assert answer.proof == "of 3 equal pods, only 2 fit, even without the other pods of the group"
+    assert answer.proof == "3 pods must have different values of kubernetes.io/hostname, and nodes have 2"
 
 
 def test_anti_affinity_in_zones_is_checked() -> None:
@@ -108,6 +108,15 @@ def test_anti_affinity_in_zones_is_checked() -> None:
     members = [anti_affine(f"p{index}", wanting(f"c{index}"), key="zone") for index in range(2)]
     answer = assign(gang(*members), snapshot, FEATURES)
     assert {where for _, where, _ in devices_of(answer)} in ({"a", "c"}, {"b", "c"})
+
+
+def test_pods_that_must_be_in_different_zones_are_counted() -> None:
+    zones = [node("a", {"zone": "1"}), node("b", {"zone": "1"}), node("c", {"zone": "2"})]
+    members = [anti_affine(f"p{index}", key="zone") for index in range(3)]
+    answer = assign(gang(*members), cluster(zones), FEATURES)
+    assert answer.proof == "3 pods must have different values of zone, and nodes have 2"
+    assert assign(gang(*members, least=2), cluster(zones), FEATURES).placements
+    assert assign(gang(*members), cluster([*zones, node("d")]), FEATURES).placements
 
 
 def test_topology_constraint_is_proved_in_each_domain() -> None:
