@@ -17,6 +17,7 @@ EXTRA: Final = Extra("dryrun", ("celpy", "kubernetes", "lark", "re2"))
 
 SUBCOMMANDS: Final[Mapping[str, Entry]] = {
     "fit": Entry(f"{__package__}.fit", "Tell where pods and claims would be scheduled, or why not."),
+    "gangs": Entry(f"{__package__}.gangs.command", "Tell whether groups of pods are placed as a whole."),
     "drain": Entry(f"{__package__}.drain.command", "Take devices out of use, and tell what that does to pods."),
     "capacity": Entry(f"{__package__}.capacity", "Count free and stranded devices of each kind."),
     "cel": Entry(f"{__package__}.expression", "Evaluate a CEL expression on the devices."),

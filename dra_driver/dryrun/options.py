@@ -36,6 +36,7 @@ _OPTION_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "What would be if": ("--without-claims", "--drain", "--policy", "--node-labels", "--strict-labels"),
     "What is evaluated": (
         *("--kubernetes-version", "--feature-gates", "--feature-gates-now", "--ideal", "--devices-only", "--verify"),
+        *("--min-count", "--search-timeout"),
     ),
     "Waiting for a change": ("--until-fits", "--timeout"),
     "General options": ("--color", "--log-format", "--verbosity", "--version", "--help"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exit statuses of fit, lint, migrate, upgrade and cel, and the notes about what was not evaluated.
+"""The exit statuses of fit, gangs, lint, migrate, upgrade and cel, and the notes about what was not evaluated.
 
 0 means that everything was evaluated and fits (or has no finding), 1 that something does not fit, 2 that the input is
 wrong or cannot be read, and 3 that something was not evaluated, or that its verdict depends on something unknown. 2 and

@@ -426,11 +426,11 @@ class _Made:
         return name, frozenset(tuple(str(entry.get(field) or "") for field in _CLAIM_FIELDS) for entry in known)
 
     def _of_scheduling_group(self, spec: JSON, namespace: str) -> Iterator[str]:
-        """Texts about the PodGroup of pods: gangs are not evaluated (KEP 4671)."""
+        """Texts about the PodGroup of pods, which `fit` does not evaluate (KEP 4671)."""
         name = _group_name(spec)
         if not name:
             return
-        yield f"the field spec.{_GROUP_OF_PODS} of the pod is not evaluated"
+        yield f"the field spec.{_GROUP_OF_PODS} of the pod is not evaluated: dra-dryrun gangs places the whole group"
         if _has_templates(spec) and self._library.find(_POD_GROUP, namespace, name) is None:
             reason = self._library.reason(_POD_GROUP, namespace, name)
             yield f"PodGroup {namespace}/{name} {reason}: whether its pods share claims is not known"

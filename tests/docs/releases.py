@@ -90,15 +90,15 @@ SUPPORT: Mapping[str, Support] = {
     ),
     "DRAWorkloadResourceClaims": Support(
         "prepares claims that are reserved for a PodGroup, and writes Events about the group",
-        "a claim that equals one of the pod's PodGroup is one for all its pods; so does the sandbox. Gangs are not"
-        " evaluated: the exit status is 3",
+        "a claim that equals one of the pod's PodGroup is one for all its pods; so does the sandbox. `fit`"
+        " places each pod by itself: the exit status is 3",
         "`tests/dryrun/test_pod_groups.py`, `tests/sandbox/test_podgroups.py`; the rules are [doc]",
     ),
     "DynamicResourceAllocation": Support("needs it", "takes it as enabled", "`tests/kubeletplugin/check`"),
     "GenericWorkload": Support(
         NOTHING,
-        "not evaluated: the verdict of a pod with a scheduling group says so",
-        "`tests/dryrun/test_newer_server.py`",
+        "`dra-dryrun gangs` evaluates groups of pods; `fit` places each pod by itself, and says so",
+        "`tests/scheduler/gangs`, `tests/dryrun/gangs`; the rules are read in the source",
     ),
     "DRAResourceClaimGranularStatusAuthorization": Support(
         "the chart's roles have the rights", NOTHING, "`tests/charts/test_rights.py`"

@@ -16,7 +16,7 @@ from .conftest import gpu, slice_of
 
 JSON = dict[str, Any]
 ENTRY = {"name": "gpu", "resourceClaimTemplateName": "one"}
-NOT_EVALUATED = "the field spec.schedulingGroup of the pod is not evaluated"
+NOT_EVALUATED = "the field spec.schedulingGroup of the pod is not evaluated: dra-dryrun gangs places the whole group"
 
 
 def template() -> JSON:

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answers about groups of pods, one group after the other. A group that is scheduled uses up what it gets."""
+
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ...kube.releases import NEWEST_RELEASED, default_gates, is_since
+from ...kube.resource import Node
+from ...scheduler.allocator import Cluster, Features
+from ...scheduler.gangs import (
+    Gang,
+    GroupVerdict,
+    JointAnswer,
+    Member,
+    PodGroup,
+    Preference,
+    Status,
+    assign,
+    schedule,
+)
+from ...scheduler.pods import ClusterNode, Pod, Snapshot
+from ..sources import Source
+from ..status import ExitStatus
+from ..wholepod import Admission, held_claims, valid_pod
+from ..workload import Demand
+from ..world import ROOM
+from .changes import Change, helpful, without_sharing
+from .grouping import Group
+
+_ONE_BY_ONE: Final = (
+    "kube-scheduler places the pods one after the other and never places a pod again, so what an early pod takes can be"
+    " missing for a later one (kubernetes/kubernetes#138765)"
+)
+_COLLISION: Final = (
+    "pods that share {} are bound at the same time: binding can fail for some of them with `claim got allocated"
+    " elsewhere in the meantime`, and they are tried again (kubernetes/kubernetes#140053)"
+)
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_NOT_HERE: Final = "spec.schedulingGroup"
+"""A part of the notes of demands that say that groups are not evaluated."""
+
+
+class Outcome(enum.StrEnum):
+    """Whether kube-scheduler schedules a group."""
+
+    SCHEDULED = "scheduled"
+    REFUSED = "refused"
+    WAITING = "waiting"
+    """The pods do not enter the scheduling queue."""
+    DEPENDS = "depends on scores"
+    """It depends on which of the nodes that fit the scheduler prefers."""
+    REJECTED = "rejected"
+    """The API server refuses a pod or a claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAnswer:
+    """The answer about one group.
+
+    `verdicts` are those of the scheduler for each way to choose among the nodes that fit. `joint` is set if not all of
+    them are that the group is scheduled. `defect` is the known defect that was hit, and `changes` are those with which
+    the scheduler places the group. `rejects` are the texts of the API server.
+    """
+
+    group: Group
+    gang: Gang
+    verdicts: tuple[GroupVerdict, ...] = ()
+    joint: JointAnswer | None = None
+    defect: str = ""
+    changes: tuple[Change, ...] = ()
+    rejects: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> GroupVerdict:
+        """The verdict to show: the first that is not that the group is scheduled, if there is one."""
+        return next((verdict for verdict in self.verdicts if not verdict.is_scheduled), self.verdicts[0])
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the scheduler schedules the group."""
+        if self.rejects:
+            return Outcome.REJECTED
+        if self.verdict.status is Status.WAITING:
+            return Outcome.WAITING
+        scheduled = [verdict.is_scheduled for verdict in self.verdicts]
+        if all(scheduled):
+            return Outcome.SCHEDULED
+        return Outcome.DEPENDS if any(scheduled) else Outcome.REFUSED
+
+
+def status_of(answers: Sequence[GroupAnswer], *, errors: bool, unknown: bool) -> ExitStatus:
+    """The exit status: a group whose verdict depends on scores is uncertain."""
+    outcomes = {answer.outcome for answer in answers}
+    fits = outcomes <= {Outcome.SCHEDULED, Outcome.DEPENDS}
+    unknown = unknown or Outcome.DEPENDS in outcomes or any(answer.unknown for answer in answers)
+    return ExitStatus.of(fits=fits, errors=errors, unknown=unknown)
+
+
+def answers(groups: Sequence[Group], source: Source, features: Features, seconds: float) -> Iterator[GroupAnswer]:
+    """The answer about each group. Raises InputError."""
+    asker = _Asker(source, features, seconds)
+    yield from map(asker.answer, groups)
+
+
+class _Asker:
+    """The cluster while groups are placed."""
+
+    def __init__(self, source: Source, features: Features, seconds: float) -> None:
+        self._features = features
+        self._seconds = seconds
+        self._world = source.world
+        self._snapshot = snapshot_of(source, features)
+        self._admission = Admission(source.world) if source.world is not None else None
+
+    def answer(self, group: Group) -> GroupAnswer:
+        """The answer about the next group. Raises InputError."""
+        members, rejects, notes, unknown = [], [], list(group.notes), []
+        for demand in group.demands:
+            pod, why, said = self._admitted(demand)
+            rejects += [f"{demand.name}: {text}" for text in (*demand.missing, *why)]
+            notes += (*said, *demand.notes)
+            unknown += [text for text in demand.unknown if _NOT_HERE not in text and "shares claims" not in text]
+            members.append(Member(replace(pod, group=group.name), tuple(held_claims(demand, self._snapshot.cluster))))
+        gang = Gang(group.name, _pod_group(group), tuple(members), self._running(group))
+        notes += _gates(group, self._features)
+        found = GroupAnswer(
+            *(group, gang),
+            rejects=tuple(rejects),
+            notes=tuple(dict.fromkeys(notes)),
+            unknown=tuple(dict.fromkeys(unknown)),
+        )
+        return found if rejects else self._decided(found)
+
+    def _decided(self, found: GroupAnswer) -> GroupAnswer:
+        gang, snapshot, features = found.gang, self._snapshot, self._features
+        verdicts = tuple(schedule(gang, snapshot, features, preference) for preference in Preference)
+        found = replace(found, verdicts=verdicts)
+        if found.outcome is Outcome.WAITING:
+            return found
+        if found.outcome is Outcome.SCHEDULED:
+            found = self._with_collisions(found)
+            self._place(verdicts[0])
+            return found
+        joint = assign(gang, snapshot, features, self._seconds)
+        found = replace(found, joint=joint)
+        if not joint.placements:
+            return found
+        changes = helpful(gang, joint.placements, found.verdict, snapshot, features)
+        apart = without_sharing(gang, snapshot, features) if not changes else None
+        return replace(found, defect=_ONE_BY_ONE, changes=(*changes, *((apart,) if apart is not None else ())))
+
+    def _with_collisions(self, found: GroupAnswer) -> GroupAnswer:
+        claims = found.verdicts[0].collisions
+        if not claims or self._features.as_specified:
+            return found
+        change = without_sharing(found.gang, self._snapshot, self._features)
+        first = Change("claims", f"allocate {' and '.join(claims)} before the group: start one other pod that uses it")
+        return replace(
+            found,
+            defect=_COLLISION.format(" and ".join(claims)),
+            changes=(*((change,) if change is not None else ()), first),
+        )
+
+    def _place(self, verdict: GroupVerdict) -> None:
+        for result in verdict.results:
+            if result.node is not None:
+                cluster = self._snapshot.cluster.after(result.claims)
+                self._snapshot = self._snapshot.placed(result.member.pod, result.node, cluster)
+
+    def _admitted(self, demand: Demand) -> tuple[Pod, tuple[str, ...], tuple[str, ...]]:
+        """The pod of a demand, why the API server refuses it, and notes. Raises InputError."""
+        if self._admission is None:
+            pod, rejects = valid_pod(demand)
+            return pod, rejects, ()
+        stored = self._admission.pod(demand, self._snapshot)
+        return stored.pod, stored.rejects, stored.notes
+
+    def _running(self, group: Group) -> tuple[Pod, ...]:
+        """The pods of the group that have a node."""
+        if not group.counts_running:
+            return ()
+        return tuple(
+            pod
+            for pod in self._snapshot.pods
+            if pod.node_name and not pod.ended and (pod.namespace, pod.group) == (group.namespace, group.name)
+        )
+
+
+def _once(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))
+
+
+def _pod_group(group: Group) -> PodGroup | None:
+    return None if group.policy is None else PodGroup(group.namespace, group.name, group.policy)
+
+
+def snapshot_of(source: Source, features: Features) -> Snapshot:
+    """The cluster with all that is known. Where only devices are known, nodes have enough of everything else."""
+    cluster = Cluster.of(source.objects)
+    if source.world is not None:
+        return source.world.at(cluster, features)
+    nodes = tuple(_roomy(node) for node in cluster.nodes)
+    kept = replace(cluster, nodes=tuple(node.node for node in nodes))
+    return Snapshot(kept, nodes, extended_resources=features.extended_resources)
+
+
+def _roomy(node: Node) -> ClusterNode:
+    labels = {_HOSTNAME: node.name, **node.metadata.labels}
+    named = replace(node, metadata=replace(node.metadata, labels=labels))
+    return ClusterNode(named, dict.fromkeys(("cpu", "memory", "ephemeral-storage", "pods"), ROOM))
+
+
+def _gates(group: Group, features: Features) -> Iterator[str]:
+    """Notes about feature gates that the group needs and that are off by default, and about the release."""
+    if group.policy is None:
+        return
+    if not is_since(features.release, NEWEST_RELEASED):
+        yield f"the rules for groups are those of Kubernetes {NEWEST_RELEASED}, not of {features.release}"
+    gates = ["GenericWorkload"]
+    gates += ["TopologyAwareWorkloadScheduling"] if group.policy.topology_key else []
+    gates += ["DRAWorkloadResourceClaims"] if group.policy.claims else []
+    known = default_gates(features.release)
+    needed = [gate for gate in gates if not known.get(gate, False)]
+    if needed:
+        yield f"the cluster must enable {', '.join(needed)}, which {features.release} does not by default"

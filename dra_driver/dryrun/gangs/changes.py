@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes with which kube-scheduler finds an assignment of a gang that it refuses, although one exists.
+
+Each change is tried: it is listed only if the scheduler's own verdict is that the gang is scheduled, with each way to
+choose among the nodes that fit.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ...kube.resource import (
+    Device,
+    DeviceRequest,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    ResourceClaim,
+)
+from ...scheduler.allocator import Features
+from ...scheduler.allocator.nodes import NODE_NAME_FIELD
+from ...scheduler.gangs import Gang, GroupVerdict, Member, Placement, Preference, devices_of, schedule
+from ...scheduler.gangs.objects import claim_key, sharing
+from ...scheduler.pods import Pod, Snapshot
+
+_SHOWN: Final = 8
+"""The number of pods that a change names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change, and what kind of change it is: order, nodes, alternatives, selector or claims.
+
+    `order` has the names of all pods if their order changes.
+    """
+
+    kind: str
+    text: str
+    order: tuple[str, ...] = ()
+
+
+Members = tuple[Member, ...]
+
+
+def helpful(
+    gang: Gang, placements: Sequence[Placement], verdict: GroupVerdict, snapshot: Snapshot, features: Features
+) -> list[Change]:
+    """The changes that help a gang that the scheduler refuses and that has an assignment."""
+    finder = _Finder(gang, snapshot, features)
+    found = [
+        change
+        for kind in (_orders(gang, placements), _alternatives(gang), _selectors(gang, placements, verdict, snapshot))
+        if (change := finder.first(kind)) is not None
+    ]
+    pinned = finder.first([_pinned(gang.members, placements)])
+    found += [pinned] if pinned is not None else []
+    if not found:
+        both = ((change, _pinned(members, placements)) for change, members in _alternatives(gang))
+        combined = finder.first(
+            (Change(change.kind, f"{change.text}, and {also.text}"), members) for change, (also, members) in both
+        )
+        found += [combined] if combined is not None else []
+    return found
+
+
+def without_sharing(gang: Gang, snapshot: Snapshot, features: Features) -> Change | None:
+    """The change that gives each pod claims of its own, if the pods share claims and the gang is scheduled with it."""
+    shared = sharing(gang.members)
+    if not shared:
+        return None
+    names = sorted(f"{namespace}/{name}" for namespace, name in shared)
+    text = f"give each pod a claim of its own instead of {' and '.join(names)}: use a ResourceClaimTemplate"
+    members = tuple(
+        Member(
+            member.pod, tuple(_own(claim, index) if claim_key(claim) in shared else claim for claim in member.claims)
+        )
+        for index, member in enumerate(gang.members)
+    )
+    return _Finder(gang, snapshot, features).first([(Change("claims", text), members)])
+
+
+def _own(claim: ResourceClaim, index: int) -> ResourceClaim:
+    metadata = replace(claim.metadata, name=f"{claim.metadata.name}-{index}")
+    return replace(claim, metadata=metadata, allocation=None)
+
+
+class _Finder:
+    """Tries changes."""
+
+    def __init__(self, gang: Gang, snapshot: Snapshot, features: Features) -> None:
+        self._gang = gang
+        self._snapshot = snapshot
+        self._features = features
+
+    def first(self, changes: Iterable[tuple[Change, Members]]) -> Change | None:
+        """The first change with which the gang is scheduled."""
+        return next((change for change, members in changes if self._helps(members)), None)
+
+    def _helps(self, members: Members) -> bool:
+        changed = replace(self._gang, members=members)
+        return all(
+            schedule(changed, self._snapshot, self._features, preference).is_scheduled for preference in Preference
+        )
+
+
+def _orders(gang: Gang, placements: Sequence[Placement]) -> Iterator[tuple[Change, Members]]:
+    """The pods in another order."""
+    by_size = sorted(gang.members, key=_size, reverse=True)
+    placed = [placement.member.pod.uid for placement in placements]
+    by_place = sorted(gang.members, key=lambda one: placed.index(one.pod.uid) if one.pod.uid in placed else len(placed))
+    for order in (by_size, list(reversed(by_size)), by_place):
+        if [member.pod.uid for member in order] != [member.pod.uid for member in gang.members]:
+            names = tuple(member.pod.name for member in order)
+            text = f"let the scheduler take the pods in this order, by priority or age: {_listed(names)}"
+            yield Change("order", text, names), tuple(order)
+
+
+def _size(member: Member) -> tuple[int, int]:
+    """What a pod asks for: devices and cpu."""
+    devices = sum(required.count for claim in member.claims for _, required in claim.spec.requirements)
+    return devices, member.pod.amounts.get("cpu", 0)
+
+
+def _alternatives(gang: Gang) -> Iterator[tuple[Change, Members]]:
+    """Requests with alternatives, without those before one of them."""
+    most = max(
+        (len(request.first_available) for claim in _claims(gang.members) for request in claim.spec.requests), default=0
+    )
+    for left_out in range(1, most):
+
+        def later(request: DeviceRequest, number: int = left_out) -> DeviceRequest:
+            kept = request.first_available[min(number, len(request.first_available) - 1) :]
+            return replace(request, first_available=kept) if request.first_available else request
+
+        subrequests = sorted(
+            {
+                f"{request.name}/{sub.name}"
+                for claim in _claims(gang.members)
+                for request in claim.spec.requests
+                for sub in request.first_available[: min(left_out, len(request.first_available) - 1)]
+            }
+        )
+        text = f"leave out {' and '.join(subrequests)} of firstAvailable in the claims"
+        yield Change("alternatives", text), _with_requests(gang.members, later)
+
+
+def _selectors(
+    gang: Gang, placements: Sequence[Placement], verdict: GroupVerdict, snapshot: Snapshot
+) -> Iterator[tuple[Change, Members]]:
+    """Requests with a selector of a value that all devices of the assignment have, and not all that were taken."""
+    published = {
+        (slice_.driver, slice_.pool.name, device.name): device
+        for slice_ in snapshot.cluster.slices
+        for device in slice_.devices
+    }
+    wanted = [key for placement in placements for claim in placement.claims for key in devices_of(claim)]
+    taken = [key for result in verdict.results for claim in result.claims for key in devices_of(claim)]
+    drivers = {driver for driver, _, _ in wanted}
+    if len(drivers) != 1 or not taken:
+        return
+    driver = drivers.pop()
+    values = _common([published[key] for key in wanted if key in published])
+    for name, value in sorted(values.items()):
+        if all(published[key].attributes.get(name) == value for key in taken if key in published):
+            continue
+        domain, _, identifier = name.rpartition("/")
+        text = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+        expression = f'device.attributes["{domain or driver}"].{identifier} == {text}'
+
+        def selecting(request: DeviceRequest, expression: str = expression) -> DeviceRequest:
+            exactly = request.exactly
+            if exactly is not None:
+                exactly = replace(exactly, selectors=(*exactly.selectors, expression))
+            alternatives = tuple(
+                replace(
+                    sub,
+                    requirements=replace(sub.requirements, selectors=(*sub.requirements.selectors, expression)),
+                )
+                for sub in request.first_available
+            )
+            return replace(request, exactly=exactly, first_available=alternatives)
+
+        yield (
+            Change("selector", f"add the selector {expression} to the requests"),
+            _with_requests(gang.members, selecting),
+        )
+
+
+def _common(devices: Sequence[Device]) -> dict[str, str | int | bool]:
+    """The scalar attributes that all devices have with one value."""
+    first = devices[0].attributes if devices else {}
+    return {
+        name: value
+        for name, value in first.items()
+        if isinstance(value, str | int | bool) and all(device.attributes.get(name) == value for device in devices)
+    }
+
+
+def _with_requests(members: Sequence[Member], change: Callable[[DeviceRequest], DeviceRequest]) -> Members:
+    """The pods, whose pending claims have changed requests. Shared claims stay shared."""
+    changed: dict[int, ResourceClaim] = {}
+
+    def with_change(claim: ResourceClaim) -> ResourceClaim:
+        if claim.allocation is not None:
+            return claim
+        if id(claim) not in changed:
+            requests = tuple(map(change, claim.spec.requests))
+            changed[id(claim)] = replace(claim, spec=replace(claim.spec, requests=requests))
+        return changed[id(claim)]
+
+    return tuple(Member(member.pod, tuple(map(with_change, member.claims))) for member in members)
+
+
+def _claims(members: Iterable[Member]) -> Iterator[ResourceClaim]:
+    yield from (claim for member in members for claim in member.claims if claim.allocation is None)
+
+
+def _pinned(members: Sequence[Member], placements: Sequence[Placement]) -> tuple[Change, Members]:
+    """The pods with a node affinity to the nodes of the assignment. Pods without a node there stay as they are."""
+    node_of = {placement.member.pod.uid: placement.node for placement in placements}
+    pairs = [f"{placement.member.pod.name} to {placement.node}" for placement in placements]
+    pinned = tuple(
+        Member(_on_node(member.pod, node_of[member.pod.uid]), member.claims) if member.pod.uid in node_of else member
+        for member in members
+    )
+    return Change("nodes", f"bind pods to nodes with required node affinity: {_listed(pairs)}"), pinned
+
+
+def _on_node(pod: Pod, node: str) -> Pod:
+    here = NodeSelectorRequirement(NODE_NAME_FIELD, "In", (node,))
+    terms = pod.node_affinity.terms if pod.node_affinity is not None else (NodeSelectorTerm(),)
+    with_name = tuple(replace(term, match_fields=(*term.match_fields, here)) for term in terms)
+    return replace(pod, node_affinity=NodeSelector(with_name))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names, the first ones of many."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"

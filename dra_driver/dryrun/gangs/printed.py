@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answers about groups, for people and for programs."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from rich.text import Text
+
+from ...kube.resource import ResourceClaim
+from ...scheduler.gangs import Placement, PodResult
+from ..report import PlainTable, counted, plain_console
+from ..report.document import API_VERSION
+from ..sources import Source
+from ..status import Note, documents_of
+from .ask import GroupAnswer, Outcome
+
+_SHOWN: Final = 12
+"""The number of pods in a table, unless the output is wide."""
+_TEXTS: Final = {
+    Outcome.SCHEDULED: "kube-scheduler schedules it",
+    Outcome.REFUSED: "kube-scheduler refuses it",
+    Outcome.WAITING: "its pods do not enter the scheduling queue",
+    Outcome.DEPENDS: "kube-scheduler schedules it or refuses it, depending on which nodes score best",
+    Outcome.REJECTED: "the API server refuses it",
+}
+_STYLES: Final = {Outcome.SCHEDULED: "green", Outcome.DEPENDS: "yellow"}
+
+
+def print_answers(answers: Sequence[GroupAnswer], source: Source, others: Sequence[str], *, wide: bool) -> None:
+    """Prints the answers for people. `others` are the names of pods and claims that belong to no group."""
+    console = plain_console()
+    console.print(Text(f"from {source.where}", style="bold"))
+    for text in (*source.notes, *source.warnings, *source.assumptions):
+        console.print(Text(text, style="yellow"))
+    for answer in answers:
+        console.print(Text(""))
+        for line in _lines(answer, wide=wide):
+            console.print(line)
+    if others:
+        console.print(Text(""))
+        console.print(Text(f"{counted(len(others), 'object')} with no group: {_some(others)}"))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _lines(answer: GroupAnswer, *, wide: bool) -> Iterator[Text | PlainTable]:
+    outcome = answer.outcome
+    told = (_TEXTS[outcome], _STYLES.get(outcome, "red"))
+    yield Text.assemble((answer.group.title, "bold"), f": {_size(answer)}: ", told)
+    for text in (*answer.rejects, *answer.unknown):
+        yield Text(f"  {text}")
+    if answer.verdicts and answer.verdict.message:
+        yield Text(f"  {answer.verdict.message}")
+    yield from _refused(answer) if answer.verdicts and outcome in (Outcome.REFUSED, Outcome.DEPENDS) else ()
+    if answer.joint is not None:
+        yield from _joint(answer, wide=wide)
+    elif outcome is Outcome.SCHEDULED:
+        yield from _table(_rows(answer.verdict.results), wide=wide)
+    if answer.defect:
+        yield Text(f"  defect: {answer.defect}", style="yellow")
+    if answer.changes:
+        helps = "with one of these changes, kube-scheduler schedules the group:"
+        yield Text(f"  {helps if answer.joint is not None else 'to avoid it, make one of these changes:'}")
+        yield from (Text(f"  - {change.text}") for change in answer.changes)
+    elif answer.joint is not None and answer.joint.placements:
+        yield Text("  none of the changes that were tried makes kube-scheduler find an assignment")
+    yield from (Text(f"  {note}", style="dim") for note in answer.notes)
+
+
+def _size(answer: GroupAnswer) -> str:
+    running = f", {len(answer.gang.running)} with a node" if answer.gang.running else ""
+    policy = answer.group.policy
+    least = "" if policy is None else "basic" if policy.min_count is None else f"minCount {policy.min_count}"
+    key = f", one domain of {policy.topology_key}" if policy is not None and policy.topology_key else ""
+    return ", ".join(filter(None, (f"{counted(len(answer.gang.members), 'pod')}{running}", least))) + key
+
+
+def _refused(answer: GroupAnswer) -> Iterator[Text]:
+    """The first pod without a node, and its text."""
+    message = answer.verdict.message
+    failed = [result for result in answer.verdict.results if result.node is None and result.text != message]
+    yield from (Text(f"  pod {result.member.pod.name}: {result.text}") for result in failed[:1])
+
+
+def _joint(answer: GroupAnswer, *, wide: bool) -> Iterator[Text | PlainTable]:
+    joint = answer.joint
+    assert joint is not None
+    if joint.placements:
+        yield Text("  an assignment exists:", style="green")
+        yield from _table(_rows(joint.placements), wide=wide)
+    elif joint.proof:
+        yield Text(f"  no assignment exists: {joint.proof}")
+    else:
+        yield Text("  whether an assignment exists was not found out in time (--search-timeout)", style="yellow")
+
+
+def _rows(placed: Sequence[Placement] | Sequence[PodResult]) -> list[tuple[str, str, str]]:
+    return [
+        (one.member.pod.name, one.node, " ".join(name for claim in one.claims for name in _devices(claim)))
+        for one in placed
+        if one.node is not None
+    ]
+
+
+def _devices(claim: ResourceClaim) -> list[str]:
+    return [result.device for result in claim.allocation.results] if claim.allocation is not None else []
+
+
+def _table(rows: Sequence[tuple[str, str, str]], *, wide: bool) -> Iterator[PlainTable | Text]:
+    table = PlainTable("  POD", "NODE", "DEVICES")
+    shown = rows if wide else rows[:_SHOWN]
+    for pod, node, devices in shown:
+        table.add_row(f"  {pod}", node, devices or "-")
+    yield table
+    if len(shown) < len(rows):
+        yield Text(f"  and {len(rows) - len(shown)} more (all of them with -o wide)")
+
+
+def to_document(
+    answers: Sequence[GroupAnswer], source: Source, unknown: Sequence[Note], errors: Sequence[Note]
+) -> dict[str, Any]:
+    """The answers as a document of plain dicts and lists."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GangReport",
+        "source": source.where,
+        "notes": documents_of(unknown),
+        "errors": documents_of(errors),
+        "groups": [_document(answer) for answer in answers],
+    }
+
+
+def _document(answer: GroupAnswer) -> dict[str, Any]:
+    policy, joint = answer.group.policy, answer.joint
+    return {
+        "group": answer.group.title,
+        "pods": len(answer.gang.members),
+        "running": len(answer.gang.running),
+        "minCount": policy.min_count if policy is not None else None,
+        "topologyKey": (policy.topology_key or None) if policy is not None else None,
+        "outcome": answer.outcome.value,
+        "rejects": list(answer.rejects),
+        "message": (answer.verdict.message or None) if answer.verdicts else None,
+        "condition": answer.verdict.condition if answer.verdicts else None,
+        "scheduler": [
+            {**_placed(result), "message": result.text or None}
+            for result in (answer.verdict.results if answer.verdicts else ())
+        ],
+        "assignment": [_placed(placement) for placement in joint.placements] if joint and joint.placements else None,
+        "noAssignment": (joint.proof or None) if joint is not None else None,
+        "isDecided": joint.is_decided if joint is not None else None,
+        "defect": answer.defect or None,
+        "changes": [
+            {"kind": change.kind, "text": change.text, "order": list(change.order) or None} for change in answer.changes
+        ],
+        "notes": list(answer.notes),
+        "unknown": list(answer.unknown),
+    }
+
+
+def _placed(one: Placement | PodResult) -> dict[str, Any]:
+    return {
+        "pod": str(one.member.pod),
+        "node": one.node,
+        "claims": [{"claim": str(claim.metadata), "devices": _devices(claim)} for claim in one.claims],
+    }
