@@ -219,18 +219,8 @@ def real_api_server(
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder / "etcd", ignore_errors=True)  # left by a sandbox that was killed
-    certificates = make_certificates(("127.0.0.1", "localhost"))
     token = secrets.token_urlsafe(32)
-    files = {
-        "ca.crt": certificates.authority,
-        "tls.crt": certificates.certificate,
-        "tls.key": certificates.key,
-        "sa.key": trustme.CA(key_type=trustme.KeyType.RSA).private_key_pem.bytes(),
-        "tokens.csv": f"{token},admin,admin,system:masters\n".encode(),
-    }
-    for name, content in files.items():
-        (folder / name).touch(mode=0o600)
-        (folder / name).write_bytes(content)
+    authority = _write_credentials(folder, token)
     etcd, peer, free = _free_ports(3)
     port = port or free
     etcd_url = f"http://127.0.0.1:{etcd}"
@@ -257,8 +247,7 @@ def real_api_server(
         f"--service-account-signing-key-file={folder / 'sa.key'}",
         *flags,
     ]
-    document = kubeconfig_document(f"https://127.0.0.1:{port}", token, certificates.authority)
-    write_kubeconfig(kubeconfig, document)
+    write_kubeconfig(kubeconfig, kubeconfig_document(f"https://127.0.0.1:{port}", token, authority))
     with (
         _program(assets / "etcd", etcd_flags, folder, lock),
         _program(assets / "kube-apiserver", server_flags, folder, lock) as program,
@@ -268,12 +257,28 @@ def real_api_server(
         yield
 
 
+def _write_credentials(folder: Path, token: str) -> bytes:
+    """Write new certificates and keys, and the token of the administrator. Returns the certificate of the authority."""
+    certificates = make_certificates(("127.0.0.1", "localhost"))
+    files = {
+        "ca.crt": certificates.authority,
+        "tls.crt": certificates.certificate,
+        "tls.key": certificates.key,
+        "sa.key": trustme.CA(key_type=trustme.KeyType.RSA).private_key_pem.bytes(),
+        "tokens.csv": f"{token},admin,admin,system:masters\n".encode(),
+    }
+    for name, content in files.items():
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_bytes(content)
+    return certificates.authority
+
+
 def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for endpoint in sockets:
+            endpoint.bind(("127.0.0.1", 0))
+        return [endpoint.getsockname()[1] for endpoint in sockets]
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from ..process.files import try_lock
 from . import computedomains
 from .controlplane import Kubernetes, control_plane, device_classes
 from .loop import CLAIMS, CLASSES, JSON, SLICES, TEMPLATES, connected
-from .nodes import SandboxNode
+from .nodes import NodeSetup, SandboxNode
 from .processes import Processes
 
 _ENDING_SECONDS = 10.0
@@ -137,13 +137,9 @@ class Sandbox:
         networks: Sequence[IPv4Network | None] = [None] * len(self._names)
         if self.compute_domains:
             networks = self._running.enter_context(computedomains.pod_networks())
+        setup = NodeSetup(self.kubeconfig, self._description, lock, self._policy)
         self.nodes = tuple(
-            SandboxNode(
-                *(name, self.folder / name, self.kubeconfig, self._description),
-                policy=self._policy,
-                lock=lock,
-                pod_network=network,
-            )
+            SandboxNode(name, self.folder / name, setup, network)
             for name, network in zip(self._names, networks, strict=False)
         )
         self.cluster = computedomains.ClusterProcesses(self.folder / "logs", self.kubeconfig, lock)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the processes of the sandbox's containers by a variable of their environment.
 
-A program in a container starts others, with sessions of their own. All of them inherit the environment. They run
-programs of this project as the user of the sandbox, so nobody has a reason to set the variable for others.
+A program in a container starts others, with sessions of their own. All of them inherit the environment. They are
+programs of this project and run as the user of the sandbox. Other processes do not set the variable.
 """
 
 import os

@@ -8,6 +8,7 @@ node's /dev/shm. A new process finds the files of a killed one.
 import contextlib
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -37,38 +38,39 @@ _PERIODS = Periods(
 """Shorter periods than kubelet's, which are 10 s or a minute."""
 
 
+@dataclass(frozen=True, slots=True)
+class NodeSetup:
+    """What all nodes of a sandbox have in common."""
+
+    kubeconfig: Path
+    description: NodeDescription
+    lock: int
+    """The descriptor of the lock of the sandbox's folder. The processes inherit it."""
+    policy: Path | None = None
+    """The driver's policy file."""
+
+
 class SandboxNode(Processes):
     """The parts of one node."""
 
     kubelet: Kubelet
 
-    def __init__(  # noqa: PLR0913  # what differs between nodes, by keyword
-        self,
-        name: str,
-        folder: Path,
-        kubeconfig: Path,
-        description: NodeDescription,
-        *,
-        policy: Path | None,
-        lock: int,
-        pod_network: IPv4Network | None = None,
-    ) -> None:
-        """`policy` is the driver's policy file. The processes inherit the descriptor `lock`. With `pod_network`, the
-        node has ComputeDomains: its pods have these addresses, and IMEX daemons run.
+    def __init__(self, name: str, folder: Path, setup: NodeSetup, pod_network: IPv4Network | None = None) -> None:
+        """With `pod_network`, the node has ComputeDomains: its pods have these addresses, and IMEX daemons run.
 
         Raises DescriptionError if the folder has other hardware, and OSError.
         """
-        super().__init__(name, folder / "logs", lock)
+        super().__init__(name, folder / "logs", setup.lock)
         self.name = name
-        self.kubeconfig = kubeconfig
+        self.kubeconfig = setup.kubeconfig
         self.cdi_root = folder / "cdi"
         self.kubelet_root = folder / "kubelet"
         self.shared_memory = folder / "shm"
-        self._policy = policy
+        self._policy = setup.policy
         self._pod_network = pod_network
         self.drivers = (DRIVER_NAME, DRIVER) if pod_network else (DRIVER_NAME,)
         self.cdi_root.mkdir(parents=True, exist_ok=True)
-        self.hardware = SimulatedNode.create(folder / "hardware", description, name)
+        self.hardware = SimulatedNode.create(folder / "hardware", setup.description, name)
 
     @contextlib.contextmanager
     def kubelet_running(self, version: str) -> Iterator[None]:

@@ -152,7 +152,7 @@ class Scheduler:
             if given_devices.special and given_devices.requests:
                 self._create_special_claim(pod, given_devices, attempt, node)
         if uses := attempt.uses(node):
-            entries = {str(one["name"]): str(claim["metadata"]["name"]) for one, claim in _entries(pod, claims)}
+            entries = {str(entry["name"]): str(claim["metadata"]["name"]) for entry, claim in _entries(pod, claims)}
             statuses = [_use_status(use, pod, entries) for use in uses]
             change = {"status": {"nodeAllocatableResourceClaimStatuses": statuses}}
             self._client.patch(PODS, name, change, namespace=namespace, subresource="status")
@@ -199,7 +199,7 @@ class Scheduler:
             status["allocation"] = encode_allocation(allocation)
             if self._features.binding:
                 status["allocation"]["allocationTimestamp"] = timestamp(time.time())
-        others = [one for one in status.get("reservedFor") or [] if one["uid"] != consumer["uid"]]
+        others = [other for other in status.get("reservedFor") or [] if other["uid"] != consumer["uid"]]
         status["reservedFor"] = [*others, consumer]
         update_claim(self._client, {**claim, "status": status}, "status")
 
@@ -256,7 +256,7 @@ def is_special_claim(claim: JSON, pod: JSON) -> bool:
 
 
 def claimed_on(pod: Pod, node: ClusterNode, served: Container[str]) -> list[ExtendedRequest]:
-    """Return the requests that the claim serves on the node: those that no device plugin of the node offers."""
+    """Return the requests that the claim serves on the node. Device plugins of the node serve the others."""
     return [
         request for request in pod.extended if request.resource in served and not node.allocatable.get(request.resource)
     ]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for the controller that deletes pods because of device taints with the effect NoExecute.
 
-`scheduler.pods.evictions` decides. The taints are those that drivers publish and those of DeviceTaintRules. The
+`scheduler.pods.evictions` decides. The taints come from ResourceSlices of drivers and from DeviceTaintRules. The
 conditions in the status of a rule are not written.
 """
 

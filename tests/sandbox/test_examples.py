@@ -329,7 +329,7 @@ def test_a_broken_selector_is_refused_by_the_api_server(sandbox: Sandbox, expres
     assert refused.value.status == 422
 
 
-def test_what_a_stopped_sandbox_left_is_cleaned_up_by_the_next_one(short_path: Path) -> None:
+def test_claims_of_a_stopped_sandbox_are_unprepared_by_the_next_sandbox(short_path: Path) -> None:
     """The API objects are gone with the first one, but kubelet remembers whose claims it had prepared."""
     with Sandbox(short_path, "h100x8-mixed") as first:
         run_example(first, "mig-slices")

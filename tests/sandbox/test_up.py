@@ -149,7 +149,7 @@ def test_a_sandbox_that_is_killed_leaves_no_imex_daemon(short_path: Path) -> Non
     ],
     ids=["gate", "form", "policy", "real", "hardware"],
 )
-def test_what_cannot_be_used_is_named(
+def test_unusable_option_is_named(
     tmp_path: Path,
     arguments: list[str],
     code: int,

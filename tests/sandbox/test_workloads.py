@@ -183,7 +183,7 @@ def test_no_more_old_replica_sets_are_kept_than_asked_for(client: ApiClient) -> 
     wait_for(lambda: len(client.list(REPLICA_SETS, namespace="default").items) == 2, "old ReplicaSets to go")
 
 
-def test_one_workload_that_cannot_have_pods_does_not_stop_others(client: ApiClient, server: FaultyServer) -> None:
+def test_workload_without_permission_for_pods_does_not_stop_others(client: ApiClient, server: FaultyServer) -> None:
     meta = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "closed"}}
     client.create(NAMESPACES, meta)
     fault = server.faults.add(RequestFault(verb="create", resource="pods", namespace="closed", error=403))

@@ -152,7 +152,7 @@ def _read_token(token: str) -> tuple[int, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class WatchMessage:
     """One message to a watcher."""
 
     type: ChangeType
@@ -175,24 +175,24 @@ class WatchSelection:
             and all(test(record.object) for test in self.tests)
         )
 
-    def told(self, event: ObjectEvent) -> Told | None:
+    def message(self, event: ObjectEvent) -> WatchMessage | None:
         """Return the message that an event is for this watcher, or None."""
         if not event.record.key.startswith(self.prefix):
             return None
         if not self.tests:
-            return Told(event.change, event.record)
+            return WatchMessage(event.change, event.record)
         before = self.wants(event.previous)
         after = event.change is not ChangeType.DELETED and self.wants(event.record)
         if after:
-            return Told(ChangeType.MODIFIED if before else ChangeType.ADDED, event.record)
+            return WatchMessage(ChangeType.MODIFIED if before else ChangeType.ADDED, event.record)
         if before:
-            return Told(ChangeType.DELETED, event.gone)
+            return WatchMessage(ChangeType.DELETED, event.gone)
         return None
 
 
 def begin(
     store: Store, kind: ServedKind, selection: WatchSelection, revision: int | None, *, initial: bool
-) -> tuple[EventQueue, list[Told], int]:
+) -> tuple[EventQueue, list[WatchMessage], int]:
     """Register a watcher. Return it, its first messages, and the revision that it knows then.
 
     If `revision` is None or 0, or with `initial`, the first messages add all objects. Otherwise they are the events
@@ -201,14 +201,14 @@ def begin(
     collection = store.collection(kind.stored_in)
     if not revision or initial:
         first = [
-            Told(ChangeType.ADDED, collection.records[key])
+            WatchMessage(ChangeType.ADDED, collection.records[key])
             for key in collection.ordered()
             if selection.wants(collection.records[key])
         ]
     else:
         if revision < collection.floor:
             raise status.expired(f"too old resource version: {revision} ({collection.floor})")
-        first = [told for event in collection.since(revision) if (told := selection.told(event)) is not None]
+        first = [message for event in collection.since(revision) if (message := selection.message(event)) is not None]
     watcher = EventQueue()
     collection.watchers.add(watcher)
     return watcher, first, store.revision
@@ -219,9 +219,9 @@ def end(store: Store, kind: ServedKind, watcher: EventQueue) -> None:
     store.collection(kind.stored_in).watchers.discard(watcher)
 
 
-def drain(watcher: EventQueue, selection: WatchSelection) -> Iterator[Told]:
+def drain(watcher: EventQueue, selection: WatchSelection) -> Iterator[WatchMessage]:
     """Yield the messages of the watcher's pending events, and remove the events."""
     while watcher.pending:
-        told = selection.told(watcher.pending.popleft())
-        if told is not None:
-            yield told
+        message = selection.message(watcher.pending.popleft())
+        if message is not None:
+            yield message

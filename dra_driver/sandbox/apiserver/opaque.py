@@ -2,11 +2,11 @@
 """Opaque JSON objects (`runtime.RawExtension`): parameters of a claim and data of a device status, with their text.
 
 kube-apiserver keeps their bytes and compares them: in the allocation of a claim, another order of keys or `1.0` for `1`
-is a change. The text that it keeps depends on the request:
+is a change. The request decides which text is kept:
 
 - create and update: the text in the body
 - JSON Patch and merge patch: the text without white space, with `<`, `>` and `&` escaped (Go's encoding of raw JSON)
-- strategic merge patch and server-side apply: keys in order, and numbers and strings encoded anew
+- strategic merge patch and server-side apply: keys in order, and numbers and strings encoded again
 - protobuf: the bytes in the message
 """
 

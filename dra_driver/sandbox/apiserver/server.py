@@ -160,7 +160,7 @@ class ApiServerOptions:
     check_cel: CelCheck | None = None
     """Return the problem of a device selector's CEL expression, or None. None: expressions are not checked."""
     no_programs: str = "containers run no programs here"
-    """What `kubectl logs`, `exec`, `attach` and `port-forward` are told."""
+    """The answer to `kubectl logs`, `exec`, `attach` and `port-forward`."""
 
     def release(self) -> Release:
         """Return the release with its gates. Raises ReleaseError."""

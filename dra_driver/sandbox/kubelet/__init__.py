@@ -2,8 +2,8 @@
 """A stand-in for kubelet's part in Dynamic Resource Allocation.
 
 It finds plugins by their registration sockets, prepares and unprepares the claims of the node's pods, resolves CDI
-devices like a container runtime, and reports pods as running. Containers run no programs, except those that
-`KubeletOptions.programs` starts. It is written from the published protocol and from the behaviour of kubelet 1.36. It
+devices like a container runtime, and reports pods as running. Containers run no programs, except the programs
+of `KubeletOptions.programs`. It is written from the published protocol and from the behaviour of kubelet 1.36. It
 shares the API client, workers and back-off with the plugin, but no code of the protocol between them, so that each of
 them tests the other.
 

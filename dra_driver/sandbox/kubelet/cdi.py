@@ -85,7 +85,7 @@ class Edits:
 
     def __add__(self, other: "Edits") -> "Edits":
         """Return these edits followed by the other edits."""
-        return Edits(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return Edits(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)

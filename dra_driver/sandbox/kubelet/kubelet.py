@@ -162,4 +162,4 @@ class Kubelet:
                 if any((device.pool, device.device) in devices for device in info.devices.get(driver, ()))
             )
         )
-        self._pods.look(pods)
+        self._pods.wake(pods)

@@ -13,7 +13,7 @@ TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 RUN_SECONDS = "sandbox.gpu.nvidia.com/run-seconds"
 """An annotation of pods: after so many seconds, the containers end successfully. Without it, they run on."""
 SHORT_RUN = "5"
-"""The value for pods whose end somebody awaits: those of Jobs, and the hooks of Helm such as `helm test`."""
+"""The value for pods of Jobs and for the hooks of Helm, such as `helm test`. Jobs and Helm wait for their end."""
 _HELM_HOOK = "helm.sh/hook"
 
 EXTENDED = ""

@@ -259,7 +259,7 @@ class PodManager:
         found = [w for w in self._all() if (w.pod.namespace, w.pod.name) == (namespace, name)]
         return found[-1] if found else None
 
-    def look(self, uids: frozenset[str]) -> None:
+    def wake(self, uids: frozenset[str]) -> None:
         """Make the workers of these pods report their status again."""
         for worker in self._all():
             if worker.pod.uid in uids:

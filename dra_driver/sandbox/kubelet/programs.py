@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs in containers: start, restart with back-off, readiness by an HTTP probe, and end.
 
-Kubelet itself knows no program. `KubeletOptions.programs` starts those that the sandbox has; the other containers run
+Kubelet itself knows no program. `KubeletOptions.programs` starts the programs of the sandbox. All other containers run
 nothing.
 """
 

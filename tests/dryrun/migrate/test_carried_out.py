@@ -27,7 +27,7 @@ from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.controlplane import Kubernetes, control_plane
 from dra_driver.sandbox.environment import held
 from dra_driver.sandbox.loop import CLASSES, SLICES, connected
-from dra_driver.sandbox.nodes import SandboxNode
+from dra_driver.sandbox.nodes import NodeSetup, SandboxNode
 from tests.charts.rendering import render
 from tests.dryrun.conftest import DryRun
 from tests.support.waiting import wait_for
@@ -191,10 +191,8 @@ def site(name: str, policy: JSON, plan: Path, kubernetes: Kubernetes) -> Iterato
         kubeconfig = folder / "kubeconfig"
         plane = control_plane(kubernetes, folder, kubeconfig, lock)
         description = parse_description(f'driverVersion: 570.158.01\ncudaVersion: "12.8"\n{HARDWARE[name]}', name)
-        nodes = {
-            node: SandboxNode(node, folder / node, kubeconfig, description, policy=folder / "policy.json", lock=lock)
-            for node in names
-        }
+        setup = NodeSetup(kubeconfig, description, lock, folder / "policy.json")
+        nodes = {node: SandboxNode(node, folder / node, setup) for node in names}
         start_controllers = stack.enter_context(plane)
         client = stack.enter_context(connected(kubeconfig))
         for node in nodes.values():

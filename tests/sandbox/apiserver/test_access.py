@@ -81,7 +81,7 @@ def test_resource_names_limit_a_rule(guarded: FaultyServer, admin: Partner, talk
     assert carol.ask("GET", f"{SLICES}/theirs")[0] == 403
 
 
-def test_who_may_act_for_others_is_answered_as_they_would_be(
+def test_impersonated_user_has_its_own_permissions(
     guarded: FaultyServer, admin: Partner, talk: Callable[..., Partner]
 ) -> None:
     subject = {"kind": "ServiceAccount", "namespace": "default", "name": "watcher"}

@@ -124,7 +124,7 @@ def test_server_side_apply_reports_conflicts(kubectl: Kubectl) -> None:
     kubectl("delete", "deployment", "web")
 
 
-def test_what_was_applied_by_the_client_is_taken_over_by_the_server(kubectl: Kubectl) -> None:
+def test_server_side_apply_takes_over_fields_of_client_side_apply(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
     without_b = DEPLOYMENT.replace(', {name: b, image: "b:1"}', "").replace("a:1", "a:2")
     kubectl("apply", "--server-side", "-f", "-", stdin=without_b)
@@ -150,7 +150,7 @@ def test_unknown_fields_are_refused_by_the_server(kubectl: Kubectl) -> None:
         ("apply", "resource.k8s.io/v1beta1", "ResourceClaim"),
     ],
 )
-def test_what_the_server_does_not_have_is_named(only_v1: Kubectl, command: str, version: str, kind: str) -> None:
+def test_unknown_kind_is_named(only_v1: Kubectl, command: str, version: str, kind: str) -> None:
     manifest = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\n"
     refused = only_v1(*command.split(), "-f", "-", stdin=manifest, fails=True)
     assert refused == (
@@ -186,7 +186,7 @@ CREATED = {
 
 
 @pytest.mark.parametrize("command", ["logs reached", "exec reached -- true", "attach reached"])
-def test_what_needs_a_program_is_refused_in_one_sentence(kubectl: Kubectl, command: str) -> None:
+def test_command_that_needs_a_program_is_refused_in_one_sentence(kubectl: Kubectl, command: str) -> None:
     kubectl("run", "reached", "--image=busybox")
     refused = kubectl(*command.split(), fails=True)
     assert refused.strip().endswith(": containers run no programs here")

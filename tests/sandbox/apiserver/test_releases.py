@@ -62,7 +62,7 @@ def test_a_claim_is_stored_once_and_read_in_every_version() -> None:
         ({"minor": 32, "resource_versions": ("v1",)}, "has no resource.k8s.io/v1"),
     ],
 )
-def test_what_a_release_does_not_have_is_refused_at_the_start(options: dict[str, Any], message: str) -> None:
+def test_server_with_unknown_version_or_gate_does_not_start(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ReleaseError, match=message):
         FaultyServer(ApiServerOptions(**options)).start()
 

@@ -25,7 +25,7 @@ def injected(folder: Path, *names: str) -> tuple[str, ...]:
     return inject(scan(folder), [f"example.com/gpu={name}" for name in names]).env
 
 
-def test_one_kind_may_be_spread_over_files(tmp_path: Path) -> None:
+def test_devices_of_a_kind_may_be_in_several_files(tmp_path: Path) -> None:
     write(tmp_path / "a.json", "0")
     write(tmp_path / "b.json", "1")
     assert injected(tmp_path, "0", "1") == ("DEVICE=a.json/0", "DEVICE=b.json/1")

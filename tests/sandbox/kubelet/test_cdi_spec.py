@@ -132,6 +132,6 @@ def test_a_malformed_spec_is_refused(raw: object, error: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "\x00"])
-def test_what_is_no_document_is_refused(text: str) -> None:
+def test_text_that_is_no_document_is_refused(text: str) -> None:
     with pytest.raises(CdiError):
         load(text)

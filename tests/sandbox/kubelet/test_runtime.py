@@ -37,7 +37,7 @@ NULL = DeviceNode("/dev/null", "/dev/null", "c", 1, 3)
         ),
     ],
 )
-def test_what_a_device_node_leaves_open_is_read_from_the_host(node: DeviceNode, device: DeviceNode) -> None:
+def test_absent_numbers_of_a_device_node_are_read_from_the_host(node: DeviceNode, device: DeviceNode) -> None:
     assert applied(Edits(device_nodes=(node,))).devices == (device,)
 
 

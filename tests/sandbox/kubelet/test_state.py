@@ -54,7 +54,7 @@ def test_a_damaged_file_stops_kubelet_with_advice(tmp_path: Path, text: str) -> 
     assert "remove the file" in str(caught.value)
 
 
-def test_what_was_saved_is_there_the_next_time(tmp_path: Path) -> None:
+def test_saved_claim_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "dra_manager_state"
     cache = ClaimCache(path)
     cache.put(replace(CLAIM, prepared=True))

@@ -62,6 +62,7 @@ def builtin_kinds(release: Release) -> tuple[ServedKind, ...]:
     """Return all built-in kinds of a release."""
     return (
         *_core(),
+        *_core_data(),
         *_apps(),
         *_batch(),
         *_access(),
@@ -119,6 +120,12 @@ def _core() -> tuple[ServedKind, ...]:
             strategy=core.SERVICE_ACCOUNT,
             subresources=("token",),
         ),
+    )
+
+
+def _core_data() -> tuple[ServedKind, ...]:
+    kind = partial(_kind, "")
+    return (
         kind("Secret", "secrets", strategy=core.SECRET, columns=core.SECRET_COLUMNS, selectors=_at("type")),
         kind("ConfigMap", "configmaps", short=("cm",), columns=core.CONFIG_MAP_COLUMNS),
         kind(

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable
 
 from .. import status
 from ..catalog import ServedCluster
-from ..listing import INITIAL_EVENTS_END, Told, WatchSelection, begin, drain, end
+from ..listing import INITIAL_EVENTS_END, WatchMessage, WatchSelection, begin, drain, end
 from ..objects import Object, encode
 from ..verbs.request import ApiCall, resource_version, selectors
 from . import rendering
@@ -24,12 +24,12 @@ class Frames:
         self._whole = call.option("includeObject") == "Object"
         self._headed = True
 
-    def encode(self, told: Iterable[Told]) -> bytes:
+    def encode(self, messages: Iterable[WatchMessage]) -> bytes:
         """Return the frames of some messages."""
-        return b"".join(self._frame(item) for item in told)
+        return b"".join(self._frame(item) for item in messages)
 
-    def _frame(self, told: Told) -> bytes:
-        kind, record = told.type.value, told.record
+    def _frame(self, message: WatchMessage) -> bytes:
+        kind, record = message.type.value, message.record
         if self._form:
             return frame(kind, self._formed(record.object))
         return b'{"type":"%s","object":%s}\n' % (kind.encode(), record.encoded(self._served))

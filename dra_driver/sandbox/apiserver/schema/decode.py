@@ -43,7 +43,7 @@ _JSON_TYPES: Final[dict[Shape, tuple[type, ...]]] = {
 """The JSON types of values. A shape that is not here is a string."""
 
 
-class SchemaError(Exception):
+class TypeMismatchError(Exception):
     """The JSON value does not match the type."""
 
     def __init__(self, problem: str) -> None:
@@ -64,7 +64,7 @@ class Decoded:
 
 
 def decode(value: Object, node: SchemaType) -> Decoded:
-    """Decode `value` as an object of type `node`. Raises SchemaError."""
+    """Decode `value` as an object of type `node`. Raises TypeMismatchError."""
     walk = _Walk()
     result = walk.struct(value, node)
     found = _unknown_fields(value, node, "") if walk.unknown else ()
@@ -89,7 +89,7 @@ class _Walk:
             elif item is not None:
                 try:
                     decoded = _READERS[field.shape](self, item, field)
-                except SchemaError as error:
+                except TypeMismatchError as error:
                     error.path.append(key)
                     raise
                 if decoded or not node.definition or (field.shape is not Shape.LIST and field.shape is not Shape.MAP):
@@ -119,7 +119,7 @@ class _Walk:
         try:
             return str(Quantity.parse(value if type(value) is str else json.dumps(value)))
         except QuantityError as error:
-            raise SchemaError(str(error)) from error
+            raise TypeMismatchError(str(error)) from error
 
     def time(self, value: Any, node: SchemaType) -> str:
         return timestamp(_moment(value, node))
@@ -127,7 +127,7 @@ class _Walk:
     def micro_time(self, value: Any, node: SchemaType) -> str:
         moment = _moment(value, node)
         if not _MICRO_TIME.fullmatch(value):
-            raise SchemaError(f"{value!r} must have six digits after the seconds")
+            raise TypeMismatchError(f"{value!r} must have six digits after the seconds")
         return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def bytes(self, value: Any, node: SchemaType) -> str:
@@ -135,7 +135,7 @@ class _Walk:
         try:
             base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise SchemaError(f"is not base64: {error}") from error
+            raise TypeMismatchError(f"is not base64: {error}") from error
         text: str = value
         return text
 
@@ -164,7 +164,7 @@ _READERS: Final[dict[Shape, Callable[[_Walk, Any, SchemaType], Any]]] = {
 
 def _check(value: Any, node: SchemaType) -> None:
     if type(value) not in _JSON_TYPES.get(node.shape, (str,)):
-        raise SchemaError(f"must be of type {node.shape.value}, not {json_type(value)}")
+        raise TypeMismatchError(f"must be of type {node.shape.value}, not {json_type(value)}")
 
 
 def _moment(value: Any, node: SchemaType) -> datetime:
@@ -172,7 +172,7 @@ def _moment(value: Any, node: SchemaType) -> datetime:
     try:
         return parse_timestamp(value)
     except ValueError as error:
-        raise SchemaError(str(error)) from error
+        raise TypeMismatchError(str(error)) from error
 
 
 def _unknown_fields(value: Any, node: SchemaType, path: str) -> Iterator[str]:

@@ -34,7 +34,7 @@ def delete_options(cluster: ServedCluster, call: ApiCall) -> DeleteOptions:
 
 
 def parse_options(given: Object, call: ApiCall) -> DeleteOptions:
-    """Return the options of a decoded DeleteOptions, and for those that it lacks the query parameters. Raises 400."""
+    """Return the options of a decoded DeleteOptions. Query parameters replace absent options. Raises 400."""
     preconditions = given.get("preconditions") or {}
     grace = given.get("gracePeriodSeconds")
     return DeleteOptions(

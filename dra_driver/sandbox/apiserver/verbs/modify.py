@@ -14,7 +14,7 @@ from ..objects import Object, pick
 from ..opaque import compact, encoded_anew, recoded
 from ..patches import MalformedPatchError, PatchError, apply_json_patch, apply_merge_patch, apply_strategic_patch
 from ..schema import SchemaType
-from ..schema.decode import SchemaError, decode
+from ..schema.decode import TypeMismatchError, decode
 from ..store import StoredObject
 from .request import ApiCall, DecodingError, defaulted, media_type, read_object, shown, stored_form, versioned
 from .write import create, replace, writer
@@ -142,7 +142,7 @@ def _decoded_config(call: ApiCall, config: Object) -> Object:
         config["metadata"] = {}
     try:
         decoded = decode(config, call.served.type)
-    except SchemaError as error:
+    except TypeMismatchError as error:
         raise _untyped(call, config, str(error)) from error
     unknown = [text.partition('"')[2].rstrip('"') for text in decoded.unknown]
     if unknown:

@@ -19,7 +19,7 @@ from ..kinds import FieldSelectors, Served, ServedKind, text_at
 from ..listing import ListPage, ListQuery, SelectorError, Test, field_test, label_test, list_page
 from ..objects import Object
 from ..opaque import parse
-from ..schema.decode import SchemaError, decode
+from ..schema.decode import TypeMismatchError, decode
 from ..schema.protobuf import WireError, decode_message, read_envelope
 from ..store import StoredObject
 from ..users import User
@@ -209,7 +209,7 @@ def typed(cluster: ServedCluster, value: Object, api_version: str, kind: str) ->
     assert node is not None, f"{api_version} {kind} is published"
     try:
         return decode(value, node).value
-    except SchemaError as problem:
+    except TypeMismatchError as problem:
         text = f'{kind} in version "{version}" cannot be handled as a {kind}: {problem}'
         raise status.bad_request(text) from problem
 
@@ -250,7 +250,7 @@ def stored_form(cluster: ServedCluster, call: ApiCall, value: Object) -> Object:
     """Decode an object in the request's version, convert it to stored form and set defaults. Raises DecodingError."""
     try:
         decoded = decode(value, call.served.type)
-    except SchemaError as error:
+    except TypeMismatchError as error:
         raise DecodingError(str(error)) from error
     if decoded.unknown and call.field_validation == "Strict":
         raise DecodingError(f"strict decoding error: {', '.join(decoded.unknown)}")

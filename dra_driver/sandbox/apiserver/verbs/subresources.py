@@ -66,7 +66,7 @@ def update_scale(cluster: ServedCluster, call: ApiCall) -> tuple[Object, int]:
         raise status.invalid("Scale", "autoscaling", call.name, [problem])
     obj: Object = clone(existing.object)
     obj["spec"]["replicas"] = replicas
-    # As in kube-apiserver, scaling creates no owner while nobody owns the number of replicas.
+    # As in kube-apiserver, scaling creates no owner of the number of replicas if there is none.
     owners = decode(existing.object["metadata"].get("managedFields", ()))
     owned = any(("f:spec", "f:replicas") in owner.paths for owner in owners.values())
     return _scale(replace(cluster, call, existing, obj, track=owned)), 200

@@ -141,10 +141,10 @@ def _devices_problems(devices: DeviceClaim, path: str, context: Context) -> Prob
         alternatives, here = request.first_available, f"{here}.firstAvailable"
         yield from rules.length_problems(alternatives, limits.ALTERNATIVES_PER_REQUEST, here)
         yield from names.listed_problems([alternative.name for alternative in alternatives], here)
-        for number, one in enumerate(alternatives):
-            yield from _requirement_problems(one.requirements, f"{here}[{number}]", context)
-            known_as = (request.name, f"{request.name}/{one.name}")
-            yield from _derived_problems(one.requirements, known_as, devices, f"{here}[{number}]")
+        for number, alternative in enumerate(alternatives):
+            yield from _requirement_problems(alternative.requirements, f"{here}[{number}]", context)
+            known_as = (request.name, f"{request.name}/{alternative.name}")
+            yield from _derived_problems(alternative.requirements, known_as, devices, f"{here}[{number}]")
     yield from rules.length_problems(devices.constraints, limits.CONSTRAINTS_PER_CLAIM, f"{path}.constraints")
     for index, constraint in enumerate(devices.constraints):
         yield from _constraint_problems(constraint, f"{path}.constraints[{index}]")
