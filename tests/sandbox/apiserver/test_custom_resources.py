@@ -71,6 +71,23 @@ def test_path_with_another_step_is_refused(path: str) -> None:
         ({"minProperties": 1}, {}, "Invalid value: {}: spec.f in body should have at least 1 properties"),
         ({"maxProperties": 1}, {"a": 1, "b": 2}, "Too many: 2: must have at most 1 items"),
         ({"enum": ["x", "y"]}, "z", 'Unsupported value: "z": supported values: "x", "y"'),
+        ({"allOf": [{"minimum": 2}]}, 1, "Invalid value: 1: spec.f in body should be greater than or equal to 2"),
+        (
+            {"anyOf": [{"minimum": 5}, {"enum": [2]}]},
+            1,
+            'Invalid value: 1: "spec.f" must validate at least one schema (anyOf)',
+        ),
+        (
+            {"oneOf": [{"minimum": 5}, {"minimum": 2}]},
+            6,
+            'Invalid value: 6: "spec.f" must validate one and only one schema (oneOf). Found 2 valid alternatives',
+        ),
+        (
+            {"oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+            {},
+            'Invalid value: {}: "spec.f" must validate one and only one schema (oneOf). Found none valid',
+        ),
+        ({"not": {"enum": [1]}}, 1, 'Invalid value: 1: "spec.f" must not validate the schema (not)'),
     ],
 )
 def test_value_that_breaks_a_rule_is_an_error(schema: structural.Schema, value: Any, problem: str) -> None:
@@ -86,6 +103,8 @@ def test_value_that_breaks_a_rule_is_an_error(schema: structural.Schema, value: 
         ({"minItems": 1, "maxItems": 1}, [1]),
         ({"minProperties": 1, "maxProperties": 1}, {"a": 1}),
         ({"multipleOf": 2}, 4),
+        ({"anyOf": [{"minimum": 5}, {"enum": [2]}], "oneOf": [{"minimum": 5}, {"minimum": 2}]}, 2),
+        ({"allOf": [{"minimum": 2}], "not": {"enum": [1]}}, 2),
     ],
 )
 def test_value_at_the_limit_is_accepted(schema: structural.Schema, value: Any) -> None:

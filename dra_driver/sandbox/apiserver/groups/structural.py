@@ -2,13 +2,13 @@
 """Schemas of CustomResourceDefinitions: defaults, and the rules that are checked.
 
 Types and unknown fields are checked with the types that are made of the schemas. The rules here are those for the size
-and form of values, required fields, unique items, and that a value is immutable. Other expressions in
-`x-kubernetes-validations`, and `allOf`, `anyOf`, `oneOf` and `not`, are ignored.
+and form of values, required fields, unique items, combinations of schemas, and that a value is immutable. Other
+expressions in `x-kubernetes-validations`, and `format`, are ignored.
 
 The texts are those of k8s.io/apiextensions-apiserver/pkg/apiserver/validation and k8s.io/kube-openapi.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from .. import field_errors as errors
@@ -93,6 +93,7 @@ def problems(new: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Fie
     yield from _form_problems(new, schema, path)
     yield from _length_problems(new, schema, path)
     yield from _duplicate_problems(new, schema, path)
+    yield from _combination_problems(new, schema, path)
     for rule in schema.get("x-kubernetes-validations") or ():
         if rule.get("rule") == IMMUTABLE and old is not None and new != old:
             text = rule.get("message") or f"failed rule: {IMMUTABLE}"
@@ -135,6 +136,23 @@ def _duplicate_problems(value: Any, schema: Schema, path: str) -> Iterator[Field
         if text in seen:
             yield errors.duplicate(f"{path}[{index}]", identity)
         seen.add(text)
+
+
+def _combination_problems(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
+    for part in schema.get("allOf") or ():
+        yield from problems(value, None, part, path)
+    if "anyOf" in schema and not _fitting(value, schema["anyOf"]):
+        yield errors.invalid(path, value, f'"{path}" must validate at least one schema (anyOf)')
+    if "oneOf" in schema and (count := _fitting(value, schema["oneOf"])) != 1:
+        found = "none valid" if count == 0 else f"{count} valid alternatives"
+        yield errors.invalid(path, value, f'"{path}" must validate one and only one schema (oneOf). Found {found}')
+    if "not" in schema and _fitting(value, [schema["not"]]):
+        yield errors.invalid(path, value, f'"{path}" must not validate the schema (not)')
+
+
+def _fitting(value: Any, schemas: Iterable[Schema]) -> int:
+    """Return the number of schemas whose rules the value fulfils."""
+    return sum(not any(problems(value, None, schema)) for schema in schemas)
 
 
 def _children(value: Any, old: Any, schema: Schema, path: str) -> Iterator[tuple[str, Any, Any, Schema]]:
