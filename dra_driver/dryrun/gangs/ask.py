@@ -22,7 +22,6 @@ from ...scheduler.gangs import (
 )
 from ...scheduler.pods import ClusterNode, Pod, Snapshot
 from ..sources import Source
-from ..status import ExitStatus
 from ..wholepod import Admission, held_claims, valid_pod
 from ..workload import Demand
 from ..world import ROOM
@@ -90,14 +89,6 @@ class GroupAnswer:
         if all(scheduled):
             return Outcome.SCHEDULED
         return Outcome.DEPENDS if any(scheduled) else Outcome.REFUSED
-
-
-def status_of(answers: Sequence[GroupAnswer], *, errors: bool, unknown: bool) -> ExitStatus:
-    """The exit status: a group whose verdict depends on scores is uncertain."""
-    outcomes = {answer.outcome for answer in answers}
-    fits = outcomes <= {Outcome.SCHEDULED, Outcome.DEPENDS}
-    unknown = unknown or Outcome.DEPENDS in outcomes or any(answer.unknown for answer in answers)
-    return ExitStatus.of(fits=fits, errors=errors, unknown=unknown)
 
 
 def answers(groups: Sequence[Group], source: Source, features: Features, seconds: float) -> Iterator[GroupAnswer]:

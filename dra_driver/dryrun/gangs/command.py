@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from ...process.command import DurationParameter, InputError, output_option
+from ...process.command import DurationParameter, InputError
 from ...process.streams import printable
 from ...scheduler.gangs import SECONDS
 from ..completion import complete_operand
@@ -19,18 +19,17 @@ from ..options import Subcommand, filename_option, general_options, release_opti
 from ..progress import bar, progress
 from ..references import references_of
 from ..release import Rules
-from ..report import to_json, to_yaml
+from ..report import format_option, print_report
 from ..rights import Needs
 from ..sources import Origin, Place, opened, origin_options
 from ..status import Note, NotesError
 from ..whatif import WhatIf, label_options, what_if_options
 from ..workload import Input, sort_documents
-from .ask import answers, status_of
+from .ask import answers
 from .grouping import Grouped, grouped
-from .printed import print_answers, to_document
+from .printed import GangReport
 
 _POD_GROUP: Final = re.compile(r"(?:podgroups?|pg)/([a-z0-9][a-z0-9.-]*)")
-_FORMATS: Final = ("table", "wide", "json", "yaml")
 
 
 @click.command(
@@ -67,7 +66,7 @@ _FORMATS: Final = ("table", "wide", "json", "yaml")
     show_default=True,
     help="The time limit of the search for an assignment of one group. After it, whether there is one is unknown.",
 )
-@output_option(_FORMATS, None, "How the answers are printed: wide has every pod.")
+@format_option("How the answers are printed: wide has every pod.")
 @general_options
 def gangs(  # noqa: PLR0913, PLR0917  # one for each flag
     files: tuple[str, ...],
@@ -108,18 +107,17 @@ def gangs(  # noqa: PLR0913, PLR0917  # one for each flag
             for answer in answers(found.groups, source, place.features, search_seconds):
                 asked.append(answer)
                 say(f"placing {bar(len(asked), len(found.groups))}")
-    unknown = (*given.unknown, *source.unknown, *source.unknown_of_pods)
-    errors = (*given.errors, *found.errors, *source.errors)
-    if output in ("json", "yaml"):
-        document = to_document(asked, source, unknown, errors)
-        click.echo(to_json(document) if output == "json" else to_yaml(document), nl=output == "json")
-    else:
-        print_answers(asked, source, [demand.name for demand in found.others], wide=output == "wide")
-        for note in unknown:
-            click.echo(printable(f"note: {note}"))
-    for error in errors:
+    report = GangReport(
+        asked,
+        source,
+        [demand.name for demand in found.others],
+        (*given.unknown, *source.unknown, *source.unknown_of_pods),
+        (*given.errors, *found.errors, *source.errors),
+    )
+    print_report(report, output)
+    for error in report.errors:
         click.echo(printable(f"error: {error}"), err=True)
-    return status_of(asked, errors=bool(errors), unknown=bool(unknown))
+    return report.status
 
 
 def _read(  # what the options name

@@ -2,16 +2,16 @@
 """The answers about groups, for people and for programs."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rich.text import Text
 
 from ...kube.resource import ResourceClaim
 from ...scheduler.gangs import Placement, PodResult
-from ..report import PlainTable, counted, plain_console
-from ..report.document import API_VERSION
+from ..report import API_VERSION, Json, Line, PlainTable, counted
 from ..sources import Source
-from ..status import Note, documents_of
+from ..status import ExitStatus, Note, documents_of
 from .ask import GroupAnswer, Outcome
 
 _SHOWN: Final = 12
@@ -26,31 +26,62 @@ _TEXTS: Final = {
 _STYLES: Final = {Outcome.SCHEDULED: "green", Outcome.DEPENDS: "yellow"}
 
 
-def print_answers(answers: Sequence[GroupAnswer], source: Source, others: Sequence[str], *, wide: bool) -> None:
-    """Prints the answers for people. `others` are the names of pods and claims that belong to no group."""
-    console = plain_console()
-    console.print(Text(f"from {source.where}", style="bold"))
-    for text in (*source.notes, *source.warnings, *source.assumptions):
-        console.print(Text(text, style="yellow"))
-    for answer in answers:
-        console.print(Text(""))
-        for line in _lines(answer, wide=wide):
-            console.print(line)
-    if others:
-        console.print(Text(""))
-        console.print(Text(f"{counted(len(others), 'object')} with no group: {_some(others)}"))
+@dataclass(frozen=True, slots=True)
+class GangReport:
+    """The answers about the groups, and what has to be said about how the objects were read.
+
+    `others` are the names of pods and claims that belong to no group.
+    """
+
+    answers: Sequence[GroupAnswer]
+    source: Source
+    others: Sequence[str] = ()
+    unknown: Sequence[Note] = ()
+    errors: Sequence[Note] = ()
+
+    @property
+    def status(self) -> ExitStatus:
+        """The exit status. A group whose verdict depends on scores is uncertain."""
+        outcomes = {answer.outcome for answer in self.answers}
+        uncertain = Outcome.DEPENDS in outcomes or any(answer.unknown for answer in self.answers)
+        fits = outcomes <= {Outcome.SCHEDULED, Outcome.DEPENDS}
+        return ExitStatus.of(fits=fits, errors=bool(self.errors), unknown=bool(self.unknown) or uncertain)
+
+    def lines(self, *, wide: bool) -> Iterator[Line]:
+        """Each group with the verdict, the assignment and the changes. `wide` has all pods."""
+        yield Text(f"from {self.source.where}", style="bold")
+        for text in (*self.source.notes, *self.source.warnings, *self.source.assumptions):
+            yield Text(text, style="yellow")
+        for answer in self.answers:
+            yield Text("")
+            yield from _lines(answer, wide=wide)
+        if self.others:
+            yield Text("")
+            yield Text(f"{counted(len(self.others), 'object')} with no group: {_some(self.others)}")
+        yield from (Text(f"not known: {note}", style="yellow") for note in self.unknown)
+
+    def document(self) -> Json:
+        """The answers as plain dicts and lists."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "GangReport",
+            "source": self.source.where,
+            "notes": documents_of(self.unknown),
+            "errors": documents_of(self.errors),
+            "groups": [_document(answer) for answer in self.answers],
+        }
 
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _lines(answer: GroupAnswer, *, wide: bool) -> Iterator[Text | PlainTable]:
+def _lines(answer: GroupAnswer, *, wide: bool) -> Iterator[Line]:
     outcome = answer.outcome
     told = (_TEXTS[outcome], _STYLES.get(outcome, "red"))
     yield Text.assemble((answer.group.title, "bold"), f": {_size(answer)}: ", told)
-    for text in (*answer.rejects, *answer.unknown):
-        yield Text(f"  {text}")
+    yield from (Text(f"  {text}") for text in answer.rejects)
+    yield from (Text(f"  not known: {text}", style="yellow") for text in answer.unknown)
     if answer.verdicts and answer.verdict.message:
         yield Text(f"  {answer.verdict.message}")
     yield from _refused(answer) if answer.verdicts and outcome in (Outcome.REFUSED, Outcome.DEPENDS) else ()
@@ -84,7 +115,7 @@ def _refused(answer: GroupAnswer) -> Iterator[Text]:
     yield from (Text(f"  pod {result.member.pod.name}: {result.text}") for result in failed[:1])
 
 
-def _joint(answer: GroupAnswer, *, wide: bool) -> Iterator[Text | PlainTable]:
+def _joint(answer: GroupAnswer, *, wide: bool) -> Iterator[Line]:
     joint = answer.joint
     assert joint is not None
     if joint.placements:
@@ -108,31 +139,17 @@ def _devices(claim: ResourceClaim) -> list[str]:
     return [result.device for result in claim.allocation.results] if claim.allocation is not None else []
 
 
-def _table(rows: Sequence[tuple[str, str, str]], *, wide: bool) -> Iterator[PlainTable | Text]:
-    table = PlainTable("  POD", "NODE", "DEVICES")
+def _table(rows: Sequence[tuple[str, str, str]], *, wide: bool) -> Iterator[Line]:
+    table = PlainTable("  Pod", "Node", "Devices")
     shown = rows if wide else rows[:_SHOWN]
     for pod, node, devices in shown:
-        table.add_row(f"  {pod}", node, devices or "-")
+        table.add_row(f"  {pod}", node, devices)
     yield table
     if len(shown) < len(rows):
         yield Text(f"  and {len(rows) - len(shown)} more (all of them with -o wide)")
 
 
-def to_document(
-    answers: Sequence[GroupAnswer], source: Source, unknown: Sequence[Note], errors: Sequence[Note]
-) -> dict[str, Any]:
-    """The answers as a document of plain dicts and lists."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "GangReport",
-        "source": source.where,
-        "notes": documents_of(unknown),
-        "errors": documents_of(errors),
-        "groups": [_document(answer) for answer in answers],
-    }
-
-
-def _document(answer: GroupAnswer) -> dict[str, Any]:
+def _document(answer: GroupAnswer) -> Json:
     policy, joint = answer.group.policy, answer.joint
     return {
         "group": answer.group.title,
