@@ -40,6 +40,7 @@ DRASchedulerFilterTimeout                    .     .     B+    B+    B+    B+   
 DRAWorkloadResourceClaims                    .     .     .     .     A-    B-    B-
 DynamicResourceAllocation                    B-    B-    G+    G+L   G+L   G+L   .
 GenericWorkload                              .     .     .     A-    A-    B-    B-
+TopologyAwareWorkloadScheduling              .     .     .     .     A-    A-    A-
 """
 
 _RELEASE: Final = re.compile(r"1\.[0-9]{1,3}(\.[0-9]{1,3})?")

@@ -36,6 +36,7 @@ from .apiserver.server import kubeconfig as kubeconfig_document
 from .apiserver.server import make_certificates, write_kubeconfig
 from .claimcontroller import ClaimController
 from .loop import JSON, Controller, ControlLoop, connected
+from .podgroups import served_groups
 from .quotas import QuotaCheck, QuotaCounter
 from .scheduler import Scheduler
 from .taintevictions import TaintEvictions
@@ -103,7 +104,7 @@ def _embedded(kubernetes: Kubernetes, folder: Path, kubeconfig: Path) -> Iterato
         server.write_kubeconfig(kubeconfig)
         client = stack.enter_context(connected(kubeconfig))
         taint_rules = newest_taint_rules(client)
-        more = () if taint_rules is None else (taint_rules,)
+        more = (*(() if taint_rules is None else (taint_rules,)), *served_groups(client))
         loop = ControlLoop(client, controllers(client, kubernetes.version, release, taint_rules), more)
 
         def start() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..kube.api import ApiClient, NotFoundError
+from ..kube.api import ApiClient, Kind, NotFoundError
 from ..kube.kinds import POD_GROUPS
 
 JSON = dict[str, Any]
@@ -45,6 +45,15 @@ class PodGroups:
             return None
         shared = group["spec"].get("resourceClaims") or ()
         return group if any(all(other.get(key) == entry.get(key) for key in _FIELDS) for other in shared) else None
+
+
+def served_groups(client: ApiClient) -> tuple[Kind, ...]:
+    """Return the kind PodGroup if the server has it. Raises ApiError."""
+    try:
+        client.list(POD_GROUPS, keep=lambda _: {})
+    except NotFoundError:
+        return ()
+    return (POD_GROUPS,)
 
 
 def group_consumer(group: JSON) -> JSON:

@@ -4,21 +4,25 @@
 A pod is bound to the first node, by name, that fits. Its claims, and one claim for its extended resources, are
 allocated and reserved before. Nothing is preempted, and volumes are ignored, because no controller binds them. If no
 node fits, the pod's condition and its Event have the text of kube-scheduler 1.36.
+
+The pods of a PodGroup are scheduled together, as kube-scheduler 1.37 does it (`dra_driver.scheduler.gangs`).
 """
 
 import logging
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..kube.api import ApiClient, Kind, NotFoundError
 from ..kube.api.events import EventRecorder
-from ..kube.kinds import NAMESPACES, NODES, PODS
+from ..kube.kinds import NAMESPACES, NODES, POD_GROUPS, PODS
 from ..kube.releases import has_rule
 from ..kube.resource import AllocationResult, ObjectMeta, OwnerReference, ResourceClaim
 from ..kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from ..kube.resource.codec import V1, encode_allocation, encode_claim_spec, encode_meta
 from ..scheduler.allocator import Features, with_taint_rules
+from ..scheduler.gangs import Gang, Member, Status, decode_pod_group, schedule
 from ..scheduler.pods import Attempt, ClusterNode, Given, Pod, PodDecoder, Snapshot
 from ..scheduler.pods.load import Reader
 from ..scheduler.pods.node_resources import NodeResourceUse
@@ -82,23 +86,90 @@ class Scheduler:
 
     def step(self) -> None:
         """Try each pod that has no node yet. Raises ApiError."""
-        for pod in self._client.list(PODS).items:
-            if is_alive(pod) and not pod["spec"].get("nodeName") and claim_names(pod) is not None:
-                try:
-                    self._schedule(pod)
-                except NotFoundError as error:
-                    # The pod or one of its claims has been deleted in the meantime.
-                    log.debug("pod %s waits: %s", reference(pod), error)
+        waiting = [pod for pod in self._client.list(PODS).items if is_alive(pod) and not pod["spec"].get("nodeName")]
+        groups: dict[tuple[str, str], list[JSON]] = {}
+        for pod in waiting:
+            if key := group_of(pod):
+                groups.setdefault(key, []).append(pod)
+            elif claim_names(pod) is not None:
+                self._try(pod, partial(self._schedule, pod))
+        for key, pods in groups.items():
+            self._try(pods[0], partial(self._schedule_group, key, pods))
+
+    def _try(self, pod: JSON, schedule: Callable[[], None]) -> None:
+        """Schedule a pod, or a group with the pod."""
+        try:
+            schedule()
+        except NotFoundError as error:
+            # The pod, its group or one of its claims has been deleted in the meantime.
+            log.debug("pod %s waits: %s", reference(pod), error)
 
     def close(self) -> None:
         """Write the Events that are still queued."""
         self._events.close()
 
+    def _schedule_group(self, key: tuple[str, str], pods: Sequence[JSON]) -> None:
+        """Schedule the waiting pods of a PodGroup, whose namespace and name are given, as a whole."""
+        group = PodGroups.read(self._client).by_name.get(key)
+        objects = self._read()
+        if any(claim_names(pod) is None for pod in pods) or self._discard_stale(pods, objects):
+            return  # there will be a change, so the group gets another attempt
+        snapshot = self._with_taints(self._snapshot(objects))
+        claims = {claim.metadata.name: claim for claim in snapshot.cluster.claims if claim.metadata.namespace == key[0]}
+        if lacking := [pod for pod in pods if not claims.keys() >= {*(claim_names(pod) or ())}]:
+            for pod in lacking:
+                self._refuse(pod, Attempt(decode_pod(pod), snapshot, self._features))
+            return
+        by_age = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
+        by_uid = {pod["metadata"]["uid"]: pod for pod in by_age}
+        members = tuple(
+            Member(decode_pod(pod), tuple(claims[name] for name in claim_names(pod) or ())) for pod in by_age
+        )
+        running = tuple(pod for pod in snapshot.pods if pod.node_name and (pod.namespace, pod.group) == key)
+        decoded = decode_pod_group(group) if group is not None else None
+        verdict = schedule(Gang(key[1], decoded, members, running), snapshot, self._features)
+        if group is None or verdict.condition is None:
+            return  # like kube-scheduler, without an Event
+        reason = "Unschedulable" if verdict.status is not Status.ERROR else "SchedulerError"
+        for result in verdict.results:
+            pod = by_uid[result.member.pod.uid]
+            if not verdict.is_scheduled or result.node is None:
+                self._report(pod, reason, result.text or verdict.message)
+                continue
+            held = {claim.metadata.uid: claim for claim in snapshot.cluster.allocated}
+            given = [held.get(claim.metadata.uid, claim) for claim in result.member.claims]
+            attempt = Attempt(result.member.pod, snapshot, self._features, given)
+            stored = [self._client.get(CLAIMS, claim.metadata.name, key[0]) for claim in given]
+            self._bind(pod, list(zip(stored, self._consumers(pod), strict=True)), attempt, result.node)
+            cluster = snapshot.cluster.after(attempt.allocated(result.node))
+            snapshot = snapshot.placed(attempt.placed(result.node), result.node, cluster)
+        self._write_condition(group, verdict.condition)
+
+    def _write_condition(self, group: JSON, condition: Mapping[str, str]) -> None:
+        """Write the group's condition. Once it is true, it stays so."""
+        meta = group["metadata"]
+        before = (group.get("status") or {}).get("conditions") or []
+        if any(one["type"] == condition["type"] and one["status"] == "True" for one in before):
+            return
+        is_true = condition["status"] == "True"
+        after = with_condition(before, condition["type"], is_true, condition["reason"], condition["message"])
+        if after != before:
+            change = {"status": {"conditions": after}}
+            self._client.patch(POD_GROUPS, meta["name"], change, namespace=meta["namespace"], subresource="status")
+
+    def _read(self) -> dict[str, Sequence[JSON]]:
+        return {kind: self._client.list(where).items for kind, where in _KINDS.items()}
+
+    def _discard_stale(self, pods: Sequence[JSON], objects: Mapping[str, Sequence[JSON]]) -> bool:
+        """Delete claims that earlier attempts made for the pods. Return whether there were any."""
+        stale = [claim for claim in objects["ResourceClaim"] for pod in pods if is_special_claim(claim, pod)]
+        for claim in stale:
+            self._discard(claim)
+        return bool(stale)
+
     def _schedule(self, pod: JSON) -> None:
-        objects = {kind: self._client.list(where).items for kind, where in _KINDS.items()}
-        if stale := [claim for claim in objects["ResourceClaim"] if is_special_claim(claim, pod)]:
-            for claim in stale:
-                self._discard(claim)
+        objects = self._read()
+        if self._discard_stale([pod], objects):
             return  # the deletion is a change, so the pod gets another attempt
         attempt = Attempt(decode_pod(pod), self._with_taints(self._snapshot(objects)), self._features)
         if attempt.gates:
@@ -212,9 +283,11 @@ class Scheduler:
     def _refuse(self, pod: JSON, attempt: Attempt) -> None:
         """Write why the pod is not scheduled: into its status, and as an Event that counts the attempts."""
         message = attempt.event or "; ".join(sorted(attempt.errors))
+        self._report(pod, "SchedulerError" if attempt.errors else "Unschedulable", message)
+
+    def _report(self, pod: JSON, reason: str, message: str) -> None:
         self._events.warning(reference(pod), "FailedScheduling", message)
         before = pod.get("status", {}).get("conditions") or []
-        reason = "SchedulerError" if attempt.errors else "Unschedulable"
         conditions = with_condition(before, "PodScheduled", False, reason, message)
         if conditions[-1] not in before:
             status = {**pod.get("status", {}), "conditions": conditions}
@@ -247,6 +320,12 @@ def _use_status(use: NodeResourceUse, pod: JSON, entries: Mapping[str, str]) -> 
 
 def _pod_consumer(pod: JSON) -> JSON:
     return {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+
+
+def group_of(pod: JSON) -> tuple[str, str] | None:
+    """Return namespace and name of the pod's PodGroup, or None if it has none."""
+    name = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    return (pod["metadata"]["namespace"], name) if name else None
 
 
 def is_special_claim(claim: JSON, pod: JSON) -> bool:

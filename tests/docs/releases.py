@@ -100,6 +100,11 @@ SUPPORT: Mapping[str, Support] = {
         "`dra-dryrun gangs` evaluates groups of pods; `fit` places each pod by itself, and says so",
         "`tests/scheduler/gangs`, `tests/dryrun/gangs`; the rules are read in the source",
     ),
+    "TopologyAwareWorkloadScheduling": Support(
+        NOTHING,
+        "`dra-dryrun gangs` keeps a group with a topology constraint in one domain, the first one by name that fits",
+        "`tests/scheduler/gangs`; the rules are read in the source",
+    ),
     "DRAResourceClaimGranularStatusAuthorization": Support(
         "the chart's roles have the rights", NOTHING, "`tests/charts/test_rights.py`"
     ),

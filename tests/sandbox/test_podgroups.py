@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that the pods of a PodGroup share, as KEP 5729 describes them."""
+"""PodGroups: claims that their pods share (KEP 5729), and gangs (KEP 4671). Workloads are only stored."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kube.api import ApiClient
-from dra_driver.kube.kinds import NODES, POD_GROUPS, PODS
+from dra_driver.kube.api import ApiClient, StatusError
+from dra_driver.kube.kinds import NODES, POD_GROUPS, PODS, WORKLOADS
 from dra_driver.kube.resource import ObjectMeta
 from dra_driver.kube.resource.claim import ConsumerReference, ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
@@ -137,3 +137,108 @@ def test_kubelet_lets_pods_of_the_group_use_its_claim(
     else:
         with pytest.raises(ClaimError, match="is not allowed to use"):
             check_claim(pod, pod.claims[0], claim)
+
+
+def create_gang(client: ApiClient, least: int) -> None:
+    value = {"apiVersion": POD_GROUPS.api_version, "kind": "PodGroup", "metadata": {"name": "gang"}}
+    client.create(POD_GROUPS, {**value, "spec": {"schedulingPolicy": {"gang": {"minCount": least}}}}, "default")
+
+
+def condition_of(client: ApiClient) -> tuple[str, str, str]:
+    """Status, reason and message of the gang's condition, empty if there is none."""
+    status = client.get(POD_GROUPS, "gang", "default").get("status") or {}
+    for one in status.get("conditions") or ():
+        assert one["type"] == "PodGroupInitiallyScheduled"
+        return one["status"], one["reason"], one["message"]
+    return "", "", ""
+
+
+def create_members(client: ApiClient, *names: str) -> None:
+    for name in names:
+        spec = {
+            "containers": [container("a")],
+            "resourceClaims": [OWN],
+            "schedulingGroup": {"podGroupName": "gang"},
+            "terminationGracePeriodSeconds": 0,
+        }
+        client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, "default")
+
+
+def test_gang_is_bound_as_a_whole(client: ApiClient) -> None:
+    create_gang(client, 4)
+    create_members(client, "p", "q", "r")
+    wait_for(lambda: len(client.list(CLAIMS).items) == 3, "the claims")
+    assert not any(pod["spec"].get("nodeName") for pod in client.list(PODS).items)
+    assert condition_of(client) == ("", "", ""), "the pods are not in the scheduling queue"
+    create_members(client, "s")
+    wait_for(lambda: are_bound(client), "the pods to be bound")
+    wait_for(lambda: condition_of(client)[0] == "True", "the condition")
+    assert condition_of(client) == ("True", "Scheduled", "")
+
+
+def test_gang_that_does_not_fit_is_not_bound(client: ApiClient) -> None:
+    create_gang(client, 5)
+    create_members(client, "p", "q", "r", "s", "t")
+    message = "minCount (5) cannot be satisfied: 4 scheduled, 0 remaining"
+    wait_for(lambda: condition_of(client) == ("False", "Unschedulable", message), "the condition")
+
+    def texts() -> set[str]:
+        conditions = [one for pod in client.list(PODS).items for one in pod["status"].get("conditions") or ()]
+        return {one["message"] for one in conditions if one["type"] == "PodScheduled"}
+
+    wait_for(lambda: len(texts()) == 2, "the conditions of the pods")
+    assert texts() == {message, "0/1 nodes are available: 1 cannot allocate all claims."}
+    assert not any(pod["spec"].get("nodeName") for pod in client.list(PODS).items)
+    assert not any((claim.get("status") or {}).get("allocation") for claim in client.list(CLAIMS).items)
+
+
+def test_group_that_was_scheduled_stays_so(client: ApiClient) -> None:
+    create_gang(client, 2)
+    create_members(client, "p", "q")
+    wait_for(lambda: condition_of(client)[0] == "True", "the condition")
+    create_members(client, "r", "s", "t")
+    wait_for(lambda: sum(bool(pod["spec"].get("nodeName")) for pod in client.list(PODS).items) == 4, "two more pods")
+    assert condition_of(client) == ("True", "Scheduled", "")
+
+
+def test_gang_waits_for_its_group(client: ApiClient) -> None:
+    create_members(client, "p")
+    wait_for(lambda: len(client.list(CLAIMS).items) == 1, "the claim")
+    create_gang(client, 1)
+    client.patch(PODS, "p", {"metadata": {"labels": {"touched": "yes"}}}, namespace="default")
+    wait_for(lambda: are_bound(client), "the pod to be bound")
+
+
+def workload(*templates: JSON) -> JSON:
+    value = {"apiVersion": WORKLOADS.api_version, "kind": "Workload", "metadata": {"name": "w"}}
+    return {**value, "spec": {"podGroupTemplates": list(templates)}}
+
+
+def test_workload_is_stored_without_fields_behind_disabled_gates(client: ApiClient) -> None:
+    constraints = {"topology": [{"key": "rack"}]}
+    policy = {"gang": {"minCount": 2}}
+    template = {
+        "name": "t",
+        "schedulingPolicy": policy,
+        "schedulingConstraints": constraints,
+        "resourceClaims": [SHARED],
+    }
+    client.create(WORKLOADS, workload(template), "default")
+    stored = client.get(WORKLOADS, "w", "default")["spec"]["podGroupTemplates"]
+    assert stored == [{"name": "t", "schedulingPolicy": policy, "resourceClaims": [SHARED]}]
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        ({}, "must specify exactly one of: `basic`, `gang`"),
+        ({"basic": {}, "gang": {"minCount": 1}}, "must specify exactly one of: `basic`, `gang`"),
+        ({"gang": {"minCount": 0}}, "must be greater than or equal to 1"),
+    ],
+)
+def test_wrong_policy_is_refused(client: ApiClient, policy: JSON, text: str) -> None:
+    with pytest.raises(StatusError, match=text):
+        client.create(WORKLOADS, workload({"name": "t", "schedulingPolicy": policy}), "default")
+    value = {"apiVersion": POD_GROUPS.api_version, "kind": "PodGroup", "metadata": {"name": "gang"}}
+    with pytest.raises(StatusError, match=text):
+        client.create(POD_GROUPS, {**value, "spec": {"schedulingPolicy": policy}}, "default")

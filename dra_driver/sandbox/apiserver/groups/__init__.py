@@ -74,10 +74,13 @@ def builtin_kinds(release: Release) -> tuple[ServedKind, ...]:
 
 
 def _pod_groups(release: Release) -> tuple[ServedKind, ...]:
-    """PodGroups in the form of 1.37. Other releases have them in alpha versions only, which are not served here."""
+    """Workloads and PodGroups in the form of 1.37. Older releases have only alpha versions, which are not served."""
     if release.minor < NEWEST_MINOR or not release.enabled("GenericWorkload"):
         return ()
-    return (_kind("scheduling.k8s.io", "PodGroup", "podgroups", ("v1beta1",), strategy=podgroups.STRATEGY),)
+    return (
+        _kind("scheduling.k8s.io", "PodGroup", "podgroups", ("v1beta1",), strategy=podgroups.POD_GROUP),
+        _kind("scheduling.k8s.io", "Workload", "workloads", ("v1beta1",), strategy=podgroups.WORKLOAD),
+    )
 
 
 def _core() -> tuple[ServedKind, ...]:
