@@ -4,8 +4,8 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rich.text import Text
@@ -15,6 +15,8 @@ from ..scheduler.allocator import Cluster, Features
 from .daemons import spread_over_nodes
 from .emptiness import missing_classes, missing_devices
 from .evaluate import evaluate, evaluate_each
+from .neighbours.kueue import Kueue
+from .neighbours.queues import Admission, QueueVerdict, in_queues
 from .replicas import MOST_COPIES, Copies, count_copies, count_pod_copies
 from .report import Json, Line, PlainTable, Report, report_lines, to_document, to_html
 from .rollout import with_pods_of_cluster
@@ -37,7 +39,7 @@ class Question:
 
     `asked` is the number of pods of the manifest whose copies are counted. `files` are the files of the demands, as on
     the command line, and `objects` the objects of the cluster. `idle`, `unknown` and `errors` are those of the
-    documents (`workload.Input`).
+    documents (`workload.Input`). `queues` are the queues of Kueue that workloads are in (`neighbours.queues`).
     """
 
     demands: Sequence[Demand]
@@ -49,6 +51,8 @@ class Question:
     idle: tuple[str, ...] = ()
     unknown: tuple[Note, ...] = ()
     errors: tuple[Note, ...] = ()
+    queues: Mapping[str, str] = field(default_factory=dict)
+    kueue: Kueue = field(default_factory=Kueue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +83,15 @@ class Answer:
     replicas: Replicas | None = None
     interrupted: str = ""
     """After Ctrl-C: what the answer lacks."""
+    queues: Sequence[QueueVerdict] = ()
 
     @property
     def fits(self) -> bool:
         """Whether everything fits."""
-        return self.replicas.fit if self.replicas is not None else all(verdict.fits for verdict in self.verdicts)
+        if self.replicas is not None:
+            return self.replicas.fit
+        has_quota = all(queue.admits or not queue.is_known for queue in self.queues)
+        return has_quota and all(verdict.fits for verdict in self.verdicts)
 
     @property
     def unknown(self) -> tuple[Note, ...]:
@@ -91,7 +99,13 @@ class Answer:
         of_verdicts = (Note(verdict.demand.name, text) for verdict in self.verdicts for text in verdict.unknown)
         whole_pods = any(verdict.demand.submitted is not None for verdict in self.verdicts)
         of_pods = self.source.unknown_of_pods if whole_pods else ()
-        return (*self.question.unknown, *self.source.unknown, *of_pods, *of_verdicts)
+        of_queues = (
+            Note(f"Kueue, {queue.workload}", reason)
+            for queue in self.queues
+            if not queue.is_known
+            for reason in queue.reasons
+        )
+        return (*self.question.unknown, *self.source.unknown, *of_pods, *of_verdicts, *of_queues)
 
     @property
     def errors(self) -> tuple[Note, ...]:
@@ -112,11 +126,14 @@ class Answer:
 
     def says_the_same_as(self, other: "Answer") -> bool:
         """Whether the other answer has the same verdicts, whatever else has changed in the cluster."""
-        return (self.verdicts, self.left, self.replicas) == (other.verdicts, other.left, other.replicas)
+        mine = (self.verdicts, self.left, self.replicas, self.queues)
+        return mine == (other.verdicts, other.left, other.replicas, other.queues)
 
     def lines(self, *, wide: bool) -> Iterator[Line]:
         """The answer for a terminal."""
         yield from report_lines(self._report(), wide=wide)
+        for queue in self.queues:
+            yield from self._queue_lines(queue)
         if self.replicas is not None:
             yield _headline(self.replicas, self.verdicts[0].demand)
             yield from _nodes(self.replicas, wide)
@@ -135,6 +152,7 @@ class Answer:
         found = to_document(self._report())
         if self.replicas is not None:
             found |= {"fits": self.fits, "replicas": _encode_replicas(self.replicas)}
+        found |= {"fits": self.fits, "queues": [queue.document() for queue in self.queues]}
         return {**found, "leftover": [_encode_leftover(leftover) for leftover in self.left]}
 
     def _report(self) -> Report:
@@ -156,6 +174,19 @@ class Answer:
         }
         report = Report.of(self.verdicts, source.objects, source.where, features, source.assumptions, notes, asked)
         return replace(report, unknown=self.unknown, errors=self.errors)
+
+    def _queue_lines(self, queue: QueueVerdict) -> Iterator[Text]:
+        """What Kueue says about a workload, and whether quota or devices stop it."""
+        style = "bold green" if queue.admits else "bold red" if queue.is_known else "bold yellow"
+        where = f"queue {queue.queue}" + (f" (ClusterQueue {queue.cluster_queue})" if queue.cluster_queue else "")
+        yield Text.assemble((f"Kueue: {queue.headline}", style), f"  {queue.workload} in {where}")
+        yield from (Text(f"  {line}") for line in queue.lines)
+        own = [verdict for verdict in self.verdicts if verdict.demand.name.partition(",")[0] == queue.workload]
+        stopped = [
+            *(["quota"] if not queue.admits and queue.is_known else []),
+            *(["nodes or devices"] if not all(verdict.fits for verdict in own) else []),
+        ]
+        yield Text(f"  stopped by: {' and '.join(stopped) or 'nothing'}")
 
 
 def answered(question: Question, source: Source, tell: Callable[[int, int], None] = lambda *_: None) -> Answer:
@@ -180,7 +211,10 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
     if (verdicts and all(verdict.error for verdict in verdicts)) or (errors and not verdicts):
         raise NotesError(*Answer(question, source, verdicts).errors)
     fitting = [verdict for verdict in verdicts if not verdict.state and not verdict.demand.stage]
-    return Answer(question, source, verdicts, leftovers(fitting, Cluster.of(objects), features))
+    cluster = Cluster.of(objects)
+    workloads = in_queues((verdict.demand for verdict in verdicts if not verdict.state), question.queues)
+    queues = tuple(Admission(question.kueue, cluster, features).verdicts(workloads))
+    return Answer(question, source, verdicts, leftovers(fitting, cluster, features), queues=queues)
 
 
 def _copies(question: Question, wanted: int, source: Source) -> Answer:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`dra-dryrun fit`: whether pods and claims would be scheduled, on which node, and with which devices."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 import click
 
@@ -15,6 +16,8 @@ from .completion import complete_operand
 from .documents import Document, in_namespace, read_all
 from .domains import with_templates
 from .live import ask_again
+from .neighbours.kueue import Kueue, kueue_at
+from .neighbours.queues import queue_names
 from .options import Subcommand, filename_option, general_options, interrupted, release_options
 from .progress import bar, progress
 from .references import references_of
@@ -40,6 +43,9 @@ class _Replicas(click.ParamType[int]):
         if not 1 <= number <= MOST_COPIES:
             self.fail(f"{value!r} is neither 'max' nor a number from 1 to {MOST_COPIES}", param, ctx)
         return number
+
+
+_NOTHING: Final[tuple[Input, Sequence[Document]]] = (Input(), ())
 
 
 @click.command(
@@ -146,7 +152,9 @@ def fit(  # noqa: PLR0913, PLR0917  # one for each flag
         if nothing_pends and output in ("table", "wide"):
             click.echo(f"no pod is pending in {'any namespace' if all_namespaces else place.namespace}")
             return ExitStatus.FITS
-        given = Input() if nothing_pends else _read((*files, *more_files), place, origin.namespace, pending)
+        read = _read((*files, *more_files), place, origin.namespace, pending) if not nothing_pends else _NOTHING
+        given, documents = read
+        queues = queue_names(documents)
         demands = given.demands if replicas is None else (only(given.demands),)
         question = Question(
             demands,
@@ -158,6 +166,8 @@ def fit(  # noqa: PLR0913, PLR0917  # one for each flag
             given.idle,
             given.unknown,
             given.errors,
+            queues,
+            kueue_at(place, documents) if queues else Kueue(),
         )
         if watch or until_fits:
             with suppress(KeyboardInterrupt):
@@ -184,8 +194,12 @@ def fit(  # noqa: PLR0913, PLR0917  # one for each flag
     return answer.status
 
 
-def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Document]) -> Input:
-    """The demands of the files and of the pending pods. Raises InputError if there is nothing to answer."""
+def _read(
+    files: tuple[str, ...], place: Place, namespace: str, pending: list[Document]
+) -> tuple[Input, Sequence[Document]]:
+    """The demands of the files and of the pending pods, and all documents. Raises InputError if there is nothing to
+    answer.
+    """
     named = references_of(files)
     read = read_all([file for file in files if file not in named])
     documents, errors = in_namespace(read.documents, place.namespace, asked=namespace)
@@ -195,7 +209,7 @@ def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Do
     given = sort_documents(documents, place.lookup, place.names, place.referred)
     given = replace(given, errors=(*(problem.note for problem in read.problems), *errors, *more, *given.errors))
     if given.demands or (given.unknown and not given.errors) or (given.idle and not given.errors):
-        return given
+        return given, documents
     if given.errors:
         raise NotesError(*given.errors)
     if not documents:

@@ -47,6 +47,8 @@ CLASSES = tuple(
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _TAINT_RULE: Final = "DeviceTaintRule"
+_KUEUE: Final = "kueue.x-k8s.io/"
+"""In the versions of Kueue's objects, which decide about queues."""
 _SLICES_WITH: Final = ("ResourceSlice", _TAINT_RULE, "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "Node")
 """Kinds that concern devices, which files for --slices may have."""
 
@@ -60,9 +62,9 @@ def from_documents(
     """
     objects = [document for document in documents if not document.is_empty_list]
     for object_ in objects:
-        if object_.kind not in (*_SLICES_WITH, *REVISIONS) and not is_of_world(
-            object_.value.get("apiVersion"), object_.kind
-        ):
+        version = object_.value.get("apiVersion")
+        is_known = object_.kind in (*_SLICES_WITH, *REVISIONS) or is_of_world(version, object_.kind)
+        if not is_known and not _is_of_kueue(version, object_.kind):
             known = ", ".join(dict.fromkeys([*_SLICES_WITH, *(kind for _, kind in READ), *REVISIONS]))
             raise InputError(
                 f"--slices: {object_}: objects of this kind decide nothing: leave it out (known are {known})"
@@ -72,6 +74,11 @@ def from_documents(
     if world is None and not any(isinstance(object_, ResourceSlice) for object_ in decoded):
         raise InputError(f"--slices {where}: there is no ResourceSlice in it")
     return Found(decoded, world, notes, errors=errors)
+
+
+def _is_of_kueue(version: object, kind: str) -> bool:
+    """Whether an object belongs to Kueue, or may have its configuration."""
+    return (version, kind) == ("v1", "ConfigMap") or _KUEUE in str(version)
 
 
 def _world_of(documents: Sequence[Document], where: str) -> tuple[World | None, tuple[str, ...], tuple[Note, ...]]:

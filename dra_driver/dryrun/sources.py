@@ -239,6 +239,11 @@ class Place:
                 raise NotesError(*errors)
 
     @property
+    def documents(self) -> Sequence[Document]:
+        """The objects of files. None of a cluster."""
+        return self._documents
+
+    @property
     def where(self) -> str:
         """The place in words."""
         if self.connection is not None:

@@ -48,6 +48,7 @@ def write_files(folder: Path) -> None:
     files = {
         "manifests/claim.yaml": CLAIM,
         "claim.yaml": good,
+        "kueue.yaml": (ROOT / "examples/kueue.yaml").read_text(encoding="utf-8"),
         "mig.yaml": (BENCH / "b-claim.yaml").read_text(encoding="utf-8"),
         "cluster.json": snapshot(),
         "crowded.json": crowded(),

@@ -92,7 +92,7 @@ def test_devices_that_an_earlier_demand_gets_are_held_in_the_pictures_that_follo
 def test_the_schema_is_closed_and_leaves_out_nothing() -> None:
     for schema in objects(SCHEMA):
         assert schema["additionalProperties"] is False
-        optional = {"leftover", "replicas"} if "apiVersion" in schema["properties"] else set()
+        optional = {"leftover", "queues", "replicas"} if "apiVersion" in schema["properties"] else set()
         assert set(schema["required"]) == set(schema["properties"]) - optional
 
 

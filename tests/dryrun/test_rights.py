@@ -39,16 +39,20 @@ EVERY_RIGHT = [
     for verb in rule["verbs"]
     for resource in rule.get("resources", ())
 ]
+OF_QUEUES = ("cohorts", "localqueues", "resourceflavors")
+"""What only `fit` of workloads in a queue reads (tests/dryrun/neighbours)."""
 RIGHTS_OF_MIGRATE = [
     (number, verb, resource)
     for number, verb, resource in EVERY_RIGHT
-    if (ROLE["rules"][number]["apiGroups"][0] in OF_MIGRATE and verb == "list")
+    if (resource not in OF_QUEUES and (ROLE["rules"][number]["apiGroups"][0] in OF_MIGRATE and verb == "list"))
     or resource in ("podtemplates", "replicationcontrollers", "configmaps")
 ]
 RIGHTS = [
     right
     for right in EVERY_RIGHT
-    if right not in RIGHTS_OF_MIGRATE and ROLE["rules"][right[0]]["apiGroups"] not in (["apps"], ["batch"])
+    if right not in RIGHTS_OF_MIGRATE
+    and right[2] not in OF_QUEUES
+    and ROLE["rules"][right[0]]["apiGroups"] not in (["apps"], ["batch"])
 ]
 """Those of `fit`, but for templates of running pods (see test_rollout.py) and for workloads that are named."""
 SPEC: JSON = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
