@@ -30,7 +30,7 @@ from .points import Dial, Points, disk_fails, kill
 def main() -> None:
     """Run the plugin in this process."""
     order = json.loads(sys.argv[1])
-    answer_to(signal.SIGUSR1, "_Plugin", Path(order["census"]))
+    answer_to(signal.SIGUSR1, Path(order["census"]))
     with Path(order["dial"]).open("r+b") as file:
         dial = Dial.from_buffer(mmap.mmap(file.fileno(), 0))
     points = Points(dial, lambda what: _strike(dial.error, what), starts=order["starts"])

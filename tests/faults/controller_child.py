@@ -29,6 +29,6 @@ def impatient_session(hardware: Hardware, taken: VfioMarks | None = None, _limit
 
 
 if __name__ == "__main__":
-    answer_to(signal.SIGUSR1, "Publisher", Path(sys.argv[1]))
+    answer_to(signal.SIGUSR1, Path(sys.argv[1]))
     setattr(Hardware, "session", impatient_session)  # noqa: B010 - mypy takes no assignment here
     main(sys.argv[2:])

@@ -21,7 +21,7 @@ from tests.support.plugin import POOL, Plugin
 from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
-from .census import Census, grown
+from .census import TOLERANCE, Census, Tolerance, grown
 from .picture import Picture, picture
 from .points import Dial
 from .scenarios import restrict
@@ -127,17 +127,17 @@ class DoomedPlugin(Plugin):
         return picture(self.node, self.state, self.cdi)
 
 
-def require_as_before(plugin: DoomedPlugin, before: Census, **more: int) -> None:
-    """Wait until the process holds on to no more than before; what it has more of is named. For `more` see `grown`."""
+def require_as_before(plugin: DoomedPlugin, before: Census, tolerance: Tolerance = TOLERANCE) -> None:
+    """Wait until the process holds no more than before, within the tolerance. The error names what there is more of."""
     found: dict[str, tuple[int, int]] = {}
 
     def is_as_before() -> bool:
         found.clear()
-        found.update(grown(before, plugin.census(), **more))
+        found.update(grown(before, plugin.census(), tolerance))
         return not found
 
     try:
-        wait_for(is_as_before, "the process to be as before", 60)
+        wait_for(is_as_before, "the process to be as before")
     except AssertionError as error:
         raise AssertionError(f"{error}, there is more of (before, now): {found}") from None
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.protocol import dra_v1_pb2
@@ -54,7 +53,6 @@ class Kubelet:
         return self._client.get(CLAIMS, claim.name, "default")["status"]
 
 
-@pytest.mark.long
 def test_no_container_grows(kubeconfig: Path, client: ApiClient) -> None:
     with doomed_plugin(kubeconfig, "--device-metadata") as plugin:
         plugin.start()

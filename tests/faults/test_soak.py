@@ -3,7 +3,7 @@
 driver that hangs, and handwork.
 
 After each operation the node must be as the model says, and at the end the process as it was at the beginning: its
-threads, open files and containers. A new kind of mishap is one more method, named in OFTEN. A failure prints the seed
+threads, open files and objects. A new kind of mishap is one more method, named in OFTEN. A failure prints the seed
 and the operations; with SOAK_SEED=<seed> they come again (what happens at the same time may differ),
 SOAK_OPERATIONS=<number> makes it longer.
 """
@@ -29,6 +29,7 @@ from tests.support.faultyserver import FaultyServer
 from tests.support.plugin import NOTHING, stored_claim
 from tests.support.waiting import wait_for
 
+from .census import SOAK_TOLERANCE
 from .model import Is, KnownClaim, Model, Place
 from .processes import DoomedPlugin, doomed_plugin, require_as_before
 
@@ -375,7 +376,7 @@ def test_soak(server: FaultyServer, tmp_path: Path) -> None:
                 soak.settle()
                 soak.check()
             soak.clean()
-            require_as_before(plugin, before)
+            require_as_before(plugin, before, SOAK_TOLERANCE)
             soak.end()
             print(soak.summary())
         except BaseException:
