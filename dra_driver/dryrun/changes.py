@@ -1,54 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes that make claims fit. Each change was tried, and the allocator finds devices with it.
+"""Suggestions: changes of a pod, of nodes or of claims that make a demand fit, and their texts.
 
-Each change is applied alone. Only changes that help are given, the smallest intervention first. A defect of the
-scheduler is found in the same way: each defect is corrected alone, and the defect that changes the answer is named.
+Each change is tried alone. Only changes that help are suggested, the smallest intervention first.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple
 
 from ..domains.names import DRIVER as DOMAIN_DRIVER
 from ..domains.template import is_domain_selector
 from ..gpu.health.meanings import Gravity
 from ..kube.resource import DeviceRequirements, DeviceTaint, DeviceToleration, ResourceClaim, TaintEffect, limits
-from ..scheduler.allocator import (
-    ISSUES,
-    Cluster,
-    Defects,
-    Features,
-    Group,
-    Growing,
-    NodeOutcome,
-    Outcomes,
-    allocate,
-    allocate_all,
-)
+from ..scheduler.pods import Site
+from ..scheduler.pods.node_filters import untolerated
+from .amounts import amount, is_bytes
 from .explain import constraint_text, health_of, taint_text
 from .selectors import parts
+from .trial import MOST_SITES, ClaimTrial, PodTrial
 
 MOST_HOLDERS = 24
 """The number of claims in use that are released one by one to find out whether one is enough."""
 _OF_FABRIC: Final = f"{DOMAIN_DRIVER}/"
 ENOUGH = 3
 """The number of claims that are suggested to wait for, if any one of them is enough."""
-
-_DEFECTS: Final = {
-    "refused_keep_counters": "a device that is tried in vain keeps the counters it reserved",
-    "undone_shares_keep_counters": "a share that is tried in vain keeps its device's counters",
-    "refused_shares_stay_in_constraints": "a share that is tried in vain still counts for the constraints",
-    "counters_by_pool_name": "counters of two drivers' pools of the same name are mixed up",
-    "distinct_forgets": "distinctAttribute compares only two devices of a request that asks for more",
-    "shares_without_capacity_unnoticed": "shares in use that consumed nothing are not counted",
-    "decimal_requests_grow": "a requested capacity that Go keeps as a decimal, such as 1Pi, grows by the shares that "
-    "were picked of the same device before",
-    "common_values_stay_narrow": "a device that is tried in vain narrows what matchAttribute finds common",
-    "capacity_of_another_device": "the capacity that is left is looked up for another device of the same slice",
-    "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
-}
-"""The description of each defect, by the field of `Defects`."""
+_MEBI: Final = 1 << 20
+_CORDONED: Final = "node.kubernetes.io/unschedulable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,60 +38,98 @@ class Suggestion:
     node: str
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """Claims to allocate, and the cluster in which this is tried. All `claims` are without an allocation."""
+class Change(NamedTuple):
+    """A change in words, and the trial of the demand with this change alone."""
 
-    cluster: Cluster
-    claims: Sequence[ResourceClaim]
-    features: Features
-
-    @cached_property
-    def outcomes(self) -> Outcomes:
-        """The answer of each node."""
-        return allocate_all(self.cluster, self.claims, self.features)
-
-    @property
-    def fitting(self) -> Sequence[Group]:
-        """The nodes on which the claims fit. There is none if an error ends the scheduling of the pod."""
-        groups = self.outcomes.groups
-        fatal = any(group.outcome.fatal for group in groups)
-        return [] if fatal else [group for group in groups if group.outcome.kind == "allocated"]
-
-    @property
-    def node(self) -> str | None:
-        """A node where the claims fit; None if there is none."""
-        return next((group.nodes[0] for group in self.outcomes.groups if group.outcome.kind == "allocated"), None)
-
-    def only_on(self, node: str) -> NodeOutcome:
-        """The answer of one node, without that of the others."""
-        return allocate(self.cluster, self.claims, node, self.features)
-
-    def allocated(self, outcome: NodeOutcome) -> list[ResourceClaim]:
-        """The claims with the devices that a node gives to them."""
-        pairs = zip(self.claims, outcome.allocations, strict=True)
-        return [replace(claim, allocation=allocation) for claim, allocation in pairs]
-
-    def instead(self, index: int, claim: ResourceClaim) -> "Trial":
-        """The trial with another claim in place of the one with this index."""
-        return replace(self, claims=[*self.claims[:index], claim, *self.claims[index + 1 :]])
-
-    def released(self, claims: Collection[ResourceClaim]) -> "Trial":
-        """The trial after claims of the cluster are gone."""
-        return replace(self, cluster=self.cluster.after(released=claims))
+    text: str
+    trial: ClaimTrial | PodTrial
 
 
-def helpful_changes(trial: Trial, holders: Sequence[ResourceClaim]) -> list[Suggestion]:
-    """Changes after which the claims fit, but they do not fit now.
+def helpful_changes(trial: ClaimTrial | PodTrial, holders: Sequence[ResourceClaim]) -> list[Suggestion]:
+    """Changes after which a node accepts the demand, which none does now: of the pod, then of nodes, then of claims.
 
     `holders` are the claims in the cluster that have devices. Claims that only this dry run has allocated are left out:
     no pod can wait for them.
     """
-    tried = (*_gentler(trial), *_fewer(trial), *_tolerant(trial), *_without_holders(trial, holders))
-    return [Suggestion(text, node) for text, changed in tried if (node := changed.node) is not None]
+    found: list[Suggestion] = []
+    for alternatives in _candidates(trial, holders):
+        tried = ((change.text, change.trial.node) for change in alternatives)
+        found += [Suggestion(text, node) for text, node in tried if node is not None][:1]
+    return found
 
 
-def _gentler(trial: Trial) -> Iterator[tuple[str, Trial]]:
+def _candidates(trial: ClaimTrial | PodTrial, holders: Sequence[ResourceClaim]) -> Iterator[Iterable[Change]]:
+    """All changes. Of alternatives, only the first that helps is suggested."""
+    if isinstance(trial, PodTrial):
+        yield from _fewer_resources(trial)
+        yield from _tolerated_nodes(trial)
+        yield from _selected_nodes(trial)
+        yield _uncordoned(trial)
+    claims = trial.without_devices
+    if claims.claims:
+        for change in (*_gentler(claims), *_fewer(claims), *_tolerant(claims), *_without_holders(claims, holders)):
+            yield [change]
+
+
+def _fewer_resources(trial: PodTrial) -> Iterator[Iterable[Change]]:
+    """For each resource that some nodes have too little of and lack nothing else: the pod with the largest amount that
+    a node has.
+    """
+    attempt = trial.attempt
+    lacking: dict[str, list[tuple[int, Site]]] = {}
+    for site in trial.refused_by("NodeResourcesFit"):
+        shortages = attempt.resources.shortages(site)
+        if len(shortages) == 1 and shortages[0].resource != "pods":
+            resource, free = shortages[0].resource, shortages[0].free
+            less = free // _MEBI * _MEBI if is_bytes(resource) else free
+            if less > 0:
+                lacking.setdefault(resource, []).append((less, site))
+    for resource, amounts in lacking.items():
+        amounts.sort(key=lambda amount_and_site: -amount_and_site[0])
+        yield (_smaller(trial, resource, less, site) for less, site in amounts[:MOST_SITES])
+
+
+def _smaller(trial: PodTrial, resource: str, less: int, site: Site) -> Change:
+    pod = trial.attempt.pod
+    asked = f"{less // _MEBI}Mi" if is_bytes(resource) else amount(resource, less)
+    smaller = replace(pod, amounts={**pod.amounts, resource: less})
+    text = f"ask for {asked} {resource} instead of {amount(resource, pod.amounts[resource])}"
+    return Change(text, trial.changed(replace(trial.attempt, pod=smaller), [site]))
+
+
+def _tolerated_nodes(trial: PodTrial) -> Iterator[Iterable[Change]]:
+    """The pod with a toleration of one of the taints of nodes."""
+    pod = trial.attempt.pod
+    tainted: dict[DeviceTaint, list[Site]] = {}
+    for site in trial.refused_by("TaintToleration"):
+        taint = untolerated(site.node.taints, pod.tolerations)
+        if taint is not None:
+            tainted.setdefault(taint, []).append(site)
+    for taint, sites in tainted.items():
+        tolerant = replace(pod, tolerations=(*pod.tolerations, tolerating(taint)))
+        changed = trial.changed(replace(trial.attempt, pod=tolerant), sites)
+        yield [Change(f"tolerate the node's taint {taint_text(taint)}", changed)]
+
+
+def _selected_nodes(trial: PodTrial) -> Iterator[Iterable[Change]]:
+    """The pod without one label of its node selector."""
+    pod = trial.attempt.pod
+    sites = list(trial.refused_by("NodeAffinity"))
+    for key, value in pod.node_selector.items():
+        rest = {name: wanted for name, wanted in pod.node_selector.items() if name != key}
+        changed = trial.changed(replace(trial.attempt, pod=replace(pod, node_selector=rest)), sites)
+        yield [Change(f"remove nodeSelector {key}={value}", changed)]
+
+
+def _uncordoned(trial: PodTrial) -> Iterator[Change]:
+    """The nodes that are cordoned, each of them without that."""
+    for site in islice(trial.refused_by("NodeUnschedulable"), MOST_SITES):
+        taints = tuple(taint for taint in site.node.taints if taint.key != _CORDONED)
+        node = replace(site.node, unschedulable=False, taints=taints)
+        yield Change(f"uncordon {node.name}", trial.changed(trial.attempt, [replace(site, node=node)]))
+
+
+def _gentler(trial: ClaimTrial) -> Iterator[Change]:
     """The claims, each time without one constraint or one part of a selector."""
     for index, claim in enumerate(trial.claims):
         for number, constraint in enumerate(claim.spec.constraints):
@@ -120,17 +137,17 @@ def _gentler(trial: Trial) -> Iterator[tuple[str, Trial]]:
                 continue
             kept = claim.spec.constraints[:number] + claim.spec.constraints[number + 1 :]
             text = f"remove the constraint {constraint_text(claim, number)} of claim {claim.metadata}"
-            yield text, trial.instead(index, replace(claim, spec=replace(claim.spec, constraints=kept)))
+            yield Change(text, trial.instead(index, replace(claim, spec=replace(claim.spec, constraints=kept))))
         for name, required in claim.spec.requirements:
             for number, expression in enumerate(required.selectors):
                 for text, kept_parts in _shortened(expression):
                     selectors = list(required.selectors)
                     selectors[number : number + 1] = [" && ".join(kept_parts)] if kept_parts else []
                     words = f"remove the selector {text} from request {name}"
-                    yield words, trial.instead(index, _changed(claim, name, selectors=tuple(selectors)))
+                    yield Change(words, trial.instead(index, _changed(claim, name, selectors=tuple(selectors))))
 
 
-def _fewer(trial: Trial) -> Iterator[tuple[str, Trial]]:
+def _fewer(trial: ClaimTrial) -> Iterator[Change]:
     """For each request for several devices, the largest smaller number that fits."""
     for index, claim in enumerate(trial.claims):
         for name, required in claim.spec.requirements:
@@ -143,7 +160,7 @@ def _fewer(trial: Trial) -> Iterator[tuple[str, Trial]]:
                     enough = middle
             if enough:
                 text = f"ask for {enough} instead of {required.count} devices in request {name}"
-                yield text, trial.instead(index, _changed(claim, name, count=enough))
+                yield Change(text, trial.instead(index, _changed(claim, name, count=enough)))
 
 
 def _shortened(expression: str) -> Iterator[tuple[str, list[str]]]:
@@ -161,7 +178,7 @@ def _changed(claim: ResourceClaim, name: str, **changes: object) -> ResourceClai
     return replace(claim, spec=claim.spec.with_requirements(change))
 
 
-def _tolerant(trial: Trial) -> Iterator[tuple[str, Trial]]:
+def _tolerant(trial: ClaimTrial) -> Iterator[Change]:
     """The claims with a toleration of one of the taints that keep claims from devices.
 
     A toleration of a missing fabric would not help, and a GPU that cannot be trusted must not be used.
@@ -176,7 +193,7 @@ def _tolerant(trial: Trial) -> Iterator[tuple[str, Trial]]:
     for text, taint in {taint_text(taint): taint for taint in relevant}.items():
         tolerate = partial(_tolerate, tolerating(taint))
         claims = [replace(claim, spec=claim.spec.with_requirements(tolerate)) for claim in trial.claims]
-        yield f"tolerate taint {text}", replace(trial, claims=claims)
+        yield Change(f"tolerate taint {text}", replace(trial, claims=claims))
 
 
 def _tolerate(toleration: DeviceToleration, _: str, required: DeviceRequirements) -> DeviceRequirements:
@@ -188,7 +205,7 @@ def tolerating(taint: DeviceTaint) -> DeviceToleration:
     return DeviceToleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
 
 
-def _without_holders(trial: Trial, holders: Sequence[ResourceClaim]) -> Iterator[tuple[str, Trial]]:
+def _without_holders(trial: ClaimTrial, holders: Sequence[ResourceClaim]) -> Iterator[Change]:
     """The cluster after claims in use are gone: one alone, or else as few as do of those on one node."""
     if not holders or trial.released(holders).node is None:
         return
@@ -197,15 +214,16 @@ def _without_holders(trial: Trial, holders: Sequence[ResourceClaim]) -> Iterator
         smaller = trial.released([holder])
         if smaller.node is not None:
             enough += 1
-            yield f"wait for claim {holder.metadata}", smaller
+            yield Change(f"wait for claim {holder.metadata}", smaller)
             if enough == ENOUGH:
                 return
     if not enough:
         gone = _fewest(trial, holders)
-        yield f"wait for claims {', '.join(str(claim.metadata) for claim in gone)}", trial.released(gone)
+        names = ", ".join(str(claim.metadata) for claim in gone)
+        yield Change(f"wait for claims {names}", trial.released(gone))
 
 
-def _fewest(trial: Trial, holders: Sequence[ResourceClaim]) -> list[ResourceClaim]:
+def _fewest(trial: ClaimTrial, holders: Sequence[ResourceClaim]) -> list[ResourceClaim]:
     """A smallest set of claims to release: none of them can be left out.
 
     Halves are left out first, so that thousands of claims that do not matter are excluded after a few tries.
@@ -223,62 +241,3 @@ def _fewest(trial: Trial, holders: Sequence[ResourceClaim]) -> list[ResourceClai
         if size == 1:
             return gone
         size = max(1, size // 2)
-
-
-def defect(trial: Trial) -> Suggestion | None:
-    """The defect of the release without which the claims would fit. They fit nowhere now. None if no defect matters."""
-    node = _lawful(trial).node if not trial.features.as_specified else None
-    return None if node is None else Suggestion(_blamed(trial, lambda corrected: corrected.node is not None), node)
-
-
-def differing(trial: Trial, outcomes: Outcomes, node: str) -> Suggestion | None:
-    """The defect that gives claims, which fit on `node`, wrong devices or amounts, or that hides a node from them.
-
-    `outcomes` has the answers of all nodes, with every defect of the release.
-    """
-    cluster, claims, features = trial.cluster, trial.claims, trial.features
-    distinct = any(constraint.distinct_attribute for claim in claims for constraint in claim.spec.constraints)
-    growing = any(Growing.concerns(one.capacity_requests) for claim in claims for _, one in claim.spec.requirements)
-    counted = any(slice_.shared_counters for slice_ in cluster.slices)
-    if features.as_specified or not (distinct or growing or counted):
-        return None
-    lawful = _lawful(trial).outcomes
-    unlawful = _given(outcomes[node])
-    if lawful[node].kind != "allocated" or ((distinct or growing) and _given(lawful[node]) != unlawful):
-        return Suggestion(_blamed(trial, lambda corrected: _given(corrected.only_on(node)) != unlawful), node)
-    kept = _allocated(lawful) - _allocated(outcomes)
-    if not kept:
-        return None
-    first = next(node.name for node in cluster.nodes if node.name in kept)
-    blamed = _blamed(trial, lambda corrected: corrected.only_on(first).kind == "allocated")
-    return Suggestion(
-        f"{blamed}; it passes over {first if len(kept) == 1 else f'{first} and {len(kept) - 1} more'}", first
-    )
-
-
-def _lawful(trial: Trial) -> Trial:
-    """The trial without any defect of the release."""
-    return replace(trial, features=replace(trial.features, as_specified=True))
-
-
-def _blamed(trial: Trial, decides: Callable[[Trial], bool]) -> str:
-    """The description of the first defect for which `decides` says that the answer differs without it."""
-    release = f"kube-scheduler {trial.features.release} errs"
-    for field in fields(Defects):
-        if decides(replace(trial, features=replace(trial.features, without_defects=frozenset({field.name})))):
-            reported = f" ({ISSUES[field.name]})" if field.name in ISSUES else ""
-            return f"{release}{reported}: {_DEFECTS.get(field.name, field.name)}"
-    return f"{release}, by several defects together"
-
-
-def _allocated(outcomes: Outcomes) -> set[str]:
-    return {name for group in outcomes.groups if group.outcome.kind == "allocated" for name in group.nodes}
-
-
-def _given(outcome: NodeOutcome) -> list[tuple[str, str, str, str]]:
-    """The allocated devices, and the capacity that is consumed of each."""
-    return [
-        (result.driver, result.pool, result.device, " ".join(map(str, result.consumed_capacity.values())))
-        for allocation in outcome.allocations
-        for result in allocation.results
-    ]

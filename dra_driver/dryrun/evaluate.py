@@ -1,46 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts on demands, which are placed in a cluster one after the other."""
+"""Verdicts on demands, which are placed in a cluster one after the other.
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+Of a pod, first the API server answers (`admission`), then the scheduler (`trial`), and for the devices that it gets the
+driver (`preparation`).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from itertools import groupby
-from typing import Final
 
-from ..config import (
-    DEVICE_TYPES,
-    Chosen,
-    ComputeDomainChannelConfig,
-    ComputeDomainDaemonConfig,
-    ConfigError,
-    DeviceConfig,
-    config_for,
-    domain_config_for,
-    require_one_backend,
-)
-from ..domains.names import DAEMON_CLASS, DAEMON_DEVICE
-from ..domains.names import DRIVER as DOMAIN_DRIVER
-from ..errors import NodeSelectorError
-from ..kube.resource import AllocatedDevice, Node, ResourceClaim
+from ..kube.resource import ResourceClaim
 from ..kube.resource.codec import Decoded
-from ..names import DRIVER_NAME
 from ..process.command import InputError
-from ..scheduler.allocator import Cluster, ErrorKind, Features
-from ..scheduler.allocator.nodes import is_at
+from ..scheduler.allocator import Cluster, Features
 from ..scheduler.allocator.selectors import compile_cel
 from ..scheduler.cel import CompileError
-from ..scheduler.pods import Pod
-from .changes import Trial, defect, differing, helpful_changes
-from .explain import MOST_EXPLAINED, Explainer, Explanation
-from .extended import doubtful_classes, extended_claims, is_of_driver, not_judged, remedy, unserved
-from .selection import ALL_KNOWN, OpenLabels, Requirements, assumption_texts, sorted_by_needs
-from .verdict import Refused, Verdict, placed_devices
-from .wholepod import WholePods, held_claims, of_others, running, valid_pod
+from .admission import Admission, held_claims, key_of, valid_pod
+from .changes import helpful_changes
+from .defects import defect_of_binding, defect_of_fit, defect_of_refusals
+from .explain import Explanation
+from .extended import doubtful_classes, not_judged, remedy
+from .preparation import refused_configs
+from .refusals import refused_nodes, summary
+from .selection import ALL_KNOWN, OpenLabels, assumption_texts
+from .trial import ClaimTrial, PodTrial, claim_trial, pod_trial
+from .verdict import PodRemoval, Refused, Verdict, placed_devices
 from .workload import Demand
 from .world import World
-
-_KINDS: Final[dict[object, type[DeviceConfig]]] = {form: kind for kind, forms in DEVICE_TYPES.items() for form in forms}
 
 
 def evaluate(
@@ -64,9 +51,7 @@ def evaluate_each(
     labels: OpenLabels = ALL_KNOWN,
 ) -> Iterator[Verdict]:
     """Like `evaluate`, but gives each verdict immediately."""
-    cluster = Cluster.of(objects)
-    pods = WholePods(world, cluster, features, labels) if world is not None else None
-    one_by_one = _OneByOne(cluster, pods, features, labels)
+    one_by_one = _OneByOne(Cluster.of(objects), world, features, labels)
     for stage, group in groupby(demands, lambda demand: demand.stage):
         # The pods of a stage end before those of the next one begin.
         placing = one_by_one.apart() if stage else one_by_one
@@ -76,15 +61,21 @@ def evaluate_each(
 class _OneByOne:
     """Demands, each of which gets what the earlier ones have left."""
 
-    def __init__(self, cluster: Cluster, pods: WholePods | None, features: Features, labels: OpenLabels) -> None:
-        self._cluster, self._pods, self._features, self._labels = cluster, pods, features, labels
+    def __init__(self, cluster: Cluster, world: World | None, features: Features, labels: OpenLabels) -> None:
+        self._cluster, self._features, self._labels = cluster, features, labels
+        self._snapshot = world.at(cluster, features) if world is not None else None
+        self._admission = Admission(world) if world is not None else None
+        self._known = {key_of(claim) for claim in cluster.claims}
         self._holders = cluster.allocated
         self._last: Verdict | None = None
 
     def apart(self) -> "_OneByOne":
         """The same state, which further demands do not change here."""
-        pods = self._pods.apart() if self._pods is not None else None
-        return _OneByOne(self._cluster, pods, self._features, self._labels)
+        found = copy(self)
+        found._admission = copy(self._admission)
+        found._known = set(self._known)
+        found._last = None
+        return found
 
     def verdict(self, demand: Demand) -> Verdict:
         """The verdict on the next demand. If it cannot be evaluated, the verdict says why."""
@@ -113,19 +104,111 @@ class _OneByOne:
 
     def _decide(self, demand: Demand) -> tuple[Verdict, list[ResourceClaim]]:
         """The verdict, and the claims that hold its devices from now on. Raises InputError."""
-        pods = self._pods
         if rejects := (*demand.missing, *_refused_selectors(demand, self._features)):
             return Verdict(demand, rejects=rejects), []
-        if pods is None and demand.state:
-            return running(demand, self._cluster, demand.node_name, demand.state), []
-        if pods is not None and demand.submitted is not None:
-            return pods.evaluate(demand)
-        if pods is not None and (rejects := pods.rejects(demand)):
+        if self._admission is None and demand.state:
+            return _running(demand, self._cluster, demand.node_name, demand.state), []
+        if self._admission is not None and demand.submitted is not None:
+            return self._decide_pod(demand, self._admission)
+        return self._decide_claims(demand)
+
+    def _decide_claims(self, demand: Demand) -> tuple[Verdict, list[ResourceClaim]]:
+        """The verdict on the devices of a demand."""
+        pod, rejects = (None, ()) if demand.submitted is None else valid_pod(demand)
+        if self._admission is not None:
+            rejects = self._rejects_claims(demand, self._admission)
+        if rejects:
             return Verdict(demand, rejects=rejects), []
-        verdict, allocated, self._labels = _evaluate(demand, self._cluster, self._features, self._holders, self._labels)
-        if pods is not None:
-            pods.hold(allocated)
+        claims = held_claims(demand, self._cluster)
+        trial = claim_trial(demand, pod, claims, self._cluster, self._features, self._labels)
+        verdict, allocated = self._judge(demand, trial, claims)
+        if self._snapshot is not None:
+            self._snapshot = self._snapshot.with_cluster(self._snapshot.cluster.after(allocated))
         return verdict, allocated
+
+    def _decide_pod(self, demand: Demand, admission: Admission) -> tuple[Verdict, list[ResourceClaim]]:
+        """The verdict on a whole pod. Raises InputError."""
+        snapshot = self._snapshot
+        assert snapshot is not None
+        namespace = demand.pod.namespace or "default"
+        for name in demand.replaces:
+            gone = admission.forget(namespace, name)
+            snapshot = self._snapshot = snapshot if gone is None else snapshot.without(gone)
+        there = admission.known(namespace, demand.pod.name)
+        if there is not None and (there.node_name or there.ended):
+            state = "ended" if there.ended else "running"
+            return _running(demand, snapshot.cluster, there.node_name or "no node", state), []
+        stored = admission.pod(demand, snapshot)
+        rejects = tuple(dict.fromkeys((*stored.rejects, *self._rejects_claims(demand, admission))))
+        if rejects:
+            return Verdict(demand, rejects=rejects, notes=stored.notes), []
+        claims = held_claims(demand, snapshot.cluster)
+        own = admission.known(stored.pod.namespace, stored.pod.name)
+        if own is not None:
+            snapshot = snapshot.without(own, claims)
+        trial = pod_trial(stored.pod, claims, snapshot, self._features, self._labels, demand.daemon_node)
+        verdict, allocated = self._judge(demand, trial, claims)
+        if verdict.node is not None:
+            placed = trial.attempt.placed(verdict.node)
+            self._snapshot = snapshot.placed(placed, verdict.node, snapshot.cluster.after(allocated))
+        return replace(verdict, notes=(*stored.notes, *verdict.notes)), allocated
+
+    def _judge(
+        self, demand: Demand, trial: ClaimTrial | PodTrial, claims: Sequence[ResourceClaim]
+    ) -> tuple[Verdict, list[ResourceClaim]]:
+        """The verdict that follows from the answers of the nodes, and the claims that hold its devices."""
+        if not trial.fitting:
+            notes = tuple(remedy(resource, self._features) for resource in trial.unserved)
+            return replace(self._refused(demand, trial), notes=notes), []
+        node = trial.fitting[0]
+        allocated = trial.allocated(node)
+        needs = trial.needs.get(node, ())
+        verdict = Verdict(
+            demand,
+            trial.fitting,
+            tuple(placed_devices((*claims, *allocated), trial.cluster)),
+            defect=defect_of_fit(trial, node),
+            assumptions=assumption_texts(needs),
+            unknown=not_judged(trial.not_judged) if node in self._labels.nodes else (),
+        )
+        self._labels = self._labels.after(node, needs)
+        return verdict, allocated
+
+    def _refused(self, demand: Demand, trial: ClaimTrial | PodTrial) -> Verdict:
+        """The verdict on a demand that no node accepts."""
+        if isinstance(trial, PodTrial):
+            return self._refused_pod(demand, trial)
+        verdict = Verdict(demand, refused=refused_nodes(trial))
+        return verdict if trial.has_invalid_selector or not trial.claims else self._with_changes(verdict, trial)
+
+    def _refused_pod(self, demand: Demand, trial: PodTrial) -> Verdict:
+        """The verdict on a pod that no node accepts, or to which it cannot be bound."""
+        if trial.waits:
+            nodes = tuple(trial.attempt.snapshot.sites)
+            waiting = [Refused(nodes, Explanation(trial.waits, True))] if nodes else []
+            return Verdict(demand, refused=tuple(waiting), summary=trial.waits, event=trial.event)
+        if trial.binding_errors:
+            error = next(iter(trial.binding_errors.values()))
+            unbound = Refused(tuple(trial.binding_errors), Explanation(error, False))
+            return Verdict(demand, refused=(unbound,), defect=defect_of_binding(trial), event=error)
+        refused = refused_nodes(trial)
+        verdict = Verdict(demand, refused=refused, event=trial.event)
+        if any(refusal.explanation.fatal for refusal in refused):
+            return verdict
+        return self._with_changes(replace(verdict, summary=summary(refused), removal=_removal(trial)), trial)
+
+    def _with_changes(self, verdict: Verdict, trial: ClaimTrial | PodTrial) -> Verdict:
+        """The verdict with the changes that would help, and with the defect of the scheduler that decides."""
+        own = {key_of(claim) for claim in verdict.demand.claims}
+        holders = [claim for claim in self._holders if key_of(claim) not in own]
+        return replace(verdict, changes=tuple(helpful_changes(trial, holders)), defect=defect_of_refusals(trial))
+
+    def _rejects_claims(self, demand: Demand, admission: Admission) -> tuple[str, ...]:
+        """Why the API server would refuse the new claims of a demand. Claims that it accepts count for quotas."""
+        new = [claim for claim in demand.claims if key_of(claim) not in self._known]
+        self._known.update(map(key_of, new))
+        assert self._snapshot is not None
+        return admission.claims(new, self._snapshot)
 
 
 def _refused_selectors(demand: Demand, features: Features) -> Iterator[str]:
@@ -144,200 +227,16 @@ def _may_differ(verdict: Verdict) -> bool:
     return verdict.node is not None or bool(verdict.demand.daemon_node)
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceTrial:
-    """The answers of the nodes for the pending claims and the extended resources of a demand.
-
-    Nodes where the pod cannot go are `away`, with the reasons. They are no part of the trial: neither an answer nor a
-    change that would help may come from such a node. `needs` is what has to be assumed of the labels of a node.
-    """
-
-    trial: Trial
-    away: Mapping[str, str]
-    needs: Mapping[str, Requirements]
+def _running(demand: Demand, cluster: Cluster, node: str, state: str) -> Verdict:
+    """The verdict on a pod that is on a node of the cluster already: it keeps its devices."""
+    placed = tuple(placed_devices(held_claims(demand, cluster), cluster))
+    return Verdict(demand, (node,), placed, state=state)
 
 
-def device_trial(
-    demand: Demand,
-    pod: Pod | None,
-    claims: Sequence[ResourceClaim],
-    cluster: Cluster,
-    features: Features,
-    labels: OpenLabels,
-) -> DeviceTrial:
-    """The trial of a demand with these claims. `pod` is its pod, if it is not a claim by itself."""
-    pending = [claim for claim in claims if claim.allocation is None]
-    pending += extended_claims(demand, cluster.classes, features)
-    missing = unserved(demand, cluster.classes, features)
-    away: dict[str, str] = {}
-    needs: dict[str, Requirements] = {}
-    for node in cluster.nodes:
-        wanted = () if pod is None else labels.needs(pod, node)
-        offered = [resource for resource in missing if is_of_driver(resource) or node.name not in labels.nodes]
-        reason = _kept_away(node, demand, claims)
-        if pod is not None and wanted is None:
-            reason = reason or _not_selected(pod, node, labels)
-        if reason := reason or _not_offered(node, offered):
-            away[node.name] = reason
-        elif wanted:
-            needs[node.name] = wanted
-    if away:
-        nodes = tuple(node for node in cluster.nodes if node.name not in away)
-        cluster = replace(cluster, nodes=nodes)
-    return DeviceTrial(Trial(cluster, pending, features), away, needs)
-
-
-def _evaluate(
-    demand: Demand, cluster: Cluster, features: Features, holders: Sequence[ResourceClaim], labels: OpenLabels
-) -> tuple[Verdict, list[ResourceClaim], OpenLabels]:
-    """The verdict on the devices of a demand, the claims that would hold them, and what is known of labels then."""
-    pod, rejects = (None, ()) if demand.submitted is None else valid_pod(demand)
-    if rejects:
-        return Verdict(demand, rejects=rejects), [], labels
-    claims = held_claims(demand, cluster)
-    tried = device_trial(demand, pod, claims, cluster, features, labels)
-    verdict, allocated = _decided(demand, tried, claims, holders)
-    missing = unserved(demand, cluster.classes, features)
-    if verdict.node is None:
-        notes = tuple(remedy(resource, features) for resource in missing if is_of_driver(resource))
-        return replace(verdict, notes=notes), allocated, labels
-    needs = tried.needs.get(verdict.node, ())
-    unknown = not_judged(resource for resource in missing if verdict.node in labels.nodes)
-    after = labels.after(verdict.node, needs)
-    return replace(verdict, assumptions=assumption_texts(needs), unknown=unknown), allocated, after
-
-
-def _decided(
-    demand: Demand, tried: DeviceTrial, claims: Sequence[ResourceClaim], holders: Sequence[ResourceClaim]
-) -> tuple[Verdict, list[ResourceClaim]]:
-    trial = tried.trial
-    fitting = {name for group in trial.fitting for name in group.nodes}
-    if not fitting:
-        refused = _refusals(trial, tried.away)
-        broken = any(group.outcome.error_kind is ErrorKind.CEL_COMPILE for group in trial.outcomes.groups)
-        if broken or not trial.claims:
-            return Verdict(demand, refused=refused), []
-        changes = tuple(helpful_changes(trial, of_others(demand, holders)))
-        return Verdict(demand, refused=refused, changes=changes, defect=defect(trial)), []
-    ordered = sorted_by_needs((node.name for node in trial.cluster.nodes if node.name in fitting), tried.needs)
-    allocated = trial.allocated(trial.outcomes[ordered[0]])
-    placed = tuple(placed_devices((*claims, *allocated), trial.cluster))
-    return Verdict(demand, ordered, placed, defect=differing(trial, trial.outcomes, ordered[0])), allocated
-
-
-def _refusals(trial: Trial, away: Mapping[str, str]) -> tuple[Refused, ...]:
-    explainer = Explainer(trial.cluster, trial.features)
-    refused = [
-        Refused(group.nodes, explainer.explain(trial.claims, group.outcome))
-        for group in trial.outcomes.groups[:MOST_EXPLAINED]
-        if group.outcome.kind != "allocated"
-    ]
-    fatal = [refusal for refusal in refused if refusal.explanation.fatal]
-    if fatal:
-        return tuple(fatal[:1])
-    refused.sort(key=lambda refusal: refusal.explanation.distance)
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for name, reason in away.items():
-        by_reason[reason].append(name)
-    return (*refused, *(Refused(tuple(names), Explanation(reason, False)) for reason, names in by_reason.items()))
-
-
-def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> str:
-    """Why the pod cannot go to the node: its node name, or a claim with devices elsewhere. Else empty."""
-    for claim in claims:
-        selector = claim.allocation.node_selector if claim.allocation is not None else None
-        try:
-            if selector is not None and not is_at(selector, node):
-                return f"claim {claim.metadata} is allocated, and its devices are not available there"
-        except NodeSelectorError as error:
-            return f"claim {claim.metadata} is allocated with a node selector that cannot be used: {error}"
-    if demand.node_name and demand.node_name != node.name:
-        return f"the pod is bound to node {demand.node_name}"
-    for request in demand.extended:
-        if request.resource in node.plugin_resources:
-            return f"a device plugin offers {request.resource} there, which is not evaluated"
-    return ""
-
-
-def _not_selected(pod: Pod, node: Node, labels: OpenLabels) -> str:
-    """Why the pod's node selector and node affinity do not match the node."""
-    if pod.node_affinity is not None and labels.needs(replace(pod, node_affinity=None), node) is not None:
-        return "the pod's node affinity does not match it"
-    wrong = {key: value for key, value in pod.node_selector.items() if node.metadata.labels.get(key) != value}
-    for key, value in wrong.items():
-        if key in node.metadata.labels:
-            return f"the pod's nodeSelector wants {key}={value}"
-    if labels.assumed.get(node.name):
-        selector = " and ".join(f"{key}={value}" for key, value in wrong.items())
-        return f"the pod's nodeSelector wants {selector}, and pods that are placed there need other labels"
-    return "".join(f"the pod's nodeSelector wants {key}={value}" for key, value in list(wrong.items())[:1])
-
-
-def _not_offered(node: Node, resources: Iterable[str]) -> str:
-    """Why the node does not offer all of these extended resources, which no DeviceClass serves. Empty if it does."""
-    missing = [resource for resource in resources if resource not in node.plugin_resources]
-    return f"no DeviceClass and no device plugin offers {' and '.join(missing)}" if missing else ""
-
-
-def refused_configs(claims: Iterable[ResourceClaim], cluster: Cluster) -> tuple[str, ...]:
-    """Why the driver would not prepare the allocated claims, each reason once. Other drivers are not judged."""
-    return tuple(dict.fromkeys(problem for claim in claims for problem in _problems(claim, cluster)))
-
-
-def _problems(claim: ResourceClaim, cluster: Cluster) -> Iterator[str]:  # noqa: C901  # one check after the other
-    allocation = claim.allocation
-    if allocation is None:
-        return
-    refused = f"claim {claim.metadata}: the driver refuses it on the node"
-    configured = {configuration.opaque.driver for configuration in allocation.config}
-    chosen: list[Chosen] = []
-    for result, placed in zip(allocation.results, placed_devices([claim], cluster), strict=True):
-        if result.driver not in configured or result.admin_access:
-            continue
-        kind = _KINDS.get(placed.device.attributes.get("type")) if placed.device is not None else None
-        try:
-            if result.driver == DOMAIN_DRIVER:
-                domain = _domain_of(result, claim)
-                if result.device == DAEMON_DEVICE:
-                    others = (one for one, _ in _holders(result, cluster) if one.metadata != claim.metadata)
-                    if daemon := next(others, None):
-                        yield f"{refused}: claim {daemon.metadata} has the IMEX daemon of node {result.pool}"
-                elif other := _of_other_domain(result, domain, cluster):
-                    problem = f"claim {other.metadata} of another ComputeDomain has the channel of node {result.pool}"
-                    yield f"{refused}: {problem}, and a node is in one at a time"
-            elif result.driver == DRIVER_NAME and kind is not None:
-                chosen.append(config_for(result, kind, claim))
-        except ConfigError as error:
-            yield f"{refused}: {error}"
-    try:
-        require_one_backend(chosen)
-    except ConfigError as error:
-        yield f"{refused}: {error}"
-
-
-def _domain_of(result: AllocatedDevice, claim: ResourceClaim) -> str:
-    """The UID of the domain of a channel or daemon. Raises ConfigError."""
-    if result.device == DAEMON_DEVICE:
-        return domain_config_for(result, ComputeDomainDaemonConfig, claim).domain
-    return domain_config_for(result, ComputeDomainChannelConfig, claim).domain
-
-
-def _of_other_domain(result: AllocatedDevice, domain: str, cluster: Cluster) -> ResourceClaim | None:
-    """A claim that has the channel of the same node for another domain. The scheduler learns that only when the driver
-    has prepared the claim. Where IMEX daemons belong to the hosts (there is no class for them), domains share nodes.
-    """
-    if all(class_.metadata.name != DAEMON_CLASS for class_ in cluster.classes):
+def _removal(trial: PodTrial) -> PodRemoval | None:
+    """The pods of lower priority that the scheduler would preempt."""
+    preemption = trial.attempt.after.preemption if trial.attempt.after is not None else None
+    if preemption is None or not preemption.nominated:
         return None
-    for claim, one in _holders(result, cluster):
-        with suppress(ConfigError):
-            if _domain_of(one, claim) != domain:
-                return claim
-    return None
-
-
-def _holders(result: AllocatedDevice, cluster: Cluster) -> Iterator[tuple[ResourceClaim, AllocatedDevice]]:
-    """The allocated claims that have the same device."""
-    for claim in cluster.allocated:
-        for allocated in claim.allocation.results if claim.allocation is not None else ():
-            if (allocated.driver, allocated.pool, allocated.device) == (result.driver, result.pool, result.device):
-                yield claim, allocated
+    node = preemption.nominated[0]
+    return PodRemoval(node, tuple(str(pod) for pod in preemption.candidates[node].pods))

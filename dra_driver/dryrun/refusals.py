@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why nodes refuse a whole pod, in words: nodes grouped by reason, and one line about all nodes."""
+"""Why nodes refuse a demand, in words: nodes grouped by reason, and for a pod one line about all nodes."""
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from ..kube.resource import ResourceClaim
@@ -13,12 +14,13 @@ from ..scheduler.pods.devices import PLUGIN as DEVICES
 from ..scheduler.pods.node_filters import untolerated
 from .affinity import PLUGIN as AFFINITY
 from .affinity import affinity_phrases
+from .amounts import amount
 from .explain import MOST_EXPLAINED, Explainer, Explanation, RequestReport, taint_text
+from .trial import ClaimTrial, PodTrial
 from .verdict import Refused
 
 _PROFILE: Final = re.compile(r"""\.profile\s*==\s*(["'])([^"']+)\1""")
 _FREE_CHECKS: Final = frozenset({Check.IN_USE, Check.COUNTERS, Check.CAPACITY})
-_BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
     "NodeUnschedulable": ("is cordoned", "are cordoned"),
     "NodeName": ("is not the node that the pod names", "are not the node that the pod names"),
@@ -32,8 +34,32 @@ _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
 """The texts for one node and for several, by the scheduler's name of the filter."""
 
 
-def groups(attempt: Attempt) -> list[Refused]:
-    """The nodes that refuse the pod. Nodes that lack only devices are first, the closest of them at the top."""
+def refused_nodes(trial: ClaimTrial | PodTrial) -> tuple[Refused, ...]:
+    """The nodes that refuse a demand, grouped by reason. Nodes that lack only devices are first, the closest of them at
+    the top. If an error ends the scheduling of the pod on every node, it is the only reason.
+    """
+    by_devices, others = _of_pod(trial) if isinstance(trial, PodTrial) else _of_claims(trial)
+    fatal = [refused for refused in by_devices if refused.explanation.fatal]
+    return tuple(fatal[:1] or [*sorted(by_devices, key=lambda refused: refused.explanation.distance), *others])
+
+
+def _of_claims(trial: ClaimTrial) -> tuple[list[Refused], list[Refused]]:
+    """The nodes that lack devices, and the nodes where the pod cannot be."""
+    explainer = Explainer(trial.cluster, trial.features)
+    by_devices = [
+        Refused(group.nodes, explainer.explain(trial.claims, group.outcome))
+        for group in trial.outcomes.groups[:MOST_EXPLAINED]
+        if group.outcome.kind != "allocated"
+    ]
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for name, reason in trial.away.items():
+        by_reason[reason].append(name)
+    return by_devices, [Refused(tuple(names), Explanation(reason, False)) for reason, names in by_reason.items()]
+
+
+def _of_pod(trial: PodTrial) -> tuple[list[Refused], list[Refused]]:
+    """The nodes that lack only devices, and the other nodes."""
+    attempt = trial.attempt
     by_devices: list[str] = []
     others: dict[tuple[str, str], list[str]] = defaultdict(list)
     lacking: dict[tuple[str, ...], list[tuple[str, list[Shortage]]]] = defaultdict(list)
@@ -47,10 +73,15 @@ def groups(attempt: Attempt) -> list[Refused]:
             lacking[tuple(shortage.resource for shortage in shortages)].append((name, shortages))
         else:
             others[_phrases(attempt, site, refusal)].append(name)
-    found = sorted(_without_devices(attempt, by_devices), key=lambda refused: refused.explanation.distance)
-    found += [_short_of_resources(members) for members in lacking.values()]
+    found = [_short_of_resources(members) for members in lacking.values()]
     found += [_refused(names, *phrases) for phrases, names in others.items()]
-    return found
+    return _of_node(_without_devices(attempt, by_devices), trial), _of_node(found, trial)
+
+
+def _of_node(found: Iterable[Refused], trial: PodTrial) -> list[Refused]:
+    """All refusals, or for a pod of a DaemonSet that of its node."""
+    node = trial.daemon_node
+    return [replace(refused, nodes=(node,)) if node else refused for refused in found if node in (*refused.nodes, "")]
 
 
 def summary(found: Sequence[Refused]) -> str:
@@ -61,25 +92,6 @@ def summary(found: Sequence[Refused]) -> str:
     nodes = sum(counts.values())
     parts = [f"{count} {one if count == 1 else many}" for (one, many), count in counts.items()]
     return f"{nodes} node{'' if nodes == 1 else 's'}: {', '.join(parts)}"
-
-
-def is_bytes(resource: str) -> bool:
-    """Whether the resource is counted in bytes."""
-    return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
-
-
-def amount(resource: str, number: int) -> str:
-    """An amount as the scheduler counts it, for people: `3.5` CPUs, `12Gi`."""
-    if resource == "cpu":
-        return f"{number / 1000:.3f}".rstrip("0").rstrip(".")
-    if is_bytes(resource):
-        unit, size = "", float(number)
-        for name in _BINARY:
-            if abs(size) < 1024:
-                break
-            unit, size = name, size / 1024
-        return f"{size:.1f}".removesuffix(".0") + unit
-    return str(number)
 
 
 def _refused(nodes: Sequence[str], one: str, many: str = "") -> Refused:

@@ -17,10 +17,9 @@ from ..kube.resource.codec import Decoded
 from ..process.command import InputError
 from ..scheduler.allocator import Cluster, Features, parts, separate
 from ..scheduler.pods import Attempt, Pod, Snapshot
-from .changes import Trial
-from .evaluate import device_trial
+from .admission import Admission, held_claims, valid_pod
 from .selection import ALL_KNOWN, OpenLabels, opened
-from .wholepod import Admission, held_claims, valid_pod
+from .trial import ClaimTrial, claim_trial
 from .workload import Demand
 from .world import World
 
@@ -63,8 +62,8 @@ def count_copies(
     pod, rejects = (None, ()) if demand.submitted is None else valid_pod(demand)
     if rejects:
         return Copies()
-    tried = device_trial(demand, pod, demand.claims, Cluster.of(objects), features, labels)
-    return _counted(_places_of_claims(tried.trial), most)
+    trial = claim_trial(demand, pod, demand.claims, Cluster.of(objects), features, labels)
+    return _counted(_places_of_claims(trial), most)
 
 
 def _counted(places: Iterator[str], most: int) -> Copies:
@@ -85,10 +84,10 @@ def _wants(demand: Demand) -> object:
     return [claim.spec for claim in demand.claims], requests, rest
 
 
-def _places_of_claims(trial: Trial) -> Iterator[str]:
+def _places_of_claims(trial: ClaimTrial) -> Iterator[str]:
     """The node of each copy of the claims, one node after the other. If nothing is used up, this never ends."""
     cluster = trial.cluster
-    alike = {name: group.nodes[0] for group in trial.fitting for name in group.nodes}
+    alike = {name: group.nodes[0] for group in trial.fitting_groups for name in group.nodes}
     pieces = parts(cluster, set(alike.values())) if separate(cluster) else {}
     room: dict[str, int] = {}
     for node in cluster.nodes:
@@ -106,12 +105,12 @@ def _places_of_claims(trial: Trial) -> Iterator[str]:
                 yield node.name
 
 
-def _filling(trial: Trial, node: str) -> Iterator[Cluster]:
+def _filling(trial: ClaimTrial, node: str) -> Iterator[Cluster]:
     """The cluster with one copy on the node, with two copies, and so on."""
     while (outcome := trial.only_on(node)).kind == "allocated":
         if all(result.admin_access for given in outcome.allocations for result in given.results):
             yield from repeat(trial.cluster)  # such access uses up nothing
-        trial = replace(trial, cluster=trial.cluster.after(trial.allocated(outcome)))
+        trial = replace(trial, cluster=trial.cluster.after(trial.allocated_by(outcome)))
         yield trial.cluster
 
 

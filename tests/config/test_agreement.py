@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from controller.webhook.review import problems, warnings
 from dra_driver.config import API_VERSION, DEVICE_TYPES, config_for, ineffective
-from dra_driver.dryrun.evaluate import refused_configs
 from dra_driver.dryrun.lint.catalog import Catalog
 from dra_driver.dryrun.lint.configs import check_claim
 from dra_driver.dryrun.lint.finding import LintRule
 from dra_driver.dryrun.lint.source import SourceObject
 from dra_driver.dryrun.lint.subject import LintContext, subject_of
 from dra_driver.dryrun.positions import Positions
+from dra_driver.dryrun.preparation import refused_configs
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.simulated.board import boards

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.dryrun.changes import Trial, defect, helpful_changes
+from dra_driver.dryrun.changes import helpful_changes
+from dra_driver.dryrun.defects import defect
+from dra_driver.dryrun.trial import ClaimTrial
 from dra_driver.kube.resource import ResourceClaim
 from dra_driver.scheduler.allocator import Cluster, allocate_all
 from tests import golden
@@ -44,7 +46,7 @@ def test_suggestion_makes_claims_fit(stored: StoredScenario) -> None:
     cluster, claims = scenario.cluster, scenario.cluster.pending
     assert claims
     assert not fits(cluster, claims, scenario)
-    for change in helpful_changes(Trial(cluster, claims, scenario.features), cluster.allocated):
+    for change in helpful_changes(ClaimTrial(cluster, claims, scenario.features), cluster.allocated):
         assert change.node in cluster.node_by_name
         if change.text.startswith("wait for claim"):
             names = set(re.sub(r"^wait for claims? ", "", change.text).split(", "))
@@ -60,5 +62,5 @@ def test_the_scheduler_is_blamed_where_its_own_defect_decides() -> None:
     """Scenarios that Kubernetes' generator marked: freeing the counters of refused candidates changes an answer."""
     leaking = [load(stored) for stored in HOPELESS if "counter-leak" in (stored.expected().get("quirks") or ())]
     assert leaking
-    blamed = [defect(Trial(one.cluster, one.cluster.pending, one.features)) for one in leaking]
+    blamed = [defect(ClaimTrial(one.cluster, one.cluster.pending, one.features)) for one in leaking]
     assert any(fault is not None and "140436" in fault.text for fault in blamed)
