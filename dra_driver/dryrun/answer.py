@@ -6,9 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
-
-from rich.text import Text
 
 from ..process.command import InputError
 from ..scheduler.allocator import Cluster, Features
@@ -16,9 +13,10 @@ from .daemons import spread_over_nodes
 from .emptiness import missing_classes, missing_devices
 from .evaluate import evaluate, evaluate_each
 from .neighbours.kueue import Kueue
-from .neighbours.queues import Admission, QueueVerdict, in_queues
-from .replicas import MOST_COPIES, Copies, count_copies, count_pod_copies
-from .report import Json, Line, PlainTable, Report, report_lines, to_document, to_html
+from .neighbours.queues import Admission, in_queues
+from .queueverdict import QueueVerdict
+from .replicas import Copies, Replicas, count_copies, count_pod_copies
+from .report import Json, Line, Report, report_lines, to_document, to_html
 from .rollout import with_pods_of_cluster
 from .selection import OpenLabels
 from .sources import Source
@@ -28,9 +26,6 @@ from .unread import UnreadFields
 from .verdict import Verdict
 from .whatif import without_claims
 from .workload import Demand
-
-_NODES: Final = 20
-"""The number of nodes in the table of copies, unless the output is wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +48,6 @@ class Question:
     errors: tuple[Note, ...] = ()
     queues: Mapping[str, str] = field(default_factory=dict)
     kueue: Kueue = field(default_factory=Kueue)
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """How many copies fit `now`, and on an idle cluster. `wanted` is MOST_COPIES for all that fit, and these have to be
-    at least as many as the manifest asks for (`asked`).
-    """
-
-    wanted: int
-    now: Copies
-    idle: Copies
-    asked: int = 1
-
-    @property
-    def fit(self) -> bool:
-        """Whether as many copies fit as are wanted."""
-        return self.now.count >= (self.asked if self.wanted == MOST_COPIES else self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,32 +108,19 @@ class Answer:
         return mine == (other.verdicts, other.left, other.replicas, other.queues)
 
     def lines(self, *, wide: bool) -> Iterator[Line]:
-        """The answer for a terminal."""
-        yield from report_lines(self._report(), wide=wide)
-        for queue in self.queues:
-            yield from self._queue_lines(queue)
-        if self.replicas is not None:
-            yield _headline(self.replicas, self.verdicts[0].demand)
-            yield from _nodes(self.replicas, wide)
-        if self.left:
-            table = PlainTable("Free before", "After", "Profile", "Model")
-            for leftover in self.left:
-                table.add_row(leftover.before, leftover.after, leftover.kind.profile, leftover.kind.model)
-            yield table
+        """The report for a terminal."""
+        return report_lines(self._report(), wide=wide)
 
     def page(self) -> str:
-        """The answer as an HTML page."""
+        """The report as an HTML page."""
         return to_html(self._report())
 
     def document(self) -> Json:
-        """The answer as plain dicts and lists."""
-        found = to_document(self._report())
-        if self.replicas is not None:
-            found |= {"fits": self.fits, "replicas": _encode_replicas(self.replicas)}
-        found |= {"fits": self.fits, "queues": [queue.document() for queue in self.queues]}
-        return {**found, "leftover": [_encode_leftover(leftover) for leftover in self.left]}
+        """The report as plain dicts and lists."""
+        return to_document(self._report())
 
     def _report(self) -> Report:
+        """The one value from which all formats are made."""
         source, features = self.source, self.question.features
         notes = source.notes if any(verdict.demand.submitted is not None for verdict in self.verdicts) else ()
         if source.served and any(verdict.demand.extended for verdict in self.verdicts):
@@ -172,21 +137,18 @@ class Answer:
             "Files": ", ".join(self.question.files),
             "Objects": ", ".join(self.question.objects),
         }
-        report = Report.of(self.verdicts, source.objects, source.where, features, source.assumptions, notes, asked)
-        return replace(report, unknown=self.unknown, errors=self.errors)
-
-    def _queue_lines(self, queue: QueueVerdict) -> Iterator[Text]:
-        """What Kueue says about a workload, and whether quota or devices stop it."""
-        style = "bold green" if queue.admits else "bold red" if queue.is_known else "bold yellow"
-        where = f"queue {queue.queue}" + (f" (ClusterQueue {queue.cluster_queue})" if queue.cluster_queue else "")
-        yield Text.assemble((f"Kueue: {queue.headline}", style), f"  {queue.workload} in {where}")
-        yield from (Text(f"  {line}") for line in queue.lines)
-        own = [verdict for verdict in self.verdicts if verdict.demand.name.partition(",")[0] == queue.workload]
-        stopped = [
-            *(["quota"] if not queue.admits and queue.is_known else []),
-            *(["nodes or devices"] if not all(verdict.fits for verdict in own) else []),
-        ]
-        yield Text(f"  stopped by: {' and '.join(stopped) or 'nothing'}")
+        return replace(
+            Report.of(self.verdicts, source.objects, source.where, features),
+            assumptions=tuple(source.assumptions),
+            notes=notes,
+            asked=asked,
+            unknown=self.unknown,
+            errors=self.errors,
+            fits=self.fits,
+            leftover=tuple(self.left),
+            replicas=self.replicas,
+            queues=tuple(self.queues),
+        )
 
 
 def answered(question: Question, source: Source, tell: Callable[[int, int], None] = lambda *_: None) -> Answer:
@@ -238,54 +200,3 @@ def _copies(question: Question, wanted: int, source: Source) -> Answer:
     except KeyboardInterrupt:
         return Answer(question, source, verdicts, interrupted="the copies are not counted")
     return Answer(question, source, verdicts, replicas=Replicas(wanted, now, empty, question.asked))
-
-
-def _headline(replicas: Replicas, demand: Demand) -> Text:
-    style = "bold green" if replicas.fit else "bold red"
-    said = "enough room" if replicas.fit else "not enough room"
-    text = f": {_times(replicas, replicas.now)} now, {_times(replicas, replicas.idle)} with nothing in use"
-    if replicas.wanted == MOST_COPIES:
-        said = f"{_times(replicas, replicas.now)} fit"
-        text += f"; the manifest asks for {replicas.asked}" if replicas.asked > 1 else ""
-    return Text.assemble((said, style), f"  copies of {demand.workload or demand.name}", text)
-
-
-def _times(replicas: Replicas, copies: Copies) -> str:
-    asked = f" of {replicas.wanted}" if replicas.wanted != MOST_COPIES else " or more" if copies.more else ""
-    return f"{copies.count}{asked}"
-
-
-def _nodes(replicas: Replicas, wide: bool) -> Iterator[Line]:
-    table = PlainTable("Node", "Now", "Nothing in use")
-    names = list(dict.fromkeys([*replicas.now.by_node, *replicas.idle.by_node]))
-    for name in names if wide else names[:_NODES]:
-        table.add_row(name, replicas.now.by_node.get(name, 0), replicas.idle.by_node.get(name, 0))
-    more = 0 if wide else len(names) - _NODES
-    yield table
-    if more > 0:
-        yield Text(f"and {more} more nodes (all of them with -o wide)")
-
-
-def _encode_replicas(replicas: Replicas) -> Json:
-    return {
-        "wanted": None if replicas.wanted == MOST_COPIES else replicas.wanted,
-        "limit": MOST_COPIES,
-        "now": _encode_copies(replicas.now),
-        "nothingInUse": _encode_copies(replicas.idle),
-    }
-
-
-def _encode_copies(copies: Copies) -> Json:
-    nodes = [{"node": name, "copies": count} for name, count in copies.by_node.items()]
-    return {"copies": copies.count, "more": copies.more, "nodes": nodes}
-
-
-def _encode_leftover(leftover: DeviceCount) -> Json:
-    kind = leftover.kind
-    return {
-        "driver": kind.driver,
-        "model": kind.model or None,
-        "profile": kind.profile or None,
-        "freeBefore": leftover.before,
-        "freeAfter": leftover.after,
-    }

@@ -40,6 +40,23 @@ class Copies:
         return sum(self.by_node.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """How many copies fit `now`, and on an idle cluster. `wanted` is MOST_COPIES for all that fit, and these have to be
+    at least as many as the manifest asks for (`asked`).
+    """
+
+    wanted: int
+    now: Copies
+    idle: Copies
+    asked: int = 1
+
+    @property
+    def fit(self) -> bool:
+        """Whether as many copies fit as are wanted."""
+        return self.now.count >= (self.asked if self.wanted == MOST_COPIES else self.wanted)
+
+
 def only(demands: Sequence[Demand]) -> Demand:
     """The demand to copy. The pods of one workload are one demand. Raises InputError if there are several."""
     first = demands[0]

@@ -21,8 +21,8 @@ from ...scheduler.gangs import (
     schedule,
 )
 from ...scheduler.pods import ClusterNode, Pod, Snapshot
+from ..admission import Admission, held_claims, valid_pod
 from ..sources import Source
-from ..wholepod import Admission, held_claims, valid_pod
 from ..workload import Demand
 from ..world import ROOM
 from .changes import Change, helpful, without_sharing

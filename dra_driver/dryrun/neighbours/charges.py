@@ -17,21 +17,13 @@ from ...scheduler.allocator.selectors import compile_cel
 from ...scheduler.cel import CelError
 from ...scheduler.pods import Pod
 from ...scheduler.pods.objects import served
+from ..queueverdict import Charge
 from ..workload import Demand
 from .kueue import CAPACITY_GATE, ChargeSource, ClassMapping, Kueue
 
 
 class NotAdmittedError(Exception):
     """Kueue does not admit the workload, whatever its quota is. The text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """An amount of a resource, and for devices how it is computed."""
-
-    resource: str
-    amount: Quantity
-    reason: str = ""
 
 
 @dataclass(frozen=True)

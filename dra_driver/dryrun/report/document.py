@@ -17,7 +17,9 @@ from ...gpu.devices import ENFORCED_BY
 from ...process.streams import UNPRINTABLE
 from ..changes import Suggestion
 from ..explain import Removal, RequestReport
+from ..replicas import MOST_COPIES, Copies, Replicas
 from ..status import Note, documents_of
+from ..stock import DeviceCount
 from ..verdict import Refused
 from .model import Item, Report, ReportAnswer
 from .picture import Cell, NodePicture, attribute, memory
@@ -53,6 +55,9 @@ def to_document(report: Report) -> Json:
         "notes": documents_of(report.unknown),
         "errors": documents_of(report.errors),
         "demands": [_answer(answer) for answer in report.answers],
+        **({} if report.replicas is None else {"replicas": _replicas(report.replicas)}),
+        "queues": [queue.document() for queue in report.queues],
+        "leftover": [_leftover(count) for count in report.leftover],
     }
 
 
@@ -175,4 +180,29 @@ def _cell(cell: Cell) -> Json:
         "label": cell.label,
         "heldBy": list(cell.held_by),
         "proposedFor": list(cell.proposed_for),
+    }
+
+
+def _replicas(replicas: Replicas) -> Json:
+    return {
+        "wanted": None if replicas.wanted == MOST_COPIES else replicas.wanted,
+        "limit": MOST_COPIES,
+        "now": _copies(replicas.now),
+        "nothingInUse": _copies(replicas.idle),
+    }
+
+
+def _copies(copies: Copies) -> Json:
+    nodes = [{"node": name, "copies": count} for name, count in copies.by_node.items()]
+    return {"copies": copies.count, "more": copies.more, "nodes": nodes}
+
+
+def _leftover(count: DeviceCount) -> Json:
+    kind = count.kind
+    return {
+        "driver": kind.driver,
+        "model": kind.model or None,
+        "profile": kind.profile or None,
+        "freeBefore": count.before,
+        "freeAfter": count.after,
     }

@@ -3,13 +3,17 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...kube.resource import ResourceClaim
 from ...kube.resource.codec import Decoded
+from ...kube.resource.meta import empty
 from ...scheduler.allocator import Cluster, Features
 from ...scheduler.allocator.outcome import AllocationError
+from ..queueverdict import QueueVerdict
+from ..replicas import Replicas
 from ..status import Note
+from ..stock import DeviceCount
 from ..verdict import Placed, Verdict
 from .picture import Claims, DeviceKey, NodePicture, node_picture
 
@@ -46,49 +50,41 @@ class Report:
     `claims` is the number of claims that hold devices. `assumptions` are the simulated changes, in words. `notes` tell
     which parts of the pods are not evaluated. `asked` tells when, by which command and for which files. `unknown` are
     the notes about what was not evaluated, those on single demands included, and `errors` those about wrong objects.
+    `leftover` has the kinds of devices of which the demands leave fewer. `replicas` is set if copies of the only demand
+    were counted, and `queues` has what Kueue says. `fits` is the answer to all of it together.
     """
 
     answers: tuple[ReportAnswer, ...]
+    fits: bool
     where: str
     release: str
     nodes: int
     slices: int
     devices: int
     claims: int
-    assumptions: tuple[str, ...]
-    notes: tuple[str, ...]
-    asked: Mapping[str, str]
+    assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    asked: Mapping[str, str] = field(default_factory=empty)
     unknown: tuple[Note, ...] = ()
     errors: tuple[Note, ...] = ()
-
-    @property
-    def fits(self) -> bool:
-        """Whether every demand fits."""
-        return all(answer.verdict.fits for answer in self.answers)
+    leftover: tuple[DeviceCount, ...] = ()
+    replicas: Replicas | None = None
+    queues: tuple[QueueVerdict, ...] = ()
 
     @staticmethod
-    def of(  # noqa: PLR0913, PLR0917  # the fields of a report
-        verdicts: Iterable[Verdict],
-        objects: Sequence[Decoded],
-        where: str,
-        features: Features,
-        assumptions: Sequence[str] = (),
-        notes: Sequence[str] = (),
-        asked: Mapping[str, str] | None = None,
-    ) -> "Report":
+    def of(verdicts: Iterable[Verdict], objects: Sequence[Decoded], where: str, features: Features) -> "Report":
         """The report on `verdicts`, which `evaluate` gave for the same objects and features."""
         cluster = Cluster.of(objects)
+        answers = tuple(_answers(verdicts, cluster, features))
         return Report(
-            tuple(_answers(verdicts, cluster, features)),
+            answers,
+            all(answer.verdict.fits for answer in answers),
             where,
             features.release,
             len(cluster.nodes),
             len(cluster.slices),
             sum(len(slice_.devices) for slice_ in cluster.slices),
             sum(claim.allocation is not None for claim in cluster.claims),
-            tuple(assumptions),
-            tuple(notes),
-            asked or {},
         )
 
 

@@ -20,7 +20,7 @@ from ..verdict import Refused
 from ..workload import Demand
 from .model import Report, ReportAnswer, joined
 from .picture import Cell, GpuPicture, NodePicture
-from .tables import devices_table, seen_by
+from .tables import devices_table, leftover_table, seen_by, stopped_by
 from .terminal import PlainTable, counted, listed
 
 _VOID: Final = {"meta", "link"}
@@ -121,8 +121,17 @@ def html_page(title: str, header: Html, main: Html) -> str:
 def to_html(report: Report) -> str:
     """The page of a report."""
     answers = list(joined(report.answers))
-    main = join(*(_answer(answer, number) for number, answer in enumerate(answers, 1)))
+    left = [html_table("Devices that are left", leftover_table(report.leftover))] if report.leftover else []
+    main = join(*(_answer(answer, number) for number, answer in enumerate(answers, 1)), *_queues(report), *left)
     return html_page(_title(report), join(_inputs(report), _contents(answers)), main)
+
+
+def _queues(report: Report) -> Iterator[Html]:
+    """What Kueue says about workloads."""
+    for queue in report.queues:
+        lines = [*queue.lines, f"stopped by: {stopped_by(queue, report)}"]
+        heading = tag("h2", f"Kueue: {queue.headline}, {queue.workload} in queue {queue.queue}")
+        yield tag("section", heading, *(tag("p", line, class_="note") for line in lines))
 
 
 def _title(report: Report) -> str:

@@ -10,7 +10,11 @@ from rich.text import Text
 
 from ...scheduler.allocator import Check
 from ..explain import Removal
+from ..queueverdict import QueueVerdict
+from ..replicas import MOST_COPIES, Copies, Replicas
+from ..stock import DeviceCount
 from ..verdict import Verdict
+from ..workload import Demand
 from .model import Item, Report, ReportAnswer, joined
 from .output import Line
 from .picture import NodePicture, attribute, drawn, placed_memory
@@ -22,6 +26,8 @@ _SEEN: Final = 3
 """The number of found values that are shown, unless the output is wide."""
 _LISTED: Final = 10
 """The number of pods of one workload that are listed one by one. More pods are summarised."""
+_COPIED_NODES: Final = 20
+"""The number of nodes in the table of copies, unless the output is wide."""
 _INDENT: Final = "  "
 
 
@@ -43,6 +49,18 @@ def report_lines(report: Report, *, wide: bool) -> Iterator[Line]:
             continue
         for answer in joined(group):
             yield from _answer(answer, report.nodes, wide=wide)
+    yield from _totals(report, wide=wide)
+
+
+def _totals(report: Report, *, wide: bool) -> Iterator[Line]:
+    """Answers about all demands together: Kueue's, the number of copies, and the devices that are left."""
+    for queue in report.queues:
+        yield from _queue(queue, report)
+    if report.replicas is not None:
+        yield _copies_headline(report.replicas, report.answers[0].verdict.demand)
+        yield from _copies_by_node(report.replicas, wide)
+    if report.leftover:
+        yield leftover_table(report.leftover)
 
 
 def _summarised(group: Sequence[ReportAnswer], nodes: int) -> Iterator[Line]:
@@ -188,3 +206,55 @@ def _picture(picture: NodePicture, *, closest: bool) -> Iterator[Line]:
     model = f" ({picture.model})" if picture.model else ""
     yield Text(f"{_INDENT}GPUs of {picture.node}{', which comes closest' if closest else ''}{model}:", style="dim")
     yield Drawing(lambda columns: (Text(_INDENT).append(line) for line in drawn(picture, columns - len(_INDENT))))
+
+
+def _queue(queue: QueueVerdict, report: Report) -> Iterator[Text]:
+    """What Kueue says about a workload, and whether quota or devices stop it."""
+    style = "bold green" if queue.admits else "bold red" if queue.is_known else "bold yellow"
+    where = f"queue {queue.queue}" + (f" (ClusterQueue {queue.cluster_queue})" if queue.cluster_queue else "")
+    yield Text.assemble((f"Kueue: {queue.headline}", style), f"  {queue.workload} in {where}")
+    yield from (Text(f"{_INDENT}{line}") for line in queue.lines)
+    yield Text(f"{_INDENT}stopped by: {stopped_by(queue, report)}")
+
+
+def stopped_by(queue: QueueVerdict, report: Report) -> str:
+    """Whether quota or devices stop the workload of a queue: `quota and nodes or devices`, or `nothing`."""
+    verdicts = [answer.verdict for answer in report.answers]
+    own = [verdict for verdict in verdicts if verdict.demand.name.partition(",")[0] == queue.workload]
+    stopped = ["quota"] if not queue.admits and queue.is_known else []
+    stopped += [] if all(verdict.fits for verdict in own) else ["nodes or devices"]
+    return " and ".join(stopped) or "nothing"
+
+
+def leftover_table(leftover: Sequence[DeviceCount]) -> PlainTable:
+    """The kinds of devices of which the demands leave fewer."""
+    table = PlainTable("Free before", "After", "Profile", "Model")
+    for count in leftover:
+        table.add_row(count.before, count.after, count.kind.profile, count.kind.model)
+    return table
+
+
+def _copies_headline(replicas: Replicas, demand: Demand) -> Text:
+    style = "bold green" if replicas.fit else "bold red"
+    said = "enough room" if replicas.fit else "not enough room"
+    text = f": {_times(replicas, replicas.now)} now, {_times(replicas, replicas.idle)} with nothing in use"
+    if replicas.wanted == MOST_COPIES:
+        said = f"{_times(replicas, replicas.now)} fit"
+        text += f"; the manifest asks for {replicas.asked}" if replicas.asked > 1 else ""
+    return Text.assemble((said, style), f"  copies of {demand.workload or demand.name}", text)
+
+
+def _times(replicas: Replicas, copies: Copies) -> str:
+    asked = f" of {replicas.wanted}" if replicas.wanted != MOST_COPIES else " or more" if copies.more else ""
+    return f"{copies.count}{asked}"
+
+
+def _copies_by_node(replicas: Replicas, wide: bool) -> Iterator[Line]:
+    table = PlainTable("Node", "Now", "Nothing in use")
+    names = list(dict.fromkeys([*replicas.now.by_node, *replicas.idle.by_node]))
+    for name in names if wide else names[:_COPIED_NODES]:
+        table.add_row(name, replicas.now.by_node.get(name, 0), replicas.idle.by_node.get(name, 0))
+    more = 0 if wide else len(names) - _COPIED_NODES
+    yield table
+    if more > 0:
+        yield Text(f"and {more} more nodes (all of them with -o wide)")

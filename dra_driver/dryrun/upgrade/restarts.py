@@ -21,13 +21,14 @@ from ...kube.resource.claim import EXTENDED_CLAIM_ANNOTATION, tolerates
 from ...kube.resource.codec import Decoded
 from ...scheduler.allocator import Cluster, parts, separate
 from ...scheduler.pods import Attempt, Pod, Snapshot
-from ..changes import Trial, defect, differing
+from ..admission import key_of
+from ..defects import defect, differing
 from ..evaluate import evaluate
 from ..explain import taint_text
-from ..refusals import groups, summary
+from ..refusals import refused_nodes, summary
+from ..trial import ClaimTrial, PodTrial
 from ..unread import UnreadFields
 from ..verdict import Verdict, placed_devices
-from ..wholepod import key_of
 from ..workload import Demand
 from ..world import World
 from .judgement import Judged, Judgement, defect_text, device_texts, judgement_of
@@ -197,7 +198,7 @@ class SideOfCluster:
                 decided = attempt.devices.decided(site) if site is not None and attempt.refusal is None else None
                 outcomes = decided[1] if decided is not None else None
             elif subject.pod is None:
-                outcomes = Trial(cluster, subject.wanted, self.features).outcomes
+                outcomes = ClaimTrial(cluster, subject.wanted, self.features).outcomes
             found = outcomes.groups if outcomes is not None else ()
             numbers = {name: index for index, group in enumerate(found) for name in group.nodes}
             self._outcomes[kind] = numbers, any(group.outcome.fatal for group in found)
@@ -219,15 +220,15 @@ class SideOfCluster:
         held = [claim for claim in subject.own if claim.allocation is not None]
         cluster = self.cluster.after(released=held)
         demand = Demand(subject.name, subject.wanted)
-        trial = Trial(cluster, subject.wanted, self.features)
-        fitting = tuple(name for group in trial.fitting for name in group.nodes)
+        trial = ClaimTrial(cluster, subject.wanted, self.features)
+        fitting = trial.fitting
         if not fitting:
             (verdict,) = evaluate(
                 [demand], [*cluster.slices, *cluster.classes, *cluster.nodes, *cluster.claims], self.features
             )
             return judgement_of(verdict, self.unread.about(verdict))
         node = subject.node if subject.node in fitting else fitting[0]
-        placed = tuple(placed_devices(trial.allocated(trial.outcomes[node]), cluster))
+        placed = tuple(placed_devices(trial.allocated(node), cluster))
         unknown = self.unread.about(Verdict(demand, (node,), placed))
         fault = defect_text(differing(trial, trial.outcomes, node))
         return Judgement(True, node, device_texts(placed), defect=fault, unknown=unknown)
@@ -285,7 +286,9 @@ class SideOfCluster:
         trial = self._trial(attempt, next(iter(attempt.snapshot.sites), ""))
         verdict = Verdict(self._demand(subject, attempt))
         fault = defect_text(defect(trial)) if trial is not None else ""
-        return Judgement(False, reason=summary(groups(attempt)), defect=fault, unknown=self.unread.about(verdict))
+        return Judgement(
+            False, reason=summary(refused_nodes(PodTrial(attempt))), defect=fault, unknown=self.unread.about(verdict)
+        )
 
     def _placed(self, subject: Subject, attempt: Attempt, node: str, fitting: tuple[str, ...] = ()) -> Judgement:
         placed = tuple(placed_devices(attempt.allocated(node), attempt.snapshot.cluster))
@@ -294,10 +297,10 @@ class SideOfCluster:
         fault = defect_text(differing(trial, trial.outcomes, node)) if trial is not None else ""
         return Judgement(True, node, device_texts(placed), fitting=fitting, defect=fault, unknown=unknown)
 
-    def _trial(self, attempt: Attempt, node: str) -> Trial | None:
+    def _trial(self, attempt: Attempt, node: str) -> ClaimTrial | None:
         site = attempt.snapshot.sites.get(node)
         decided = attempt.devices.decided(site) if site is not None and attempt.refusal is None else None
-        return None if decided is None else Trial(attempt.snapshot.cluster, decided[0], self.features)
+        return None if decided is None else ClaimTrial(attempt.snapshot.cluster, decided[0], self.features)
 
     @staticmethod
     def _demand(subject: Subject, attempt: Attempt) -> Demand:
