@@ -33,7 +33,9 @@ _OPTION_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Where the objects come from": (
         *("--kubeconfig", "--in-cluster", "--as", "--request-timeout", "--all-namespaces", "--built-in"),
     ),
-    "What would be if": ("--without-claims", "--drain", "--policy", "--node-labels", "--strict-labels"),
+    "What would be if": (
+        *("--without-claims", "--drain", "--policy", "--driver-policy", "--node-labels", "--strict-labels"),
+    ),
     "What is evaluated": (
         *("--kubernetes-version", "--feature-gates", "--feature-gates-now", "--ideal", "--devices-only", "--verify"),
         *("--min-count", "--search-timeout"),

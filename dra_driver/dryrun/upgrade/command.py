@@ -3,11 +3,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import click
 
-from ...process.command import output_option
+from ...gpu.policy import NodePolicy, PolicyError, load_policy
+from ...process.command import InputError
 from ...process.streams import printable
 from ...scheduler.allocator import RELEASES
 from ..documents import in_namespace, read_all
@@ -24,11 +26,12 @@ from ..options import (
 )
 from ..progress import bar, progress
 from ..release import Rules, ServerRelease
+from ..report import format_option, print_report
 from ..rights import Needs
 from ..sources import Origin, Place, Source, opened, origin_options
 from ..workload import sort_documents
 from .comparison import Manifests, compare
-from .report import FORMATS, print_comparison
+from .report import UpgradeReport
 from .sides import sides_of
 
 _GATES_METAVAR: Final = "GATE=true,..."
@@ -41,6 +44,7 @@ _GATES_METAVAR: Final = "GATE=true,..."
         "dra-dryrun upgrade --to 1.38",
         "dra-dryrun upgrade --to 1.38 --slices cluster.json manifests",
         "dra-dryrun upgrade --feature-gates DRAListTypeAttributes=true",
+        "dra-dryrun upgrade --driver-policy policy.yaml",
     ],
 )
 @click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_files)
@@ -60,6 +64,15 @@ _GATES_METAVAR: Final = "GATE=true,..."
     default="",
     help="Feature gates after the upgrade. Gates that are set now stay as they are, and others have their defaults.",
 )
+@click.option(
+    "--driver-policy",
+    "policy_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="The driver's policy after the upgrade (the chart's value `policy`): what changed MIG modes, shares or"
+    " passthrough do to running and pending pods. By default, nodes publish what they publish now.",
+)
 @version_options(RELEASES, "The Kubernetes release of now:")
 @click.option(
     "--feature-gates-now",
@@ -67,7 +80,7 @@ _GATES_METAVAR: Final = "GATE=true,..."
     default="",
     help="Feature gates of now, if the cluster does not report them.",
 )
-@output_option(FORMATS, None, "How the differences are printed: wide has all of them, with all objects.")
+@format_option("How the differences are printed: wide has all of them, with all objects.")
 @general_options
 def upgrade(  # noqa: PLR0913, PLR0917  # one for each flag
     files: tuple[str, ...],
@@ -75,6 +88,7 @@ def upgrade(  # noqa: PLR0913, PLR0917  # one for each flag
     origin: Origin,
     target: str | None,
     feature_gates: str,
+    policy_file: Path | None,
     rules: Rules,
     feature_gates_now: str,
     output: str,
@@ -91,18 +105,28 @@ def upgrade(  # noqa: PLR0913, PLR0917  # one for each flag
     cannot be read, and 3 if something could not be judged.
     """
     gates_then, gates_now = parse_gates(feature_gates), parse_gates(feature_gates_now)
-    if target is None and not gates_then:
-        raise click.UsageError("Missing option: name the release with --to, or gates with --feature-gates.")
+    if target is None and not gates_then and policy_file is None:
+        raise click.UsageError(
+            "Missing option: name the release with --to, gates with --feature-gates, or a policy with --driver-policy."
+        )
+    policy = None if policy_file is None else _policy(policy_file)
     with progress("reading the cluster") as say, opened(origin, rules, Needs(whole_pods=True)) as place:
         server = place.server or ServerRelease()
         now = place.release_among(RELEASES)
         sides = sides_of(now, target or now, server, gates_now, gates_then)
         source, manifests = _read((*files, *more_files), place, origin.namespace)
-        comparison = compare(source, sides, manifests, tell=lambda done, total: say(f"comparing {bar(done, total)}"))
-    print_comparison(comparison, output)
+        comparison = compare(source, sides, manifests, policy, lambda done, total: say(f"comparing {bar(done, total)}"))
+    print_report(UpgradeReport(comparison), output)
     for error in comparison.errors:
         click.echo(printable(f"error: {error}"), err=True)
     return comparison.status
+
+
+def _policy(path: Path) -> NodePolicy:
+    try:
+        return load_policy(path)
+    except PolicyError as error:
+        raise InputError(f"--driver-policy: {error}") from None
 
 
 def _read(files: Sequence[str], place: Place, namespace: str) -> tuple[Source, Manifests]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Final
 
-from ...kube.resource.codec import Decoded
+from ...gpu.policy import NodePolicy
 from ..sources import Source, tainted
 from ..status import ExitStatus, Note
 from ..workload import Demand
@@ -17,6 +17,7 @@ from .expressions import expression_differences
 from .fields import field_differences
 from .judgement import Judged
 from .manifests import judged_demands, judged_models
+from .policy import Published, under_policy
 from .pools import pool_differences
 from .releases import gate_differences, rule_differences
 from .restarts import SideOfCluster, judged, subjects_of
@@ -24,6 +25,7 @@ from .sides import Side, Sides
 from .versions import version_differences
 
 JSON = Mapping[str, Any]
+_SAME: Final = Published((), (), ())
 CLUSTER: Final = "(cluster)"
 """Stands for the namespace of objects that have none."""
 
@@ -56,7 +58,7 @@ class NamespaceCount:
 class Comparison:
     """The differences between now and then. `judged` has the answers on which differences of verdicts depend.
 
-    `unaffected` is the number of pods about which no release decides differently.
+    `unaffected` is the number of pods about which no release decides differently. `notes` tell about the policy.
     """
 
     source: Source
@@ -64,6 +66,7 @@ class Comparison:
     judged: Sequence[Judged]
     of_objects: Sequence[Difference]
     unaffected: int
+    notes: tuple[str, ...] = ()
     more_unknown: tuple[Note, ...] = ()
     errors: tuple[Note, ...] = ()
 
@@ -121,14 +124,15 @@ def compare(
     source: Source,
     sides: Sides,
     manifests: Manifests,
-    then_objects: Sequence[Decoded] | None = None,
+    policy: NodePolicy | None = None,
     tell: Callable[[int, int], None] = lambda *_: None,
 ) -> Comparison:
-    """Everything that differs. `then_objects` are the objects of the cluster then, if they are not those of now: the
-    claims among them are the same objects. `tell` is called as by `judged`. Raises InputError.
+    """Everything that differs. With a `policy`, the nodes publish then what it says. `tell` is called as by `judged`.
+    Raises InputError.
     """
+    published = under_policy(source.objects, policy, sides.then) if policy is not None else _SAME
     before = tainted(source.objects, sides.now.features, None)
-    after = tainted(source.objects if then_objects is None else then_objects, sides.then.features, None)
+    after = tainted(published.objects or source.objects, sides.then.features, None)
     now = SideOfCluster(source.world, before, sides.now, _known(source, sides.now))
     then = SideOfCluster(source.world, after, sides.then, _known(source, sides.then))
     subjects, unaffected = subjects_of(source.world, now.cluster)
@@ -155,7 +159,8 @@ def compare(
         found,
         tuple(of_objects),
         unaffected,
-        (*source.unknown, *source.unknown_of_pods, *manifests.unknown),
+        published.notes,
+        (*source.unknown, *source.unknown_of_pods, *published.unknown, *manifests.unknown),
         (*source.errors, *manifests.errors, *errors),
     )
 

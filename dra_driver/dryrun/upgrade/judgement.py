@@ -43,8 +43,8 @@ class Judgement:
 
     @property
     def answer(self) -> tuple[object, ...]:
-        """The part of the answer that decides whether two answers are the same."""
-        return self.fits, self.node, self.devices, self.reason, self.fitting
+        """The part of the answer that decides whether two answers are the same. Reasons are told in other words."""
+        return self.fits, self.node, self.devices, self.fitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,9 @@ def device_texts(placed: Iterable[Placed]) -> tuple[str, ...]:
 
 
 def _consumed(placed: Placed) -> str:
-    amounts = ", ".join(f"{name.rpartition('/')[2]} {amount}" for name, amount in sorted(placed.consumed.items()))
+    amounts = ", ".join(
+        f"{name.rpartition('/')[2]} {amount}" for name, amount in sorted(placed.consumed.items()) if amount.nanos
+    )
     return f" ({amounts})" if amounts else ""
 
 

@@ -52,7 +52,8 @@ def _pools(cluster: Cluster, side: Side) -> Mapping[PoolKey, _State]:
             continue
         for pool in pools:
             if pool.state is PoolState.COMPLETE:
-                found.setdefault(pool.key, (len(pool.devices), counted(len(pool.devices), "device")))
+                count = len(pool.devices)
+                found.setdefault(pool.key, (count, counted(count, "device") if count else _NONE))
             else:
                 found.setdefault(pool.key, (0, f"{pool.state.value}: {pool.reason}"))
     return found

@@ -2,22 +2,20 @@
 """The comparison for people and for programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
-import click
 from rich.text import Text
 
 from ...kube.releases import RELEASED, minor_release
-from ..report import PlainTable, counted, plain_console, to_json, to_yaml
-from ..report.document import API_VERSION
+from ..report import API_VERSION, Json, Line, PlainTable, counted
 from ..status import documents_of
 from .comparison import Comparison, NamespaceCount
 from .difference import Aspect, Difference, Effect
 from .releases import RULE_APPLIES, RULE_DOES_NOT_APPLY
 from .sides import Side
 
-FORMATS: Final = ("table", "wide", "json", "yaml")
 KIND: Final = "UpgradeReport"
 
 _SHOWN: Final = 10
@@ -39,46 +37,57 @@ _STYLES: Final[Mapping[Effect, str]] = {
 _INDENT: Final = "  "
 
 
-def print_comparison(comparison: Comparison, output: str) -> None:
-    """Prints the comparison in one of FORMATS."""
-    if output == "json":
-        click.echo(to_json(document_of(comparison)))
-        return
-    if output == "yaml":
-        click.echo("---\n" + to_yaml(document_of(comparison)))
-        return
-    console = plain_console()
-    for line in _lines(comparison, wide=output == "wide"):
-        console.print(line)
+@dataclass(frozen=True)
+class UpgradeReport:
+    """The comparison as a subcommand's report."""
 
+    comparison: Comparison
 
-def _lines(comparison: Comparison, *, wide: bool) -> Iterator[Text | PlainTable]:
-    source, now, then = comparison.source, comparison.sides.now, comparison.sides.then
-    yield Text(f"from {_named(now)} to {_named(then)}, {source.where}", style="bold")
-    for note in (*source.warnings, *source.notes):
-        yield Text(note, style="yellow")
-    for unknown in comparison.unknown if wide else comparison.unknown[:_SHOWN]:
-        yield Text.assemble(("not known", "bold yellow"), f"  {unknown}")
-    if len(comparison.unknown) > _SHOWN and not wide:
-        yield Text(f"{_INDENT}and {len(comparison.unknown) - _SHOWN} more (all of them with -o wide)")
-    counts = comparison.namespaces
-    if counts:
-        yield _table(counts)
-    if comparison.unaffected:
-        yield Text(
-            f"{counted(comparison.unaffected, 'other pod')} without devices: no release decides differently about them"
-        )
-    for aspect, group in groupby(comparison.differences, lambda difference: difference.aspect):
-        found = list(group)
-        yield Text(_TITLES[aspect], style="bold")
-        if aspect is Aspect.GATE:
-            yield _gates(found)
-            continue
-        for difference in found if wide else found[:_SHOWN]:
-            yield from _difference(difference, wide=wide)
-        if len(found) > _SHOWN and not wide:
-            yield Text(f"{_INDENT}and {len(found) - _SHOWN} more (all of them with -o wide)")
-    yield _summary(comparison)
+    def lines(self, *, wide: bool) -> Iterator[Line]:
+        """The lines for a terminal. `wide` has all differences, and all objects of each."""
+        comparison = self.comparison
+        source, now, then = comparison.source, comparison.sides.now, comparison.sides.then
+        yield Text(f"from {_named(now)} to {_named(then)}, {source.where}", style="bold")
+        for note in (*source.warnings, *source.notes, *comparison.notes):
+            yield Text(note, style="yellow")
+        for unknown in comparison.unknown if wide else comparison.unknown[:_SHOWN]:
+            yield Text.assemble(("not known", "bold yellow"), f"  {unknown}")
+        if len(comparison.unknown) > _SHOWN and not wide:
+            yield Text(f"{_INDENT}and {len(comparison.unknown) - _SHOWN} more (all of them with -o wide)")
+        counts = comparison.namespaces
+        if counts:
+            yield _table(counts)
+        if comparison.unaffected:
+            others = counted(comparison.unaffected, "other pod")
+            yield Text(f"{others} without devices: no release decides differently about them")
+        for aspect, group in groupby(comparison.differences, lambda difference: difference.aspect):
+            found = list(group)
+            yield Text(_TITLES[aspect], style="bold")
+            if aspect is Aspect.GATE:
+                yield _gates(found)
+                continue
+            for difference in found if wide else found[:_SHOWN]:
+                yield from _difference(difference, wide=wide)
+            if len(found) > _SHOWN and not wide:
+                yield Text(f"{_INDENT}and {len(found) - _SHOWN} more (all of them with -o wide)")
+        yield _summary(comparison)
+
+    def document(self) -> Json:
+        """The comparison as plain dicts and lists."""
+        comparison = self.comparison
+        return {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "source": comparison.source.where,
+            "now": _side(comparison.sides.now),
+            "then": _side(comparison.sides.then),
+            "breaks": comparison.breaks,
+            "notes": documents_of(comparison.unknown),
+            "errors": documents_of(comparison.errors),
+            "namespaces": [_count(count) for count in comparison.namespaces],
+            "unaffectedPods": comparison.unaffected,
+            "differences": [_encoded(difference) for difference in comparison.differences],
+        }
 
 
 def _named(side: Side) -> str:
@@ -129,28 +138,11 @@ def _summary(comparison: Comparison) -> Text:
     return Text(text, style="bold red" if breaks else "bold green")
 
 
-def document_of(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as plain dicts and lists."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "source": comparison.source.where,
-        "now": _side(comparison.sides.now),
-        "then": _side(comparison.sides.then),
-        "breaks": comparison.breaks,
-        "notes": documents_of(comparison.unknown),
-        "errors": documents_of(comparison.errors),
-        "namespaces": [_count(count) for count in comparison.namespaces],
-        "unaffectedPods": comparison.unaffected,
-        "differences": [_encoded(difference) for difference in comparison.differences],
-    }
-
-
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: Side) -> Json:
     return {"kubernetesVersion": side.release, "featureGates": dict(sorted(side.gates.items()))}
 
 
-def _count(count: NamespaceCount) -> dict[str, Any]:
+def _count(count: NamespaceCount) -> Json:
     return {
         "namespace": count.namespace,
         "objects": count.objects,
@@ -161,7 +153,7 @@ def _count(count: NamespaceCount) -> dict[str, Any]:
     }
 
 
-def _encoded(difference: Difference) -> dict[str, Any]:
+def _encoded(difference: Difference) -> Json:
     return {
         "aspect": difference.aspect.value,
         "effect": difference.effect.value,

@@ -383,7 +383,7 @@ def test_table_has_a_row_for_each_namespace(upgrade: Upgrade) -> None:
 def test_release_or_gates_have_to_be_named(dryrun: DryRun) -> None:
     code, _, err = dryrun("upgrade", "--built-in")
     assert code == 2
-    assert "name the release with --to, or gates with --feature-gates" in err
+    assert "name the release with --to, gates with --feature-gates, or a policy with --driver-policy" in err
 
 
 def test_gate_that_the_release_does_not_know_is_an_error(dryrun: DryRun) -> None:
