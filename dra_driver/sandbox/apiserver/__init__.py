@@ -8,7 +8,7 @@ garbage collection. kubectl and the official clients work with it unchanged:
     with ApiServer(ApiServerOptions(minor=36)) as server:
         server.write_kubeconfig(Path("kubeconfig"))
 
-docs/reference/sandbox.md describes what it supports, what it leaves out, and how tests check its answers.
+docs/reference/sandbox-api-server.md describes what it supports, what it leaves out, and how tests check its answers.
 """
 
 from .release import Release, ReleaseError
