@@ -17,8 +17,8 @@ from ..errors import DriverError
 from ..gpu.simulated import shipped_nodes
 from ..kube.api import ApiClient, ConnectionConfigError, Kind
 from ..kube.api.kubeconfig import parse_kubeconfig
-from ..kube.kinds import NAMESPACES, kind_named
-from ..kube.resource import ResourceSlice
+from ..kube.kinds import NAMESPACES, NODES, kind_named
+from ..kube.resource import Node, ResourceSlice
 from .connection import ClusterChoice, ClusterConnection
 from .inventory import from_cluster, served_versions
 from .nodetypes import built_in_nodes, is_node_type, node_types
@@ -54,6 +54,15 @@ def namespaces(context: click.Context) -> Iterator[str]:
     """The namespaces of the cluster."""
     with _connected(context) as connection:
         yield from _names(ApiClient(connection), NAMESPACES, "")
+
+
+def nodes_of_cluster(context: click.Context) -> Iterator[str]:
+    """The nodes of the cluster, or the built-in ones if no cluster is configured."""
+    if context.params.get("built_in") or not _choice(context).is_configured:
+        yield from (node.name for node in built_in_nodes(None) if isinstance(node, Node))
+        return
+    with _connected(context) as connection:
+        yield from _names(ApiClient(connection), NODES, "")
 
 
 def types_of_nodes(_context: click.Context) -> Iterable[str]:

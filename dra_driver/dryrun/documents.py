@@ -20,7 +20,7 @@ import yaml
 
 from ..errors import ParseError
 from ..kube.resource.codec import DecodeError, json_type
-from ..process.parsing import Loader, decode_text, load_all, nodes, placed
+from ..process.parsing import Loader, decode_text, load, load_all, nodes, placed
 from ..process.streams import printable, read_standard_input
 from .positions import Position, Positions, resolve
 from .status import Note, NotesError
@@ -35,6 +35,12 @@ _FIRST: Final = Position(1, 1)
 
 Convert = Callable[[object, str], object]
 """(value, source) -> the value, or the object that it stands for."""
+
+Select = Callable[[Sequence[str]], Iterable[int]]
+"""The JSON texts of the items of a List -> the numbers of the items that are read."""
+
+_LIST_BEGIN: Final = '{"apiVersion":"v1","kind":"List","items":['
+_LIST_END: Final = "]}"
 
 _START: Final = yaml.Mark("", 0, 0, 0, "", 0)
 _NEXT: Final = re.compile(r"---(\s|$)")
@@ -274,14 +280,34 @@ def _is_json(text: str) -> bool:
     return True
 
 
+def list_of_lines(objects: Iterable[JSON]) -> str:
+    """The objects as a List in JSON. Each object is a line, so that some can be read without the others (Select)."""
+    lines = ",\n".join(json.dumps(object_, separators=(",", ":")) for object_ in objects)
+    return f"{_LIST_BEGIN}\n{lines}\n{_LIST_END}\n"
+
+
+def _items_of_lines(text: str) -> list[str] | None:
+    """The texts of the items of a `list_of_lines`. None for any other text."""
+    begin, end = f"{_LIST_BEGIN}\n", f"\n{_LIST_END}\n"
+    if not text.startswith(begin) or not text.endswith(end):
+        return None
+    return text[len(begin) : -len(end)].split(",\n")
+
+
 def read_all(
-    paths: Iterable[str], *, empty_lists: bool = False, convert: Convert | None = None, lenient: bool = False
+    paths: Iterable[str],
+    *,
+    empty_lists: bool = False,
+    convert: Convert | None = None,
+    lenient: bool = False,
+    select: Select | None = None,
 ) -> Read:
     """All objects in files, in folders (their .yaml, .yml and .json files) and on standard input (`-`). A problem of
     one file or document hides no others.
 
     Lists are taken apart. With `empty_lists`, a list of one kind that has no items is a document, too: it says that
-    there are no objects of this kind. `lenient`: keys may occur twice, and tags are ignored.
+    there are no objects of this kind. `lenient`: keys may occur twice, and tags are ignored. `select` chooses the items
+    of a file that `list_of_lines` wrote; other files are read completely.
     """
     named: dict[str, bool] = {}
     for path in paths:
@@ -293,7 +319,7 @@ def read_all(
             named[file] = named.get(file, False) or file == path
     read = Read()
     for file, is_named in named.items():
-        read += _read_file(file, named=is_named, convert=convert, lenient=lenient)
+        read += _read_file(file, named=is_named, convert=convert, lenient=lenient, select=select)
     kept = tuple(document for document in read.documents if empty_lists or not document.is_empty_list)
     return replace(read, documents=kept, problems=tuple(_joined(read.problems)))
 
@@ -319,7 +345,7 @@ def _chart_of(file: str) -> str:
     return next((str(folder) for folder in Path(file).parents if (folder / "Chart.yaml").exists()), "")
 
 
-def _read_file(file: str, *, named: bool, convert: Convert | None, lenient: bool) -> Read:
+def _read_file(file: str, *, named: bool, convert: Convert | None, lenient: bool, select: Select | None) -> Read:
     name = name_of(file)
     try:
         text = decode_text(read_bytes(file))
@@ -330,7 +356,30 @@ def _read_file(file: str, *, named: bool, convert: Convert | None, lenient: bool
         return Read((), (Problem(Flaw.NO_FILE, str(error.strerror), name),), 1)
     except ParseError as error:
         return Read((), (_unreadable(error, name),), 1)
+    items = _items_of_lines(text) if select is not None else None
+    if select is not None and items is not None:
+        return _read_items(Text(name, text), items, select(items))
     return read_text(text, name, named=named, convert=convert, lenient=lenient)
+
+
+def _read_items(origin: Text, items: Sequence[str], numbers: Iterable[int]) -> Read:
+    """Some items of a List of which each is a line, after a line with the beginning of the List."""
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    for number in numbers:
+        try:
+            value = load(items[number])
+        except ParseError as error:
+            place = Position(number + 2, error.column)
+            problems.append(Problem(Flaw.UNREADABLE, error.problem, origin.file, place))
+            continue
+        place_of_item = Document({}, f"{origin.file}, item {number + 1}", False, origin, items=(number,))
+        for found in _objects(value, place_of_item):
+            if isinstance(found, Document):
+                documents.append(found)
+            else:
+                problems.append(found)
+    return Read(tuple(documents), tuple(problems), 1)
 
 
 def read_text(
@@ -400,10 +449,10 @@ def in_namespace(
 
 
 def read_documents(
-    paths: Iterable[str], *, empty_lists: bool = False, convert: Convert | None = None
+    paths: Iterable[str], *, empty_lists: bool = False, convert: Convert | None = None, select: Select | None = None
 ) -> list[Document]:
     """The documents of `read_all`. Raises NotesError for all problems."""
-    return _without_problems(read_all(paths, empty_lists=empty_lists, convert=convert))
+    return _without_problems(read_all(paths, empty_lists=empty_lists, convert=convert, select=select))
 
 
 def parse(text: str, source: str) -> list[Document]:

@@ -21,11 +21,10 @@ SUBCOMMANDS: Final[Mapping[str, Entry]] = {
     "drain": Entry(f"{__package__}.drain.command", "Take devices out of use, and tell what that does to pods."),
     "capacity": Entry(f"{__package__}.capacity", "Count free and stranded devices of each kind."),
     "cel": Entry(f"{__package__}.expression", "Evaluate a CEL expression on the devices."),
+    "gpus": Entry(f"{__package__}.gpus.command", "Show who uses which GPU, and which GPUs are free."),
     "lint": Entry(f"{__package__}.lint.command", "Find mistakes in claims, classes and pods."),
     "migrate": Entry(f"{__package__}.migrate.command", "Plan the change from NVIDIA's device plugin to this driver."),
     "node-template": Entry(f"{__package__}.template", "Print the ResourceSlices of a new node, for an autoscaler."),
-    "nodes": Entry(f"{__package__}.listing", "List the nodes, with the number of devices in use."),
-    "devices": Entry(f"{__package__}.listing", "List the devices, with the claims that hold them."),
     "snapshot": Entry(
         f"{__package__}.snapshot", "Save what decides about pods in a cluster, with or without its names."
     ),
@@ -36,6 +35,9 @@ SUBCOMMANDS: Final[Mapping[str, Entry]] = {
     "help": Entry(f"{__package__}.about", "Print the help of dra-dryrun or of a command."),
     "version": Entry(f"{__package__}.about", "Print the version."),
 }
+
+_REPLACED: Final = {"devices": "gpus", "nodes": "gpus"}
+"""Earlier names of subcommands, and the subcommands that have replaced them."""
 
 
 class _Questions(GroupOfModules):
@@ -60,7 +62,9 @@ class _Questions(GroupOfModules):
         return [*operands, *super().shell_complete(ctx, incomplete), *fit.shell_complete(fit_context, incomplete)]
 
     def _check_is_no_command(self, word: str) -> None:
-        """Refuse a word that looks like a misspelt command and is not a file."""
+        """Refuse a word that was a command, or looks like a misspelt one, and is not a file."""
+        if word in _REPLACED and not Path(word).exists():
+            raise InputError(f"dra-dryrun {word} is now dra-dryrun {_REPLACED[word]}")
         close = difflib.get_close_matches(word, self.commands, n=1) if "/" not in word else []
         if close and not Path(word).exists():
             raise InputError(f"there is no command and no file {word!r}: did you mean {close[0]!r}?")

@@ -30,6 +30,7 @@ _OPTION_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         *("--watch", "--to", "--output", "--write", "--strict", "--anonymise"),
         *("--selector", "--driver-version", "--health", "--effect", "--taint", "--undo"),
     ),
+    "What is selected": ("--pod", "--claim", "--unhealthy", "--free", "--by"),
     "Where the objects come from": (
         *("--kubeconfig", "--in-cluster", "--as", "--request-timeout", "--all-namespaces", "--built-in"),
     ),

@@ -87,7 +87,7 @@ def references_of(arguments: Iterable[str]) -> dict[str, Reference]:
             continue
         word, name = match.groups()
         if word in _NODES:
-            raise InputError(f"{one}: a node is not placed: `dra-dryrun nodes {name}` lists its devices")
+            raise InputError(f"{one}: a node is not placed: `dra-dryrun gpus {name}` shows its GPUs")
         if word not in _TYPES:
             raise InputError(f"{one}: there is no such file, and {word} is not a type that fit reads ({_EXAMPLES})")
         found[one] = Reference(_TYPES[word], name, one)

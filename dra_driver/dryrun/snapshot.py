@@ -6,7 +6,6 @@ pods, are reduced to the fields that affect decisions (`reduction`). A kind of w
 empty list: otherwise one could not tell that there are none.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,6 +33,7 @@ from ..kube.resource.codec import (
     encode_taint_rule,
 )
 from ..process.command import InputError
+from .documents import list_of_lines
 from .inventory import stored
 from .options import Subcommand, general_options
 from .progress import progress
@@ -90,9 +90,9 @@ def snapshot(origin: Origin, anonymous: bool, devices_only: bool, output: str) -
 
 
 def written(documents: Sequence[JSON], output: str) -> str:
-    """The documents as a YAML stream, or as one List in JSON."""
+    """The documents as a YAML stream, or as one List in JSON with a line for each."""
     if output == "json":
-        return json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}, separators=(",", ":")) + "\n"
+        return list_of_lines(documents)
     text: str = yaml.dump_all(
         documents, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=False, width=120
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -21,7 +21,7 @@ from ..process.command import DurationParameter, InputError, flags
 from ..scheduler.allocator import Features, with_taint_rules
 from .completion import complete_values, contexts, namespaces
 from .connection import ClusterChoice, ClusterConnection
-from .documents import Document, read_documents, within
+from .documents import Document, Select, read_documents, within
 from .domains import with_templates
 from .emptiness import release_notes
 from .groups import NOT_AMONG_FILES, Key, key_of
@@ -47,6 +47,9 @@ from .whatif import WhatIf, changed, new_nodes, with_labels
 from .workload import Lookup
 from .world import DEVICES_ONLY, KINDS, TEMPLATE, Found, World, is_of_world, read_around
 
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
 NO_NODE_LEFT = "no node is left: --drain names all of them"
 _UNAUTHORIZED = 401
 _NOT_IN_CLUSTER = "is not in the cluster"
@@ -65,6 +68,14 @@ _PLACES = {
 }
 """The flags that name a place by their parameters, and the place that each names."""
 
+_NAMESPACE = option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    default="",
+    shell_complete=complete_values(namespaces),
+    help="The namespace of objects that name none; the default is that of the context.",
+)
 _OPTIONS = (
     option(
         "--slices",
@@ -93,14 +104,7 @@ _OPTIONS = (
         help="Take the devices from the cluster that this runs in, with the pod's service account.",
     ),
     option("--as", "impersonated", metavar="USER", default="", help="Act as this user."),
-    option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        default="",
-        shell_complete=complete_values(namespaces),
-        help="The namespace of objects that name none; the default is that of the context.",
-    ),
+    _NAMESPACE,
     option(
         "--request-timeout",
         "seconds",
@@ -216,6 +220,13 @@ def _named_places() -> list[str]:
 
 origin_options = flags("origin", _origin, *_OPTIONS)
 """Adds the options that say where the devices come from, given to the command as `origin`."""
+
+
+def origin_options_with(namespace: Callable[[Any], Any]) -> Callable[[F], F]:
+    """The `origin_options` with another option -n, for a command to which it has another meaning."""
+    return flags("origin", _origin, *(namespace if given is _NAMESPACE else given for given in _OPTIONS))
+
+
 cluster_options = flags("origin", _origin_of_cluster, *_OPTIONS[1:-1])
 """Adds those of the options that name a cluster, given to the command as `origin`."""
 
@@ -224,9 +235,12 @@ class Place:
     """A cluster with a connection to it, files, or the built-in example nodes.
 
     `namespace` is that of objects that name none. `rules` are the release and the feature gates that the user names.
+    `select` chooses the objects of snapshots that are read.
     """
 
-    def __init__(self, origin: Origin, connection: ClusterConnection | None, rules: Rules) -> None:
+    def __init__(
+        self, origin: Origin, connection: ClusterConnection | None, rules: Rules, select: Select | None = None
+    ) -> None:
         self._origin = origin
         self.connection = connection
         self.rules = rules
@@ -234,7 +248,7 @@ class Place:
         self._documents: list[Document] = []
         self._templates: dict[tuple[str, str, str], Mapping[str, Any] | None] = {}
         if origin.slices:
-            self._documents, errors = with_templates(read_documents(origin.slices, empty_lists=True))
+            self._documents, errors = with_templates(read_documents(origin.slices, empty_lists=True, select=select))
             if errors:
                 raise NotesError(*errors)
 
@@ -366,6 +380,13 @@ class Place:
         except ApiError:
             return []
         return [f"{item['metadata'].get('namespace', 'default')}/{item['metadata']['name']}" for item in items]
+
+    def all_pods(self, reduce: Callable[[Mapping[str, Any]], T]) -> list[T] | None:
+        """What `reduce` makes of each pod (JSON). None if listing pods is not allowed. Raises ApiError."""
+        if self.connection is None:
+            return [reduce(document.value) for document in self._documents if document.kind == "Pod"]
+        found, forbidden = read_around(ApiClient(self.connection), {"Pod": PODS}, reduce)
+        return None if forbidden else [kept for _, kept in found]
 
     def pods(self, name: str = "", *, namespace: str | None) -> list[Document]:
         """The pod of a name, or the pending pods, of a namespace (None: of all). Raises InputError and ApiError."""
@@ -534,14 +555,16 @@ def _queue_order(pod: dict[str, Any]) -> tuple[int, str]:
 
 
 @contextmanager
-def opened(origin: Origin, rules: Rules = NAMES_NONE, needs: Needs = DEVICES) -> Iterator[Place]:
+def opened(
+    origin: Origin, rules: Rules = NAMES_NONE, needs: Needs = DEVICES, select: Select | None = None
+) -> Iterator[Place]:
     """The place that the options name. In it, what an API server refuses becomes an InputError of one line.
 
-    `needs` tells which rights are named if one is missing.
+    `needs` tells which rights are named if one is missing. `select` chooses the objects of snapshots that are read.
     """
     try:
         if origin.cluster is None:
-            yield Place(origin, None, rules)
+            yield Place(origin, None, rules, select)
             return
         with closing(ClusterConnection(origin.cluster)) as connection:
             try:

@@ -31,6 +31,8 @@ _MOST_HOLDERS: Final = 8
 _NARROWEST: Final = 5
 """The columns of a memory slice, if the terminal is wide enough."""
 _GAP: Final = 2
+_BETWEEN: Final = 3
+"""Blanks between two entries of the legend."""
 _PROPOSED: Final = "bold green"
 _COLOURS: Final = ("cyan", "magenta", "yellow", "blue", "red")
 
@@ -141,8 +143,8 @@ def letters_of(picture: NodePicture) -> dict[str, str]:
 
 
 def drawn(picture: NodePicture, columns: int, *, every: bool = False) -> Iterator[Text]:
-    """The lines of a picture: the GPUs, then the claims that the letters stand for. There are at most 16 lines, unless
-    `every` GPU and claim is asked for.
+    """The lines of a picture: the GPUs, then the claims that the letters stand for. At most 13 lines have GPUs, and 8
+    claims are named, unless `every` GPU and claim is asked for.
 
     If `columns` are not enough, cells become narrower and their labels shorter.
     """
@@ -158,8 +160,7 @@ def drawn(picture: NodePicture, columns: int, *, every: bool = False) -> Iterato
         yield Text(row.name.ljust(names + _GAP)).append_text(_gpu(row, width, letters))
     if len(shown) < len(rows):
         yield Text(f"and {len(rows) - len(shown)} more lines (all GPUs with -o html)", style="dim")
-    if any(gpu.proposed for gpu in picture.gpus) or letters:
-        yield _legend(picture, letters, len(letters) if every else _MOST_HOLDERS)
+    yield from _legend(picture, letters, len(letters) if every else _MOST_HOLDERS, columns)
 
 
 def _first(rows: Sequence[GpuPicture]) -> Sequence[GpuPicture]:
@@ -220,11 +221,18 @@ def _letters(index: int) -> str:
     return (_letters(more - 1) if more else "") + ascii_lowercase[last]
 
 
-def _legend(picture: NodePicture, letters: Mapping[str, str], most: int) -> Text:
+def _legend(picture: NodePicture, letters: Mapping[str, str], most: int, columns: int) -> Iterator[Text]:
+    """What the letters stand for. An entry is never broken."""
     entries = [Text("* this demand", style=_PROPOSED)] if any(gpu.proposed for gpu in picture.gpus) else []
     for index, (claim, letter) in enumerate(list(letters.items())[:most]):
         entries.append(Text(f"{letter} {claim}", style=_COLOURS[index % len(_COLOURS)]))
     more = len(letters) - most
     if more > 0:
         entries.append(Text(f"and {more} more claims"))
-    return Text("   ").join(entries)
+    lines: list[list[Text]] = []
+    for entry in entries:
+        if lines and sum(part.cell_len + _BETWEEN for part in lines[-1]) + entry.cell_len <= columns:
+            lines[-1].append(entry)
+        else:
+            lines.append([entry])
+    yield from (Text(" " * _BETWEEN).join(line) for line in lines)

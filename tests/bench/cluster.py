@@ -50,6 +50,9 @@ JSON = dict[str, Any]
 
 DRIVER: Final = "gpu.nvidia.com"
 NETWORK_DRIVER: Final = "dra.net"
+_FAULTS: Final = 47
+"""Of so many nodes, one has an unhealthy GPU."""
+_HASH_LABEL: Final = "pod-template-hash"
 _START: Final = datetime(2026, 11, 1, tzinfo=UTC)
 _TYPES: Final = (
     *("h100x8", "h100x8", "h100x8", "h100x8-mixed", "l40sx4", "h100x8", "h100x8", "h100x8", "l40sx4-shares", "l40sx4"),
@@ -177,7 +180,7 @@ class BenchCluster:
             "name": name,
             "namespace": workload.namespace,
             "uid": _uid("pod", workload.namespace, name),
-            "labels": {"app": workload.name},
+            "labels": _labels(workload),
             "creationTimestamp": created,
             "ownerReferences": [_reference(owner)],
         }
@@ -258,7 +261,9 @@ def objects(nodes: int, pods: int) -> list[JSON]:
     for number, node_type in zip(range(1, nodes + 1), itertools.cycle(_TYPES), strict=False):
         name = f"node-{number}"
         model = models[node_type]
-        own = [_published(slice_, name, number) for slice_ in model if isinstance(slice_, ResourceSlice)]
+        own = [like(slice_, name) for slice_ in model if isinstance(slice_, ResourceSlice)]
+        if number % _FAULTS == 0:
+            own = _with_fault(own, number)
         (node,) = (object_ for object_ in model if isinstance(object_, Node))
         devices = [(device, slice_.pool.name) for slice_ in own if slice_.driver == DRIVER for device in slice_.devices]
         if node_type == "h100x8":
@@ -286,16 +291,14 @@ def objects(nodes: int, pods: int) -> list[JSON]:
     return [*made, *none]
 
 
-def _published(slice_: ResourceSlice, node: str, number: int) -> ResourceSlice:
-    """The slice of a node. On each 47th node, one device of the slice has a health taint, which came after the pods."""
-    published = like(slice_, node)
-    if number % 47 or not published.devices or slice_.driver != DRIVER:
-        return published
+def _with_fault(slices: Sequence[ResourceSlice], number: int) -> list[ResourceSlice]:
+    """The slices of a node, with a health taint on one device of the first slice. It came after the pods."""
+    first = next(index for index, slice_ in enumerate(slices) if slice_.devices)
+    devices = list(slices[first].devices)
+    at = number % len(devices)
     taint = DeviceTaint(f"{DRIVER}/xid", "NoSchedule", "48", _time(10_000 + number))
-    at = number % len(published.devices)
-    devices = list(published.devices)
     devices[at] = replace(devices[at], taints=(taint,))
-    return replace(published, devices=tuple(devices))
+    return [*slices[:first], replace(slices[first], devices=tuple(devices)), *slices[first + 1 :]]
 
 
 def _network(node: str) -> ResourceSlice:
@@ -349,12 +352,18 @@ def _owner(workload: Workload, number: int) -> OwnerReference:
     name = {
         "Job": f"{workload.name}-{number // 4}",
         "StatefulSet": f"{workload.name}-{number // 100}",
-        "ReplicaSet": f"{workload.name}-{_word(len(workload.name))}",
+        "ReplicaSet": f"{workload.name}-{_labels(workload).get(_HASH_LABEL)}",
         "VirtualMachineInstance": f"{workload.name}-{number}",
     }[workload.owner]
     versions = {"Job": "batch/v1", "VirtualMachineInstance": "kubevirt.io/v1"}
     version = versions.get(workload.owner, "apps/v1")
     return OwnerReference(version, workload.owner, name, _uid(workload.owner, name), controller=True)
+
+
+def _labels(workload: Workload) -> dict[str, str]:
+    """The labels of the pods. Those of a Deployment have the hash with which the name of its ReplicaSet ends."""
+    labels = {"app": workload.name}
+    return labels | {_HASH_LABEL: _word(len(workload.name))} if workload.owner == "ReplicaSet" else labels
 
 
 def _reference(owner: OwnerReference) -> JSON:

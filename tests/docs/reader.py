@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dra_driver.dryrun.documents import list_of_lines
 from dra_driver.dryrun.nodetypes import simulated_nodes
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.inventory import read_inventory
@@ -18,6 +19,7 @@ from dra_driver.gpu.policy.parse import parse_policy
 from dra_driver.gpu.simulated import SimulatedNode, load_description
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.codec import V1, encode_slice
+from tests.bench.cluster import objects
 
 from .commands import PAGES, ROOT, blocks
 
@@ -52,6 +54,7 @@ def write_files(folder: Path) -> None:
         "mig.yaml": (BENCH / "b-claim.yaml").read_text(encoding="utf-8"),
         "cluster.json": snapshot(),
         "crowded.json": crowded(),
+        "fleet.json": list_of_lines(objects(1000, 5000)),
         "charts/app/Chart.yaml": "apiVersion: v2\nname: app\nversion: 0.1.0\n",
         "charts/app/templates/claim.yaml": good,
         "overlays/production/claim.yaml": good,

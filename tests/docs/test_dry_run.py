@@ -13,7 +13,7 @@ def test_the_transcript_has_every_question_that_dry_runs_answer() -> None:
     assert len(rows) == 10
     for row in rows:
         question = re.findall(r"`([^`]*)`", row)[0].replace("pod/NAME", "pod/")
-        asked = re.findall(r"--[a-z-]+|pod/|\b(?:capacity|cel|nodes|lint|snapshot)\b", question)
+        asked = re.findall(r"--[a-z-]+|pod/|\b(?:capacity|cel|gpus|lint|snapshot)\b", question)
         assert any(all(word in text for word in asked) for text in shown), row
     assert all(one.output for one in COMMANDS if one.page == "dry-run-transcript.md")
 

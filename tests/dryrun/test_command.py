@@ -180,7 +180,7 @@ def test_a_cluster_that_cannot_be_reached_is_an_error(dryrun: DryRun, write: Wri
     assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["capacity", "cel", "devices", "fit", "lint", "migrate", "node-template", "snapshot"])
+@pytest.mark.parametrize("name", ["capacity", "cel", "fit", "gpus", "lint", "migrate", "node-template", "snapshot"])
 def test_help_of_a_subcommand_shows_each_option_in_one_group(name: str, dryrun: DryRun) -> None:
     code, out, _ = dryrun(name, "--help")
     assert code == 0

@@ -35,7 +35,7 @@ def test_contexts_are_those_of_the_kubeconfig(completed: Completed, write: Write
 
 def test_types_of_nodes_are_completed(completed: Completed) -> None:
     assert {"h100x8", "h100x8-mig"} <= set(completed("capacity", "--with-node", "h100x8"))
-    assert "l4x4" in completed("nodes", "l4")
+    assert "l4x4" in completed("gpus", "--built-in", "l4")
 
 
 @pytest.mark.parametrize("before", ["", "device.driver == 'x' && "])

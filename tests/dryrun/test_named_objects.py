@@ -53,7 +53,7 @@ def test_existing_files_and_paths_are_not_references(tmp_path: Path, monkeypatch
     [
         (["pod", "train"], "an object of the cluster is named pod/train"),
         (["deploy"], "an object of the cluster is named deploy/NAME"),
-        (["node/a"], "a node is not placed: `dra-dryrun nodes a` lists its devices"),
+        (["node/a"], "a node is not placed: `dra-dryrun gpus a` shows its GPUs"),
         (["configmap/a"], "configmap is not a type that fit reads (pod, deployment,"),
     ],
 )
@@ -111,4 +111,4 @@ def test_help_is_a_command(dryrun: DryRun) -> None:
     assert "Usage: dra-dryrun capacity" in dryrun("help", "capacity")[1].replace("pytest", "dra-dryrun")
     code, _, err = dryrun("help", "fitt")
     assert code == 2
-    assert "there is no command 'fitt' (there is fit, capacity," in err
+    assert "there is no command 'fitt' (there is fit, " in err

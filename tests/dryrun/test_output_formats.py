@@ -21,7 +21,7 @@ OBJECTS = {"node-template", "snapshot"}
 CHANGES = {"drain"}
 """Subcommands whose default is YAML: it has only the objects, for kubectl."""
 REPORTS = sorted(set(SUBCOMMANDS) - WITHOUT_OUTPUT - OBJECTS)
-WITH_EXAMPLE = ["capacity", "cel", "devices", "fit", "lint", "migrate", "nodes"]
+WITH_EXAMPLE = ["capacity", "cel", "fit", "gpus", "lint", "migrate"]
 """Subcommands that `arguments` has."""
 
 
@@ -54,10 +54,9 @@ def arguments(write: Write) -> dict[str, list[object]]:
         "fit": ["--slices", slices, demand],
         "capacity": ["--slices", slices],
         "cel": ["--slices", slices, "device.driver == 'gpu.nvidia.com'"],
-        "devices": ["--slices", slices],
         "lint": ["--slices", slices, write("wrong.yaml", claim().replace("wanted", "A_B"))],
         "migrate": [nodes],
-        "nodes": ["--slices", slices],
+        "gpus": ["--slices", slices],
     }
 
 

@@ -131,7 +131,7 @@ def without_nodes() -> list[JSON]:
 
 @pytest.mark.parametrize(
     "command",
-    [["fit"], ["fit", "--until-fits"], ["lint"], ["capacity"], ["nodes"], ["devices"], ["cel", "true"], ["snapshot"]],
+    [["fit"], ["fit", "--until-fits"], ["lint"], ["capacity"], ["gpus"], ["cel", "true"], ["snapshot"]],
     ids=" ".join,
 )
 def test_with_the_role_of_the_chart_nothing_is_unknown(

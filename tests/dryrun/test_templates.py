@@ -68,17 +68,11 @@ def test_the_slices_of_a_node_become_those_of_a_new_one(dryrun: DryRun, write: W
     assert dryrun("fit", wanted, "--slices", templates)[0] == 0
 
 
-def test_a_name_selects_one_of_the_nodes(dryrun: DryRun, write: Write) -> None:
-    code, out, _ = dryrun("nodes", "h100x8", "--built-in")
-    assert (code, out.splitlines()[-1].split(), len(out.splitlines())) == (0, ["h100x8", "8", "0"], 3)
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["node-template"], "missing argument 'NAME'"),
         (["node-template", "none"], "there is no node 'none' with slices in"),
-        (["nodes", "none"], "there is no node 'none' in built-in example nodes"),
         (["node-template", "none", "--policy", "POLICY"], "--policy: none is not a built-in type"),
         (["node-template", "h100x8", "--policy", "WRONG"], "gpus[0].mig: must be auto"),
     ],

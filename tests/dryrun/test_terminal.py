@@ -41,7 +41,6 @@ from .conftest import DryRun, Write, gpu, slice_of
 from .reports import claim as claim_for
 from .test_command import claim
 from .test_hostile import CLAIM
-from .test_whole_pod import several
 
 HELD = {
     "apiVersion": "resource.k8s.io/v1",
@@ -54,7 +53,7 @@ HELD = {
         }
     },
 }
-COMMANDS = ["fit", "capacity", "cel", "lint", "nodes", "devices", "snapshot"]
+COMMANDS = ["fit", "capacity", "cel", "gpus", "lint", "snapshot"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -128,7 +127,7 @@ def test_bash_completes_commands_options_and_files(typed: str, offered: set[str]
         (["li"], {"lint"}, ":0"),
         (["completion", "z"], {"zsh"}, ":4"),
         (["fit", "-f", "cl"], set(), ":0"),
-        (["nodes", "--out"], {"--output"}, ":4"),
+        (["gpus", "--out"], {"--output"}, ":4"),
         ([], {"fit"}, ":0"),
     ],
 )
@@ -149,15 +148,6 @@ def test_kubectl_completes_as_cobra_wants_it(
 def test_colors_are_a_choice(color: str, colored: bool, dryrun: DryRun, write: Write) -> None:
     out = dryrun(write("claim.yaml", claim()), "--color", color)[1]
     assert ("\x1b[" in out) == colored
-
-
-def test_nodes_and_devices_are_listed(dryrun: DryRun, write: Write) -> None:
-    objects = [slice_of("a", gpu("gpu-0"), gpu("gpu-1")), HELD]
-    cluster = write("cluster.json", several(objects))
-    rows = [line.split() for line in dryrun("nodes", "--slices", cluster)[1].splitlines()]
-    assert rows[-1] == ["a", "2", "1"]
-    found = json.loads(dryrun("devices", "--slices", cluster, "-o", "json")[1])["items"]
-    assert [(one["device"], one["heldBy"]) for one in found] == [("gpu-0", []), ("gpu-1", ["default/held"])]
 
 
 def test_control_characters_of_manifests_are_not_printed(dryrun: DryRun, write: Write) -> None:
@@ -280,8 +270,6 @@ PRODUCT = "device.attributes['gpu.nvidia.com'].productName"
         ["{file}", "--replicas", "max"],
         ["{refused}"],
         ["capacity", "-o", "wide"],
-        ["nodes"],
-        ["devices"],
         ["cel", f"{PRODUCT} == 'NVIDIA H100'"],
     ],
     ids=" ".join,
@@ -304,7 +292,7 @@ def test_everything_fits_a_narrow_terminal_and_nothing_is_lost(
 
 @pytest.mark.node
 def test_the_width_is_that_of_the_terminal_and_a_pipe_has_none(write: Write, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "dra_driver.dryrun.main", "devices", "--built-in"]
+    words = [sys.executable, "-m", "dra_driver.dryrun.main", "capacity", "-o", "wide", "--built-in"]
     environment = {**os.environ, "HOME": str(tmp_path)}
     piped = run(words, env=environment).stdout
     assert max(map(len, piped.splitlines())) > 60

@@ -42,13 +42,15 @@ class PlainTable:
     text as `-`.
 
     If the table is wider than the terminal, the columns whose headings are in `optional` are left out, one after the
-    other in this order, as long as it is too wide. Then the cells of the widest columns are continued in further lines.
+    other in this order, as long as it is too wide. Then the cells of the widest columns are continued in further lines,
+    unless the table is `unbroken`: its rows are longer than the terminal then, so that names can be copied.
     """
 
-    def __init__(self, *headings: str, optional: Sequence[str] = ()) -> None:
+    def __init__(self, *headings: str, optional: Sequence[str] = (), unbroken: bool = False) -> None:
         self.headings = headings
         self.rows: list[list[Text]] = []
         self._optional = optional
+        self._unbroken = unbroken
 
     def add_row(self, *cells: str | int | Text) -> None:
         """Adds a row, with a cell for each heading. Markup in text is not interpreted."""
@@ -61,11 +63,16 @@ class PlainTable:
         for heading in self._optional:
             if sum(needed[column] + _GAP for column in columns) - _GAP > options.max_width:
                 columns.remove(self.headings.index(heading))
-        widths = _fitted([needed[column] for column in columns], options.max_width - _GAP * (len(columns) - 1))
+        widths = [needed[column] for column in columns]
+        if not self._unbroken:
+            widths = _fitted(widths, options.max_width - _GAP * (len(columns) - 1))
         for row in ([row[column] for column in columns] for row in rows):
-            folded = [_folded(cell.plain, width) for cell, width in zip(row, widths, strict=True)]
+            folded = [
+                _folded(cell.plain, width) if cell.cell_len > width else [cell.plain]
+                for cell, width in zip(row, widths, strict=True)
+            ]
             for parts in zip_longest(*folded, fillvalue=""):
-                line = Text()
+                line = Text(no_wrap=True, overflow="ignore")
                 for part, cell, width in zip(parts, row, widths, strict=True):
                     line.append(part, cell.style).append(" " * (width - cell_len(part) + _GAP))
                 line.rstrip()
@@ -119,7 +126,7 @@ class _PlainConsole(Console):
                 if isinstance(line, Verbatim):
                     click.echo(printable(line.text))
                 else:
-                    super().print(line, **settings)
+                    super().print(line, crop=False, **settings)
 
 
 def _parts(console: Console, object_: Any) -> Iterator[Any]:

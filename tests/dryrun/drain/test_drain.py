@@ -199,8 +199,8 @@ def test_policy_selects_the_gpus_of_a_simulated_node(dryrun: DryRun, tmp_path: P
     _, out, _ = dryrun("drain", f"{NODE}/5", *arguments)
     policy = tmp_path / "policy.yaml"
     policy.write_text(yaml.safe_dump(yaml.safe_load(out)["policy"]), encoding="utf-8")
-    _, out, _ = dryrun("devices", "--with-node", "h100x8", "--policy", policy, "-o", "json")
-    names = [item["device"] for item in json.loads(out)["items"] if item["node"] == NODE]
+    _, out, _ = dryrun("gpus", NODE, "--with-node", "h100x8", "--policy", policy, "-o", "json")
+    names = [gpu["name"] for node in json.loads(out)["nodes"] for gpu in node["gpus"]]
     assert names == ["gpu-0", "gpu-1", "gpu-2", "gpu-3", "gpu-4", "gpu-6", "gpu-7"]
 
 
