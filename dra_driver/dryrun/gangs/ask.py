@@ -109,7 +109,7 @@ class _Asker:
 
     def answer(self, group: Group) -> GroupAnswer:
         """The answer about the next group. Raises InputError."""
-        members, rejects, notes, unknown = [], [], list(group.notes), []
+        members, rejects, notes, unknown = [], [], list(group.notes), [*group.unknown, *_schedulers(group)]
         for demand in group.demands:
             pod, why, said = self._admitted(demand)
             rejects += [f"{demand.name}: {text}" for text in (*demand.missing, *why)]
@@ -179,6 +179,14 @@ class _Asker:
             for pod in self._snapshot.pods
             if pod.node_name and not pod.ended and (pod.namespace, pod.group) == (group.namespace, group.name)
         )
+
+
+def _schedulers(group: Group) -> Iterator[str]:
+    """A text about pods of several schedulers, which do not place a group together."""
+    specs = ((demand.submitted or {}).get("spec") or {} for demand in group.demands)
+    names = sorted({str(spec.get("schedulerName") or "default-scheduler") for spec in specs})
+    if len(names) > 1:
+        yield f"the pods of a group need one schedulerName, and these name {' and '.join(names)}"
 
 
 def _once(texts: Iterable[str]) -> tuple[str, ...]:

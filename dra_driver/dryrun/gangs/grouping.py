@@ -43,6 +43,8 @@ _ANNOTATIONS: Final[Mapping[str, Key]] = {
     "pod-group-name": ("scheduling.run.ai", "PodGroup"),
 }
 """The kind of the group that each annotation of a pod names."""
+_FORBIDDEN: Final = "is not allowed"
+"""How the reason ends if an object may not be read."""
 _AS_IF: Final = "kube-scheduler has no such groups: the verdict is what it would be for a PodGroup with this minimum"
 
 
@@ -50,8 +52,8 @@ _AS_IF: Final = "kube-scheduler has no such groups: the verdict is what it would
 class Group:
     """Pods that belong together. `policy` is None if the PodGroup that the pods name does not exist.
 
-    `title` names the group for people, and `name` is that of the PodGroup. Pods of the cluster with the label or the
-    field `name` that have a node count, too (`counts_running`).
+    `title` names the group for people, and `name` is that of the PodGroup. `unknown` are facts that are not known and
+    that the verdict depends on. Pods of the cluster that name the group and have a node count, too (`counts_running`).
     """
 
     title: str
@@ -60,6 +62,7 @@ class Group:
     policy: Policy | None
     demands: tuple[Demand, ...]
     notes: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     counts_running: bool = False
 
 
@@ -122,8 +125,9 @@ def _of_pod_group(namespace: str, name: str, pods: Sequence[Demand], library: Re
     value = library.find(POD_GROUP, namespace, name)
     title = f"PodGroup {namespace}/{name}"
     if value is None:
-        reason = library.reason(POD_GROUP, namespace, name)
-        return Group(title, namespace, name, None, tuple(pods), (f"the PodGroup {reason}",), counts_running=True)
+        return _without_object(
+            Group(title, namespace, name, None, tuple(pods)), library.reason(POD_GROUP, namespace, name)
+        )
     group = decode_pod_group(value)
     notes = ("its CompositePodGroup (an alpha feature) is not evaluated",) if group.parent else ()
     return Group(title, namespace, name, group.policy, tuple(pods), notes, counts_running=True)
@@ -133,11 +137,15 @@ def _of_annotation(key: Key, namespace: str, name: str, pods: Sequence[Demand], 
     value = library.find(key, namespace, name)
     title = f"PodGroup {namespace}/{name} of {key[0]}"
     if value is None:
-        return Group(
-            title, namespace, name, None, tuple(pods), (f"the PodGroup {library.reason(key, namespace, name)}",)
-        )
+        return _without_object(Group(title, namespace, name, None, tuple(pods)), library.reason(key, namespace, name))
     least = Fields(within(value, "spec"), "spec", strict=False).integer("minMember")
     return Group(title, namespace, name, Policy(max(1, least or 1)), tuple(pods), (_AS_IF,))
+
+
+def _without_object(group: Group, reason: str) -> Group:
+    """The group, of which the PodGroup does not exist, or may not be read."""
+    text = f"the PodGroup {reason}"
+    return replace(group, unknown=(text,)) if _FORBIDDEN in reason else replace(group, notes=(text,))
 
 
 def _workloads(documents: Iterable[Document], errors: list[Note]) -> Iterator[tuple[str, str, str, Policy]]:

@@ -297,3 +297,40 @@ def test_tables_show_assignment_and_changes(dryrun: DryRun, write: Write) -> Non
     assert "p    node-a  gpu-0-half-0" in out
     assert "  - leave out gpu/whole of firstAvailable in the claims" in out
     assert "1 object with no group: Pod alone" in out
+
+
+def test_pods_of_several_schedulers_make_the_verdict_uncertain(ask: Any) -> None:
+    cluster = [slice_of("node-a", gpu("gpu-0"), gpu("gpu-1"))]
+    status, document = ask([template(), pod_group(), pod("p"), pod("q", schedulerName="other")], cluster)
+    assert status == 3
+    expected = "the pods of a group need one schedulerName, and these name default-scheduler and other"
+    assert document["groups"][0]["unknown"] == [expected]
+
+
+def test_pods_of_a_group_may_be_in_the_snapshot(dryrun: DryRun, write: Write) -> None:
+    objects = [template(), pod("p"), pod("q"), slice_of("node-a", gpu("gpu-0"), gpu("gpu-1"))]
+    file, group = write("snapshot.yaml", yaml.safe_dump_all(objects)), write("group.yaml", pod_group())
+    status, out, _ = dryrun("gangs", group, "podgroup/train", "--slices", file, "-o", "json")
+    assert (status, json.loads(out)["groups"][0]["outcome"]) == (0, "scheduled")
+    status, _, err = dryrun("gangs", group, "podgroup/other", "--slices", file)
+    assert status == 2
+    assert "no pending pod belongs to a group" in err
+
+
+def test_train_job_is_a_group_of_all_its_pods(ask: Any) -> None:
+    job_: JSON = {"name": "node", "replicas": 1, "template": {"spec": {"template": {"spec": pod_spec()}}}}
+    job_["template"]["metadata"] = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+    spec = {"mlPolicy": {"numNodes": 3}, "template": {"spec": {"replicatedJobs": [job_]}}}
+    version = "trainer.kubeflow.org/v1alpha1"
+    runtime = {"apiVersion": version, "kind": "TrainingRuntime", "metadata": {"name": "torch"}, "spec": spec}
+    reference = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": "torch"}
+    train_job = {
+        "apiVersion": version,
+        "kind": "TrainJob",
+        "metadata": {"name": "t"},
+        "spec": {"runtimeRef": reference},
+    }
+    cluster = [slice_of("node-a", *(gpu(f"gpu-{number}") for number in range(3)))]
+    status, document = ask([template(), runtime, train_job], cluster)
+    (answer,) = document["groups"]
+    assert (status, answer["pods"], answer["minCount"]) == (0, 3, 3)

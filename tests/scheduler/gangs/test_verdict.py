@@ -14,12 +14,15 @@ from dra_driver.scheduler.gangs import (
     Policy,
     Preference,
     Status,
+    board,
     decode_pod_group,
     decode_workload,
+    devices_of,
     schedule,
 )
 
 from .build import JSON, cluster, gang, gpus, halves, member, node, pod, wanting, whole_or_half
+from .random_gangs import built, random_case
 
 FEATURES = Features()
 
@@ -196,3 +199,23 @@ def test_negative_minimum_is_an_error() -> None:
     wrong = {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"gang": {"minCount": -1}}}}
     with pytest.raises(DecodeError, match=r"spec\.schedulingPolicy\.gang\.minCount: must be at least 1"):
         decode_pod_group(wrong)
+
+
+@pytest.mark.parametrize("preference", Preference)
+def test_nodes_decided_alone_give_the_verdict_of_the_whole_cluster(
+    preference: Preference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [built(random_case(seed, (1, 4), (2, 6), (1, 2))) for seed in range(60)]
+    alone = [_told(schedule(wanted, snapshot, FEATURES, preference)) for snapshot, wanted in cases]
+    monkeypatch.setattr(board, "is_local", lambda *_: False)
+    whole = [_told(schedule(wanted, snapshot, FEATURES, preference)) for snapshot, wanted in cases]
+    assert alone == whole
+
+
+def _told(verdict: GroupVerdict) -> object:
+    """Everything that a verdict says."""
+    pods = [
+        (str(result.member), result.node, result.text, [sorted(devices_of(claim)) for claim in result.claims])
+        for result in verdict.results
+    ]
+    return verdict.status, verdict.message, pods
