@@ -152,7 +152,7 @@ def fit(  # noqa: PLR0913, PLR0917  # one for each flag
         if nothing_pends and output in ("table", "wide"):
             click.echo(f"no pod is pending in {'any namespace' if all_namespaces else place.namespace}")
             return ExitStatus.FITS
-        read = _read((*files, *more_files), place, origin.namespace, pending) if not nothing_pends else _NOTHING
+        read = read_demands((*files, *more_files), place, origin.namespace, pending) if not nothing_pends else _NOTHING
         given, documents = read
         queues = queue_names(documents)
         demands = given.demands if replicas is None else (only(given.demands),)
@@ -194,7 +194,7 @@ def fit(  # noqa: PLR0913, PLR0917  # one for each flag
     return answer.status
 
 
-def _read(
+def read_demands(
     files: tuple[str, ...], place: Place, namespace: str, pending: list[Document]
 ) -> tuple[Input, Sequence[Document]]:
     """The demands of the files and of the pending pods, and all documents. Raises InputError if there is nothing to

@@ -28,7 +28,7 @@ _OPTION_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Options that are often used": (
         *("--filename", "--namespace", "--context", "--all-pending", "--slices", "--with-node", "--replicas"),
         *("--watch", "--to", "--output", "--write", "--strict", "--anonymise"),
-        *("--selector", "--driver-version", "--health", "--effect", "--taint", "--undo"),
+        *("--selector", "--driver-version", "--health", "--effect", "--taint", "--undo", "--group", "--node"),
     ),
     "What is selected": ("--pod", "--claim", "--unhealthy", "--free", "--by"),
     "Where the objects come from": (

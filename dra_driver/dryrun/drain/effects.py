@@ -30,6 +30,8 @@ from .targets import DeviceKey, Published, PublishedDevice
 
 Progress = Callable[[int, int], None]
 """Called with the number of pods that are placed, and of all pods."""
+ClaimKey = tuple[str, str]
+"""Namespace and name of a claim."""
 NewTaints = Callable[[PublishedDevice], list[DeviceTaint]]
 """The taints that a device gets."""
 
@@ -181,10 +183,10 @@ class Effect:
         after = self.world.at(replace(self.cluster, slices=slices), self.features)
         pending = sorted((pod for pod in before.pods if _is_pending(pod)), key=lambda pod: -pod.priority)
         total = (len(pending) * 2 + len(found)) if before.nodes else 0
-        placing = _Placing(before, self.features, self.labels, self.tell, total)
+        placing = Placing(before, self.features, self.labels, self.tell, total)
         first = {id(pod): placing.place(pod) for pod in pending}
-        after, successors = _without_evicted(after, found)
-        placing = _Placing(after, self.features, self.labels, self.tell, total, len(pending))
+        after, successors = without_pods(after, [eviction.pod for eviction in found])
+        placing = Placing(after, self.features, self.labels, self.tell, total, len(pending))
         then = {id(pod): placing.place(pod) for pod in pending}
         moved = tuple(self._moved(eviction, successors, placing, keys, new_taints) for eviction in found)
         gone = {id(eviction.pod) for eviction in found}
@@ -199,23 +201,16 @@ class Effect:
     def _moved(
         self,
         eviction: Eviction,
-        successors: Mapping[tuple[str, str], ResourceClaim],
-        placing: "_Placing",
+        successors: Mapping[ClaimKey, ResourceClaim],
+        placing: "Placing",
         keys: Mapping[DeviceKey, PublishedDevice],
         new_taints: NewTaints | None,
     ) -> Evicted:
         pod = eviction.pod
         devices = tuple(dict.fromkeys(device_text(cause.device) for cause in eviction.causes))
-        successor = replace(
-            pod, node_name="", nominated_node="", phase="Pending", started="", extended_claim="", uid=f"{pod.uid}-next"
-        )
         is_made_again = bool(pod.owner[0])
-        claims = [
-            successors[key]
-            for name in claim_names(pod, with_extended=False)
-            if (key := (pod.namespace, name)) in successors
-        ]
-        place = placing.place(successor, claims, holds=is_made_again)
+        claims = claims_of_successor(pod, successors)
+        place = placing.place(successor_of(pod), claims, holds=is_made_again)
         again = any(
             tolerated_seconds(result, taint) != math.inf
             for result in place.results
@@ -246,12 +241,19 @@ class Effect:
             yield Staying(pod, tuple(dict.fromkeys(map(device_text, results))), reason)
 
 
-class _Placing:
+class Placing:
     """Places pods one after the other: each takes its devices from those that come later."""
 
     def __init__(
-        self, snapshot: Snapshot, features: Features, labels: OpenLabels, tell: Progress, total: int, done: int = 0
+        self,
+        snapshot: Snapshot,
+        features: Features,
+        labels: OpenLabels,
+        tell: Progress = lambda *_: None,
+        total: int = 0,
+        done: int = 0,
     ) -> None:
+        """`tell` is called with the number of placed pods, beginning with `done`, and with `total`."""
         self._snapshot, self._features, self._labels = snapshot, features, labels
         self._tell, self._total, self._done = tell, total, done
         self._allocated: dict[tuple[str, str], ResourceClaim] = {}
@@ -311,37 +313,43 @@ def _nowhere(attempt: Attempt) -> Place:
     return Place(reason="; ".join(sorted(attempt.errors)) or attempt.fit_error)
 
 
-def _without_evicted(
-    snapshot: Snapshot, found: Sequence[Eviction]
-) -> tuple[Snapshot, dict[tuple[str, str], ResourceClaim]]:
-    """The snapshot after the evictions, and the claims that successors of the pods use, by namespace and name.
+def successor_of(pod: Pod) -> Pod:
+    """The pod that a controller makes again."""
+    return replace(
+        pod, node_name="", nominated_node="", phase="Pending", started="", extended_claim="", uid=f"{pod.uid}-next"
+    )
+
+
+def claims_of_successor(pod: Pod, successors: Mapping[ClaimKey, ResourceClaim]) -> list[ResourceClaim]:
+    """The claims of the pod that a controller makes again, among those that `without_pods` gives."""
+    keys = [(pod.namespace, name) for name in claim_names(pod, with_extended=False)]
+    return [successors[key] for key in keys if key in successors]
+
+
+def without_pods(snapshot: Snapshot, pods: Sequence[Pod]) -> tuple[Snapshot, dict[ClaimKey, ResourceClaim]]:
+    """The snapshot without some of its pods, and the claims that successors of these pods use.
 
     A claim of a pod's own is made again. Another claim loses its devices when the last pod that uses it has left. A
     claim that is reserved for a PodGroup keeps them.
     """
-    gone = {id(eviction.pod) for eviction in found}
+    gone = {pod.uid for pod in pods}
     if not gone:
         return snapshot, {}
-    pods = tuple(pod for pod in snapshot.pods if id(pod) not in gone)
     claims = {_name(claim): claim for claim in snapshot.cluster.claims}
-    used = {
-        key
-        for eviction in found
-        for name in claim_names(eviction.pod)
-        if (key := (eviction.pod.namespace, name)) in claims
-    }
-    leaving = {eviction.pod.uid for eviction in found}
-    successors: dict[tuple[str, str], ResourceClaim] = {}
+    used = {key for pod in pods for name in claim_names(pod) if (key := (pod.namespace, name)) in claims}
+    successors: dict[ClaimKey, ResourceClaim] = {}
     released = []
     for key in sorted(used):
         claim = claims[key]
-        if all(user.uid in leaving for user in claim.reserved_for):
+        if all(user.uid in gone for user in claim.reserved_for):
             released.append(claim)
             successors[key] = replace(claim, allocation=None, reserved_for=())
         else:
             successors[key] = claim
     cluster = snapshot.cluster.after(released=released)
-    return replace(snapshot, cluster=cluster, pods=pods), successors
+    return replace(
+        snapshot, cluster=cluster, pods=tuple(pod for pod in snapshot.pods if pod.uid not in gone)
+    ), successors
 
 
 def _changed(
