@@ -78,7 +78,7 @@ def leftovers(sandbox: Sandbox) -> list[str]:
 
 def mig_devices(sandbox: Sandbox) -> set[str]:
     """UUIDs of the MIG devices that the hardware holds."""
-    return {one.uuid for gpu in sandbox.nodes[0].inventory().gpus for one in gpu.mig_instances}
+    return {instance.uuid for gpu in sandbox.nodes[0].inventory().gpus for instance in gpu.mig_instances}
 
 
 def restart_plugin(sandbox: Sandbox) -> None:
@@ -109,7 +109,7 @@ def gpu_nodes(spec: ContainerSpec) -> set[str]:
 def results_of(sandbox: Sandbox, pod: str) -> dict[str, str]:
     """Device by request of a pod's only claim."""
     (claim,) = (c for c in sandbox.claims() if any(o["name"] == pod for o in c["metadata"]["ownerReferences"]))
-    return {one["request"]: one["device"] for one in claim["status"]["allocation"]["devices"]["results"]}
+    return {result["request"]: result["device"] for result in claim["status"]["allocation"]["devices"]["results"]}
 
 
 def test_whole_gpus_go_to_one_pod_each(sandbox: Sandbox) -> None:
@@ -117,7 +117,7 @@ def test_whole_gpus_go_to_one_pod_each(sandbox: Sandbox) -> None:
     devices = {pod: results_of(sandbox, pod)["gpu"] for pod in pods}
     assert len(set(devices.values())) == len(pods) == 2
     for pod, device in devices.items():
-        (name,) = (one["name"] for one in pods[pod]["spec"]["containers"])
+        (name,) = (entry["name"] for entry in pods[pod]["spec"]["containers"])
         assert gpu_nodes(container(sandbox, pod, name)) == {f"/dev/nvidia{device.removeprefix('gpu-')}"}
 
 
@@ -134,7 +134,7 @@ def test_containers_take_turns_with_the_interval_of_their_claim(sandbox: Sandbox
     nodes = [gpu_nodes(container(sandbox, "time-slicing", name)) for name in ("first", "second")]
     assert nodes == [{f"/dev/nvidia{device.removeprefix('gpu-')}"}] * 2
     node = sandbox.nodes[0]
-    (gpu,) = (one for one in node.inventory().gpus if f"gpu-{one.minor}" == device)
+    (gpu,) = (gpu for gpu in node.inventory().gpus if f"gpu-{gpu.minor}" == device)
     smi = ControlledNode(node.hardware.root).nvidia_smi
     assert smi.level(gpu.uuid) == 3
     sandbox.clear()
@@ -154,14 +154,14 @@ def test_containers_are_served_by_the_mps_daemon_of_their_claim(sandbox: Sandbox
         found.append(connect(pipe))
     assert found[0] == found[1]
     names = results_of(sandbox, example).values()
-    gpus = {one.uuid for one in node.inventory().gpus if f"gpu-{one.minor}" in names}
+    gpus = {gpu.uuid for gpu in node.inventory().gpus if f"gpu-{gpu.minor}" in names}
     (gpu,) = gpus or mig_devices(sandbox)
     limits = {gpu: "10240M"} if example == "mps" else {gpu: "4096M", "0": "4096M"}
     assert found[0]["memory"] == limits
     assert found[0]["percentage"] == (50.0 if example == "mps" else 100.0)
     sandbox.clear()
     folder = node.kubelet_root / "plugins/gpu.nvidia.com/mps"
-    wait_for(lambda: not any(one.is_dir() for one in folder.glob("s*")), "the daemon to end")
+    wait_for(lambda: not any(path.is_dir() for path in folder.glob("s*")), "the daemon to end")
     assert processes_of(folder) == []
     assert list(node.shared_memory.iterdir()) == []
 
@@ -184,9 +184,9 @@ def test_four_mig_slices_of_one_gpu_go_to_four_containers(sandbox: Sandbox) -> N
     run_example(sandbox, "mig-slices")
     devices = results_of(sandbox, "mig-slices")
     (gpu,) = {device.split("-mig-")[0] for device in devices.values()}
-    (board,) = (one for one in sandbox.nodes[0].inventory().gpus if one.mig_instances)
+    (board,) = (gpu for gpu in sandbox.nodes[0].inventory().gpus if gpu.mig_instances)
     assert f"gpu-{board.minor}" == gpu
-    assert sorted(one.device.placement.size for one in board.mig_instances) == [1, 1, 2, 4]
+    assert sorted(instance.device.placement.size for instance in board.mig_instances) == [1, 1, 2, 4]
     access = []
     for name in devices:
         nodes = gpu_nodes(container(sandbox, "mig-slices", name))
@@ -209,7 +209,9 @@ def test_an_extended_resource_is_prepared_like_a_claim(sandbox: Sandbox) -> None
         assert gpu_nodes(container(sandbox, "extended", "first")) == {f"/dev/nvidia{minor['container-1-request-0']}"}
         assert container(sandbox, "extended", "none").devices == ()
         assert gpu_nodes(container(sandbox, "extended", "last")) == {f"/dev/nvidia{minor['container-3-request-0']}"}
-        assert gpu_nodes(container(sandbox, "extended", "warm-up")) == {f"/dev/nvidia{one}" for one in minor.values()}
+        assert gpu_nodes(container(sandbox, "extended", "warm-up")) == {
+            f"/dev/nvidia{number}" for number in minor.values()
+        }
         assert len(sandbox.nodes[0].claim_specs()) == 1
         sandbox.clear()
         assert leftovers(sandbox) == []
@@ -241,7 +243,9 @@ def test_a_pod_for_which_nothing_is_left_waits_until_something_is(sandbox: Sandb
 
     def reason() -> str:
         conditions = sandbox.client.get(PODS, "whole-gpu-3", "default").get("status", {}).get("conditions") or []
-        return next((one.get("message", "") for one in conditions if one["type"] == "PodScheduled"), "")
+        return next(
+            (condition.get("message", "") for condition in conditions if condition["type"] == "PodScheduled"), ""
+        )
 
     assert "0/1 nodes are available" in wait_for(reason, "the verdict on the fifth pod")
     sandbox.client.delete(PODS, "shared-gpu", "default")
@@ -277,13 +281,13 @@ def test_a_terminated_plugin_leaves_pods_running_and_exits_with_0(sandbox: Sandb
 
 
 def test_a_killed_controller_changes_nothing_when_it_is_back(sandbox: Sandbox) -> None:
-    before = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in sandbox.slices()}
+    before = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in sandbox.slices()}
     sandbox.nodes[0].kill("controller")
     sandbox.nodes[0].start_controller()
     victim = sorted(before)[0]
     sandbox.client.delete(SLICES, victim)
-    wait_for(lambda: victim in {one["metadata"]["name"] for one in sandbox.slices()}, "the new controller to work")
-    after = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in sandbox.slices()}
+    wait_for(lambda: victim in {item["metadata"]["name"] for item in sandbox.slices()}, "the new controller to work")
+    after = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in sandbox.slices()}
     assert {name for name in before if after[name] != before[name]} == {victim}
 
 

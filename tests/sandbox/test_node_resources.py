@@ -52,7 +52,7 @@ def test_pods_and_their_devices_fill_a_node(tmp_path: Path) -> None:
             create(client, name)
             scheduler.step()
         scheduler.close()
-        pods = {one["metadata"]["name"]: one for one in client.list(PODS).items}
+        pods = {pod["metadata"]["name"]: pod for pod in client.list(PODS).items}
     assert pods["p"]["status"]["nodeAllocatableResourceClaimStatuses"] == [
         {
             "resourceClaimName": "p",

@@ -64,12 +64,12 @@ def create_pods(client: ApiClient, *names: str) -> None:
 
 
 def are_bound(client: ApiClient) -> bool:
-    return all(one["spec"].get("nodeName") for one in client.list(PODS).items)
+    return all(pod["spec"].get("nodeName") for pod in client.list(PODS).items)
 
 
 def claim_of(client: ApiClient, pod: str, name: str) -> str:
     statuses = client.get(PODS, pod, "default")["status"]["resourceClaimStatuses"]
-    found: str = next(one["resourceClaimName"] for one in statuses if one["name"] == name)
+    found: str = next(item["resourceClaimName"] for item in statuses if item["name"] == name)
     return found
 
 
@@ -98,7 +98,9 @@ def test_claim_of_a_group_stays_allocated_until_the_group_is_deleted(client: Api
     wait_for(lambda: are_bound(client), "the pod to be bound")
     shared, own = claim_of(client, "p", "gpu"), claim_of(client, "p", "other")
     client.delete(PODS, "p", "default")
-    wait_for(lambda: [one["metadata"]["name"] for one in client.list(CLAIMS).items] == [shared], "the own claim to go")
+    wait_for(
+        lambda: [claim["metadata"]["name"] for claim in client.list(CLAIMS).items] == [shared], "the own claim to go"
+    )
     assert own != shared
     assert client.get(CLAIMS, shared, "default")["status"]["allocation"]
     client.delete(POD_GROUPS, "gang", "default")
@@ -147,9 +149,9 @@ def create_gang(client: ApiClient, least: int) -> None:
 def condition_of(client: ApiClient) -> tuple[str, str, str]:
     """Status, reason and message of the gang's condition, empty if there is none."""
     status = client.get(POD_GROUPS, "gang", "default").get("status") or {}
-    for one in status.get("conditions") or ():
-        assert one["type"] == "PodGroupInitiallyScheduled"
-        return one["status"], one["reason"], one["message"]
+    for condition in status.get("conditions") or ():
+        assert condition["type"] == "PodGroupInitiallyScheduled"
+        return condition["status"], condition["reason"], condition["message"]
     return "", "", ""
 
 
@@ -183,8 +185,10 @@ def test_gang_that_does_not_fit_is_not_bound(client: ApiClient) -> None:
     wait_for(lambda: condition_of(client) == ("False", "Unschedulable", message), "the condition")
 
     def texts() -> set[str]:
-        conditions = [one for pod in client.list(PODS).items for one in pod["status"].get("conditions") or ()]
-        return {one["message"] for one in conditions if one["type"] == "PodScheduled"}
+        conditions = [
+            condition for pod in client.list(PODS).items for condition in pod["status"].get("conditions") or ()
+        ]
+        return {condition["message"] for condition in conditions if condition["type"] == "PodScheduled"}
 
     wait_for(lambda: len(texts()) == 2, "the conditions of the pods")
     assert texts() == {message, "0/1 nodes are available: 1 cannot allocate all claims."}

@@ -53,9 +53,9 @@ def client(control_plane: ApiClient) -> Iterator[ApiClient]:
     client = control_plane
     yield client
     for kind, namespace in ((PODS, "default"), (CLAIMS, "default")):
-        for one in client.list(kind).items:
+        for item in client.list(kind).items:
             with suppress(NotFoundError):
-                client.delete(kind, one["metadata"]["name"], namespace)
+                client.delete(kind, item["metadata"]["name"], namespace)
     wait_for(lambda: not client.list(PODS).items and not client.list(CLAIMS).items, "all to be gone", PATIENCE)
 
 
@@ -133,7 +133,7 @@ def refused(client: ApiClient, name: str) -> JSON:
 
     def condition() -> JSON | None:
         conditions = client.get(PODS, name, "default").get("status", {}).get("conditions") or []
-        return next((one for one in conditions if one["type"] == "PodScheduled"), None)
+        return next((condition for condition in conditions if condition["type"] == "PodScheduled"), None)
 
     found = wait_for(condition, f"a verdict on {name}", PATIENCE)
     assert found is not None
@@ -150,7 +150,7 @@ def events_of(client: ApiClient, name: str, reason: str) -> list[JSON]:
     """The Events with that reason about the pod that has the name now."""
     uid = client.get(PODS, name, "default")["metadata"]["uid"]
     found = client.list(EVENTS).items
-    return [one for one in found if one["involvedObject"].get("uid") == uid and one["reason"] == reason]
+    return [item for item in found if item["involvedObject"].get("uid") == uid and item["reason"] == reason]
 
 
 SIDECAR = {"restartPolicy": "Always"}
@@ -236,7 +236,7 @@ def test_extended_resources_come_with_one_claim(
     client: ApiClient, init: list[Any], main: list[Any], requests: JSON, mappings: list[str]
 ) -> None:
     first = [container(name, resources, **(more[0] if more else {})) for name, resources, *more in init]
-    create_pod(client, "p", *(container(*one) for one in main), initContainers=first)
+    create_pod(client, "p", *(container(*item) for item in main), initContainers=first)
     pod = bound(client, "p")
     (claim,) = claims_of(client, pod)
     meta = claim["metadata"]
@@ -246,16 +246,17 @@ def test_extended_resources_come_with_one_claim(
     assert meta["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"], "controller": True}
     ]
-    asked = {one["name"]: one["exactly"] for one in claim["spec"]["devices"]["requests"]}
+    asked = {request["name"]: request["exactly"] for request in claim["spec"]["devices"]["requests"]}
     assert list(asked) == sorted(requests)
     assert {name: (one["deviceClassName"], one["count"]) for name, one in asked.items()} == requests
-    results = [one["request"] for one in claim["status"]["allocation"]["devices"]["results"]]
+    results = [result["request"] for result in claim["status"]["allocation"]["devices"]["results"]]
     assert {name: results.count(name) for name in requests} == {name: count for name, (_, count) in requests.items()}
     assert claim["status"]["reservedFor"] == [{"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}]
     status = pod["status"]["extendedResourceClaimStatus"]
     assert status["resourceClaimName"] == meta["name"]
     assert [
-        f"{one['containerName']} {one['resourceName']} {one['requestName']}" for one in status["requestMappings"]
+        f"{mapping['containerName']} {mapping['resourceName']} {mapping['requestName']}"
+        for mapping in status["requestMappings"]
     ] == mappings
 
 
@@ -326,7 +327,7 @@ def test_a_pod_that_fits_nowhere_says_why(client: ApiClient, resources: JSON, sp
     event = wait_for(lambda: events_of(client, "p", "FailedScheduling"), "the Event", PATIENCE)[0]
     assert (event["type"], event["message"]) == ("Warning", condition["message"])
     assert event["reportingComponent"] == "default-scheduler"
-    assert [one for one in client.list(CLAIMS).items if one["metadata"].get("generateName")] == []
+    assert [claim for claim in client.list(CLAIMS).items if claim["metadata"].get("generateName")] == []
 
 
 def test_a_pod_that_waited_is_scheduled_when_there_is_room(client: ApiClient) -> None:
@@ -379,7 +380,7 @@ def test_a_claim_of_an_attempt_that_broke_off_is_replaced(client: ApiClient) -> 
     client.create(CLAIMS, claim, "default")
     client.patch(PODS, "again", {"spec": {"schedulingGates": []}}, namespace="default")
     pod = bound(client, "again")
-    assert [one["metadata"]["name"] for one in claims_of(client, pod)] == [
+    assert [claim["metadata"]["name"] for claim in claims_of(client, pod)] == [
         pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
     ]
 

@@ -66,7 +66,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object
 
 def devices(client: ApiClient, node: str) -> set[str]:
     slices = client.list(SLICES, field_selector=f"spec.nodeName={node}").items
-    return {device["name"] for one in slices for device in one["spec"].get("devices") or ()}
+    return {device["name"] for item in slices for device in item["spec"].get("devices") or ()}
 
 
 def test_nodes_have_hardware_of_their_own_and_follow_a_policy(short_path: Path) -> None:
@@ -79,11 +79,13 @@ def test_nodes_have_hardware_of_their_own_and_follow_a_policy(short_path: Path) 
         assert "2 nodes, Kubernetes 1.35 at https://" in said[1]
         told = [line for line in said if line.startswith(f"The driver's policy is from {policy}")]
         assert "values of `helm install` and `helm upgrade` do not change it" in told[0]
-        nodes = {one["metadata"]["name"]: one for one in client.list(NODES).items}
+        nodes = {node["metadata"]["name"]: node for node in client.list(NODES).items}
         assert set(nodes) == {"node-1", "node-2"}
         assert nodes["node-1"]["status"]["nodeInfo"]["kubeletVersion"] == "v1.35.0"
         assert nodes["node-1"]["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-A30"
-        assert {one["metadata"]["name"] for one in client.list(LEASES, namespace="kube-node-lease").items} == set(nodes)
+        assert {lease["metadata"]["name"] for lease in client.list(LEASES, namespace="kube-node-lease").items} == set(
+            nodes
+        )
         everywhere = {f"gpu-{number}" for number in range(4)}
         assert devices(client, "node-1") == everywhere
         assert devices(client, "node-2") == everywhere - {"gpu-0"}
@@ -215,7 +217,7 @@ def test_kubernetes_own_programs_place_pods_on_the_simulated_nodes(short_path: P
         value = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "w"}, "spec": workload}
         client.create(DAEMON_SETS, value, "default")
         wait_for(lambda: client.get(DAEMON_SETS, "w", "default").get("status", {}).get("numberReady") == 2, "pods", 120)
-        assert {one["spec"]["nodeName"] for one in client.list(PODS).items} == {"node-1", "node-2"}
+        assert {pod["spec"]["nodeName"] for pod in client.list(PODS).items} == {"node-1", "node-2"}
 
 
 def test_example_of_a_compute_domain_runs_on_two_nodes(short_path: Path) -> None:
@@ -227,10 +229,10 @@ def test_example_of_a_compute_domain_runs_on_two_nodes(short_path: Path) -> None
             kind = kind_named(value["apiVersion"], value["kind"], namespaced=True)
             running.client.create(kind, value, "default")
         wait_for(lambda: running.client.get(JOBS, "training", "default")["status"].get("completionTime"), "the job", 90)
-        labels = {one["metadata"]["labels"]["nvidia.com/gpu.clique"] for one in running.client.list(NODES).items}
+        labels = {node["metadata"]["labels"]["nvidia.com/gpu.clique"] for node in running.client.list(NODES).items}
         assert len(labels) == 1
         running.client.delete(JOBS, "training", "default")
-        wait_for(lambda: not [one for one in running.pods() if one["metadata"]["namespace"] == "default"], "its end")
+        wait_for(lambda: not [pod for pod in running.pods() if pod["metadata"]["namespace"] == "default"], "its end")
 
 
 @pytest.mark.parametrize(("hardware", "nodes"), [("a30x4", 2), ("gb200x4", 1)], ids=["gpus", "compute-domains"])
@@ -247,9 +249,16 @@ def test_the_chart_is_installed_beside_what_the_sandbox_runs(short_path: Path, h
             wait_for(lambda: sum(map(_is_running, running.pods())) == nodes + 1, "the chart's pods")
             if not running.compute_domains:
                 config.test(RELEASE)  # raises an error unless the pod succeeds
-            made = {one["metadata"]["name"]: one for one in running.client.list(CLASSES).items}
-            assert {one["metadata"]["labels"]["app.kubernetes.io/instance"] for one in made.values()} == {RELEASE}
-            ours = {one["metadata"]["name"]: one["spec"] for one in device_classes(compute_domains=True)}
+            made = {
+                device_class["metadata"]["name"]: device_class for device_class in running.client.list(CLASSES).items
+            }
+            assert {
+                device_class["metadata"]["labels"]["app.kubernetes.io/instance"] for device_class in made.values()
+            } == {RELEASE}
+            ours = {
+                device_class["metadata"]["name"]: device_class["spec"]
+                for device_class in device_classes(compute_domains=True)
+            }
             assert {name: one["spec"] for name, one in made.items()} == ours
             config.uninstall(RELEASE)
         wait_for(lambda: not running.pods(), "the chart's pods to go")

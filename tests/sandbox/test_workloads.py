@@ -55,9 +55,9 @@ def client(cluster: ApiClient) -> Iterator[ApiClient]:
     """Its client. A test leaves nothing."""
     yield cluster
     for kind in (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS, PODS):
-        for one in cluster.list(kind, namespace="default").items:
+        for item in cluster.list(kind, namespace="default").items:
             with suppress(NotFoundError):  # it has gone with its owner
-                cluster.delete(kind, one["metadata"]["name"], "default")
+                cluster.delete(kind, item["metadata"]["name"], "default")
     wait_for(lambda: not cluster.list(PODS, namespace="default").items, "the pods to be gone")
 
 
@@ -83,7 +83,7 @@ def change(client: ApiClient, kind: Kind, **spec: Any) -> None:
 
 
 def pods(client: ApiClient) -> dict[str, JSON]:
-    return {one["metadata"]["name"]: one for one in client.list(PODS, namespace="default").items}
+    return {pod["metadata"]["name"]: pod for pod in client.list(PODS, namespace="default").items}
 
 
 def images(client: ApiClient) -> list[str]:
@@ -123,7 +123,7 @@ def test_a_deployment_gets_pods_through_a_replica_set(client: ApiClient) -> None
         (owner,) = pod["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"]) == ("ReplicaSet", replica_set["metadata"]["uid"])
         assert pod["spec"]["nodeName"] in NODE_NAMES
-    conditions = {one["type"]: one["reason"] for one in status(client, DEPLOYMENTS)["conditions"]}
+    conditions = {condition["type"]: condition["reason"] for condition in status(client, DEPLOYMENTS)["conditions"]}
     assert conditions == {"Available": "MinimumReplicasAvailable", "Progressing": "NewReplicaSetAvailable"}
 
 
@@ -150,7 +150,7 @@ def test_a_changed_template_replaces_the_pods(client: ApiClient, strategy: JSON)
     change(client, DEPLOYMENTS, template=template("a:1"))
     wait_for(lambda: images(client) == ["a:1", "a:1"], "two old pods")
     sets = client.list(REPLICA_SETS, namespace="default").items
-    revisions = {one["metadata"]["annotations"]["deployment.kubernetes.io/revision"] for one in sets}
+    revisions = {item["metadata"]["annotations"]["deployment.kubernetes.io/revision"] for item in sets}
     assert revisions == {"2", "3"}
 
 
@@ -260,11 +260,11 @@ def test_a_daemon_set_keeps_to_the_nodes_that_it_selects(client: ApiClient) -> N
             zone(client, node, "a")
         wait_for(has(client, DAEMON_SETS, **daemons(2)), "a pod on both")
         zone(client, "node-2", None)
-        wait_for(lambda: [one["spec"]["nodeName"] for one in pods(client).values()] == ["node-1"], "one to go")
+        wait_for(lambda: [pod["spec"]["nodeName"] for pod in pods(client).values()] == ["node-1"], "one to go")
         term = {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         change(client, DAEMON_SETS, template=template(nodeSelector=None, affinity={"nodeAffinity": required}))
-        wait_for(lambda: [one["spec"].get("nodeName") for one in pods(client).values()] == ["node-2"], "the other node")
+        wait_for(lambda: [pod["spec"].get("nodeName") for pod in pods(client).values()] == ["node-2"], "the other node")
     finally:
         zone(client, "node-1", None)
 
@@ -280,7 +280,7 @@ def test_pods_of_a_daemon_set_run_on_cordoned_nodes_but_not_on_tainted_ones(clie
         create(client, DAEMON_SETS)
         wait_for(has(client, DAEMON_SETS, **daemons(1)), "a pod on the cordoned node")
         # The Deployment's pod fits nowhere.
-        wait_for(lambda: {one["spec"].get("nodeName") for one in pods(client).values()} == {"node-1", None}, "two pods")
+        wait_for(lambda: {pod["spec"].get("nodeName") for pod in pods(client).values()} == {"node-1", None}, "two pods")
     finally:
         for node in NODE_NAMES:
             client.patch(NODES, node, {"spec": {"unschedulable": None, "taints": None}})
@@ -294,7 +294,7 @@ def job_template(**spec: Any) -> JSON:
 
 
 def finished(client: ApiClient, kind: str) -> Callable[[], bool]:
-    return lambda: any(one["type"] == kind for one in status(client, JOBS).get("conditions") or ())
+    return lambda: any(condition["type"] == kind for condition in status(client, JOBS).get("conditions") or ())
 
 
 def test_a_job_is_complete_when_enough_pods_have_succeeded(client: ApiClient) -> None:

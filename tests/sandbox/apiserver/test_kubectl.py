@@ -130,8 +130,10 @@ def test_server_side_apply_takes_over_fields_of_client_side_apply(kubectl: Kubec
     kubectl("apply", "--server-side", "-f", "-", stdin=without_b)
     found = kubectl.json("get", "deployment/web", "--show-managed-fields")
     kubectl("delete", "deployment", "web")
-    assert [(one["name"], one["image"]) for one in found["spec"]["template"]["spec"]["containers"]] == [("a", "a:2")]
-    managers = [(one["manager"], one["operation"]) for one in found["metadata"]["managedFields"]]
+    assert [(entry["name"], entry["image"]) for entry in found["spec"]["template"]["spec"]["containers"]] == [
+        ("a", "a:2")
+    ]
+    managers = [(entry["manager"], entry["operation"]) for entry in found["metadata"]["managedFields"]]
     assert ("kubectl", "Apply") in managers
     assert ("kubectl-client-side-apply", "Update") not in managers
 
@@ -207,7 +209,7 @@ def test_kubectl_makes_and_describes_objects_of_its_own(kubectl: Kubectl) -> Non
     for command in CREATED.values():
         kubectl(*command.split())
     names = [f"{resource}/made" for resource in CREATED]
-    shown = {one["kind"]: one for one in kubectl.json("get", *names)["items"]}
+    shown = {item["kind"]: item for item in kubectl.json("get", *names)["items"]}
     assert len(shown) == len(CREATED)
     assert shown["Deployment"]["spec"]["replicas"] == 0
     assert kubectl("describe", *names).count("Name:  ") >= len(CREATED)

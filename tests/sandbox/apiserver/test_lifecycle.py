@@ -135,7 +135,9 @@ def definition(plural: str, **version: Any) -> dict[str, Any]:
 def test_a_custom_resource_is_stored_as_it_is_until_its_definition_goes(api: Partner) -> None:
     code, _, made = api.ask("POST", DEFINITIONS, definition("domains", subresources={"status": {}}))
     assert code == 201, made
-    assert {one["type"]: one["status"] for one in made["status"]["conditions"]}["Established"] == "True"
+    assert {condition["type"]: condition["status"] for condition in made["status"]["conditions"]}[
+        "Established"
+    ] == "True"
     domains = "/apis/example.com/v1/namespaces/default/domains"
     spec = {"nodes": 3, "empty": {}, "anything": [None, {"a": 1}]}
     assert api.ask("POST", domains, {"metadata": {"name": "d", "unknown": 1}, "spec": spec})[0] == 201

@@ -81,9 +81,9 @@ class Server:
 def servers(root: Path) -> Iterator[Servers]:
     made = Servers(root)
     yield made
-    for one in made.started:
-        one.process.kill()
-        one.process.wait()
+    for server in made.started:
+        server.process.kill()
+        server.process.wait()
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_program_gets_fields_of_its_pod_and_an_address_of_its_own(
     for name in ("one", "two"):
         cluster.add_pod(pod(name))
         running.wait_pod_running("default", name)
-    assert [one.address for one in servers.launches] == ["127.77.7.1", "127.77.7.2"]
+    assert [launch.address for launch in servers.launches] == ["127.77.7.1", "127.77.7.2"]
     assert servers.launches[0].env["NODE"] == "node-1"
     wait_for(lambda: cluster.status("two").get("podIP") == "127.77.7.2", "the address")
     cluster.ask_to_delete("one")
@@ -148,7 +148,7 @@ def test_a_pod_is_ready_while_its_probe_succeeds(
         else:
             servers.ready.unlink(missing_ok=True)
         wait_for(lambda exists=exists: container_status(cluster, "pod")["ready"] is exists, "readiness")  # type: ignore[misc]
-        ready = next(one for one in cluster.status("pod")["conditions"] if one["type"] == "Ready")
+        ready = next(condition for condition in cluster.status("pod")["conditions"] if condition["type"] == "Ready")
         assert ready["status"] == str(exists)
 
 

@@ -91,6 +91,8 @@ def test_a_new_kubelet_prepares_the_claims_of_its_pods_again(
     (before,) = run_pod(options, cluster, "pod")
     with Kubelet(options, cluster) as kubelet:
         kubelet.wait_registered(DRIVER)
-        assert [replace(one, devices={}, prepared=True) for one in kubelet.claims()] == [replace(before, devices={})]
+        assert [replace(claim, devices={}, prepared=True) for claim in kubelet.claims()] == [
+            replace(before, devices={})
+        ]
         kubelet.wait_pod_running("default", "pod")
         assert plugin.called("Prepare") == [("gpu",)] * 2
