@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A prepare and an unprepare that end at every point where they touch the hardware or the disk.
 
-The points are counted in a run that goes well, so that none is forgotten when the code changes. At each, the plugin is
+The points are counted in a run that goes well, so that none is forgotten when the code changes. Tests with other claims
+take the odd points, and tests without them the even points; with FAULTS_EVERY=1 all take each. At each, the plugin is
 killed, before or after the touch (an exception that nobody catches stands for that, as it leaves the same on the node),
 or the touch fails. Then the next process starts, kubelet repeats its call, and everything has to be as if nothing had
 happened.
@@ -20,6 +21,7 @@ from kubeletplugin.claims.boundary import EXPECTED_ERRORS
 from kubeletplugin.claims.files import RecordFiles, Stamp
 from kubeletplugin.claims.model import ClaimRef, Record
 from kubeletplugin.claims.specs import ClaimSpecs
+from tests.faults.share import share
 from tests.kubeletplugin.inside import DYNAMIC, NOTHING, ApiServer, Plugin
 
 DEVICES = ["gpu-0-mig-1g10gb-19-0", "gpu-0-mig-2g20gb-14-2", "gpu-1", "gpu-4-mig-3g40gb-9-4"]
@@ -151,7 +153,7 @@ def test_a_prepare_that_ends_anywhere(
     assert plugin.left() == before
     assert points >= 25
     fate.after, fate.error = after, error
-    for fate.point in range(points):
+    for fate.point in share(range(points), int(beside), 2):
         how = doomed.run(plugin, partial(plugin.engine.prepare, ref))
         if how == "failed":
             assert plugin.left() == before, fate.point
@@ -185,7 +187,7 @@ def test_an_unprepare_that_ends_anywhere(
     points = fate.count
     assert points > 15
     fate.after, fate.error = after, error
-    for fate.point in range(points):
+    for fate.point in share(range(points), int(beside), 2):
         plugin.engine.prepare(ref)
         assert plugin.left() == prepared
         how = doomed.run(plugin, partial(plugin.engine.unprepare, ref))

@@ -82,8 +82,7 @@ def vectors(folder: Path, release: str = RELEASE) -> Iterator[Vector]:
     """
     sets = json.loads((folder / "devices.json").read_text(encoding="utf-8"))
     devices = {name: Devices(raw) for name, raw in sets.items()}
-    changed_path = folder / f"vectors-{release}.jsonl"
-    changed = {raw["id"]: raw for raw in _lines(changed_path)} if changed_path.is_file() else {}
+    changed = changed_vectors(folder, release)
     for line in _lines(folder / "vectors.jsonl"):
         raw = changed.get(line["id"], line)
         environment = Environment(
@@ -93,6 +92,12 @@ def vectors(folder: Path, release: str = RELEASE) -> Iterator[Vector]:
             stored=raw["envType"] == "stored",
         )
         yield Vector(raw["id"], raw["category"], raw["expression"], environment, devices[raw["devices"]], raw["expect"])
+
+
+def changed_vectors(folder: Path, release: str) -> dict[str, dict[str, Any]]:
+    """The vectors, by ID and as JSON, whose answers in a release differ from those in the oldest release."""
+    path = folder / f"vectors-{release}.jsonl"
+    return {raw["id"]: raw for raw in _lines(path)} if path.is_file() else {}
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
