@@ -31,6 +31,16 @@ _OPTION_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         *("--selector", "--driver-version", "--health", "--effect", "--taint", "--undo", "--group", "--node"),
     ),
     "What is selected": ("--pod", "--claim", "--unhealthy", "--free", "--by"),
+    "Which pods move": (
+        "--whole-gpus",
+        "--whole-nodes",
+        "--report",
+        "--never",
+        "--owner",
+        "--guard",
+        "--at-most",
+        "--steps",
+    ),
     "Where the objects come from": (
         *("--kubeconfig", "--in-cluster", "--as", "--request-timeout", "--all-namespaces", "--built-in"),
     ),

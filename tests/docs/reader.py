@@ -20,6 +20,7 @@ from dra_driver.gpu.simulated import SimulatedNode, load_description
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.codec import V1, encode_slice
 from tests.bench.cluster import objects
+from tests.dryrun.repack import world as repack_world
 
 from .commands import PAGES, ROOT, blocks
 
@@ -55,6 +56,8 @@ def write_files(folder: Path) -> None:
         "cluster.json": snapshot(),
         "crowded.json": crowded(),
         "fleet.json": list_of_lines(objects(1000, 5000)),
+        "fragmented.json": json.dumps({"apiVersion": "v1", "kind": "List", "items": repack_world.crowded()}),
+        "large.yaml": repack_world.large_pod(),
         "charts/app/Chart.yaml": "apiVersion: v2\nname: app\nversion: 0.1.0\n",
         "charts/app/templates/claim.yaml": good,
         "overlays/production/claim.yaml": good,

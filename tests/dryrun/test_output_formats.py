@@ -36,7 +36,7 @@ def formats(name: str) -> list[str]:
 def test_subcommands_with_a_report_have_the_same_formats(name: str) -> None:
     first = ["yaml", "table", "wide", "json"] if name in CHANGES else ["table", "wide", "json", "yaml"]
     assert formats(name)[:4] == first
-    assert set(formats(name)[4:]) <= {"html", "github"}
+    assert set(formats(name)[4:]) <= {"html", "github", "script"}
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTS))

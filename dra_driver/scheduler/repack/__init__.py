@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fewest pods to move so that a demand fits: pure functions from a snapshot to a plan.
 
-`build` makes counters, pods and places of a snapshot (`space`, `placements`). `bounds` has the lower bound of the
+`disruption` tells which pods may be moved. `build` makes counters, pods and places of a snapshot (`space`,
+`placements`). `bounds` has the lower bound of the
 number of moves, and `search` finds drafts of plans, those with the fewest moves first. `proof` lets the allocator and
-the filters of the scheduler decide every step of a draft, and `plan` combines both. A pod is moved by its controller:
+the filters of the scheduler decide every step of a draft, and `plan` combines both.
+`packing` tells what a perfect packing would add. A pod is moved by its controller:
 it is evicted, and the pod that is made instead is placed by the rules of the scheduler.
 """
 
 from .build import Movability, Space, Unit
-from .plan import Result, find_plan
+from .disruption import Disruption
+from .packing import Packing, pack
+from .plan import Result, find_plan, obstacles
 from .proof import GUARD_TAINT, Guard, GuardKind, Placement, Plan, Step
 from .search import Limits
 
 __all__ = [
     "GUARD_TAINT",
+    "Disruption",
     "Guard",
     "GuardKind",
     "Limits",
     "Movability",
+    "Packing",
     "Placement",
     "Plan",
     "Result",
@@ -25,4 +31,6 @@ __all__ = [
     "Step",
     "Unit",
     "find_plan",
+    "obstacles",
+    "pack",
 ]

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from ..pods import Pod
 from .build import Space, Unit
 from .proof import GuardKind, Plan, Prover
 from .search import Limits, Search
+from .space import Resident, least_blockers
 
+_LAST: Final = (1 << 62,)
+"""The cost of a pod that must stay, where the pods in the way are named."""
 _MOST_DRAFTS: Final = 200
 """The number of drafts that are tried to prove."""
 
@@ -31,6 +35,31 @@ class Result:
     def distance(self) -> int:
         """How many moves the plan has more than the lower bound."""
         return 0 if self.plan is None or self.bound is None else len(self.plan.steps) - self.bound
+
+
+def obstacles(space: Space, unit: Unit) -> tuple[str, list[tuple[Pod | str, str]]] | None:
+    """The node where the fewest pods that must stay are in the way of the unit, and these pods (or the names of claims
+    that are not those of one pod) with the reasons. None if no node has such devices.
+    """
+    kind = space.kind(unit)
+    staying = [pod for site in space.sites for pod in site.residents.values() if pod.cost is None]
+    for pod in staying:
+        pod.cost = _LAST
+    best: tuple[int, int, str, list[Resident]] | None = None
+    for site in space.sites:
+        for use in space.uses(kind, site):
+            found = least_blockers(site, use, len(site.residents))
+            stay = [pod for pod in found or () if pod.cost == _LAST]
+            if found is not None and (best is None or (len(stay), len(found)) < best[:2]):
+                best = (len(stay), len(found), site.name, stay)
+    for pod in staying:
+        pod.cost = None
+    if best is None:
+        return None
+    tenants = [space.tenants[pod.number] for pod in best[3]]
+    return best[2], [
+        (tenant.pod or f"claim {tenant.claims[0].metadata}", tenant.movability.stays) for tenant in tenants
+    ]
 
 
 def find_plan(space: Space, units: Sequence[Unit], guard: GuardKind, limits: Limits | None = None) -> Result:

@@ -12,10 +12,13 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from .bounds import fewest_moves
-from .space import Resident, Site, Use, least_blockers
+from .space import Harm, Resident, Site, Use, harm_of, least_blockers
 
 Uses = Callable[[int, Site], Sequence[Use]]
 """(kind, node) -> the places that a pod of the kind can have on the node, whatever is in use there."""
+
+
+_Cost = tuple[tuple[int, Harm], Use]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class Search:
         self._free: dict[tuple[int, int, int], list[Use]] = {}
         self._open: dict[int, tuple[int, set[int]]] = {}
         self._changed: list[int] = list(range(len(self.sites)))
-        self._costs: dict[tuple[int, int, int, int], list[tuple[int, Use]]] = {}
+        self._costs: dict[tuple[int, int, int, int], list[_Cost]] = {}
         self._uses: dict[tuple[int, int], Sequence[Use]] = {}
         self._numbers = {id(site): number for number, site in enumerate(self.sites)}
         self.bound = fewest_moves(self.sites, self.units, self.uses)
@@ -111,7 +114,7 @@ class Search:
             return
         tried: set[Hashable] = set()
         kind = self.units[unit]
-        for cost, site, use in sorted(self._affordable(kind, budget), key=lambda found: found[0]):
+        for (cost, _), site, use in sorted(self._affordable(kind, budget), key=lambda found: found[0]):
             if not self._step():
                 return
             look = (cost, site.look, site.look_of(use))
@@ -175,7 +178,7 @@ class Search:
         """The free places, then those that become free by at most `budget` moves."""
         yield from ((site, use) for site in self._open_sites(kind) for use in self._free_at(kind, site))
         if budget:
-            yield from ((site, use) for site in self.sites for cost, use in self._costs_at(kind, site, budget))
+            yield from ((site, use) for site in self.sites for _, use in self._costs_at(kind, site, budget))
 
     @contextmanager
     def _away(self, pod: Resident) -> Iterator[None]:
@@ -191,11 +194,11 @@ class Search:
 
     def _moved(self, resident: Resident, budget: int) -> Iterator[int]:
         """Moves one pod to each place in turn that costs at most `budget` moves, this one included."""
-        source, before = resident.node, resident.use
         for own, target, use in self._destinations(resident, budget):
             self._kept.append((target, use))
             for used in self._cleared(target, use, budget - 1, resident) if own else (0,):
                 self._kept.pop()
+                source, before = resident.node, resident.use  # making room may have moved the pod already
                 with self._changing(*dict.fromkeys((source, target))):
                     source.remove(resident)
                     resident.node, resident.use = target, use
@@ -270,19 +273,21 @@ class Search:
                 return
             with self._away(resident) if site is resident.node else nullcontext():
                 found = self._costs_at(resident.kind, site, budget)
-            yield from ((cost, site, use) for cost, use in found if 0 < cost <= budget)
+            yield from ((cost, site, use) for (cost, _), use in found if 0 < cost <= budget)
 
-    def _affordable(self, kind: int, budget: int) -> Iterator[tuple[int, Site, Use]]:
+    def _affordable(self, kind: int, budget: int) -> Iterator[tuple[tuple[int, Harm], Site, Use]]:
         for site in self.sites:
             yield from ((cost, site, use) for cost, use in self._costs_at(kind, site, budget))
 
-    def _costs_at(self, kind: int, site: Site, budget: int) -> list[tuple[int, Use]]:
-        """The places on a node, with the number of pods that are in the way there. At most `budget` are counted."""
+    def _costs_at(self, kind: int, site: Site, budget: int) -> list[_Cost]:
+        """The places on a node, with the number of pods that are in the way there, at most `budget`, and the harm
+        of moving them.
+        """
         key = (kind, self._numbers[id(site)], budget, site.version)
         costs = self._costs.get(key)
         if costs is None:
             costs = self._costs[key] = [
-                (len(blockers), use)
+                ((len(blockers), harm_of(blockers)), use)
                 for use in self._uses_at(kind, site)
                 if (blockers := least_blockers(site, use, budget)) is not None
             ]

@@ -21,6 +21,10 @@ Amount = tuple[int, int]
 """A counter by its index, and an amount of it."""
 
 
+Harm = tuple[tuple[int, ...], ...]
+"""The costs of several pods. Less harm sorts first."""
+
+
 @dataclass(frozen=True, eq=False)
 class Shape:
     """The devices of equal nodes. Devices are known by their index in the view of a node."""
@@ -40,6 +44,16 @@ class Shape:
     def counters(self) -> Sequence[frozenset[int]]:
         """For each device, the counters of which it takes."""
         return [frozenset(counter for counter, amount in takes if amount) for takes in self.takes]
+
+    @cached_property
+    def shared(self) -> frozenset[int]:
+        """The counters of which several devices take."""
+        seen: set[int] = set()
+        twice: set[int] = set()
+        for counters in self.counters:
+            twice |= seen & counters
+            seen |= counters
+        return frozenset(twice)
 
     @cached_property
     def counters_of_set(self) -> Mapping[int, tuple[int, ...]]:
@@ -76,6 +90,11 @@ class Resident:
 
     def __lt__(self, other: "Resident") -> bool:
         return self.number < other.number
+
+    @property
+    def size(self) -> int:
+        """The number of counters that the devices of the pod take."""
+        return sum(len(self.node.shape.counters[device]) for device in self.use.devices)
 
 
 class Site:
@@ -218,13 +237,14 @@ def least_blockers(site: Site, use: Use, most: int) -> tuple[Resident, ...] | No
     """
     best: tuple[Resident, ...] | None = None
     for found in _covers(site, use, most, frozenset()):
-        if best is None or (len(found), _harm(found)) < (len(best), _harm(best)):
+        if best is None or (len(found), harm_of(found)) < (len(best), harm_of(best)):
             best = found
     return best
 
 
-def _harm(pods: Iterable[Resident]) -> list[tuple[int, ...]]:
-    return sorted((pod.cost or () for pod in pods), reverse=True)
+def harm_of(pods: Iterable[Resident]) -> Harm:
+    """The harm of moving the pods, the largest first: their costs, and how much of counters they take."""
+    return tuple(sorted(((*(pod.cost or ()), pod.size) for pod in pods), reverse=True))
 
 
 def _covers(site: Site, use: Use, most: int, kept: frozenset[int]) -> Iterator[tuple[Resident, ...]]:
