@@ -23,7 +23,7 @@ from ..gpu.policy import NodePolicy, load_policy
 from ..gpu.simulated import NodeDescription, SimulatedNode
 from ..names import DRIVER_NAME
 from .computedomains import NAMESPACE
-from .kubelet import Kubelet, KubeletOptions, KubernetesCluster, Pauses, Periods
+from .kubelet import BackoffRange, Kubelet, KubeletOptions, KubernetesCluster, Periods
 from .loop import connected
 from .processes import STOP_SECONDS, Processes
 from .programs import PodPrograms
@@ -32,7 +32,7 @@ _PERIODS = Periods(
     pod_resync=2.0,
     unprepare_retry=2.0,
     claim_reconcile=2.0,
-    program_restart=Pauses(0.5, 5.0),
+    program_restart=BackoffRange(0.5, 5.0),
     longest_probe=0.5,
 )
 """Shorter periods than kubelet's, which are 10 s or a minute."""

@@ -149,7 +149,7 @@ class Scheduler:
         """Write the group's condition. Once it is true, it stays so."""
         meta = group["metadata"]
         before = (group.get("status") or {}).get("conditions") or []
-        if any(one["type"] == condition["type"] and one["status"] == "True" for one in before):
+        if any(known["type"] == condition["type"] and known["status"] == "True" for known in before):
             return
         is_true = condition["status"] == "True"
         after = with_condition(before, condition["type"], is_true, condition["reason"], condition["message"])

@@ -15,7 +15,7 @@ import pytest
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiClient
 from dra_driver.names import DRIVER_NAME
-from dra_driver.sandbox.kubelet import ClaimRef, Kubelet, KubeletOptions, Pauses, Periods
+from dra_driver.sandbox.kubelet import BackoffRange, ClaimRef, Kubelet, KubeletOptions, Periods
 from tests.sandbox.kubelet.memory_cluster import MemoryCluster
 from tests.support.plugin import NOTHING, POOL, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
@@ -26,8 +26,8 @@ OLD, NEW = "5e0f7c1e-9a0e-4a63-8a55-0c7b6d8f9e10", "c2b7a9d4-1f36-4e0c-b0d5-6a4e
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
 PERIODS = Periods(
     scan=0.01,
-    register_retry=Pauses(0.05, 0.1),
-    reconnect=Pauses(0.05, 0.1),
+    register_retry=BackoffRange(0.05, 0.1),
+    reconnect=BackoffRange(0.05, 0.1),
     health_retry=0.02,
     wipe_delay=3600.0,
 )

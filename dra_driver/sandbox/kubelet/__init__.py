@@ -23,12 +23,13 @@ Every thread is a `Worker`. Watches and pauses are those of all processes of the
 
 from .apiclient import KubernetesCluster
 from .kubelet import Kubelet
-from .options import KubeletOptions, Pauses, Periods
+from .options import BackoffRange, KubeletOptions, Periods
 from .programs import Launch
 from .runtime import ContainerSpec
 from .wire import ClaimRef, Health
 
 __all__ = [
+    "BackoffRange",
     "ClaimRef",
     "ContainerSpec",
     "Health",
@@ -36,6 +37,5 @@ __all__ = [
     "KubeletOptions",
     "KubernetesCluster",
     "Launch",
-    "Pauses",
     "Periods",
 ]

@@ -18,7 +18,7 @@ from dra_driver.kube.resource import ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
 
 from .model import KubeletPod, decode_pod
-from .options import Pauses
+from .options import BackoffRange
 
 _CLAIMS = claims_of(V1)
 _SLICES = slices_of(V1)
@@ -58,7 +58,7 @@ class KubernetesCluster:
         """Return a ResourceClaim."""
         return decode_claim(self._client.get(_CLAIMS, name, namespace), V1, strict=False)
 
-    def watch_pods(self, node: str, pauses: Pauses, handle: HandlePods) -> PodWatch:
+    def watch_pods(self, node: str, pauses: BackoffRange, handle: HandlePods) -> PodWatch:
         """Return a watch that calls `handle` with the pods bound to `node`, and again after each change."""
         pods: dict[str, KubeletPod] = {}
 

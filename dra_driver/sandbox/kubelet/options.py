@@ -16,7 +16,7 @@ from .wire import HEALTH_SERVICES, PLUGIN_SERVICES
 
 
 @dataclass(frozen=True, slots=True)
-class Pauses:
+class BackoffRange:
     """The shortest and the longest pause between attempts, in seconds."""
 
     first: float
@@ -37,23 +37,23 @@ class Periods:
     notify: float = 5.0
     call: float = 45.0
     """The timeout of NodePrepareResources and NodeUnprepareResources."""
-    register_retry: Pauses = Pauses(0.5, 122.0)
-    reconnect: Pauses = Pauses(1.0, 120.0)
+    register_retry: BackoffRange = BackoffRange(0.5, 122.0)
+    reconnect: BackoffRange = BackoffRange(1.0, 120.0)
     """gRPC makes these pauses itself. They grow by its factor of 1.6."""
     health_retry: float = 5.0
     health_timeout: float = 30.0
     """How long a health report without a timeout is valid."""
     wipe_delay: float = 30.0
     """From the disconnection of a driver's last plugin to the deletion of its ResourceSlices."""
-    wipe_retry: Pauses = Pauses(1.0, 300.0)
+    wipe_retry: BackoffRange = BackoffRange(1.0, 300.0)
     pod_resync: float = 60.0
     """Between two checks of a pod without changes, and after a failed prepare."""
     container_retry: float = 10.0
     unprepare_retry: float = 10.0
     claim_reconcile: float = 60.0
     lease_renewal: float = 10.0
-    watch_retry: Pauses = Pauses(0.2, 30.0)
-    program_restart: Pauses = Pauses(10.0, 300.0)
+    watch_retry: BackoffRange = BackoffRange(0.2, 30.0)
+    program_restart: BackoffRange = BackoffRange(10.0, 300.0)
     """Before the second and later restarts of a container's program."""
     longest_probe: float = 10.0
     """A readiness probe with a longer period is made this often."""

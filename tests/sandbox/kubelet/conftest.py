@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions, Pauses, Periods
+from dra_driver.sandbox.kubelet import BackoffRange, Kubelet, KubeletOptions, Periods
 
 from .memory_cluster import NODE, MemoryCluster
 
 QUICK = Periods(
     scan=0.01,
     call=5.0,
-    register_retry=Pauses(0.05, 0.1),
-    reconnect=Pauses(0.05, 0.1),
+    register_retry=BackoffRange(0.05, 0.1),
+    reconnect=BackoffRange(0.05, 0.1),
     health_retry=0.02,
     wipe_delay=0.3,
-    wipe_retry=Pauses(0.02, 0.05),
+    wipe_retry=BackoffRange(0.02, 0.05),
     pod_resync=0.1,
     container_retry=0.05,
     unprepare_retry=0.05,
     claim_reconcile=0.05,
-    watch_retry=Pauses(0.02, 0.05),
+    watch_retry=BackoffRange(0.02, 0.05),
 )
 
 

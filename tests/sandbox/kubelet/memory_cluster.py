@@ -19,7 +19,7 @@ from dra_driver.kube.resource import (
     ResourceClaim,
 )
 from dra_driver.process.worker import Worker
-from dra_driver.sandbox.kubelet import Pauses
+from dra_driver.sandbox.kubelet import BackoffRange
 from dra_driver.sandbox.kubelet.apiclient import HandlePods, KubernetesCluster, PodWatch
 from dra_driver.sandbox.kubelet.model import KubeletPod, decode_pod
 
@@ -147,7 +147,7 @@ class MemoryCluster(KubernetesCluster):
             raise NotFoundError("GET", 404, "NotFound", f'resourceclaims.resource.k8s.io "{name}" not found')
         return self.claims[name]
 
-    def watch_pods(self, node: str, pauses: Pauses, handle: HandlePods) -> PodWatch:
+    def watch_pods(self, node: str, pauses: BackoffRange, handle: HandlePods) -> PodWatch:
         def read() -> None:
             with self._changed:
                 pods = [decode_pod(copy.deepcopy(raw)) for raw in self._pods.values()]

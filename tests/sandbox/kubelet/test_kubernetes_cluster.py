@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.kube.api import NotFoundError, StatusError, UnreachableError
-from dra_driver.sandbox.kubelet import KubernetesCluster, Pauses
+from dra_driver.sandbox.kubelet import BackoffRange, KubernetesCluster
 from dra_driver.sandbox.kubelet.model import decode_pod
 from tests.support.apiserver import connect
 
@@ -80,7 +80,7 @@ def test_pods_are_listed_and_then_watched(cluster: KubernetesCluster, api: Scrip
     listed = {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [make_pod("old")]}
     api.answers["GET", PODS] = 200, listed
     handled: queue.Queue[set[str]] = queue.Queue()
-    watch = cluster.watch_pods(NODE, Pauses(0.01, 0.01), lambda pods: handled.put(set(pods)))
+    watch = cluster.watch_pods(NODE, BackoffRange(0.01, 0.01), lambda pods: handled.put(set(pods)))
     watch.start()
     try:
         assert handled.get(timeout=600) == {"uid-old"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions, Launch, Pauses
+from dra_driver.sandbox.kubelet import BackoffRange, Kubelet, KubeletOptions, Launch
 from dra_driver.sandbox.kubelet.model import Container
 from dra_driver.sandbox.kubelet.programs import answers
 from tests.support.waiting import wait_for
@@ -88,7 +88,7 @@ def servers(root: Path) -> Iterator[Servers]:
 
 @pytest.fixture
 def running(options: KubeletOptions, cluster: MemoryCluster, servers: Servers) -> Iterator[Kubelet]:
-    periods = replace(options.periods, program_restart=Pauses(0.01, 0.02), longest_probe=0.02)
+    periods = replace(options.periods, program_restart=BackoffRange(0.01, 0.02), longest_probe=0.02)
     with Kubelet(replace(options, programs=servers, pod_network=NETWORK, periods=periods), cluster) as kubelet:
         yield kubelet
 
