@@ -56,7 +56,7 @@ def defect_of_binding(trial: Trial) -> Suggestion:
 
 def defect(trial: ClaimTrial) -> Suggestion | None:
     """The defect of the release without which the claims would fit. They fit nowhere now. None if no defect matters."""
-    node = _lawful(trial).node if not trial.features.as_specified else None
+    node = _lawful(trial).node if trial.features.defects != Defects() else None
     return None if node is None else Suggestion(_blamed(trial, lambda corrected: corrected.node is not None), node)
 
 
@@ -71,7 +71,7 @@ def differing(trial: ClaimTrial, outcomes: Outcomes, node: str) -> Suggestion | 
         Growing.concerns(required.capacity_requests) for claim in claims for _, required in claim.spec.requirements
     )
     counted = any(slice_.shared_counters for slice_ in cluster.slices)
-    if features.as_specified or not (distinct or growing or counted):
+    if features.defects == Defects() or not (distinct or growing or counted):
         return None
     lawful = _lawful(trial).outcomes
     unlawful = _given(outcomes[node])

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from ...errors import NodeSelectorError
-from ...kube.resource import AttributeValue, Device, Node, ResourceSlice
+from ...kube.resource import AttributeValue, Device, Node, RequestPolicy, ResourceSlice
 from ..cel import Reads
 from .constraints import find_attribute
 from .features import Features
@@ -192,7 +192,7 @@ class NodeEquivalence:
             bool(device.binding_conditions),
             device.binds_to_node,
             *_place_form(device),
-            repr(device.capacity) if shared or policies else None,
+            _capacity_facts(device) if shared or policies else None,
         )
 
     def _use(self, pool: PoolView) -> Iterator[Hashable]:
@@ -202,7 +202,8 @@ class NodeEquivalence:
             for device in pool.devices:
                 name = device.name
                 consumed = usage.consumed.get(name)
-                yield name in usage.whole, name in usage.shared, consumed and repr((consumed, device.capacity))
+                amounts = (tuple(sorted(consumed.items())), _capacity_facts(device)) if consumed else None
+                yield name in usage.whole, name in usage.shared, amounts
 
     def _column(self, pool: PoolView, key: str) -> int:
         """A number for the values of one attribute."""
@@ -221,6 +222,25 @@ class NodeEquivalence:
             odd = odd or bool(pool.odd_devices)
             values.extend(find_attribute(device, pool.driver, attribute) for device in pool.devices)
         return tuple(distinguishable(values)) if odd else _pattern(distinguishable(values))
+
+
+def _capacity_facts(device: Device) -> Hashable:
+    """The amounts of a device, with their notations and policies. Allocations contain them."""
+    return tuple(
+        [
+            (name, capacity.value.nanos, capacity.value.format, _policy_facts(capacity.request_policy))
+            for name, capacity in device.capacity.items()
+        ]
+    )
+
+
+def _policy_facts(policy: RequestPolicy | None) -> Hashable:
+    if policy is None:
+        return None
+    valid = policy.valid_range
+    amounts = [policy.default, *policy.valid_values]
+    amounts += [] if valid is None else [valid.minimum, valid.maximum, valid.step]
+    return (valid is None, *[None if amount is None else (amount.nanos, amount.format) for amount in amounts])
 
 
 def _pattern(values: Iterable[Hashable]) -> Hashable:
