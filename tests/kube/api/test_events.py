@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from dra_driver.kube.api import ApiClient, Connection, Credentials
+from dra_driver.kube.api import ApiClient, Connection, Credentials, Kind
 from dra_driver.kube.api.events import EventLimits, EventRecorder, ObjectReference
 from dra_driver.kube.kinds import EVENTS
 from dra_driver.sandbox.apiserver import ApiServerOptions
@@ -195,19 +195,22 @@ def embedded(folder: Path) -> Iterator[tuple[Any, ApiClient]]:
         yield server, client
 
 
-def test_an_event_that_fails_unexpectedly_stops_no_other(
-    client: ApiClient, claim: ObjectReference, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failed: list[str] = []
-    recorder = EventRecorder(client, "gpu.nvidia.com", "node-a", QUICK, count=failed.append)
-    write = recorder._write
+class OddEventClient:
+    """A client that fails unexpectedly when it creates the Event with the message `odd`."""
 
-    def odd(entry: Any, *others: Any) -> None:
-        if entry.what.message == "odd":
+    def __init__(self, client: ApiClient) -> None:
+        self.client = client
+
+    def create(self, kind: Kind, manifest: dict[str, Any], namespace: str) -> None:
+        if manifest["message"] == "odd":
             raise ZeroDivisionError("nobody thought of it")
-        write(entry, *others)
+        self.client.create(kind, manifest, namespace)
 
-    monkeypatch.setattr(recorder, "_write", odd)
+
+def test_event_that_fails_unexpectedly_stops_no_other(client: ApiClient, claim: ObjectReference) -> None:
+    failed: list[str] = []
+    odd = cast(ApiClient, OddEventClient(client))
+    recorder = EventRecorder(odd, "gpu.nvidia.com", "node-a", QUICK, count=failed.append)
     for message in ("odd", "plain"):
         recorder.warning(claim, "Failed", message)
     wait_for(lambda: counts(client, claim) == {"plain": 1}, "the other event")

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """dra-mps: what it does at its start, when files change behind its back, and when it or a daemon is killed."""
 
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,7 @@ from kubeletplugin.features.mps.patience import Patience
 from kubeletplugin.features.mps.program import Program
 from kubeletplugin.features.mps.protocol2 import Protocol2
 from kubeletplugin.features.mps.protocol3 import Protocol3, namespace_folder
+from kubeletplugin.features.mps.server import SOCKET
 from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 from kubeletplugin.features.mps.supervisor import MpsSupervisor, Server
 from tests.support.mps import MpsProcess, connect
@@ -350,6 +353,11 @@ def test_it_ends_its_daemons_when_it_is_asked_to_end(served: Served) -> None:
         served.client.statuses()
 
 
-def test_a_request_that_makes_no_sense_is_answered_with_an_error(served: Served) -> None:
+def test_unknown_request_is_answered_with_an_error(served: Served) -> None:
     served.process.start()
-    assert "does not know" in served.client._ask({"dance": 1}, 5.0)["error"]
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(served.files.folder / SOCKET))
+        connection.sendall(b'{"dance": 1}\n')
+        with connection.makefile("rb") as lines:
+            answer = json.loads(lines.readline())
+    assert "does not know" in answer["error"]
