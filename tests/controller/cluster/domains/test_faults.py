@@ -14,6 +14,7 @@ from dra_driver.domains.names import daemon_name
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS
 from dra_driver.kube.api import ApiClient, Connection, Transport, UnreachableError, load_credentials
 from dra_driver.kube.kinds import DAEMON_SETS, NETWORK_POLICIES, NODES
+from tests.faults.share import points
 from tests.support.apiserver import embedded
 from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.waiting import wait_for
@@ -79,8 +80,9 @@ def test_a_controller_that_is_killed_at_any_write_leaves_nothing_wrong(
     nodes = [cluster.node("node-0", RACK), cluster.node("node-1", OTHER), cluster.node("node-2")]
     right: object = None
     write, survived = 0, False
+    numbers = points(int(is_sent), 2)  # requests that are sent and that are not, in turn; all with FAULTS_EVERY=1
     while not survived:
-        write += 1
+        write = next(numbers) + 1
         uid = cluster.domain()
         claims = [cluster.claim(uid, node) for node in nodes]
 

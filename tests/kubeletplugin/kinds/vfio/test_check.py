@@ -166,6 +166,7 @@ def test_a_module_is_available_if_the_running_kernel_has_its_file(
     assert modules.is_available("vfio_pci")
 
 
+@pytest.mark.node
 def test_the_command_reads_the_policy(tmp_path: Path) -> None:
     node = Command(tmp_path)
     policy = tmp_path / "policy.yaml"
