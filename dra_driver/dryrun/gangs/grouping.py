@@ -181,7 +181,10 @@ def _of_object(
             return
     if key == _JOB and isinstance(spec.get("scheduling"), dict):
         policy = decode_policy(Fields(spec["scheduling"], "spec.scheduling", strict=False))
-        yield _shared(replace(group, policy=_with_minimum(policy, len(pods))))
+        notes = (
+            "the Job controller makes the PodGroup with the feature gate WorkloadWithJob, an alpha feature of 1.37",
+        )
+        yield _shared(replace(group, policy=_with_minimum(policy, len(pods)), notes=notes))
     elif key in _WHOLE:
         yield replace(group, policy=Policy(len(pods)), notes=(_AS_IF,))
     elif key == _LEADER_WORKER_SET:

@@ -68,16 +68,31 @@ def assign(gang: Gang, snapshot: Snapshot, features: Features, seconds: float = 
         domains = topology_domains(gang, snapshot)
     except ValueError as error:
         return JointAnswer(proof=str(error))
-    answers = []
+    return _in_domains(gang.group.policy.topology_key, domains, members, needed, snapshot, ideal, clock)
+
+
+def _in_domains(  # noqa: PLR0913, PLR0917  # the domains, and what is to be assigned
+    key: str,
+    domains: Mapping[str, Sequence[str]],
+    members: Sequence[Member],
+    needed: int,
+    snapshot: Snapshot,
+    features: Features,
+    clock: Clock,
+) -> JointAnswer:
+    """An assignment within one of the domains, or a proof for all of them."""
+    reasons: dict[str, None] = {}
+    are_decided = True
     for names in domains.values():
-        answer = _assign(members, needed, within(snapshot, names), ideal, clock)
+        answer = _assign(members, needed, within(snapshot, names), features, clock)
         if answer.placements:
-            return answer
-        answers.append(answer)
-    if not all(answer.is_decided for answer in answers):
+            checked = verified(answer.placements, snapshot, features)
+            if checked is not None:
+                return JointAnswer(tuple(checked))
+        are_decided = are_decided and bool(answer.proof)
+        reasons[answer.proof] = None
+    if not are_decided:
         return JointAnswer()
-    key = gang.group.policy.topology_key
-    reasons = dict.fromkeys(answer.proof for answer in answers)
     return JointAnswer(proof=f"in each of {len(domains)} domains of {key}: {'; '.join(reasons) or 'there is no node'}")
 
 
@@ -102,9 +117,35 @@ def _assign(
             fewer = _packed([(_without(member, shared),) for member in members], needed, snapshot, features, clock)
             if fewer.proof:
                 return fewer
-        return _in_many_orders(members, needed, snapshot, features, clock)
+        together = _together(members, needed, snapshot, features, clock)
+        return together if together.is_decided else _in_many_orders(members, needed, snapshot, features, clock)
     except OutOfTimeError:
         return JointAnswer()
+
+
+def _together(
+    members: Sequence[Member], needed: int, snapshot: Snapshot, features: Features, clock: Clock
+) -> JointAnswer:
+    """The answer for pods that attract each other: all of them are in one domain of the label of their affinity."""
+    for term in members[0].pod.affinity:
+        if all(term in one.pod.affinity and term.matches(one.pod, _labels_of(one, snapshot)) for one in members):
+            break
+    else:
+        return JointAnswer()
+    domains: dict[str, list[str]] = defaultdict(list)
+    for name, site in sorted(snapshot.sites.items()):
+        if term.topology_key in site.node.labels:
+            domains[site.node.labels[term.topology_key]].append(name)
+    if len(domains) == 1:
+        return JointAnswer()
+    answer = _in_domains(term.topology_key, domains, members, needed, snapshot, features, clock)
+    others = (pod for site in snapshot.sites.values() for pod in site.pods)
+    attracted = any(term.matches(pod, snapshot.labels_of(pod.namespace)) for pod in others)
+    return answer if answer.placements or not attracted else JointAnswer()  # other pods may attract to several domains
+
+
+def _labels_of(member: Member, snapshot: Snapshot) -> Mapping[str, str]:
+    return snapshot.labels_of(member.pod.namespace)
 
 
 def _too_few_domains(members: Sequence[Member], needed: int, snapshot: Snapshot) -> str:

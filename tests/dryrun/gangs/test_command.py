@@ -145,6 +145,9 @@ def test_order_of_pods_is_a_change(ask: Any) -> None:
     (answer,) = document["groups"]
     assert (status, answer["outcome"]) == (1, "refused")
     assert answer["changes"][0]["order"] == ["large", "small"]
+    assert [change["kind"] for change in answer["changes"]] == ["order", "nodes"]
+    expected = "bind pods to nodes with required node affinity: small to node-b, large to node-a"
+    assert answer["changes"][1]["text"] == expected
 
 
 def test_pods_without_their_group_wait(ask: Any) -> None:

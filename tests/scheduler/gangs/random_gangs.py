@@ -59,7 +59,7 @@ class RandomPod:
     claims: tuple[int, ...]
     zone: str = ""
     apart: str = ""
-    """The label whose values the pods with the same field must differ in: of the host or of the zone."""
+    """`host` or `zone`: pods with the same field must differ in it. `together`: they must be in one zone."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _pod_shape(chance: random.Random) -> tuple[RandomPod, list[tuple[Alternative
         ]
         alternatives.append(chance.choice(kinds))
     zone = f"z{chance.randrange(2)}" if chance.random() < 0.15 else ""
-    apart = chance.choice(("host", "zone")) if chance.random() < 0.12 else ""
+    apart = chance.choice(("host", "zone", "together")) if chance.random() < 0.18 else ""
     return RandomPod(chance.choice((0, 1, 1, 2)), (), zone, apart), alternatives
 
 
@@ -182,7 +182,8 @@ def _pod(index: int, wanted: RandomPod) -> Any:
     if wanted.apart:
         key = "kubernetes.io/hostname" if wanted.apart == "host" else "zone"
         term = {"topologyKey": key, "labelSelector": {"matchLabels": {"apart": wanted.apart}}}
-        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        kind = "podAffinity" if wanted.apart == "together" else "podAntiAffinity"
+        spec["affinity"] = {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         fields["labels"] = {"apart": wanted.apart}
     return pod(f"p{index:02}", cpu=wanted.cpu * 1000, spec=spec, **fields)
 
@@ -221,7 +222,10 @@ def _accepted(case: Case, index: int, where: RandomNode, state: _State) -> Itera
     wanted = case.pods[index]
     label = (wanted.apart, where.name if wanted.apart == "host" else where.zone)
     used = state.cpu.get(where.name, 0) + wanted.cpu
-    if used > where.cpu or wanted.zone not in ("", where.zone) or (wanted.apart and label in state.apart):
+    if used > where.cpu or wanted.zone not in ("", where.zone):
+        return
+    same = {value for kind, value in state.apart if kind == wanted.apart}
+    if (same - {where.zone}) if wanted.apart == "together" else (wanted.apart and label in state.apart):
         return
     if any(claim in state.claims and state.claims[claim][0] != where.name for claim in wanted.claims):
         return
@@ -296,7 +300,10 @@ def mistakes(case: Case, placements: Sequence[Placement]) -> list[str]:
         for name, devices in taken.items()
         if len(devices) != len(set(devices)) or not is_possible(nodes[name], frozenset(devices))
     ]
-    found += [f"{label} is there twice" for label in set(labels) if labels.count(label) > 1]
+    twice = {label for label in labels if labels.count(label) > 1 and label[0] != "together"}
+    found += [f"{label} is there twice" for label in twice]
+    if len({value for kind, value in labels if kind == "together"}) > 1:
+        found.append("pods that must be together are in several zones")
     if case.topology and len({nodes[placement.node].zone for placement in placements}) > 1:
         found.append("the pods are in several zones")
     return found

@@ -3,8 +3,10 @@
 
 import pytest
 
+from dra_driver.kube.resource import ResourceSlice
 from dra_driver.scheduler.allocator import Features
 from dra_driver.scheduler.gangs import JointAnswer, Member, assign, schedule
+from tests.scheduler.allocator.build import gpu, slice_of
 
 from .build import cluster, gang, gpus, halves, member, node, wanting, whole_or_half
 from .random_gangs import built, exists, mistakes, random_case
@@ -143,3 +145,49 @@ def test_answers_agree_with_those_of_brute_force(block: int) -> None:
         if schedule(wanted, snapshot, FEATURES).is_scheduled:
             assert answer.placements or not answer.is_decided, seed
     assert undecided < 8
+
+
+def reachable_everywhere(count: int) -> ResourceSlice:
+    """Devices that every node can reach."""
+    return slice_of(*(gpu(f"net-{index}") for index in range(count)), name="net", pool="net", all_nodes=True)
+
+
+def test_pods_on_several_nodes_share_a_claim_for_a_device_that_all_can_reach() -> None:
+    shared = wanting("shared")
+    members = [anti_affine(f"p{index}", shared) for index in range(3)]
+    answer = assign(gang(*members), cluster([node(name) for name in "abc"], reachable_everywhere(1)), FEATURES)
+    assert {where for _, where, _ in devices_of(answer)} == {"a", "b", "c"}
+    assert [devices for _, _, devices in devices_of(answer)] == [["net-0"], [], []]
+
+
+def test_devices_that_all_nodes_can_reach_are_not_given_twice() -> None:
+    snapshot = cluster([node(name) for name in "ab"], reachable_everywhere(2))
+    members = [member(f"p{index}", wanting(f"c{index}")) for index in range(3)]
+    assert len(assign(gang(*members[:2]), snapshot, FEATURES).placements) == 2
+    answer = assign(gang(*members), snapshot, FEATURES, seconds=5)
+    assert not answer.placements
+    assert not answer.proof, "each node alone could hold two pods, which proves nothing"
+
+
+def test_members_of_a_gang_attract_each_other() -> None:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+    spec = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    members = [member(f"p{index}", wanting(f"c{index}"), spec=spec, labels={"app": "x"}) for index in range(2)]
+    zones = [node("a", {"zone": "1"}), node("b", {"zone": "2"}), node("c", {"zone": "2"})]
+    snapshot = cluster(zones, *(gpus(each.name, 1) for each in zones))
+    answer = assign(gang(*members), snapshot, FEATURES)
+    assert {where for _, where, _ in devices_of(answer)} == {"b", "c"}
+
+
+def test_assignment_keeps_spread_constraints() -> None:
+    constraint = {
+        "topologyKey": "zone",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+    }
+    spec = {"topologySpreadConstraints": [constraint]}
+    members = [member(f"p{index}", spec=spec, labels={"app": "x"}) for index in range(4)]
+    zones = [node("a", {"zone": "1"}), node("b", {"zone": "2"})]
+    answer = assign(gang(*members), cluster(zones), FEATURES)
+    assert sorted(where for _, where, _ in devices_of(answer)) == ["a", "a", "b", "b"]
