@@ -98,6 +98,28 @@ class Document:
         return str(self.value.get("kind", ""))
 
     @property
+    def api_version(self) -> str:
+        """The `apiVersion` of the object; empty if it names none."""
+        return str(self.value.get("apiVersion", ""))
+
+    @property
+    def metadata(self) -> JSON:
+        """The metadata of the object; {} if they are malformed."""
+        return within(self.value, "metadata")
+
+    @property
+    def own_namespace(self) -> str:
+        """The namespace that the object names; empty if it names none, and so fits any namespace."""
+        found = self.metadata.get("namespace")
+        return found if isinstance(found, str) else ""
+
+    @property
+    def own_name(self) -> str:
+        """The name without a namespace; empty if it is missing or no text."""
+        found = self.metadata.get("name")
+        return found if isinstance(found, str) else ""
+
+    @property
     def is_empty_list(self) -> bool:
         """Whether it is a list of one kind (`PodList`) without items."""
         return self.kind.endswith("List") and self.value.get("items") == []

@@ -9,7 +9,6 @@ from typing import Final
 import click
 
 from ..process.command import DurationParameter, InputError
-from ..process.streams import printable
 from . import INTERRUPTED
 from .answer import Question, answered
 from .completion import complete_operand
@@ -18,12 +17,12 @@ from .domains import with_templates
 from .live import ask_again
 from .neighbours.kueue import Kueue, kueue_at
 from .neighbours.queues import queue_names
-from .options import Subcommand, filename_option, general_options, interrupted, release_options
+from .options import Subcommand, files_argument, general_options, interrupted, release_options
 from .progress import bar, progress
 from .references import references_of
 from .release import Rules
 from .replicas import MOST_COPIES, only
-from .report import format_option, print_picture_report
+from .report import format_option, print_errors, print_picture_report
 from .rights import Needs
 from .sources import Origin, Place, opened, origin_options
 from .status import ExitStatus, NotesError
@@ -60,8 +59,7 @@ _NOTHING: Final[tuple[Input, Sequence[Document]]] = (Input(), ())
         "dra-dryrun --replicas max claim.yaml",
     ],
 )
-@click.argument("files", nargs=-1, metavar="[FILE|TYPE/NAME]...", shell_complete=complete_operand)
-@filename_option
+@files_argument("[FILE|TYPE/NAME]...", complete_operand)
 @click.option(
     "--all-pending", is_flag=True, help="Explain all pending pods of the namespace, in the scheduler's order."
 )
@@ -105,7 +103,6 @@ _NOTHING: Final[tuple[Input, Sequence[Document]]] = (Input(), ())
 @general_options
 def fit(  # noqa: PLR0913, PLR0917  # one for each flag
     files: tuple[str, ...],
-    more_files: tuple[str, ...],
     all_pending: bool,
     all_namespaces: bool,
     origin: Origin,
@@ -137,22 +134,22 @@ def fit(  # noqa: PLR0913, PLR0917  # one for each flag
         raise InputError("--all-pending: no cluster is configured: set --kubeconfig or KUBECONFIG, or use --slices")
     if replicas is not None and output == "html":
         raise InputError("--replicas is not printed as html (use table, wide, json or yaml)")
-    if not (files or more_files or all_pending):
+    if not (files or all_pending):
         raise click.UsageError("Missing argument: name a FILE, TYPE/NAME such as pod/NAME, or --all-pending.")
     if timeout_seconds is not None and not until_fits:
         raise InputError("--timeout is the time limit of --until-fits: give both")
-    named = references_of((*files, *more_files))
+    named = references_of(files)
     if named and origin.is_built_in:
         first = next(iter(named))
         raise InputError(f"{first}: no cluster is configured: set --kubeconfig or KUBECONFIG, or use --slices")
     needs = Needs(whole_pods=not devices_only, references=True, watches=watch or until_fits)
     with opened(origin, rules, needs) as place:
         pending = place.pods(namespace=None if all_namespaces else place.namespace) if all_pending else []
-        nothing_pends = all_pending and not pending and not (files or more_files)
+        nothing_pends = all_pending and not pending and not (files)
         if nothing_pends and output in ("table", "wide"):
             click.echo(f"no pod is pending in {'any namespace' if all_namespaces else place.namespace}")
             return ExitStatus.FITS
-        read = read_demands((*files, *more_files), place, origin.namespace, pending) if not nothing_pends else _NOTHING
+        read = read_demands(files, place, origin.namespace, pending) if not nothing_pends else _NOTHING
         given, documents = read
         queues = queue_names(documents)
         demands = given.demands if replicas is None else (only(given.demands),)
@@ -161,7 +158,7 @@ def fit(  # noqa: PLR0913, PLR0917  # one for each flag
             place.features,
             replicas,
             len(given.demands),
-            tuple(file for file in (*files, *more_files) if file not in named),
+            tuple(file for file in files if file not in named),
             tuple(named),
             given.idle,
             given.unknown,
@@ -187,8 +184,7 @@ def fit(  # noqa: PLR0913, PLR0917  # one for each flag
             say("placing")
             answer = answered(question, source, lambda done, total: say(f"placing {bar(done, total)}"))
     print_picture_report(answer, output)
-    for error in answer.errors:
-        click.echo(printable(f"error: {error}"), err=True)
+    print_errors(answer.errors)
     if answer.interrupted:
         return interrupted(answer.interrupted)
     return answer.status

@@ -20,6 +20,7 @@ from .status import Note, NotesError
 from .subcommands import HelpInShort
 
 F = TypeVar("F", bound=Callable[..., Any])
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 PREFIX: Final = "DRA_DRYRUN_"
 """The prefix of all environment variables. An option of one subcommand has its name too: `DRA_DRYRUN_FIT_OUTPUT`."""
@@ -81,6 +82,12 @@ filename_option = click.option(
     help="The same as the argument FILE, as in kubectl.",
 )
 """Adds -f, given to the command as `more_files`."""
+
+
+def files_argument(metavar: str = "[FILE]...", complete: Complete = complete_files) -> Callable[[F], F]:
+    """Adds the argument FILE and -f, given to the command together as `files`."""
+    argument = click.argument("files", nargs=-1, metavar=metavar, shell_complete=complete)
+    return flags("files", lambda files, more_files: (*files, *more_files), argument, filename_option)
 
 
 def interrupted(what: str) -> int:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from controller.webhook.review import problems, warnings
 from dra_driver.config import API_VERSION, DEVICE_TYPES, config_for, ineffective
+from dra_driver.dryrun.documents import Document
 from dra_driver.dryrun.lint.catalog import Catalog
 from dra_driver.dryrun.lint.configs import check_claim
 from dra_driver.dryrun.lint.finding import LintRule
-from dra_driver.dryrun.lint.source import SourceObject
 from dra_driver.dryrun.lint.subject import LintContext, subject_of
 from dra_driver.dryrun.positions import Positions
 from dra_driver.dryrun.preparation import refused_configs
@@ -135,7 +135,7 @@ def agree(parameters: JSON) -> None:
     value = claim_value(parameters)
     claim = decode_claim(value, V1)
     refused = problems("ResourceClaim", "CREATE", value, {})
-    spec = subject_of(SourceObject("claims.yaml", value, NOWHERE)).claim
+    spec = subject_of(Document(value, "claims.yaml")).claim
     linted = list(check_claim(spec, CONTEXT)) if spec is not None else []
     invalid = [f"{one.path}: {one.message}" for one in linted if one.rule is LintRule.INVALID_CONFIG]
     assert refused == invalid[:1]

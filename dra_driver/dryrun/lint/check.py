@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from ...kube.resource import DeviceClass
 from ...kube.resource.codec import Decoded
+from ..documents import Read
 from ..groups import Elsewhere, ReferencedObjects, only_files
 from ..status import Note
 from . import claims, configs, domains, form, pods, selectors, taintrules
@@ -15,7 +16,7 @@ from .catalog import Catalog
 from .domains import is_domain, made_templates
 from .finding import LintFinding, LintIssue
 from .pods import is_workload, notes_of
-from .source import FilesRead
+from .reading import duplicate_keys, finding_of, findings_of_files
 from .subject import ClaimSpec, LintContext, Requirement, Subject, is_device_api, subject_of
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class Result:
 
 
 def check(  # noqa: PLR0913  # what files are checked against
-    reading: FilesRead,
+    reading: Read,
     known: Iterable[Decoded],
     release: str,
     where: str,
@@ -72,33 +73,33 @@ def check(  # noqa: PLR0913  # what files are checked against
 
     `tell` is called with the number of checked objects and of all. After Ctrl-C, the result is that of these objects.
     """
-    subjects = tuple(subject_of(source) for source in reading.sources)
+    subjects = tuple(subject_of(document) for document in reading.documents)
     given = [subject.decoded for subject in subjects if isinstance(subject.decoded, DeviceClass)]
     # Classes among the files replace those of the same name that are known from elsewhere.
     everything = (*subjects, *made_templates(subjects))
-    library = ReferencedObjects((source.value for source in reading.sources), elsewhere)
+    library = ReferencedObjects((document.value for document in reading.documents), elsewhere)
     context = LintContext(release, Catalog([*known, *given], release, where, models=models), everything, library)
     concerned = [subject for subject in subjects if _is_checked(subject)]
-    findings = [*reading.findings]
+    findings = [*findings_of_files(reading.problems)]
     checked = 0
     with suppress(KeyboardInterrupt):
         for subject in concerned:
             findings += _findings(subject, context)
             checked += 1
             tell(checked, len(concerned))
-    files = [*(source.file for source in reading.sources), *(finding.file for finding in findings)]
+    files = [*(document.file for document in reading.documents), *(finding.file for finding in findings)]
     order = {file: number for number, file in enumerate(dict.fromkeys(files))}
     findings.sort(key=lambda finding: (order[finding.file], finding.line, finding.column))
     others = len(subjects) - len(concerned)
-    unknown = tuple(note for source in reading.sources for note in notes_of(source, library))
+    unknown = tuple(note for document in reading.documents for note in notes_of(document, library))
     return Result(tuple(findings), reading.files, checked, others, len(concerned) - checked, unknown)
 
 
 def _findings(subject: Subject, context: LintContext) -> Iterator[LintFinding]:
     issues = [issue for check_form in _OF_FORM for issue in check_form(subject, context)]
     issues += [issue for issue in _of_meaning(subject, context) if subject.is_news(issue)]
-    yield from subject.source.duplicate_keys()
-    yield from (subject.source.finding(issue) for issue in issues)
+    yield from duplicate_keys(subject.document)
+    yield from (finding_of(subject.document, issue) for issue in issues)
 
 
 def _of_meaning(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
@@ -119,4 +120,4 @@ def _of_meaning(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
 
 
 def _is_checked(subject: Subject) -> bool:
-    return is_device_api(subject.source) or is_workload(subject.source) or is_domain(subject.source)
+    return is_device_api(subject.document) or is_workload(subject.document) or is_domain(subject.document)

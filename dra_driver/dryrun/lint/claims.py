@@ -24,11 +24,11 @@ _TOLERATIONS: Final = 16
 
 def check_name(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check the name of an object of resource.k8s.io."""
-    metadata = subject.source.metadata
+    metadata = subject.document.metadata
     if subject.form is None:
         return
     if "name" in metadata:
-        if not is_subdomain(subject.source.name):
+        if not is_subdomain(subject.document.own_name):
             yield LintIssue(LintRule.INVALID_NAME, "metadata.name", not_a_subdomain(metadata["name"]))
     elif not metadata.get("generateName"):
         yield LintIssue(LintRule.INVALID_NAME, "metadata", "the object has no name: set metadata.name")

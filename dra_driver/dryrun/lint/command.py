@@ -9,7 +9,8 @@ import click
 
 from ...process.streams import printable
 from ...scheduler.cel import RELEASES
-from ..options import Subcommand, complete_files, filename_option, general_options, interrupted, version_options
+from ..documents import read_all
+from ..options import Subcommand, files_argument, general_options, interrupted, version_options
 from ..progress import bar, progress
 from ..release import Rules
 from ..report import Json, Line, Verbatim, counted, format_option, print_lines, print_report
@@ -17,16 +18,34 @@ from ..sources import Origin, opened, origin_options
 from ..status import ExitStatus, documents_of
 from .check import Result, check
 from .finding import RULES, LintFinding, Severity
-from .source import read
+from .reading import is_unreadable
 
 _INDENT: Final = "\n    "
 
 
 @dataclass(frozen=True, slots=True)
 class LintReport:
-    """The findings of a check."""
+    """The findings of a check. With `strict`, warnings count as much as errors. `errors`: a file cannot be read."""
 
     result: Result
+    strict: bool = False
+    errors: bool = False
+
+    @property
+    def status(self) -> ExitStatus:
+        """The exit status."""
+        decisive = [finding for finding in self.result.findings if self.strict or finding.severity is Severity.ERROR]
+        return ExitStatus.of(fits=not decisive, errors=self.errors, unknown=bool(self.result.unknown))
+
+    @property
+    def summary(self) -> str:
+        """One line with the number of findings and of objects."""
+        result = self.result
+        errors = sum(finding.severity is Severity.ERROR for finding in result.findings)
+        warnings = len(result.findings) - errors
+        found = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}" if result.findings else "nothing found"
+        others = f", {counted(result.passed_over, 'object')} of other kinds ignored" if result.passed_over else ""
+        return f"{found} in {counted(result.checked, 'object')} of {counted(result.files, 'file')}{others}"
 
     def lines(self, *, wide: bool) -> Iterator[Line]:
         """A line for each finding, which editors can read. `wide` adds the path of the field and what the rule says."""
@@ -35,21 +54,16 @@ class LintReport:
             if wide:
                 yield from (Verbatim(f"    {text}") for text in (finding.path, RULES[finding.rule].summary) if text)
 
+    def annotations(self) -> Iterator[Line]:
+        """A workflow command for each finding."""
+        return (Verbatim(_annotation(finding)) for finding in self.result.findings)
+
     def document(self) -> Json:
         """The findings as plain dicts and lists."""
         result = self.result
         counts = {"files": result.files, "objects": result.checked, "passedOver": result.passed_over}
         findings = [{**asdict(finding), "severity": str(finding.severity)} for finding in result.findings]
         return {"findings": findings, "notes": documents_of(result.unknown), **counts}
-
-
-def summary(result: Result) -> str:
-    """One line with the number of findings and of objects."""
-    errors = sum(finding.severity is Severity.ERROR for finding in result.findings)
-    warnings = len(result.findings) - errors
-    found = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}" if result.findings else "nothing found"
-    others = f", {counted(result.passed_over, 'object')} of other kinds ignored" if result.passed_over else ""
-    return f"{found} in {counted(result.checked, 'object')} of {counted(result.files, 'file')}{others}"
 
 
 def _annotation(finding: LintFinding) -> str:
@@ -75,8 +89,7 @@ def _escaped(text: str, more: str) -> str:
     cls=Subcommand,
     examples=["dra-dryrun lint manifests", "dra-dryrun lint --built-in --strict -o github manifests"],
 )
-@click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_files)
-@filename_option
+@files_argument()
 @origin_options
 @version_options(
     RELEASES,
@@ -91,7 +104,6 @@ def _escaped(text: str, more: str) -> str:
 @general_options
 def lint(
     files: tuple[str, ...],
-    more_files: tuple[str, ...],
     origin: Origin,
     rules: Rules,
     strict: bool,
@@ -108,9 +120,9 @@ def lint(
     The exit status is 0 without findings, 1 if there are errors (with --strict, also if there are only warnings), 2 if
     a file cannot be read, and 3 if there are no findings, but objects that were not checked.
     """
-    if not (files or more_files):
+    if not files:
         raise click.UsageError("Missing argument: name a FILE, a folder, or '-' for standard input.")
-    reading = read((*files, *more_files))
+    reading = read_all(files, lenient=True)
     with progress("reading the devices") as say, opened(origin, rules) as place:
         source = place.read(devices_only=True, machines=True)
         result = check(
@@ -124,14 +136,14 @@ def lint(
         )
     if output in ("table", "wide"):
         click.echo(click.style(printable(f"checked with the devices of {source.where}"), bold=True), err=True)
+    report = LintReport(result, strict, is_unreadable(reading))
     if output == "github":
-        print_lines(Verbatim(_annotation(finding)) for finding in result.findings)
+        print_lines(report.annotations())
     else:
-        print_report(LintReport(result), output)
+        print_report(report, output)
     for note in result.unknown:
         click.echo(printable(f"not known  {note}"), err=True)
-    click.echo(summary(result), err=True)
+    click.echo(report.summary, err=True)
     if result.left:
         return interrupted(f"{counted(result.left, 'object')} not checked")
-    decisive = [finding for finding in result.findings if strict or finding.severity is Severity.ERROR]
-    return ExitStatus.of(fits=not decisive, errors=reading.unreadable, unknown=bool(result.unknown))
+    return report.status

@@ -2,6 +2,7 @@
 """ComputeDomains: their fields, the claim templates that the cluster controller makes for them, and channels."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import Final
@@ -9,10 +10,10 @@ from typing import Final
 from ...domains.names import CHANNEL_CLASS, DRIVER
 from ...domains.objects import COMPUTE_DOMAINS, ComputeDomain, decode_domain
 from ...kube.resource.names import is_subdomain
+from ..documents import Document
 from ..domains import KIND, template_of
 from .claims import not_a_subdomain
 from .finding import LintIssue, LintRule
-from .source import SourceObject
 from .subject import STAND_IN, ClaimSpec, Form, LintContext, Subject, decode_all, is_unknown_field, subject_of
 
 _NAME: Final = "spec.channel.resourceClaimTemplate.name"
@@ -20,29 +21,29 @@ _GROUP: Final = COMPUTE_DOMAINS.group
 _STAND_INS: Final = {"spec": {}, "channel": {}, "resourceClaimTemplate": {}, "name": STAND_IN}
 
 
-def is_domain(source: SourceObject) -> bool:
+def is_domain(document: Document) -> bool:
     """Whether the object is a ComputeDomain, of any version."""
-    return source.kind == KIND and source.api_version.partition("/")[0] == _GROUP
+    return document.kind == KIND and document.api_version.partition("/")[0] == _GROUP
 
 
 def made_templates(subjects: Iterable[Subject]) -> list[Subject]:
     """The claim templates that would be made for the ComputeDomains, in the places of these."""
     return [
-        subject_of(SourceObject(subject.source.file, template_of(domain), subject.source.positions))
+        subject_of(replace(subject.document, value=template_of(domain)))
         for subject in subjects
-        if is_domain(subject.source)
-        and (domain := _form(subject.source).decoded) is not None
+        if is_domain(subject.document)
+        and (domain := _form(subject.document).decoded) is not None
         and domain.template != STAND_IN
     ]
 
 
 def check_domains(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check a ComputeDomain."""
-    if not is_domain(subject.source):
+    if not is_domain(subject.document):
         return
-    if subject.source.api_version != COMPUTE_DOMAINS.api_version:
+    if subject.document.api_version != COMPUTE_DOMAINS.api_version:
         yield LintIssue(LintRule.SCHEMA, "apiVersion", f"must be {COMPUTE_DOMAINS.api_version}")
-    form = _form(subject.source)
+    form = _form(subject.document)
     for problem in form.errors:
         yield LintIssue(
             LintRule.UNKNOWN_FIELD if is_unknown_field(problem) else LintRule.SCHEMA, problem.path, problem.problem
@@ -65,9 +66,9 @@ def check_domains(subject: Subject, context: LintContext) -> Iterator[LintIssue]
 
 def _taken(subject: Subject, domain: ComputeDomain, context: LintContext) -> Iterator[LintIssue]:
     """Check that no earlier ComputeDomain names the same template, and that no other object is one of this name."""
-    near = [one for one in context.subjects if one.source.namespace == subject.source.namespace]
+    near = [one for one in context.subjects if one.document.own_namespace == subject.document.own_namespace]
     for earlier in takewhile(lambda other: other is not subject, near):
-        other = _form(earlier.source).decoded if is_domain(earlier.source) else None
+        other = _form(earlier.document).decoded if is_domain(earlier.document) else None
         if other is not None and other.template == domain.template and other.name != domain.name:
             problem = f"is also the template of ComputeDomain {other.name}: each ComputeDomain needs its own"
             yield LintIssue(LintRule.DOMAIN_TEMPLATE_TAKEN, _NAME, problem)
@@ -78,7 +79,7 @@ def _taken(subject: Subject, domain: ComputeDomain, context: LintContext) -> Ite
             if neighbour.claim is not None
             else ()
         )
-        named = (neighbour.source.kind, neighbour.source.name) == ("ResourceClaimTemplate", domain.template)
+        named = (neighbour.document.kind, neighbour.document.own_name) == ("ResourceClaimTemplate", domain.template)
         if named and CHANNEL_CLASS not in classes:
             problem = "is the name of a template among the files, which the controller does not replace"
             yield LintIssue(LintRule.DOMAIN_TEMPLATE_TAKEN, _NAME, f"{problem}: choose another name")
@@ -98,5 +99,5 @@ def check_channels(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue
             )
 
 
-def _form(source: SourceObject) -> Form[ComputeDomain]:
-    return decode_all(source.value, partial(decode_domain, strict=True), _STAND_INS)
+def _form(document: Document) -> Form[ComputeDomain]:
+    return decode_all(document.value, partial(decode_domain, strict=True), _STAND_INS)

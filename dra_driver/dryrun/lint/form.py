@@ -17,7 +17,7 @@ from ...kube.resource.device import COUNTERS_APART_SINCE, SliceFeatures
 from ...kube.resource.validation import slice_problems
 from ...scheduler.pods import form_errors
 from .finding import LintIssue, LintRule
-from .source import DECODED_KINDS
+from .reading import DECODED_KINDS
 from .subject import LintContext, Subject, is_device_api, is_unknown_field
 
 _CLAIM_OF_POD: Final = re.compile(r"\b(resourceClaims|resources\.claims)\[")
@@ -40,7 +40,7 @@ def check_form(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
             yield LintIssue(LintRule.SCHEMA, problem.path, problem.problem)
         elif not is_gated(problem.path):
             yield LintIssue(LintRule.UNKNOWN_FIELD, problem.path, problem.problem)
-    for problem in form_errors(subject.source.value):
+    for problem in form_errors(subject.document.value):
         if not _CLAIM_OF_POD.search(problem.path):
             rule = LintRule.UNKNOWN_FIELD if is_unknown_field(problem) else LintRule.SCHEMA
             yield LintIssue(rule, problem.path, problem.problem)
@@ -50,7 +50,7 @@ def check_identity(subject: Subject, context: LintContext) -> Iterator[LintIssue
     """Check that no earlier object has the same name."""
     first = context.first_of(subject)
     if first is not None and first is not subject:
-        said = f"there is another {subject.source.kind} of this name in the file: rename one, or remove it"
+        said = f"there is another {subject.document.kind} of this name in the file: rename one, or remove it"
         yield LintIssue(LintRule.DUPLICATE_OBJECT, "metadata.name", said)
 
 
@@ -64,19 +64,19 @@ def check_slice(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
 
 def check_version(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check that the release serves the object's apiVersion and kind."""
-    source = subject.source
-    if not is_device_api(source) or source.kind in _OTHER_KINDS:
+    document = subject.document
+    if not is_device_api(document) or document.kind in _OTHER_KINDS:
         return
-    if source.kind not in DECODED_KINDS:
-        close = difflib.get_close_matches(source.kind, (*DECODED_KINDS, *_OTHER_KINDS), n=1)
+    if document.kind not in DECODED_KINDS:
+        close = difflib.get_close_matches(document.kind, (*DECODED_KINDS, *_OTHER_KINDS), n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(DECODED_KINDS)}"
-        yield LintIssue(LintRule.UNKNOWN_KIND, "kind", f"{GROUP} has no kind {source.kind!r}; {hint}")
+        yield LintIssue(LintRule.UNKNOWN_KIND, "kind", f"{GROUP} has no kind {document.kind!r}; {hint}")
         return
-    name = source.api_version.partition("/")[2]
-    versions = VERSIONS_OF_KINDS[GROUP, source.kind]
+    name = document.api_version.partition("/")[2]
+    versions = VERSIONS_OF_KINDS[GROUP, document.kind]
     version = versions.get(name)
     best = next(served for served, one in versions.items() if one.first <= context.minor)
-    moved = best == "v1" and name != "v1beta2" and source.kind in _WITH_REQUESTS
+    moved = best == "v1" and name != "v1beta2" and document.kind in _WITH_REQUESTS
     use = f"use {GROUP}/{best}" + ("; what a request asks for goes under 'exactly' there" if moved else "")
     rule = LintRule.API_VERSION_NOT_SERVED
     if version is None:
@@ -91,7 +91,7 @@ def check_version(subject: Subject, context: LintContext) -> Iterator[LintIssue]
         problem = f"is served only where --runtime-config asks for it, {outlook}: {use}"
     else:
         return
-    yield LintIssue(rule, "apiVersion", f"{source.api_version} {problem}")
+    yield LintIssue(rule, "apiVersion", f"{document.api_version} {problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +148,9 @@ def is_gated(path: str) -> bool:
 
 def check_gates(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check that the release has the fields of an object of resource.k8s.io."""
-    if not is_device_api(subject.source) or subject.source.kind not in DECODED_KINDS:
+    if not is_device_api(subject.document) or subject.document.kind not in DECODED_KINDS:
         return
-    for path in set_fields(subject.source.value.get("spec"), "spec"):
+    for path in set_fields(subject.document.value.get("spec"), "spec"):
         gate = gate_of(path)
         if gate is None:
             continue

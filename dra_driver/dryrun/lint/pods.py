@@ -10,13 +10,12 @@ from typing import Any, Final, TypeVar
 
 from ...kube.resource.codec import DecodeError, Fields
 from ...scheduler.pods import has_form, pod_spec_errors
-from ..documents import JSON
+from ..documents import JSON, Document
 from ..groups import ObjectPods, PodGroup, ReferencedObjects, joined, key_of, pods_of
 from ..kinds import KINDS
 from ..podforms import FORMS
 from ..status import Note
 from .finding import LintIssue, LintRule
-from .source import SourceObject
 from .subject import STAND_IN, ClaimSpec, LintContext, Subject, decode_all, is_unknown_field, subject_of
 
 _OLD_FORM: Final = "source"
@@ -60,27 +59,25 @@ class Use:
         return self.path.rpartition("[")[0], self.name, self.request
 
 
-def is_workload(source: SourceObject) -> bool:
+def is_workload(document: Document) -> bool:
     """Whether the object is a pod or a workload that creates pods."""
-    return key_of(source.value) in KINDS or bool(_read(source, ReferencedObjects()).groups)
+    return key_of(document.value) in KINDS or bool(_read(document, ReferencedObjects()).groups)
 
 
-def notes_of(source: SourceObject, library: ReferencedObjects) -> Iterator[Note]:
+def notes_of(document: Document, library: ReferencedObjects) -> Iterator[Note]:
     """The parts of an object's pods that are not checked."""
-    reading = _read(source, library)
+    reading = _read(document, library)
     texts = [*reading.unknown]
     for group in reading.groups:
-        if not group.spec or key_of(source.value) not in KINDS:
+        if not group.spec or key_of(document.value) not in KINDS:
             texts += group.unknown
-    place = source.positions.of(())
-    subject = f"{source.kind} {f'{source.namespace}/' if source.namespace else ''}{source.name}"
-    yield from (Note(subject, text, source.file, place.line, place.column) for text in dict.fromkeys(texts))
+    yield from (document.note(text) for text in dict.fromkeys(texts))
 
 
-def _read(source: SourceObject, library: ReferencedObjects) -> ObjectPods:
+def _read(document: Document, library: ReferencedObjects) -> ObjectPods:
     """The pods of an object. Fields that are missing are no mistakes: the object may be a patch."""
     try:
-        return pods_of(source.value, library, FORMS)
+        return pods_of(document.value, library, FORMS)
     except DecodeError:
         return ObjectPods()
 
@@ -125,9 +122,9 @@ def _items(value: Any, field: str, path: str) -> Iterator[tuple[str, Any]]:
 
 def check_pods(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check the claims of pods and of pod templates."""
-    source = subject.source
+    document = subject.document
     try:
-        groups = pods_of(source.value, context.library, FORMS).groups
+        groups = pods_of(document.value, context.library, FORMS).groups
     except DecodeError as error:
         if not error.problem.endswith("missing"):  # the object may be a patch
             yield LintIssue(LintRule.SCHEMA, error.path, error.problem)
@@ -135,7 +132,7 @@ def check_pods(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     issues: dict[LintIssue, None] = {}
     for group in groups:
         found = [*_check_spec(group, subject, context)]
-        if not has_form(source.value):
+        if not has_form(document.value):
             found += _form_issues(group.spec)
         issues |= dict.fromkeys(replace(issue, path=group.place(issue.path)) for issue in found)
     yield from issues
@@ -163,16 +160,16 @@ def _check_spec(group: PodGroup, subject: Subject, context: LintContext) -> Iter
     ]
     yield from problems
     yield from _repeated(claims, uses)
-    source = subject.source
-    made = [subject_of(SourceObject(source.file, template, source.positions)) for template in group.templates]
-    found = {claim.name: _named(claim, source, context, made) for claim in claims}
+    document = subject.document
+    made = [subject_of(replace(document, value=template)) for template in group.templates]
+    found = {claim.name: _named(claim, document, context, made) for claim in claims}
     for claim in claims:
         if bool(claim.claim) == bool(claim.template):
             if not any(problem.path.startswith(f"{claim.path}.") for problem in problems):  # a misspelt one of them
                 problem = "exactly one of resourceClaimName and resourceClaimTemplateName must be set"
                 yield LintIssue(LintRule.POD_CLAIM, claim.path, problem)
         elif not found[claim.name]:
-            yield LintIssue(LintRule.CLAIM_NOT_FOUND, claim.field, _nowhere(claim, source, context))
+            yield LintIssue(LintRule.CLAIM_NOT_FOUND, claim.field, _nowhere(claim, document, context))
     yield from _uses(claims, uses, found)
     yield from _unused(claims, uses, found, context)
 
@@ -221,33 +218,36 @@ def _unused(
             yield LintIssue(LintRule.CLAIM_UNUSED, claim.path, problem)
 
 
-def _named(claim: PodClaimEntry, pod: SourceObject, context: LintContext, made: Iterable[Subject]) -> list[Subject]:
+def _named(claim: PodClaimEntry, pod: Document, context: LintContext, made: Iterable[Subject]) -> list[Subject]:
     """The objects that the entry may refer to: more than one if files repeat a name. `made` are templates that are made
     with the pod.
     """
     name = claim.claim or claim.template
-    own = [subject for subject in made if subject.source.kind == claim.kind and subject.source.name == name]
+    own = [subject for subject in made if subject.document.kind == claim.kind and subject.document.own_name == name]
     return own or [
         subject
         for subject in context.subjects
-        if subject.source.kind == claim.kind and subject.source.name == name and _together(subject.source, pod)
+        if subject.document.kind == claim.kind
+        and subject.document.own_name == name
+        and _together(subject.document, pod)
     ]
 
 
-def _together(one: SourceObject, other: SourceObject) -> bool:
-    return one.namespace == other.namespace or not one.namespace or not other.namespace
+def _together(first: Document, second: Document) -> bool:
+    namespaces = first.own_namespace, second.own_namespace
+    return namespaces[0] == namespaces[1] or not all(namespaces)
 
 
 def _specs(subjects: list[Subject]) -> list[ClaimSpec]:
     return [subject.claim for subject in subjects if subject.claim is not None]
 
 
-def _nowhere(claim: PodClaimEntry, pod: SourceObject, context: LintContext) -> str:
+def _nowhere(claim: PodClaimEntry, pod: Document, context: LintContext) -> str:
     name = claim.claim or claim.template
-    others = [subject.source for subject in context.subjects if subject.source.kind == claim.kind]
-    elsewhere = next((other.namespace for other in others if other.name == name), None)
+    others = [subject.document for subject in context.subjects if subject.document.kind == claim.kind]
+    elsewhere = next((other.own_namespace for other in others if other.own_name == name), None)
     if elsewhere is not None:
-        return f"{claim.kind} {name} is in namespace {elsewhere}, the pod in {pod.namespace}: they must be in one"
-    close = difflib.get_close_matches(name, [other.name for other in others if _together(other, pod)], n=1)
+        return f"{claim.kind} {name} is in namespace {elsewhere}, the pod in {pod.own_namespace}: they must be in one"
+    close = difflib.get_close_matches(name, [other.own_name for other in others if _together(other, pod)], n=1)
     hint = f"did you mean {close[0]!r}?" if close else "pass its file too, to have the pod checked against it"
     return f"there is no {claim.kind} {name} among the files; {hint}"

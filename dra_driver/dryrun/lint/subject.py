@@ -14,13 +14,13 @@ from typing import Any, Final, Generic, TypeVar
 from ...kube.releases import minor_of
 from ...kube.resource import DeviceClaim, DeviceRequirements, OpaqueConfiguration, ResourceClaim, ResourceClaimTemplate
 from ...kube.resource.codec import BY_API_VERSION, GROUP, V1BETA1, Decoded, DecodeError, Dialect, decode
-from ..documents import JSON
+from ..documents import JSON, Document
 from ..groups import ReferencedObjects
 from ..positions import is_within, resolve
 from ..strict import Identity, identity_of
 from .catalog import Catalog
 from .finding import LintIssue
-from .source import DECODED_KINDS, SourceObject
+from .reading import DECODED_KINDS
 
 T = TypeVar("T")
 
@@ -200,7 +200,7 @@ class ClaimSpec:
 class Subject:
     """One object to check. `form` is None for kinds, and versions of them, that are not decoded."""
 
-    source: SourceObject
+    document: Document
     form: Form[Decoded] | None
 
     @property
@@ -212,11 +212,11 @@ class Subject:
     def claim(self) -> ClaimSpec | None:
         """The spec of a claim or template; None for other objects, and if it could not be decoded."""
         one = self.decoded
-        flat = _dialect(self.source.api_version).flat_request
+        flat = _dialect(self.document.api_version).flat_request
         if isinstance(one, ResourceClaim):
-            return ClaimSpec(self.source.name, "spec.devices", one.spec, flat)
+            return ClaimSpec(self.document.own_name, "spec.devices", one.spec, flat)
         if isinstance(one, ResourceClaimTemplate):
-            return ClaimSpec(self.source.name, "spec.spec.devices", one.spec, flat)
+            return ClaimSpec(self.document.own_name, "spec.spec.devices", one.spec, flat)
         return None
 
     def is_news(self, issue: LintIssue) -> bool:
@@ -238,12 +238,12 @@ class LintContext:
 
     def first_of(self, subject: Subject) -> Subject | None:
         """The first object of its file with the name of this one. None if the API server makes its name."""
-        return self._first.get((subject.source.file, identity_of(subject.source.value)))
+        return self._first.get((subject.document.file, identity_of(subject.document.value)))
 
     @cached_property
     def _first(self) -> Mapping[tuple[str, Identity | None], Subject]:
-        identities = ((subject, identity_of(subject.source.value)) for subject in reversed(self.subjects))
-        return {(one.source.file, identity): one for one, identity in identities if identity is not None}
+        identities = ((subject, identity_of(subject.document.value)) for subject in reversed(self.subjects))
+        return {(one.document.file, identity): one for one, identity in identities if identity is not None}
 
     @property
     def minor(self) -> int:
@@ -251,15 +251,15 @@ class LintContext:
         return minor_of(self.release)
 
 
-def subject_of(source: SourceObject) -> Subject:
+def subject_of(document: Document) -> Subject:
     """The object, decoded when it is one of resource.k8s.io that the driver knows."""
-    known = source.api_version in (*BY_API_VERSION, _V1ALPHA3) and source.kind in DECODED_KINDS
-    return Subject(source, decode_all(source.value, _decode) if known else None)
+    known = document.api_version in (*BY_API_VERSION, _V1ALPHA3) and document.kind in DECODED_KINDS
+    return Subject(document, decode_all(document.value, _decode) if known else None)
 
 
-def is_device_api(source: SourceObject) -> bool:
+def is_device_api(document: Document) -> bool:
     """Whether the object belongs to resource.k8s.io."""
-    return source.api_version.partition("/")[0] == GROUP
+    return document.api_version.partition("/")[0] == GROUP
 
 
 def _decode(value: JSON) -> Decoded:

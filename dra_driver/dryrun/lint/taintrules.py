@@ -18,9 +18,9 @@ _SELECTOR = "spec.deviceSelector"
 
 def check_taint_rule(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
     """Check which devices a rule selects. A rule with the effect None has no consequences."""
-    source = subject.source
-    spec = source.value.get("spec")
-    if not is_device_api(source) or source.kind != "DeviceTaintRule" or not isinstance(spec, dict):
+    document = subject.document
+    spec = document.value.get("spec")
+    if not is_device_api(document) or document.kind != "DeviceTaintRule" or not isinstance(spec, dict):
         return
     if _text(spec.get("taint"), "effect") == TaintEffect.NONE:
         return

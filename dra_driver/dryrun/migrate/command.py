@@ -8,11 +8,10 @@ from pathlib import Path
 import click
 
 from ...process.command import InputError
-from ...process.streams import printable
-from ..options import Subcommand, complete_files, general_options, release_options
+from ..options import Subcommand, files_argument, general_options, release_options
 from ..progress import progress
 from ..release import Rules
-from ..report import format_option, print_report
+from ..report import format_option, print_errors, print_report
 from ..sources import Origin, cluster_options, opened
 from .reading import NEEDS, read_cluster, read_files
 from .result import migration_of
@@ -27,7 +26,7 @@ from .result import migration_of
         "dra-dryrun migrate --write plan/ --context production",
     ],
 )
-@click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_files)
+@files_argument()
 @cluster_options
 @release_options
 @click.option("--verify", is_flag=True, help="Place the workloads on the devices that the plan would publish.")
@@ -58,8 +57,7 @@ def migrate(files: tuple[str, ...], origin: Origin, rules: Rules, verify: bool, 
         _write(folder, found.files())
         found = replace(found, folder=folder)
     print_report(found, output)
-    for error in found.errors:
-        click.echo(printable(f"error: {error}"), err=True)
+    print_errors(found.errors)
     return found.status
 
 

@@ -47,6 +47,8 @@ import click
 from rich.text import Text
 
 from ...process.command import output_option
+from ...process.streams import printable
+from ..status import Note
 from .document import Json, to_json, to_yaml
 from .terminal import Drawing, PlainTable, Verbatim, plain_console
 
@@ -110,6 +112,12 @@ def print_picture_report(report: PictureReport, output: str) -> None:
 def print_document(document: Json, output: str) -> None:
     """Prints a document to standard output as JSON, or as a document of a YAML stream."""
     click.echo(to_json(document) if output == "json" else f"---\n{to_yaml(document)}")
+
+
+def print_errors(errors: Iterable[Note]) -> None:
+    """Prints errors about objects to standard error. The other objects have their answers nevertheless."""
+    for error in errors:
+        click.echo(printable(f"error: {error}"), err=True)
 
 
 def print_lines(lines: Iterable[Line]) -> None:

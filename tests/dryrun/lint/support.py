@@ -6,9 +6,9 @@ import json
 import textwrap
 from typing import Any
 
+from dra_driver.dryrun.documents import read_text
 from dra_driver.dryrun.lint.check import check
 from dra_driver.dryrun.lint.finding import LintFinding
-from dra_driver.dryrun.lint.source import FilesRead, SourceObject, parse
 from dra_driver.dryrun.nodetypes import built_in_nodes
 from dra_driver.kube.resource.codec import Decoded
 from dra_driver.scheduler.cel import NEWEST
@@ -25,12 +25,7 @@ def known() -> tuple[Decoded, ...]:
 
 def lint_text(text: str, release: str = NEWEST) -> list[LintFinding]:
     """The findings for one file with this text."""
-    found = list(parse(textwrap.dedent(text), FILE))
-    reading = FilesRead(
-        tuple(one for one in found if isinstance(one, SourceObject)),
-        tuple(one for one in found if isinstance(one, LintFinding)),
-        1,
-    )
+    reading = read_text(textwrap.dedent(text), FILE, lenient=True)
     return list(check(reading, known(), release, "here", models=True).findings)
 
 
