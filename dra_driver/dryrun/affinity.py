@@ -55,10 +55,10 @@ def _selector(selector: LabelSelector) -> str:
     return ",".join(map(_requirement, selector.requirements)) or "any labels"
 
 
-def _requirement(one: NodeSelectorRequirement) -> str:
-    if one.operator == "In" and len(one.values) == 1:
-        return f"{one.key}={one.values[0]}"
-    if one.operator in ("Exists", "DoesNotExist"):
-        return one.key if one.operator == "Exists" else f"!{one.key}"
-    word = "in" if one.operator == "In" else "notin"
-    return f"{one.key} {word} ({','.join(one.values)})"
+def _requirement(requirement: NodeSelectorRequirement) -> str:
+    if requirement.operator == "In" and len(requirement.values) == 1:
+        return f"{requirement.key}={requirement.values[0]}"
+    if requirement.operator in ("Exists", "DoesNotExist"):
+        return requirement.key if requirement.operator == "Exists" else f"!{requirement.key}"
+    word = "in" if requirement.operator == "In" else "notin"
+    return f"{requirement.key} {word} ({','.join(requirement.values)})"

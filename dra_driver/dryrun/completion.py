@@ -46,8 +46,8 @@ def complete_values(values: Values) -> Callable[[click.Context, click.Parameter,
 def contexts(context: click.Context) -> Iterator[str]:
     """The contexts of the kubeconfig files."""
     for file in filter(None, _choice(context).files.split(":")):
-        for one in parse_kubeconfig(Path(file)).get("contexts") or []:
-            yield str(one.get("name"))
+        for entry in parse_kubeconfig(Path(file)).get("contexts") or []:
+            yield str(entry.get("name"))
 
 
 def namespaces(context: click.Context) -> Iterator[str]:

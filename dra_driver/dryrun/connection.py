@@ -179,7 +179,7 @@ def _current_context(documents: Sequence[Mapping[str, Any]]) -> str:
 
 def _existing(documents: Sequence[Mapping[str, Any]], context: str) -> str:
     """The name of a context. Raises ConnectionConfigError, in kubectl's words, if there is none of this name."""
-    if any(str(one.get("name")) == context for document in documents for one in document.get("contexts") or []):
+    if any(str(entry.get("name")) == context for document in documents for entry in document.get("contexts") or []):
         return context
     raise ConnectionConfigError(f'context "{context}" does not exist (there is {_contexts(documents)})')
 

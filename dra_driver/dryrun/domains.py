@@ -65,7 +65,7 @@ def _as_template(
     template = decode_document(given[key]) if key in given else lookup(TEMPLATE, *key)
     if not isinstance(template, ResourceClaimTemplate):
         yield replace(document, value=template_of(domain))
-    elif all(one.device_class_name != CHANNEL_CLASS for _, one in template.spec.requirements):
+    elif all(required.device_class_name != CHANNEL_CLASS for _, required in template.spec.requirements):
         problem = "is the name of a template that is not a ComputeDomain's, which the controller does not replace"
         raise _taken(document, f"{problem}: choose another name")
 

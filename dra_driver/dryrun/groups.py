@@ -178,7 +178,7 @@ def by_shape(value: JSON) -> Iterator[PodGroup]:
     said = "its kind is not known, and so the number of its pods is not: one pod is evaluated"
     if key_of(value) in KINDS:
         said = "the fields of its kind that have this pod template are not known: one pod is evaluated"
-    parts = {name: one for name, one in value.items() if name not in _NOT_SEARCHED}
+    parts = {name: field for name, field in value.items() if name not in _NOT_SEARCHED}
     for path, spec, around in _shapes(parts, "", value):
         yield PodGroup(path, spec, within(around, "metadata"), role=path, stage=path or ".", unknown=(said,))
 
@@ -234,24 +234,24 @@ def _owners(value: JSON, path: str, at: str) -> Iterator[tuple[JSON, str, str]]:
     found: list[tuple[object, str, str]] = [(value, at, "")]
     for name, several in _STEP.findall(path):
         below = [
-            (one[name], joined(where, name), key)
-            for one, where, key in found
-            if isinstance(one, dict) and one.get(name) is not None
+            (element[name], joined(where, name), key)
+            for element, where, key in found
+            if isinstance(element, dict) and element.get(name) is not None
         ]
         if several:
-            below = [inner for one, where, _ in below for inner in _each(one, where, several)]
+            below = [inner for element, where, _ in below for inner in _each(element, where, several)]
         found = below
-    for one, where, key in found:
-        if not isinstance(one, dict):
-            raise DecodeError(where, f"must be an object, not {json_type(one)}")
-        yield one, where, key
+    for element, where, key in found:
+        if not isinstance(element, dict):
+            raise DecodeError(where, f"must be an object, not {json_type(element)}")
+        yield element, where, key
 
 
 def _each(value: object, path: str, several: str) -> Iterator[tuple[object, str, str]]:
     if several == "[]" and isinstance(value, list):
-        yield from ((one, f"{path}[{index}]", str(index)) for index, one in enumerate(value))
+        yield from ((element, f"{path}[{index}]", str(index)) for index, element in enumerate(value))
     elif several == "{}" and isinstance(value, dict):
-        yield from ((one, f"{path}.{name}", name) for name, one in value.items())
+        yield from ((element, f"{path}.{name}", name) for name, element in value.items())
     else:
         raise DecodeError(path, f"must be {'a list' if several == '[]' else 'an object'}, not {json_type(value)}")
 

@@ -61,7 +61,7 @@ class LiveCluster:
         for kind in watched.values():
             # A watcher asks for ever what this says at once: that it is not allowed.
             client.watch(kind, client.list(kind, keep=lambda _: {}).resource_version).end()
-        self._watchers = {one: self._watch(client, one, kind) for one, kind in watched.items()}
+        self._watchers = {collection: self._watch(client, collection, kind) for collection, kind in watched.items()}
         for watcher in self._watchers.values():
             watcher.start()
 
@@ -107,19 +107,19 @@ class LiveCluster:
             if len(self._values) < len(self._watchers):
                 return None
             every = [(watcher, sorted(self._values[watcher].items())) for watcher in self._watchers]
-        return [(one, value[_KEPT]) for one, items in every for _, value in items]
+        return [(collection, value[_KEPT]) for collection, items in every for _, value in items]
 
     def _found(self, kept: Iterable[tuple[_Collection, Any]]) -> Found:
         objects: list[Decoded] = []
         reader = Reader()
         left_out = UnreadableObjects()
-        for (around, name), one in kept:
-            if isinstance(one, DecodeError):
-                left_out.add(one)
+        for (around, name), object_ in kept:
+            if isinstance(object_, DecodeError):
+                left_out.add(object_)
             elif around:
-                reader.keep(name, one)
+                reader.keep(name, object_)
             else:
-                objects.append(one)
+                objects.append(object_)
         found = found_without(self._lacking, objects)
         found = replace(found, unknown=(*found.unknown, *left_out.notes))
         if not any(around for around, _ in self._watchers):

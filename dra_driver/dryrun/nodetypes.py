@@ -147,18 +147,18 @@ def _renamed(node: Node, name: str) -> Node:
     return replace(node, metadata=ObjectMeta(name=name, labels={**node.metadata.labels, HOSTNAME: name}))
 
 
-def like(one: ResourceSlice, name: str) -> ResourceSlice:
+def like(slice_: ResourceSlice, name: str) -> ResourceSlice:
     """The slice as a new node `name` would have it, with healthy devices."""
-    if one.node_name == name:
-        return one
-    slice_name = one.metadata.name.replace(one.pool.name, name)
+    if slice_.node_name == name:
+        return slice_
+    slice_name = slice_.metadata.name.replace(slice_.pool.name, name)
     return replace(
-        one,
+        slice_,
         metadata=ObjectMeta(name=slice_name),
-        pool=replace(one.pool, name=name),
+        pool=replace(slice_.pool, name=name),
         node_name=name,
         devices=tuple(
-            replace(device, attributes=_renewed(device.attributes, name), taints=()) for device in one.devices
+            replace(device, attributes=_renewed(device.attributes, name), taints=()) for device in slice_.devices
         ),
     )
 

@@ -116,9 +116,9 @@ class Subcommand(HelpInShort):
     def __init__(self, name: str | None, *, examples: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(name, **settings)
         self._examples = examples
-        for one in self._options():
-            one.envvar = one.envvar or f"{PREFIX}{str(name).upper()}_{_word(one.opts)}"
-            one.show_envvar = False
+        for option_ in self._options():
+            option_.envvar = option_.envvar or f"{PREFIX}{str(name).upper()}_{_word(option_.opts)}"
+            option_.show_envvar = False
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -160,7 +160,8 @@ class Subcommand(HelpInShort):
             for line in self._examples:
                 formatter.write_text(line)
         with formatter.section("Environment"):
-            formatter.write_dl([(str(one.envvar), max(one.opts, key=len)) for one in self._options()], col_max=60)
+            variables = [(str(option_.envvar), max(option_.opts, key=len)) for option_ in self._options()]
+            formatter.write_dl(variables, col_max=60)
 
     def _options(self) -> list[click.Option]:
         return [param for param in self.params if isinstance(param, click.Option) and param.name != "version"]

@@ -56,7 +56,7 @@ def template(part: FormPart) -> Iterator[PodGroup]:
 
 def pod_spec(part: FormPart) -> Iterator[PodGroup]:
     """The spec of a pod, without a template around it."""
-    spec = {name: one for name, one in part.value.items() if name in POD_FIELDS}
+    spec = {name: field for name, field in part.value.items() if name in POD_FIELDS}
     unknown = ("its resourceSharing was not evaluated: claims that its pods share",) if _shares(part.whole) else ()
     if "containers" not in spec:
         return
@@ -125,20 +125,20 @@ def _annotation(annotations: JSON, name: str, path: str) -> int:
 def component(part: FormPart) -> Iterator[PodGroup]:
     """A component of an InferenceService: the fields of a pod beside those of the model (KServe)."""
     count = part.count * max(1, whole_number(part.value, "minReplicas", 1, part.path))
-    name = next((one for one in _MODELS if isinstance(part.value.get(one), dict)), "")
-    own = {key: one for key, one in part.value.items() if key in POD_FIELDS}
+    name = next((model for model in _MODELS if isinstance(part.value.get(model), dict)), "")
+    own = {key: field for key, field in part.value.items() if key in POD_FIELDS}
     serving, unknown = _serving_runtime(part, within(part.value, name)) if name else ({}, ())
     moved: dict[str, str] = {}
     if name:
         fields = ("args", "command", "env", "image", "ports", "resources", "volumeMounts")
-        container = {key: one for key, one in part.value[name].items() if key in fields}
+        container = {key: field for key, field in part.value[name].items() if key in fields}
         own["containers"] = [{"name": "kserve-container", **container}, *each(own, "containers")]
         moved["containers[0]"] = joined(part.path, name)
     if not own.get("containers") and not serving:
         yield _unknown(part, "", "no container and no model is in it")
         return
-    spec = _with_images(merged({key: one for key, one in serving.items() if key in POD_FIELDS}, own))
-    spec["containers"].sort(key=lambda one: one.get("name") != "kserve-container")
+    spec = _with_images(merged({key: field for key, field in serving.items() if key in POD_FIELDS}, own))
+    spec["containers"].sort(key=lambda container: container.get("name") != "kserve-container")
     notes: tuple[str, ...] = ()
     if name and not serving and not unknown:
         notes = ("its serving runtime is not among the files, and is assumed to add no devices",)
@@ -171,7 +171,7 @@ def _with_workers(part: FormPart, head: PodGroup, serving: JSON) -> Iterator[Pod
     worker = merged(serving, _object(part.value["workerSpec"], path))
     sizes = [whole_number(worker, f"{name}ParallelSize", 1, path) for name in ("tensor", "pipeline")]
     total = max(1, sizes[0] * sizes[1])
-    spec = {key: one for key, one in worker.items() if key in POD_FIELDS}
+    spec = {key: field for key, field in worker.items() if key in POD_FIELDS}
     spec["containers"] = spec.get("containers") or [{"name": "worker-container"}]
     spec = _with_images(spec)
     of_head, of_worker = _gpus(head.spec), _gpus(spec)
@@ -200,7 +200,7 @@ def _with_gpus(spec: JSON, count: int) -> JSON:
     first, *others = each(spec, "containers")
     resources = within(first, "resources")
     limits = {**within(resources, "limits"), _GPU: count}
-    requests = {name: one for name, one in within(resources, "requests").items() if name != _GPU}
+    requests = {name: amount for name, amount in within(resources, "requests").items() if name != _GPU}
     resources = {**resources, "limits": limits, "requests": requests}
     return {**spec, "containers": [{**first, "resources": resources}, *others]}
 
@@ -320,12 +320,12 @@ def nim(part: FormPart) -> Iterator[PodGroup]:
     kept = ("nodeSelector", "tolerations", "affinity", "schedulerName", "priorityClassName", "runtimeClassName")
     spec = {name: value[name] for name in kept if value.get(name) is not None}
     claims, moved, templates = [], {"containers[0]": path}, []
-    for index, one in enumerate(each(value, "draResources")):
+    for index, resource in enumerate(each(value, "draResources")):
         name = f"dra-{index}"
-        claim, made = _nim_claim(one, f"{joined(path, 'draResources')}[{index}]", f"{name}-claim")
+        claim, made = _nim_claim(resource, f"{joined(path, 'draResources')}[{index}]", f"{name}-claim")
         claims.append({"name": name, **claim})
         templates += made
-        container = _using(container, name, tuple(str(request) for request in one.get("requests") or ()))
+        container = _using(container, name, tuple(str(request) for request in resource.get("requests") or ()))
         moved[f"resourceClaims[{index}]"] = f"{joined(path, 'draResources')}[{index}]"
     unknown: tuple[str, ...] = ()
     if not claims and within(value, "storage", "nimCache").get("profile") and not _requests_gpus(container):
@@ -343,11 +343,11 @@ def _is_off(part: FormPart) -> bool:
 
 
 def _sidecars(value: JSON) -> Iterator[JSON]:
-    for index, one in enumerate(each(value, "sidecarContainers")):
+    for index, sidecar in enumerate(each(value, "sidecarContainers")):
         yield {
-            "name": str(one.get("name") or f"sidecar-{index}"),
+            "name": str(sidecar.get("name") or f"sidecar-{index}"),
             "image": _IMAGE,
-            "resources": within(one, "resources"),
+            "resources": within(sidecar, "resources"),
         }
 
 
@@ -362,12 +362,12 @@ def _limited(container: JSON, resource: str, count: int) -> JSON:
     return {**container, "resources": {**resources, "limits": limits}}
 
 
-def _nim_claim(one: JSON, path: str, name: str) -> tuple[JSON, list[JSON]]:
+def _nim_claim(resource: JSON, path: str, name: str) -> tuple[JSON, list[JSON]]:
     """The reference to a claim of a pod, and the claim template that the operator makes for it."""
-    created = one.get("claimCreationSpec")
+    created = resource.get("claimCreationSpec")
     if not isinstance(created, dict):
         kept = ("resourceClaimName", "resourceClaimTemplateName")
-        return {field: one[field] for field in kept if one.get(field) is not None}, []
+        return {field: resource[field] for field in kept if resource.get(field) is not None}, []
     requests: list[JSON] = []
     for index, device in enumerate(each(created, "devices")):
         where = f"{path}.claimCreationSpec.devices[{index}]"
@@ -384,25 +384,27 @@ def _nim_claim(one: JSON, path: str, name: str) -> tuple[JSON, list[JSON]]:
 def _nim_selectors(device: JSON, path: str) -> Iterator[str]:
     driver = str(device.get("driverName") or "gpu.nvidia.com")
     yield from (str(text) for text in device.get("celExpressions") or ())
-    for index, one in enumerate(each(device, "attributeSelectors")):
-        left, operator = _nim_key(one, "attributes", driver), _nim_operator(one, f"{path}.attributeSelectors[{index}]")
-        value = within(one, "value")
+    for index, selector in enumerate(each(device, "attributeSelectors")):
+        left = _nim_key(selector, "attributes", driver)
+        operator = _nim_operator(selector, f"{path}.attributeSelectors[{index}]")
+        value = within(selector, "value")
         if "versionValue" in value:
             yield f"{left}.compareTo(semver({_literal(value['versionValue'])})) {operator} 0"
         else:
             yield f"{left} {operator} {_literal(next(iter(value.values()), ''))}"
-    for index, one in enumerate(each(device, "capacitySelectors")):
-        left, operator = _nim_key(one, "capacity", driver), _nim_operator(one, f"{path}.capacitySelectors[{index}]")
-        yield f"{left}.compareTo(quantity({_literal(str(one.get('value')))})) {operator} 0"
+    for index, selector in enumerate(each(device, "capacitySelectors")):
+        left = _nim_key(selector, "capacity", driver)
+        operator = _nim_operator(selector, f"{path}.capacitySelectors[{index}]")
+        yield f"{left}.compareTo(quantity({_literal(str(selector.get('value')))})) {operator} 0"
 
 
-def _nim_key(one: JSON, field: str, driver: str) -> str:
-    domain, slash, name = str(one.get("key")).rpartition("/")
+def _nim_key(selector: JSON, field: str, driver: str) -> str:
+    domain, slash, name = str(selector.get("key")).rpartition("/")
     return f"device.{field}[{_literal(domain if slash else driver)}].{name}"
 
 
-def _nim_operator(one: JSON, path: str) -> str:
-    operator = str(one.get("op") or "Equal")
+def _nim_operator(selector: JSON, path: str) -> str:
+    operator = str(selector.get("op") or "Equal")
     if operator not in _OPERATORS:
         raise DecodeError(f"{path}.op", f"must be one of {', '.join(_OPERATORS)}, not {operator!r}")
     return _OPERATORS[operator]
@@ -487,11 +489,11 @@ def _jobs(part: FormPart, spec: JSON, trainer: JSON, unknown: tuple[str, ...]) -
 def _with_resources(spec: JSON, resources: JSON, path: str) -> tuple[JSON, dict[str, str]]:
     """The pods with the resources of the TrainJob in their container `node`."""
     containers, moved = [], {}
-    for index, one in enumerate(each(spec, "containers")):
-        if one.get("name") == "node":
-            one = {**one, "resources": merged(within(one, "resources"), resources)}
+    for index, container in enumerate(each(spec, "containers")):
+        if container.get("name") == "node":
+            container = {**container, "resources": merged(within(container, "resources"), resources)}
             moved[f"containers[{index}].resources"] = joined(path, "trainer.resourcesPerNode")
-        containers.append(one)
+        containers.append(container)
     return {**spec, "containers": containers}, moved
 
 

@@ -62,11 +62,11 @@ def anonymise(documents: Sequence[JSON]) -> list[JSON]:
     return _anonymised(_anonymised(map(_in_namespace, documents), _names), _parts_of_names)
 
 
-def _in_namespace(one: JSON) -> JSON:
+def _in_namespace(object_: JSON) -> JSON:
     """The object with its namespace. Adds the namespace `default` if the object names none."""
-    if one["kind"] not in _NAMESPACED or one["metadata"].get("namespace"):
-        return one
-    return {**one, "metadata": {**one["metadata"], "namespace": _DEFAULT}}
+    if object_["kind"] not in _NAMESPACED or object_["metadata"].get("namespace"):
+        return object_
+    return {**object_, "metadata": {**object_["metadata"], "namespace": _DEFAULT}}
 
 
 def _anonymised(
@@ -133,13 +133,13 @@ class _Object:
     Objects of resource.k8s.io have rules of their own, because names of requests, devices and taints stay.
     """
 
-    def __init__(self, one: JSON, rename: Rename) -> None:
-        self._one = one
+    def __init__(self, object_: JSON, rename: Rename) -> None:
+        self._whole = object_
         self._rename = rename
 
     def renamed(self) -> JSON:
         """The object under other names."""
-        one = self._one
+        one = self._whole
         if "items" in one:  # an empty list
             return one
         rest = {key: value for key, value in one.items() if key not in ("apiVersion", "kind", "metadata")}
@@ -150,9 +150,9 @@ class _Object:
         return {**identity, "metadata": {"name": self._own_name(), **self._around(others)}, **fields}
 
     def _own_name(self) -> str:
-        metadata = self._one["metadata"]
+        metadata = self._whole["metadata"]
         name: str = metadata["name"]
-        match self._one["kind"]:
+        match self._whole["kind"]:
             case "Node" | "CSINode":
                 return self._rename("node", name)
             case "Namespace":
@@ -170,7 +170,7 @@ class _Object:
     def _claim(self, name: str) -> str:
         """A ResourceClaim of the object's namespace."""
         # A blank comes before whatever names are made of: the order is that of namespaces, then names.
-        namespace = self._one["metadata"].get("namespace", "")
+        namespace = self._whole["metadata"].get("namespace", "")
         return self._rename("claim", f"{namespace} {name}").rpartition(" ")[2]
 
     def _volume_claim(self, metadata: JSON) -> str:
@@ -188,7 +188,7 @@ class _Object:
     def _around(self, value: Any) -> Any:
         """A value of an object of Kubernetes itself."""
         if isinstance(value, dict):
-            return {name: self._field_around(name, one) for name, one in value.items()}
+            return {name: self._field_around(name, field) for name, field in value.items()}
         return [self._around(element) for element in value] if isinstance(value, list) else value
 
     def _field_around(self, name: str, value: Any) -> Any:  # noqa: C901  # a match over the fields of objects
@@ -203,7 +203,7 @@ class _Object:
             case "resourceClaimName":
                 return value and self._claim(value)
             case "labels" | "matchLabels" | "nodeSelector":
-                return {self._label_key(key): self._label_value(key, one) for key, one in value.items()}
+                return {self._label_key(key): self._label_value(key, label) for key, label in value.items()}
             case "matchExpressions" | "matchFields" | "matchLabelExpressions":
                 return [self._requirement(element) for element in value]
             case "topologyKey":
@@ -213,9 +213,9 @@ class _Object:
             case "taints" | "tolerations":
                 return [self._taint(element) for element in value]
             case "hard" | "used":
-                return {key: one for key, one in value.items() if _OF_STORAGE_CLASS not in key}
+                return {key: field for key, field in value.items() if _OF_STORAGE_CLASS not in key}
             case "disruptedPods":
-                return {rename("object", key): one for key, one in value.items()}
+                return {rename("object", key): field for key, field in value.items()}
             case "monitors":
                 return [rename("object", element) for element in value]
             case _ if name in _OBJECTS and isinstance(value, str):
@@ -227,7 +227,7 @@ class _Object:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, dict):
-            return {key: self._field_of_devices(key, one) for key, one in value.items() if key != "config"}
+            return {key: self._field_of_devices(key, field) for key, field in value.items() if key != "config"}
         return [self._of_devices(element) for element in value] if isinstance(value, list) else value
 
     def _field_of_devices(self, name: str, value: Any) -> Any:
@@ -266,15 +266,18 @@ class _Object:
 
         return {kind: value if kind.startswith("version") else change(value) for kind, value in typed.items()}
 
-    def _requirement(self, one: JSON) -> JSON:
-        if "scopeName" in one:  # of a quota
-            return {**one, **({"values": [self._object(name) for name in one["values"]]} if "values" in one else {})}
-        values = [self._label_value(one["key"], value) for value in one.get("values", ())]
-        return {**one, "key": self._label_key(one["key"]), **({"values": values} if values else {})}
+    def _requirement(self, requirement: JSON) -> JSON:
+        if "scopeName" in requirement:  # of a quota
+            names = (
+                {"values": [self._object(name) for name in requirement["values"]]} if "values" in requirement else {}
+            )
+            return {**requirement, **names}
+        values = [self._label_value(requirement["key"], value) for value in requirement.get("values", ())]
+        return {**requirement, "key": self._label_key(requirement["key"]), **({"values": values} if values else {})}
 
-    def _taint(self, one: JSON) -> JSON:
-        key, value = one.get("key", ""), one.get("value", "")
-        changed = {**one, **({"key": self._label_key(key)} if key else {})}
+    def _taint(self, taint: JSON) -> JSON:
+        key, value = taint.get("key", ""), taint.get("value", "")
+        changed = {**taint, **({"key": self._label_key(key)} if key else {})}
         return {**changed, **({"value": self._label_value(key, value)} if value else {})}
 
     def _label_key(self, key: str) -> str:

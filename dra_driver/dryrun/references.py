@@ -76,19 +76,21 @@ def references_of(arguments: Iterable[str]) -> dict[str, Reference]:
     """The arguments of the form TYPE/NAME that are not files. Raises InputError for types that are not placed."""
     found: dict[str, Reference] = {}
     words = list(arguments)
-    for index, one in enumerate(words):
-        if _exists(Path(one)):
+    for index, argument in enumerate(words):
+        if _exists(Path(argument)):
             continue
-        if one in _TYPES:
+        if argument in _TYPES:
             name = words[index + 1] if index + 1 < len(words) else "NAME"
-            raise InputError(f"there is no file {one!r}: an object of the cluster is named {one}/{name}")
-        match = _FORM.fullmatch(one)
-        if match is None or one.endswith(_FILES) or _exists(Path(one).parent):
+            raise InputError(f"there is no file {argument!r}: an object of the cluster is named {argument}/{name}")
+        match = _FORM.fullmatch(argument)
+        if match is None or argument.endswith(_FILES) or _exists(Path(argument).parent):
             continue
         word, name = match.groups()
         if word in _NODES:
-            raise InputError(f"{one}: a node is not placed: `dra-dryrun gpus {name}` shows its GPUs")
+            raise InputError(f"{argument}: a node is not placed: `dra-dryrun gpus {name}` shows its GPUs")
         if word not in _TYPES:
-            raise InputError(f"{one}: there is no such file, and {word} is not a type that fit reads ({_EXAMPLES})")
-        found[one] = Reference(_TYPES[word], name, one)
+            raise InputError(
+                f"{argument}: there is no such file, and {word} is not a type that fit reads ({_EXAMPLES})"
+            )
+        found[argument] = Reference(_TYPES[word], name, argument)
     return found

@@ -141,14 +141,14 @@ def _reduced(value: Any, name: str = "") -> Any:
     if name in _TEXTS:
         return value
     if name in _AMOUNTS:
-        return {key: _amount(one) for key, one in value.items()}
-    kept = {key: one for key, one in value.items() if one is None or one not in _DEFAULTS.get(key, ())}
-    return _filled({key: _reduced(one, key) for key, one in kept.items()})
+        return {key: _amount(amount) for key, amount in value.items()}
+    kept = {key: field for key, field in value.items() if field is None or field not in _DEFAULTS.get(key, ())}
+    return _filled({key: _reduced(field, key) for key, field in kept.items()})
 
 
 def _filled(value: JSON) -> dict[str, Any]:
     """The fields that are not empty. The API server stores no others."""
-    return {key: one for key, one in value.items() if one is not None and one not in ("", [], {})}
+    return {key: field for key, field in value.items() if field is not None and field not in ("", [], {})}
 
 
 def _amount(value: Any) -> Any:

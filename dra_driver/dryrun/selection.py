@@ -168,13 +168,13 @@ def assumption_texts(needs: Iterable[NodeSelectorRequirement]) -> tuple[str, ...
     return tuple(_text(need) for need in needs)
 
 
-def _text(one: NodeSelectorRequirement) -> str:
-    text = _TEXTS[one.operator]
-    if one.operator in ("In", "NotIn"):
-        pairs = [f"{one.key}={value}" for value in one.values[:_SHOWN]]
-        more = len(one.values) - _SHOWN
+def _text(requirement: NodeSelectorRequirement) -> str:
+    text = _TEXTS[requirement.operator]
+    if requirement.operator in ("In", "NotIn"):
+        pairs = [f"{requirement.key}={value}" for value in requirement.values[:_SHOWN]]
+        more = len(requirement.values) - _SHOWN
         return text.format(" or ".join([*pairs, *([f"one of {more} other values"] if more > 0 else [])]))
-    return text.format(one.key, *one.values)
+    return text.format(requirement.key, *requirement.values)
 
 
 def _values(requirements: Sequence[NodeSelectorRequirement]) -> dict[str, str | None] | None:

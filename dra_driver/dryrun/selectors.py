@@ -93,7 +93,7 @@ class Blame:
         if compiled is None:
             compiled = self._parts[expression] = self._take_apart(expression)
         for text, predicate in compiled:
-            if not _passes(lambda one=predicate: one.matches(driver, device)):  # type: ignore[misc]
+            if not _passes(lambda bound=predicate: bound.matches(driver, device)):  # type: ignore[misc]
                 return FalsePart(text, values_read(predicate, driver, device))
         return FalsePart(expression, {})
 

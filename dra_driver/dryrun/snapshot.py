@@ -146,24 +146,24 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
 
-def encode_class(one: DeviceClass) -> JSON:
+def encode_class(class_: DeviceClass) -> JSON:
     """A DeviceClass as resource.k8s.io/v1."""
-    opaque = ({"driver": config.driver, "parameters": dict(config.parameters)} for config in one.config)
+    opaque = ({"driver": config.driver, "parameters": dict(config.parameters)} for config in class_.config)
     spec = {
-        "selectors": [{"cel": {"expression": expression}} for expression in one.selectors],
+        "selectors": [{"cel": {"expression": expression}} for expression in class_.selectors],
         "config": [{"opaque": config} for config in opaque],
-        "extendedResourceName": one.extended_resource_name,
+        "extendedResourceName": class_.extended_resource_name,
     }
-    metadata = {"name": one.metadata.name}
-    if one.metadata.creation_timestamp:  # of two classes for one extended resource the newer counts
-        metadata["creationTimestamp"] = one.metadata.creation_timestamp
+    metadata = {"name": class_.metadata.name}
+    if class_.metadata.creation_timestamp:  # of two classes for one extended resource the newer counts
+        metadata["creationTimestamp"] = class_.metadata.creation_timestamp
     given = {name: value for name, value in spec.items() if value}
     return {"apiVersion": V1.api_version, "kind": "DeviceClass", "metadata": metadata, "spec": given}
 
 
-def _claim(one: ResourceClaim) -> JSON:
+def _claim(claim: ResourceClaim) -> JSON:
     """The claim, with what tells for which pod it was made, when, and whether it is being deleted."""
-    meta = one.metadata
+    meta = claim.metadata
     annotations = {key: value for key, value in meta.annotations.items() if key == EXTENDED_CLAIM_ANNOTATION}
     kept = replace(meta, generate_name="", resource_version="", labels={}, annotations=annotations)
     times = {"creationTimestamp": meta.creation_timestamp, "deletionTimestamp": meta.deletion_timestamp}
@@ -171,19 +171,19 @@ def _claim(one: ResourceClaim) -> JSON:
         "apiVersion": V1.api_version,
         "kind": "ResourceClaim",
         "metadata": {**encode_meta(kept), **{name: time for name, time in times.items() if time}},
-        "spec": encode_claim_spec(one.spec, V1),
+        "spec": encode_claim_spec(claim.spec, V1),
     }
     status: JSON = {}
-    if one.allocation is not None:
-        status["allocation"] = encode_allocation(one.allocation)
-    if one.reserved_for:
-        status["reservedFor"] = [{"resource": by.resource, "name": by.name, "uid": by.uid} for by in one.reserved_for]
+    if claim.allocation is not None:
+        status["allocation"] = encode_allocation(claim.allocation)
+    if claim.reserved_for:
+        status["reservedFor"] = [{"resource": by.resource, "name": by.name, "uid": by.uid} for by in claim.reserved_for]
     return {**found, "status": status} if status else found
 
 
-def _node(one: Node) -> JSON:
-    metadata = encode_meta(ObjectMeta(name=one.name, labels=one.metadata.labels))
+def _node(node: Node) -> JSON:
+    metadata = encode_meta(ObjectMeta(name=node.name, labels=node.metadata.labels))
     found: JSON = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-    if one.plugin_resources:
-        found["status"] = {"allocatable": dict.fromkeys(sorted(one.plugin_resources), "1")}
+    if node.plugin_resources:
+        found["status"] = {"allocatable": dict.fromkeys(sorted(node.plugin_resources), "1")}
     return found

@@ -499,7 +499,7 @@ class Place:
         empty = [
             {"apiVersion": kinds[name].api_version, "kind": f"{name}List", "items": []} for name in sorted(missing)
         ]
-        return [*(one for _, one in found), *empty], [kinds[name].plural for name in forbidden]
+        return [*(object_ for _, object_ in found), *empty], [kinds[name].plural for name in forbidden]
 
     def gather(
         self,
@@ -539,14 +539,14 @@ def lookup_among(documents: Sequence[Document]) -> Lookup:
     return lookup
 
 
-def _identity(one: Document) -> tuple[str, str, object]:
-    return one.kind, one.namespace, within(one.value, "metadata").get("name")
+def _identity(document: Document) -> tuple[str, str, object]:
+    return document.kind, document.namespace, within(document.value, "metadata").get("name")
 
 
-def _is_around(one: Document) -> bool:
+def _is_around(document: Document) -> bool:
     """Whether the document decides something besides devices, or says that there is nothing of that kind."""
-    kind = one.kind.removesuffix("List") if one.is_empty_list else one.kind
-    return kind == TEMPLATE or is_of_world(one.value.get("apiVersion"), kind)
+    kind = document.kind.removesuffix("List") if document.is_empty_list else document.kind
+    return kind == TEMPLATE or is_of_world(document.value.get("apiVersion"), kind)
 
 
 def _queue_order(pod: dict[str, Any]) -> tuple[int, str]:

@@ -191,8 +191,8 @@ class Stocktaker:
     def _count_part(
         self, part: _Part, usage: PoolUsage, left: Mapping[CounterKey, int], overdrawn: bool
     ) -> Mapping[DeviceKind, Amount]:
-        held = tuple(index for index, one in enumerate(part.devices) if usage.is_used(one.name))
-        barred = tuple(index for index, one in enumerate(part.devices) if one.taints and _taints(one))
+        held = tuple(index for index, device in enumerate(part.devices) if usage.is_used(device.name))
+        barred = tuple(index for index, device in enumerate(part.devices) if device.taints and _taints(device))
         remaining = tuple(left[key] for key in part.counters)
         key = (part.kinds, part.takes, part.total, held, barred, remaining, overdrawn)
         if key not in self._counted:

@@ -103,22 +103,22 @@ class UnreadFields:
         ignored = (self._gates.get(gate) is False and pattern.fullmatch(path) for gate, pattern in _GATES.items())
         return not _WITHOUT_EFFECT.fullmatch(path) and not any(ignored)
 
-    def _of_pools(self, one: ResourceSlice | ResourceClaim | DeviceTaintRule) -> Iterator[tuple[str, _Pool]]:
+    def _of_pools(self, object_: ResourceSlice | ResourceClaim | DeviceTaintRule) -> Iterator[tuple[str, _Pool]]:
         """The texts about a field, each with a pool that it concerns."""
-        for path in filter(self._matters, _uncertain(one)):
-            text = f"the field {path} of {type(one).__name__} {one.metadata} is not evaluated"
-            match one:
+        for path in filter(self._matters, _uncertain(object_)):
+            text = f"the field {path} of {type(object_).__name__} {object_.metadata} is not evaluated"
+            match object_:
                 case ResourceSlice():
                     yield (
-                        f"{text}: it may decide about the devices of pool {one.pool.name}",
-                        (one.driver, one.pool.name),
+                        f"{text}: it may decide about the devices of pool {object_.pool.name}",
+                        (object_.driver, object_.pool.name),
                     )
-                case ResourceClaim() if one.allocation is not None and path.startswith("status."):
-                    for result in one.allocation.results:
+                case ResourceClaim() if object_.allocation is not None and path.startswith("status."):
+                    for result in object_.allocation.results:
                         yield f"{text}: it may change what is left for others", (result.driver, result.pool)
                 case DeviceTaintRule():
                     for each in self._slices:
-                        if selects(one.selector or DeviceTaintSelector(), each):
+                        if selects(object_.selector or DeviceTaintSelector(), each):
                             yield f"{text}: the rule may taint the device", (each.driver, each.pool.name)
 
     def _of_claims(self, claims: Iterable[ResourceClaim]) -> Iterator[str]:
@@ -130,9 +130,9 @@ class UnreadFields:
     def _of_classes(self, demand: Demand) -> Iterator[str]:
         names = {required.device_class_name for claim in demand.claims for _, required in claim.spec.requirements}
         resources = {request.resource for request in demand.extended}
-        for name, one in self._classes.items():
-            served = {one.extended_resource_name, f"{CLASS_RESOURCE_PREFIX}{name}"} & resources
-            for path in one.unread if name in names or served else ():
+        for name, class_ in self._classes.items():
+            served = {class_.extended_resource_name, f"{CLASS_RESOURCE_PREFIX}{name}"} & resources
+            for path in class_.unread if name in names or served else ():
                 if self._matters(path):
                     yield f"the field {path} of DeviceClass {name} is not evaluated"
 
@@ -155,28 +155,28 @@ class UnreadFields:
             if pool in self._pools and (demand.extended or any(self._selects(each, slice_) for each in wanted)):
                 yield pool
 
-    def _selects(self, required: DeviceRequirements, one: ResourceSlice) -> bool:
+    def _selects(self, required: DeviceRequirements, slice_: ResourceSlice) -> bool:
         device_class = self._classes.get(required.device_class_name)
         expressions = (*(device_class.selectors if device_class is not None else ()), *required.selectors)
         try:
             predicates = [compile_cel(expression, self._features) for expression in expressions]
-            return any(all(each.matches(one.driver, device) for each in predicates) for device in one.devices)
+            return any(all(each.matches(slice_.driver, device) for each in predicates) for device in slice_.devices)
         except CelError:
             return True
 
 
-def _uncertain(one: ResourceSlice | ResourceClaim | DeviceTaintRule) -> Iterator[str]:
+def _uncertain(object_: ResourceSlice | ResourceClaim | DeviceTaintRule) -> Iterator[str]:
     """The fields of an object that may not be evaluated: unread ones, and those whose effect may not be known.
 
     Nodes declare whether they can leave out calls, which is not evaluated.
     """
-    yield from one.unread
-    if isinstance(one, ResourceSlice):
-        if one.skip_node_operations:
+    yield from object_.unread
+    if isinstance(object_, ResourceSlice):
+        if object_.skip_node_operations:
             yield "spec.skipNodeOperations"
-        if one.has_compatibility_groups:
+        if object_.has_compatibility_groups:
             yield _GROUPS
-        if any(device.node_allocatable_resources for device in one.devices):
+        if any(device.node_allocatable_resources for device in object_.devices):
             yield _NODE_RESOURCES
-    elif isinstance(one, ResourceClaim) and any(each.derived_attributes for _, each in one.spec.requirements):
+    elif isinstance(object_, ResourceClaim) and any(each.derived_attributes for _, each in object_.spec.requirements):
         yield _DERIVED

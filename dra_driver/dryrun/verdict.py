@@ -93,13 +93,13 @@ class Verdict:
 def placed_devices(claims: Iterable[ResourceClaim], cluster: Cluster) -> Iterator[Placed]:
     """The devices of those claims that are allocated."""
     results = [(claim, result) for claim in claims if claim.allocation for result in claim.allocation.results]
-    pools = {(one.driver, one.pool) for _, one in results}
+    pools = {(result.driver, result.pool) for _, result in results}
     devices = {
         (slice_.driver, slice_.pool.name, device.name): device
         for slice_ in cluster.slices
         if (slice_.driver, slice_.pool.name) in pools
         for device in slice_.devices
     }
-    for claim, one in results:
-        device = devices.get((one.driver, one.pool, one.device))
-        yield Placed(str(claim.metadata), one.request, one.pool, one.device, device, one.consumed_capacity)
+    for claim, result in results:
+        device = devices.get((result.driver, result.pool, result.device))
+        yield Placed(str(claim.metadata), result.request, result.pool, result.device, device, result.consumed_capacity)

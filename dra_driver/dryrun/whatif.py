@@ -196,14 +196,14 @@ def without_nodes(objects: Sequence[Decoded], names: Collection[str]) -> list[De
         if (slice_.node_name or device.node_name) in names
     }
 
-    def leaves(one: Decoded) -> bool:
-        match one:
+    def leaves(object_: Decoded) -> bool:
+        match object_:
             case Node():
-                return one.name in names
+                return object_.name in names
             case ResourceSlice():
-                return places[one.driver, one.pool.name] <= set(names)
+                return places[object_.driver, object_.pool.name] <= set(names)
             case ResourceClaim():
-                return _holds(one, local) or _bound_to(one, names)
+                return _holds(object_, local) or _bound_to(object_, names)
         return False
 
     return [object_ for object_ in objects if not leaves(object_)] if names else list(objects)

@@ -72,7 +72,7 @@ class _Workflow:
         if name not in self._templates:
             if name:
                 raise DecodeError(joined(self.path, "entrypoint"), f"there is no template {name!r} in it")
-            return [wave for one, path in self._templates.values() for wave in self._of(one, path, 0)]
+            return [wave for template, path in self._templates.values() for wave in self._of(template, path, 0)]
         waves = self._of(*self._templates[name], 0)
         most = whole_number(self.spec, "parallelism", 0, self.path)
         return [_limited(wave, most) for wave in waves] if most else waves
@@ -87,9 +87,9 @@ class _Workflow:
                 steps = group if isinstance(group, list) else [group]
                 where = f"{path}.steps[{index}]"
                 members = [
-                    self._called(one, f"{where}[{number}]", depth)
-                    for number, one in enumerate(steps)
-                    if isinstance(one, dict)
+                    self._called(step, f"{where}[{number}]", depth)
+                    for number, step in enumerate(steps)
+                    if isinstance(step, dict)
                 ]
                 waves += _at_once(members)
         elif isinstance(template.get("dag"), dict):
@@ -97,7 +97,7 @@ class _Workflow:
         elif template.get("resource") is not None:
             name = template.get("name")
             self.unknown[f"template {name} creates another object, which was not evaluated"] = None
-        elif any(isinstance(template.get(one), dict) for one in ("container", "script", "containerSet")):
+        elif any(isinstance(template.get(kind), dict) for kind in ("container", "script", "containerSet")):
             waves = [(_Leaf(template, path),)]
         most = whole_number(template, "parallelism", 0, path)
         waves = [_limited(wave, most) for wave in waves] if most else waves
@@ -126,8 +126,8 @@ class _Workflow:
         waves: list[_Wave] = []
         for level in range(max(levels.values(), default=-1) + 1):
             members = [
-                self._called(one, f"{path}[{index}]", depth)
-                for index, one in enumerate(tasks)
+                self._called(task, f"{path}[{index}]", depth)
+                for index, task in enumerate(tasks)
                 if levels.get(names[index]) == level
             ]
             waves += _at_once(members)
@@ -160,9 +160,9 @@ class _Workflow:
         other.unknown = self.unknown
         return [
             tuple(replace(leaf, path=f"{path}.templateRef") for leaf in wave)
-            for one, where in other._templates.values()
-            if one.get("name") == wanted
-            for wave in other._of(one, where, depth + 1)
+            for template, where in other._templates.values()
+            if template.get("name") == wanted
+            for wave in other._of(template, where, depth + 1)
         ]
 
     def _times(self, step: JSON, path: str) -> int:
@@ -236,7 +236,7 @@ def workflow(part: FormPart) -> Iterator[PodGroup]:
 
 def _pods(flow: _Workflow, leaf: _Leaf, stage: str) -> PodGroup:
     template = leaf.template
-    kind = next(one for one in ("container", "script", "containerSet") if isinstance(template.get(one), dict))
+    kind = next(kind for kind in ("container", "script", "containerSet") if isinstance(template.get(kind), dict))
     given = [template[kind]] if kind != "containerSet" else each(template[kind], "containers")
     unknown: dict[str, None] = {}
     containers = [_container({"name": "main", "image": _IMAGE, **container}, unknown) for container in given]
@@ -275,7 +275,7 @@ def _container(container: JSON, unknown: dict[str, None]) -> JSON:
         amounts = within(resources, kind)
         if any("{{" in str(amount) for amount in amounts.values()):
             unknown["amounts of its resources are parameters of the workflow, and are not considered"] = None
-            resources[kind] = {name: one for name, one in amounts.items() if "{{" not in str(one)}
+            resources[kind] = {name: amount for name, amount in amounts.items() if "{{" not in str(amount)}
     return {**container, "resources": resources} if resources else container
 
 

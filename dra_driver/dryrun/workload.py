@@ -231,20 +231,20 @@ def decode_document(document: Document) -> Decoded:
         raise DocumentError((document, error)) from None
 
 
-def _as_stored(one: Decoded) -> Decoded:
+def _as_stored(object_: Decoded) -> Decoded:
     """The claim as the API server stores it: an exact count of 0 becomes 1."""
 
     def stored(_: str, required: DeviceRequirements) -> DeviceRequirements:
         exact = required.allocation_mode == EXACT_COUNT and required.count == 0
         return replace(required, count=1) if exact else required
 
-    if not isinstance(one, ResourceClaim | ResourceClaimTemplate):
-        return one
-    return replace(one, spec=one.spec.with_requirements(stored))
+    if not isinstance(object_, ResourceClaim | ResourceClaimTemplate):
+        return object_
+    return replace(object_, spec=object_.spec.with_requirements(stored))
 
 
-def _key(one: ResourceClaim | ResourceClaimTemplate) -> _Key:
-    return type(one).__name__, one.metadata.namespace or "default", one.metadata.name
+def _key(object_: ResourceClaim | ResourceClaimTemplate) -> _Key:
+    return type(object_).__name__, object_.metadata.namespace or "default", object_.metadata.name
 
 
 class _Found:
@@ -271,7 +271,7 @@ class _Found:
         given = (f"{place}/{other}" for of_kind, place, other in self._known if of_kind == kind)
         known = dict.fromkeys([name for name in given if self._known[_split(kind, name)]] + [*self._names(kind)])
         wanted = f"{namespace}/{name}"
-        close = [one for one in known if one.partition("/")[2] == name]
+        close = [candidate for candidate in known if candidate.partition("/")[2] == name]
         close += difflib.get_close_matches(wanted, known, n=3)
         similar = f"; similar: {', '.join(dict.fromkeys(close))}" if close else ""
         return f"there is no {kind} {wanted}{similar}"
@@ -282,10 +282,10 @@ def _split(kind: str, name: str) -> _Key:
     return kind, namespace, last
 
 
-def _alone(one: ResourceClaim | ResourceClaimTemplate) -> Demand:
+def _alone(object_: ResourceClaim | ResourceClaimTemplate) -> Demand:
     """A claim that no pod uses, or the claim of a template that no pod uses."""
-    claim = one if isinstance(one, ResourceClaim) else _instantiate(one, one.metadata.name, "")
-    return Demand(f"{type(one).__name__} {one.metadata}", (claim,))
+    claim = object_ if isinstance(object_, ResourceClaim) else _instantiate(object_, object_.metadata.name, "")
+    return Demand(f"{type(object_).__name__} {object_.metadata}", (claim,))
 
 
 class _Made:

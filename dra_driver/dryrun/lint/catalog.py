@@ -66,10 +66,10 @@ class SelectorStep:
     failed: tuple[tuple[CandidateDevice, EvaluationError], ...] = ()
 
 
-def _kind(one: ResourceSlice, device: Device) -> Hashable:
+def _kind(slice_: ResourceSlice, device: Device) -> Hashable:
     """The common properties of the nodes of one kind."""
     attributes = device.attributes
-    return (one.driver, device.name, *(str(attributes.get(name)) for name in ("type", "productName", "profile")))
+    return (slice_.driver, device.name, *(str(attributes.get(name)) for name in ("type", "productName", "profile")))
 
 
 class Catalog:
@@ -162,7 +162,7 @@ class Catalog:
         """A known node that has these devices if all of its devices are free. Empty if there is none, and None if that
         is not known.
         """
-        classes = {one.device_class_name for _, one in devices.requirements}
+        classes = {required.device_class_name for _, required in devices.requirements}
         if not all(self.of_class(name) for name in classes) or not self._idle_nodes:
             return None
         claim = ResourceClaim(ObjectMeta("claim", "default"), devices)

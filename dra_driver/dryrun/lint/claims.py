@@ -34,11 +34,11 @@ def check_name(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
         yield LintIssue(LintRule.INVALID_NAME, "metadata", "the object has no name: set metadata.name")
 
 
-def check_class(one: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
+def check_class(class_: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
     """Check the extended resource name of a class, and the lengths of its lists."""
-    yield from _length("spec.selectors", one.selectors, limits.SELECTORS_PER_LIST)
-    yield from _length("spec.config", one.config, limits.CONFIGS_PER_CLAIM)
-    if name := one.extended_resource_name:
+    yield from _length("spec.selectors", class_.selectors, limits.SELECTORS_PER_LIST)
+    yield from _length("spec.config", class_.config, limits.CONFIGS_PER_CLAIM)
+    if name := class_.extended_resource_name:
         domain, slash, _ = name.partition("/")
         if not slash or not is_label_key(name) or f".{domain}".endswith(".kubernetes.io"):
             problem = f"{name!r} is not an extended resource: use DOMAIN/NAME with a domain outside of kubernetes.io"
@@ -48,14 +48,14 @@ def check_class(one: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
 def check_claim(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
     """Check the names of requests, the lengths of lists, the number of devices, and the constraints."""
     devices, path = claim.devices, f"{claim.path}.requests"
-    yield from _names((f"{path}[{index}]", one.name) for index, one in enumerate(devices.requests))
+    yield from _names((f"{path}[{index}]", request.name) for index, request in enumerate(devices.requests))
     yield from _length(path, devices.requests, limits.REQUESTS_PER_CLAIM)
     yield from _length(f"{claim.path}.constraints", devices.constraints, limits.CONSTRAINTS_PER_CLAIM)
     yield from _length(f"{claim.path}.config", devices.config, limits.CONFIGS_PER_CLAIM)
     least = 0
     for index, request in enumerate(devices.requests):
         place, alternatives = f"{path}[{index}].firstAvailable", request.first_available
-        yield from _names((f"{place}[{number}]", one.name) for number, one in enumerate(alternatives))
+        yield from _names((f"{place}[{number}]", alternative.name) for number, alternative in enumerate(alternatives))
         yield from _length(place, alternatives, limits.ALTERNATIVES_PER_REQUEST)
         choices = [request.exactly] if request.exactly is not None else []
         choices += [alternative.requirements for alternative in alternatives]
@@ -71,9 +71,9 @@ def check_claim(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
         yield from findings or check_satisfiable(claim, constraint, place, context)
 
 
-def check_request(one: Requirement, context: LintContext) -> Iterator[LintIssue]:
+def check_request(requirement: Requirement, context: LintContext) -> Iterator[LintIssue]:
     """Check the class name, the count and mode, the capacity keys, and the lists of a request."""
-    wanted, path = one.value, one.path
+    wanted, path = requirement.value, requirement.path
     if not is_subdomain(wanted.device_class_name):
         yield LintIssue(LintRule.INVALID_NAME, f"{path}.deviceClassName", not_a_subdomain(wanted.device_class_name))
     yield from _count(wanted, path)
@@ -118,20 +118,22 @@ def _count(wanted: DeviceRequirements, path: str) -> Iterator[LintIssue]:
 
 
 def _tolerations(wanted: DeviceRequirements, path: str) -> Iterator[LintIssue]:
-    for index, one in enumerate(wanted.tolerations):
+    for index, toleration in enumerate(wanted.tolerations):
         place = f"{path}[{index}]"
-        if one.key and not is_label_key(one.key):
-            yield LintIssue(LintRule.INVALID_TOLERATION, f"{place}.key", f"{one.key!r} is not the key of a taint")
-        if one.operator not in ("Equal", "Exists"):
-            problem = f"must be Equal or Exists, not {one.operator!r}"
+        if toleration.key and not is_label_key(toleration.key):
+            problem = f"{toleration.key!r} is not the key of a taint"
+            yield LintIssue(LintRule.INVALID_TOLERATION, f"{place}.key", problem)
+        if toleration.operator not in ("Equal", "Exists"):
+            problem = f"must be Equal or Exists, not {toleration.operator!r}"
             yield LintIssue(LintRule.INVALID_TOLERATION, f"{place}.operator", problem)
-        elif one.operator == "Exists" and one.value:
+        elif toleration.operator == "Exists" and toleration.value:
             problem = "must be empty with operator Exists: remove it, or use operator Equal"
             yield LintIssue(LintRule.INVALID_TOLERATION, f"{place}.value", problem)
-        elif not is_label_value(one.value):
-            yield LintIssue(LintRule.INVALID_TOLERATION, f"{place}.value", f"{one.value!r} is not the value of a taint")
-        if one.effect and one.effect not in tuple(TaintEffect):
-            problem = f"must be one of {', '.join(TaintEffect)}, not {one.effect!r}"
+        elif not is_label_value(toleration.value):
+            problem = f"{toleration.value!r} is not the value of a taint"
+            yield LintIssue(LintRule.INVALID_TOLERATION, f"{place}.value", problem)
+        if toleration.effect and toleration.effect not in tuple(TaintEffect):
+            problem = f"must be one of {', '.join(TaintEffect)}, not {toleration.effect!r}"
             yield LintIssue(LintRule.INVALID_TOLERATION, f"{place}.effect", problem)
 
 

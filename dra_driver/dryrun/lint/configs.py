@@ -30,12 +30,12 @@ from .subject import ClaimSpec, LintContext, decode_all
 _STAND_INS = {"apiVersion": API_VERSION}
 
 
-def check_class(one: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
+def check_class(class_: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
     """Check the configurations of a class."""
-    for index, opaque in enumerate(one.config):
+    for index, opaque in enumerate(class_.config):
         path = f"spec.config[{index}].opaque"
         yield from _size(opaque, path)
-        yield from _opaque(opaque, path, one.metadata.name, of_class=True)
+        yield from _opaque(opaque, path, class_.metadata.name, of_class=True)
 
 
 def check_claim(claim: ClaimSpec, context: LintContext) -> Iterator[LintIssue]:
@@ -94,7 +94,8 @@ def _fits(
     if opaque.driver != DRIVER_NAME:
         return
     config = decode_config(opaque.parameters)
-    others = {one.name: kinds for one, candidates in found if type(config) not in (kinds := _kinds(candidates))}
+    kinds_of = {requirement.name: _kinds(candidates) for requirement, candidates in found}
+    others = {name: kinds for name, kinds in kinds_of.items() if type(config) not in kinds}
     if names and others:
         request, kinds = next(iter(others.items()))
         yield LintIssue(LintRule.CONFIG_KIND, f"{path}.opaque.parameters.kind", misfit(request, config, kinds))

@@ -66,7 +66,8 @@ def check_domains(subject: Subject, context: LintContext) -> Iterator[LintIssue]
 
 def _taken(subject: Subject, domain: ComputeDomain, context: LintContext) -> Iterator[LintIssue]:
     """Check that no earlier ComputeDomain names the same template, and that no other object is one of this name."""
-    near = [one for one in context.subjects if one.document.own_namespace == subject.document.own_namespace]
+    namespace = subject.document.own_namespace
+    near = [neighbour for neighbour in context.subjects if neighbour.document.own_namespace == namespace]
     for earlier in takewhile(lambda other: other is not subject, near):
         other = _form(earlier.document).decoded if is_domain(earlier.document) else None
         if other is not None and other.template == domain.template and other.name != domain.name:

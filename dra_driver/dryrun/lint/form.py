@@ -75,7 +75,7 @@ def check_version(subject: Subject, context: LintContext) -> Iterator[LintIssue]
     name = document.api_version.partition("/")[2]
     versions = VERSIONS_OF_KINDS[GROUP, document.kind]
     version = versions.get(name)
-    best = next(served for served, one in versions.items() if one.first <= context.minor)
+    best = next(served for served, version in versions.items() if version.first <= context.minor)
     moved = best == "v1" and name != "v1beta2" and document.kind in _WITH_REQUESTS
     use = f"use {GROUP}/{best}" + ("; what a request asks for goes under 'exactly' there" if moved else "")
     rule = LintRule.API_VERSION_NOT_SERVED

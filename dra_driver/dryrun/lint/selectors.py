@@ -21,32 +21,32 @@ _FOREIGN = CandidateDevice("another-driver.example.com", "pool", Device("device"
 """A device of another driver."""
 
 
-def check_class(one: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
+def check_class(class_: DeviceClass, context: LintContext) -> Iterator[LintIssue]:
     """Check the selectors of a class."""
     catalog = context.catalog
-    yield from _expressions("spec", one.selectors, context)
-    others = list(_other_drivers(catalog.narrow(one.selectors, (_FOREIGN,))))
+    yield from _expressions("spec", class_.selectors, context)
+    others = list(_other_drivers(catalog.narrow(class_.selectors, (_FOREIGN,))))
     yield from others
-    if catalog.devices and not others and not catalog.is_foreign(one):  # some known devices are of another driver
-        yield from _answers("spec", catalog.narrow(one.selectors, catalog.devices), None, catalog)
+    if catalog.devices and not others and not catalog.is_foreign(class_):  # some known devices are of another driver
+        yield from _answers("spec", catalog.narrow(class_.selectors, catalog.devices), None, catalog)
 
 
-def check_request(one: Requirement, context: LintContext) -> Iterator[LintIssue]:
+def check_request(requirement: Requirement, context: LintContext) -> Iterator[LintIssue]:
     """Check that the class and the capacities exist that a request names, and its selectors."""
-    name, known = one.value.device_class_name, context.catalog.classes
+    name, known = requirement.value.device_class_name, context.catalog.classes
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)
         hint = f"did you mean {close[0]!r}?" if close else "pass its file too, or take devices from your cluster"
         problem = f"there is no DeviceClass {name!r} (known: {', '.join(sorted(known))}); {hint}"
-        yield LintIssue(LintRule.UNKNOWN_CLASS, f"{one.path}.deviceClassName", problem)
-    yield from _capacity(one, context)
-    yield from _expressions(one.path, one.value.selectors, context)
-    yield from _answers(one.path, context.catalog.steps(one.value), name, context.catalog)
+        yield LintIssue(LintRule.UNKNOWN_CLASS, f"{requirement.path}.deviceClassName", problem)
+    yield from _capacity(requirement, context)
+    yield from _expressions(requirement.path, requirement.value.selectors, context)
+    yield from _answers(requirement.path, context.catalog.steps(requirement.value), name, context.catalog)
 
 
-def _capacity(one: Requirement, context: LintContext) -> Iterator[LintIssue]:
-    candidates = context.catalog.candidates(one.value)
-    for key, wanted in one.value.capacity_requests.items() if candidates else ():
+def _capacity(requirement: Requirement, context: LintContext) -> Iterator[LintIssue]:
+    candidates = context.catalog.candidates(requirement.value)
+    for key, wanted in requirement.value.capacity_requests.items() if candidates else ():
         amounts = [known.device.capacity[key].value for known in candidates if key in known.device.capacity]
         if any(amount.value >= wanted.value for amount in amounts):
             continue
@@ -56,7 +56,7 @@ def _capacity(one: Requirement, context: LintContext) -> Iterator[LintIssue]:
         else:
             there = sorted({name for known in candidates for name in known.device.capacity})
             problem = f"none of the {len(candidates)} known devices has capacity {key!r} (there is {', '.join(there)})"
-        yield LintIssue(LintRule.CAPACITY_NEVER_MET, f"{one.path}.capacity.requests[{key}]", problem)
+        yield LintIssue(LintRule.CAPACITY_NEVER_MET, f"{requirement.path}.capacity.requests[{key}]", problem)
 
 
 def _expressions(path: str, expressions: Sequence[str], context: LintContext) -> Iterator[LintIssue]:

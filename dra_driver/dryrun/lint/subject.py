@@ -179,8 +179,9 @@ class ClaimSpec:
             path = f"{self.path}.requests[{index}]"
             if request.exactly is not None:
                 yield Requirement(path if self.flat else f"{path}.exactly", request.name, request.exactly)
-            for number, one in enumerate(request.first_available):
-                yield Requirement(f"{path}.firstAvailable[{number}]", f"{request.name}/{one.name}", one.requirements)
+            for number, alternative in enumerate(request.first_available):
+                place, name = f"{path}.firstAvailable[{number}]", f"{request.name}/{alternative.name}"
+                yield Requirement(place, name, alternative.requirements)
 
     def covered(self, names: tuple[str, ...]) -> list[Requirement]:
         """The requirements that `names` mean: a request with all its alternatives. Without names, all requirements."""
@@ -243,7 +244,7 @@ class LintContext:
     @cached_property
     def _first(self) -> Mapping[tuple[str, Identity | None], Subject]:
         identities = ((subject, identity_of(subject.document.value)) for subject in reversed(self.subjects))
-        return {(one.document.file, identity): one for one, identity in identities if identity is not None}
+        return {(first.document.file, identity): first for first, identity in identities if identity is not None}
 
     @property
     def minor(self) -> int:

@@ -136,7 +136,7 @@ def _group(fields: Fields) -> MigGroup:
 
 def environment(container: Mapping[str, Any]) -> dict[str, str]:
     """The environment variables of a container that have a value of their own."""
-    return {str(one.get("name")): str(one.get("value") or "") for one in each(container, "env")}
+    return {str(variable.get("name")): str(variable.get("value") or "") for variable in each(container, "env")}
 
 
 def words(container: Mapping[str, Any]) -> list[str]:
@@ -221,11 +221,11 @@ def _sharing(fields: Fields | None) -> tuple[bool, Mapping[str, int]]:
     if fields is None:
         return False, {}
 
-    def replicated(one: Fields) -> tuple[str, int]:
-        name, replicas = one.required_text("name"), one.required_integer("replicas")
+    def replicated(entry: Fields) -> tuple[str, int]:
+        name, replicas = entry.required_text("name"), entry.required_integer("replicas")
         if replicas < 2:
-            raise one.error("replicas", f"must be 2 or more, not {replicas}")
-        one.ignore("rename", "devices")
+            raise entry.error("replicas", f"must be 2 or more, not {replicas}")
+        entry.ignore("rename", "devices")
         return name if name.startswith(PREFIX) else PREFIX + name, replicas
 
     renamed, replicas = fields.flag("renameByDefault"), dict(fields.decode_all("resources", replicated))

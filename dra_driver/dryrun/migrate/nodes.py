@@ -92,7 +92,7 @@ def gpu_nodes(documents: Sequence[Document], configurations: Configurations) -> 
     permitted = permitted_machines(documents)
     for value in (document.value for document in documents if document.kind == "Node"):
         labels, allocatable = within(value, "metadata", "labels"), within(value, "status", "allocatable")
-        offered = {name: count_of(one) for name, one in allocatable.items() if name.startswith(PREFIX)}
+        offered = {name: count_of(amount) for name, amount in allocatable.items() if name.startswith(PREFIX)}
         machines = {name: (count, permitted[name]) for name, count in offered.items() if count and permitted.get(name)}
         facts = facts_of(labels)
         offers = any(_is_plugins(name) and count for name, count in offered.items())

@@ -76,8 +76,8 @@ def plan_of(nodes: Sequence[GpuNode], features: Features, operator: GpuOperator 
     classes = {resource: _class(resource, meanings) for resource in sorted(meanings)}
     version = api_version(features)
     made = {  # older versions have no names of extended resources
-        resource: one if version == V1.api_version else replace(one, extended_resource_name="")
-        for resource, one in classes.items()
+        resource: class_ if version == V1.api_version else replace(class_, extended_resource_name="")
+        for resource, class_ in classes.items()
     }
     shares = any(shared for found in meanings.values() for _, _, shared in found)
     needs = [Need("DRAExtendedResource", "extended resources of pods", features.extended_resources)]
@@ -207,11 +207,11 @@ def _word(name: str) -> str:
 def _chart_classes(classes: Mapping[str, DeviceClass]) -> JSON:
     """The chart's value `deviceClasses`."""
     found: JSON = {}
-    for resource, one in classes.items():
-        name = one.metadata.name
+    for resource, class_ in classes.items():
+        name = class_.metadata.name
         if name not in ("gpu.nvidia.com", "mig.nvidia.com") and not name.endswith(_OURS):
             found.setdefault("migProfiles", []).append(profile_of(resource))
-        elif one.extended_resource_name and not name.endswith(_OURS):
+        elif class_.extended_resource_name and not name.endswith(_OURS):
             found[name.partition(".")[0]] = {"extendedResourceName": resource}
     return found
 

@@ -168,4 +168,4 @@ class Configurations:
         missing = ["/".join(key) for key in keys if key not in self._maps]
         if missing and plugin is not None:
             raise InputError(f"{plugin.document}: its ConfigMap {missing[0]} is not among the documents")
-        return {name: one for key in keys for name, one in self._maps[key].items()}
+        return {name: text for key in keys for name, text in self._maps[key].items()}

@@ -108,7 +108,7 @@ def read_cluster(place: Place) -> MigrationInput:
     """
     assert place.connection is not None
     client = ApiClient(place.connection)
-    around, forbidden = place.around(lambda one: dict(one) if _is_bare(one) else reduced_object(one))
+    around, forbidden = place.around(lambda value: dict(value) if _is_bare(value) else reduced_object(value))
     every = {**{name: kind for name, kind in kinds(client).items() if name in _OF_OTHERS}, **_KINDS}
     groups = each(client.get_path("/apis"), "groups")
     served = {str(version.get("groupVersion")) for group in groups for version in each(group, "versions")}

@@ -293,5 +293,5 @@ def _manifests(name: str, values: Sequence[JSON]) -> dict[str, str]:
     return {name: written(values, "yaml")} if values else {}
 
 
-def _objects(one: WorkloadFinding) -> list[JSON]:
-    return [*one.objects, *([one.changed] if one.changed is not None else [])]
+def _objects(finding: WorkloadFinding) -> list[JSON]:
+    return [*finding.objects, *([finding.changed] if finding.changed is not None else [])]

@@ -85,11 +85,11 @@ def planned_slices(plan: MigrationPlan, features: Features) -> Iterator[Resource
             yield replace(node_slice, pool=replace(node_slice.pool, generation=1))
 
 
-def _is_around(one: Document) -> bool:
+def _is_around(document: Document) -> bool:
     """Whether the object decides where pods go, and is no pod with GPUs: these are placed."""
-    if one.kind == "Pod" and uses_gpus(one.value):
+    if document.kind == "Pod" and uses_gpus(document.value):
         return False
-    return one.is_empty_list or is_of_world(one.value.get("apiVersion"), one.kind)
+    return document.is_empty_list or is_of_world(document.value.get("apiVersion"), document.kind)
 
 
 def _of_others(documents: Iterable[Document], plan: MigrationPlan) -> Iterator[Decoded]:
@@ -106,11 +106,11 @@ def _after_change(value: JSON, planned: Container[str]) -> JSON:
     which is computed again. Other objects as they are.
     """
     if value["kind"] == "ResourceQuota":
-        return {name: one for name, one in value.items() if name != "status"}
+        return {name: field for name, field in value.items() if name != "status"}
     if value["kind"] != "Node" or value["metadata"]["name"] not in planned:
         return value
     status = within(value, "status")
-    kept = {name: one for name, one in within(status, "allocatable").items() if not name.startswith(PREFIX)}
+    kept = {name: amount for name, amount in within(status, "allocatable").items() if not name.startswith(PREFIX)}
     return {**value, "status": {**status, "allocatable": kept}}
 
 

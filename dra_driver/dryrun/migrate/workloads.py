@@ -231,9 +231,10 @@ def _requests(spec: JSON) -> Iterator[Request]:
 
 def manifest(value: JSON) -> JSON:
     """The object as a user would submit it: without what the API server and the scheduler have added."""
-    metadata = {name: one for name, one in within(value, "metadata").items() if name not in _SERVERS}
+    metadata = {name: field for name, field in within(value, "metadata").items() if name not in _SERVERS}
     if _APPLIED in within(metadata, "annotations"):
-        metadata["annotations"] = {name: one for name, one in metadata["annotations"].items() if name != _APPLIED}
+        annotations = metadata["annotations"].items()
+        metadata["annotations"] = {name: annotation for name, annotation in annotations if name != _APPLIED}
     found = copy.deepcopy({**value, "metadata": metadata})
     phase = within(found.pop("status", None)).get("phase")
     if value["kind"] == "Pod" and phase:
@@ -412,7 +413,7 @@ class _Workload:
         name = "-".join(filter(None, (owner, re.sub("[^a-z0-9-]+", "-", role.lower()), "gpus")))
         spec.setdefault("resourceClaims", []).append({"name": _CLAIM, "resourceClaimTemplateName": name})
         self._tolerate(spec, {request.resource for request in every})
-        requests = [{"name": request, "exactly": self._exactly(one)} for request, one in wanted.items()]
+        requests = [{"name": name, "exactly": self._exactly(request)} for name, request in wanted.items()]
         namespace = {"namespace": metadata["namespace"]} if "namespace" in metadata else {}
         return {
             "apiVersion": api_version(self._features),
@@ -421,9 +422,9 @@ class _Workload:
             "spec": {"spec": {"devices": {"requests": requests}}},
         }
 
-    def _exactly(self, one: Request) -> JSON:
-        exactly: JSON = {"deviceClassName": self._plan.classes[one.resource].metadata.name}
-        return {**exactly, "count": one.count} if one.count > 1 else exactly
+    def _exactly(self, device_request: Request) -> JSON:
+        exactly: JSON = {"deviceClassName": self._plan.classes[device_request.resource].metadata.name}
+        return {**exactly, "count": device_request.count} if device_request.count > 1 else exactly
 
     def _tolerate(self, spec: JSON, resources: set[str]) -> None:
         """Add the tolerations that the admission plugin ExtendedResourceToleration no longer adds."""
