@@ -141,13 +141,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-async def look(address: str, page: Path, scheme: str, width: int) -> Seen:
+async def look(address: str, page: Path, scheme: str, width: int, media: str) -> Seen:
     async with aiohttp.ClientSession() as session, session.ws_connect(address, max_msg_size=0) as socket:
         tools = DevTools(socket)
         await tools.open_page()
         for domain in ("Page", "Network", "Log", "Runtime"):
             await tools.call(f"{domain}.enable")
-        await tools.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        colors = [{"name": "prefers-color-scheme", "value": scheme}]
+        await tools.call("Emulation.setEmulatedMedia", media=media, features=colors)
         screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 800}
         await tools.call("Emulation.setDeviceMetricsOverride", **screen)
         await tools.call("Page.navigate", url=page.as_uri())
@@ -164,8 +165,8 @@ async def look(address: str, page: Path, scheme: str, width: int) -> Seen:
         )
 
 
-def seen(address: str, page: Path, scheme: str = "light", width: int = WIDTHS["laptop"]) -> Seen:
-    return asyncio.run(asyncio.wait_for(look(address, page, scheme, width), 60))
+def seen(address: str, page: Path, scheme: str = "light", width: int = WIDTHS["laptop"], media: str = "screen") -> Seen:
+    return asyncio.run(asyncio.wait_for(look(address, page, scheme, width, media), 60))
 
 
 def test_the_page_shows_without_network_scripts_or_complaints(address: str, page: Path) -> None:

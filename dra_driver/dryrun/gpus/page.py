@@ -9,7 +9,7 @@ from ...process.words import counted
 from ..report.page import Html, figure, html_page, html_table, join, tag
 from .groups import NodeGroup, joined_by_numbers
 from .model import UsedGpu
-from .tables import node_table, others_table, shown_time, tree_table
+from .tables import node_table, others_table, shown_time, users_table
 
 
 def gpus_page(title: str, where: str, notes: Sequence[str], groups: Sequence[NodeGroup]) -> str:
@@ -18,12 +18,8 @@ def gpus_page(title: str, where: str, notes: Sequence[str], groups: Sequence[Nod
     facts = tag("dl", *(tag("div", tag("dt", key), tag("dd", value)) for key, value in rows.items() if value))
     nodes = [node for group in groups for node in group.nodes if node.gpus]
     parts = [tag("section", html_table("GPUs of all nodes", node_table(joined_by_numbers(nodes)), "names-only"))]
-    parts += [_section(group, unfolded=len(groups) == 1) for group in groups]
+    parts += [tag("section", tag("h2", group.name), *_content(group)) for group in groups]
     return html_page(title, facts, join(*parts))
-
-
-def _section(group: NodeGroup, *, unfolded: bool) -> Html:
-    return tag("section", tag("h2", group.name), *_content(group))
 
 
 def _content(group: NodeGroup) -> Iterator[Html]:
@@ -38,7 +34,7 @@ def _content(group: NodeGroup) -> Iterator[Html]:
     if node.gpus:
         pictures = tuple(_with_pods(gpu) for gpu in node.gpus)
         yield figure(NodePicture(node.name, pictures), closest=False)
-        yield html_table(f"Users of {counted(len(node.gpus), 'GPU')}", tree_table([group], wide=True), "names-only")
+        yield html_table(f"Users of {counted(len(node.gpus), 'GPU')}", users_table(group), "names-only")
     others = others_table([group], wide=True)
     if others.rows:
         yield html_table("Devices of other drivers", others, "names-only")

@@ -8,6 +8,7 @@ from typing import Final
 from rich.text import Text
 
 from ...gpu.picture import natural
+from ...process.streams import printable
 from ..report import PlainTable
 from .model import UsedNode
 from .tables import shown_time
@@ -105,16 +106,21 @@ class ScreenView:
     def lines(self, title: str, height: int) -> Iterator[Text | PlainTable]:
         """The lines for a terminal of that height."""
         rows = self.selected
-        yield Text(title, style="bold")
+        yield _line(title, "bold")
         end = min(len(rows), self.first + max(1, height - _FRAME))
         shown = f"rows {min(self.first + 1, len(rows))} to {end} of {len(rows)}, by {self.sort}"
         wanted = f"   filter: {self.text}{'_' if self.types else ''}" if self.text or self.types else ""
-        yield Text(f"{shown}{wanted}", style="dim")
+        yield _line(f"{shown}{wanted}", "dim")
         table = PlainTable(*_HEADINGS, optional=("Claim", "Device", "Since", "Owner"), unbroken=True)
         for row in rows[self.first : end]:
             table.add_row(*(Text(cell, style=_style(row[1])) if index == 1 else cell for index, cell in enumerate(row)))
         yield table
-        yield Text(_HELP, style="dim")
+        yield _line(_HELP, "dim")
+
+
+def _line(text: str, style: str) -> Text:
+    """A line that ends with the screen: a second line would push the last one out."""
+    return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _style(state: str) -> str:

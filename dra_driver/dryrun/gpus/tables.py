@@ -20,9 +20,7 @@ _COUNTS: Final = ("GPUs", "Free", "Partly used", "Used", "Unhealthy")
 
 def tree_table(groups: Sequence[NodeGroup], *, wide: bool) -> PlainTable:
     """Nodes, GPUs, and the devices of GPUs that are in use, each with its users."""
-    headings = ("GPU", "State", "Pod", "Owner", "Since", "Device", "Memory", "Claim", "Request")
-    more = ("UUID",) if wide else ()
-    table = PlainTable(*headings, *more, optional=(*more, *_OPTIONAL), unbroken=True)
+    table = _empty_tree(wide=wide)
     for group in groups:
         node = group.first
         if not node.gpus:
@@ -31,11 +29,28 @@ def tree_table(groups: Sequence[NodeGroup], *, wide: bool) -> PlainTable:
         state = shown or f"{node.counts.free} of {node.total} free"
         cells: list[str | Text] = [Text(group.name, style="bold"), state, *[_BLANK] * 3, node.models, *[_BLANK] * 3]
         table.add_row(*cells, *([_BLANK] if wide else ()))
-        for name, gpu in joined_gpus(node.gpus):
-            is_one = name == gpu.name and len(group.nodes) == 1
-            for row in _gpu_rows(name, gpu, wide=wide):
-                table.add_row(*row, *([gpu.uuid if is_one else _BLANK] if wide else ()))
+        _add_gpus(table, group, wide=wide)
     return table
+
+
+def users_table(group: NodeGroup) -> PlainTable:
+    """The `tree_table` of one node without the node itself, with all columns."""
+    table = _empty_tree(wide=True)
+    _add_gpus(table, group, wide=True)
+    return table
+
+
+def _empty_tree(*, wide: bool) -> PlainTable:
+    headings = ("GPU", "State", "Pod", "Owner", "Since", "Device", "Memory", "Claim", "Request")
+    more = ("UUID",) if wide else ()
+    return PlainTable(*headings, *more, optional=(*more, *_OPTIONAL), unbroken=True)
+
+
+def _add_gpus(table: PlainTable, group: NodeGroup, *, wide: bool) -> None:
+    for name, gpu in joined_gpus(group.first.gpus):
+        is_one = name == gpu.name and len(group.nodes) == 1
+        for row in _gpu_rows(name, gpu, wide=wide):
+            table.add_row(*row, *([gpu.uuid if is_one else _BLANK] if wide else ()))
 
 
 def _gpu_rows(name: str, gpu: UsedGpu, *, wide: bool) -> Iterator[list[str | Text]]:

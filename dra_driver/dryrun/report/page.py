@@ -294,8 +294,8 @@ def html_table(caption: str, content: PlainTable, kind: str = "") -> Html:
 
 
 def _cell(heading: str, content: Text) -> Html:
-    """A cell. On a narrow screen it stands below the others of its row, with its heading."""
-    return tag("td", content.plain, data_heading=heading)
+    """A cell. On a narrow screen it stands below the others of its row, with its heading. A blank one is left out."""
+    return tag("td", content.plain, data_heading=heading, class_="" if content.plain.strip() else "blank")
 
 
 def _folded(summary: str, *content: Html, unfolded: bool = False) -> Html:
