@@ -32,6 +32,10 @@ _ONE_BY_ONE: Final = (
     "kube-scheduler places the pods one after the other and never places a pod again, so what an early pod takes can be"
     " missing for a later one (kubernetes/kubernetes#138765)"
 )
+_OF_ALLOCATOR: Final = (
+    "known defects of kube-scheduler {} keep a pod from devices that it could have: by the rules of the API, the"
+    " scheduler schedules the group. dra-dryrun fit names the defect"
+)
 _COLLISION: Final = (
     "pods that share {} are bound at the same time: binding can fail for some of them with `claim got allocated"
     " elsewhere in the meantime`, and they are tried again (kubernetes/kubernetes#140053)"
@@ -60,7 +64,7 @@ class GroupAnswer:
 
     `verdicts` are those of the scheduler for each way to choose among the nodes that fit. `joint` is set if not all of
     them are that the group is scheduled. `defect` is the known defect that was hit, and `changes` are those with which
-    the scheduler places the group. `rejects` are the texts of the API server.
+    the scheduler places the group, None if none were tried. `rejects` are the texts of the API server.
     """
 
     group: Group
@@ -68,7 +72,7 @@ class GroupAnswer:
     verdicts: tuple[GroupVerdict, ...] = ()
     joint: JointAnswer | None = None
     defect: str = ""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Change, ...] | None = None
     rejects: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -140,6 +144,9 @@ class _Asker:
         found = replace(found, joint=joint)
         if not joint.placements:
             return found
+        ideal = replace(features, as_specified=True)
+        if all(schedule(gang, snapshot, ideal, preference).is_scheduled for preference in Preference):
+            return replace(found, defect=_OF_ALLOCATOR.format(features.release))
         changes = helpful(gang, joint.placements, found.verdict, snapshot, features)
         apart = without_sharing(gang, snapshot, features) if not changes else None
         return replace(found, defect=_ONE_BY_ONE, changes=(*changes, *((apart,) if apart is not None else ())))

@@ -7,11 +7,13 @@ choose among the nodes that fit.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from ...kube.resource import (
     Device,
     DeviceRequest,
+    DeviceRequirements,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
@@ -25,6 +27,8 @@ from ...scheduler.pods import Pod, Snapshot
 
 _SHOWN: Final = 8
 """The number of pods that a change names."""
+_TRIED: Final = 6
+"""The number of attributes that are tried in selectors of each claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,17 @@ def helpful(
     pinned = finder.first([_pinned(gang.members, placements)])
     found += [pinned] if pinned is not None else []
     if not found:
-        both = ((change, _pinned(members, placements)) for change, members in _alternatives(gang))
-        combined = finder.first(
-            (Change(change.kind, f"{change.text}, and {also.text}"), members) for change, (also, members) in both
-        )
+        each = [*_alternatives(gang), *_values(gang, placements, snapshot)]
+        pinned_too = [_both(change, _pinned(members, placements)) for change, members in each]
+        combined = finder.first((*each, *pinned_too))
         found += [combined] if combined is not None else []
     return found
+
+
+def _both(change: Change, also: tuple[Change, Members]) -> tuple[Change, Members]:
+    """Two changes as one. `also` has the pods with both."""
+    more, members = also
+    return replace(change, text=f"{change.text}, and {more.text}"), members
 
 
 def without_sharing(gang: Gang, snapshot: Snapshot, features: Features) -> Change | None:
@@ -148,11 +157,7 @@ def _selectors(
     gang: Gang, placements: Sequence[Placement], verdict: GroupVerdict, snapshot: Snapshot
 ) -> Iterator[tuple[Change, Members]]:
     """Requests with a selector of a value that all devices of the assignment have, and not all that were taken."""
-    published = {
-        (slice_.driver, slice_.pool.name, device.name): device
-        for slice_ in snapshot.cluster.slices
-        for device in slice_.devices
-    }
+    published = _published(snapshot)
     wanted = [key for placement in placements for claim in placement.claims for key in devices_of(claim)]
     taken = [key for result in verdict.results for claim in result.claims for key in devices_of(claim)]
     drivers = {driver for driver, _, _ in wanted}
@@ -163,27 +168,74 @@ def _selectors(
     for name, value in sorted(values.items()):
         if all(published[key].attributes.get(name) == value for key in taken if key in published):
             continue
-        domain, _, identifier = name.rpartition("/")
-        text = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
-        expression = f'device.attributes["{domain or driver}"].{identifier} == {text}'
-
-        def selecting(request: DeviceRequest, expression: str = expression) -> DeviceRequest:
-            exactly = request.exactly
-            if exactly is not None:
-                exactly = replace(exactly, selectors=(*exactly.selectors, expression))
-            alternatives = tuple(
-                replace(
-                    sub,
-                    requirements=replace(sub.requirements, selectors=(*sub.requirements.selectors, expression)),
-                )
-                for sub in request.first_available
-            )
-            return replace(request, exactly=exactly, first_available=alternatives)
-
+        expression = _expression(driver, name, value)
         yield (
             Change("selector", f"add the selector {expression} to the requests"),
-            _with_requests(gang.members, selecting),
+            _with_requests(gang.members, partial(_selecting, expression=expression)),
         )
+
+
+def _values(gang: Gang, placements: Sequence[Placement], snapshot: Snapshot) -> Iterator[tuple[Change, Members]]:
+    """Claims that each select the value of an attribute that their devices in the assignment have.
+
+    Attributes with few values, such as the type of the device, come first.
+    """
+    published = _published(snapshot)
+    given = {
+        claim_key(claim): [(key[0], published[key]) for key in sorted(devices_of(claim)) if key in published]
+        for placement in placements
+        for claim in placement.claims
+    }
+    values = {key: _common([device for _, device in devices]) for key, devices in given.items() if devices}
+    names = set.intersection(*(set(found) for found in values.values())) if values else set()
+    for name in sorted(names, key=lambda name: (len({found[name] for found in values.values()}), name))[:_TRIED]:
+        texts = {key: _expression(given[key][0][0], name, values[key][name]) for key in values}
+        members = tuple(
+            Member(member.pod, tuple(_selected(claim, texts.get(claim_key(claim), "")) for claim in member.claims))
+            for member in gang.members
+        )
+        told = [
+            f"{placement.member.pod.name} {values[claim_key(claim)][name]}"
+            for placement in placements
+            for claim in placement.claims
+            if claim_key(claim) in values
+        ]
+        yield Change("selector", f"let each claim select the {name} of its devices: {_listed(told)}"), members
+
+
+def _selected(claim: ResourceClaim, expression: str) -> ResourceClaim:
+    """The claim with one more selector in each request."""
+    if claim.allocation is not None or not expression:
+        return claim
+    requests = tuple(_selecting(request, expression) for request in claim.spec.requests)
+    return replace(claim, spec=replace(claim.spec, requests=requests))
+
+
+def _selecting(request: DeviceRequest, expression: str) -> DeviceRequest:
+    """The request, or all its alternatives, with one more selector."""
+
+    def more(required: DeviceRequirements) -> DeviceRequirements:
+        return replace(required, selectors=(*required.selectors, expression))
+
+    exactly = more(request.exactly) if request.exactly is not None else None
+    alternatives = tuple(replace(sub, requirements=more(sub.requirements)) for sub in request.first_available)
+    return replace(request, exactly=exactly, first_available=alternatives)
+
+
+def _expression(driver: str, name: str, value: str | int | bool) -> str:
+    """The CEL expression for devices that have this value of an attribute."""
+    domain, _, identifier = name.rpartition("/")
+    text = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+    return f'device.attributes["{domain or driver}"].{identifier} == {text}'
+
+
+def _published(snapshot: Snapshot) -> dict[tuple[str, str, str], Device]:
+    """The devices by driver, pool and name."""
+    return {
+        (slice_.driver, slice_.pool.name, device.name): device
+        for slice_ in snapshot.cluster.slices
+        for device in slice_.devices
+    }
 
 
 def _common(devices: Sequence[Device]) -> dict[str, str | int | bool]:

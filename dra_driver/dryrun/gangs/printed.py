@@ -95,7 +95,7 @@ def _lines(answer: GroupAnswer, *, wide: bool) -> Iterator[Line]:
         helps = "with one of these changes, kube-scheduler schedules the group:"
         yield Text(f"  {helps if answer.joint is not None else 'to avoid it, make one of these changes:'}")
         yield from (Text(f"  - {change.text}") for change in answer.changes)
-    elif answer.joint is not None and answer.joint.placements:
+    elif answer.changes is not None and answer.joint is not None:
         yield Text("  none of the changes that were tried makes kube-scheduler find an assignment")
     yield from (Text(f"  {note}", style="dim") for note in answer.notes)
 
@@ -170,7 +170,8 @@ def _document(answer: GroupAnswer) -> Json:
         "isDecided": joint.is_decided if joint is not None else None,
         "defect": answer.defect or None,
         "changes": [
-            {"kind": change.kind, "text": change.text, "order": list(change.order) or None} for change in answer.changes
+            {"kind": change.kind, "text": change.text, "order": list(change.order) or None}
+            for change in answer.changes or ()
         ],
         "notes": list(answer.notes),
         "unknown": list(answer.unknown),

@@ -108,6 +108,19 @@ def test_assignment_that_the_scheduler_misses_is_shown_with_changes(ask: Any) ->
     assert answer["changes"][0]["text"] == "leave out gpu/whole of firstAvailable in the claims"
 
 
+def test_defect_of_the_release_is_told_from_the_order_of_the_pods(ask: Any) -> None:
+    cluster = divided("node-a")
+    cluster[1]["spec"]["devices"][0]["taints"] = [{"key": "k", "effect": "NoSchedule"}]
+    objects = [template(WHOLE_OR_HALF), pod_group(), pod("p"), pod("q")]
+    status, document = ask(objects, cluster, "--kubernetes-version", "1.36")
+    (answer,) = document["groups"]
+    assert (status, answer["outcome"]) == (1, "refused")
+    assert answer["defect"].startswith("known defects of kube-scheduler 1.36 keep a pod from devices")
+    assert answer["changes"] == []
+    status, document = ask(objects, cluster, "--kubernetes-version", "1.37")
+    assert (status, document["groups"][0]["outcome"]) == (0, "scheduled")
+
+
 def test_change_that_is_listed_makes_the_scheduler_find_an_assignment(ask: Any) -> None:
     later = {**WHOLE_OR_HALF, "firstAvailable": WHOLE_OR_HALF["firstAvailable"][1:]}
     status, document = ask([template(later), pod_group(), pod("p"), pod("q")], divided("node-a"))
@@ -148,6 +161,16 @@ def test_order_of_pods_is_a_change(ask: Any) -> None:
     assert [change["kind"] for change in answer["changes"]] == ["order", "nodes"]
     expected = "bind pods to nodes with required node affinity: small to node-b, large to node-a"
     assert answer["changes"][1]["text"] == expected
+
+
+def test_claims_that_need_different_devices_get_different_selectors(ask: Any) -> None:
+    cluster = [slice_of("node-a", gpu("gpu-0")), *divided("node-b")]
+    objects = [template(WHOLE_OR_HALF), pod_group(3), pod("p"), pod("q"), pod("r")]
+    status, document = ask(objects, cluster)
+    (answer,) = document["groups"]
+    assert (status, answer["outcome"]) == (1, "refused")
+    (change,) = answer["changes"]
+    assert change["text"] == "let each claim select the type of its devices: p gpu, q mig, r mig"
 
 
 def test_pods_without_their_group_wait(ask: Any) -> None:
