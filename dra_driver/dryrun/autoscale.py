@@ -15,7 +15,7 @@ from ..kube.resource import Node, ResourceSlice
 from ..process.command import InputError
 from ..scheduler.allocator import Cluster, Features
 from ..scheduler.pods import ClusterNode, Pod
-from .completion import complete_operand, complete_values, types_of_nodes
+from .completion import complete_operand
 from .documents import Document, read_all, within
 from .drain.effects import Placing, claims_of_successor, successor_of, without_pods
 from .evaluate import evaluate
@@ -198,7 +198,6 @@ def _node_lines(node: ScaleDown) -> Iterator[Line]:
     "groups",
     multiple=True,
     metavar="NAME=TEMPLATE",
-    shell_complete=complete_values(types_of_nodes),
     help="A node group: its name, and a node of the cluster, a file that `node-template` wrote, or a built-in type of"
     " nodes. Without it, the groups are those of the clouds' labels. May be repeated.",
 )

@@ -38,6 +38,12 @@ def test_types_of_nodes_are_completed(completed: Completed) -> None:
     assert "l4x4" in completed("gpus", "--built-in", "l4")
 
 
+def test_targets_of_a_drain_are_completed(completed: Completed) -> None:
+    assert completed("drain", "--built-in", "h100x8/gpu-5") == ["h100x8/gpu-5"]
+    assert completed("drain", "--built-in", "NVIDIA H1") == ["NVIDIA H100 80GB HBM3"]
+    assert completed("drain", "--health", "ec") == ["ecc"]
+
+
 @pytest.mark.parametrize("before", ["", "device.driver == 'x' && "])
 def test_attributes_in_expressions_are_those_of_the_devices(before: str, completed: Completed) -> None:
     map_of = f"{before}device.attributes['gpu.nvidia.com']."

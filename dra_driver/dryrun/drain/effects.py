@@ -256,8 +256,10 @@ class Placing:
         """`tell` is called with the number of placed pods, beginning with `done`, and with `total`."""
         self._snapshot, self._features, self._labels = snapshot, features, labels
         self._tell, self._total, self._done = tell, total, done
-        self._allocated: dict[tuple[str, str], ResourceClaim] = {}
-        self._last: tuple[object, Place] | None = None
+        self._allocated: dict[ClaimKey, ResourceClaim] = {}
+        self._stored = {_name(claim): claim for claim in snapshot.cluster.claims}
+        self._nowhere: dict[tuple[str, ...], Place] = {}
+        """The pods that fit nowhere, by what equal pods have in common. Others that are placed take only from them."""
 
     def place(self, pod: Pod, claims: Sequence[ResourceClaim] | None = None, *, holds: bool = True) -> Place:
         """Where the pod goes. `claims` are None for the claims of the snapshot. A pod that does not hold takes nothing
@@ -265,10 +267,9 @@ class Placing:
         """
         self._done += 1
         self._tell(self._done, self._total)
-        kind = _equal_pods(pod, claims)
-        if self._last is not None and self._last[0] == kind:
-            return self._last[1]  # an equal pod has found no place, and nothing has changed
-        self._last = None
+        kind = _equal_pods(pod, self._claims_of(pod) if claims is None else claims)
+        if kind is not None and kind in self._nowhere:
+            return self._nowhere[kind]
         if claims is not None:
             claims = [self._allocated.get(_name(claim), claim) for claim in claims]
         there = opened(pod, self._snapshot, self._labels)
@@ -276,7 +277,8 @@ class Placing:
         fitting = attempt.fits if not attempt.gates and not attempt.errors else ()
         if not fitting:
             place = _nowhere(attempt)
-            self._last = (kind, place) if kind is not None else None
+            if kind is not None:
+                self._nowhere[kind] = place
             return place
         node = fitting[0]
         given = attempt.allocated(node)
@@ -285,6 +287,11 @@ class Placing:
             self._hold(pod, attempt, node, given)
         return Place(node, len(fitting) - 1, tuple(result for claim in (*held, *given) for result in _results(claim)))
 
+    def _claims_of(self, pod: Pod) -> list[ResourceClaim] | None:
+        """The claims of a pending pod. None if one is missing, so that nothing can be said about equal pods."""
+        found = [self._stored.get((pod.namespace, name)) for name in claim_names(pod)]
+        return [claim for claim in found if claim is not None] if all(found) else None
+
     def _hold(self, pod: Pod, attempt: Attempt, node: str, given: Sequence[ResourceClaim]) -> None:
         names = set(map(_name, given))
         self._allocated.update({_name(claim): claim for claim in given})
@@ -292,15 +299,20 @@ class Placing:
             claim for claim in self._snapshot.cluster.claims if claim.allocation is None and _name(claim) in names
         ]
         cluster = self._snapshot.cluster.after(given, waiting)
-        others = tuple(other for other in self._snapshot.pods if other is not pod)
-        self._snapshot = replace(self._snapshot, pods=others).placed(attempt.placed(node), node, cluster)
+        snapshot = self._snapshot
+        if pod.nominated_node:  # it takes its place only once; other pending pods take none
+            snapshot = replace(snapshot, pods=tuple(other for other in snapshot.pods if other is not pod))
+        self._snapshot = snapshot.placed(attempt.placed(node), node, cluster)
 
 
-def _equal_pods(pod: Pod, claims: Sequence[ResourceClaim] | None) -> object:
-    """What tells that two pods find the same place; None if that is not known."""
-    if claims is None or not pod.owner[0] or any(claim.allocation is not None for claim in claims):
+def _equal_pods(pod: Pod, claims: Sequence[ResourceClaim] | None) -> tuple[str, ...] | None:
+    """What equal pods have in common; None if that is not known, or if other pods may help the pod to fit."""
+    if claims is None or not pod.owner[0] or pod.affinity or pod.spread:
         return None
-    return pod.namespace, pod.owner, pod.priority, pod.node_affinity, tuple(claim.spec for claim in claims)
+    if any(claim.allocation is not None for claim in claims):
+        return None
+    specs = (repr(claim.spec) for claim in claims)
+    return (pod.namespace, *pod.owner, str(pod.priority), repr(pod.node_affinity), *specs)
 
 
 def _nowhere(attempt: Attempt) -> Place:
