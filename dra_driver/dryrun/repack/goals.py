@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Units of demand that are not manifests: free devices of a kind, whole GPUs, and whole nodes.
 
-A whole GPU is a device of type `gpu`, or of a GPU in MIG mode the MIG device that takes all of its memory slices. A
-whole node is all of these devices of a node together. Each goal is a claim with a class of its own, so the allocator
-decides about it as about every claim.
+A whole GPU is a device of type `gpu`, or of a GPU in MIG mode the MIG device that takes all of its memory slices. GPUs
+that are shared do not count. A whole node is all of these devices of a node together. Each goal is a claim with a class
+of its own, so the allocator decides about it as about every claim.
 """
 
 from collections.abc import Iterable, Sequence
@@ -98,11 +98,13 @@ def _is_of(goal: Goal, device: Device, slice_: ResourceSlice) -> bool:
         return False
     if goal.kind != GPU:
         return attribute(device, "profile") == goal.kind
+    if device.allow_multiple_allocations:
+        return False
     return attribute(device, "type") == GPU or attribute(device, "profile") in _largest([slice_])
 
 
 def _selector(goal: Goal, driver: str, slices: Sequence[ResourceSlice]) -> str:
-    """The CEL expression for the devices of a driver. Claims with shares of a GPU do not have the whole GPU."""
+    """The CEL expression for the devices of a driver. A GPU that is shared is not given as a whole."""
     attributes = f"device.attributes['{driver}']"
     is_driver = f"device.driver == '{driver}'"
     if goal.kind != GPU:
@@ -113,6 +115,8 @@ def _selector(goal: Goal, driver: str, slices: Sequence[ResourceSlice]) -> str:
     if largest:
         profiles = ", ".join(f"'{profile}'" for profile in largest)
         kinds.append(f"('profile' in {attributes} && {attributes}.profile in [{profiles}])")
+    if any(device.allow_multiple_allocations for one in slices if one.driver == driver for device in one.devices):
+        is_driver += " && !device.allowMultipleAllocations"
     model = f" && 'productName' in {attributes} && {attributes}.productName == '{goal.model}'" if goal.model else ""
     return f"{is_driver}{model} && ({' || '.join(kinds)})"
 
@@ -120,7 +124,12 @@ def _selector(goal: Goal, driver: str, slices: Sequence[ResourceSlice]) -> str:
 def large_devices(objects: Iterable[Decoded]) -> list[Goal]:
     """A goal for each model of GPUs: one whole GPU."""
     slices = (one for one in objects if isinstance(one, ResourceSlice))
-    models = {attribute(device, "productName") for one in slices for device in one.devices if _is_gpu(device)}
+    models = {
+        attribute(device, "productName")
+        for one in slices
+        for device in one.devices
+        if _is_gpu(device) and not device.allow_multiple_allocations
+    }
     return [Goal(GPU, 1, model=model) for model in sorted(models) if model and "'" not in model]
 
 

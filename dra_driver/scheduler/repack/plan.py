@@ -14,6 +14,9 @@ from .space import Resident, least_blockers
 
 _LAST: Final = (1 << 62,)
 """The cost of a pod that must stay, where the pods in the way are named."""
+_FEW_NODES: Final = 8
+_STEPS: Final = 20_000
+"""The number of steps for each number of moves in a cluster of few nodes, where a step takes less time."""
 _MOST_DRAFTS: Final = 200
 """The number of drafts that are tried to prove."""
 
@@ -64,7 +67,7 @@ def obstacles(space: Space, unit: Unit) -> tuple[str, list[tuple[Pod | str, str]
 
 def find_plan(space: Space, units: Sequence[Unit], guard: GuardKind, limits: Limits | None = None) -> Result:
     """The plan with the fewest moves after which all units have a place."""
-    limits = limits or Limits()
+    limits = limits or (Limits(_STEPS, 3 * _STEPS) if len(space.sites) <= _FEW_NODES else Limits())
     limits.keeps_nodes = guard is GuardKind.CORDON
     search = Search(space.sites, [space.kind(unit) for unit in units], space.uses, limits)
     prover = Prover(space, units, guard)

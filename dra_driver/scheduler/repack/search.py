@@ -54,8 +54,8 @@ class Limits:
     cordon.
     """
 
-    steps: int = 15_000
-    all_steps: int = 45_000
+    steps: int = 6_000
+    all_steps: int = 18_000
     moves: int = 64
     keeps_nodes: bool = False
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.dryrun.conftest import DryRun
-from tests.dryrun.drain.world import save
+from tests.dryrun.drain.world import device_class, nodes, save
 
-from .world import H100, crowded, hopper, large_pod, running
+from .world import H100, crowded, hopper, large_pod, running, share_of, sharing
 
 Ask = Callable[..., tuple[int, dict[str, Any]]]
 
@@ -218,3 +218,42 @@ def test_pods_that_stay_are_not_packed(dryrun: DryRun, tmp_path: Path) -> None:
         "packed": 0,
         "atMost": 0,
     }
+
+
+def test_a_share_moves_so_that_a_larger_one_fits(tmp_path: Path, dryrun: DryRun) -> None:
+    """Each of four L40S with 48 GB has a share of 20 or 10 GiB, and the demand is one of 40 GiB."""
+    cluster = [*nodes("l40sx4-shares", 1), device_class()]
+    for gpu in range(4):
+        cluster += sharing(f"s{gpu}", gpu, 10 if gpu == 2 else 20)
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "large", "namespace": "team"},
+        "spec": share_of(40),
+    }
+    file = tmp_path / "claim.json"
+    file.write_text(json.dumps(claim), encoding="utf-8")
+    code, out, err = dryrun("repack", file, "--slices", save(tmp_path, *cluster), "-o", "json")
+    assert code == 0, out + err
+    (step,) = json.loads(out)["steps"]
+    (placement,) = json.loads(out)["placements"]
+    assert placement["devices"] == step["from"]["devices"]
+    assert step["to"]["devices"] != step["from"]["devices"]
+
+
+def test_pods_without_devices_move_if_the_node_has_too_little_cpu(dryrun: DryRun, tmp_path: Path) -> None:
+    """GPUs are free on the first node, and its CPUs are in use."""
+    cluster = hopper(2)
+    for number in (1, 2):
+        for gpu in range(8):
+            cluster += running(f"n{number}g{gpu}", H100.format(number), "7g.80gb", gpu, 0) if number == 2 else []
+    busy, _ = running("busy", H100.format(1), "1g.10gb", 0, 0)
+    del busy["spec"]["resourceClaims"], busy["status"]["resourceClaimStatuses"]
+    busy["spec"]["containers"] = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "50"}}}]
+    file = demand(tmp_path)
+    file.write_text(file.read_text(encoding="utf-8").replace("cpu: '1'", "cpu: '30'"), encoding="utf-8")
+    slices = save(tmp_path, *cluster, busy)
+    code, out, err = dryrun("repack", file, "-n", "team", "--slices", slices, "-o", "json")
+    assert code == 0, out + err
+    assert moved(json.loads(out)) == ["busy"]
+    assert json.loads(out)["placements"][0]["node"] == H100.format(1)

@@ -107,3 +107,25 @@ def large_pod() -> str:
     for document in documents:
         document["metadata"].pop("uid", None)
     return yaml.safe_dump_all(documents)
+
+
+def sharing(name: str, gpu: int, memory: int, node: str = "new-l40sx4-shares-1") -> list[JSON]:
+    """A pod on a node, which has a share of a GPU with so many GiB."""
+    made, claim = running(name, node, "1g.10gb", 0, 0)
+    result = {
+        "request": "gpu",
+        "driver": DRIVER,
+        "pool": node,
+        "device": f"gpu-{gpu}",
+        "shareID": f"00000000-0000-4000-8000-{gpu:06}{memory:06}",
+        "consumedCapacity": {"memory": f"{memory}Gi"},
+    }
+    claim["spec"] = share_of(memory)
+    claim["status"]["allocation"]["devices"]["results"] = [result]
+    return [made, claim]
+
+
+def share_of(memory: int) -> JSON:
+    """The spec of a claim for a share."""
+    exactly = {"deviceClassName": "gpu.nvidia.com", "capacity": {"requests": {"memory": f"{memory}Gi"}}}
+    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans of dra_driver.scheduler.repack, compared with trying all sequences of moves on small random clusters.
 
-`python -m tests.scheduler.repack.bruteforce 5000` compares that many clusters. Trying knows nothing of the code under
-test: it reads the counters of the slices, and goes through all states that are one move, two moves, ... away.
+`python -m tests.scheduler.repack.bruteforce 5000 [SEED]` compares that many clusters, from a seed on. Trying knows
+nothing of the code under test: it reads the counters of the slices, and goes through all states that are one move, two
+moves, ... away.
 """
 
 import random
@@ -138,6 +139,16 @@ class Tried:
                 for name, amount in consumption.counters.items()
             }
 
+    def profile(self, place: Place) -> str:
+        """The profile of a device, or `gpu`."""
+        return next(profile for profile, places in self._places.items() if place in places)
+
+    def random_place(self, rng: random.Random, profile: str, used: Sequence[Place]) -> Place | None:
+        """A free place for a device of a profile, beside those in use. None if there is none."""
+        left = self._left(used)
+        free = [place for place in self._places.get(profile, ()) if self._fits(place, left, used)]
+        return rng.choice(free) if free else None
+
     def _left(self, places: Sequence[Place]) -> dict[tuple[str, str, str], int]:
         left = dict(self._totals)
         for place in places:
@@ -187,9 +198,9 @@ def nodes(number: int, gpus: int) -> tuple[Decoded, ...]:
 
 
 @cache
-def hopper_node() -> tuple[Decoded, ...]:
-    """A node with 8 H100 GPUs in MIG mode, with all placements."""
-    return tuple(simulated_nodes("h100x8-mig", 1))
+def hopper_nodes(count: int) -> tuple[Decoded, ...]:
+    """Nodes with 8 H100 GPUs in MIG mode, with all placements."""
+    return tuple(simulated_nodes("h100x8-mig", count))
 
 
 def filled(objects: tuple[Decoded, ...], rng: random.Random, pods: int, profiles: Sequence[str]) -> list[Running]:
@@ -198,11 +209,9 @@ def filled(objects: tuple[Decoded, ...], rng: random.Random, pods: int, profiles
     running: list[Running] = []
     for number in range(pods):
         profile = rng.choice(profiles)
-        used = [pod.place for pod in running]
-        left = empty._left(used)
-        free = [place for place in empty._places.get(profile, ()) if empty._fits(place, left, used)]
-        if free:
-            running.append(Running(f"p{number}", profile, rng.choice(free), stays=rng.random() < 0.15))
+        place = empty.random_place(rng, profile, [pod.place for pod in running])
+        if place is not None:
+            running.append(Running(f"p{number}", profile, place, stays=rng.random() < 0.15))
     return running
 
 
@@ -224,7 +233,7 @@ def difference(seed: int) -> str:
     """How the plan for a random cluster differs from trying everything. Empty if it does not."""
     one = example(seed)
     least = Tried(one).least(MOST_MOVES)
-    result = one.planned(limits=Limits(moves=MOST_MOVES))
+    result = one.planned(limits=Limits(20_000, 80_000, MOST_MOVES))
     found = None if result.plan is None else len(result.plan.steps)
     if found != least:
         return f"seed {seed}: {found} moves are planned, and {least} are the fewest"
@@ -235,15 +244,18 @@ def difference(seed: int) -> str:
     return ""
 
 
-def main(count: int) -> int:
-    """Compares `count` clusters, and prints the differences."""
+def main(first: int, count: int) -> int:
+    """Compares `count` clusters from a seed on, and prints the differences."""
     started = time.monotonic()
-    found = [text for seed in range(count) if (text := difference(seed))]
-    for text in found:
-        print(text)
-    print(f"{count} clusters, {len(found)} differences, {time.monotonic() - started:.0f} s")
-    return 1 if found else 0
+    differences = 0
+    for seed in range(first, first + count):
+        text = difference(seed)
+        differences += bool(text)
+        if text or (seed - first) % 100 == 99:
+            print(text or f"{seed - first + 1} clusters", flush=True)
+    print(f"{count} clusters, {differences} differences, {time.monotonic() - started:.0f} s")
+    return 1 if differences else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[2]) if len(sys.argv) > 2 else 0, int(sys.argv[1])))

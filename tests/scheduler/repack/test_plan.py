@@ -7,7 +7,7 @@ import pytest
 
 from dra_driver.scheduler.repack import GuardKind, Limits, Plan
 
-from .bruteforce import Example, Running, Tried, difference, filled, hopper_node, nodes
+from .bruteforce import Example, Running, Tried, difference, filled, hopper_nodes, nodes
 
 A30 = "new-a30-1"
 ONE = "gpu-{}-mig-1g6gb-14-{}"
@@ -37,7 +37,9 @@ def test_plans_for_random_clusters_are_as_short_as_the_shortest_sequence_of_move
 def test_plans_for_a_node_of_8_gpus_with_all_placements_are_optimal(seed: int) -> None:
     rng = random.Random(seed)
     profiles = ["1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "1g.20gb"]
-    example = Example(hopper_node(), tuple(filled(hopper_node(), rng, 14, profiles)), (rng.choice(["7g.80gb", "gpu"]),))
+    example = Example(
+        hopper_nodes(1), tuple(filled(hopper_nodes(1), rng, 14, profiles)), (rng.choice(["7g.80gb", "gpu"]),)
+    )
     result = example.planned(limits=Limits(moves=2))
     found = None if result.plan is None else len(result.plan.steps)
     assert found == Tried(example).least(2)
