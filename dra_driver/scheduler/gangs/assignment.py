@@ -6,7 +6,7 @@ to it and those in use, so that the rules decide about these devices and no othe
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ...kube.resource import ResourceClaim, ResourceSlice
@@ -117,8 +117,3 @@ def devices_of(claim: ResourceClaim) -> set[DeviceKey]:
 def _with_devices(slice_: ResourceSlice, kept: set[DeviceKey]) -> ResourceSlice:
     devices = tuple(device for device in slice_.devices if (slice_.driver, slice_.pool.name, device.name) in kept)
     return replace(slice_, devices=devices)
-
-
-def by_claim(placements: Iterable[Placement]) -> Mapping[ClaimKey, ResourceClaim]:
-    """The allocated claims of an assignment, by namespace and name."""
-    return {claim_key(claim): claim for placement in placements for claim in placement.claims}

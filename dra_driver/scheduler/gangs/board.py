@@ -7,6 +7,7 @@ once. Elsewhere, each pod is an attempt on the whole cluster.
 """
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,7 +35,7 @@ class Choice:
     error: str = ""
 
 
-class Board:
+class Board(ABC):
     """The nodes with the pods that were placed so far. `names` are the nodes that may be used."""
 
     def __init__(self, snapshot: Snapshot, features: Features, preference: Preference, names: Collection[str]) -> None:
@@ -45,17 +46,17 @@ class Board:
         """The claims that were allocated for pods, by namespace and name."""
         self._start = snapshot
 
+    @abstractmethod
     def choose(self, member: Member) -> Choice:
         """The node for the next pod."""
-        raise NotImplementedError
 
+    @abstractmethod
     def place(self, member: Member, node: str) -> tuple[ResourceClaim, ...]:
         """Places the pod on a node where it fits. Returns the claims that are allocated for it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refusal(self, member: Member) -> str:
         """kube-scheduler's text for a pod that fits nowhere now."""
-        raise NotImplementedError
 
     def _claims(self, member: Member) -> list[ResourceClaim]:
         return [self._given.get(claim_key(claim), claim) for claim in member.claims]

@@ -14,7 +14,6 @@ from ...kube.resource.codec import Fields
 from ..pods import Pod
 from ..pods.resources import section, sections
 
-API_GROUP: Final = "scheduling.k8s.io"
 INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 """The type of the condition that tells whether a group has been scheduled once."""
 

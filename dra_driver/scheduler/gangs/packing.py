@@ -72,11 +72,6 @@ class Clock:
         if time.monotonic() > self._end:
             raise OutOfTimeError
 
-    @property
-    def left(self) -> float:
-        """The seconds that are left, at least 0."""
-        return max(0.0, self._end - time.monotonic())
-
 
 def pack(kinds: Sequence[Kind], demand: Pattern, values: Pattern, needed: int, clock: Clock) -> Packing:
     """Bins for items of a value of at least `needed`, or a proof that there are none.

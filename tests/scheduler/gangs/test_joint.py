@@ -3,7 +3,7 @@
 
 import pytest
 
-from dra_driver.kube.resource import ResourceSlice
+from dra_driver.kube.resource import DeviceClass, ObjectMeta, ResourceSlice
 from dra_driver.scheduler.allocator import Features
 from dra_driver.scheduler.gangs import JointAnswer, Member, assign, schedule
 from tests.scheduler.allocator.build import gpu, slice_of
@@ -191,3 +191,15 @@ def test_assignment_keeps_spread_constraints() -> None:
     zones = [node("a", {"zone": "1"}), node("b", {"zone": "2"})]
     answer = assign(gang(*members), cluster(zones), FEATURES)
     assert sorted(where for _, where, _ in devices_of(answer)) == ["a", "a", "b", "b"]
+
+
+def test_extended_resources_that_classes_serve_are_assigned() -> None:
+    serving = DeviceClass(ObjectMeta(name="any"), extended_resource_name="example.com/gpu")
+    snapshot = cluster([node("a"), node("b")], gpus("a", 1), gpus("b", 2), classes=[serving])
+    containers = [{"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}]
+    members = [member(f"p{index}", spec={"containers": containers}) for index in range(4)]
+    answer = assign(gang(*members[:3]), snapshot, FEATURES)
+    assert sorted(where for _, where, _ in devices_of(answer)) == ["a", "b", "b"]
+    names = {claim.metadata.name for placement in answer.placements for claim in placement.claims}
+    assert names == {f"p{index}-extended-resources" for index in range(3)}
+    assert "only 3 fit" in assign(gang(*members), snapshot, FEATURES).proof
