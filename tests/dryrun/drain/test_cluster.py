@@ -76,6 +76,7 @@ def test_named_pods_are_evicted_and_the_way_back_frees_the_device(
     assert rule["apiVersion"] == where.api_version
     client.create(where, {name: value for name, value in rule.items() if name in ("metadata", "spec")})
     wait_for(lambda: alive(client) == {"second"}, "the pod that the drain names to leave", PATIENCE)
+    wait_for(lambda: not device_of(client, "first"), "its claim to be released", PATIENCE)
     create_claim(client, "third", deviceClassName="gpu")
     create_pod(client, "third", container("c"), resourceClaims=[{"name": "gpu", "resourceClaimName": "third"}])
     _, out, err = dryrun("drain", "--undo", "--kubeconfig", kubeconfig)
