@@ -6,12 +6,13 @@ concern other nodes are left out (`shapes.alone`).
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from ...kube.resource import AllocationResult, DeviceClaim, ResourceClaim, ResourceSlice
-from ..allocator import Cluster, ErrorKind, Features, allocate
+from ..allocator import Cluster, ErrorKind, Features, NodeOutcome, allocate
+from ..allocator.outcome import ALLOCATED
 from ..pods import Attempt, Pod, Site, Snapshot
 from ..pods.devices import SPECIAL_CLAIM
 from ..pods.node_filters import Resources
@@ -57,45 +58,56 @@ class NodeRoom:
         self._units = units
         self._features = features
         self._usable: dict[int, bool] = {}
+        self._wanted: dict[int, list[tuple[int, ResourceClaim]]] = {}
+        self._known: dict[Pattern, bool | None] = {}
+        """Whether the node has the devices for so many units of each shape that wants devices."""
 
     def holds(self, pattern: Pattern) -> bool | None:
         """Whether the node holds `pattern[i]` units like the unit i. None if that is not known."""
         if any(count and not self._is_usable(shape) for shape, count in enumerate(pattern)):
             return False
-        members = list(self._copies(pattern))
-        if not self._has_resources([member.pod for member in members]) or not self._accepts_pods(members):
+        pods = [
+            member.pod
+            for unit, count in zip(self._units, pattern, strict=True)
+            for _ in range(count)
+            for member in unit
+        ]
+        if not self._has_resources(pods) or not self._accepts_pods(pods):
             return False
-        found = self._allocations(members)
-        return None if found is None else found is not False
+        wanting = tuple(count if self._claims(shape) else 0 for shape, count in enumerate(pattern))
+        if wanting not in self._known:
+            claims = (
+                claim for shape, count in enumerate(wanting) for _ in range(count) for _, claim in self._claims(shape)
+            )
+            found = self._allocated(_numbered(claims))
+            self._known[wanting] = None if found is None else found is not False
+        return self._known[wanting]
 
     def place_all(self) -> list[Placement] | None:
         """One of each unit with its devices. None if the node does not hold them all."""
-        members = [member for unit in self._units for member in unit]
-        found = self._allocations(members)
-        if not isinstance(found, dict):
+        wanted = [(shape, index, claim) for shape in range(len(self._units)) for index, claim in self._claims(shape)]
+        found = self._allocated([claim for _, _, claim in wanted])
+        if not isinstance(found, tuple):
             return None
-        placements: list[Placement] = []
-        given: set[ClaimKey] = set()
-        for index, member in enumerate(members):
-            wanted = self._wanted(index, member)
-            own = {key: claim for key, claim in wanted.items() if key not in given}
-            given.update(own)
-            claims = tuple(replace(claim, allocation=found[key]) for key, claim in own.items())
-            placements.append(Placement(member, self._site.node.name, claims))
-        return placements
+        given: dict[tuple[int, int], list[ResourceClaim]] = defaultdict(list)
+        for (shape, index, claim), allocation in zip(wanted, found, strict=True):
+            given[shape, index].append(replace(claim, allocation=allocation))
+        return [
+            Placement(member, self._site.node.name, tuple(given[shape, index]))
+            for shape, unit in enumerate(self._units)
+            for index, member in enumerate(unit)
+        ]
 
-    def _copies(self, pattern: Pattern) -> Iterator[Member]:
-        """The pods of the units, each unit with claims of its own."""
-        for unit, count in zip(self._units, pattern, strict=True):
-            for number in range(count):
-                for member in unit:
-                    claims = (
-                        claim
-                        if claim.allocation is not None
-                        else replace(claim, metadata=replace(claim.metadata, name=f"{claim.metadata.name}-{number}"))
-                        for claim in member.claims
-                    )
-                    yield Member(member.pod, tuple(claims))
+    def _claims(self, shape: int) -> list[tuple[int, ResourceClaim]]:
+        """The claims to allocate for a unit, each once, with the index of the first pod that uses it."""
+        if shape not in self._wanted:
+            found: dict[ClaimKey, tuple[int, ResourceClaim]] = {}
+            for index, member in enumerate(self._units[shape]):
+                for claim in self._attempt(member).devices.to_allocate(self._site):
+                    special = f"{SPECIAL_CLAIM}-{index}" if claim.metadata.name == SPECIAL_CLAIM else ""
+                    found.setdefault((special, "") if special else claim_key(claim), (index, claim))
+            self._wanted[shape] = list(found.values())
+        return self._wanted[shape]
 
     def _is_usable(self, shape: int) -> bool:
         """Whether the node accepts each pod of a unit without the others."""
@@ -120,47 +132,45 @@ class NodeRoom:
         together = replace(pods[0], amounts=total)
         return not Resources(together, self._snapshot.served).shortages(self._site)
 
-    def _accepts_pods(self, members: Sequence[Member]) -> bool:
+    def _accepts_pods(self, pods: Sequence[Pod]) -> bool:
         """Whether the rules about several pods on one node allow these pods."""
-        if not any(member.pod.host_ports or member.pod.disks or member.pod.anti_affinity for member in members):
+        if not any(pod.host_ports or pod.disks or pod.anti_affinity for pod in pods):
             return True
         there = self._snapshot
-        for number, member in enumerate(members):
-            pod = replace(alone(member.pod), claims=(), extended=(), uid=f"{member.pod.uid}-{number}")
+        for number, pod in enumerate(pods):
+            bare = replace(alone(pod), claims=(), extended=(), uid=f"{pod.uid}-{number}")
             site: Site = there.sites[self._site.node.name]
-            attempt = Attempt(pod, there, self._features, ())
+            attempt = Attempt(bare, there, self._features, ())
             if attempt.refusal is not None or attempt.refuses(site) is not None:
                 return False
-            there = there.placed(pod, site.node.name, there.cluster)
+            there = there.placed(bare, site.node.name, there.cluster)
         return True
 
-    def _wanted(self, index: int, member: Member) -> Mapping[ClaimKey, ResourceClaim]:
-        """The claims to allocate for a pod, by their names. The claim for extended resources gets a number."""
-        found = {}
-        for claim in self._attempt(member).devices.to_allocate(self._site):
-            if claim.metadata.name == SPECIAL_CLAIM:
-                name = f"{SPECIAL_CLAIM}-{index}"
-                claim = replace(claim, metadata=replace(claim.metadata, name=name))
-            found[claim_key(claim)] = claim
-        return found
-
-    def _allocations(self, members: Sequence[Member]) -> dict[ClaimKey, AllocationResult] | bool | None:
+    def _allocated(self, claims: Sequence[ResourceClaim]) -> tuple[AllocationResult, ...] | bool | None:
         """The allocation of each claim; False if there is none, and None if that is not known."""
-        claims: dict[ClaimKey, ResourceClaim] = {}
-        for index, member in enumerate(members):
-            claims.update(self._wanted(index, member))
         if not claims:
-            return {}
-        limited = False
-        for ordered in (list(claims.values()), list(reversed(claims.values()))):
-            cheap = [_last_alternatives_first(claim) for claim in ordered]
-            outcome = allocate(self._snapshot.cluster, cheap, self._site.node.name, self._features, limit=_STEPS)
-            if outcome.kind == "allocated":
-                return dict(zip(map(claim_key, ordered), outcome.allocations, strict=True))
-            limited = outcome.error_kind is ErrorKind.SEARCH_LIMIT
-            if not limited:
-                break
-        return None if limited else False
+            return ()
+        cheap = [_last_alternatives_first(claim) for claim in claims]
+        outcome = self._outcome(cheap)
+        if outcome.kind == ALLOCATED:
+            return outcome.allocations
+        if outcome.error_kind is not ErrorKind.SEARCH_LIMIT:
+            return False
+        outcome = self._outcome(cheap[::-1])  # another order may be faster
+        if outcome.kind == ALLOCATED:
+            return outcome.allocations[::-1]
+        return None if outcome.error_kind is ErrorKind.SEARCH_LIMIT else False
+
+    def _outcome(self, claims: Sequence[ResourceClaim]) -> NodeOutcome:
+        return allocate(self._snapshot.cluster, claims, self._site.node.name, self._features, limit=_STEPS)
+
+
+def _numbered(claims: Iterable[ResourceClaim]) -> list[ResourceClaim]:
+    """The claims with different names."""
+    return [
+        replace(claim, metadata=replace(claim.metadata, name=f"{claim.metadata.name}-{number}"))
+        for number, claim in enumerate(claims)
+    ]
 
 
 def _last_alternatives_first(claim: ResourceClaim) -> ResourceClaim:
@@ -168,6 +178,8 @@ def _last_alternatives_first(claim: ResourceClaim) -> ResourceClaim:
 
     That changes which devices are found first, and not whether there are any.
     """
+    if not any(request.first_available for request in claim.spec.requests):
+        return claim
     requests = tuple(replace(request, first_available=request.first_available[::-1]) for request in claim.spec.requests)
     spec: DeviceClaim = replace(claim.spec, requests=requests)
     return replace(claim, spec=spec)
