@@ -20,6 +20,7 @@ import yaml
 
 from ..errors import ParseError
 from ..kube.resource.codec import DecodeError, json_type
+from ..process.collection import collection_paused
 from ..process.parsing import Loader, decode_text, load, load_all, nodes, placed
 from ..process.streams import printable, read_standard_input
 from .positions import Position, Positions, resolve
@@ -340,8 +341,9 @@ def read_all(
         for file in found:
             named[file] = named.get(file, False) or file == path
     read = Read()
-    for file, is_named in named.items():
-        read += _read_file(file, named=is_named, convert=convert, lenient=lenient, select=select)
+    with collection_paused():
+        for file, is_named in named.items():
+            read += _read_file(file, named=is_named, convert=convert, lenient=lenient, select=select)
     kept = tuple(document for document in read.documents if empty_lists or not document.is_empty_list)
     return replace(read, documents=kept, problems=tuple(_joined(read.problems)))
 

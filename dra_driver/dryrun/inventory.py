@@ -12,6 +12,7 @@ from ..kube.kinds import NODES, Kind, claims_of, classes_of, kind_named, slices_
 from ..kube.resource import DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..kube.resource.codec import Decoded, DecodeError, decode
 from ..names import DRIVER_NAME
+from ..process.collection import collection_paused
 from ..process.command import InputError
 from ..scheduler.pods import READ, Reader
 from .documents import Document
@@ -69,7 +70,8 @@ def from_documents(
             raise InputError(
                 f"--slices: {object_}: objects of this kind decide nothing: leave it out (known are {known})"
             )
-    decoded = tuple(decode_kept(document) for document in objects if document.kind in _SLICES_WITH)
+    with collection_paused():
+        decoded = tuple(decode_kept(document) for document in objects if document.kind in _SLICES_WITH)
     world, notes, errors = (None, (), ()) if devices_only else _world_of([*around, *documents], where)
     if world is None and not any(isinstance(object_, ResourceSlice) for object_ in decoded):
         raise InputError(f"--slices {where}: there is no ResourceSlice in it")

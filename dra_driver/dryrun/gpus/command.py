@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from ...process.collection import collection_paused
 from ...process.command import flags
 from ...scheduler.allocator import Features
 from ..completion import complete_values, namespaces, nodes_of_cluster
@@ -100,7 +101,8 @@ def gpus(  # one for each flag
     selection = replace(selection, namespace=origin.namespace)
 
     def report(source: Source, pods: list[PodFacts], features: Features) -> GpusReport:
-        nodes = selection.of(used_nodes(source.objects, pods, features), source.where)
+        with collection_paused():
+            nodes = selection.of(used_nodes(source.objects, pods, features), source.where)
         notes = (*source.warnings, *(f"simulating {assumption}" for assumption in source.assumptions))
         return GpusReport(source.where, nodes, notes, selection.asks_for_gpus, by)
 
