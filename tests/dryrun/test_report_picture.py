@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from dra_driver.dryrun.report.picture import Cell, GpuPicture, NodePicture, drawn, node_picture
+from dra_driver.dryrun.report.picture import node_picture
+from dra_driver.gpu.picture import Cell, GpuPicture, NodePicture, drawn
 from dra_driver.kube.resource import Node, ObjectMeta
 from dra_driver.kube.resource.codec import decode
 from dra_driver.scheduler.allocator import Cluster, Features

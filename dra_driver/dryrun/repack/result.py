@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from ...gpu.picture import Claims, drawn
 from ...kube.resource import ResourceClaim
 from ...scheduler.repack import GUARD_TAINT, Guard, GuardKind, Plan, Step
 from ..report import API_VERSION, Drawing, Json, Line, PlainTable, counted, listed
-from ..report.picture import Claims, DeviceKey, drawn, node_picture
+from ..report.picture import DeviceKey, node_picture
 from ..status import ExitStatus, Note, documents_of
 from .hints import Hints, hints_for
 from .question import Repacking

@@ -11,6 +11,7 @@
 | `model`, `tables` | the report of `dra-dryrun fit`, collected once (`Report.of`), and its lines |
 """
 
+from ...process.words import counted, listed
 from .document import API_VERSION, Json, error_document, to_document, to_json, to_yaml
 from .model import Report
 from .output import (
@@ -28,7 +29,7 @@ from .output import (
 )
 from .page import html_page, html_table, to_html
 from .tables import report_lines
-from .terminal import Drawing, PlainTable, Verbatim, counted, listed, plain_console
+from .terminal import Drawing, PlainTable, Verbatim, plain_console
 
 __all__ = [
     "API_VERSION",

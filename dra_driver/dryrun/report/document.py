@@ -14,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from ...gpu.devices import ENFORCED_BY
+from ...gpu.picture import Cell, NodePicture
 from ...process.streams import UNPRINTABLE
 from ..changes import Suggestion
 from ..explain import Removal, RequestReport
@@ -22,7 +23,7 @@ from ..status import Note, documents_of
 from ..stock import DeviceCount
 from ..verdict import Refused
 from .model import Item, Report, ReportAnswer
-from .picture import Cell, NodePicture, attribute, memory
+from .picture import attribute, memory
 
 API_VERSION: Final = "dryrun.gpu.nvidia.com/v1alpha1"
 KIND: Final = "DryRunReport"

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...gpu.picture import Claims, NodePicture
 from ...kube.resource import ResourceClaim
 from ...kube.resource.codec import Decoded
 from ...kube.resource.meta import empty
@@ -15,7 +16,7 @@ from ..replicas import Replicas
 from ..status import Note
 from ..stock import DeviceCount
 from ..verdict import Placed, Verdict
-from .picture import Claims, DeviceKey, NodePicture, node_picture
+from .picture import DeviceKey, node_picture
 
 
 @dataclass(frozen=True, slots=True)

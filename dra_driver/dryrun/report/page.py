@@ -13,15 +13,16 @@ from typing import Final
 from rich.text import Text
 
 from ... import __version__
+from ...gpu.picture import Cell, GpuPicture, NodePicture
 from ...kube.resource import ALL, DeviceRequirements
 from ...process.streams import printable
+from ...process.words import counted, listed
 from ..explain import RequestReport, constraint_text
 from ..verdict import Refused
 from ..workload import Demand
 from .model import Report, ReportAnswer, joined
-from .picture import Cell, GpuPicture, NodePicture
 from .tables import devices_table, leftover_table, seen_by, stopped_by
-from .terminal import PlainTable, counted, listed
+from .terminal import PlainTable
 
 _VOID: Final = {"meta", "link"}
 

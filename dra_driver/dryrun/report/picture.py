@@ -17,12 +17,7 @@ from itertools import chain
 from typing import Final, Literal
 
 from ...gpu.devices import ENFORCED_BY
-from ...gpu.picture import Cell as Cell
-from ...gpu.picture import Claims as Claims
-from ...gpu.picture import GpuPicture as GpuPicture
-from ...gpu.picture import NodePicture as NodePicture
-from ...gpu.picture import drawn as drawn
-from ...gpu.picture import joined_cells, natural
+from ...gpu.picture import Cell, Claims, GpuPicture, NodePicture, joined_cells, natural
 from ...kube.resource import Device, Node
 from ...scheduler.allocator import Cluster, Features
 from ...scheduler.allocator.nodes import is_at

@@ -8,6 +8,8 @@ from typing import Final
 
 from rich.text import Text
 
+from ...gpu.picture import NodePicture, drawn
+from ...process.words import counted, listed
 from ...scheduler.allocator import Check
 from ..explain import Removal
 from ..queueverdict import QueueVerdict
@@ -17,8 +19,8 @@ from ..verdict import Verdict
 from ..workload import Demand
 from .model import Item, Report, ReportAnswer, joined
 from .output import Line
-from .picture import NodePicture, attribute, drawn, placed_memory
-from .terminal import Drawing, PlainTable, counted, listed
+from .picture import attribute, placed_memory
+from .terminal import Drawing, PlainTable
 
 _SHOWN: Final = 6
 """The number of kinds of nodes that are explained."""

@@ -21,8 +21,6 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from ...process.streams import printable
-from ...process.words import counted as counted
-from ...process.words import listed as listed
 
 _UNLIMITED: Final = 10_000
 """A width that no line exceeds."""
