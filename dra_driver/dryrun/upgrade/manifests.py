@@ -89,9 +89,12 @@ def judged_models(
         if key not in alike:
             claims.append(claim)
         alike.setdefault(key, []).append(one.metadata.name)
-    demands = [Demand(f"claim {number}", (claim,), stage=str(number)) for number, claim in enumerate(claims)]
-    found = [side.idle_judgements(demands) for side in (now, then)]
-    for ((kind, namespace, _), names), before, after in zip(alike.items(), *found, strict=True):
+    for ((kind, namespace, _), names), claim in zip(alike.items(), claims, strict=True):
+        before, after = now.idle_judgement(claim), then.idle_judgement(claim)
+        if before.fits and not after.fits:
+            after = replace(after, reason=then.idle_reason(claim))
+        elif after.fits and not before.fits:
+            before = replace(before, reason=now.idle_reason(claim))
         yield Judged(kind, namespace, tuple(names), before, after)
 
 

@@ -204,12 +204,38 @@ class SideOfCluster:
             self._outcomes[kind] = numbers, any(group.outcome.fatal for group in found)
         return self._outcomes[kind]
 
-    def idle_judgements(self, demands: Sequence[Demand]) -> list[Judgement]:
-        """The judgement about each demand, each alone with nothing in use."""
-        cluster = self.cluster
-        objects: tuple[Decoded, ...] = (*cluster.slices, *cluster.classes, *cluster.nodes)
-        verdicts = evaluate(demands, objects, self.features)
-        return [judgement_of(verdict, self.unread.about(verdict)) for verdict in verdicts]
+    @cached_property
+    def _idle(self) -> Cluster:
+        """The cluster with nothing in use."""
+        return Cluster(self.cluster.slices, self.cluster.classes, self.cluster.nodes)
+
+    def idle_judgement(self, claim: ResourceClaim) -> Judgement:
+        """The judgement about a claim alone, with nothing in use. It has no reason (`idle_reason`)."""
+        return self._of_trial(ClaimTrial(self._idle, (claim,), self.features), claim.metadata.name)
+
+    def idle_reason(self, claim: ResourceClaim) -> str:
+        """Why the claim does not fit although nothing is in use."""
+        return self._refused(self._idle, (claim,), claim.metadata.name).reason
+
+    def _of_trial(self, trial: ClaimTrial, name: str, node: str = "") -> Judgement:
+        """The judgement about claims by themselves, on `node` if it fits. Without a reason if no node fits."""
+        demand = Demand(name, tuple(trial.claims))
+        fitting = trial.fitting
+        if not fitting:
+            return Judgement(False, unknown=self.unread.about(Verdict(demand)))
+        chosen = node if node in fitting else fitting[0]
+        placed = tuple(placed_devices(trial.allocated(chosen), trial.cluster))
+        unknown = self.unread.about(Verdict(demand, (chosen,), placed))
+        fault = defect_text(differing(trial, trial.outcomes, chosen))
+        return Judgement(
+            True, chosen, device_texts(placed), fitting=() if node else fitting, defect=fault, unknown=unknown
+        )
+
+    def _refused(self, cluster: Cluster, claims: tuple[ResourceClaim, ...], name: str) -> Judgement:
+        """The judgement about claims that fit nowhere, with the reason."""
+        objects: tuple[Decoded, ...] = (*cluster.slices, *cluster.classes, *cluster.nodes, *cluster.claims)
+        (verdict,) = evaluate([Demand(name, claims)], objects, self.features)
+        return judgement_of(verdict, self.unread.about(verdict))
 
     def judge(self, kind: Hashable, subject: Subject) -> Judgement:
         """The judgement about a subject of this kind."""
@@ -219,19 +245,8 @@ class SideOfCluster:
     def _judge_claim(self, subject: Subject) -> Judgement:
         held = [claim for claim in subject.own if claim.allocation is not None]
         cluster = self.cluster.after(released=held)
-        demand = Demand(subject.name, subject.wanted)
-        trial = ClaimTrial(cluster, subject.wanted, self.features)
-        fitting = trial.fitting
-        if not fitting:
-            (verdict,) = evaluate(
-                [demand], [*cluster.slices, *cluster.classes, *cluster.nodes, *cluster.claims], self.features
-            )
-            return judgement_of(verdict, self.unread.about(verdict))
-        node = subject.node if subject.node in fitting else fitting[0]
-        placed = tuple(placed_devices(trial.allocated(node), cluster))
-        unknown = self.unread.about(Verdict(demand, (node,), placed))
-        fault = defect_text(differing(trial, trial.outcomes, node))
-        return Judgement(True, node, device_texts(placed), defect=fault, unknown=unknown)
+        found = self._of_trial(ClaimTrial(cluster, subject.wanted, self.features), subject.name, subject.node)
+        return found if found.fits else self._refused(cluster, subject.wanted, subject.name)
 
     def _judge_pod(self, kind: Hashable, subject: Subject, pod: Pod) -> Judgement:
         snapshot = self._snapshot
