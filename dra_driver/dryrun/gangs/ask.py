@@ -20,6 +20,7 @@ from ...scheduler.gangs import (
     assign,
     schedule,
 )
+from ...scheduler.gangs.objects import sharing
 from ...scheduler.pods import ClusterNode, Pod, Snapshot
 from ..admission import Admission, held_claims, valid_pod
 from ..sources import Source
@@ -40,6 +41,8 @@ _COLLISION: Final = (
     "pods that share {} are bound at the same time: binding can fail for some of them with `claim got allocated"
     " elsewhere in the meantime`, and they are tried again (kubernetes/kubernetes#140053)"
 )
+_MOST_USERS: Final = 256
+"""The most consumers in `status.reservedFor` of a claim."""
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _NOT_HERE: Final = "spec.schedulingGroup"
 """A part of the notes of demands that say that groups are not evaluated."""
@@ -120,6 +123,7 @@ class _Asker:
             notes += (*said, *demand.notes)
             unknown += [text for text in demand.unknown if _NOT_HERE not in text and "shares claims" not in text]
             members.append(Member(replace(pod, group=group.name), tuple(held_claims(demand, self._snapshot.cluster))))
+        unknown += _crowded(group, members)
         gang = Gang(group.name, _pod_group(group), tuple(members), self._running(group))
         notes += _gates(group, self._features)
         found = GroupAnswer(
@@ -194,6 +198,18 @@ def _schedulers(group: Group) -> Iterator[str]:
     names = sorted({str(spec.get("schedulerName") or "default-scheduler") for spec in specs})
     if len(names) > 1:
         yield f"the pods of a group need one schedulerName, and these name {' and '.join(names)}"
+
+
+def _crowded(group: Group, members: Sequence[Member]) -> Iterator[str]:
+    """Texts about claims that more pods share than a claim can be reserved for. Claims of the group have no limit."""
+    entries = group.policy.claims if group.policy is not None else ()
+    own = {entry.claim or f"{group.name}-{entry.name}" for entry in entries}
+    for (namespace, name), users in sharing(members).items():
+        if len(users) > _MOST_USERS and name not in own:
+            yield (
+                f"{len(users)} pods use claim {namespace}/{name}, which can be reserved for {_MOST_USERS}: name it in"
+                " spec.resourceClaims of the PodGroup"
+            )
 
 
 def _once(texts: Iterable[str]) -> tuple[str, ...]:

@@ -360,3 +360,17 @@ def test_train_job_is_a_group_of_all_its_pods(ask: Any) -> None:
     status, document = ask([template(), runtime, train_job], cluster)
     (answer,) = document["groups"]
     assert (status, answer["pods"], answer["minCount"]) == (0, 3, 3)
+
+
+def test_claim_that_too_many_pods_share_makes_the_verdict_uncertain(ask: Any) -> None:
+    claim = {**template(), "kind": "ResourceClaim", "spec": template()["spec"]["spec"]}
+    shared = [{"name": "gpu", "resourceClaimName": "gpus"}]
+    many = job(parallelism=257, completions=257, scheduling={"schedulingPolicy": {"gang": {}}})
+    many["spec"]["template"]["spec"]["resourceClaims"] = shared
+    status, document = ask([claim, many], [slice_of("node-a", gpu("gpu-0"))])
+    (answer,) = document["groups"]
+    assert (status, answer["outcome"]) == (3, "scheduled")
+    assert answer["unknown"][0].startswith("257 pods use claim default/gpus, which can be reserved for 256")
+    many["spec"]["scheduling"]["resourceClaims"] = shared
+    status, document = ask([claim, many], [slice_of("node-a", gpu("gpu-0"))])
+    assert (status, document["groups"][0]["unknown"]) == (0, [])
