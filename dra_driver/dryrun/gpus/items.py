@@ -29,9 +29,10 @@ def select_node(node: str) -> Select:
     def select(items: Sequence[str]) -> Iterable[int]:
         kinds = [match[1] if (match := _KIND.match(item)) else "" for item in items]
         slices = [number for number, kind in enumerate(kinds) if kind == "ResourceSlice" and concerns(items[number])]
-        if not any(name in items[number] for number in slices):
-            return range(len(items))  # no such node: the error names others
-        pools = {f'"pool":{match[1]}' for number in slices if (match := _POOL.search(items[number]))}
+        found = [_POOL.search(items[number]) for number in slices]
+        if not any(name in items[number] for number in slices) or not all(found):
+            return range(len(items))  # no such node, of which the error names others; or not written by `snapshot`
+        pools = {f'"pool":{match[1]}' for match in found if match is not None}
         claims = [number for number, kind in enumerate(kinds) if kind == "ResourceClaim"]
         held = [number for number in claims if any(pool in items[number] for pool in pools)]
         users = {uid for number in held for uid in _UID.findall(items[number])}
