@@ -10,6 +10,7 @@ from ...process.command import InputError
 from ...scheduler.pods.objects import LabelSelector
 from ...scheduler.repack import GuardKind
 from ..completion import complete_operand
+from ..drain.rules import version_of
 from ..fit import read_demands
 from ..options import Subcommand, filename_option, general_options, release_options
 from ..progress import progress
@@ -121,6 +122,8 @@ def repack(  # noqa: PLR0913, PLR0917  # one for each flag
         source = place.gather(what_if, given.objects, given.around, devices_only=False)
         say("searching")
         question = Question(source, place.features, given.demands, goals, wish)
+        if question.guard is GuardKind.TAINTS and not version_of(place.features, asked=True):
+            raise InputError(f"Kubernetes {place.features.release} has no DeviceTaintRules: use --guard cordon")
         if report:
             found = packing_report(question)
         else:

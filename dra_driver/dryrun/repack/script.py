@@ -23,6 +23,7 @@ from .question import Repacking, guarded_nodes, guarding_rules
 _MARK: Final = f"{GUARD_TAINT}=yes"
 _NO_NAME: Final = re.compile(r"[^a-z0-9.-]+")
 _TIMEOUT: Final = "5m"
+_SECONDS: Final = 5
 _PLACED: Final = """\
 placed() {  # waits until every pod with these labels has a node
   for _ in 1 2 3 4 5 6 7 8 9 10; do
@@ -78,10 +79,15 @@ class Script:
         yield f"{shlex.join([*self.again, '--at-most', str(left)])} > /dev/null"
 
     def _end(self, plan: Plan, guard: "_Keeper") -> Iterator[str]:
-        """Creates the demand before its place is let go."""
+        """Creates the demand while its places are kept free, and lets one unit after the other in."""
         if plan.placements and self.files:
-            yield from guard.change(plan.placements[-1].guard)
+            if plan.steps:
+                yield from guard.change(plan.steps[-1].guard)
             yield f"kubectl apply {' '.join(f'-f {shlex.quote(file)}' for file in self.files)}"
+            for placement in plan.placements[:-1]:
+                if placement.guard != plan.placements[-1].guard:
+                    yield from guard.change(placement.guard)
+                    yield f"sleep {_SECONDS}  # the scheduler places a pod"
         yield from guard.change(Guard())
 
 

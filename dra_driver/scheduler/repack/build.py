@@ -16,6 +16,7 @@ from ...kube.resource import Device, ObjectMeta, ResourceClaim, ResourceSlice
 from ...kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from ..allocator import Cluster, Features
 from ..allocator.allocate import claim_reads
+from ..allocator.pools import PoolView
 from ..allocator.survey import NodeView
 from ..pods import Attempt, ClusterNode, Pod, Snapshot
 from ..pods import Site as PodSite
@@ -355,6 +356,17 @@ def _local_slices(cluster: Cluster) -> Iterator[ResourceSlice]:
             yield one
 
 
+def _consumed(pool: PoolView, device: Device) -> Iterator[tuple[str, str, int, int]]:
+    """What a device takes of counters: the set, the counter, the amount and the total, in billionths. Nothing if the
+    gate for counters is off: then nothing gets the device.
+    """
+    for consumption in device.consumes_counters:
+        if consumption.counter_set in pool.counter_sets:
+            totals = pool.counter_sets[consumption.counter_set].counters
+            for name, amount in consumption.counters.items():
+                yield consumption.counter_set, name, amount.nanos, totals[name].nanos
+
+
 def _shape(view: NodeView) -> tuple[Shape, Mapping[tuple[int, str], int]]:
     counters: dict[Hashable, int] = {}
     totals: list[int] = []
@@ -380,13 +392,10 @@ def _shape(view: NodeView) -> tuple[Shape, Mapping[tuple[int, str], int]]:
                 taken.append((counter((number, device.name), 1), 1))
             own: dict[int, None] = {}
             form: list[Hashable] = [device.allow_multiple_allocations]
-            for consumption in device.consumes_counters:
-                total = pool.counter_sets[consumption.counter_set].counters
-                own[groups.setdefault((number, consumption.counter_set), len(groups))] = None
-                for name, amount in consumption.counters.items():
-                    key = (number, consumption.counter_set, name)
-                    taken.append((counter(key, total[name].nanos), amount.nanos))
-                    form.append((name, amount.nanos))
+            for set_name, name, amount, total in _consumed(pool, device):
+                own[groups.setdefault((number, set_name), len(groups))] = None
+                taken.append((counter((number, set_name, name), total), amount))
+                form.append((name, amount))
             if not own:
                 own[groups.setdefault((number, device.name), len(groups))] = None
                 form.append(repr(device.capacity))

@@ -59,7 +59,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The place of one unit of demand after the last step."""
+    """The place of one unit of demand after the last step. `guard` keeps the places of later units free."""
 
     unit: int
     node: str
@@ -104,9 +104,9 @@ class Prover:
             steps.append(Step(tenant.pod, move.source.name, move.target.name, before, _devices(given), guard))
         moved = state.claims
         placements = []
-        guard = self._guard(draft, len(draft.moves))
         for number, (unit, target) in enumerate(zip(self.units, draft.targets, strict=True)):
-            given = state.place(unit, number, target.site.name)
+            guard = self._guard(draft, len(draft.moves), number + 1)
+            given = state.place(unit, number, target.site.name, guard)
             if isinstance(given, str):
                 self.refusals[given] = None
                 return None
@@ -136,14 +136,16 @@ class Prover:
             for node in cluster.nodes
         }
 
-    def _guard(self, draft: Draft, step: int) -> Guard:
-        """What is kept free during a step: the places of the demand, and those of later moves."""
-        kept = [(target.site, target.use) for target in draft.targets]
+    def _guard(self, draft: Draft, step: int, unit: int = 0) -> Guard:
+        """What is kept free during a step: the places of the units from `unit` on, and those of later moves. After the
+        last step, one unit after the other gets its place.
+        """
+        kept = [(target.site, target.use) for target in draft.targets[unit:]]
         kept += [(move.target, move.use) for move in draft.moves[step + 1 :]]
-        if self.guard is GuardKind.CORDON:
-            here = {draft.moves[step].target.name} if step < len(draft.moves) else set()
-            return Guard(nodes=frozenset(site.name for site, _ in kept) - here)
-        return Guard(devices=frozenset(device for site, use in kept for device in self._overlapping(site, use)))
+        if self.guard is GuardKind.TAINTS:
+            return Guard(devices=frozenset(device for site, use in kept for device in self._overlapping(site, use)))
+        here = draft.moves[step].target if step < len(draft.moves) else draft.targets[unit - 1].site
+        return Guard(nodes=frozenset(site.name for site, _ in kept) - {here.name})
 
     def _overlapping(self, site: Site, use: Use) -> Iterable[tuple[str, str, str]]:
         """The devices of the node that cannot be used beside those of the use."""
@@ -197,12 +199,12 @@ class _State:
             self._again[tenant.pod.uid] = (placed, given)
         return given
 
-    def place(self, unit: Unit, number: int, target: str) -> tuple[ResourceClaim, ...] | str:
+    def place(self, unit: Unit, number: int, target: str, guard: Guard) -> tuple[ResourceClaim, ...] | str:
         """Places a unit of demand on the node."""
         if unit.pod is not None:
             pod = replace(unit.pod, name=f"{unit.pod.name}-{number}", uid=f"demand-{number}")
-            return self._placed(pod, unit.claims, target, Guard())
-        outcome = allocate(self.parts[target], unit.claims, target, self.features)
+            return self._placed(pod, unit.claims, target, guard)
+        outcome = allocate(_tainted(self.parts[target], guard), unit.claims, target, self.features)
         if outcome.kind != "allocated":
             return outcome.reason or "cannot allocate all claims"
         pairs = zip(unit.claims, outcome.allocations, strict=True)

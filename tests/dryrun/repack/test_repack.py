@@ -192,6 +192,11 @@ def test_wrong_flags_are_errors(dryrun: DryRun, tmp_path: Path) -> None:
         (("--free", "7g.80gb", "--never"), "--never is for the pods that -l selects"),
         (("--free", "7g.80gb", "-l", "a=b=c"), "is not of the form"),
         (("--free", "7g.80gb", "--steps", "1"), "--steps is for -o script"),
+        (("--report", "--free", "7g.80gb"), "--report is about all GPUs"),
+        (
+            ("--free", "7g.80gb", "--guard", "taint-rules", "--feature-gates", "DRADeviceTaintRules=false"),
+            "use --guard cordon",
+        ),
     ):
         code, _, err = dryrun("repack", *flags, "--slices", slices)
         assert code == 2
@@ -257,3 +262,19 @@ def test_pods_without_devices_move_if_the_node_has_too_little_cpu(dryrun: DryRun
     assert code == 0, out + err
     assert moved(json.loads(out)) == ["busy"]
     assert json.loads(out)["placements"][0]["node"] == H100.format(1)
+
+
+def test_units_of_several_sizes_do_not_take_the_places_of_each_other(dryrun: DryRun, tmp_path: Path) -> None:
+    """The first free place for the small unit is the place of the large one, which is kept free meanwhile."""
+    slices = save(tmp_path, *hopper(1), *[one for gpu in range(1, 8) for one in full(gpu)])
+    code, out, _ = dryrun("repack", "--free", "1g.10gb=3", "--free", "3g.40gb", "--slices", slices, "-o", "json")
+    assert code == 0
+    document = json.loads(out)
+    assert document["moves"] == 0
+    devices = [device["device"] for placement in document["placements"] for device in placement["devices"]]
+    assert len(set(devices)) == 4
+
+
+def full(gpu: int) -> list[Any]:
+    """A pod that has a whole GPU."""
+    return running(f"w{gpu}", H100.format(1), "7g.80gb", gpu, 0)
