@@ -14,7 +14,7 @@ from .answer import Question, answered
 from .completion import complete_operand
 from .documents import Document, in_namespace, read_all
 from .domains import with_templates
-from .live import ask_again
+from .live import Watching, ask_again
 from .neighbours.kueue import Kueue, kueue_at
 from .neighbours.queues import queue_names
 from .options import Subcommand, files_argument, general_options, interrupted, release_options
@@ -173,10 +173,8 @@ def fit(  # noqa: PLR0913, PLR0917  # one for each flag
                     what_if,
                     given.objects,
                     lambda source: answered(question, source),
+                    Watching(until_fits, timeout_seconds, devices_only),
                     output,
-                    until_fits=until_fits,
-                    seconds=timeout_seconds,
-                    devices_only=devices_only,
                 )
             return INTERRUPTED
         with progress("reading the devices") as say:

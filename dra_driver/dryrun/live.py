@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import click
@@ -166,41 +166,47 @@ def _decoded(value: JSON) -> Decoded:
     return replace(one, metadata=replace(one.metadata, resource_version="", annotations={}))
 
 
-def ask_again(  # noqa: PLR0913  # the flags of fit that matter here
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """How a cluster is watched: without end, or `until_fits` and then for at most `seconds` (None: without a limit)."""
+
+    until_fits: bool = False
+    seconds: float | None = None
+    devices_only: bool = False
+
+
+def ask_again(
     place: Place,
     what_if: WhatIf,
     given: Sequence[Decoded],
     answer: Callable[[Source], Answer],
+    watching: Watching,
     output: str,
-    *,
-    until_fits: bool,
-    seconds: float | None,
-    devices_only: bool,
 ) -> int:
-    """Print the answer now, and each answer that differs from the last. With `until_fits`, return the exit status once
-    all fits, or after `seconds` (None: no limit) that of the last answer.
+    """Print the answer now, and each answer that differs from the last. Returns the exit status once all fits, or that
+    of the last answer after the time limit.
 
     Raises InputError if the cluster cannot be watched.
     """
     connection = place.connection
     if connection is None:
-        flag = "--until-fits" if until_fits else "--watch"
+        flag = "--until-fits" if watching.until_fits else "--watch"
         raise InputError(f"{flag} needs a cluster to watch, and the devices are from {place.where}")
     added = new_nodes(what_if)
-    live = LiveCluster(ApiClient(connection), place.where, devices_only=devices_only)
+    live = LiveCluster(ApiClient(connection), place.where, devices_only=watching.devices_only)
     try:
         last: Answer | None = None
-        for state in live.states(seconds):
+        for state in live.states(watching.seconds):
             found = answer(completed(place.source_of(state), what_if, place.features, added, given))
             if last is None or not found.says_the_same_as(last):
                 _print(found, output, first=last is None)
             last = found
-            if until_fits and found.fits:
+            if watching.until_fits and found.fits:
                 return found.status
     finally:
         live.stop()
     assert last is not None
-    click.echo(f"timed out: not everything fits after {seconds:g} s (--timeout)", err=True)
+    click.echo(f"timed out: not everything fits after {watching.seconds:g} s (--timeout)", err=True)
     return last.status
 
 

@@ -18,7 +18,7 @@ from ..documents import read_all
 from ..options import Subcommand, filename_option, general_options, release_options
 from ..progress import bar, progress
 from ..release import Rules
-from ..report import to_json
+from ..report import print_lines, print_report
 from ..rights import Needs
 from ..selection import OpenLabels
 from ..snapshot import written
@@ -122,12 +122,11 @@ def drain(  # noqa: PLR0913, PLR0917  # one for each flag
             found = question.of_undo(wanted if asked else None, DeviceTaint(key, effect, value))
         else:
             found = question.of_targets(wanted, DeviceTaint(key, effect, value))
-    if output == "json":
-        click.echo(to_json(found.document()))
-    else:
-        found.explain(wide=output == "wide", stderr=output == "yaml")
     if output == "yaml":
+        print_lines(found.lines(wide=False), stderr=True)
         click.echo(written(found.objects, "yaml"), nl=False)
+    else:
+        print_report(found, output)
     return found.status
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ...kube.resource import DeviceTaintRule, TaintEffect
 from ..explain import taint_text
-from ..report import PlainTable, counted, listed, plain_console
+from ..report import Line, PlainTable, counted, listed
 from ..report.document import API_VERSION
 from ..status import ExitStatus, Note, documents_of
 from .effects import Blocked, Effects, Evicted, Place, Staying
@@ -104,13 +104,8 @@ class DrainResult:
             "notes": [*documents_of(self.unknown), *documents_of(Note("", note) for note in self.notes)],
         }
 
-    def explain(self, *, wide: bool, stderr: bool) -> None:
-        """Print the explanation to standard output, or to standard error."""
-        console = plain_console(stderr=stderr)
-        for line in self._lines(wide):
-            console.print(line)
-
-    def _lines(self, wide: bool) -> Iterator[Text | PlainTable]:
+    def lines(self, *, wide: bool) -> Iterator[Line]:
+        """The explanation for a terminal. `wide` has all pods and rules."""
         effects = self.effects
         nodes = sorted({device.node or device.pool for device in effects.devices})
         drivers = sorted(effects.by_driver)
@@ -164,9 +159,7 @@ def _ordered(effects: Effects) -> list[Evicted]:
     return sorted(effects.evicted, key=lambda evicted: (bool(evicted.place.node), not evicted.is_made_again))
 
 
-def _table(
-    title: str, pods: Sequence[object], rows: Sequence[tuple[str, ...]], wide: bool
-) -> Iterator[Text | PlainTable]:
+def _table(title: str, pods: Sequence[object], rows: Sequence[tuple[str, ...]], wide: bool) -> Iterator[Line]:
     if not rows:
         return
     yield Text(f"{title}: {counted(len(pods), 'pod')}", style="bold")

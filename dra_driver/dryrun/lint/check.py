@@ -57,19 +57,23 @@ class Result:
     unknown: tuple[Note, ...] = ()
 
 
-def check(  # noqa: PLR0913  # what files are checked against
-    reading: Read,
-    known: Iterable[Decoded],
-    release: str,
-    where: str,
-    tell: Callable[[int, int], None] = lambda *_: None,
-    *,
-    models: bool = False,
-    elsewhere: Elsewhere = only_files,
-) -> Result:
-    """The findings about the read objects. `known` are slices and classes from elsewhere, in words from
-    `where`. `models`: their devices are examples of their models. Objects to which workloads refer are looked for
+@dataclass(frozen=True, slots=True)
+class LintBasis:
+    """What objects are checked against: a Kubernetes release, and slices and classes that are `known` from `where`.
+
+    With `models`, the known devices are examples of their models. Objects to which workloads refer are looked for
     `elsewhere`, too, whose exceptions are raised.
+    """
+
+    release: str
+    known: Iterable[Decoded]
+    where: str
+    models: bool = False
+    elsewhere: Elsewhere = only_files
+
+
+def check(reading: Read, basis: LintBasis, tell: Callable[[int, int], None] = lambda *_: None) -> Result:
+    """The findings about the read objects.
 
     `tell` is called with the number of checked objects and of all. After Ctrl-C, the result is that of these objects.
     """
@@ -77,8 +81,9 @@ def check(  # noqa: PLR0913  # what files are checked against
     given = [subject.decoded for subject in subjects if isinstance(subject.decoded, DeviceClass)]
     # Classes among the files replace those of the same name that are known from elsewhere.
     everything = (*subjects, *made_templates(subjects))
-    library = ReferencedObjects((document.value for document in reading.documents), elsewhere)
-    context = LintContext(release, Catalog([*known, *given], release, where, models=models), everything, library)
+    library = ReferencedObjects((document.value for document in reading.documents), basis.elsewhere)
+    catalog = Catalog([*basis.known, *given], basis.release, basis.where, models=basis.models)
+    context = LintContext(basis.release, catalog, everything, library)
     concerned = [subject for subject in subjects if _is_checked(subject)]
     findings = [*findings_of_files(reading.problems)]
     checked = 0

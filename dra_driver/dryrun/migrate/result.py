@@ -30,7 +30,7 @@ from .programs import Configurations, NvidiaDaemonSet, operated_by, programs
 from .quotas import quota_findings
 from .reading import MigrationInput
 from .steps import RECREATED, WORKLOADS, Change, MigrationStep, as_markdown
-from .verify import planned_slices, verified
+from .verify import ClusterBefore, planned_slices, verified
 from .workloads import CANNOT, CHANGE, UNCHANGED, WorkloadFinding, findings, manifest, unknown_of
 
 JSON = dict[str, Any]
@@ -173,7 +173,8 @@ def migration_of(place: Place, where: str, read: MigrationInput, features: Featu
     if errors:
         raise NotesError(*errors)
     lookup = lookup_among(made) if place.connection is None else place.lookup
-    answer = verified(plan, judged, documents, library, lookup, where, features) if verify else None
+    before = ClusterBefore(documents, library, lookup, where)
+    answer = verified(plan, judged, before, features) if verify else None
     owners = [verdict.owner for verdict in judged if verdict.owner is not None and verdict.requests]
     migration = Migration(
         where=where,

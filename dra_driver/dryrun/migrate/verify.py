@@ -6,7 +6,7 @@ simulation has, or the memory and compute capability of the labels. UUIDs and pl
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
 
@@ -39,14 +39,18 @@ from .workloads import WorkloadFinding, uses_gpus
 _DRIVER_VERSION: Final = "570.158.01"
 
 
-def verified(  # noqa: PLR0913, PLR0917  # the flags of migrate that matter here
-    plan: MigrationPlan,
-    found: Sequence[WorkloadFinding],
-    documents: Sequence[Document],
-    library: ReferencedObjects,
-    lookup: Lookup,
-    where: str,
-    features: Features,
+@dataclass(frozen=True, slots=True)
+class ClusterBefore:
+    """The objects before the migration, from `where`. `lookup` finds other objects that workloads name."""
+
+    documents: Sequence[Document]
+    library: ReferencedObjects
+    lookup: Lookup
+    where: str
+
+
+def verified(
+    plan: MigrationPlan, found: Sequence[WorkloadFinding], before: ClusterBefore, features: Features
 ) -> Answer:
     """The devices that the workloads get after the migration. Raises InputError, DecodeError and the exceptions of
     `lookup`.
@@ -55,18 +59,19 @@ def verified(  # noqa: PLR0913, PLR0917  # the flags of migrate that matter here
     for workload in found:
         workloads += [replace(document, value=value) for document, value in workload.planned()]
     placed = {id(document.value) for workload in found for document in workload.documents()}
-    workloads += [document for document in documents if id(document.value) in library.used - placed]
-    given = sort_documents(workloads, lookup)
+    documents = before.documents
+    workloads += [document for document in documents if id(document.value) in before.library.used - placed]
+    given = sort_documents(workloads, before.lookup)
     if given.errors:
         raise NotesError(*given.errors)
     planned = {node.name for node in plan.nodes}
     around = [_after_change(document.value, planned) for document in documents if _is_around(document)]
     nodes = [decode_node(object_) for object_ in around if object_["kind"] == "Node"]
     objects = [*nodes, *planned_slices(plan, features), *plan.all_classes(), *_of_others(documents, plan)]
-    world, notes = world_of(around, where)
+    world, notes = world_of(around, before.where)
     demands, errors = spread_over_nodes(given.demands, objects, world)
     left_out = tuple(f"{error.subject}: {error.text}" for error in errors)
-    source = Source(objects, f"the planned slices of the nodes in {where}", (), world, notes, None, left_out)
+    source = Source(objects, f"the planned slices of the nodes in {before.where}", (), world, notes, None, left_out)
     return answered(Question(demands, features, unknown=given.unknown), source)
 
 

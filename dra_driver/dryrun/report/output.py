@@ -37,7 +37,7 @@ a page is printed by `print_picture_report`.
 | table, wide | `lines` | `node-template` and `snapshot`, which write Kubernetes objects |
 | json, yaml | `document`, or the objects | the YAML of `drain` is only its objects, for kubectl |
 | html | `page` | all that draw no picture |
-| github (only `lint`) | annotations of a workflow | |
+| github, script | lines for another program | all but `lint` and `repack` |
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -120,8 +120,8 @@ def print_errors(errors: Iterable[Note]) -> None:
         click.echo(printable(f"error: {error}"), err=True)
 
 
-def print_lines(lines: Iterable[Line]) -> None:
-    """Prints lines to standard output."""
-    console = plain_console()
+def print_lines(lines: Iterable[Line], *, stderr: bool = False) -> None:
+    """Prints lines to standard output or standard error."""
+    console = plain_console(stderr=stderr)
     for line in lines:
         console.print(line)

@@ -7,7 +7,7 @@ import textwrap
 from typing import Any
 
 from dra_driver.dryrun.documents import read_text
-from dra_driver.dryrun.lint.check import check
+from dra_driver.dryrun.lint.check import LintBasis, check
 from dra_driver.dryrun.lint.finding import LintFinding
 from dra_driver.dryrun.nodetypes import built_in_nodes
 from dra_driver.kube.resource.codec import Decoded
@@ -26,7 +26,7 @@ def known() -> tuple[Decoded, ...]:
 def lint_text(text: str, release: str = NEWEST) -> list[LintFinding]:
     """The findings for one file with this text."""
     reading = read_text(textwrap.dedent(text), FILE, lenient=True)
-    return list(check(reading, known(), release, "here", models=True).findings)
+    return list(check(reading, LintBasis(release, known(), "here", models=True)).findings)
 
 
 def rules(findings: list[LintFinding]) -> list[str]:
