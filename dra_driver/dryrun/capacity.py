@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dra-dryrun capacity`: how many devices of each kind there are, and how many of them can be had."""
+"""`dra-dryrun capacity`: how many devices of each kind there are, and how many of them are free."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -12,17 +12,17 @@ from .changes import Suggestion
 from .trial import ClaimTrial, Trial
 
 _DEFECTS: Final = {
-    "refused_keep_counters": "a device that is tried in vain keeps the counters it reserved",
-    "undone_shares_keep_counters": "a share that is tried in vain keeps its device's counters",
-    "refused_shares_stay_in_constraints": "a share that is tried in vain still counts for the constraints",
+    "refused_keep_counters": "counters reserved for a rejected device are not released",
+    "undone_shares_keep_counters": "counters reserved for a rejected share are not released",
+    "refused_shares_stay_in_constraints": "a rejected share still counts for the constraints",
     "counters_by_pool_name": "counters of two drivers' pools of the same name are mixed up",
     "distinct_forgets": "distinctAttribute compares only two devices of a request that asks for more",
     "shares_without_capacity_unnoticed": "shares in use that consumed nothing are not counted",
     "decimal_requests_grow": "a requested capacity that Go keeps as a decimal, such as 1Pi, grows by the shares that "
     "were picked of the same device before",
-    "common_values_stay_narrow": "a device that is tried in vain narrows what matchAttribute finds common",
+    "common_values_stay_narrow": "a rejected device narrows the common values of matchAttribute",
     "capacity_of_another_device": "the capacity that is left is looked up for another device of the same slice",
-    "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
+    "counter_slices_everywhere": "an unfinished pool with counters on one node blocks all nodes",
 }
 """The description of each defect, by the field of `Defects`."""
 
@@ -49,9 +49,8 @@ def defect_of_binding(trial: Trial) -> Suggestion:
     """The defect that keeps pods from nodes whose device plugins have everything that the pods ask for."""
     first, *others = trial.binding_errors
     more = f" and {len(others)} more" if others else ""
-    release = f"kube-scheduler {trial.features.release}"
-    text = f"{release} errs: a claim for extended resources that device plugins serve"
-    return Suggestion(f"{text} keeps it from binding the pod to {first}{more}", first)
+    text = "a claim for extended resources that device plugins serve prevents the binding of the pod to"
+    return Suggestion(f"known defect of kube-scheduler {trial.features.release}: {text} {first}{more}", first)
 
 
 def defect(trial: ClaimTrial) -> Suggestion | None:
@@ -83,7 +82,7 @@ def differing(trial: ClaimTrial, outcomes: Outcomes, node: str) -> Suggestion | 
     first = next(node.name for node in cluster.nodes if node.name in kept)
     blamed = _blamed(trial, lambda corrected: corrected.only_on(first).kind == "allocated")
     return Suggestion(
-        f"{blamed}; it passes over {first if len(kept) == 1 else f'{first} and {len(kept) - 1} more'}", first
+        f"{blamed}; it does not use {first if len(kept) == 1 else f'{first} and {len(kept) - 1} more'}", first
     )
 
 
@@ -94,12 +93,12 @@ def _lawful(trial: ClaimTrial) -> ClaimTrial:
 
 def _blamed(trial: ClaimTrial, decides: Callable[[ClaimTrial], bool]) -> str:
     """The description of the first defect for which `decides` says that the answer differs without it."""
-    release = f"kube-scheduler {trial.features.release} errs"
+    known = f"known defect of kube-scheduler {trial.features.release}"
     for field in fields(Defects):
         if decides(replace(trial, features=replace(trial.features, without_defects=frozenset({field.name})))):
             reported = f" ({ISSUES[field.name]})" if field.name in ISSUES else ""
-            return f"{release}{reported}: {_DEFECTS.get(field.name, field.name)}"
-    return f"{release}, by several defects together"
+            return f"{known}{reported}: {_DEFECTS.get(field.name, field.name)}"
+    return f"several known defects of kube-scheduler {trial.features.release} together"
 
 
 def _allocated(outcomes: Outcomes) -> set[str]:

@@ -58,7 +58,7 @@ class ExpressionAnswer:
 
     @property
     def text(self) -> str:
-        """The result as it is printed: an error, or the value."""
+        """The printed result: an error, or the value."""
         return f"error: {self.error}" if self.value is None else str(self.value).lower()
 
 

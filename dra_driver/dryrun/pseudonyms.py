@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot without its names, on which decisions are the same.
+"""Replaces the names in a snapshot. The scheduler's decisions stay the same.
 
 The scheduler goes through pools and slices by name, so pseudonyms are numbered in the order of the names. Equal values
 get equal pseudonyms: a UUID in an attribute and in the expression that asks for it. The objects are gone through twice

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials: what the nodes of a cluster answer to a demand, as it is or with one change.
+"""Trials: the answers of the nodes of a cluster to a demand, without a change or with one.
 
 A `ClaimTrial` asks the allocator about claims alone, and a `PodTrial` asks all filters of the scheduler about a pod.
 Verdicts (`evaluate`), refusals (`refusals`), suggestions (`changes`) and defects (`defects`) are made from trials, and
@@ -127,7 +127,7 @@ class ClaimTrial:
 
     @property
     def without_devices(self) -> "ClaimTrial":
-        """All nodes: those that lack something else are `away`."""
+        """The trial itself: nodes that lack anything else are `away`."""
         return self
 
     def allocated(self, node: str) -> list[ResourceClaim]:

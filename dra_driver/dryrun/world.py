@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything except devices that affects scheduling: nodes and their pods, volumes, and the policies for new objects.
 
-Objects in files say all that there is. Of a live cluster, what may not be listed is passed over and named.
+Files have all objects of their cluster. Of a live cluster, kinds that may not be listed are ignored and named.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -239,7 +239,7 @@ def test_a_node_that_is_passed_over_by_a_defect_is_told() -> None:
     assert found.node == "node-b"
     assert found.defect is not None
     assert "kubernetes/kubernetes#140436" in found.defect.text
-    assert "passes over node-a" in found.defect.text
+    assert "does not use node-a" in found.defect.text
 
 
 def test_devices_that_break_distinct_attribute_are_told() -> None:

@@ -48,9 +48,9 @@ def test_wide_draws_whole_gpus_too_and_gives_uuids(every: Report, capsys: pytest
 
 def test_a_defect_of_the_scheduler_is_told(every: Report, capsys: pytest.CaptureFixture[str]) -> None:
     first = every.answers[0]
-    verdict = replace(first.verdict, defect=Suggestion("kube-scheduler 1.36 errs: by something", "h100x8"))
+    verdict = replace(first.verdict, defect=Suggestion("known defect of kube-scheduler 1.36: something", "h100x8"))
     lines = printed(capsys, replace(every, answers=(replace(first, verdict=verdict),)))
-    assert "  kube-scheduler 1.36 errs: by something" in lines
+    assert "  known defect of kube-scheduler 1.36: something" in lines
 
 
 def test_assumptions_are_told(every: Report, capsys: pytest.CaptureFixture[str]) -> None:

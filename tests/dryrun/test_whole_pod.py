@@ -197,10 +197,10 @@ def test_a_pod_that_the_scheduler_fails_to_bind_is_told_so(ask: Ask) -> None:
     wanted = [claim(), pod("p", "1", "wanted", {"nvidia.com/gpu": "1"})]
     code, out = ask(wanted, *cluster)
     assert code == 1
-    assert "the claim is not at fault: kube-scheduler 1.37 errs: a claim for extended resources" in out
+    assert "the claim is correct: known defect of kube-scheduler 1.37: a claim for extended resources" in out
     code, out = ask(wanted, *cluster, node("b"), slice_of("b", gpu("gpu-0"), gpu("gpu-1")))
     assert code == 0
-    assert "on node b\n  kube-scheduler 1.37 errs" in out
+    assert "on node b\n  known defect of kube-scheduler 1.37" in out
 
 
 def test_quotas_are_said_first_and_add_up(ask: Ask) -> None:

@@ -89,7 +89,9 @@ def _fits(
         return  # something is not known, so it may be for that
     drivers = sorted({known.driver for _, candidates in found for known in candidates})
     if opaque.driver not in drivers:
-        problem = f"{opaque.driver!r} is not the driver of any device it is for ({', '.join(drivers)}): nobody reads it"
+        problem = (
+            f"{opaque.driver!r} is not the driver of any device it is for ({', '.join(drivers)}): no driver reads it"
+        )
         yield LintIssue(LintRule.CONFIG_UNUSED, f"{path}.opaque.driver", problem)
     if opaque.driver != DRIVER_NAME:
         return

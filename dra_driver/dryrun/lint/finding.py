@@ -75,7 +75,7 @@ class LintRule(enum.Enum):
     CONTAINER_NAMES_NO_CLAIM = Severity.ERROR, "A container uses a claim that is not in resourceClaims."
     CONTAINER_NAMES_NO_REQUEST = Severity.ERROR, "A container uses a request that the claim does not have."
     CLAIM_NOT_FOUND = Severity.WARNING, "The ResourceClaim or ResourceClaimTemplate of a pod is not among the files."
-    CLAIM_UNUSED = Severity.WARNING, "No container uses a claim of the pod: devices are held, and nobody sees them."
+    CLAIM_UNUSED = Severity.WARNING, "No container uses a claim of the pod: its devices are allocated and not used."
 
     def __init__(self, severity: Severity, summary: str) -> None:
         self.severity = severity

@@ -52,7 +52,7 @@ _CLAIMS_ON: Final = (
 _REPLACED: Final = ("plugin", "mps", "machines")
 """Roles of DaemonSets that have to leave a node."""
 WORKLOADS, RECREATED = "workloads", "pods-and-jobs"
-"""Names of files: objects that are replaced, and those that are deleted and created anew."""
+"""Names of files: objects that are replaced, and objects that are deleted and created again."""
 _ONE_BY_ONE: Final = (
     "  # or object by object, as the changed nodes have room; what Helm or GitOps manages, at its source"
 )

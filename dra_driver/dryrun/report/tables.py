@@ -114,7 +114,7 @@ def _answer(answer: ReportAnswer, nodes: int, *, wide: bool) -> Iterator[Line]:
     yield from _assumed([verdict])
     yield from (Text(f"{_INDENT}{note}", style="yellow") for note in verdict.notes)
     if verdict.defect is not None:
-        whose = "the claim is not at fault: " if verdict.node is None else ""
+        whose = "the claim is correct: " if verdict.node is None else ""
         yield Text(f"{_INDENT}{whose}{verdict.defect.text}", style="bold yellow")
     if verdict.node is None:
         yield from _refusals(verdict, wide)

@@ -11,7 +11,7 @@ from ..report import counted, listed
 from ..verdict import Placed, Verdict
 from .difference import Aspect, Difference, Effect
 
-_RELEASE: Final = re.compile(r"^kube-scheduler \S+ errs ?")
+_RELEASE: Final = re.compile(r"^known defect of kube-scheduler \S+ ?")
 _NO_DEFECT: Final = "no known defect concerns it"
 
 

@@ -397,7 +397,7 @@ CASES = [
         "config-unused",
         stream(claim(config=[{"opaque": {"driver": "gpu.nvidia", "parameters": {}}}])),
         "spec.devices.config[0].opaque.driver",
-        "nobody reads it",
+        "no driver reads it",
         stream(claim(config=[config()])),
     ),
     Case(
