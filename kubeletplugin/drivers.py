@@ -174,17 +174,17 @@ class GpuDriver:
             missing = [name for name in names if _usable(gpus, name, policy) is None]
             _require_none_away(missing, node, gpus)
         found = {name: _usable(gpus, name, policy) for name in names}
-        pci = [one for one in found.values() if isinstance(one, PciGpu)]
+        pci = [device for device in found.values() if isinstance(device, PciGpu)]
         groups = {gpu.address: _group(gpu, gpus) for gpu in pci}
-        machines = any(isinstance(one, PciGpu | VgpuDevice) for one in found.values())
-        whole = any(isinstance(one, PciGpu | Gpu) for one in found.values())
+        machines = any(isinstance(device, PciGpu | VgpuDevice) for device in found.values())
+        whole = any(isinstance(device, PciGpu | Gpu) for device in found.values())
         return GpuFacts(
             pool=node.name,
             found=found,
             gpus={gpu.uuid: gpu for gpu in gpus.inventory.gpus},
             policy=policy,
             mps=MpsSupport(knows_protocol_3(gpus.inventory.driver_version), self.mps_shared_memory),
-            seen={one.address: _seen(one, node, gpus) for group in groups.values() for one in group},
+            seen={gpu.address: _seen(gpu, node, gpus) for group in groups.values() for gpu in group},
             groups=groups,
             variables=resource_variables(claim, self.resource_of) if machines else {},
             switches=node.session.fabric.read() if whole else NO_SWITCHES,
@@ -272,12 +272,12 @@ def _usable(gpus: Gpus, device: str, policy: NodePolicy) -> Found | None:
 
 
 def _group(pci: PciGpu, gpus: Gpus) -> tuple[PciGpu, ...]:
-    return (pci, *(one for one in gpus.inventory.pci_gpus if one.address in pci.group_gpus))
+    return (pci, *(other for other in gpus.inventory.pci_gpus if other.address in pci.group_gpus))
 
 
 def _seen(pci: PciGpu, node: Node, gpus: Gpus) -> SeenGpu:
     """What NVML reports about a GPU on the PCI bus, or reported before it was taken for a virtual machine."""
-    gpu = next((one for one in gpus.inventory.gpus if one.pci_address == pci.address), None)
+    gpu = next((known for known in gpus.inventory.gpus if known.pci_address == pci.address), None)
     if gpu is not None:
         return SeenGpu(gpu, gpu.uuid, gpu.module_id)
     mark = node.taken.get(pci.address)
@@ -331,8 +331,8 @@ def plan_claim(ref: ClaimRef, claim: ResourceClaim, facts: GpuFacts) -> Plan:
         *time_slicing_steps(planned.allotted),
         *mps_steps(planned.allotted, ref.uid, facts.mps),
     ]
-    for one in planned.allotted:
-        planned.steps += [*memory_limit_steps(one), *additional_device_steps(one, facts.policy)]
+    for allotted in planned.allotted:
+        planned.steps += [*memory_limit_steps(allotted), *additional_device_steps(allotted, facts.policy)]
     devices = tuple(planned.devices)
     return Plan(ref, facts.pool, devices, gpu_driver().ordered(planned.steps, devices))
 

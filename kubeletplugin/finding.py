@@ -74,7 +74,8 @@ def document(findings: Sequence[CheckResult], node: str) -> str:
         "version": __version__,
         "ok": not any_failed(findings),
         "findings": [
-            {"check": one.check, "level": str(one.level), "text": one.text, "remedy": one.remedy} for one in findings
+            {"check": finding.check, "level": str(finding.level), "text": finding.text, "remedy": finding.remedy}
+            for finding in findings
         ],
     }
     return json.dumps(value, indent=2)

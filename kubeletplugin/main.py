@@ -46,7 +46,7 @@ def kubeletplugin(context: click.Context, options: PluginOptions) -> None:
     if context.invoked_subcommand is not None:
         _require_no_flags(context, context.invoked_subcommand)
     elif not options.node_name:
-        flag = next(one for one in context.command.params if one.name == "node_name")
+        flag = next(parameter for parameter in context.command.params if parameter.name == "node_name")
         raise click.MissingParameter(ctx=context, param=flag)
     else:
         serve(options)
@@ -56,7 +56,7 @@ def _require_no_flags(context: click.Context, subcommand: str) -> None:
     """Raise an error for flags of the plugin before a command, because they would be ignored."""
     for name in context.params:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flag = next(one.opts[-1] for one in context.command.params if one.name == name)
+            flag = next(parameter.opts[-1] for parameter in context.command.params if parameter.name == name)
             raise click.UsageError(f"{flag} stands before {subcommand}: flags of {subcommand} stand after it", context)
 
 

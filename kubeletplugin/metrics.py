@@ -163,7 +163,7 @@ class PluginMetrics:
 
         def values() -> dict[tuple[str, ...], float]:
             found = list(prepared())
-            return {tuple(one[name] for name in SHARE_LABELS): float(one["limit"] or "inf") for one in found}
+            return {tuple(share[name] for name in SHARE_LABELS): float(share["limit"] or "inf") for share in found}
 
         text = "Memory limit of each prepared share of a device; +Inf if nothing limits it."
         self.registry.register(Gauges("share_memory_limit_bytes", text, SHARE_LABELS, values))

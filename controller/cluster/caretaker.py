@@ -140,7 +140,7 @@ class _Term:
         """
         if not self._view.complete:
             return None
-        nodes = {one.name: one.uid for one in self._view.nodes.all()}
+        nodes = {node.name: node.uid for node in self._view.nodes.all()}
         now = time.monotonic()
         grace = self._timing.grace
         plan = plan_cleanup(self._with_nodes(), self._view.claims.all(), nodes, self._since, now, grace)
@@ -167,48 +167,50 @@ class _Term:
     def _with_nodes(self) -> list[SliceFacts]:
         """The slices. Those without an owner get the node in their spec."""
         slices = self._view.slices
-        ownerless = {one.uid: one for one in slices if one.node is None}
+        ownerless = {slice_.uid: slice_ for slice_ in slices if slice_.node is None}
         self._node_of = {uid: node for uid, node in self._node_of.items() if uid in ownerless}
-        for uid, one in ownerless.items():
+        for uid, slice_ in ownerless.items():
             if uid not in self._node_of:
-                self._node_of[uid] = self._node_in_spec(one)
-        return [replace(one, node=self._node_of[one.uid]) if one.uid in ownerless else one for one in slices]
+                self._node_of[uid] = self._node_in_spec(slice_)
+        return [
+            replace(slice_, node=self._node_of[slice_.uid]) if slice_.uid in ownerless else slice_ for slice_ in slices
+        ]
 
-    def _node_in_spec(self, one: SliceFacts) -> str | None:
+    def _node_in_spec(self, slice_: SliceFacts) -> str | None:
         try:
-            value = self._client.get(self._slices, one.name)
+            value = self._client.get(self._slices, slice_.name)
         except NotFoundError:
             return None
         return value["spec"].get("nodeName") or None
 
     def _remove(self, leftover: Leftover) -> bool:
         """Delete the slice. False if it is not a leftover, or has just changed."""
-        one = leftover.slice
+        slice_ = leftover.slice
         if not self._still_left(leftover):
             return False
         try:
-            self._client.delete(self._slices, one.name, uid=one.uid, resource_version=one.resource_version)
+            self._client.delete(self._slices, slice_.name, uid=slice_.uid, resource_version=slice_.resource_version)
         except NotFoundError:
             return True
         except ConflictError as error:
             log.info("%s: not removed: %s", leftover, error)
             return False
         self._metrics.removed.labels(leftover.reason).inc()
-        log.info("%s: removed", leftover, extra={"slice": one.name, "node": one.node})
+        log.info("%s: removed", leftover, extra={"slice": slice_.name, "node": slice_.node})
         return True
 
     def _still_left(self, leftover: Leftover) -> bool:
         """Whether slice and node are still as in the plan, according to the API server."""
-        one = leftover.slice
+        slice_ = leftover.slice
         try:
-            value = self._client.get(self._slices, one.name)
+            value = self._client.get(self._slices, slice_.name)
         except NotFoundError:
             return False
         found = slice_facts(value)
-        if (found.resource_version, value["spec"].get("nodeName")) != (one.resource_version, one.node):
+        if (found.resource_version, value["spec"].get("nodeName")) != (slice_.resource_version, slice_.node):
             return False
         try:
-            node = self._client.get(NODES, one.node or "")
+            node = self._client.get(NODES, slice_.node or "")
         except NotFoundError:
             return True
         return found.owner_uid is not None and found.owner_uid != node["metadata"]["uid"]

@@ -97,12 +97,12 @@ class Collection(Generic[T]):
     def _replace(self, values: list[JSON]) -> None:
         found = {facts.uid: facts for value in values if (facts := self._facts(value)) is not None}
         with self._lock:
-            differing = [one for uid, one in found.items() if self._known.get(uid) != one]
-            differing += [one for uid, one in self._known.items() if found.get(uid) != one]
+            differing = [new for uid, new in found.items() if self._known.get(uid) != new]
+            differing += [old for uid, old in self._known.items() if found.get(uid) != old]
             for uid in self._known.keys() - found.keys():
                 self._set(uid, None)
-            for uid, one in found.items():
-                self._set(uid, one)
+            for uid, new in found.items():
+                self._set(uid, new)
             self._versions = {uid: _version(value) for value in values if (uid := value["metadata"]["uid"]) in found}
             self.listed = True
         self._changed(differing)
@@ -121,7 +121,7 @@ class Collection(Generic[T]):
                 if len(self._deleted) > _REMEMBERED:
                     del self._deleted[next(iter(self._deleted))]
         if facts != before:
-            self._changed([one for one in (before, facts) if one is not None])
+            self._changed([item for item in (before, facts) if item is not None])
 
     def _set(self, uid: str, facts: T | None) -> T | None:
         """Replace the facts of an object, and return the previous ones. The lock is held."""

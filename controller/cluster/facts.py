@@ -74,7 +74,7 @@ def node_facts(value: JSON) -> NodeFacts:
 def slice_facts(value: JSON) -> SliceFacts:
     """The facts of a slice in any version of the API, or of its PartialObjectMetadata."""
     meta, spec = value["metadata"], value.get("spec") or {}
-    owners = [one for one in meta.get("ownerReferences") or [] if (one["apiVersion"], one["kind"]) == ("v1", "Node")]
+    owners = [ref for ref in meta.get("ownerReferences") or [] if (ref["apiVersion"], ref["kind"]) == ("v1", "Node")]
     node, owner_uid = (owners[0]["name"], owners[0]["uid"]) if owners else (spec.get("nodeName") or None, None)
     return SliceFacts(meta["name"], meta["uid"], node, owner_uid, meta["resourceVersion"], _channel(spec))
 

@@ -55,13 +55,16 @@ def plan_cleanup(
     the old one. A slice without a node, or of an existing node that does not own it, is not deleted. `strays` are
     claims with devices in the pool of a node that no longer exists. Our pools have the names of their nodes.
     """
-    leftovers = [one for one in (_leftover(one, nodes) for one in slices) if one is not None]
-    strays = [one for one in claims if missing_pools(one, nodes)]
-    seen = {uid: since.get(uid, now) for uid in [*(one.slice.uid for one in leftovers), *(one.uid for one in strays)]}
+    leftovers = [leftover for leftover in (_leftover(slice_, nodes) for slice_ in slices) if leftover is not None]
+    strays = [claim for claim in claims if missing_pools(claim, nodes)]
+    seen = {
+        uid: since.get(uid, now)
+        for uid in [*(leftover.slice.uid for leftover in leftovers), *(claim.uid for claim in strays)]
+    }
     ripe = {uid for uid, at in seen.items() if now - at >= grace}
     return CleanupPlan(
-        tuple(one for one in leftovers if one.slice.uid in ripe),
-        tuple(one for one in strays if one.uid in ripe),
+        tuple(leftover for leftover in leftovers if leftover.slice.uid in ripe),
+        tuple(claim for claim in strays if claim.uid in ripe),
         seen,
         min((at + grace for uid, at in seen.items() if uid not in ripe), default=None),
     )
@@ -72,14 +75,14 @@ def missing_pools(claim: ClaimFacts, nodes: Mapping[str, str]) -> list[str]:
     return sorted({pool for pool, _ in claim.devices if pool not in nodes})
 
 
-def _leftover(one: SliceFacts, nodes: Mapping[str, str]) -> Leftover | None:
-    if one.node is None:
+def _leftover(slice_: SliceFacts, nodes: Mapping[str, str]) -> Leftover | None:
+    if slice_.node is None:
         return None
-    living = nodes.get(one.node)
+    living = nodes.get(slice_.node)
     if living is None:
-        return Leftover(one, "node_gone")
-    if one.owner_uid is not None and one.owner_uid != living:
-        return Leftover(one, "node_replaced")
+        return Leftover(slice_, "node_gone")
+    if slice_.owner_uid is not None and slice_.owner_uid != living:
+        return Leftover(slice_, "node_replaced")
     return None
 
 

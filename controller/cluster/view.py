@@ -98,7 +98,7 @@ class ClusterView:
     @property
     def problem(self) -> str | None:
         """Why a collection is unknown at the moment, or None."""
-        return next((problem for one in self._watched if (problem := one.watcher.problem)), None)
+        return next((problem for collection in self._watched if (problem := collection.watcher.problem)), None)
 
     def start(self) -> None:
         """Start the watches."""

@@ -57,7 +57,7 @@ class PublisherMetrics:
 
     def observe(self, report: PublishReport, driver: str) -> None:
         """Update the metrics of one DRA driver."""
-        writes, errors = (one.labels(self._node, driver) for one in (self._writes, self._errors))
+        writes, errors = (counter.labels(self._node, driver) for counter in (self._writes, self._errors))
         if report.error is not None:
             errors.inc()
             return
@@ -67,8 +67,8 @@ class PublisherMetrics:
         self._set(driver, self._devices, Tally(str(device.attributes.get("type", "unknown")) for device in devices))
         keys = Tally(key for device in devices for key in {taint.key for taint in device.taints})
         self._set(driver, self._tainted, keys)
-        self._set(driver, self._left_out, Tally(str(one.reason) for one in report.left_out))
-        self._set(driver, self._unpublished, Tally(str(one.why) for one in report.unpublished.values()))
+        self._set(driver, self._left_out, Tally(str(left_out.reason) for left_out in report.left_out))
+        self._set(driver, self._unpublished, Tally(str(problem.why) for problem in report.unpublished.values()))
         self._set(driver, self._dropped, Tally({gate: int(gate in report.missing_gates) for gate in GATES.values()}))
 
     def _set(self, driver: str, gauge: Gauge, values: "Tally[str]") -> None:

@@ -343,22 +343,22 @@ class Publisher:
     def _unpublished(self, writes: Writes, target: _Target) -> dict[str, SliceProblem]:
         """The problems of the slices that were written now or have to wait."""
         found = {}
-        for one in (*writes.deletes, *writes.updates, *writes.creates, *writes.waiting):
-            if problem := self._attempts.problem(one.metadata.name):
-                found[one.metadata.name] = problem
+        for slice_ in (*writes.deletes, *writes.updates, *writes.creates, *writes.waiting):
+            if problem := self._attempts.problem(slice_.metadata.name):
+                found[slice_.metadata.name] = problem
         stored = target.stored.by_name()
-        for one in writes.waiting:
-            name = one.metadata.name
+        for slice_ in writes.waiting:
+            name = slice_.metadata.name
             if name not in found:
-                changed = describe_difference(one, stored[name], target.dialect) if name in stored else "all of it"
+                changed = describe_difference(slice_, stored[name], target.dialect) if name in stored else "all of it"
                 found[name] = SliceProblem(Why.CHANGED, f"somebody changed {changed} after it was written")
         return found
 
     def _say_what_is_left_out(self, report: PublishReport) -> None:
         known = set(self._last.left_out) if self._last is not None else set()
-        for one in report.left_out:
-            if one not in known:
-                log.warning("left out: %s: %s", one.subject, one.text)
+        for left_out in report.left_out:
+            if left_out not in known:
+                log.warning("left out: %s: %s", left_out.subject, left_out.text)
 
 
 class Publishers:
@@ -375,22 +375,24 @@ class Publishers:
     @property
     def problem(self) -> str | None:
         """The first problem of a publisher, or None."""
-        return next((one.problem for one in (self.first, *self._others) if one.problem is not None), None)
+        return next(
+            (publisher.problem for publisher in (self.first, *self._others) if publisher.problem is not None), None
+        )
 
     @property
     def are_others_ready(self) -> bool:
         """Whether all publishers but the first have published."""
-        return all(one.problem is None for one in self._others)
+        return all(publisher.problem is None for publisher in self._others)
 
     def wake(self) -> None:
         """Let all compare again."""
-        for one in (self.first, *self._others):
-            one.wake()
+        for publisher in (self.first, *self._others):
+            publisher.wake()
 
     def stop(self) -> None:
         """Let `run` return soon."""
-        for one in (self.first, *self._others):
-            one.stop()
+        for publisher in (self.first, *self._others):
+            publisher.stop()
 
     def run(self) -> None:
         """Publish until `stop` is called: the first on this thread, the others on threads of their own."""

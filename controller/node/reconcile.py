@@ -61,30 +61,30 @@ def plan_writes(
     Slices that were `tried` without success do not cause a new generation of the pool. Their next attempt is a write in
     place. Otherwise a server that modifies one slice would cause all others to be written again.
     """
-    names = {one.metadata.name for one in desired}
+    names = {slice_.metadata.name for slice_ in desired}
     again = tried.due | tried.waiting
-    judged = {name: one for name, one in stored.items() if name not in again}
-    obsolete = [one for name, one in stored.items() if name not in names]
-    pools = {(one.pool.generation, one.pool.resource_slice_count) for one in judged.values()}
-    generation = max((one.pool.generation for one in (judged or stored).values()), default=1)
+    judged = {name: slice_ for name, slice_ in stored.items() if name not in again}
+    obsolete = [slice_ for name, slice_ in stored.items() if name not in names]
+    pools = {(slice_.pool.generation, slice_.pool.resource_slice_count) for slice_ in judged.values()}
+    generation = max((slice_.pool.generation for slice_ in (judged or stored).values()), default=1)
 
-    def agrees(one: ResourceSlice) -> bool:
-        there = stored[one.metadata.name]
+    def agrees(slice_: ResourceSlice) -> bool:
+        there = stored[slice_.metadata.name]
         at_this_generation = (there.pool.generation, there.pool.resource_slice_count) == (generation, len(desired))
-        return same_content(one, there) and (at_this_generation or one.metadata.name not in again)
+        return same_content(slice_, there) and (at_this_generation or slice_.metadata.name not in again)
 
-    missing = [one for one in desired if one.metadata.name not in stored]
-    changed = [one for one in desired if one.metadata.name in stored and not agrees(one)]
-    new_missing = [one for one in missing if one.metadata.name not in again]
-    new_changed = [one for one in changed if one.metadata.name not in again]
+    missing = [slice_ for slice_ in desired if slice_.metadata.name not in stored]
+    changed = [slice_ for slice_ in desired if slice_.metadata.name in stored and not agrees(slice_)]
+    new_missing = [slice_ for slice_ in missing if slice_.metadata.name not in again]
+    new_changed = [slice_ for slice_ in changed if slice_.metadata.name not in again]
     consistent = names >= judged.keys() and pools <= {(generation, len(desired))}
     later = tried.waiting
     if not consistent or len(new_changed) > 1 or (new_changed and new_missing):
-        changed = [one for one in desired if one.metadata.name in stored]
+        changed = [slice_ for slice_ in desired if slice_.metadata.name in stored]
         generation += 1
         later -= names  # a generation is useless until it is complete
-    updates = [_to_send(one, generation, stored) for one in changed]
-    creates = [_to_send(one, generation, stored) for one in missing]
+    updates = [_to_send(slice_, generation, stored) for slice_ in changed]
+    creates = [_to_send(slice_, generation, stored) for slice_ in missing]
 
     def now(slices: Sequence[ResourceSlice]) -> tuple[ResourceSlice, ...]:
         return tuple(slice_ for slice_ in slices if slice_.metadata.name not in later)
@@ -105,31 +105,31 @@ def as_sent(sent: ResourceSlice, stored: ResourceSlice) -> bool:
     return stored.pool == sent.pool and same_content(without_times(sent), without_times(stored))
 
 
-def without_times(one: ResourceSlice) -> ResourceSlice:
+def without_times(slice_: ResourceSlice) -> ResourceSlice:
     """The slice without the times of its taints."""
     devices = (
         replace(device, taints=tuple(replace(taint, time_added="") for taint in device.taints))
         if device.taints
         else device
-        for device in one.devices
+        for device in slice_.devices
     )
-    return replace(one, devices=tuple(devices))
+    return replace(slice_, devices=tuple(devices))
 
 
-def _content(one: ResourceSlice) -> ResourceSlice:
+def _content(slice_: ResourceSlice) -> ResourceSlice:
     """What this driver decides about: fields that it does not know are those of others."""
-    return replace(one, metadata=_NO_METADATA, pool=ResourcePool(one.pool.name, 0, 0), unread=())
+    return replace(slice_, metadata=_NO_METADATA, pool=ResourcePool(slice_.pool.name, 0, 0), unread=())
 
 
-def _to_send(one: ResourceSlice, generation: int, stored: Mapping[str, ResourceSlice]) -> ResourceSlice:
+def _to_send(slice_: ResourceSlice, generation: int, stored: Mapping[str, ResourceSlice]) -> ResourceSlice:
     """The slice to send: with `generation`, and with the metadata of the stored slice that it replaces, which others
     may have labelled, for example.
     """
-    metadata = one.metadata
+    metadata = slice_.metadata
     existing = stored.get(metadata.name)
     if existing is not None:
         metadata = replace(existing.metadata, owner_references=metadata.owner_references)
-    return replace(one, metadata=metadata, pool=replace(one.pool, generation=generation))
+    return replace(slice_, metadata=metadata, pool=replace(slice_.pool, generation=generation))
 
 
 def describe_difference(sent: ResourceSlice, stored: ResourceSlice, dialect: Dialect) -> str:
@@ -146,8 +146,8 @@ def describe_difference(sent: ResourceSlice, stored: ResourceSlice, dialect: Dia
     return f"{path} (sent {_shown(before)}, stored {_shown(after)}){more}"
 
 
-def _compared(one: ResourceSlice, dialect: Dialect) -> dict[str, Any]:
-    value = encode_slice(one, dialect)
+def _compared(slice_: ResourceSlice, dialect: Dialect) -> dict[str, Any]:
+    value = encode_slice(slice_, dialect)
     owners = value["metadata"].get("ownerReferences", [])
     return {"metadata": {"ownerReferences": owners}, "spec": value["spec"]}
 
@@ -171,8 +171,8 @@ def _by_key(value: Any) -> Mapping[Any, Any] | None:
         return value
     if not isinstance(value, list):
         return None
-    field = next((key for key in _KEYS if all(isinstance(one, Mapping) and key in one for one in value)), None)
-    named = {one[field]: one for one in value} if field else {}
+    field = next((key for key in _KEYS if all(isinstance(part, Mapping) and key in part for part in value)), None)
+    named = {part[field]: part for part in value} if field else {}
     return named if len(named) == len(value) else dict(enumerate(value))
 
 

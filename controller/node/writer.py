@@ -121,9 +121,9 @@ class StoredSlices:
             return ResourceSlice(known, "", ResourcePool("", 0, 0))
 
 
-def _version(one: ResourceSlice) -> int:
+def _version(slice_: ResourceSlice) -> int:
     """The resource version as a number. Versions of one collection are ordered (guaranteed since Kubernetes 1.35)."""
-    return int(one.metadata.resource_version or 0)
+    return int(slice_.metadata.resource_version or 0)
 
 
 class Why(enum.StrEnum):
@@ -167,14 +167,18 @@ class Attempts:
         the slice should have now are forgotten.
         """
         wanted: dict[str, ResourceSlice | None] = dict.fromkeys(stored)
-        wanted.update((one.metadata.name, one) for one in desired)
+        wanted.update((slice_.metadata.name, slice_) for slice_ in desired)
         now = self._clock()
         self._attempts = {
             name: attempt
             for name, attempt in self._attempts.items()
             if name in wanted and _same(attempt.sent, wanted[name]) and now < attempt.due + self._longest
         }
-        vain = {name: one.due for name, one in self._attempts.items() if not _achieved(one.sent, stored.get(name))}
+        vain = {
+            name: attempt.due
+            for name, attempt in self._attempts.items()
+            if not _achieved(attempt.sent, stored.get(name))
+        }
         waiting = frozenset(name for name, due in vain.items() if now < due)
         return Tried(frozenset(vain) - waiting, waiting)
 
@@ -198,12 +202,12 @@ class Attempts:
         return max(min(due) - self._clock(), 0.0) if due else None
 
 
-def _same(one: ResourceSlice | None, other: ResourceSlice | None) -> bool:
+def _same(slice_: ResourceSlice | None, other: ResourceSlice | None) -> bool:
     """Whether both attempts have the same content, except the times of taints, and the same size of the pool."""
-    if one is None or other is None:
-        return one is other
-    return one.pool.resource_slice_count == other.pool.resource_slice_count and same_content(
-        without_times(one), without_times(other)
+    if slice_ is None or other is None:
+        return slice_ is other
+    return slice_.pool.resource_slice_count == other.pool.resource_slice_count and same_content(
+        without_times(slice_), without_times(other)
     )
 
 
@@ -291,14 +295,14 @@ class SliceWriter:
                 raise
             return SliceProblem(Why.REFUSED, str(error))
 
-    def _send(self, one: ResourceSlice, features: SliceFeatures, written: Written) -> SliceProblem | None:
-        broken = slice_problems(one, features)
+    def _send(self, slice_: ResourceSlice, features: SliceFeatures, written: Written) -> SliceProblem | None:
+        broken = slice_problems(slice_, features)
         for problem in broken:
-            log.error("slice %s breaks a rule of the API: %s", one.metadata.name, problem)
+            log.error("slice %s breaks a rule of the API: %s", slice_.metadata.name, problem)
         if broken:
             return SliceProblem(Why.INVALID, f"it is not sent, because it breaks a rule of the API: {broken[0]}")
-        value = encode_slice(one, self._dialect)
-        if not one.metadata.resource_version:
+        value = encode_slice(slice_, self._dialect)
+        if not slice_.metadata.resource_version:
             answer = self._client.create(self._kind, value)
         else:
             try:
@@ -307,16 +311,16 @@ class SliceWriter:
                 written.conflict = True  # somebody deleted it
                 return SliceProblem(Why.REFUSED, str(error))
         stored = self._stored.wrote(answer)
-        if as_sent(one, stored):
+        if as_sent(slice_, stored):
             return None
-        written.dropped |= dropped(one, stored)
-        difference = describe_difference(one, stored, self._dialect)
+        written.dropped |= dropped(slice_, stored)
+        difference = describe_difference(slice_, stored, self._dialect)
         return SliceProblem(Why.CHANGED, f"the API server changed {difference}; a mutating webhook may do that")
 
-    def _delete(self, one: ResourceSlice) -> SliceProblem | None:
+    def _delete(self, slice_: ResourceSlice) -> SliceProblem | None:
         try:
-            self._client.delete(self._kind, one.metadata.name, uid=one.metadata.uid)
+            self._client.delete(self._kind, slice_.metadata.name, uid=slice_.metadata.uid)
         except NotFoundError:
-            log.debug("slice %s was already deleted", one.metadata.name)
-        self._stored.deleted(one.metadata.name)
+            log.debug("slice %s was already deleted", slice_.metadata.name)
+        self._stored.deleted(slice_.metadata.name)
         return None

@@ -107,10 +107,10 @@ def require_one_backend(chosen: Iterable[Chosen]) -> None:
 
     One virtual machine gets all of them, with one interface of the kernel for all.
     """
-    found = [one for one in chosen if isinstance(one.config, VfioDeviceConfig)]
+    found = [device for device in chosen if isinstance(device.config, VfioDeviceConfig)]
     for other in found[1:]:
         if other.config != found[0].config:
-            first, second = (one.place or "the default" for one in (found[0], other))
+            first, second = (device.place or "the default" for device in (found[0], other))
             raise ConfigError(
                 other.place or found[0].place,
                 f"the claim's devices for virtual machines are configured differently, by {first} and {second}: all"
@@ -125,7 +125,7 @@ def _ranked(claim: ResourceClaim) -> list[tuple[str, AllocatedConfiguration]]:
     spec. The path of an entry of a class is that in the allocation.
     """
     found: list[tuple[str, AllocatedConfiguration]] = []
-    spec = [(one.requests, one.opaque) for one in claim.spec.config]
+    spec = [(entry.requests, entry.opaque) for entry in claim.spec.config]
     for index, config in enumerate(claim.allocation.config if claim.allocation is not None else ()):
         place = f"status.allocation.devices.config[{index}]"
         if config.source not in _SOURCES:
@@ -137,4 +137,4 @@ def _ranked(claim: ResourceClaim) -> list[tuple[str, AllocatedConfiguration]]:
         if config.source == "FromClaim" and (config.requests, config.opaque) in spec:
             place = f"spec.devices.config[{spec.index((config.requests, config.opaque))}]"
         found.append((place, config))
-    return sorted(found, key=lambda one: _SOURCES.index(one[1].source))  # keeps the order inside of a source
+    return sorted(found, key=lambda entry: _SOURCES.index(entry[1].source))  # keeps the order inside of a source

@@ -111,7 +111,7 @@ class Clique:
 
     def row(self, node: str) -> int | None:
         """The position of a node's row, or None."""
-        return next((position for position, one in enumerate(self.members) if one.node == node), None)
+        return next((position for position, member in enumerate(self.members) if member.node == node), None)
 
 
 def decode_domain(value: JSON, *, strict: bool = False) -> ComputeDomain:

@@ -148,10 +148,10 @@ def fabric_of(inventory: Inventory) -> NodeFabric:
     waiting = [member for member in members if member.fabric and member.fabric.state is not FabricState.COMPLETED]
     failed = [member for member in members if member not in waiting and member.fabric and member.fabric.status != 0]
     if failed:
-        statuses = ", ".join(f"GPU {one.index}: status {one.fabric.status}" for one in failed if one.fabric)
+        statuses = ", ".join(f"GPU {gpu.index}: status {gpu.fabric.status}" for gpu in failed if gpu.fabric)
         return NodeFabric(FabricProgress.FAILED, problem=f"GPUs could not join the NVLink fabric ({statuses})")
     if waiting:
-        indices = ", ".join(f"GPU {one.index}" for one in waiting)
+        indices = ", ".join(f"GPU {gpu.index}" for gpu in waiting)
         return NodeFabric(FabricProgress.IN_PROGRESS, problem=f"not yet in the NVLink fabric: {indices}")
     if len(cliques) > 1:
         places = ", ".join(f"GPU {gpu.index}: {clique}" for clique, gpu in sorted(cliques.items()))

@@ -60,7 +60,9 @@ _BRANDS = (
     "GeForceRTX",
     "TitanRTX",
 )
-_ARCHITECTURES = {int(one): one.name.capitalize() for one in Architecture} | {int(Architecture.ADA): "Ada Lovelace"}
+_ARCHITECTURES = {int(member): member.name.capitalize() for member in Architecture} | {
+    int(Architecture.ADA): "Ada Lovelace"
+}
 
 __all__ = ["Failure", "Gpu", "Inventory", "MigProfile", "PciGpu", "Threads", "read_inventory"]
 
@@ -290,13 +292,13 @@ def read_inventory(
     found = [_found(index, answer, before or {}) for index, answer in answers.items()]
     found = _with_nvlink_groups(nvml, found, threads)
     nics = data_direct_nics(sys_root)
-    gpus = [replace(one, data_direct_nic=nics.get(one.pci_address or "")) for one in found if isinstance(one, Gpu)]
+    gpus = [replace(gpu, data_direct_nic=nics.get(gpu.pci_address or "")) for gpu in found if isinstance(gpu, Gpu)]
     pci_gpus = read_pci_gpus(sys_root, driver_root)
     return Inventory(
         driver_version=driver_version,
         cuda_driver_version=cuda_driver_version,
         gpus=tuple(gpus),
-        failures=_located([one for one in found if isinstance(one, Failure)], gpus, pci_gpus),
+        failures=_located([failure for failure in found if isinstance(failure, Failure)], gpus, pci_gpus),
         pci_gpus=pci_gpus,
         iommufd=dev_root is not None and (dev_root / "dev/iommu").exists(),
     )
@@ -324,7 +326,7 @@ def _with_nvlink_groups(nvml: Nvml, found: Sequence[Gpu | Failure], threads: Thr
 
     A call about two GPUs runs on the thread of the GPU with the higher index, and a failure counts against that GPU.
     """
-    whole = [one for one in found if isinstance(one, Gpu) and not one.in_mig_mode]
+    whole = [gpu for gpu in found if isinstance(gpu, Gpu) and not gpu.in_mig_mode]
     groups = {gpu.uuid: {gpu.uuid} for gpu in whole}
     problems: dict[str, tuple[str, ...]] = {}
     failures: dict[int, Failure] = {}
@@ -340,16 +342,16 @@ def _with_nvlink_groups(nvml: Nvml, found: Sequence[Gpu | Failure], threads: Thr
             joined = set().union(groups[gpu.uuid], *(groups[uuid] for uuid in linked))
             groups |= dict.fromkeys(joined, joined)
 
-    def with_group(one: Gpu | Failure) -> Gpu | Failure:
-        if one.index in failures:
-            return failures[one.index]
-        if isinstance(one, Failure):
-            return one
-        group = groups.get(one.uuid, set())
-        problem = (*one.problems, *problems.get(one.uuid, ()))
-        return replace(one, nvlink_group=min(group) if len(group) > 1 else None, problems=problem)
+    def with_group(gpu: Gpu | Failure) -> Gpu | Failure:
+        if gpu.index in failures:
+            return failures[gpu.index]
+        if isinstance(gpu, Failure):
+            return gpu
+        group = groups.get(gpu.uuid, set())
+        problem = (*gpu.problems, *problems.get(gpu.uuid, ()))
+        return replace(gpu, nvlink_group=min(group) if len(group) > 1 else None, problems=problem)
 
-    return [with_group(one) for one in found]
+    return [with_group(gpu) for gpu in found]
 
 
 def _instance(

@@ -81,18 +81,18 @@ def node_labels(hardware: tuple[Inventory, Set[object]] | None, policy: NodePoli
 def gpu_labels(inventory: Inventory, owned: Set[object], policy: NodePolicy, machine: Machine) -> Labels:
     """The labels of a node with GPUs. `owned` are the places of MIG instances that were created for claims."""
     gpus, classes = inventory.gpus, machine.gpu_classes
-    one = next((gpu for gpu in gpus if not gpu.in_mig_mode), gpus[0])
-    replicas, strategy = (0, "none") if one.in_mig_mode else _sharing(one, False, policy)
-    capability = one.compute_capability
+    sample = next((gpu for gpu in gpus if not gpu.in_mig_mode), gpus[0])
+    replicas, strategy = (0, "none") if sample.in_mig_mode else _sharing(sample, False, policy)
+    capability = sample.compute_capability
     values: dict[str, object | None] = {
         **_versions(inventory),
         "gpu.machine": _word(machine.product or "unknown"),
         "gpu.mode": _MODES.get(str(next(iter(classes))), "unknown") if len(classes) == 1 else "unknown",
-        "gpu.product": _product(replicas, one.product_name or ""),
-        "gpu.count": sum(gpu.product_name == one.product_name for gpu in gpus),
+        "gpu.product": _product(replicas, sample.product_name or ""),
+        "gpu.count": sum(gpu.product_name == sample.product_name for gpu in gpus),
         "gpu.replicas": replicas,
         "gpu.sharing-strategy": strategy,
-        "gpu.memory": None if one.memory is None else one.memory >> 20,
+        "gpu.memory": None if sample.memory is None else sample.memory >> 20,
         "gpu.clique": _clique(gpus),
         "mig.capable": _yes(any(gpu.mig_mode is not None for gpu in gpus)),
         "mig.strategy": "mixed",

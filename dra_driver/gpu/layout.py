@@ -78,14 +78,14 @@ def _apart(gpus: Sequence[GpuDevices]) -> list[Contents]:
     sets = _chunks((gpu.counter_set for gpu in gpus if gpu.counter_set is not None), COUNTER_SETS_PER_SLICE)
     made = [_Sorted(gpu) for gpu in gpus]
     whole = [
-        *(device for one in made if not one.placements for device in one.whole),
-        *(device for one in reversed(made) if one.placements for device in one.whole),
-        *(device for one in made for device in one.static),
+        *(device for gpu in made if not gpu.placements for device in gpu.whole),
+        *(device for gpu in reversed(made) if gpu.placements for device in gpu.whole),
+        *(device for gpu in made for device in gpu.static),
     ]
     return [
         *((chunk, ()) for chunk in sets),
         *(((), chunk) for chunk in _chunks(whole, _DEVICES)),
-        *(((), chunk) for one in made for chunk in _chunks(one.placements, _DEVICES)),
+        *(((), chunk) for gpu in made for chunk in _chunks(gpu.placements, _DEVICES)),
     ] or [((), ())]
 
 

@@ -80,7 +80,7 @@ def find_library(driver_root: Path, name: str = LIBRARY, folders: Sequence[str] 
     def candidates() -> Iterator[Path]:
         for directory in (*LIBRARY_DIRECTORIES, *folders):
             yield driver_root / directory.lstrip("/") / name
-        for directory in library_folders(driver_root / CACHE, lambda one: one == name):
+        for directory in library_folders(driver_root / CACHE, lambda file: file == name):
             yield driver_root / directory.lstrip("/") / name
 
     return next((path for path in candidates() if path.exists()), None)
@@ -259,12 +259,12 @@ class NvmlLibrary(Nvml):
 
     def vgpu_types(self, device: DeviceHandle) -> VgpuTypes:
         mixed = self._known(pynvml.nvmlDeviceGetVgpuHeterogeneousMode, device) == 1
-        ids = [int(one) for one in self._call(pynvml.nvmlDeviceGetSupportedVgpus, device)]
+        ids = [int(id_) for id_ in self._call(pynvml.nvmlDeviceGetSupportedVgpus, device)]
         # A type without a profile of GPU instances shares the whole GPU in time.
         whole = [
             id_ for id_ in ids if self._known(pynvml.nvmlVgpuTypeGetGpuInstanceProfileId, id_) in (None, _NO_PROFILE)
         ]
-        return VgpuTypes(mixed, tuple(self._vgpu_type(device, one, mixed) for one in whole))
+        return VgpuTypes(mixed, tuple(self._vgpu_type(device, id_, mixed) for id_ in whole))
 
     def nvlinks(self, device: DeviceHandle) -> tuple[bool, ...]:
         states: list[bool] = []

@@ -201,9 +201,9 @@ class NvmlThreads:
         """
         jobs: dict[str, Job[T]] = {}
         found: dict[str, T | NvmlError | None] = {}
-        for key, one in work.items():
+        for key, task in work.items():
             try:
-                jobs[key] = self.start(key, _without_beat(one), seconds)
+                jobs[key] = self.start(key, _without_beat(task), seconds)
             except HungError as error:
                 found[key] = error
         deadline = time.monotonic() + seconds + _BETWEEN_JOBS

@@ -195,7 +195,7 @@ class HardwareView:
                 self._described = basis, made
             description, away = self._described[1], _away(seen, now)
             every = (*self._health.findings(), *activation_findings(seen.troubles, policy.health))
-            findings = tuple(one for one in every if one.gpu_uuid not in away)
+            findings = tuple(finding for finding in every if finding.gpu_uuid not in away)
             withdraw_after = policy.health.withdraw_after
             lost, missed = self._lost.update(
                 description.gpus, seen.inventory, findings, self._clock(), withdraw_after, away
@@ -284,7 +284,7 @@ class HardwareView:
         left_out = [failure for failure in inventory.failures if not failure.hung]  # calls that hang are already logged
         switches = inventory.switches.problem
         problems = [f"the NVSwitch partitions may be out of date: {switches}"] if switches else []
-        problems += [f"GPU {one.index} is left out: {one.reason}" for one in left_out]
+        problems += [f"GPU {failure.index} is left out: {failure.reason}" for failure in left_out]
         problems += [f"GPU {gpu.index} ({gpu.uuid}): {problem}" for gpu in inventory.gpus for problem in gpu.problems]
         for problem in problems:
             if problem not in self._reported:

@@ -127,7 +127,7 @@ class Loader(yaml.CSafeLoader):
             key.tag != _TEXT or key.id != "scalar" for key, _ in node.value
         ):
             return self._construct_uncommon(node, deep)
-        mapping: dict[Hashable, Any] = {key.value: self.construct_object(one, deep) for key, one in node.value}
+        mapping: dict[Hashable, Any] = {key.value: self.construct_object(value, deep) for key, value in node.value}
         if len(mapping) != len(node.value) and id(node) not in self._merged:
             self._refuse_twice(node)
         return mapping
@@ -138,12 +138,12 @@ class Loader(yaml.CSafeLoader):
             raise _refusal(f"a mapping is expected here, not a {node.id}", node)
         self.flatten_mapping(node)
         mapping: dict[Hashable, Any] = {}
-        for key_node, one in node.value:
+        for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)
             if key is None or isinstance(key, list | dict):  # kubectl refuses these, and makes text of others
                 context, problem = "while constructing a mapping", "found a key that is not text"
                 raise yaml.constructor.ConstructorError(context, node.start_mark, problem, key_node.start_mark)
-            mapping[key if isinstance(key, str) else json.dumps(key)] = self.construct_object(one, deep)
+            mapping[key if isinstance(key, str) else json.dumps(key)] = self.construct_object(value_node, deep)
         return mapping
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
@@ -313,7 +313,10 @@ def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(DEEPEST):
         level = [
-            one for outer in level for one in (outer.values() if type(outer) is dict else outer) if type(one) in _INNER
+            inner
+            for outer in level
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) in _INNER
         ]
         if not level:
             return
@@ -337,7 +340,7 @@ class _Measure:
         self._known[id(node)] = None
         children = node.value if isinstance(node, yaml.CollectionNode) else ()
         if isinstance(node, yaml.MappingNode):
-            children = [one for pair in children for one in pair]
+            children = [child for pair in children for child in pair]
         self.written += len(children)
         inner = [self.of(child) for child in children if isinstance(child, yaml.CollectionNode)]
         levels = 1 + max((levels for _, levels in inner), default=1 if children else 0)

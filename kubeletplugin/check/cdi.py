@@ -190,7 +190,7 @@ def _lines(facts: RuntimeFacts, cdi: CdiConfig) -> list[str]:
 
 
 def _distribution(main: str) -> _Distribution | None:
-    return next((one for one in _DISTRIBUTIONS if main.startswith(one.folder)), None)
+    return next((distribution for distribution in _DISTRIBUTIONS if main.startswith(distribution.folder)), None)
 
 
 def _restart(facts: RuntimeFacts) -> str:

@@ -279,7 +279,7 @@ def _ask(client: ApiClient, server: str, version: str, node_name: str) -> Cluste
             return None
 
     served = answer(API, lambda: _served(client)) or ()
-    dialect = next((one for one in DIALECTS if one.version in served), None)
+    dialect = next((known for known in DIALECTS if known.version in served), None)
     gates = None if dialect is None else answer(GATES, lambda: _enabled(client, dialect, node_name))
     denied = answer(PERMISSIONS, lambda: (_denied(client, PERMITTED), _denied(client, WANTED)))
     node = answer(NODE, lambda: _node_of(client.get(NODES, node_name))) if node_name else None
@@ -313,10 +313,10 @@ def _served(client: ApiClient) -> tuple[str, ...]:
 def _denied(client: ApiClient, permissions: Iterable[Permission]) -> tuple[str, ...]:
     """`verb resource` of each permission that an access review denies to this identity."""
     denied = []
-    for one in permissions:
-        resource, _, subresource = one.resource.partition("/")
-        place = {"group": one.group, "resource": resource, "subresource": subresource, "name": one.name}
-        for verb in one.verbs:
+    for permission in permissions:
+        resource, _, subresource = permission.resource.partition("/")
+        place = {"group": permission.group, "resource": resource, "subresource": subresource, "name": permission.name}
+        for verb in permission.verbs:
             answer = client.create(
                 ACCESS_REVIEWS,
                 {
@@ -326,7 +326,7 @@ def _denied(client: ApiClient, permissions: Iterable[Permission]) -> tuple[str, 
                 },
             )
             if not (answer.get("status") or {}).get("allowed"):
-                denied.append(f"{verb} {one.resource}")
+                denied.append(f"{verb} {permission.resource}")
     return tuple(denied)
 
 

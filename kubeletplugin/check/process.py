@@ -72,10 +72,10 @@ class _Process:
 def find_kubelet(host: Host, node_name: str, arguments: Mapping[str, Sequence[str]]) -> Started | Unseen:
     """This node's kubelet. `arguments` are those of k3s or rke2 in its Node, by the name of the distribution."""
     found = list(_processes(host, (_KUBELET, _KUBELITE, *_K3S)))
-    kubelets = [(one, parse_flags(one.arguments)) for one in found if one.name == _KUBELET]
-    named = [one for one in kubelets if node_name and one[1].hostname_override == node_name]
+    kubelets = [(process, parse_flags(process.arguments)) for process in found if process.name == _KUBELET]
+    named = [kubelet for kubelet in kubelets if node_name and kubelet[1].hostname_override == node_name]
     if len(kubelets) > 1 and len(named) != 1:
-        pids = ", ".join(one.pid for one, _ in kubelets)
+        pids = ", ".join(process.pid for process, _ in kubelets)
         return Unseen(
             f"there are {len(kubelets)} processes kubelet ({pids})",
             "with --node-name, check uses the process that has this --hostname-override",
@@ -155,7 +155,7 @@ def _rancher_place(distribution: str) -> tuple[str, str]:
 
 def _kubelite(host: Host, process: _Process) -> Started | None:
     """MicroK8s' kubelite: a file with one flag on each line, in which variables stand for the snap's folders."""
-    path = next((one.partition("=")[2] for one in process.arguments if one.startswith("--kubelet-args-file=")), "")
+    path = next((flag.partition("=")[2] for flag in process.arguments if flag.startswith("--kubelet-args-file=")), "")
     text = host.read(path) if path else None
     if not isinstance(text, str):
         return None
@@ -173,7 +173,7 @@ def runtime_config(host: Host, program: str) -> str:
     """The absolute path of the main file on the command line of the node's container runtime. Empty if there is none,
     or if there are several processes of this name, for example Docker's own containerd.
     """
-    found = [one.arguments for one in _processes(host, (program,))]
+    found = [process.arguments for process in _processes(host, (program,))]
     if len(found) != 1:
         return ""
     (arguments,) = found

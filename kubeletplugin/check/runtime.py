@@ -180,7 +180,7 @@ def _with_config(access: RuntimeAccess, facts: RuntimeFacts, cdi: CdiConfig) -> 
 
 def shown_by(kind: Runtime | None) -> str:
     """The commands with which an administrator sees the configuration of the runtime."""
-    return " or ".join(text for one, text in _SHOWN_BY.items() if kind in (None, one))
+    return " or ".join(text for runtime, text in _SHOWN_BY.items() if kind in (None, runtime))
 
 
 def reads(host: Host, cdi: CdiConfig, folder: str) -> bool:
@@ -247,7 +247,7 @@ def cdi_of_text(kind: Runtime, value: Mapping[str, Any]) -> CdiConfig:
         folders = _in(value, "crio", "runtime", "cdi_spec_dirs")  # the program prints defaults as comments
         return _cdi(True, list(_DEFAULT_FOLDERS) if folders is None else folders, "cdi_spec_dirs", kind)
     tables = (_in(value, "plugins", name) for name in _CONTAINERD_TABLES)
-    table = next((one for one in tables if one is not None), None)
+    table = next((candidate for candidate in tables if candidate is not None), None)
     if table is None:
         raise RuntimeAnswerError("containerd's CRI plugin is disabled, so kubelet cannot use it (disabled_plugins)")
     return _cdi(_in(table, "enable_cdi"), _in(table, "cdi_spec_dirs"), "cdi_spec_dirs", kind)
@@ -261,7 +261,7 @@ def _in(value: Any, *keys: str) -> Any:
 
 def _cdi(enabled: object, folders: object, key: str, who: str) -> CdiConfig:
     """`enabled` may be missing in containerd 2.x, and CDI is enabled then."""
-    listed = isinstance(folders, list) and all(isinstance(one, str) for one in folders)
+    listed = isinstance(folders, list) and all(isinstance(folder, str) for folder in folders)
     if not listed or not isinstance(enabled, bool | None):
         raise RuntimeAnswerError(f"{who} does not tell its folders of CDI specs ({key})")
     assert isinstance(folders, list)

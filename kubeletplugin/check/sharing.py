@@ -49,12 +49,12 @@ def share_findings(facts: CheckFacts) -> Iterator[CheckResult]:
     if facts.inventory is None or all(rule.enforce in (None, Enforcement.NONE) for rule in facts.policy.rules):
         return
     left_out = describe(facts.inventory, facts.policy).left_out
-    unenforceable = [one for one in left_out if one.reason is Reason.NOT_ENFORCEABLE]
+    unenforceable = [omission for omission in left_out if omission.reason is Reason.NOT_ENFORCEABLE]
     advice = "provide what is missing, or set another value for shares.enforce in the policy"
     limits_problem = facts.node.folders.hardware.memory_limits_problem
     if limits_problem is not None:
         advice += f" (memory-limits: {limits_problem})"
-    for one in unenforceable:
-        yield SHARES.warned(f"{one.subject}: {one.text}; so each device belongs to one claim", advice)
+    for omission in unenforceable:
+        yield SHARES.warned(f"{omission.subject}: {omission.text}; so each device belongs to one claim", advice)
     if not unenforceable:
         yield SHARES.passed("shares of GPUs can be enforced as the policy says")

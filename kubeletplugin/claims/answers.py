@@ -30,7 +30,11 @@ def prepared_devices(
     metadata = metadata_names(uid, files.requests(uid)) if files is not None else {}
     return [
         PreparedDevice(
-            one.request, plan.pool, one.name, (*cdi_names(uid, one, kind), *metadata.pop(one.request, ())), one.share_id
+            device.request,
+            plan.pool,
+            device.name,
+            (*cdi_names(uid, device, kind), *metadata.pop(device.request, ())),
+            device.share_id,
         )
-        for one in plan.given()
+        for device in plan.given()
     ]

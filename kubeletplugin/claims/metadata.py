@@ -53,7 +53,7 @@ class ClaimMetadata:
         claim = self._forget(ref.uid)
         if claim is None:
             found = self._files.edits(ref.uid)
-            wanted = {metadata_device(one.request.partition("/")[0]) for one in record.plan.devices}
+            wanted = {metadata_device(planned.request.partition("/")[0]) for planned in record.plan.devices}
             if not self._enabled or wanted <= found.keys():
                 return found
             claim = self._fetch(ref)
@@ -77,6 +77,6 @@ class ClaimMetadata:
 
     def _with_identity(self, device: str, record: Record) -> Mapping[str, AttributeValue]:
         """The published attributes, with those by which a program finds the device although it is not published."""
-        kind = next((one.kind for one in record.plan.devices if one.name == device), None)
+        kind = next((planned.kind for planned in record.plan.devices if planned.name == device), None)
         identity = {} if kind is None else kind.identity(record.found.get(device, {}))
         return {**identity, **self._attributes(device)}

@@ -50,7 +50,7 @@ class Pauses:
         """
         now = self._clock()
         with self._guard:
-            self._pauses = {key: one for key, one in self._pauses.items() if now < one.due + LONGEST_PAUSE}
+            self._pauses = {key: pause for key, pause in self._pauses.items() if now < pause.due + LONGEST_PAUSE}
             known = self._pauses.get(uid)
             backoff = Backoff(self._first, LONGEST_PAUSE) if known is None else known.backoff
             seconds = backoff.pause()

@@ -112,7 +112,7 @@ def _decode_step(driver: Driver, devices: Mapping[str, Device], fields: Fields) 
 def _known(fields: Fields, field: str, classes: Iterable[type[T]]) -> type[T]:
     """The class that a field names."""
     tag = fields.required_text(field)
-    found = next((one for one in classes if tag == one.TAG), None)
+    found = next((class_ for class_ in classes if tag == class_.TAG), None)
     if found is None:
         raise fields.error(field, f"{tag!r} is unknown")
     return found

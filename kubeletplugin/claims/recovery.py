@@ -66,7 +66,7 @@ class Recovery:
         """Write the specs of prepared claims that somebody has removed. Raises NvmlError if the driver disappears
         meanwhile, or OSError.
         """
-        prepared = [one.plan.claim for one in self._store.records.all() if one.state is State.PREPARED]
+        prepared = [record.plan.claim for record in self._store.records.all() if record.state is State.PREPARED]
         self._each((claim for claim in prepared if not self._store.specs.exists(claim.uid)), self._settle)
 
     def complete(self, record: Record, call: Call) -> Record:

@@ -57,9 +57,9 @@ class AdditionalDevicesStep(SpecStep):
         return cls(fields.required_text("gpuUUID"), fields.required_text("device"), names)
 
 
-def additional_device_steps(one: Allotted, policy: NodePolicy) -> tuple[AdditionalDevicesStep, ...]:
+def additional_device_steps(allotted: Allotted, policy: NodePolicy) -> tuple[AdditionalDevicesStep, ...]:
     """The additional devices of the policy and of the configuration, for one device of a claim."""
-    config = one.chosen.config
+    config = allotted.chosen.config
     configured = () if isinstance(config, VfioDeviceConfig) else config.additional_devices
-    names = tuple(dict.fromkeys((*policy.for_gpu(one.gpu).additional_devices, *configured)))
-    return (AdditionalDevicesStep(one.gpu.uuid, one.device.cdi_name, names),) if names else ()
+    names = tuple(dict.fromkeys((*policy.for_gpu(allotted.gpu).additional_devices, *configured)))
+    return (AdditionalDevicesStep(allotted.gpu.uuid, allotted.device.cdi_name, names),) if names else ()

@@ -20,10 +20,10 @@ TIME_SLICING = NodeCheck("time-slicing")
 def time_slicing_steps(allotted: Iterable[Allotted]) -> tuple[Step, ...]:
     """The settings of the GPUs whose configuration asks for time-slicing."""
     steps: list[Step] = []
-    for one in allotted:
-        if one.is_whole_gpu and one.sharing is not None and one.sharing.strategy is Strategy.TIME_SLICING:
-            steps.append(ComputeModeStep(one.gpu.uuid, ComputeMode.DEFAULT))
-            steps.append(TimeSliceStep(one.gpu.uuid, LEVELS[one.sharing.interval]))
+    for device in allotted:
+        if device.is_whole_gpu and device.sharing is not None and device.sharing.strategy is Strategy.TIME_SLICING:
+            steps.append(ComputeModeStep(device.gpu.uuid, ComputeMode.DEFAULT))
+            steps.append(TimeSliceStep(device.gpu.uuid, LEVELS[device.sharing.interval]))
     return tuple(steps)
 
 

@@ -47,7 +47,7 @@ def openers(nodes: Iterable[Path], proc: Path = _PROC, *, devices: Collection[in
 
 def names_of(found: Iterable[Opener]) -> str:
     """The processes for users. Of many, only the first ones are named."""
-    texts = [str(one) for one in found]
+    texts = [str(opener) for opener in found]
     more = len(texts) - _MOST
     return ", ".join(texts[:_MOST]) + (f" and {more} more" if more > 0 else "")
 

@@ -192,9 +192,9 @@ def device_healths(
         for device in gpu.devices:
             found = _about(device.name, gpu, findings)
             status = _status(found)
-            telling = [one for one in found if _status([one]) is status]
-            began = min((one.since for one in telling), default=since)
-            texts = [_text(one) for one in found]
+            telling = [finding for finding in found if _status([finding]) is status]
+            began = min((finding.since for finding in telling), default=since)
+            texts = [_text(finding) for finding in found]
             if device.name in sick:
                 began, reason = sick[device.name]
                 status, texts = HealthStatus.UNHEALTHY, [*texts, reason]
@@ -274,7 +274,7 @@ class HealthWatch:
         if known is None:
             return f"device {device} no longer exists on this node"
         found = _about(device, known[0], findings)
-        return "; ".join(_text(one) for one in found if _keeps_away(one, tolerations)) or None
+        return "; ".join(_text(finding) for finding in found if _keeps_away(finding, tolerations)) or None
 
     def attributes(self, device: str) -> Mapping[str, AttributeValue]:
         """The attributes with which a device is published. Empty if it is not published."""
@@ -326,8 +326,8 @@ def _about(device: str, gpu: GpuDevices, findings: Iterable[Finding]) -> list[Fi
     """The findings that affect a device. If several have the same taint, the worst one."""
     found = [finding for finding in findings if concerns(finding, gpu, device)]
     worst: dict[tuple[str, str], Finding] = {}
-    for one in sorted(found, key=worst_first):
-        worst.setdefault((one.key, one.value), one)
+    for finding in sorted(found, key=worst_first):
+        worst.setdefault((finding.key, finding.value), finding)
     return [finding for finding in dict.fromkeys(found) if worst[finding.key, finding.value] == finding]
 
 
@@ -345,9 +345,9 @@ def _find(gpus: Iterable[GpuDevices], name: str) -> tuple[GpuDevices, Device] | 
 
 
 def _status(found: Sequence[Finding]) -> HealthStatus:
-    if any(one.effect is not TaintEffect.NONE for one in found):
+    if any(finding.effect is not TaintEffect.NONE for finding in found):
         return HealthStatus.UNHEALTHY
-    return HealthStatus.UNKNOWN if any(one.key == UNMONITORED for one in found) else HealthStatus.HEALTHY
+    return HealthStatus.UNKNOWN if any(finding.key == UNMONITORED for finding in found) else HealthStatus.HEALTHY
 
 
 def _text(finding: Finding) -> str:

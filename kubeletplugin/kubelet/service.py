@@ -117,7 +117,7 @@ class DraService:
     def _prepare(self, ref: ClaimRef, context: grpc.ServicerContext) -> Any:
         try:
             with self._metrics.request(PREPARE, self._driver):
-                devices = [_encode(one) for one in self._prepare_claim(ref, kubelet_call(ref, context.is_active))]
+                devices = [_encode(device) for device in self._prepare_claim(ref, kubelet_call(ref, context.is_active))]
                 answer = messages.NodePrepareResourceResponse(devices=devices)
         except Exception as error:
             text = _explain(PREPARE, ref, error)

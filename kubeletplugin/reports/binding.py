@@ -48,7 +48,7 @@ def binding_entries(claim: Mapping[str, Any], pool: str, fitness: Fitness, now: 
     """Entries of `status.devices` with the conditions that the scheduler waits for. None if it waits for none, or they
     are already set. Raises LookupError like `fitness`.
     """
-    told = {each.get("type") for one in entries(claim, pool) for each in one.get("conditions") or ()}
+    told = {each.get("type") for found in entries(claim, pool) for each in found.get("conditions") or ()}
     if not told.isdisjoint((AVAILABLE, UNAVAILABLE)):
         return None  # the conditions of a claim are set all at once
     wanted: list[JSON] = []
@@ -159,10 +159,10 @@ class BindingWatch:
                 log.info("claims cannot be watched yet: %s", error)
         with self._lock:
             waiting = list(self._waiting.items())
-        for uid, one in waiting:
-            if one.due <= time.monotonic() and self._is_said(one):
+        for uid, item in waiting:
+            if item.due <= time.monotonic() and self._is_said(item):
                 with self._lock:
-                    if self._waiting.get(uid) is one:
+                    if self._waiting.get(uid) is item:
                         del self._waiting[uid]
         with self._lock:
             return _RETRY_SECONDS if self._waiting else _POLICY_SECONDS
@@ -191,16 +191,16 @@ class BindingWatch:
             self._watcher.stop()
         self._watcher = None
 
-    def _is_said(self, one: _Waiting) -> bool:
+    def _is_said(self, waiting: _Waiting) -> bool:
         """Set the conditions. True if nothing is left to do. After an unexpected error, tries again after growing
         pauses.
         """
 
         def failed(_: Exception) -> None:
-            one.due = time.monotonic() + one.backoff.pause()
+            waiting.due = time.monotonic() + waiting.backoff.pause()
 
-        with self._boundary.around("bind claim", _ref(one.claim), failed):
-            return self._say(one.claim)
+        with self._boundary.around("bind claim", _ref(waiting.claim), failed):
+            return self._say(waiting.claim)
         return False
 
     def _say(self, claim: JSON) -> bool:

@@ -91,7 +91,7 @@ def wanted_entries(claim: Mapping[str, Any], pool: str, outcome: Outcome | None,
 
     Without an outcome there should be no entries. A condition that has not changed keeps its time.
     """
-    found = {key_of(one): one for one in entries(claim, pool)}
+    found = {key_of(item): item for item in entries(claim, pool)}
     wanted: dict[DeviceKey, JSON] = {}
     if outcome is not None:
         reason = outcome.reason or (PREPARED if outcome.ready else PREPARE_FAILED)
@@ -100,14 +100,14 @@ def wanted_entries(claim: Mapping[str, Any], pool: str, outcome: Outcome | None,
             key = key_of(result)
             kept = _transition(found.get(key), ready)
             wanted[key] = entry(result, [{**ready, "lastTransitionTime": kept or now}], outcome.data.get(key))
-    current = {key: ours for key, one in found.items() if (ours := _ours(one)) is not None}
+    current = {key: ours for key, item in found.items() if (ours := _ours(item)) is not None}
     return None if current == wanted else list(wanted.values())
 
 
 def entries(claim: Mapping[str, Any], pool: str) -> list[JSON]:
     """The entries of `status.devices` for this driver's devices in `pool`, including those of other writers."""
     found = (claim.get("status") or {}).get("devices") or ()
-    return [one for one in found if one.get("driver") == DRIVER_NAME and one.get("pool") == pool]
+    return [item for item in found if item.get("driver") == DRIVER_NAME and item.get("pool") == pool]
 
 
 def key_of(item: Mapping[str, Any]) -> DeviceKey:
@@ -117,15 +117,15 @@ def key_of(item: Mapping[str, Any]) -> DeviceKey:
 
 def _ours(found: Mapping[str, Any]) -> JSON | None:
     """The part of an entry that this plugin writes, because other writers may have added conditions."""
-    ready = [one for one in found.get("conditions") or () if one.get("type") == READY]
+    ready = [item for item in found.get("conditions") or () if item.get("type") == READY]
     return entry(found, ready, found.get("data")) if ready else None
 
 
 def _transition(found: Mapping[str, Any] | None, ready: JSON) -> str | None:
     """The time since when the device has had this condition."""
     conditions = (found or {}).get("conditions") or ()
-    same = (one for one in conditions if one.get("type") == READY and one.get("status") == ready["status"])
-    return next((one.get("lastTransitionTime") for one in same), None)
+    same = (item for item in conditions if item.get("type") == READY and item.get("status") == ready["status"])
+    return next((item.get("lastTransitionTime") for item in same), None)
 
 
 def device_data(record: Record) -> dict[DeviceKey, JSON]:
@@ -205,7 +205,7 @@ class ClaimStatusApi(ClaimReader):
         """Replace `part` of all entries of this driver's devices in `pool` by `entries`. Raises ApiError, for example
         ConflictError if the claim has changed since it was read.
         """
-        claim.set_entries(DRIVER_NAME, pool, {key_of(one): one for one in entries}, part.types, data=part.data)
+        claim.set_entries(DRIVER_NAME, pool, {key_of(item): item for item in entries}, part.types, data=part.data)
         path = claims_of(self.dialect()).path(ref.namespace, ref.name, "status")
         response = self._connection.request(
             "PUT",
@@ -216,5 +216,5 @@ class ClaimStatusApi(ClaimReader):
         if not 200 <= response.status < 300:
             raise status_error(f"PUT {path}", response.status, response.data)
         stored = (decode_answer(response.data).get("status") or {}).get("devices") or ()
-        if entries and not any(one.get("driver") == DRIVER_NAME for one in stored):
+        if entries and not any(item.get("driver") == DRIVER_NAME for item in stored):
             raise StatusIgnoredError("the API server drops it: feature gate DRAResourceClaimDeviceStatus is disabled")

@@ -307,8 +307,8 @@ class ClaimReports:
             for user in users
             if (user.get("apiGroup"), user.get("resource")) == ("scheduling.k8s.io", "podgroups")
         ]
-        for one in about:
-            self._events.warning(one, PREPARE_FAILED, message)
+        for reference in about:
+            self._events.warning(reference, PREPARE_FAILED, message)
 
 
 def claim_events(events: EventRecorder, count: Callable[[str], None]) -> EventHook:

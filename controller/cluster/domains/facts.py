@@ -103,7 +103,7 @@ def stored_facts(value: JSON, *, everything: bool = True) -> StoredFacts:
         meta.get("namespace") or "",
         meta["name"],
         domain,
-        tuple(one["uid"] for one in owners),
+        tuple(owner["uid"] for owner in owners),
         tuple(meta.get("finalizers") or ()),
         bool(meta.get("deletionTimestamp")),
         content if everything or domain or owners else {},

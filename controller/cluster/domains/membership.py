@@ -48,8 +48,8 @@ def membership(state: DomainState, namespace: str, most_nodes: int) -> Membershi
     settled = {node for node in claimed if node in state.fabric and state.fabric[node].settled}
     inside = {node: state.fabric[node].clique for node in sorted(settled) if state.fabric[node].clique}
     unknown = claimed - settled
-    pods = newest_pods(one for one in state.pods if one.address and one.node in state.nodes)
-    stored = {one.clique.clique: one.clique for one in state.cliques if one.clique.clique}
+    pods = newest_pods(pod for pod in state.pods if pod.address and pod.node in state.nodes)
+    stored = {facts.clique.clique: facts.clique for facts in state.cliques if facts.clique.clique}
     kept = {name: _kept_rows(clique, pods) for name, clique in stored.items()}
     where = {row.node: name for name, rows in kept.items() for row in rows}
     moving = frozenset(node for node, clique in inside.items() if where.get(node, clique) != clique)
@@ -101,10 +101,10 @@ def _known_indices(clique: Clique, status: Mapping[str, object]) -> dict[str, in
     """
     reported: dict[str, int] = {}
     nodes = status.get("nodes")
-    for one in nodes if isinstance(nodes, list) else []:
-        index = one.get("index", -1)
-        if one.get("cliqueID") == clique.clique and type(index) is int and index >= 0:
-            reported[one["name"]] = index
+    for node in nodes if isinstance(nodes, list) else []:
+        index = node.get("index", -1)
+        if node.get("cliqueID") == clique.clique and type(index) is int and index >= 0:
+            reported[node["name"]] = index
     rows = {row.node: row.index for row in clique.members}
     known = {**reported, **({} if clique.indices else rows), **clique.indices}
     known |= {node: index for node, index in rows.items() if reported.get(node) == index}
@@ -142,7 +142,7 @@ def _clique(
             surplus.append(node)
             continue
         used.add(slot)
-        indices = {**{other: one for other, one in indices.items() if one != slot}, node: slot}
+        indices = {**{other: other_slot for other, other_slot in indices.items() if other_slot != slot}, node: slot}
         rows[node] = Member(node, pods[node].address, clique.clique, slot)
     return replace(clique, members=tuple(rows.values()), indices=indices), surplus
 
@@ -161,4 +161,4 @@ def _index(
     if free is not None:
         return free
     away = [(other in members, index) for other, index in indices.items() if other not in here and index not in used]
-    return min(away, key=lambda one: one[0])[1] if away else None
+    return min(away, key=lambda entry: entry[0])[1] if away else None

@@ -81,7 +81,7 @@ class Desired:
 
     def change(self, found: StoredFacts) -> JSON:
         """The merge patch that makes a stored object what it should be, if it still has its resource version."""
-        others = [one for one in found.finalizers if one != FINALIZER]
+        others = [finalizer for finalizer in found.finalizers if finalizer != FINALIZER]
         place = {"uid": found.uid, "resourceVersion": found.resource_version, "finalizers": others or None}
         meta = self._metadata | place
         return {"metadata": meta} if self.fixed == ("spec",) else {"metadata": meta, "spec": self.value["spec"]}
@@ -153,7 +153,7 @@ def clique_object(clique: Clique, account: Account) -> JSON:
             },
             "ownerReferences": [_owner("v1", "ServiceAccount", account.name, account.uid)],
         },
-        "daemons": [encode_member(one) for one in clique.members],
+        "daemons": [encode_member(member) for member in clique.members],
     }
 
 
@@ -198,7 +198,7 @@ def _daemon_set(uid: str, settings: DaemonSettings) -> JSON:
         "priorityClassName": settings.priority_class,
         "nodeSelector": labels,
         "tolerations": [{"operator": "Exists"}],
-        "imagePullSecrets": [{"name": one} for one in settings.pull_secrets],
+        "imagePullSecrets": [{"name": secret} for secret in settings.pull_secrets],
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         # Host names of members have no dots: with the usual five, each lookup would try all search domains.

@@ -70,7 +70,7 @@ def _resources(text: str) -> dict[str, Any]:
         )
     try:  # the server stores the canonical form, and what is stored is compared
         return {
-            name: {one: str(Quantity.parse(str(amount))) for one, amount in amounts.items()}
+            name: {resource: str(Quantity.parse(str(amount))) for resource, amount in amounts.items()}
             for name, amounts in value.items()
         }
     except QuantityError as error:
@@ -82,7 +82,7 @@ def _issuer(text: str) -> tuple[str, str] | None:
         return None
     kind, slash, name = text.partition("/")
     if kind not in ISSUERS or not slash or not name or "/" in name:
-        raise InputError(f"--imex-tls-issuer {text!r} must be {' or '.join(f'{one}/NAME' for one in ISSUERS)}")
+        raise InputError(f"--imex-tls-issuer {text!r} must be {' or '.join(f'{issuer}/NAME' for issuer in ISSUERS)}")
     return kind, name
 
 

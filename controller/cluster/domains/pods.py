@@ -55,9 +55,9 @@ def pod_facts(value: JSON) -> PodFacts:
 def newest_pods(pods: Iterable[PodFacts]) -> dict[str, PodFacts]:
     """The pod that counts on each node: that is not being deleted, and is the newest. Finished pods do not count."""
     found: dict[str, PodFacts] = {}
-    for one in sorted(pods, key=lambda one: (not one.is_deleted, one.created, one.name)):
-        if one.node and not one.is_finished:
-            found[one.node] = one
+    for pod in sorted(pods, key=lambda pod: (not pod.is_deleted, pod.created, pod.name)):
+        if pod.node and not pod.is_finished:
+            found[pod.node] = pod
     return found
 
 
@@ -68,16 +68,16 @@ def _node(spec: JSON) -> str:
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     for term in required.get("nodeSelectorTerms") or []:
-        for one in term.get("matchFields") or []:
-            if one.get("key") == "metadata.name" and one.get("values"):
-                return str(one["values"][0])
+        for field in term.get("matchFields") or []:
+            if field.get("key") == "metadata.name" and field.get("values"):
+                return str(field["values"][0])
     return ""
 
 
 def _trouble(status: JSON) -> tuple[str, str] | None:
-    for one in status.get("conditions") or []:
-        if one.get("type") == "PodScheduled" and one.get("status") == "False":
-            return UNSCHEDULABLE, str(one.get("message") or one.get("reason"))[:_LONGEST]
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return UNSCHEDULABLE, str(condition.get("message") or condition.get("reason"))[:_LONGEST]
     if status.get("phase") == "Failed":
         return FAILED, f"{status.get('reason') or 'failed'}: {status.get('message') or 'no message'}"[:_LONGEST]
     for container in status.get("containerStatuses") or []:

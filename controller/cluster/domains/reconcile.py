@@ -151,7 +151,7 @@ class Reconciler:
         return None
 
     def _daemons(self, domain: ComputeDomain) -> DomainProblem | None:
-        sizes = [one.clique.slots for one in self._view.cliques.by("domain", domain.uid)]
+        sizes = [facts.clique.slots for facts in self._view.cliques.by("domain", domain.uid)]
         slots = slots_of(domain, self._settings.daemons.most_nodes, *sizes)
         # What is created for an account that is gone, as while the driver is uninstalled, is deleted at once.
         is_new = not self._view.daemon_sets.by("domain", domain.uid)
@@ -182,7 +182,7 @@ class Reconciler:
     def _collection(self, kind: Kind) -> Collection[StoredFacts]:
         view = self._view
         known = (view.templates, view.daemon_sets, view.policies, view.certificates)
-        return next(one for one in known if one.kind == kind)
+        return next(collection for collection in known if collection.kind == kind)
 
     def _find(self, collection: Collection[StoredFacts], desired: Desired) -> StoredFacts | None:
         return next(iter(collection.by("name", f"{desired.namespace}/{desired.name}")), None)
@@ -204,7 +204,7 @@ class Reconciler:
     def _write_cliques(self, domain: ComputeDomain) -> DomainProblem | None:
         account = self._account
         if account is not None:
-            for name in [one.name for one in self._members(domain).cliques]:
+            for name in [clique.name for clique in self._members(domain).cliques]:
                 self._write_rows(domain, name, account)
         return None
 
@@ -213,7 +213,7 @@ class Reconciler:
         the object as it is then.
         """
         for attempt in range(1, _ATTEMPTS + 1):
-            wanted = next((one for one in self._members(domain).cliques if one.name == name), None)
+            wanted = next((clique for clique in self._members(domain).cliques if clique.name == name), None)
             if wanted is None:
                 return
             found = next(iter(self._view.cliques.by("name", f"{self._settings.namespace}/{name}")), None)
@@ -272,12 +272,12 @@ class Reconciler:
     def _tell(self, domain: ComputeDomain, troubles: Iterable[DaemonProblem]) -> None:
         """Record Events about daemons that cannot start, on the domain and on the claims that wait for them."""
         memory = self._remember(domain.uid)
-        serious = [one for one in troubles if one.reason in CANNOT_START]
-        for one in serious:
-            if (one.node, one.reason, one.text) in memory.told:
+        serious = [trouble for trouble in troubles if trouble.reason in CANNOT_START]
+        for trouble in serious:
+            if (trouble.node, trouble.reason, trouble.text) in memory.told:
                 continue
-            text = f"node {one.node}: {one.text}"
-            log.warning("ComputeDomain %s: %s: %s", domain, one.reason, text)
+            text = f"node {trouble.node}: {trouble.text}"
+            log.warning("ComputeDomain %s: %s: %s", domain, trouble.reason, text)
             version = COMPUTE_DOMAINS.api_version
             about = [ObjectReference(version, "ComputeDomain", domain.name, domain.namespace, domain.uid)]
             about += [
@@ -285,11 +285,11 @@ class Reconciler:
                     self._view.cluster.claims.kind.api_version, "ResourceClaim", claim.name, claim.namespace, claim.uid
                 )
                 for claim in self._view.cluster.claims.by("domain", domain.uid)
-                if claim.namespace == domain.namespace and (one.node, domain.uid) in claim.channels
+                if claim.namespace == domain.namespace and (trouble.node, domain.uid) in claim.channels
             ]
             for each in about:
-                self._recorder.warning(each, one.reason, text)
-        memory.told = frozenset((one.node, one.reason, one.text) for one in serious)
+                self._recorder.warning(each, trouble.reason, text)
+        memory.told = frozenset((trouble.node, trouble.reason, trouble.text) for trouble in serious)
 
     def _remember(self, uid: str) -> _Memory:
         return self._memory.setdefault(uid, _Memory())
@@ -324,7 +324,7 @@ class Reconciler:
         if uid not in self._view.known():
             return False
         found = self._writer.client.list(COMPUTE_DOMAINS, metadata_only=True).items
-        return any(one["metadata"]["uid"] == uid for one in found)
+        return any(item["metadata"]["uid"] == uid for item in found)
 
     def _remove_daemons(self, uid: str) -> DomainProblem | None:
         """Delete the objects in the driver's namespace, and remove the labels of nodes."""

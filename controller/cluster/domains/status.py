@@ -84,7 +84,7 @@ def domain_status(
     inside = [rows[node] for node in (*members.inside, *members.unknown) if node in rows]
     shown = [_node(row.node, row.address, row.clique, row.index, _is_up(row)) for row in inside]
     shown += [_node(node, "", "", OUTSIDE_FABRIC, True) for node in members.outside]
-    shown.sort(key=lambda one: str(one["name"]))
+    shown.sort(key=lambda row: str(row["name"]))
     ready = _daemons_ready(len(claimed), len(inside), troubles, daemons)
     up = _domain_up(len(claimed), state.domain.num_nodes, ready, inside)
     return DomainStatus(up.is_true, tuple(shown), (template_created(template), ready, up), troubles)
@@ -93,7 +93,7 @@ def domain_status(
 def host_managed_status(template: DomainProblem | None) -> DomainStatus:
     """The status of a domain without daemons of ours."""
     text = "the administrator runs nvidia-imex on the nodes"
-    conditions = tuple(DomainCondition(one, True, "HostManaged", text) for one in ("DaemonsReady", "DomainUp"))
+    conditions = tuple(DomainCondition(name, True, "HostManaged", text) for name in ("DaemonsReady", "DomainUp"))
     return DomainStatus(True, (), (template_created(template), *conditions))
 
 
@@ -106,17 +106,17 @@ def template_created(problem: DomainProblem | None) -> DomainCondition:
 
 def encode_status(status: DomainStatus, generation: int, before: Mapping[str, Any], now: str) -> JSON:
     """The status as JSON. The time of a condition changes only with its status."""
-    known = {one.get("type"): one for one in before.get("conditions") or []}
+    known = {condition.get("type"): condition for condition in before.get("conditions") or []}
     conditions = []
-    for one in status.conditions:
-        truth, earlier = str(one.is_true), known.get(one.type) or {}
+    for condition in status.conditions:
+        truth, earlier = str(condition.is_true), known.get(condition.type) or {}
         since = earlier.get("lastTransitionTime") if earlier.get("status") == truth else None
         conditions.append(
             {
-                "type": one.type,
+                "type": condition.type,
                 "status": truth,
-                "reason": one.reason,
-                "message": one.message,
+                "reason": condition.reason,
+                "message": condition.message,
                 "observedGeneration": generation,
                 "lastTransitionTime": since or now,
             }
@@ -183,8 +183,8 @@ def _daemons_ready(
         return DomainCondition("DaemonsReady", is_true, reason, message)
 
     found: defaultdict[str, list[DaemonProblem]] = defaultdict(list)
-    for one in troubles:
-        found[one.reason].append(one)
+    for trouble in troubles:
+        found[trouble.reason].append(trouble)
     if problem is not None:
         return condition(False, problem.reason, problem.message)
     if not claimed:
@@ -212,7 +212,7 @@ def _domain_up(claimed: int, wanted: int, daemons: DomainCondition, rows: Iterab
         if not _is_up(row)
     ]
     if apart:
-        return condition(False, "NotConnected", _named(sorted(apart, key=lambda one: one.node)))
+        return condition(False, "NotConnected", _named(sorted(apart, key=lambda trouble: trouble.node)))
     if claimed < wanted:
         return condition(False, "WaitingForNodes", f"{claimed} of {wanted} nodes (spec.numNodes) have claims")
     return condition(True, "Up", "all nodes with claims are up")
@@ -221,8 +221,8 @@ def _domain_up(claimed: int, wanted: int, daemons: DomainCondition, rows: Iterab
 def _named(troubles: list[DaemonProblem]) -> str:
     """The troubles of the first nodes. Equal texts are told once."""
     by_text: defaultdict[str, list[str]] = defaultdict(list)
-    for one in troubles:
-        by_text[one.text].append(one.node)
+    for trouble in troubles:
+        by_text[trouble.text].append(trouble.node)
     told = []
     for text, nodes in list(by_text.items())[:_NAMED]:
         more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""

@@ -22,19 +22,19 @@ from .pods import PodFacts, pod_facts
 from .settings import DomainSettings
 
 
-def _domain_keys(one: DomainFacts) -> Iterable[Key]:
-    if one.domain is not None:
-        yield "template", f"{one.domain.namespace}/{one.domain.template}"
+def _domain_keys(facts: DomainFacts) -> Iterable[Key]:
+    if facts.domain is not None:
+        yield "template", f"{facts.domain.namespace}/{facts.domain.template}"
 
 
-def _stored_keys(one: StoredFacts) -> Iterable[Key]:
-    yield "name", f"{one.namespace}/{one.name}"
-    if one.domain:
-        yield "domain", one.domain
+def _stored_keys(facts: StoredFacts) -> Iterable[Key]:
+    yield "name", f"{facts.namespace}/{facts.name}"
+    if facts.domain:
+        yield "domain", facts.domain
 
 
-def _pod_keys(one: PodFacts) -> Iterable[Key]:
-    return (("domain", one.domain), ("node", one.node))
+def _pod_keys(facts: PodFacts) -> Iterable[Key]:
+    return (("domain", facts.domain), ("node", facts.node))
 
 
 class DomainView:
@@ -93,30 +93,39 @@ class DomainView:
         if self._has_daemons and not self.cluster.complete:
             return False
         optional = (self.policies, self.certificates)
-        return all(one.listed or (one in optional and one.watcher.missing.is_set()) for one in self._watched)
+        return all(
+            collection.listed or (collection in optional and collection.watcher.missing.is_set())
+            for collection in self._watched
+        )
 
     @property
     def is_defined(self) -> bool:
         """False if the server does not have the definitions of ComputeDomains."""
-        return not any(one.watcher.missing.is_set() and not one.listed for one in (self.domains, self.cliques))
+        return not any(
+            collection.watcher.missing.is_set() and not collection.listed for collection in (self.domains, self.cliques)
+        )
 
     @property
     def problem(self) -> str | None:
         """Why ComputeDomains are unknown at the moment, or None. Without the definitions, there is nothing to know."""
         if not self.is_defined:
             return None
-        watchers = [one.watcher for one in self._watched if one.listed or not one.watcher.missing.is_set()]
-        return next((one.problem for one in watchers if one.problem), None)
+        watchers = [
+            collection.watcher
+            for collection in self._watched
+            if collection.listed or not collection.watcher.missing.is_set()
+        ]
+        return next((watcher.problem for watcher in watchers if watcher.problem), None)
 
     def start(self) -> None:
         """Start the watches."""
-        for one in self._watched:
-            one.watcher.start()
+        for collection in self._watched:
+            collection.watcher.start()
 
     def stop(self) -> None:
         """Stop the watches."""
-        for one in self._watched:
-            one.watcher.stop()
+        for collection in self._watched:
+            collection.watcher.stop()
 
     def known(self) -> set[str]:
         """The UIDs of all domains, also of those that exist no more and left something behind."""
@@ -132,22 +141,22 @@ class DomainView:
     def state(self, domain: ComputeDomain) -> DomainState:
         """The facts of a domain. Claims in other namespaces are left out: the plugin refuses them."""
         uid, cluster = domain.uid, self.cluster
-        claims = tuple(one for one in cluster.claims.by("domain", uid) if one.namespace == domain.namespace)
+        claims = tuple(claim for claim in cluster.claims.by("domain", uid) if claim.namespace == domain.namespace)
         pods, cliques = tuple(self.pods.by("domain", uid)), tuple(self.cliques.by("domain", uid))
-        names = {node for one in claims for node, _ in one.channels} | {one.node for one in pods}
+        names = {node for claim in claims for node, _ in claim.channels} | {pod.node for pod in pods}
         names |= {node.name for node in self.labelled(uid)}
-        names |= {member.node for one in cliques for member in one.clique.members}
+        names |= {member.node for facts in cliques for member in facts.clique.members}
         nodes = {node.name: node for name in names for node in cluster.nodes.by("name", name)}
         channels = (found.channel for name in nodes for found in cluster.channels.by("node", name))
         fabric = {channel.node: channel for channel in channels if channel is not None}
-        labels = {one.label for one in nodes.values() if one.label != uid}
+        labels = {node.label for node in nodes.values() if node.label != uid}
         others = {label: self._name_of(label) for label in labels if label}
         rivals = {
             name: others[node.label]
             for name, node in nodes.items()
             if node.label in others and self._is_used(name, node.label)
         }
-        sizes = {one.clique: len(cluster.channels.by("clique", one.clique)) for one in fabric.values()}
+        sizes = {channel.clique: len(cluster.channels.by("clique", channel.clique)) for channel in fabric.values()}
         return DomainState(domain, claims, nodes, fabric, pods, cliques, rivals, sizes)
 
     def _name_of(self, uid: str) -> str:
@@ -161,42 +170,42 @@ class DomainView:
         if found is None:
             return False
         namespace = found.domain.namespace if found.domain is not None else None
-        claims = (one for one in self.cluster.claims.by("node", node) if namespace in (None, one.namespace))
-        return any((node, uid) in one.channels for one in claims)
+        claims = (claim for claim in self.cluster.claims.by("node", node) if namespace in (None, claim.namespace))
+        return any((node, uid) in claim.channels for claim in claims)
 
     def _tell(self, concerned: Iterable[object]) -> None:
-        self._changed({uid for one in concerned for uid in self._domains_of(one) if uid})
+        self._changed({uid for facts in concerned for uid in self._domains_of(facts) if uid})
 
-    def _domains_of(self, one: object) -> Iterable[str]:  # noqa: C901  # a match over kinds of objects
-        match one:
+    def _domains_of(self, facts: object) -> Iterable[str]:  # noqa: C901  # a match over kinds of objects
+        match facts:
             case DomainFacts():
-                yield one.uid
-                for labelled in self.labelled(one.uid):
+                yield facts.uid
+                for labelled in self.labelled(facts.uid):
                     yield from self._on_node(labelled.name)
-                if one.domain is not None:
-                    yield from self._wanting(one.domain.namespace, one.domain.template)
+                if facts.domain is not None:
+                    yield from self._wanting(facts.domain.namespace, facts.domain.template)
             case StoredFacts():
-                yield from (one.domain, *one.owners, *self._wanting(one.namespace, one.name))
+                yield from (facts.domain, *facts.owners, *self._wanting(facts.namespace, facts.name))
             case CliqueFacts():
-                yield one.stored.domain
+                yield facts.stored.domain
             case PodFacts():
-                yield one.domain
+                yield facts.domain
             case ClaimFacts():
-                for node, domain in one.channels:
+                for node, domain in facts.channels:
                     yield from (domain, *self._on_node(node))
             case NodeFacts():
-                yield from (one.label, *self._on_node(one.name))
-            case SliceFacts() if one.channel is not None:
-                yield from self._on_node(one.channel.node)
+                yield from (facts.label, *self._on_node(facts.name))
+            case SliceFacts() if facts.channel is not None:
+                yield from self._on_node(facts.channel.node)
 
     def _wanting(self, namespace: str, template: str) -> list[str]:
         """The domains whose template has this name."""
-        return [one.uid for one in self.domains.by("template", f"{namespace}/{template}")]
+        return [facts.uid for facts in self.domains.by("template", f"{namespace}/{template}")]
 
     def _on_node(self, node: str) -> set[str]:
         """The domains that have something on a node."""
         found = {
-            domain for one in self.cluster.claims.by("node", node) for name, domain in one.channels if name == node
+            domain for claim in self.cluster.claims.by("node", node) for name, domain in claim.channels if name == node
         }
-        found |= {one.domain for one in self.pods.by("node", node)}
-        return found | {one.label for one in self.cluster.nodes.by("name", node)}
+        found |= {pod.domain for pod in self.pods.by("node", node)}
+        return found | {facts.label for facts in self.cluster.nodes.by("name", node)}

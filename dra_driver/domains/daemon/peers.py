@@ -59,10 +59,12 @@ def place_in(clique: Clique | None, node: str, address: str, problem: str | None
         )
     # A peer whose pod is gone may have had the address that this pod has now. It must not be resolved to this daemon.
     addresses = {
-        index: one.address for index, one in members.items() if one.address and (one is own or one.address != address)
+        index: member.address
+        for index, member in members.items()
+        if member.address and (member is own or member.address != address)
     }
-    nodes = {index: one.node for index, one in members.items()}
-    ready = frozenset(index for index, one in members.items() if one.report.ready)
+    nodes = {index: member.node for index, member in members.items()}
+    ready = frozenset(index for index, member in members.items() if member.report.ready)
     return DomainPlace(clique.slots, own.index, addresses, nodes, ready)
 
 
@@ -129,6 +131,6 @@ class CliqueWatch:
         self._changed()
 
 
-def _is_older(one: Clique, other: Clique) -> bool:
-    first, second = one.resource_version, other.resource_version
+def _is_older(clique: Clique, other: Clique) -> bool:
+    first, second = clique.resource_version, other.resource_version
     return first.isdecimal() and second.isdecimal() and int(first) < int(second)

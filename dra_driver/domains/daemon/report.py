@@ -66,7 +66,7 @@ def read_report(folder: Path) -> DaemonReport | None:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
         fields = json.loads(os.read(descriptor, _LONGEST))
-        return DaemonReport(fields["ready"] is True, *(str(fields[one]) for one in DaemonReport.__slots__[1:]))
+        return DaemonReport(fields["ready"] is True, *(str(fields[field]) for field in DaemonReport.__slots__[1:]))
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     finally:

@@ -101,7 +101,7 @@ class RowReporter:
             {"op": "test", "path": f"{path}/ipAddress", "value": self._address},
         ]
         operations += [
-            {"op": "add", "path": f"{path}/{key}", "value": one} for key, one in encode_report(wanted).items()
+            {"op": "add", "path": f"{path}/{key}", "value": field} for key, field in encode_report(wanted).items()
         ]
         events = self._watch.events
         try:

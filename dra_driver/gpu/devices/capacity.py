@@ -74,7 +74,9 @@ def profile_capacity(info: GpuInstanceProfile) -> Capacities:
 def largest_capacity(profiles: Iterable[MigProfile]) -> Capacities:
     """The maximum of each capacity over all profiles. A GPU that can be split publishes these as the whole GPU."""
     each = [profile_capacity(profile.info) for profile in profiles]
-    return {name: max((one[name] for one in each), key=lambda capacity: capacity.value) for name in each[0]}
+    return {
+        name: max((capacities[name] for capacities in each), key=lambda capacity: capacity.value) for name in each[0]
+    }
 
 
 def slice_capacity(placement: Placement) -> Capacities:
@@ -89,7 +91,7 @@ def shared(device: Device, shares: ShareMode | int, enforced: bool = False) -> D
     needs_memory = enforced or shares is ShareMode.MEMORY
     if shares is ShareMode.DISABLED or (needs_memory and "memory" not in device.capacity):
         return device
-    capacity = {name: replace(one, request_policy=_NOTHING) for name, one in device.capacity.items()}
+    capacity = {name: replace(value, request_policy=_NOTHING) for name, value in device.capacity.items()}
     if "memory" in capacity:
         capacity["memory"] = _shared_memory(capacity["memory"], shares, enforced)
     if isinstance(shares, int):

@@ -124,7 +124,7 @@ def describe(
         )
         for failure in inventory.failures
     ]
-    return Description(tuple(one for one in (*seen, *unseen) if one is not None), tuple(node.left_out))
+    return Description(tuple(gpu for gpu in (*seen, *unseen) if gpu is not None), tuple(node.left_out))
 
 
 class _Node:
@@ -340,7 +340,7 @@ class _Node:
                 found += devices
                 continue
             described = (replace(device, attributes={**device.attributes, **enforced_by(by)}) for device in devices)
-            found += [shared(one, wanted.shares, by is not Enforcement.NONE) for one in described]
+            found += [shared(device, wanted.shares, by is not Enforcement.NONE) for device in described]
         return found
 
     def _bound(self, key: str, wanted: GpuPolicy, devices: tuple[Device, ...]) -> tuple[Device, ...]:

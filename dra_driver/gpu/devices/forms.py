@@ -141,9 +141,9 @@ def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[Owned], pa
 
     problem = _passthrough_problem(pci, bool(obstacles), partitionable) if wanted.passthrough else None
     vfio = bool(wanted.passthrough) and problem is None
-    found = [_static_device(one) for one in foreign]
-    static = tuple(one for one in found if isinstance(one, MigInstance))
-    complaints += [one for one in (*found, problem) if isinstance(one, tuple)]
+    found = [_static_device(gpu_instance) for gpu_instance in foreign]
+    static = tuple(form for form in found if isinstance(form, MigInstance))
+    complaints += [form for form in (*found, problem) if isinstance(form, tuple)]
     if obstacles and (could_be_whole or len(placements) < len(possible)):
         complaints.append(_withheld(obstacles, len(possible) - len(placements), could_be_whole))
     if not (whole or vfio or static or placements or complaints):
@@ -292,16 +292,16 @@ def _rank(profile: MigProfile) -> tuple[int, int, str]:
 def _sequence(group: Sequence[MigDevice], every: Iterable[MigDevice]) -> list[MigDevice]:
     """The devices of one profile in the order in which they should be allocated."""
     left, sequence = list(group), []
-    larger = [one.placement for one in every if _size(one) > _size(group[0])]
+    larger = [device.placement for device in every if _size(device) > _size(group[0])]
     while left:
-        best = min(left, key=lambda one: (_damage(one.placement, larger), -one.placement.start))
+        best = min(left, key=lambda device: (_damage(device.placement, larger), -device.placement.start))
         left.remove(best)
         sequence.append(best)
-        larger = [one for one in larger if not one.overlaps(best.placement)]
+        larger = [other for other in larger if not other.overlaps(best.placement)]
     return sequence
 
 
 def _damage(placement: Placement, larger: Iterable[Placement]) -> tuple[int, ...]:
     """For each size, how many larger placements of this size become impossible, the largest first."""
-    taken = [one.size for one in larger if one.overlaps(placement)]
-    return tuple(taken.count(size) for size in sorted({one.size for one in larger}, reverse=True))
+    taken = [other.size for other in larger if other.overlaps(placement)]
+    return tuple(taken.count(size) for size in sorted({other.size for other in larger}, reverse=True))

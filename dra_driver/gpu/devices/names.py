@@ -87,6 +87,6 @@ def device_targets(inventory: Inventory) -> Mapping[str, Gpu | MigDevice | VgpuD
         targets.update((mig_name(device), device) for device in gpu.mig_devices())
         existing = () if gpu.vgpu_host is None else gpu.vgpu_host.existing
         vgpus = (*possible_vgpus(gpu), *(existing_vgpu(gpu, place) for place in existing))
-        targets.update((one.name, one) for one in vgpus if one is not None)
+        targets.update((vgpu.name, vgpu) for vgpu in vgpus if vgpu is not None)
     targets.update((vfio_name(gpu), gpu) for gpu in inventory.pci_gpus)
     return targets

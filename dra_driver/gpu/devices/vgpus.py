@@ -86,7 +86,7 @@ def _existing(gpu: Gpu, foreign: Sequence[VgpuPlace], wanted: GpuPolicy) -> Form
     if wanted.passthrough:
         complaints.append((Reason.FOREIGN_VGPU, f"its vfio device: {_TAKEN}"))
     pot = {"vgpus": Quantity.of(len(vgpus))} if vgpus else None
-    return Forms(vgpus=tuple((one, {"vgpus": _ONE}) for one in vgpus), pot=pot, complaints=tuple(complaints))
+    return Forms(vgpus=tuple((vgpu, {"vgpus": _ONE}) for vgpu in vgpus), pot=pot, complaints=tuple(complaints))
 
 
 def _types(host: VgpuHost, wanted: GpuPolicy) -> tuple[tuple[VgpuType, ...], Complaint | None]:
@@ -117,15 +117,15 @@ def _counted(gpu: Gpu, types: Sequence[VgpuType]) -> tuple[tuple[tuple[VgpuDevic
     """(The vGPUs of these types with what they consume, all there is, whether any two of them overlap.) Small types
     come first, and of each type the placement nearest to the end, so that the front stays free for large types.
     """
-    every = [(one, one.start) for one in possible_vgpus(gpu) if one.type in types and one.start is not None]
+    every = [(vgpu, vgpu.start) for vgpu in possible_vgpus(gpu) if vgpu.type in types and vgpu.start is not None]
     every.sort(key=lambda pair: (pair[0].type.size, pair[0].type.memory, -pair[1]))
-    parts = list(pairwise(sorted({end for one, start in every for end in (start, start + one.type.size)})))
+    parts = list(pairwise(sorted({end for vgpu, start in every for end in (start, start + vgpu.type.size)})))
 
     def drawn(first: int, end: int) -> Counters:
         return {f"vgpu-part-{start}": _ONE for start, last in parts if first <= start and last <= end}
 
-    counted = tuple((one, drawn(start, start + one.type.size)) for one, start in every)
+    counted = tuple((vgpu, drawn(start, start + vgpu.type.size)) for vgpu, start in every)
     taken = [name for _, counters in counted for name in counters]
     if len(taken) > len(set(taken)):
         return counted, dict.fromkeys(taken, _ONE), True
-    return tuple((one, {"vgpus": _ONE}) for one, _ in every), {"vgpus": Quantity.of(len(every))}, False
+    return tuple((vgpu, {"vgpus": _ONE}) for vgpu, _ in every), {"vgpus": Quantity.of(len(every))}, False

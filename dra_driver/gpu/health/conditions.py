@@ -190,7 +190,7 @@ def switch_values(gpu: Gpu, switches: SwitchFacts) -> Set[str] | None:
     """The problems that Fabric Manager reports about a GPU: values of FABRIC. None if the GPU has no NVSwitch
     partitions.
     """
-    unsupported = any(gpu.module_id in one.modules for one in switches.unsupported)
+    unsupported = any(gpu.module_id in partition.modules for partition in switches.unsupported)
     if not (unsupported or switches.of_module(gpu.module_id)):
         return None
     failed = not switches.failed.isdisjoint({gpu.uuid, str(gpu.pci_address)})

@@ -77,7 +77,7 @@ class LostGpus:
             if mark.stuck and key in self._since
         ]
         gone = [gpu.key for gpu in lost if gpu.key not in away]
-        return lost, (*(one for key in gone for one in (*self._heard[key], self._finding(key))), *stuck)
+        return lost, (*(finding for key in gone for finding in (*self._heard[key], self._finding(key))), *stuck)
 
     @property
     def knows_any(self) -> bool:

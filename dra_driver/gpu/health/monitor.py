@@ -187,10 +187,10 @@ class HealthMonitor:
             for uuid, answer in answers.items()
             if answer is not None and uuid not in away
         }
-        hung = {uuid for uuid, one in readings.items() if one.hung}
-        lost = {uuid for uuid, one in readings.items() if one.lost}
+        hung = {uuid for uuid, reading in readings.items() if reading.hung}
+        lost = {uuid for uuid, reading in readings.items() if reading.lost}
         if lost and not self._session.is_current(watch.generation):  # an older initialization lacks GPUs that came back
-            readings = {uuid: one for uuid, one in readings.items() if uuid not in lost}
+            readings = {uuid: reading for uuid, reading in readings.items() if uuid not in lost}
             self._look_in(self._timing.first_retry)
         readings |= dict.fromkeys(watch.cover(gpus.keys() - hung - lost - away, hung), Reading(hung=True))
         self._listening.wake()

@@ -176,11 +176,11 @@ class HealthRecords:
                 record = gpus[gpu.uuid] = self._gpus.get(gpu.uuid) or GpuRecord(gpu.uuid)
                 record.pci_address, record.missing_since = gpu.pci_address, None
                 record.switches = switch_values(gpu, inventory.switches)
-        for uuid, one in self._gpus.items():
-            if uuid not in there and one.pci_address not in elsewhere:
-                gpus[uuid] = one
-                if one.missing_since is None:
-                    one.missing_since = now
+        for uuid, record in self._gpus.items():
+            if uuid not in there and record.pci_address not in elsewhere:
+                gpus[uuid] = record
+                if record.missing_since is None:
+                    record.missing_since = now
         self._gpus, self._ignored = gpus, frozenset(there - gpus.keys())
         self.age(now)
 

@@ -76,7 +76,7 @@ def taint(
         ordered = [finding for finding in ordered if finding.effect is not TaintEffect.NONE]
 
     def tainted(gpu: GpuDevices, device: Device) -> Device:
-        taints = {one.key: one for one in device.taints}
+        taints = {taint.key: taint for taint in device.taints}
         for finding in ordered:
             if concerns(finding, gpu, device.name) and len(taints) < most:
                 taints.setdefault(finding.key, _taint(finding))
@@ -89,9 +89,9 @@ def taint(
 def keep_times(desired: Sequence[ResourceSlice], stored: Iterable[ResourceSlice]) -> tuple[ResourceSlice, ...]:
     """The desired slices, with the published times for taints that are already published."""
     published = {
-        (one.pool.name, device.name, *_content(each)): each.time_added
-        for one in stored
-        for device in one.devices
+        (slice_.pool.name, device.name, *_content(each)): each.time_added
+        for slice_ in stored
+        for device in slice_.devices
         for each in device.taints
         if each.time_added
     }
@@ -101,11 +101,14 @@ def keep_times(desired: Sequence[ResourceSlice], stored: Iterable[ResourceSlice]
     def kept(pool: str, device: Device) -> Device:
         if not device.taints:
             return device
-        times = [published.get((pool, device.name, *_content(one)), one.time_added) for one in device.taints]
+        times = [published.get((pool, device.name, *_content(taint)), taint.time_added) for taint in device.taints]
         pairs = zip(device.taints, times, strict=True)
-        return replace(device, taints=tuple(replace(one, time_added=time) for one, time in pairs))
+        return replace(device, taints=tuple(replace(taint, time_added=time) for taint, time in pairs))
 
-    return tuple(replace(one, devices=tuple(kept(one.pool.name, device) for device in one.devices)) for one in desired)
+    return tuple(
+        replace(slice_, devices=tuple(kept(slice_.pool.name, device) for device in slice_.devices))
+        for slice_ in desired
+    )
 
 
 def published_findings(slices: Iterable[ResourceSlice], policy: HealthPolicy, not_before: float) -> tuple[Finding, ...]:
@@ -143,10 +146,10 @@ def _gpu_uuid(device: Device) -> str | None:
 def _gpu_findings(uuid: str, devices: Sequence[Device], policy: HealthPolicy) -> Iterable[Finding]:
     since: dict[tuple[str, str], float] = {}
     for device in devices:
-        for one in device.taints:
-            time = _seconds(one.time_added)
+        for taint in device.taints:
+            time = _seconds(taint.time_added)
             if time is not None:
-                content = (one.key, one.value)
+                content = (taint.key, taint.value)
                 since[content] = min(since.get(content, time), time)
     general = [
         Finding(uuid, key, value, means.effect(policy), time, means.text)
@@ -166,7 +169,7 @@ def _places(devices: Sequence[Device], key: str, value: str, hiding: Sequence[st
     """The places of a finding on the GPU: the memory slices of devices with its taint, without those of devices that it
     does not affect. A device is not affected if it has no taint with this key, or one that would not hide the finding.
     """
-    shown = [(device, next((one.value for one in device.taints if one.key == key), None)) for device in devices]
+    shown = [(device, next((taint.value for taint in device.taints if taint.key == key), None)) for device in devices]
     tainted = [device for device, other in shown if other == value]
     clean = [device for device, other in shown if other != value and other not in hiding]
     if not clean:
@@ -204,8 +207,8 @@ def _taint(finding: Finding) -> DeviceTaint:
     return DeviceTaint(finding.key, finding.effect, finding.value, time)
 
 
-def _content(one: DeviceTaint) -> tuple[str, str, str]:
-    return one.key, one.value, one.effect
+def _content(taint: DeviceTaint) -> tuple[str, str, str]:
+    return taint.key, taint.value, taint.effect
 
 
 def _seconds(time: str) -> float | None:

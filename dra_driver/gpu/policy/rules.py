@@ -117,7 +117,7 @@ class GpuRule:
         )
 
 
-_WANTED = tuple(one.name for one in fields(GpuPolicy))
+_WANTED = tuple(field_.name for field_ in fields(GpuPolicy))
 
 
 @dataclass(frozen=True, slots=True)

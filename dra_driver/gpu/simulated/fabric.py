@@ -57,7 +57,9 @@ class SimulatedFabric(FabricManager):
     def state(self) -> ManagerState:
         """The current state."""
         value = json.loads((self._store.folder / _STATE).read_bytes())
-        return ManagerState(**{**value, "partitions": {int(key): one for key, one in value["partitions"].items()}})
+        return ManagerState(
+            **{**value, "partitions": {int(key): modules for key, modules in value["partitions"].items()}}
+        )
 
     @property
     def facts(self) -> SwitchFacts:
@@ -74,7 +76,7 @@ class SimulatedFabric(FabricManager):
         if not self.exists:
             return True
         state = self.state
-        return state.mode == 0 or any(module in state.partitions[one] for one in state.active)
+        return state.mode == 0 or any(module in state.partitions[partition] for partition in state.active)
 
     @contextmanager
     def changing(self) -> Iterator[ManagerState]:
@@ -105,7 +107,7 @@ class SimulatedFabric(FabricManager):
         call = "fmActivateFabricPartition"
         with self._called(call) as state:
             modules = _modules(state, partition, call)
-            if any(not modules.isdisjoint(state.partitions[one]) for one in state.active):
+            if any(not modules.isdisjoint(state.partitions[active]) for active in state.active):
                 raise FabricError(FabricCode.IN_USE, call)
             if partition in state.broken:
                 raise FabricError(FabricCode.NVLINK_ERROR, call)
@@ -138,8 +140,8 @@ class SimulatedFabric(FabricManager):
 
     def unsupported_partitions(self) -> tuple[Partition, ...]:
         with self._called("fmGetUnsupportedFabricPartitions") as state:
-            broken = ((one, state.partitions[one]) for one in state.broken)
-            return tuple(Partition(one, tuple(modules)) for one, modules in broken)
+            broken = ((partition, state.partitions[partition]) for partition in state.broken)
+            return tuple(Partition(partition, tuple(modules)) for partition, modules in broken)
 
     # Parts
 

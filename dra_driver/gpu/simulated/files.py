@@ -201,7 +201,9 @@ class SysFiles:
         for number in range(functions):
             address = function_address(gpu, number)
             self._add(gpu, address, _function_group(position, number), {})
-            device, physical = (self._sys / "devices" / gpu.pcie_root / one for one in (address, gpu.pci_address))
+            device, physical = (
+                self._sys / "devices" / gpu.pcie_root / function for function in (address, gpu.pci_address)
+            )
             self._link(physical / f"virtfn{number}", device)
             self._link(device / "physfn", physical)
             self._link(device / "driver", self.add_driver("nvidia"))

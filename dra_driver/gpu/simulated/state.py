@@ -90,7 +90,10 @@ class BoardState:
         """The state from its JSON form, see `fields_of`."""
         instances = [
             GpuInstanceState(
-                **{**row, "compute_instances": [ComputeInstanceState(**one) for one in row["compute_instances"]]}
+                **{
+                    **row,
+                    "compute_instances": [ComputeInstanceState(**compute) for compute in row["compute_instances"]],
+                }
             )
             for row in value["gpu_instances"]
         ]

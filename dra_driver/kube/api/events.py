@@ -199,7 +199,7 @@ class EventRecorder:
     def _next(self) -> _Entry | None:
         with self._lock:
             waiting = [entry for entry in self._entries.values() if entry.waits]
-            return min(waiting, key=lambda one: one.due, default=None)
+            return min(waiting, key=lambda event: event.due, default=None)
 
     def _write(self, entry: _Entry, count: int, last: datetime) -> None:
         namespace = entry.what.about.namespace or _NO_NAMESPACE

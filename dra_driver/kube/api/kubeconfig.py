@@ -215,15 +215,15 @@ class ExecPlugin:
 
 def _arguments(spec: Mapping[str, Any], user: str) -> list[str]:
     found = spec.get("args") or []
-    if not isinstance(found, list) or not all(_is_text(one) for one in found):
+    if not isinstance(found, list) or not all(_is_text(argument) for argument in found):
         raise ConnectionConfigError(f"{user}: args of exec must be a list of texts")
-    return [str(one) for one in found]
+    return [str(argument) for argument in found]
 
 
 def _environment(spec: Mapping[str, Any], user: str) -> dict[str, str]:
     found = spec.get("env") or []
-    named = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-    pairs = [(one.get("name"), one.get("value")) for one in named]
+    named = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    pairs = [(entry.get("name"), entry.get("value")) for entry in named]
     if not isinstance(found, list) or len(pairs) < len(found) or not all(_is_text(pair) for pair in sum(pairs, ())):
         raise ConnectionConfigError(f"{user}: env of exec must be a list of pairs of a name and a value, both texts")
     return {str(name): str(value) for name, value in pairs}
@@ -267,7 +267,7 @@ class _Entry:
 
 def read_kubeconfig(paths: str) -> Credentials:
     """The credentials of the current context. `paths` are separated by colons. Raises ConnectionConfigError."""
-    files = [Path(one).expanduser() for one in paths.split(":") if one]
+    files = [Path(path).expanduser() for path in paths.split(":") if path]
     documents = {file: parse_kubeconfig(file) for file in files if len(files) == 1 or file.exists()}
     if not documents:
         raise ConnectionConfigError(f"kubeconfig {paths}: none of these files exists")

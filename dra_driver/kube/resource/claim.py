@@ -115,8 +115,8 @@ class DeviceClaim:
         for request in self.requests:
             if request.exactly is not None:
                 yield request.name, request.exactly
-            for one in request.first_available:
-                yield f"{request.name}/{one.name}", one.requirements
+            for alternative in request.first_available:
+                yield f"{request.name}/{alternative.name}", alternative.requirements
 
     def with_requirements(self, change: Callable[[str, DeviceRequirements], DeviceRequirements]) -> "DeviceClaim":
         """A copy of the claim in which `change` has replaced each of the `requirements`."""
@@ -125,8 +125,10 @@ class DeviceClaim:
                 request,
                 exactly=change(request.name, request.exactly) if request.exactly is not None else None,
                 first_available=tuple(
-                    replace(one, requirements=change(f"{request.name}/{one.name}", one.requirements))
-                    for one in request.first_available
+                    replace(
+                        alternative, requirements=change(f"{request.name}/{alternative.name}", alternative.requirements)
+                    )
+                    for alternative in request.first_available
                 ),
             )
             for request in self.requests

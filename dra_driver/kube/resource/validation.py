@@ -121,14 +121,16 @@ def _counters_beside_devices(slice_: ResourceSlice) -> Iterator[Violation]:
         total += drawn
         if drawn > limits.CONSUMED_COUNTERS_PER_DEVICE_1_34:
             yield Violation(path, f"has {drawn} counters, more than {limits.CONSUMED_COUNTERS_PER_DEVICE_1_34}")
-        for number, one in enumerate(device.consumes_counters):
-            if one.counter_set not in counters:
+        for number, consumption in enumerate(device.consumes_counters):
+            if consumption.counter_set not in counters:
                 yield Violation(
-                    f"{path}[{number}].counterSet", f"{one.counter_set!r} is not a counter set of the slice"
+                    f"{path}[{number}].counterSet", f"{consumption.counter_set!r} is not a counter set of the slice"
                 )
                 continue
-            for name in one.counters.keys() - counters[one.counter_set]:
-                yield Violation(f"{path}[{number}].counters[{name}]", f"is not a counter of {one.counter_set!r}")
+            for name in consumption.counters.keys() - counters[consumption.counter_set]:
+                yield Violation(
+                    f"{path}[{number}].counters[{name}]", f"is not a counter of {consumption.counter_set!r}"
+                )
     if total > limits.CONSUMED_COUNTERS_PER_SLICE_1_34:
         most = limits.CONSUMED_COUNTERS_PER_SLICE_1_34
         yield Violation("spec.devices", f"consume {total} counters together, more than {most}")
@@ -225,7 +227,9 @@ def _consumptions(consumptions: tuple[CounterConsumption, ...], path: str, *, li
 def _taints(taints: tuple[DeviceTaint, ...], path: str, features: SliceFeatures) -> Iterator[Violation]:
     if len(taints) > features.taints_per_device:
         yield Violation(path, f"has {len(taints)} taints, more than {features.taints_per_device}")
-    effects = tuple(one for one in TaintEffect if features.taints_without_effect or one is not TaintEffect.NONE)
+    effects = tuple(
+        effect for effect in TaintEffect if features.taints_without_effect or effect is not TaintEffect.NONE
+    )
     for index, taint in enumerate(taints):
         yield from _taint(taint, f"{path}[{index}]", effects)
 

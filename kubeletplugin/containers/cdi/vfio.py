@@ -73,7 +73,7 @@ def require_nodes(dev: Root, paths: Iterable[str]) -> None:
 
 def egm_edits(sys: Path, dev: Root, gpus: Collection[str], allocated: Collection[str]) -> ContainerEdits:
     """Edits for the memory devices of these GPUs, all of whose GPUs are `allocated` together (addresses)."""
-    own, together = ({one.lower() for one in some} for some in (gpus, allocated))
+    own, together = ({address.lower() for address in some} for some in (gpus, allocated))
     folder = sys / "class/egm"
     nodes = []
     for name in sorted(names_in(folder)):
@@ -96,7 +96,7 @@ def _function_nodes(device: Path) -> list[str]:
     if not names_in(device / "vfio-dev"):
         return []
     members = device / "iommu_group/devices"
-    devices = [device, *(members / one for one in sorted(names_in(members)) if one != device.name)]
+    devices = [device, *(members / member for member in sorted(names_in(members)) if member != device.name)]
     return [f"/dev/vfio/devices/{name}" for device in devices for name in _vfio_names(device)]
 
 

@@ -47,12 +47,12 @@ def switch_findings(switches: SwitchFacts, reachable: bool, machines: bool) -> I
             "set FABRIC_MODE=1, because a virtual machine with some of the GPUs cannot use their NVLinks otherwise",
         )
     else:
-        sizes = sorted({len(one.modules) for one in switches.partitions})
-        active = sum(one.active for one in switches.partitions)
+        sizes = sorted({len(partition.modules) for partition in switches.partitions})
+        active = sum(partition.active for partition in switches.partitions)
         yield NVSWITCH.passed(
             f"Fabric Manager answers and runs in a shared mode (FABRIC_MODE=1 or 2), with {len(switches.partitions)}"
             f" partitions of {modules_text(sizes)} GPUs, {active} of them active"
         )
-        for one in switches.unsupported:
+        for partition in switches.unsupported:
             remedy = "read the log of Fabric Manager, and replace what failed"
-            yield NVSWITCH.warned(f"partition {one} is impossible because of a failure", remedy)
+            yield NVSWITCH.warned(f"partition {partition} is impossible because of a failure", remedy)

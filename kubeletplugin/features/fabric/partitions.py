@@ -45,14 +45,14 @@ class FabricPartitions:
     def activate(self, wanted: FabricMark, call: Call) -> None:
         """Activate the partition, after marking it."""
         with self._current(call) as partitions:
-            one = _find(wanted, partitions)
+            found = _find(wanted, partitions)
             if not self.marks.has(wanted.partition):
-                self.marks.set(FabricMark(wanted.partition, wanted.modules, wanted.gpus, found=one.active))
-            if not one.active:
+                self.marks.set(FabricMark(wanted.partition, wanted.modules, wanted.gpus, found=found.active))
+            if not found.active:
                 call.check()
                 self._activate(wanted, partitions)
-                self._note([one.id, *_active(partitions)])
-            self.marks.troubles.clear(one.id)
+                self._note([found.id, *_active(partitions)])
+            self.marks.troubles.clear(found.id)
 
     def release(self, partition: int, call: Call) -> None:
         """Deactivate the partition, unless it was active before it was marked, and remove the mark."""
@@ -63,7 +63,7 @@ class FabricPartitions:
                 if partition in active:
                     call.check()
                     self._access.deactivate(partition)
-                    self._note(one for one in active if one != partition)
+                    self._note(other for other in active if other != partition)
         self.marks.clear(partition)
 
     def was_restarted(self) -> bool:
@@ -128,7 +128,11 @@ class FabricPartitions:
         except FabricError as error:
             if error.code is FabricCode.NVLINK_ERROR:
                 self.marks.troubles.set(FabricTrouble(wanted.partition, wanted.gpus, time.time()))
-            others = [one for one in partitions if one.active and not set(one.modules).isdisjoint(wanted.modules)]
+            others = [
+                partition
+                for partition in partitions
+                if partition.active and not set(partition.modules).isdisjoint(wanted.modules)
+            ]
             if error.code is not FabricCode.IN_USE or not others:
                 raise
             raise PrepareError(
@@ -149,11 +153,18 @@ def _brief_call() -> Call:
 
 
 def _active(partitions: tuple[Partition, ...]) -> list[int]:
-    return [one.id for one in partitions if one.active]
+    return [partition.id for partition in partitions if partition.active]
 
 
 def _find(wanted: FabricMark, partitions: tuple[Partition, ...]) -> Partition:
-    found = next((one for one in partitions if one.id == wanted.partition and one.modules == wanted.modules), None)
+    found = next(
+        (
+            partition
+            for partition in partitions
+            if partition.id == wanted.partition and partition.modules == wanted.modules
+        ),
+        None,
+    )
     if found is None:
         raise PrepareError(
             f"Fabric Manager no longer has a partition {wanted.partition} with the GPU modules"

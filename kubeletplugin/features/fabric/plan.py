@@ -31,16 +31,16 @@ def fabric_steps(gpus: Iterable[MemberGpu], switches: SwitchFacts) -> tuple[Fabr
         )
     by_module = {module: uuid for _, uuid, module in members if module is not None}
     modules = tuple(sorted(by_module))
-    found = next((one for one in switches.partitions if one.modules == modules), None)
+    found = next((partition for partition in switches.partitions if partition.modules == modules), None)
     if found is None:
         raise PrepareError(_no_partition(modules, switches.partitions))
-    return (FabricStep(found.id, modules, tuple(by_module[one] for one in modules)),)
+    return (FabricStep(found.id, modules, tuple(by_module[module] for module in modules)),)
 
 
 def _no_partition(modules: Sequence[int], partitions: Sequence[Partition]) -> str:
     size = len(modules)
-    fitting = [str(one) for one in partitions if len(one.modules) == size]
-    sizes = sorted({len(one.modules) for one in partitions})
+    fitting = [str(partition) for partition in partitions if len(partition.modules) == size]
+    sizes = sorted({len(partition.modules) for partition in partitions})
     known = f"partitions of {size} are {'; '.join(fitting)}" if fitting else f"there are none of {size} GPUs"
     return (
         f"the claim's GPUs (modules {modules_text(modules)}) are not exactly one partition of the NVSwitches: {known};"

@@ -203,13 +203,13 @@ class Limiter:
         of_pod = of_container = 0
         shared = ""
         for use in self._uses.all():
-            for name, one in use.devices.items():
-                if use.pod != container.pod or one.gpu != gpu:
+            for name, device in use.devices.items():
+                if use.pod != container.pod or device.gpu != gpu:
                     continue
-                of_pod += one.mebibytes
-                if container.path in one.containers:
-                    of_container += one.mebibytes
-                    if any(map(self._cgroups.is_alive, one.containers - {container.path})):
+                of_pod += device.mebibytes
+                if container.path in device.containers:
+                    of_container += device.mebibytes
+                    if any(map(self._cgroups.is_alive, device.containers - {container.path})):
                         shared = f"{name} of the claim with UID {use.claim}"
         return of_pod, of_container, shared
 

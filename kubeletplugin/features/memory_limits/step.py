@@ -53,8 +53,8 @@ class MemoryLimitStep(SpecStep):
         )
 
 
-def memory_limit_steps(one: Allotted) -> tuple[MemoryLimitStep, ...]:
+def memory_limit_steps(allotted: Allotted) -> tuple[MemoryLimitStep, ...]:
     """The limit of one device of a claim, if the policy wants it."""
-    if one.limits is None or one.limits.by is not Enforcement.MEMORY_LIMITS:
+    if allotted.limits is None or allotted.limits.by is not Enforcement.MEMORY_LIMITS:
         return ()
-    return (MemoryLimitStep(one.gpu.uuid, one.device.cdi_name, one.limits.memory),)
+    return (MemoryLimitStep(allotted.gpu.uuid, allotted.device.cdi_name, allotted.limits.memory),)

@@ -64,8 +64,8 @@ class Uses:
         """Record a use. Raises OSError."""
         make_folder(self._folder)
         rows = {
-            name: {"gpu": one.gpu, "mebibytes": one.mebibytes, "containers": sorted(one.containers)}
-            for name, one in use.devices.items()
+            name: {"gpu": device.gpu, "mebibytes": device.mebibytes, "containers": sorted(device.containers)}
+            for name, device in use.devices.items()
         }
         text = json.dumps({"version": _VERSION, "pod": use.pod, "devices": rows})
         write_file(self._file(use.claim), text.encode(), self._folder / f".{use.claim}.new")

@@ -34,7 +34,7 @@ class SupervisorClient:
         """The status of every group of devices. Raises SupervisorAwayError or MpsError."""
         answer = self._ask({"status": True}, _STATUS_SECONDS)
         try:
-            return {name: _status(one) for name, one in answer["servers"].items()}
+            return {name: _status(status) for name, status in answer["servers"].items()}
         except (KeyError, TypeError, AttributeError) as error:
             raise MpsError(f"dra-mps at {self._path} answers something else: {error!r}") from None
 
@@ -64,4 +64,4 @@ class SupervisorClient:
 
 def _status(value: dict[str, Any]) -> Status:
     """A status without fields of later versions: the plugin may be older or newer than dra-mps."""
-    return Status(**{one.name: value[one.name] for one in fields(Status) if one.name in value})
+    return Status(**{field.name: value[field.name] for field in fields(Status) if field.name in value})

@@ -101,7 +101,7 @@ def _require_own(path: Path) -> None:
 def _our_mount(path: Path) -> Mount | None:
     """The tmpfs of ours that is mounted at this path, if any. Raises MpsError if something else is mounted there."""
     real = os.path.realpath(path)
-    mount = next((one for one in reversed(mounts_of()) if one.path == real), None)
+    mount = next((candidate for candidate in reversed(mounts_of()) if candidate.path == real), None)
     if mount is not None and (mount.kind, mount.source) != (_TMPFS, _SOURCE):
         raise MpsError(f"{path} was not made by this driver: {mount.kind} {mount.source} is mounted there; unmount it")
     return mount

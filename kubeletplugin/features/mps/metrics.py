@@ -33,12 +33,12 @@ def publish_daemons(metrics: PluginMetrics, served: Callable[[], Sequence[Served
 
     def states() -> Tally[tuple[str, ...]]:
         counts: Tally[tuple[str, ...]] = Tally({(DRIVER_NAME, state): 0 for state in MPS_STATES})
-        counts.update((DRIVER_NAME, MPS_STATES[bool(one.status.problem)]) for one in served())
+        counts.update((DRIVER_NAME, MPS_STATES[bool(devices.status.problem)]) for devices in served())
         return counts
 
     def starts() -> dict[tuple[str, ...], float]:
-        running = (one for one in served() if not one.status.problem)
-        return {(DRIVER_NAME, ",".join(one.devices)): one.status.since for one in running}
+        running = (devices for devices in served() if not devices.status.problem)
+        return {(DRIVER_NAME, ",".join(devices.devices)): devices.status.since for devices in running}
 
     text = "Groups of devices that claims use through MPS, by the state of their daemon."
     metrics.registry.register(Gauges("mps_daemons", text, ("driver", "state"), states))

@@ -40,41 +40,43 @@ def mps_steps(allotted: Iterable[Allotted], claim_uid: str, support: MpsSupport)
     """A step for each daemon that the claim needs, and the compute modes that admit only the servers of MPS. Raises
     PrepareError.
     """
-    served = [one for one in allotted if _is_served(one)]
+    served = [device for device in allotted if _is_served(device)]
     steps: list[MpsStep] = []
     groups: dict[str, list[Allotted]] = {}
-    for one in served:
-        limits = _enforced(one)
+    for device in served:
+        limits = _enforced(device)
         if limits is None:
-            groups.setdefault(one.chosen.place, []).append(one)
+            groups.setdefault(device.chosen.place, []).append(device)
             continue
-        config, key = _config(one), share_key(claim_uid, len(steps))
-        _check(one.chosen.place, [one], config)
-        steps.append(_step([one], [one], _lowered(limits, _limits(config)), key, support))
+        config, key = _config(device), share_key(claim_uid, len(steps))
+        _check(device.chosen.place, [device], config)
+        steps.append(_step([device], [device], _lowered(limits, _limits(config)), key, support))
     for place, group in groups.items():
         config = _config(group[0])
         _check(place, group, config)
-        whole = [one for one in group if one.is_whole_gpu]
-        for together in [whole] if whole else [[one] for one in _each_once(group)]:
+        whole = [device for device in group if device.is_whole_gpu]
+        for together in [whole] if whole else [[device] for device in _each_once(group)]:
             steps.append(_step(together, group, _limits(config), share_key(claim_uid, len(steps)), support))
-    modes = [ComputeModeStep(one.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS) for one in served if one.is_whole_gpu]
+    modes = [
+        ComputeModeStep(device.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS) for device in served if device.is_whole_gpu
+    ]
     return (*modes, *steps)
 
 
-def _is_served(one: Allotted) -> bool:
+def _is_served(device: Allotted) -> bool:
     """Whether MPS serves the device: because its configuration says so, or to enforce its share."""
-    if _enforced(one) is None:
-        return one.sharing is not None and one.sharing.strategy is Strategy.MPS
-    if one.sharing is not None and one.sharing.strategy is not Strategy.MPS:
+    if _enforced(device) is None:
+        return device.sharing is not None and device.sharing.strategy is Strategy.MPS
+    if device.sharing is not None and device.sharing.strategy is not Strategy.MPS:
         raise PrepareError(
-            f"{one.chosen.place}.sharing.strategy: {one.sharing.strategy} is not possible for device"
-            f" {one.device.name}, because the node's policy enforces its shares with MPS; remove sharing, or use MPS"
+            f"{device.chosen.place}.sharing.strategy: {device.sharing.strategy} is not possible for device"
+            f" {device.device.name}, because the node's policy enforces its shares with MPS; remove sharing, or use MPS"
         )
     return True
 
 
-def _enforced(one: Allotted) -> ShareLimits | None:
-    return one.limits if one.limits is not None and one.limits.by is Enforcement.MPS else None
+def _enforced(device: Allotted) -> ShareLimits | None:
+    return device.limits if device.limits is not None and device.limits.by is Enforcement.MPS else None
 
 
 def _step(
@@ -83,11 +85,11 @@ def _step(
     """The step for a daemon, or for a share that MPS enforces. Claims of several users have shares, so the daemon of a
     share serves all users.
     """
-    uniform = all(one.is_whole_gpu for one in served) and not limits.per_device
+    uniform = all(device.is_whole_gpu for device in served) and not limits.per_device
     share = _enforced(served[0])
     return MpsStep(
-        devices=tuple(dict.fromkeys(one.device.name for one in served)),
-        group=tuple((one.device.name, one.kind) for one in _each_once(group)),
+        devices=tuple(dict.fromkeys(device.device.name for device in served)),
+        group=tuple((device.device.name, device.kind) for device in _each_once(group)),
         share=key,
         protocol=3 if support.protocol_3 and uniform else 2,
         limits=limits,
@@ -116,32 +118,32 @@ def _check(place: str, group: Sequence[Allotted], config: MpsConfig) -> None:
     created.
     """
     path = f"{place}.sharing.mpsConfig"
-    for one in group:
-        capability = one.gpu.compute_capability
+    for device in group:
+        capability = device.gpu.compute_capability
         if config.multi_user and (capability is None or capability < _MULTI_USER_SINCE):
             known = "unknown" if capability is None else ".".join(map(str, capability))
             raise PrepareError(
-                f"{path}.multiUser: the compute capability of GPU {one.gpu.uuid} is {known}, and MPS serves several"
+                f"{path}.multiUser: the compute capability of GPU {device.gpu.uuid} is {known}, and MPS serves several"
                 " users from 7.0 on"
             )
     devices = _each_once(group)
-    uuids = {one.gpu.uuid for one in devices if one.is_whole_gpu}
+    uuids = {device.gpu.uuid for device in devices if device.is_whole_gpu}
     for key in config.per_device_memory_limits:
         is_known = int(key) < len(devices) if key.isdigit() else key in uuids or not uuids
         if not is_known:
             raise PrepareError(
                 f"{path}.defaultPerDevicePinnedMemoryLimit[{key}]: it is for no device that this configuration"
-                f" applies to ({', '.join(sorted(uuids) or [one.device.name for one in devices])})"
+                f" applies to ({', '.join(sorted(uuids) or [device.device.name for device in devices])})"
             )
 
 
 def _each_once(group: Iterable[Allotted]) -> list[Allotted]:
     """The devices without further shares of the same device."""
-    return list({one.device.name: one for one in group}.values())
+    return list({device.device.name: device for device in group}.values())
 
 
-def _config(one: Allotted) -> MpsConfig:
-    return MpsConfig() if one.sharing is None or one.sharing.mps is None else one.sharing.mps
+def _config(device: Allotted) -> MpsConfig:
+    return MpsConfig() if device.sharing is None or device.sharing.mps is None else device.sharing.mps
 
 
 def _mebibytes(limit: Quantity) -> int:

@@ -40,7 +40,7 @@ class Protocol2:
     def serves(self, server: str, shares: Mapping[str, MpsShare]) -> bool:
         """Whether a daemon runs that serves these shares."""
         share, daemon = self._daemons.get(server, (None, None))
-        return daemon is not None and daemon.is_running() and all(one == share for one in shares.values())
+        return daemon is not None and daemon.is_running() and all(wanted == share for wanted in shares.values())
 
     def runs(self, server: str) -> bool:
         """Whether a daemon runs, with any limits."""
@@ -63,7 +63,7 @@ class Protocol2:
         if self.serves(server, shares):
             return
         share, *others = shares.values()
-        if any(one != share for one in others):
+        if any(other != share for other in others):
             raise MpsError("shares of one device have one MPS daemon, and must have the same limits")
         if server in self._daemons:
             self.end(server)

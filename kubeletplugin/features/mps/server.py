@@ -90,5 +90,5 @@ class _Handler(socketserver.StreamRequestHandler):
                     return {"error": str(error)}
                 return {}
             case {"status": True}:
-                return {"servers": {name: asdict(one) for name, one in self.server.supervisor.statuses().items()}}
+                return {"servers": {name: asdict(status) for name, status in self.server.supervisor.statuses().items()}}
         return {"error": f"this version of dra-mps does not know {asked!r}"}

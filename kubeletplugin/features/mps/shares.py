@@ -103,11 +103,11 @@ class ShareFiles:
     def names(self, server: str) -> list[ShareName]:
         """The names of the shares of a group of devices."""
         found = (_NAME.fullmatch(name) for name in sorted(names_in(self.folder / server / "shares")))
-        return [ShareName(server, one["gpu"], one["key"]) for one in found if one is not None]
+        return [ShareName(server, match["gpu"], match["key"]) for match in found if match is not None]
 
     def of(self, server: str) -> dict[str, MpsShare]:
         """The shares of a group by key, without invalid ones and those of an earlier boot."""
-        found = ((one.key, self.get(one)) for one in self.names(server))
+        found = ((name.key, self.get(name)) for name in self.names(server))
         return {key: share for key, share in found if share is not None}
 
     def all(self) -> list[ShareName]:

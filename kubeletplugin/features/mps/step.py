@@ -193,7 +193,7 @@ class MpsStep(Step):
     def from_json(cls, fields: Fields, devices: Mapping[str, Device]) -> "MpsStep":
         """See Step."""
         served, group = fields.texts("devices"), fields.texts("group")
-        usable = {name: one.kind for name, one in devices.items() if isinstance(one.kind, ContainerKind)}
+        usable = {name: device.kind for name, device in devices.items() if isinstance(device.kind, ContainerKind)}
         unknown = [name for name in (*served, *group) if name not in usable]
         if unknown or not served or not set(served) <= set(group):
             raise DecodeError(fields.path("devices"), f"{', '.join(unknown) or 'they'} are no devices of this record")

@@ -99,7 +99,9 @@ class MpsWatch:
     def sick(self) -> dict[str, tuple[float, str]]:
         """The devices that no daemon serves, by name, with the time since when, and the reason."""
         seen = list(self._seen.values())
-        return {device: (one.since, one.problem) for one in seen if one.problem for device in one.devices}
+        return {
+            device: (served.since, served.problem) for served in seen if served.problem for device in served.devices
+        }
 
     def served(self) -> list[ServedDevices]:
         """The devices that prepared claims use through MPS, when they were last checked."""
@@ -112,7 +114,7 @@ class MpsWatch:
 
     def look(self) -> float:
         """Check all claims once. Returns the seconds until the next time. Without claims that use MPS, that is long."""
-        wanted = {one.plan.claim.uid: one for one in self._records() if mps_steps_of(one.plan)}
+        wanted = {record.plan.claim.uid: record for record in self._records() if mps_steps_of(record.plan)}
         for uid in self._seen.keys() - wanted.keys():
             self._seen.pop(uid)
             self._restarted.pop(uid, None)
@@ -160,8 +162,8 @@ class MpsWatch:
     def _count_restarts(self) -> None:
         before = self._started
         self._started = {
-            server: before.get(server, one.status) if one.status.problem else one.status
-            for server, one in self._served.items()
+            server: before.get(server, served.status) if served.status.problem else served.status
+            for server, served in self._served.items()
         }
         restarts = 0
         for server, now in self._started.items():

@@ -62,7 +62,9 @@ class MigInstances:
             if error.code in (Return.NOT_SUPPORTED, Return.NOT_FOUND):  # MIG mode is disabled, or the GPU is gone
                 return None
             raise
-        return next((one for one in handles if self._nvml.gpu_instance_info(one).placement == device.placement), None)
+        return next(
+            (handle for handle in handles if self._nvml.gpu_instance_info(handle).placement == device.placement), None
+        )
 
     def create(self, device: MigDevice) -> MigInstance:
         """Create a GPU instance and the compute instance that has all of its slices. Raises NotMadeError with the
@@ -116,7 +118,7 @@ class MigInstances:
                 ]
             except NvmlError as error:
                 log.debug("GPU instances of profile constant %d: %s", constant, error)
-        return sorted(instances, key=lambda one: one.gpu_instance)
+        return sorted(instances, key=lambda instance: instance.gpu_instance)
 
     # MIG mode
 
@@ -153,7 +155,9 @@ class MigInstances:
         reason = obstacle.name if obstacle is not None else "it waits for a reset"
         if obstacle is Return.RESET_REQUIRED:
             return f"{reason}: the GPU has to be reset (nvidia-smi --gpu-reset) while nothing uses it"
-        existing = ", ".join(f"{one.gpu_instance} at {one.device.placement}" for one in self.all_on(gpu_uuid))
+        existing = ", ".join(
+            f"{instance.gpu_instance} at {instance.device.placement}" for instance in self.all_on(gpu_uuid)
+        )
         if existing:
             return f"{reason}: it has GPU instances ({existing})"
         pids = self._processes(self._find(gpu_uuid))
@@ -173,8 +177,8 @@ class MigInstances:
             if error.code is not Return.INSUFFICIENT_RESOURCES:
                 raise NotMadeError(f"no GPU instance can be made for {device}: {error}") from error
             existing = ", ".join(
-                f"{one.gpu_instance} (profile {one.device.profile_id} at {one.device.placement})"
-                for one in self.all_on(device.gpu_uuid)
+                f"{instance.gpu_instance} (profile {instance.device.profile_id} at {instance.device.placement})"
+                for instance in self.all_on(device.gpu_uuid)
             )
             raise NotMadeError(
                 f"not enough free memory slices for {device}: the GPU instances are {existing or 'none'}; destroy those"
@@ -194,10 +198,12 @@ class MigInstances:
         with contextlib.suppress(NvmlError):
             handle = self.gpu_instance(device)
             if handle is not None:
-                computes = [self._nvml.compute_instance_info(one) for one in self._compute_instances(handle, device)]
-                ids = [one.id for one in computes]
+                computes = [
+                    self._nvml.compute_instance_info(compute) for compute in self._compute_instances(handle, device)
+                ]
+                ids = [compute.id for compute in computes]
                 users = self._openers(device, self._nvml.gpu_instance_info(handle).id, ids) or ", ".join(
-                    filter(None, (self._processes(one.device) for one in computes))
+                    filter(None, (self._processes(compute.device) for compute in computes))
                 )
         users = users or "something that is no compute process (a monitor, for example)"
         detail = f"{device} is used by {users}; it is destroyed as soon as it is free"
@@ -210,7 +216,10 @@ class MigInstances:
         root = f"gpu{device.minor}/mig/gi{gpu_instance}"
         majors = character_majors(self._proc_root)
         numbers = []
-        for capability in (f"{root}/access", *(f"{root}/ci{one}/access" for one in compute_instances)):
+        for capability in (
+            f"{root}/access",
+            *(f"{root}/ci{compute_instance}/access" for compute_instance in compute_instances),
+        ):
             with contextlib.suppress(DriverFilesError):
                 node = capability_node(self._proc_root, capability, majors)
                 numbers.append(os.makedev(node.major, node.minor))

@@ -70,7 +70,7 @@ class VfioBinder:
         return (
             self.group_node(gpu).exists()
             and is_vfio(bound_driver(self.sys_root, gpu.address))
-            and not any(self._is_in_the_way(one) for one in self._group_functions(gpu.address))
+            and not any(self._is_in_the_way(address) for address in self._group_functions(gpu.address))
         )
 
     def group_node(self, gpu: VfioKind) -> Path:
@@ -82,14 +82,16 @@ class VfioBinder:
         bus.
         """
         try:
-            return tuple(read_function(self.sys_root, one) for one in slot_functions(self.sys_root, gpu.address))
+            return tuple(
+                read_function(self.sys_root, address) for address in slot_functions(self.sys_root, gpu.address)
+            )
         except OSError as error:
             raise PrepareError(f"{gpu} is not on the PCI bus any more: {error}") from None
 
     def check(self, gpu: VfioKind, others: Collection[VfioKind] = ()) -> None:
         """Raises PrepareError if the GPU must not be taken together with the `others`."""
-        together = {one.address for one in others}
-        staying = (one for one in group_gpus(self.sys_root, gpu.address) if one not in together)
+        together = {other.address for other in others}
+        staying = (address for address in group_gpus(self.sys_root, gpu.address) if address not in together)
         obstacles = (*group_obstacles(self.sys_root, gpu.address), *staying)
         if iommu_group(self.sys_root, gpu.address) != gpu.iommu_group:
             raise PrepareError(f"{gpu} is in another IOMMU group now: delete the pod to have it scheduled again")
@@ -111,13 +113,13 @@ class VfioBinder:
         Raises PrepareError or OSError.
         """
 
-        def one(function: PciFunction) -> PciFunction:
+        def bound_to_vfio(function: PciFunction) -> PciFunction:
             if is_vfio(function.driver):
                 return function
             driver = self.modules.load(self.modules.choose(function.address))
             return replace(function, driver=driver, override=driver)
 
-        return tuple(one(function) for function in functions)
+        return tuple(bound_to_vfio(function) for function in functions)
 
     def take(
         self,
@@ -129,9 +131,9 @@ class VfioBinder:
         """Bind all functions of the GPU as `wanted`, unless it or one of the `others`, which will follow, is in use.
         `call` is checked before each change. Raises PrepareError or OSError.
         """
-        for one in (gpu, *others):
-            if bound_driver(self.sys_root, one.address) == NVIDIA_DRIVER:
-                self._require_unused(one, self._nvidia_nodes(one), "they use it as a GPU of this node")
+        for member in (gpu, *others):
+            if bound_driver(self.sys_root, member.address) == NVIDIA_DRIVER:
+                self._require_unused(member, self._nvidia_nodes(member), "they use it as a GPU of this node")
         for function in wanted:
             self._override(gpu, function, call)
         for function in wanted:
@@ -170,8 +172,8 @@ class VfioBinder:
         that somebody has bound to a third driver meanwhile. Raises PrepareError or OSError.
         """
         self.writes.require_none(gpu.address)
-        changed = [one for one in before if self._is_ours(one)]
-        if any(bound_driver(self.sys_root, one.address) != one.driver for one in changed):
+        changed = [function for function in before if self._is_ours(function)]
+        if any(bound_driver(self.sys_root, function.address) != function.driver for function in changed):
             self._require_unused(gpu, self._vfio_nodes(gpu), "the virtual machine still runs")
         for function in changed:
             self._override(gpu, function, call)
@@ -195,9 +197,9 @@ class VfioBinder:
     def _group_functions(self, address: str) -> Iterator[str]:
         """The functions of the GPU's slot in its IOMMU group."""
         group = iommu_group(self.sys_root, address)
-        for one in slot_functions(self.sys_root, address):
-            if iommu_group(self.sys_root, one) == group:
-                yield one
+        for function in slot_functions(self.sys_root, address):
+            if iommu_group(self.sys_root, function) == group:
+                yield function
 
     def _is_in_the_way(self, address: str) -> bool:
         driver = bound_driver(self.sys_root, address)
@@ -215,7 +217,7 @@ class VfioBinder:
     def _vfio_nodes(self, gpu: VfioKind) -> tuple[Path, ...]:
         """The nodes of all devices of the GPU's group, because a virtual machine has the group as a whole."""
         members = device_folder(self.sys_root, gpu.address) / "iommu_group/devices"
-        names = (name for one in listed(members) for name in listed(members / one / "vfio-dev"))
+        names = (name for member in listed(members) for name in listed(members / member / "vfio-dev"))
         return (self.group_node(gpu), *(self.root / "dev/vfio/devices" / name for name in names))
 
     def _override(self, gpu: VfioKind, function: PciFunction, call: Call) -> None:

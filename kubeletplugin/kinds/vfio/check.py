@@ -43,10 +43,10 @@ def passthrough_findings(facts: CheckFacts) -> Iterator[CheckResult]:
     policy, inventory, hardware = facts.policy, facts.inventory, facts.node.folders.hardware
     if inventory is None or not policy.has_machines:
         return
-    by_address = {one.pci_address: one for one in inventory.gpus}
+    by_address = {gpu.pci_address: gpu for gpu in inventory.gpus}
     pairs = [(pci, by_address.get(pci.address)) for pci in inventory.pci_gpus]
     ways = {pci.address: (policy.for_gpu(gpu, pci).passthrough, gpu) for pci, gpu in pairs}
-    together = {one for one, (way, gpu) in ways.items() if way is PassthroughMode.ONLY or (way and gpu is None)}
+    together = {address for address, (way, gpu) in ways.items() if way is PassthroughMode.ONLY or (way and gpu is None)}
     wanted = [(among_peers(pci, together.__contains__), gpu) for pci, gpu in pairs if ways[pci.address][0]]
     claimed = frozenset(uuid for record in facts.records for uuid in record.plan.keys)
     machines = [_machine_gpu(hardware, pci, gpu, claimed) for pci, gpu in wanted]
@@ -84,22 +84,22 @@ def _machine_gpu(hardware: Hardware, pci: PciGpu, gpu: Gpu | None, claimed: Iter
 
 
 def _modules(gpus: Iterable[MachineGpu]) -> Iterator[CheckResult]:
-    for module, available in sorted({(one.module, one.available) for one in gpus}):
+    for module, available in sorted({(gpu.module, gpu.available) for gpu in gpus}):
         if available:
             yield MODULES.passed(f"{module} is loaded or can be loaded")
         else:
             yield MODULES.warned(
                 f"there is no kernel module {module}, so no virtual machine can get the GPUs that need it:"
-                f" {', '.join(one.pci.address for one in gpus if one.module == module)}",
+                f" {', '.join(gpu.pci.address for gpu in gpus if gpu.module == module)}",
                 "install the package of the kernel's additional modules (linux-modules-extra, kernel-modules-core)",
             )
 
 
 def _groups(gpus: Iterable[MachineGpu]) -> Iterator[CheckResult]:
-    problems = {one.pci.address: problem for one in gpus if (problem := _problem(one.pci))}
+    problems = {gpu.pci.address: problem for gpu in gpus if (problem := _problem(gpu.pci))}
     for address, (text, remedy) in problems.items():
         yield GROUPS.warned(f"no virtual machine can get GPU {address}: {text}", remedy)
-    fine = [(one.pci.address, *one.pci.group_gpus) for one in gpus if one.pci.address not in problems]
+    fine = [(gpu.pci.address, *gpu.pci.group_gpus) for gpu in gpus if gpu.pci.address not in problems]
     if fine:
         texts = [" with ".join(group) for group in {frozenset(group): sorted(group) for group in fine}.values()]
         yield GROUPS.passed(f"virtual machines can get {', '.join(texts)}")
@@ -124,10 +124,10 @@ def _problem(pci: PciGpu) -> tuple[str, str] | None:
 
 
 def _users(gpus: Iterable[MachineGpu]) -> Iterator[CheckResult]:
-    for one in gpus:
-        if one.users:
+    for gpu in gpus:
+        if gpu.users:
             yield USERS.warned(
-                f"GPU {one.pci.address} has no claim and is in use by {one.users}: claims of virtual machines wait for"
+                f"GPU {gpu.pci.address} has no claim and is in use by {gpu.users}: claims of virtual machines wait for"
                 " them",
                 "end these processes, or configure them to leave this GPU out; nvidia-persistenced needs nothing",
             )

@@ -110,9 +110,9 @@ class VfioKind(MachineKind):
 
 def _memory_edits(place: SpecPlace, kind: VfioKind) -> cdi.ContainerEdits:
     """The memory of the host that belongs to the GPUs of an IOMMU group."""
-    allocated = [one.kind for one in place.record.plan.devices if isinstance(one.kind, VfioKind)]
-    members = [one.address for one in allocated if one.iommu_group == kind.iommu_group]
-    return cdi.egm_edits(place.root.sys, place.root.machine, members, [one.address for one in allocated])
+    allocated = [device.kind for device in place.record.plan.devices if isinstance(device.kind, VfioKind)]
+    members = [gpu.address for gpu in allocated if gpu.iommu_group == kind.iommu_group]
+    return cdi.egm_edits(place.root.sys, place.root.machine, members, [gpu.address for gpu in allocated])
 
 
 def passthrough_of(config: DeviceConfig, variables: tuple[str, ...]) -> Passthrough:

@@ -60,8 +60,13 @@ def resource_variables(claim: ResourceClaim, resource_of: ResourceOfClass) -> Ma
     if not is_for_extended_resources(claim):
         return {}
     classes = {name: wanted.device_class_name for name, wanted in claim.spec.requirements}
-    names = {one: (resource_of(one), f"{CLASS_RESOURCE_PREFIX}{one}") for one in dict.fromkeys(classes.values())}
-    return {request: tuple(variable(name) for name in names[one] if name) for request, one in classes.items()}
+    names = {
+        class_name: (resource_of(class_name), f"{CLASS_RESOURCE_PREFIX}{class_name}")
+        for class_name in dict.fromkeys(classes.values())
+    }
+    return {
+        request: tuple(variable(name) for name in names[class_name] if name) for request, class_name in classes.items()
+    }
 
 
 def variable(resource: str) -> str:

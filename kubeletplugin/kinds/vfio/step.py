@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 def vfio_step(name: str, devices: Iterable[Device]) -> "VfioStep":
     """The step for the GPU with this device name, of a claim with these devices."""
-    kinds = {one.name: one.kind for one in devices if isinstance(one.kind, VfioKind)}
+    kinds = {device.name: device.kind for device in devices if isinstance(device.kind, VfioKind)}
     own = kinds[name]
     others = (kind for kind in kinds.values() if kind.iommu_group == own.iommu_group and kind != own)
     return VfioStep(name, own, tuple(dict.fromkeys(others)))

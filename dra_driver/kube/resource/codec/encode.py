@@ -91,7 +91,7 @@ def _form(kind: Any) -> Callable[[Any], Any]:
     if issubclass(kind, tuple):
         return lambda values: [_encode(value) for value in values]
     if issubclass(kind, Mapping):
-        return lambda values: {key: _encode(one) for key, one in values.items()}
+        return lambda values: {key: _encode(value) for key, value in values.items()}
     return _fields if dataclasses.is_dataclass(kind) else lambda value: value
 
 
@@ -99,7 +99,7 @@ def _fields(value: Any, **others: object) -> JSON:
     """The fields of a dataclass. `others` have a form of their own, or are left out (None)."""
     kind: Any = type(value)
     given = ((name, getattr(value, field)) for field, name in _names(kind) if name not in others)
-    return _compact(**{name: _encode(one) for name, one in given if one or one == 0}, **others)
+    return _compact(**{name: _encode(value) for name, value in given if value or value == 0}, **others)
 
 
 @functools.cache
@@ -137,8 +137,8 @@ def _attribute(value: AttributeValue) -> JSON:
     return {attribute_kind(value): value}
 
 
-def _counters(one: CounterSet | CounterConsumption) -> JSON:
-    return _fields(one, counters={name: {"value": str(value)} for name, value in one.counters.items()})
+def _counters(counted: CounterSet | CounterConsumption) -> JSON:
+    return _fields(counted, counters={name: {"value": str(value)} for name, value in counted.counters.items()})
 
 
 def _request(request: DeviceRequest, dialect: Dialect) -> JSON:
