@@ -289,7 +289,7 @@ def test_an_error_has_the_path_of_the_field_in_the_whole_object() -> None:
         ({**MIG, "sharing": slicing()}, True),
     ],
 )
-def test_what_is_valid_and_changes_nothing(parameters: JSON, vain: bool) -> None:
+def test_settings_without_effect_are_found(parameters: JSON, vain: bool) -> None:
     found = ineffective(read(parameters), "here")
     assert (None if found is None else found.path) == ("here.sharing.strategy" if vain else None)
 

@@ -45,7 +45,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[FaultyServer, ApiClient]]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_is_published_is_right_when_the_webhooks_are_gone(
+def test_published_slices_are_right_after_the_webhooks_are_gone(
     seed: int, cluster: tuple[FaultyServer, ApiClient], inventory: Inventory
 ) -> None:
     server, client = cluster
@@ -78,7 +78,7 @@ def test_what_is_published_is_right_when_the_webhooks_are_gone(
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_what_is_altered_is_not_written_again_however_often_the_publisher_is_woken(
+def test_altered_slice_is_not_written_again_however_often_the_publisher_is_woken(
     seed: int, cluster: tuple[FaultyServer, ApiClient], inventory: Inventory
 ) -> None:
     server, client = cluster

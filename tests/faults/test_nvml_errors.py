@@ -62,7 +62,7 @@ def test_an_error_anywhere(tmp_path: Path, verb: str, number: int, name: str) ->
     claim.end()
 
 
-def test_what_is_out_of_reach_is_undone_soon_after_it_is_back(tmp_path: Path) -> None:
+def test_instance_of_a_lost_gpu_is_destroyed_soon_after_the_gpu_is_back(tmp_path: Path) -> None:
     claim = StruckClaim(tmp_path, SCENARIOS["three slices"], ClaimTimes(retry=0.1))
     point = claim.points_of("unprepare").index("before destroy_compute_instance")
     claim.ready_for("unprepare")
@@ -71,7 +71,7 @@ def test_what_is_out_of_reach_is_undone_soon_after_it_is_back(tmp_path: Path) ->
     claim.end()
 
 
-def test_what_a_failed_prepare_left_is_undone_soon(tmp_path: Path) -> None:
+def test_failed_prepare_is_undone_soon(tmp_path: Path) -> None:
     claim = StruckClaim(tmp_path, SCENARIOS["three slices"], ClaimTimes(retry=0.1))
     point = claim.points_of("prepare").index("before create_compute_instance")
     claim.ready_for("prepare")

@@ -158,7 +158,7 @@ def test_compute_instances_share_the_slices_of_their_gpu_instance() -> None:
 @pytest.mark.parametrize(
     ("slices", "name"), [(1, "1g.10gb"), (2, "2g.20gb"), (3, "3g.40gb"), (4, "4g.40gb"), (7, "7g.80gb")]
 )
-def test_one_compute_instance_may_fill_a_gpu_instance(slices: int, name: str) -> None:
+def test_single_compute_instance_may_fill_a_gpu_instance(slices: int, name: str) -> None:
     on = board()
     instance = create(on, name, 0)
     assert on.create_compute_instance(instance.id, COMPUTE_PROFILES[slices]).id == 0

@@ -102,14 +102,14 @@ def test_a_whole_gpu_is_one_device() -> None:
         ("addressing_mode", {"addressingMode"}),
     ],
 )
-def test_what_is_unknown_is_left_out(fact: str, attributes: set[str]) -> None:
+def test_attribute_of_an_unknown_fact_is_left_out(fact: str, attributes: set[str]) -> None:
     (described,) = published(replace(WHOLE, **{fact: None}))  # type: ignore[arg-type]  # rows of a table
     (device,) = described.devices
     assert set(COMMON) - set(device.attributes) == attributes
     assert "memory" in device.capacity
 
 
-def test_what_gpus_are_linked_by_is_told_of_whole_gpus_only() -> None:
+def test_link_attributes_belong_to_whole_gpus_only() -> None:
     fabric = Fabric(FabricState.COMPLETED, "5a1f0c1e-6c3e-4a6f-9f0e-2b7d8c9e0f11", 3)
     links: dict[str, Any] = {"module_id": 4, "nvlink_group": "GPU-0", "fabric": fabric}
     ((whole,), (split,)) = (one.devices[:1] for one in published(replace(WHOLE, **links), replace(SPLIT, **links)))

@@ -41,7 +41,9 @@ def by_type(description: Description) -> dict[str, set[object]]:
         (Enforcement.AUTO, "memory-limits", "mps"),
     ],
 )
-def test_what_enforces_shares_is_an_attribute_of_the_device(enforce: Enforcement, whole: object, mig: object) -> None:
+def test_mechanism_that_enforces_shares_is_an_attribute_of_the_device(
+    enforce: Enforcement, whole: object, mig: object
+) -> None:
     assert by_type(described(NEW, enforce)) == {"gpu": {whole}, "mig": {mig}}
 
 
@@ -55,7 +57,7 @@ def test_what_enforces_shares_is_an_attribute_of_the_device(enforce: Enforcement
         (PASCAL, Enforcement.AUTO, True, True, "memory-limits: the NVIDIA driver has no memory limits"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_enforced_is_published_without_shares(
+def test_device_whose_shares_cannot_be_enforced_is_published_without_shares(
     gpu: object, enforce: Enforcement, mps: bool, limits: bool, why: str
 ) -> None:
     description = described(gpu, enforce, mps=mps, limits=limits)

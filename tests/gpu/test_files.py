@@ -90,7 +90,7 @@ def test_access_files_and_device_nodes_come_and_go_with_instances(split: TestNod
 
 
 @pytest.mark.parametrize("ends", ["reset", "unloaded"])
-def test_what_a_reset_or_an_unloaded_driver_takes_leaves_no_files(split: TestNode, ends: str) -> None:
+def test_instances_lost_by_a_reset_or_an_unloaded_driver_leave_no_files(split: TestNode, ends: str) -> None:
     before = device_nodes(split)
     for start in (0, 2, 4):
         make_instance(split.nvml, split.nvml.device_by_index(0), 1, start)
@@ -157,7 +157,7 @@ def device_folder(sys_root: Path, target: str, numa_node: str | None) -> None:
         ("devices/platform/0000:3b:00.0", "0\n", (None, 0)),
     ],
 )
-def test_what_sysfs_tells_of_a_device(
+def test_pci_location_is_read_from_sysfs(
     tmp_path: Path, target: str, numa_node: str | None, location: tuple[str | None, int | None]
 ) -> None:
     device_folder(tmp_path, target, numa_node)

@@ -221,7 +221,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
-def test_what_is_on_offer_and_what_is_said_of_the_rest(case: Case) -> None:
+def test_forms_are_published_or_left_out_with_a_reason(case: Case) -> None:
     description = case.describe()
     assert sorted(offered(description)) == sorted(case.offered)
     assert [one.reason for one in description.left_out] == case.left_out
@@ -325,7 +325,7 @@ def test_the_scheduler_waits_for_the_plugin_with_every_form_where_that_is_wanted
     assert [str(problem) for one in slices for problem in slice_problems(one)] == []
 
 
-def test_it_waits_for_nothing_where_that_is_not_wanted() -> None:
+def test_gpu_without_binding_conditions_in_the_policy_has_none() -> None:
     policy = replace(WAITING, rules=(*WAITING.rules, GpuRule(indexes=(0,), binding_conditions=False)))
     whole, *others = describe(EVERY_FORM, policy).gpus
     assert [any(one.binding_conditions for one in gpu.devices) for gpu in (whole, *others)] == [False, True, True]

@@ -249,7 +249,7 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize(("what", "change"), OTHERWISE.items(), ids=list(OTHERWISE))
-def test_what_is_otherwise_is_named(
+def test_difference_to_nvidia_smi_is_named(
     simulated: tuple[Inventory, HandmadeSmi, Path], what: str, change: tuple[str, str, str]
 ) -> None:
     inventory, smi, _ = simulated
@@ -266,7 +266,9 @@ def test_a_gpu_that_only_one_of_them_sees_is_named(simulated: tuple[Inventory, H
     assert seen == [f"UUIDs: {uuids[1:]} is not nvidia-smi's {uuids}"]
 
 
-def test_what_older_drivers_do_not_print_is_not_compared(simulated: tuple[Inventory, HandmadeSmi, Path]) -> None:
+def test_values_that_older_drivers_do_not_print_are_not_compared(
+    simulated: tuple[Inventory, HandmadeSmi, Path],
+) -> None:
     inventory, smi, _ = simulated
     smi.replace("-q -x", "<gpu_module_id>1</gpu_module_id>", "")
     smi.replace("-q -x", "<addressing_mode>HMM</addressing_mode>", "")
@@ -294,7 +296,7 @@ def test_device_nodes_are_compared_by_their_numbers(simulated: tuple[Inventory, 
     ]
 
 
-def test_what_is_no_device_node_is_named(simulated: tuple[Inventory, HandmadeSmi, Path], tmp_path: Path) -> None:
+def test_missing_or_wrong_device_node_is_named(simulated: tuple[Inventory, HandmadeSmi, Path], tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
     assert device_node_differences(simulated[0], tmp_path, LISTED) == [
         "nvidia1: does not exist",

@@ -380,7 +380,7 @@ ONCE = {
 
 
 @pytest.mark.parametrize(("call", "expected"), ONCE.items(), ids=list(ONCE))
-def test_one_profile_or_instance_that_fails_hides_no_other(
+def test_unreadable_profile_or_instance_hides_no_other(
     tmp_path: Path, call: str, expected: tuple[str, int, int]
 ) -> None:
     """An instance that cannot be found by its profile is found by the MIG device in it."""

@@ -73,7 +73,7 @@ def test_whole_gpus_come_before_each_split_gpu(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_good_for_nothing_else_comes_first_and_whole_gpus_go_from_the_other_end_than_mig() -> None:
+def test_gpus_without_placements_come_first_and_whole_gpus_are_in_reverse_order_of_mig() -> None:
     counters, ready, *split = node_slices("node-a", "uid", one_of_each())
     assert len(counters.shared_counters) == 4
     assert names(ready) == ["gpu-2", "gpu-1", "gpu-0", "gpu-3-mig-7g80gb-0-0"]

@@ -244,7 +244,7 @@ def missing(nvml: NvmlLibrary) -> object:
 
 
 @needs_compiler
-def test_what_the_driver_lacks(old_driver: Session) -> None:
+def test_missing_functions_of_an_older_driver_are_errors(old_driver: Session) -> None:
     assert old_driver(missing) == [
         (Return.FUNCTION_NOT_FOUND, "nvmlDeviceGetAddressingMode: FUNCTION_NOT_FOUND"),
         (Return.NOT_SUPPORTED, "nvmlDeviceGetFieldValues: NOT_SUPPORTED (recovery action)"),

@@ -56,7 +56,7 @@ def test_limits_are_per_gpu_and_end_with_their_cgroup_or_the_driver(node: Contro
     assert nvml.memory_limits(nvml.device_by_index(0), other) == MemoryLimits()
 
 
-def test_what_hardware_refuses_is_refused(node: ControlledNode, tmp_path: Path) -> None:
+def test_limits_that_hardware_refuses_are_refused(node: ControlledNode, tmp_path: Path) -> None:
     tree = cgroups(node, dmem=True)
     path = f"{tree.root}{tree.pod()}"
     (tmp_path / "file").touch()

@@ -120,7 +120,7 @@ def test_an_api_server_takes_every_way_and_keeps_all_of_it(model: BoardModel, wa
 
 
 @pytest.mark.parametrize("model", SPLITTABLE, ids=lambda model: model.model)
-def test_what_is_offered_in_which_way(model: BoardModel) -> None:
+def test_kinds_of_devices_depend_on_the_policy_and_the_model(model: BoardModel) -> None:
     switchable = board_inventory(model, 1).gpus[0].mig_switchable
     offered = {way: kinds(published(model, way, 1)) for way in WAYS}
     assert offered == {

@@ -86,7 +86,7 @@ def test_all_that_is_known_of_a_gpu(tmp_path: Path) -> None:
     )
 
 
-def test_what_sysfs_does_not_tell_is_unknown(tmp_path: Path) -> None:
+def test_facts_missing_in_sysfs_are_unknown(tmp_path: Path) -> None:
     device(tmp_path, numa_node=None, resource=None)
     (gpu,) = read_pci_gpus(tmp_path)
     assert (gpu.driver, gpu.iommu_group, gpu.addressable_memory, gpu.numa_node) == (None, None, None, None)
@@ -134,7 +134,7 @@ def test_gpus_are_in_the_order_of_their_addresses(tmp_path: Path) -> None:
     assert PciBus().bound_gpus(tmp_path) == tuple((address, "vfio-pci") for address in addresses)
 
 
-def test_who_asks_again_hears_of_what_came_and_went(tmp_path: Path) -> None:
+def test_repeated_look_at_the_bus_finds_changes(tmp_path: Path) -> None:
     """Only what a device is, which cannot change while it is there, is remembered."""
     bus = PciBus()
     first = device(tmp_path, driver="nvidia")

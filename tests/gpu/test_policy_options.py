@@ -54,6 +54,6 @@ def test_a_file_that_is_of_no_use_is_refused_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["13;45", "-1", "XID 13"])
-def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
+def test_text_without_list_of_numbers_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="must be numbers, separated by commas"):
         run("--additional-xids-to-ignore", text)

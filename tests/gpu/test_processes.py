@@ -72,7 +72,7 @@ def run(program: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
 
 
-def test_what_a_killed_process_made_is_found_by_the_next(tmp_path: Path) -> None:
+def test_instance_of_a_killed_process_is_found_by_the_next_process(tmp_path: Path) -> None:
     node = make_node(tmp_path, "h100x8-mig")
     with run(MAKES_ONE, tmp_path) as maker:
         assert maker.stdout is not None

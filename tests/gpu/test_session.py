@@ -167,7 +167,7 @@ def test_the_next_initialization_waits_for_those_who_are_in_the_midst_of_somethi
     assert held.generation == 2
 
 
-def test_it_does_not_wait_for_ever(node: TestNode) -> None:
+def test_session_does_not_wait_for_ever(node: TestNode) -> None:
     held = session(node, patience=0.05)
     with held.use() as hung:
         node.node.unplug(1)

@@ -54,7 +54,7 @@ def test_a_level_is_set_shown_and_gone_with_the_driver(node: ControlledNode) -> 
 
 
 @pytest.mark.parametrize(("arguments", "code"), REFUSED)
-def test_what_the_real_one_refuses_fails_and_changes_nothing(
+def test_arguments_that_nvidia_smi_refuses_fail_and_change_nothing(
     node: ControlledNode, arguments: list[str], code: int
 ) -> None:
     assert smi(node, *arguments)[0] == code

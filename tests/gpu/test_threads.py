@@ -52,7 +52,7 @@ def test_steps_may_take_long_together() -> None:
     assert NvmlThreads().run("GPU-0", work, 0.6) == "done"
 
 
-def test_one_that_hangs_is_given_up_and_its_gpu_refused_and_others_go_on() -> None:
+def test_hung_thread_is_given_up_and_only_its_gpu_is_refused() -> None:
     returned: list[str] = []
     threads, stuck, kept = NvmlThreads(), Stuck(), threading.Event()
     threads.listen(returned.append)
@@ -118,7 +118,7 @@ def test_several_callers_may_give_up_waiting_for_the_same_thread() -> None:
     assert threads.run("GPU-0", lambda _: "again") == "again"
 
 
-def test_one_that_waits_behind_slow_work_is_not_taken_for_hung() -> None:
+def test_work_that_waits_behind_slow_work_is_not_hung() -> None:
     threads, slow = NvmlThreads(), Stuck()
     first = threads.start("GPU-0", slow, 60.0)
     answers: list[object] = []

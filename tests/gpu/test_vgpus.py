@@ -158,7 +158,7 @@ def test_a_gpu_without_a_type_in_the_policy_is_nothing_for_containers(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["12Q", "L40S-12Q"])
-def test_there_is_a_device_for_each_vgpu_that_fits(tmp_path: Path, name: str) -> None:
+def test_each_vgpu_that_fits_is_a_device(tmp_path: Path, name: str) -> None:
     description = published(inventory(tmp_path, VFIO), name, features=NO_COUNTERS)
     found = devices(description)
     assert sorted(found) == [f"gpu-0-vgpu-12q-1104-{number}" for number in range(4)]

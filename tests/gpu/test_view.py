@@ -327,7 +327,7 @@ def test_without_taints_an_ill_gpu_is_withdrawn(node: Node) -> None:
     assert Reason.TAINTED in {one.reason for one in node.describe(features).left_out}
 
 
-def test_one_bad_gpu_hides_no_other(tmp_path: Path) -> None:
+def test_unreadable_gpu_hides_no_other(tmp_path: Path) -> None:
     with looked_at(tmp_path, "h100x8-mixed") as node:
         healthy = set(node.devices())
         node.simulated.inject(Fault("nvmlDeviceGetUUID", gpu=SPLIT, code=Return.UNKNOWN))

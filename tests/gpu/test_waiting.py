@@ -19,7 +19,7 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def test_it_ends_when_the_file_is_written_or_touched_also_before(file: Path) -> None:
+def test_waiting_ends_when_the_file_is_written_or_touched_also_before(file: Path) -> None:
     watch = FileWatch(str(file))
     with file.open("a") as opened:
         opened.write("something")

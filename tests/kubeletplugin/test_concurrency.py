@@ -108,14 +108,14 @@ def test_a_prepare_after_it_starts_anew(plugin: Plugin) -> None:
 # Callers that go away
 
 
-def test_what_nobody_waits_for_is_not_begun(plugin: Plugin) -> None:
+def test_call_without_a_waiting_caller_is_not_begun(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     with pytest.raises(StoppedError, match="kubelet no longer waits for claim team/claim-0"):
         plugin.engine.prepare(ref, kubelet_call(ref, lambda: False))
     assert plugin.left() == NOTHING
 
 
-def test_what_is_begun_is_recorded_and_the_next_call_goes_on_from_there(plugin: Plugin) -> None:
+def test_interrupted_prepare_is_recorded_and_continued_by_the_next_call(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     with pytest.raises(StoppedError):
         plugin.engine.prepare(ref, kubelet_call(ref, lambda: len(plugin.instances()) < 2))
@@ -128,7 +128,7 @@ def test_what_is_begun_is_recorded_and_the_next_call_goes_on_from_there(plugin: 
     assert plugin.left() == NOTHING
 
 
-def test_it_starts_anew_when_the_claim_was_allocated_anew(plugin: Plugin, api: ApiServer) -> None:
+def test_prepare_starts_again_after_a_new_allocation(plugin: Plugin, api: ApiServer) -> None:
     ref = api.add(FOUR)
     with pytest.raises(StoppedError):
         plugin.engine.prepare(ref, kubelet_call(ref, lambda: len(plugin.instances()) < 2))
@@ -173,7 +173,7 @@ def test_a_slow_gpu_holds_up_no_other(plugin: Plugin) -> None:
     assert plugin.instances() == FOUR_MADE
 
 
-def test_of_two_claims_for_one_device_one_gets_it(plugin: Plugin) -> None:
+def test_only_one_of_the_claims_for_a_device_gets_it(plugin: Plugin) -> None:
     refs = [plugin.api.add([SMALL]) for _ in range(6)]
     results: list[object] = []
     barrier = threading.Barrier(len(refs))
@@ -320,7 +320,7 @@ def successor(plugin: Plugin, api: ApiServer) -> Iterator[Plugin]:
     made.stop()
 
 
-def test_one_prepares_and_the_other_unprepares(plugin: Plugin, successor: Plugin) -> None:
+def test_claim_is_prepared_by_one_process_and_unprepared_by_another(plugin: Plugin, successor: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     plan = plugin.engine.prepare(ref).plan
     plugin.wait_for_first_sweep()
@@ -346,7 +346,7 @@ def test_neither_gives_away_what_the_other_gave(plugin: Plugin, successor: Plugi
     assert plugin.instances(5) == []
 
 
-def test_one_that_starts_leaves_alone_what_the_other_is_doing(plugin: Plugin, api: ApiServer) -> None:
+def test_starting_process_leaves_running_work_of_the_other_alone(plugin: Plugin, api: ApiServer) -> None:
     ref = plugin.api.add(FOUR)
     with in_the_middle(plugin, ref):
         successor = Plugin(plugin.root, api)

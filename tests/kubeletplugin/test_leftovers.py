@@ -51,7 +51,7 @@ def restarted(plugin: Plugin, settings: ClaimTimes = NEVER, boot_id: str = "boot
 
 
 @pytest.mark.parametrize("gone", [ApiServer.delete, ApiServer.renew])
-def test_what_a_claim_has_goes_when_it_is_gone(plugin: Plugin, gone: Callable[[ApiServer, ClaimRef], None]) -> None:
+def test_instances_of_a_deleted_claim_are_removed(plugin: Plugin, gone: Callable[[ApiServer, ClaimRef], None]) -> None:
     mig, whole, living = plugin.api.add(FOUR), plugin.api.add(["gpu-0"]), plugin.api.add(["gpu-1"])
     for ref in (mig, whole, living):
         plugin.engine.prepare(ref)
@@ -390,7 +390,7 @@ def test_a_lost_gpu_keeps_no_pod_from_ending(plugin: Plugin) -> None:
     assert plugin.left() == NOTHING
 
 
-def test_what_was_left_on_a_lost_gpu_goes_when_it_is_back(tmp_path: Path, api: ApiServer) -> None:
+def test_instances_on_a_lost_gpu_are_removed_after_the_gpu_is_back(tmp_path: Path, api: ApiServer) -> None:
     plugin = Plugin(tmp_path, api, settings=AT_ONCE)
     ref = plugin.api.add(FOUR)
     plugin.engine.prepare(ref)

@@ -100,7 +100,7 @@ def test_a_claim_without_devices_of_ours_leaves_no_spec(plugin: Plugin) -> None:
     assert plugin.left() == NOTHING
 
 
-def test_one_device_is_not_prepared_for_two_claims(plugin: Plugin) -> None:
+def test_device_is_not_prepared_for_two_claims(plugin: Plugin) -> None:
     first, second = plugin.api.add([SMALL]), plugin.api.add([SMALL])
     plugin.engine.prepare(first)
     before = plugin.left()

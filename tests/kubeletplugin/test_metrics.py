@@ -132,7 +132,7 @@ def test_registrations_are_counted_and_the_last_one_holds(plugin: Plugin) -> Non
     assert metrics_of(plugin)["nvidia_dra_registrations_total"] == {("success",): 2.0, ("failure",): 1.0}
 
 
-def test_it_is_healthy_while_its_sockets_answer(plugin: Plugin) -> None:
+def test_plugin_is_healthy_while_its_sockets_answer(plugin: Plugin) -> None:
     assert get(plugin, "/healthz") == (200, "ok\n")
 
 
@@ -183,7 +183,7 @@ class TestReadiness:
 class TestContact:
     """When the API server counts as away."""
 
-    def test_it_is_away_when_it_was_silent_for_long(self) -> None:
+    def test_api_server_is_away_after_a_long_silence(self) -> None:
         now = [0.0]
         contact = ApiContact(lambda: now[0])
         assert contact.problem() == "it has not answered yet"

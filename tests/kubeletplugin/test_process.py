@@ -60,7 +60,7 @@ def test_kubelet_learns_who_is_there(plugin: Plugin) -> None:
     ]
 
 
-def test_what_kubelet_makes_of_it_is_logged(plugin: Plugin) -> None:
+def test_answer_of_kubelet_to_the_registration_is_logged(plugin: Plugin) -> None:
     plugin.notify(True)
     wait_for(lambda: "registered with kubelet" in plugin.log, "the log line")
     plugin.notify(False, "no such version")

@@ -83,7 +83,7 @@ def test_the_common_spec_comes_back_when_somebody_deletes_it(plugin: Plugin, cli
     wait_for(common.exists, "it without a call")
 
 
-def test_one_that_cannot_be_written_at_the_start_is_waited_for(plugin: Plugin, client: ApiClient) -> None:
+def test_start_waits_for_a_folder_that_cannot_be_written(plugin: Plugin, client: ApiClient) -> None:
     claim = stored_claim(client, "gpu-0")
     plugin.cdi.symlink_to("nothing")
     plugin.start("the node is not ready for claims: ")
@@ -160,7 +160,7 @@ def test_a_damaged_record_is_set_aside(plugin: Plugin, client: ApiClient, damage
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_a_loss_of_power_left_of_a_record_is_forgotten(plugin: Plugin, client: ApiClient, damage: str) -> None:
+def test_record_damaged_by_a_loss_of_power_is_forgotten(plugin: Plugin, client: ApiClient, damage: str) -> None:
     plugin.start()
     claim = stored_claim(client, *FOUR)
     plugin.prepare(claim)

@@ -95,7 +95,7 @@ class TestWithoutDriver:
 class TestApiServer:
     """Of a server of their own."""
 
-    def test_one_that_is_down_is_said_and_nothing_is_left(self, tmp_path: Path) -> None:
+    def test_unreachable_server_is_reported_and_nothing_is_left(self, tmp_path: Path) -> None:
         with embedded(tmp_path) as (server, kubeconfig, client), plugin_on(kubeconfig) as plugin:
             known, new = stored_claim(client, "gpu-0"), stored_claim(client, MIG)
             plugin.start()
@@ -127,7 +127,7 @@ class TestApiServer:
             assert said in error
             assert bool(error) == bool(said)
 
-    def test_one_that_was_upgraded_is_asked_in_its_new_version(self, tmp_path: Path) -> None:
+    def test_upgraded_server_is_asked_in_its_new_version(self, tmp_path: Path) -> None:
         common: dict[str, Any] = {"tls": False, "admin_token": "t"}
         with plugin_on(tmp_path / "config") as plugin:
             with embedded(tmp_path, minor=33, resource_versions=("v1beta1",), **common) as (server, _, _):
@@ -138,7 +138,7 @@ class TestApiServer:
                 claim = stored_claim(client, "gpu-0")
                 assert plugin.prepare(claim)[claim.uid].error == ""
 
-    def test_one_without_the_api_is_said_with_the_way_out(self, tmp_path: Path) -> None:
+    def test_server_without_the_api_is_reported_with_a_remedy(self, tmp_path: Path) -> None:
         with embedded(tmp_path, minor=33) as (_, kubeconfig, _), plugin_on(kubeconfig) as plugin:
             plugin.start()
             claim = unknown()

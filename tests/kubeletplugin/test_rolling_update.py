@@ -146,7 +146,7 @@ class TestUpdate:
         kubelet.wait_registered(DRIVER_NAME)
         assert [one.endpoint for one in kubelet.plugins(DRIVER_NAME)] == [str(new.service)]
 
-    def test_one_without_a_uid_and_one_with_run_side_by_side(self, kubeconfig: Path, client: ApiClient) -> None:
+    def test_plugins_with_and_without_a_uid_run_side_by_side(self, kubeconfig: Path, client: ApiClient) -> None:
         with plugin_on(kubeconfig) as single:
             instance = single.start().beside(NEW)
             try:

@@ -85,9 +85,7 @@ FAILS_EVERYWHERE = dict.fromkeys(COMMANDS, 2)
     ],
     ids=["help", "nothing", "flag", "subcommand"],
 )
-def test_what_was_typed_decides_the_exit_status(
-    command: str, arguments: list[str], statuses: Mapping[str, int]
-) -> None:
+def test_arguments_decide_the_exit_status(command: str, arguments: list[str], statuses: Mapping[str, int]) -> None:
     done = run(command, *arguments, HOME="/nonexistent")
     assert done.returncode == statuses[command], done.stderr
     assert bool(done.stdout) == (done.returncode == 0)
@@ -141,7 +139,7 @@ os._exit(0)
 """
 
 
-def test_what_grpc_notices_by_itself_is_not_printed() -> None:
+def test_messages_of_grpc_are_not_printed() -> None:
     command = [sys.executable, "-c", GRPC]
     done = subprocess.run(command, env=clean(), capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -30,7 +30,7 @@ def test_an_unexpected_exception_is_logged_counted_and_told(caplog: pytest.LogCa
     assert record.__dict__["gpu"] == "GPU-1"
 
 
-def test_what_the_caller_expects_goes_on_to_it() -> None:
+def test_expected_exception_is_raised_to_the_caller() -> None:
     counted: list[str] = []
     with pytest.raises(OSError, match="disk"), contained("write file", "a", counted.append, expected=(OSError,)):
         raise OSError("disk")

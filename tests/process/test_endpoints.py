@@ -103,7 +103,7 @@ def test_only_probes_that_fail_or_change_are_logged(caplog: pytest.LogCaptureFix
     assert [line for line in asked if line not in readiness] == ["/healthz 200", "/metrics 200", "/other 404"]
 
 
-def test_what_is_no_request_is_answered_too() -> None:
+def test_invalid_request_is_answered() -> None:
     with process(LOCAL) as one:
         port = int(one.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:

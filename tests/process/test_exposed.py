@@ -184,7 +184,7 @@ def test_deeply_nested_folders_are_removed(tmp_path: Path) -> None:
     assert not full.exists()
 
 
-def test_what_a_link_names_stays(tmp_path: Path) -> None:
+def test_targets_of_links_stay(tmp_path: Path) -> None:
     outside, full = tmp_path / "outside", tmp_path / "full"
     (outside / "folder").mkdir(parents=True)
     (outside / "folder/file").touch()

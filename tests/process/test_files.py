@@ -43,7 +43,7 @@ class TestWrongKind:
     """Something else has the name of a file."""
 
     @pytest.mark.node
-    def test_it_is_not_read(self, short_path: Path, kind: str) -> None:
+    def test_irregular_file_is_not_read(self, short_path: Path, kind: str) -> None:
         WRONG_KINDS[kind](short_path / "a")
         with pytest.raises(NotAFileError, match="a is not a regular file"):
             read_file(short_path / "a")
@@ -57,7 +57,7 @@ class TestWrongKind:
         assert not (short_path / "new").exists()
 
     @pytest.mark.node
-    def test_it_is_removed(self, short_path: Path, kind: str) -> None:
+    def test_irregular_file_is_removed(self, short_path: Path, kind: str) -> None:
         WRONG_KINDS[kind](short_path / "a")
         assert remove_file(short_path / "a")
         assert not os.path.lexists(short_path / "a")
@@ -89,7 +89,7 @@ def test_a_folder_takes_the_place_of_a_file(tmp_path: Path) -> None:
     assert aside_of(tmp_path / "a").read_bytes() == b"content"
 
 
-def test_what_is_in_a_directory_is_kept(tmp_path: Path) -> None:
+def test_content_of_a_directory_is_kept(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "precious").write_bytes(b"content")
     assert remove_file(tmp_path / "a")

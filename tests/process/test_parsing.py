@@ -93,7 +93,7 @@ def test_text_is_utf_8_or_utf_16_with_a_mark(encoding: str) -> None:
     assert decode_text("a: ö".encode(encoding)) == "a: ö"
 
 
-def test_what_aliases_share_may_be_large_as_long_as_they_add_little() -> None:
+def test_document_with_small_aliases_may_be_large() -> None:
     found = load("a: &a [1, 2]\nb: " + json.dumps(list(range(10_000))) + "\nc: *a")
     assert found["c"] == [1, 2]
 

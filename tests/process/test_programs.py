@@ -13,13 +13,13 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.node
 
 
-def test_what_it_prints_and_how_it_ends() -> None:
+def test_output_and_exit_code_are_returned() -> None:
     done = run_program(["/bin/sh", "-c", "echo $WORD; echo more >&2; exit 3"], 60, {"WORD": "text"})
     assert (done.code, done.output) == (3, "text\nmore\n")
     assert str(done) == "ended with code 3: text more"
 
 
-def test_it_reads_nothing() -> None:
+def test_program_reads_nothing() -> None:
     assert run_program(["/bin/cat"], 60).output == ""
 
 
@@ -67,7 +67,7 @@ def test_output_is_shown_escaped_and_shortened(output: str, shown: str) -> None:
     assert str(Ended(3, output)) == f"ended with code 3: {shown}"
 
 
-def test_one_that_cannot_be_run(tmp_path: Path) -> None:
+def test_missing_program_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ProgramError, match=r"/missing cannot be run: No such file or directory$"):
         run_program([str(tmp_path / "missing")], 60)
 

@@ -45,7 +45,9 @@ def plan(
         ("node-a", "uid-b", "node_replaced"),
     ],
 )
-def test_which_slices_are_left_over(node: str | None, owner: str | None, reason: str | None) -> None:
+def test_slices_of_missing_or_replaced_nodes_are_deleted(
+    node: str | None, owner: str | None, reason: str | None
+) -> None:
     deletes = plan(a_slice(node, owner), grace=0).deletes
     assert [one.reason for one in deletes] == ([reason] if reason else [])
     for one in deletes:
@@ -92,7 +94,7 @@ def test_two_that_are_due_at_different_times() -> None:
     ("pools", "stray"),
     [(("node-a",), False), (("node-z",), True), (("node-a", "node-z"), True)],
 )
-def test_which_claims_are_strays(pools: tuple[str, ...], stray: bool) -> None:
+def test_claims_with_devices_of_missing_nodes_are_strays(pools: tuple[str, ...], stray: bool) -> None:
     one = a_claim(*pools)
     assert plan(one, now=1000.0).strays == ()
     ripe = plan(one, now=1060.0, since={"uid-claim": 1000.0})

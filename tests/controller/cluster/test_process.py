@@ -176,6 +176,6 @@ def test_durations_are_written_as_in_go(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "15", "s", "15 s", "-1s", "1d", "1s2"])
-def test_what_is_no_duration(text: str) -> None:
+def test_text_without_duration_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="such as 15s"):
         DurationParameter("15s").convert(text, None, None)

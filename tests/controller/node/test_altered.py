@@ -165,7 +165,7 @@ ALTERATIONS: dict[Callable[[JSON], None], str] = {
 
 
 @pytest.mark.parametrize("change", ALTERATIONS)
-def test_one_altered_slice_is_named_and_not_written_again_at_once_and_the_others_are_published(
+def test_altered_slice_is_named_and_not_written_again_at_once_and_the_others_are_published(
     cluster: Cluster, hardware: Hardware, change: Callable[[JSON], None]
 ) -> None:
     cluster.server.faults.alter(Alteration("resourceslices", change))
@@ -249,7 +249,7 @@ def test_a_new_generation_is_written_to_the_altered_slice_too(cluster: Cluster, 
         assert wait_for(generations, "a complete pool without the GPU") == {2}
 
 
-def test_what_a_server_alters_is_right_soon_after_it_stops(cluster: Cluster, hardware: Hardware) -> None:
+def test_altered_slice_is_right_soon_after_the_server_stops_altering(cluster: Cluster, hardware: Hardware) -> None:
     alteration = cluster.server.faults.alter(Alteration("resourceslices", relabel))
     with cluster.publishing(hardware) as publisher:
         wait_for(lambda: alteration.hits > 20, "some attempts")
@@ -260,9 +260,7 @@ def test_what_a_server_alters_is_right_soon_after_it_stops(cluster: Cluster, har
         assert cluster.metric("unpublished_slices", reason="changed") is None
 
 
-def test_what_a_server_adds_and_this_driver_does_not_know_is_no_difference(
-    cluster: Cluster, hardware: Hardware
-) -> None:
+def test_unknown_fields_that_a_server_adds_are_no_difference(cluster: Cluster, hardware: Hardware) -> None:
     def add(value: JSON) -> None:
         value["metadata"].setdefault("labels", {})["example.com/team"] = "a"
         value["metadata"].setdefault("annotations", {})["example.com/by"] = "a webhook"

@@ -41,7 +41,7 @@ def test_a_slice_that_is_stored_as_it_was_sent_is_not_in_vain() -> None:
     assert attempts.in_vain([WANTED], {"a": SENT}) == Tried()
 
 
-def test_what_was_never_tried_may_be_written() -> None:
+def test_untried_slice_may_be_written() -> None:
     assert Attempts(FIRST, LONGEST).in_vain([WANTED], ALTERED) == Tried()
 
 
@@ -81,7 +81,7 @@ def test_the_time_of_a_taint_and_the_generation_do_not_make_it_another_slice() -
     assert attempts.in_vain([tainted("2026-01-01T00:00:01Z", 0)], ALTERED).waiting == {"a"}
 
 
-def test_who_needed_no_attempt_for_long_begins_with_a_short_pause() -> None:
+def test_slice_without_attempts_for_long_begins_with_a_short_pause() -> None:
     clock = Clock()
     attempts = Attempts(FIRST, LONGEST, clock)
     for _ in range(20):
@@ -101,7 +101,7 @@ def test_a_deletion_is_an_attempt_as_long_as_the_slice_is_there() -> None:
     assert attempts.problem("a") is None
 
 
-def test_who_waits_is_told_until_when() -> None:
+def test_seconds_until_the_next_attempt_are_known() -> None:
     clock = Clock()
     attempts = Attempts(FIRST, LONGEST, clock)
     pause = attempts.note("a", SENT, REFUSED)

@@ -85,6 +85,6 @@ def test_owners_count_and_long_values_are_cut_and_more_is_counted() -> None:
     assert text.endswith("…), and 1 more")
 
 
-def test_what_the_server_alone_sets_is_no_difference() -> None:
+def test_metadata_set_by_the_server_is_no_difference() -> None:
     meta = replace(SLICE.metadata, uid="uid", resource_version="7", labels={"a": "b"}, creation_timestamp="now")
     assert describe_difference(SLICE, replace(SLICE, metadata=meta), V1) == ""

@@ -44,7 +44,7 @@ def node_with_slices(client: ApiClient) -> str:
     return name
 
 
-def test_it_publishes_and_ends_cleanly_when_told_to(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:
+def test_process_publishes_and_ends_cleanly_after_sigterm(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:
     node = node_with_slices(client)
     arguments = ("--node-name", node, "--kubeconfig", str(kubeconfig), "--simulated-node", "h100x8-mixed")
     labels = tmp_path / "labels"

@@ -52,14 +52,14 @@ def test_a_new_pool_starts_at_generation_one() -> None:
     assert summary(plan_writes(desired("a", "b"), {})) == {"creates": [("a", 1), ("b", 1)]}
 
 
-def test_one_changed_slice_is_updated_in_place_on_the_version_that_was_seen() -> None:
+def test_single_changed_slice_is_updated_in_place_on_the_version_that_was_seen() -> None:
     after = [desired("a", "b")[0], desired("a", "b", devices="new")[1]]
     writes = plan_writes(after, stored(desired("a", "b"), 4))
     assert summary(writes) == {"updates": [("b", 4)]}
     assert writes.updates[0].metadata.resource_version == "7"
 
 
-def test_what_others_added_to_the_metadata_of_a_slice_stays() -> None:
+def test_metadata_that_others_added_to_a_slice_stays() -> None:
     (there,) = stored(desired("a", devices="old")).values()
     added = replace(there.metadata, labels={"a": "b"}, annotations={"c": "d"}, finalizers=("e.f/g",))
     owned = replace(added, owner_references=(replace(OWNER, uid="of an older Node"),))
@@ -107,7 +107,7 @@ def test_an_edited_slice_is_put_right_whatever_was_edited() -> None:
 ALL = ("a", "b", "c")
 
 
-def test_what_was_tried_in_vain_waits_and_is_then_written_in_place_each_on_its_own() -> None:
+def test_failed_writes_wait_and_are_then_repeated_in_place_each_on_its_own() -> None:
     there = stored(desired(*ALL), 4) | dict(list(stored(desired(*ALL, devices="altered"), 4).items())[:2])
     assert summary(plan_writes(desired(*ALL), there, Tried(waiting=frozenset("ab")))) == {
         "waiting": [("a", 4), ("b", 4)]
@@ -154,7 +154,7 @@ def test_a_slice_that_could_not_be_deleted_is_deleted_later_and_changes_nothing_
     assert summary(plan_writes(desired("a"), there, Tried(frozenset("b")))) == {"deletes": [("b", 4)]}
 
 
-def test_what_the_server_stores_is_compared_with_what_was_sent() -> None:
+def test_stored_slice_is_compared_with_the_sent_slice() -> None:
     (sent,) = plan_writes(desired("a"), {}).creates
     tainted = replace(sent, devices=(Device("gpu-a", taints=(DeviceTaint("a.b/c", "NoSchedule"),)),))
     timed = replace(sent, devices=(Device("gpu-a", taints=(DeviceTaint("a.b/c", "NoSchedule", "", "2026-01-01"),)),))

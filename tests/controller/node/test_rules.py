@@ -80,7 +80,7 @@ def test_earlier_reasons_are_kept() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["counters first", "counters last"])
-def test_of_two_devices_with_one_name_the_one_with_counters_is_published(is_first: bool) -> None:
+def test_device_with_counters_is_published_if_two_devices_have_the_same_name(is_first: bool) -> None:
     """A vfio device with counters excludes the whole GPU. The other one would not."""
     counted = gpu(0, consumer("gpu-vfio-0", 0), consumer("gpu-0", 0), counters=1)
     plain = replace(gpu(1, whole("gpu-vfio-0")), key="0000:1b:00.0")

@@ -88,20 +88,20 @@ def webhook(tmp_path: Path) -> Iterator[Webhook]:
     running.process.wait()
 
 
-def test_it_allows_and_refuses(webhook: Webhook) -> None:
+def test_webhook_allows_valid_claims_and_refuses_invalid_claims(webhook: Webhook) -> None:
     assert webhook.judge(review(claim(config(GOOD))))["allowed"]
     assert not webhook.judge(review(claim(config(MISTYPED))))["allowed"]
     assert "refused: 1 configuration for gpu.nvidia.com" in webhook.log
 
 
-def test_its_probes_answer_and_are_not_logged_again_and_again(webhook: Webhook) -> None:
+def test_probes_answer_and_are_logged_once(webhook: Webhook) -> None:
     for _ in range(3):
         assert webhook.ask("GET", "/healthz") == (200, "ok\n")
         assert webhook.ask("GET", "/readyz") == (200, "ok\n")
     assert webhook.log.count("GET /healthz") == webhook.log.count("GET /readyz") == 1
 
 
-def test_it_shows_what_its_threads_do_when_asked_to(webhook: Webhook) -> None:
+def test_webhook_logs_the_stacks_of_threads_after_sigusr2(webhook: Webhook) -> None:
     webhook.process.send_signal(signal.SIGUSR2)
     wait_for(lambda: "serve_forever" in webhook.log and "most recent call first" in webhook.log, "the stacks")
     assert webhook.judge(review(claim()))["allowed"]
@@ -120,7 +120,7 @@ def test_it_shows_what_its_threads_do_when_asked_to(webhook: Webhook) -> None:
         ("POST", REVIEW_PATH, b"", {"Transfer-Encoding": "chunked"}, 411),
     ],
 )
-def test_what_is_no_review_gets_an_error(
+def test_invalid_request_gets_an_error(
     webhook: Webhook, method: str, path: str, body: bytes, headers: dict[str, str], status: int
 ) -> None:
     assert webhook.ask(method, path, body, headers)[0] == status
@@ -151,7 +151,7 @@ def test_the_last_good_certificate_stays_while_the_new_one_is_wrong(webhook: Web
     assert webhook.ask("GET", "/readyz")[0] == 200
 
 
-def test_it_answers_who_has_asked_before_it_ends(webhook: Webhook) -> None:
+def test_webhook_answers_open_requests_before_the_end(webhook: Webhook) -> None:
     body = json.dumps(review(claim(config(GOOD)))).encode()
     context = ssl.create_default_context(cadata=webhook.authority.decode())
     head = f"POST {REVIEW_PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()

@@ -135,7 +135,7 @@ def test_the_answer_names_the_request_and_every_problem() -> None:
     assert "; spec.devices.config[1]" in message
 
 
-def test_what_changes_nothing_is_let_through_with_a_warning() -> None:
+def test_setting_without_effect_is_allowed_with_a_warning() -> None:
     shared = config({**GOOD, "kind": "MigDeviceConfig", "sharing": {"strategy": "TimeSlicing"}})
     response = answer(review(claim(config(GOOD), shared)))["response"]
     (warning,) = response["warnings"]
@@ -156,7 +156,7 @@ def test_what_changes_nothing_is_let_through_with_a_warning() -> None:
         (claim(of_domain({**CHANNEL, "domainID": "train"}), name="mine"), "domainID: 'train' is not the UID"),
     ],
 )
-def test_what_no_user_should_write_for_a_compute_domain_is_warned_of(value: JSON, warning: str) -> None:
+def test_handwritten_configuration_for_a_compute_domain_gets_a_warning(value: JSON, warning: str) -> None:
     response = answer(review(value))["response"]
     assert response["allowed"]
     found = "".join(response.get("warnings", []))
@@ -185,7 +185,7 @@ def test_a_refusal_names_the_drivers_whose_configurations_are_invalid() -> None:
         (review({"metadata": 5}), "metadata: must be an object"),
     ],
 )
-def test_what_is_no_review_is_said_to_be_none(value: object, text: str) -> None:
+def test_invalid_review_raises_an_error(value: object, text: str) -> None:
     with pytest.raises(ReviewError) as caught:
         answer(value)
     assert text in str(caught.value)

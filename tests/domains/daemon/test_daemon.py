@@ -299,7 +299,7 @@ def test_certificates_of_the_domain_are_required_and_renewed(tmp_path: Path, dom
     wait_for(lambda: daemons[0].says("not connected to node-2"), "the refusal")
 
 
-def test_what_the_claim_must_have_set(domain: Domain) -> None:
+def test_daemon_needs_the_variables_of_the_claim(domain: Domain) -> None:
     daemon = domain.daemon(0).start(COMPUTE_DOMAIN_UUID="")
     wait_for(lambda: not daemon.runs(), "its end")
     assert "is CDI enabled in the container runtime of the node?" in daemon.log

@@ -160,7 +160,7 @@ def test_a_daemon_that_is_not_the_wanted_one_is_refused(
     assert first.links() == {"1": "N", "2": "N"}
 
 
-def test_what_a_daemon_refuses_at_its_start(nodes: list[Node]) -> None:
+def test_daemon_refuses_wrong_files_at_the_start(nodes: list[Node]) -> None:
     first, second = nodes
     assert first.configure([second.address]).start().wait(60) == 1
     assert "No matching network interface found for any IP addresses" in first.log

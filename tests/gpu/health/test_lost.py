@@ -52,7 +52,7 @@ def test_a_gpu_that_is_gone_is_kept_and_then_withdrawn(inventory: Inventory) -> 
     assert update(lost, rest, 311) == ([], [])
 
 
-def test_one_that_comes_back_is_not_missed_any_more(inventory: Inventory) -> None:
+def test_returned_gpu_is_no_longer_lost(inventory: Inventory) -> None:
     lost = LostGpus()
     update(lost, inventory, 0)
     update(lost, without(inventory, 2), 10)
@@ -75,7 +75,7 @@ def test_a_gpu_that_another_driver_has_is_not_missed(inventory: Inventory) -> No
     assert update(lost, replace(without(inventory, 2), pci_gpus=pci), 10)[1] == []
 
 
-def test_what_health_said_of_it_is_said_until_it_goes(inventory: Inventory) -> None:
+def test_findings_of_a_lost_gpu_stay_until_the_gpu_is_withdrawn(inventory: Inventory) -> None:
     lost = LostGpus()
     update(lost, inventory, 0)
     rest = without(inventory, 2)
@@ -112,7 +112,7 @@ def test_a_gpu_of_which_an_earlier_process_told_is_missed_too(inventory: Invento
     assert [finding.since for finding in findings] == [10, 10]
 
 
-def test_what_was_published_is_read_back_gpu_by_gpu(inventory: Inventory) -> None:
+def test_published_slices_are_read_back_gpu_by_gpu(inventory: Inventory) -> None:
     described = describe(inventory).gpus
     found = {gpu.key: gpu for gpu in published_gpus(node_slices("node-a", "uid", described))}
     assert {key: gpu.counter_set for key, gpu in found.items()} == {gpu.key: gpu.counter_set for gpu in described}

@@ -57,7 +57,7 @@ def test_an_error_is_told_of_its_gpu_and_of_no_other(node: TestNode) -> None:
         one.wait({one.uuid(2): ["xid=48"], one.uuid(5): ["ecc=double-bit"]})
 
 
-def test_what_changes_nothing_is_not_told_again(node: TestNode) -> None:
+def test_repeated_event_is_not_reported_again(node: TestNode) -> None:
     with watched(node, timing=BY_EVENTS) as one:
         for number in (13, 13, 13, 31):
             node.node.raise_event(one.uuid(0), XID, number)

@@ -62,7 +62,7 @@ def test_a_healthy_gpu_has_nothing_against_it() -> None:
     assert held(NEW) == []
 
 
-def test_what_comes_again_keeps_the_time_it_began() -> None:
+def test_repeated_error_keeps_the_time_of_the_first() -> None:
     record = noted(noted(NEW, xid(79), 10.0), xid(79), 20.0)
     assert [(finding.value, finding.since) for finding in record.findings(POLICY)] == [("79", 10.0)]
 
@@ -199,14 +199,16 @@ def test_time_does_not_forgive_a_state() -> None:
         (frozenset[Placement](), False),
     ],
 )
-def test_what_is_confined_to_a_mig_instance_goes_with_it(instances: frozenset[Placement] | None, there: bool) -> None:
+def test_error_confined_to_a_mig_instance_ends_with_the_instance(
+    instances: frozenset[Placement] | None, there: bool
+) -> None:
     record = noted(noted(NEW, xid(94), 1.0, Placement(0, 4)), xid(119), 1.0)
     after = looked(record, Reading(split=True, instances=instances), 2.0)
     assert ("xid", "119") in held(after)
     assert (("xid", "94") in held(after)) is there
 
 
-def test_one_error_on_two_instances_is_two_findings() -> None:
+def test_same_error_on_two_instances_is_two_findings() -> None:
     record = noted(noted(NEW, xid(94), 1.0, Placement(4, 2)), xid(94), 2.0, Placement(0, 4))
     assert [(one.placement, one.since) for one in record.findings(POLICY)] == [
         (Placement(0, 4), 2.0),
@@ -252,7 +254,7 @@ def test_links_that_an_earlier_process_missed_are_missed_on() -> None:
     assert held(looked(again, FINE, 4.0)) == []
 
 
-def test_what_both_processes_saw_began_when_the_first_says() -> None:
+def test_error_seen_by_two_processes_has_the_earlier_time() -> None:
     record = noted(NEW, xid(13), 900.0)
     record.joined(noted(NEW, xid(13), 500.0).findings(POLICY))
     assert [one.since for one in record.findings(POLICY)] == [500.0]

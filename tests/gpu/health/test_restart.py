@@ -57,7 +57,7 @@ def test_everything_is_remembered_before_the_first_look_and_after_it(node: TestN
         assert published(one) == slices
 
 
-def test_it_may_be_remembered_after_the_first_look(node: TestNode) -> None:
+def test_published_health_may_be_restored_after_the_first_look(node: TestNode) -> None:
     held, slices = broken(node)
     with watched(node) as one:
         assert one.held() == {uuid: ["recovery-action=gpu-reset"] for uuid, values in held.items() if len(values) > 1}
@@ -65,7 +65,7 @@ def test_it_may_be_remembered_after_the_first_look(node: TestNode) -> None:
         assert one.held() == held
 
 
-def test_it_may_be_remembered_before_the_gpus_are_known(node: TestNode) -> None:
+def test_published_health_may_be_restored_before_the_gpus_are_known(node: TestNode) -> None:
     held, slices = broken(node)
     with watched(node, start=False) as one:
         inventory = one.session.inventory()
@@ -75,7 +75,7 @@ def test_it_may_be_remembered_before_the_gpus_are_known(node: TestNode) -> None:
         assert one.held() == held
 
 
-def test_what_is_not_to_be_watched_any_more_is_not_remembered(node: TestNode) -> None:
+def test_published_health_of_unwatched_gpus_is_not_restored(node: TestNode) -> None:
     held, slices = broken(node)
     first = next(iter(held))
     policy = NodePolicy(rules=(GpuRule(uuids=(first,), health=False),))
@@ -105,7 +105,7 @@ def reload_driver(node: TestNode) -> None:
     ],
     ids=["a reset", "an instance destroyed", "a GPU lost"],
 )
-def test_what_happened_meanwhile_is_found_out(node: TestNode, meanwhile: Change, left: list[list[str]]) -> None:
+def test_changes_during_the_restart_are_found(node: TestNode, meanwhile: Change, left: list[list[str]]) -> None:
     _, slices = broken(node)
     with watched(node, start=False) as one:
         meanwhile(node)
@@ -145,7 +145,7 @@ def test_slices_that_name_no_driver_version_prove_nothing(node: TestNode) -> Non
         assert one.held() == held
 
 
-def test_what_is_older_than_the_boot_is_not_remembered(node: TestNode) -> None:
+def test_taints_older_than_the_boot_are_not_restored(node: TestNode) -> None:
     _, slices = broken(node)
     ancient = [
         replace(

@@ -95,7 +95,7 @@ def test_a_device_that_is_untouched_stays_the_same_object(dynamic: tuple[GpuDevi
         (["95", "94"], "95"),
     ],
 )
-def test_of_one_key_the_worst_is_shown_and_of_equals_the_oldest(
+def test_worst_finding_of_a_key_is_shown_and_the_oldest_of_equal_findings(
     whole: tuple[GpuDevices, ...], values: list[str], shown: str
 ) -> None:
     found = [finding(whole[0], XID, value, since) for since, value in enumerate(values)]
@@ -159,7 +159,7 @@ def test_nothing_published_changes_nothing(whole: tuple[GpuDevices, ...]) -> Non
 # Back from what was published
 
 
-def test_what_was_published_of_whole_gpus_is_read_back(whole: tuple[GpuDevices, ...]) -> None:
+def test_published_findings_of_whole_gpus_are_read_back(whole: tuple[GpuDevices, ...]) -> None:
     found = [finding(whole[0], XID, "79", 2000.0), finding(whole[3], GPU_LOST, "", 3000.0)]
     assert (
         sorted(published_findings(published(taint(whole, found)), POLICY, 1000.0), key=lambda one: one.since) == found
@@ -167,7 +167,7 @@ def test_what_was_published_of_whole_gpus_is_read_back(whole: tuple[GpuDevices, 
 
 
 @pytest.mark.parametrize("at", [Placement(0, 1), Placement(3, 1), Placement(2, 2), Placement(4, 4), Placement(0, 4)])
-def test_what_was_published_of_an_instance_is_read_back(dynamic: tuple[GpuDevices, ...], at: Placement) -> None:
+def test_published_finding_of_an_instance_is_read_back(dynamic: tuple[GpuDevices, ...], at: Placement) -> None:
     found = finding(dynamic[0], XID, "94", 2000.0, at)
     assert published_findings(published(taint(dynamic, [found])), POLICY, 0.0) == (found,)
 
@@ -181,7 +181,7 @@ def test_two_errors_on_two_instances_are_read_back(dynamic: tuple[GpuDevices, ..
     assert set(published_findings(slices, POLICY, 0.0)) == found
 
 
-def test_what_was_published_of_static_devices_is_read_back(static: tuple[GpuDevices, ...]) -> None:
+def test_published_finding_of_static_devices_is_read_back(static: tuple[GpuDevices, ...]) -> None:
     found = finding(static[0], XID, "94", 2000.0, Placement(4, 2))
     assert published_findings(published(taint(static, [found])), POLICY, 0.0) == (found,)
 
@@ -212,7 +212,7 @@ def test_an_older_and_weaker_error_of_the_whole_gpu_is_read_back_beside_a_worse_
         unique_by=lambda one: one[0],
     )
 )
-def test_what_is_read_back_taints_the_same_devices_in_the_same_way(
+def test_findings_that_are_read_back_give_the_same_taints(
     dynamic: tuple[GpuDevices, ...], wrong: list[tuple[str, Placement | None]]
 ) -> None:
     found = [finding(dynamic[0], XID, value, 1000.0 + at, place) for at, (value, place) in enumerate(wrong)]
@@ -226,7 +226,7 @@ def contents(device: Device) -> list[tuple[str, str, str]]:
     return [(one.key, one.value, one.effect) for one in device.taints]
 
 
-def test_what_is_older_than_the_boot_or_foreign_is_not_read_back(whole: tuple[GpuDevices, ...]) -> None:
+def test_foreign_taints_and_taints_older_than_the_boot_are_not_read_back(whole: tuple[GpuDevices, ...]) -> None:
     tainted = taint(whole, [finding(whole[0], XID, "79", 2000.0)])
     foreign = replace(whole[1].devices[0], taints=(DeviceTaint("example.com/broken", "NoSchedule", "", "x"),))
     timeless = replace(whole[2].devices[0], taints=(DeviceTaint(XID, "NoSchedule", "79"),))

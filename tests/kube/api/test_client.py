@@ -104,7 +104,7 @@ def test_only_the_object_that_was_meant_is_deleted(client: ApiClient, name: str)
     client.delete(CONFIG_MAPS, name, "default", uid=made["uid"], resource_version=made["resourceVersion"])
 
 
-def test_what_is_not_there_and_what_is_not_allowed(client: ApiClient) -> None:
+def test_missing_objects_and_refused_requests_are_errors(client: ApiClient) -> None:
     with pytest.raises(NotFoundError, match=r'GET /api/v1/.*/nothing: 404 NotFound: configmaps "nothing" not found'):
         client.get(CONFIG_MAPS, "nothing", "default")
     with pytest.raises(NotFoundError):
@@ -173,7 +173,7 @@ def test_an_empty_list_may_have_null_items() -> None:
         (Reply(status=302, headers={"Location": "/login"}), StatusError, "GET /x: 302: {}"),
     ],
 )
-def test_what_an_answer_means(reply: Reply, error: type[ApiError], text: str) -> None:
+def test_wrong_answer_is_an_error_with_a_short_text(reply: Reply, error: type[ApiError], text: str) -> None:
     with answering(reply) as (_, client), pytest.raises(error) as raised:
         client.get_path("/x")
     assert str(raised.value).startswith(text)
@@ -252,7 +252,7 @@ def test_a_stream_whose_file_another_thread_has_just_closed_cannot_be_read() -> 
         next(EventStream(response, "/x"))
 
 
-def test_what_is_not_kept_of_an_object_is_gone_before_the_next_page() -> None:
+def test_unneeded_fields_are_dropped_before_the_next_page() -> None:
     pages = [
         Reply({"items": [{"a": 1, "b": 2}], "metadata": {"continue": "more"}}),
         Reply({"items": [{"a": 3}], "metadata": {"resourceVersion": "7"}}),
@@ -328,7 +328,7 @@ def test_events_come_in_pieces_of_any_size_and_a_line_that_is_cut_is_none(end: E
     assert seen == ["ADDED"] * 2
 
 
-def test_who_is_not_known_is_told_by_whom_and_why() -> None:
+def test_unknown_identity_is_named_with_the_server_and_the_reason() -> None:
     refused = Reply({"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}, status=401)
     with scripted([refused]) as server:
         found = Credentials(server.url, lambda: "old", identity="kubeconfig /home/me/config: user 'me'")

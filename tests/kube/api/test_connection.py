@@ -78,7 +78,7 @@ class TestTls:
             assert get(credentials(server.url, ca=pem.authority)) == 200
 
     @pytest.mark.parametrize("ca", [None, make_certificates(["127.0.0.1"]).authority])
-    def test_nobody_else_is(self, pem: Certificates, ca: bytes | None) -> None:
+    def test_unknown_certificate_is_refused(self, pem: Certificates, ca: bytes | None) -> None:
         with self.serve(pem) as server:
             with pytest.raises(UnreachableError, match="certificate verify failed"):
                 get(credentials(server.url, ca=ca))
@@ -147,7 +147,7 @@ def test_certificates_that_cannot_be_used_are_refused_at_once(pem: Certificates)
             Connection(credentials(server, client=pair), "tests")
 
 
-def test_nobody_there_is_said_with_the_address(tmp_path: Path) -> None:
+def test_refused_connection_is_reported_with_the_address(tmp_path: Path) -> None:
     with socket.socket() as bound:  # taken and not listened on: refused
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
@@ -190,7 +190,9 @@ DROP, CUT, HANG = (Reply(end=end) for end in (End.DROP, End.CUT, End.HANG))
         ([CUT, OK], False, None, 1),
     ],
 )
-def test_what_is_sent_again(replies: Sequence[Reply], repeatable: bool, answer: int | None, sent: int) -> None:
+def test_repeatable_request_is_sent_again(
+    replies: Sequence[Reply], repeatable: bool, answer: int | None, sent: int
+) -> None:
     with scripted(replies) as server:
         if answer is None:
             with pytest.raises(UnreachableError):

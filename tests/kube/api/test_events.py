@@ -66,7 +66,7 @@ def test_an_event_says_what_happened_to_which_object(client: ApiClient, claim: O
     assert event["firstTimestamp"] == event["lastTimestamp"]
 
 
-def test_what_happens_again_is_counted_in_the_same_object(client: ApiClient, claim: ObjectReference) -> None:
+def test_repeated_event_is_counted_in_the_same_object(client: ApiClient, claim: ObjectReference) -> None:
     with recording(client) as recorder:
         recorder.warning(claim, "Failed", "once more")
         wait_for(lambda: counts(client, claim) == {"once more": 1}, "the first")
@@ -117,7 +117,7 @@ def test_an_object_has_so_many_different_events_and_no_more(
     assert caplog.text.count("too many about this object") == 2
 
 
-def test_there_may_be_more_after_a_while(client: ApiClient, claim: ObjectReference) -> None:
+def test_limit_of_events_refills_after_a_while(client: ApiClient, claim: ObjectReference) -> None:
     now = 1000.0
     recorder = EventRecorder(client, "tests", "", EventLimits(burst=1, refill=300), lambda: now)
     recorder.warning(claim, "Failed", "first")
@@ -155,7 +155,7 @@ def test_a_server_that_does_not_answer_costs_the_caller_nothing(
     assert caplog.text.count("10 others wait already") == 91
 
 
-def test_what_cannot_be_written_is_said_in_the_log(claim: ObjectReference, caplog: pytest.LogCaptureFixture) -> None:
+def test_unwritten_events_are_logged(claim: ObjectReference, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     refused = Reply({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"}, 403)
     with (

@@ -93,20 +93,20 @@ def test_the_program_is_told_what_it_needs(plugin: Plugin) -> None:
 
 
 @pytest.mark.parametrize(("valid", "runs"), [(timedelta(hours=1), 1), (timedelta(hours=-1), 4)])
-def test_it_is_run_again_when_its_token_has_expired(plugin: Plugin, valid: timedelta, runs: int) -> None:
+def test_plugin_runs_again_after_the_token_has_expired(plugin: Plugin, valid: timedelta, runs: int) -> None:
     plugin.answer({"token": "short", "expirationTimestamp": expiring(valid)})
     found = plugin.load()
     assert [found.token() for _ in range(3)] == ["short"] * 3
     assert len(plugin.runs.read_text().splitlines()) == runs
 
 
-def test_it_may_give_a_certificate_instead(plugin: Plugin) -> None:
+def test_plugin_may_return_a_certificate(plugin: Plugin) -> None:
     plugin.answer({"clientCertificateData": "CERTIFICATE", "clientKeyData": "KEY"})
     found = plugin.load()
     assert (found.client_certificate, found.token()) == (("CERTIFICATE", "KEY"), None)
 
 
-def test_one_that_is_found_on_the_path(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_is_found_on_the_path(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(plugin.folder), prepend=":")
     assert plugin.load(command="login").token() == "from-program"
 
@@ -144,7 +144,7 @@ def test_an_answer_that_is_none_is_said(plugin: Plugin, answer: str, said: str) 
     assert said in plugin.refusal()
 
 
-def test_one_that_never_ends_is_ended_with_what_it_started(tmp_path: Path) -> None:
+def test_plugin_that_never_ends_is_killed_with_its_children(tmp_path: Path) -> None:
     started = tmp_path / "started"
     args = ["-c", f"sleep 1000 & echo $! > {started}; wait"]
     spec = {"apiVersion": V1, "command": "sh", "args": args, "interactiveMode": "Never"}
@@ -160,12 +160,12 @@ def _command_of(pid: int) -> bytes:
         return b""
 
 
-def test_what_a_failing_program_wrote_is_handed_on(plugin: Plugin) -> None:
+def test_output_of_a_failing_plugin_is_in_the_error(plugin: Plugin) -> None:
     (plugin.folder / "failure").write_text("session\n has expired")
     assert plugin.refusal().endswith("/login failed with exit status 1: session has expired")
 
 
-def test_one_that_fails_later_fails_the_request(tmp_path: Path) -> None:
+def test_plugin_that_fails_later_fails_the_request(tmp_path: Path) -> None:
     with scripted([Reply()]) as server:
         plugin = Plugin(tmp_path, server.url)
         plugin.answer({"token": "short", "expirationTimestamp": expiring(timedelta(hours=-1))})

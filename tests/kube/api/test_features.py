@@ -142,7 +142,7 @@ PLAIN = Device("gpu-0")
         (a_slice(Device("gpu-0", {"numa": AttributeList("ints", (0,))})), a_slice(PLAIN), "list_attributes"),
     ],
 )
-def test_what_an_answer_lacks_is_named(sent: ResourceSlice, stored: ResourceSlice, flag: str) -> None:
+def test_features_that_an_answer_lacks_are_named(sent: ResourceSlice, stored: ResourceSlice, flag: str) -> None:
     assert dropped(sent, stored) == {flag}
     assert dropped(stored, stored) == dropped(sent, sent) == frozenset()
 

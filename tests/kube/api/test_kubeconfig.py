@@ -107,7 +107,7 @@ def test_data_counts_more_than_a_file(tmp_path: Path, pem: Certificates) -> None
     assert load(tmp_path, config(cluster=cluster)).ca == pem.authority.decode()
 
 
-def test_what_a_cluster_says_of_tls(tmp_path: Path) -> None:
+def test_tls_options_of_a_cluster_are_read(tmp_path: Path) -> None:
     cluster = {"server": SERVER, "insecure-skip-tls-verify": True, "tls-server-name": "kubernetes"}
     found = load(tmp_path, config(cluster=cluster))
     assert (found.insecure, found.server_name) == (True, "kubernetes")
@@ -201,7 +201,9 @@ def test_the_home_folder_is_the_last_place(tmp_path: Path, monkeypatch: pytest.M
         (config(user={"exec": {"command": "x"}}), None, "exec has apiVersion None, known are client.authentication"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path, document: Any, context: str | None, said: str) -> None:
+def test_unusable_kubeconfig_is_refused_in_one_line(
+    tmp_path: Path, document: Any, context: str | None, said: str
+) -> None:
     assert said in refusal(tmp_path, document, context)
 
 

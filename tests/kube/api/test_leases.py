@@ -144,7 +144,7 @@ def test_a_deleted_lease_is_made_again_by_its_holder_and_by_others_only_in_time(
     assert pair.b.attempt()
 
 
-def test_of_two_that_take_it_at_the_same_moment_one_does(client: ApiClient, name: str, clock: Clock) -> None:
+def test_only_one_of_simultaneous_candidates_takes_the_lease(client: ApiClient, name: str, clock: Clock) -> None:
     candidates = [LeaseCandidate(client, NAMESPACE, name, str(one), 15, clock) for one in range(8)]
     barrier = threading.Barrier(len(candidates))
     won = []
@@ -218,7 +218,7 @@ def running(election: Election, work: Work, identity: str, winding_down: float =
         assert not thread.is_alive(), "the election does not stop"
 
 
-def test_one_works_and_the_other_follows_when_it_stops(client: ApiClient, name: str) -> None:
+def test_second_candidate_leads_after_the_first_stops(client: ApiClient, name: str) -> None:
     work = Work()
     a = Election(client, NAMESPACE, name, "a", QUICK)
     b = Election(client, NAMESPACE, name, "b", QUICK)
@@ -233,7 +233,7 @@ def test_one_works_and_the_other_follows_when_it_stops(client: ApiClient, name: 
     assert spec_of(client, name)["holderIdentity"] == ""
 
 
-def test_who_cannot_renew_stops_before_another_begins(tmp_path: Path, name: str) -> None:
+def test_leader_that_cannot_renew_stops_before_another_begins(tmp_path: Path, name: str) -> None:
     with (
         FaultyServer(ApiServerOptions()) as server,
         connect(server.write_kubeconfig(tmp_path / "config")) as client,
@@ -253,7 +253,7 @@ def test_who_cannot_renew_stops_before_another_begins(tmp_path: Path, name: str)
         assert work.overlaps == 0
 
 
-def test_who_sees_another_holder_stops_at_once(client: ApiClient, name: str) -> None:
+def test_leader_that_sees_another_holder_stops_at_once(client: ApiClient, name: str) -> None:
     work = Work()
     patient = LeaseTiming(duration=60.0, renew_deadline=50.0, retry_period=0.05)
     with running(Election(client, NAMESPACE, name, "a", patient), work, "a"):
@@ -304,7 +304,7 @@ def test_work_that_fails_releases_the_lease(client: ApiClient, name: str) -> Non
     assert spec_of(client, name)["holderIdentity"] == ""
 
 
-def test_who_never_led_stops_when_told(client: ApiClient, name: str) -> None:
+def test_candidate_that_never_led_stops_when_told(client: ApiClient, name: str) -> None:
     work = Work()
     a = Election(client, NAMESPACE, name, "a", QUICK)
     b = Election(client, NAMESPACE, name, "b", QUICK)

@@ -80,7 +80,7 @@ def test_urls_of_proxies(text: str, proxy: Proxy, shown: str) -> None:
         ("ftp://me:secret@proxy", "x: a proxy of scheme 'ftp' is not supported, use http, https, socks5"),
     ],
 )
-def test_what_is_no_proxy_is_refused_in_one_line_without_its_password(text: str, said: str) -> None:
+def test_invalid_proxy_is_refused_in_one_line_without_its_password(text: str, said: str) -> None:
     with pytest.raises(ConnectionConfigError) as raised:
         parse_proxy(text, "x")
     assert str(raised.value) == said
@@ -175,7 +175,7 @@ PROXIED: list[tuple[str, str]] = [
 @pytest.mark.parametrize(
     ("server", "no_proxy", "direct"), [(*c, True) for c in DIRECT] + [(*c, False) for c in PROXIED]
 )
-def test_who_needs_no_proxy(server: str, no_proxy: str, direct: bool) -> None:
+def test_no_proxy_lists_direct_servers(server: str, no_proxy: str, direct: bool) -> None:
     host, _, port = server.rpartition(":")
     found = environment_proxy("https", host.strip("[]"), int(port), {"HTTPS_PROXY": PROXY, "NO_PROXY": no_proxy})
     assert (found is None) == direct
@@ -304,7 +304,7 @@ def test_a_proxy_that_is_not_there_is_named(server: FaultyServer, tmp_path: Path
             connection.request("GET", "/version")
 
 
-def test_what_socks_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_for_socks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     credentials = Credentials("https://api", lambda: "token", proxy=parse_proxy("socks5://me:secret@proxy", "x"))
     with pytest.raises(ConnectionConfigError) as raised:

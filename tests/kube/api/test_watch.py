@@ -173,7 +173,7 @@ def test_a_first_list_that_fails_is_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tls", [True, False])
-def test_it_ends_amidst_a_quiet_watch(tmp_path: Path, tls: bool) -> None:
+def test_watcher_ends_during_a_quiet_watch(tmp_path: Path, tls: bool) -> None:
     with embedded(tmp_path, tls=tls) as (_, client):
         seen, others = Seen(client), set(threading.enumerate())
         seen.watcher.start()
@@ -185,7 +185,7 @@ def test_it_ends_amidst_a_quiet_watch(tmp_path: Path, tls: bool) -> None:
         assert not thread.is_alive()
 
 
-def test_it_says_why_a_collection_is_out_of_sight(tmp_path: Path) -> None:
+def test_watcher_reports_why_a_collection_is_unknown(tmp_path: Path) -> None:
     with embedded(tmp_path) as (server, client):
         refused = server.faults.add(RequestFault(verb="list", error=500))
         seen = Seen(client)

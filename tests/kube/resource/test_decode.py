@@ -297,7 +297,7 @@ def test_a_mistake_is_answered_with_its_place_and_what_to_do(text: str, path: st
 
 
 @pytest.mark.parametrize("value", ["text", None, 5, [], [{}]])
-def test_what_is_no_object_is_refused(value: object) -> None:
+def test_value_that_is_no_object_is_refused(value: object) -> None:
     with pytest.raises(DecodeError, match="a Kubernetes object is a mapping, not "):
         decode(value)
 

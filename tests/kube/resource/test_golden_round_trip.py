@@ -196,7 +196,7 @@ def test_classes_and_nodes_are_read(category: str) -> None:
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
-def test_what_the_api_server_took_has_no_problems(category: str) -> None:
+def test_slices_that_the_api_server_accepted_have_no_problems(category: str) -> None:
     """The scenarios' answers say which objects 1.36 refuses: no slice, with all features on."""
     for file, document in documents(category):
         decoded = decode(document)

@@ -77,7 +77,7 @@ def test_a_drivers_dotted_number_becomes_a_strict_version(dotted: str, version: 
 
 
 @pytest.mark.parametrize("text", ["", "r570", "570.158.01-beta", "1.2.3.4", "1..2", "570.", "n/a"])
-def test_what_is_no_dotted_number_gives_no_version(text: str) -> None:
+def test_text_without_dotted_number_gives_no_version(text: str) -> None:
     assert from_dotted(text) is None
 
 

@@ -130,7 +130,7 @@ def test_quantities_are_written_in_their_canonical_form(text: str, canonical: st
 
 
 @pytest.mark.parametrize("text", [*NO_NUMBER, *NO_UNIT, *TOO_LARGE])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_invalid_quantity_is_refused(text: str) -> None:
     with pytest.raises(QuantityError):
         Quantity.parse(text)
 

@@ -280,7 +280,7 @@ INVALID: list[tuple[ResourceSlice, str]] = [
 
 
 @pytest.mark.parametrize("what", VALID)
-def test_there_is_nothing_against(what: str) -> None:
+def test_valid_slice_has_no_violations(what: str) -> None:
     assert [str(problem) for problem in slice_problems(VALID[what])] == []
 
 
@@ -348,7 +348,7 @@ INVALID_BEFORE_1_35: list[tuple[ResourceSlice, str]] = [
 
 
 @pytest.mark.parametrize("what", VALID_BEFORE_1_35)
-def test_what_older_servers_accept_depends_on_the_release(what: str) -> None:
+def test_valid_slice_depends_on_the_release(what: str) -> None:
     older = VALID_BEFORE_1_35[what]
     assert [str(problem) for problem in slice_problems(older, OLDER)] == []
     assert bool(slice_problems(older)) == (what != "4 taints")

@@ -37,7 +37,7 @@ def test_the_permissions_that_are_asked_for_are_those_that_the_chart_gives() -> 
     assert asked((*PERMITTED, *WANTED)) == given({})
 
 
-def test_what_a_pod_cannot_do_without_is_given_whatever_is_configured() -> None:
+def test_required_permissions_are_given_with_every_configuration() -> None:
     less = given({"kubeletPlugin": {"claimStatus": False}})
     assert asked(PERMITTED) <= less
     assert asked((*PERMITTED, *WANTED)) - less == asked(

@@ -58,7 +58,7 @@ def test_a_cluster_in_good_order_passes() -> None:
         ({"untold": {"resource.k8s.io": "403"}}, "resource.k8s.io", "warn", "403"),
     ],
 )
-def test_what_is_wrong_is_named_with_what_to_do(change: dict[str, object], check: str, level: str, says: str) -> None:
+def test_problem_is_named_with_a_remedy(change: dict[str, object], check: str, level: str, says: str) -> None:
     findings = cluster_findings(replace(GOOD, **change), "node-a")  # type: ignore[arg-type]
     found = only(one for one in findings if one.check == check)
     assert (str(found.level), says in found.text, bool(found.remedy)) == (level, True, True)

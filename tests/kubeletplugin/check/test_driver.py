@@ -56,7 +56,7 @@ def test_a_driver_whose_parts_are_of_one_version_passes(text: str) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_what_to_do(
+def test_problem_is_named_with_a_remedy(
     change: dict[str, object], check: str, level: str, says: str, remedy: str
 ) -> None:
     found = finding(replace(GOOD, **change), check)  # type: ignore[arg-type]

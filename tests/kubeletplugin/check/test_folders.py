@@ -70,7 +70,7 @@ def test_folders_are_those_of_the_host(tmp_path: Path) -> None:
     assert sockets.text == "the longest has 17 of 107 bytes"
 
 
-def test_what_must_be_writable_is_the_drivers_own_folder_once_it_is_there(tmp_path: Path) -> None:
+def test_existing_folder_of_the_driver_must_be_writable(tmp_path: Path) -> None:
     own = Path("/plugins/gpu.nvidia.com")
     host = make_host(tmp_path, {"/plugins/file": ""})
 

@@ -124,7 +124,7 @@ def test_runtime_of_the_node_is_preferred(access: RuntimeAccess) -> None:
         assert "cri-o 1.34.11 has CDI enabled" in finding(access, "cri-o://1.34.11").text
 
 
-def test_one_of_two_runtimes_is_not_guessed(access: RuntimeAccess) -> None:
+def test_choice_between_two_runtimes_is_not_guessed(access: RuntimeAccess) -> None:
     with served(access, (CONTAINERD_1, SOCKET), (CONTAINERD_2, K3S_SOCKET)):
         found = finding(access)
     assert found.level is Level.WARN

@@ -31,7 +31,7 @@ class GiveUpError(Exception):
     """Nobody waits any more."""
 
 
-def test_one_key_is_held_by_one_thread_and_others_do_not_wait() -> None:
+def test_key_is_held_by_one_thread_and_other_keys_do_not_wait() -> None:
     locks = KeyedLocks()
     order: list[str] = []
     entered, leave = threading.Event(), threading.Event()
@@ -89,7 +89,7 @@ def test_whoever_waits_can_give_up() -> None:
         assert free
 
 
-def test_what_is_handed_over_stays_locked_until_it_is_given_back() -> None:
+def test_key_that_is_handed_over_stays_locked_until_given_back() -> None:
     locks = KeyedLocks()
     with locks.hold("a", "b") as held:
         give_back = held.hand_over("a")

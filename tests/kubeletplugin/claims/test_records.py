@@ -88,7 +88,7 @@ def test_steps_that_only_containers_notice_come_back(tmp_path: Path) -> None:
     assert files_in(tmp_path).read("u1") == written
 
 
-def test_what_may_be_switched_comes_back_too(tmp_path: Path) -> None:
+def test_permission_to_switch_is_read_back(tmp_path: Path) -> None:
     files_in(tmp_path).save(record())
     mode = files_in(tmp_path).read("u1").plan.steps[0]
     assert isinstance(mode, MigModeStep)
@@ -179,7 +179,7 @@ def test_a_damaged_record_tells_its_claim_if_it_can(
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_a_loss_of_power_left_is_dropped_and_nothing_else(tmp_path: Path, damage: Callable[[str], str]) -> None:
+def test_only_records_damaged_by_a_loss_of_power_are_dropped(tmp_path: Path, damage: Callable[[str], str]) -> None:
     records = files_in(tmp_path)
     for uid in ("u1", "u2", "u3"):
         records.save(record(uid))

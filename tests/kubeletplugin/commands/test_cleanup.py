@@ -86,7 +86,7 @@ def test_mps_daemons_and_their_shared_memory_go_also_without_dra_mps(
         assert not plugin.state.exists()
 
 
-def test_it_can_be_repeated(plugin: Plugin) -> None:
+def test_cleanup_can_be_repeated(plugin: Plugin) -> None:
     plugin.terminate()
     for _ in range(2):
         assert plugin.command("cleanup").returncode == 0
@@ -148,7 +148,7 @@ def test_a_killed_plugins_sockets_and_broken_off_claims_go(plugin: Plugin, clien
     assert everything(plugin) == CLEAN
 
 
-def test_what_an_administrator_made_stays(plugin: Plugin) -> None:
+def test_instances_and_specs_of_an_administrator_stay(plugin: Plugin) -> None:
     nvml = plugin.node.nvml()
     nvml.initialize()
     gpu = nvml.device_by_index(5)
@@ -197,7 +197,7 @@ def test_a_folder_that_is_a_mount_point_is_emptied_and_stays(
     assert plugin.state.is_dir()
 
 
-def test_what_cannot_be_undone_is_said_and_kept_until_it_can(plugin: Plugin, claims: list[Any]) -> None:
+def test_failed_undo_is_reported_and_kept_for_the_next_run(plugin: Plugin, claims: list[Any]) -> None:
     whole, mig = claims
     plugin.unprepare(whole)
     uuid = json.loads((plugin.records / f"{mig.uid}.json").read_text())["found"][FOUR[3]]["uuid"]

@@ -59,7 +59,7 @@ def test_the_claims_their_steps_and_devices(plugin: Plugin, claims: list[Any]) -
     assert [one["done"] for one in mig["steps"]] == [True] * 5  # the mode, and an instance each
 
 
-def test_who_has_what_of_each_gpu(plugin: Plugin, claims: list[Any]) -> None:
+def test_status_shows_the_claims_of_each_gpu(plugin: Plugin, claims: list[Any]) -> None:
     whole, mig = claims
     gpus = {one["minor"]: one for one in status(plugin)["gpus"]}
     assert sorted(gpus) == list(range(8))
@@ -74,7 +74,7 @@ def test_who_has_what_of_each_gpu(plugin: Plugin, claims: list[Any]) -> None:
     assert (gpus[1]["wholeFor"], gpus[1]["slicesFor"]) == ([], [])
 
 
-def test_which_plugins_run(plugin: Plugin) -> None:
+def test_status_shows_running_plugins(plugin: Plugin) -> None:
     found = status(plugin)
     assert found["running"] == [str(plugin.registration), str(plugin.service)]
     assert found["driver"] == {"answers": True, "version": "570.158.01", "hangs": []}
@@ -112,7 +112,7 @@ def test_without_a_plugin_and_a_driver_the_records_still_tell(plugin: Plugin, cl
     assert len(found["gpus"][1]["slicesFor"]) == 4
 
 
-def test_what_was_destroyed_behind_its_back_shows(plugin: Plugin, claims: list[Any]) -> None:
+def test_status_shows_instances_that_a_reset_destroyed(plugin: Plugin, claims: list[Any]) -> None:
     plugin.terminate()
     plugin.node.reset_gpu(4)
     _, mig = claims

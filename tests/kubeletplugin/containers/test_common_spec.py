@@ -85,7 +85,7 @@ def record() -> Record:
     ],
     ids=["nvidia-persistenced", "Fabric Manager", "nvidia-uvm", "the hook program"],
 )
-def test_what_comes_and_goes_later_is_followed(
+def test_later_changes_of_the_node_are_followed(
     spec: CommonSpec, tree: Path, come: Callable[[Path], object], go: Callable[[Path], object], what: str
 ) -> None:
     assert said(spec)[what] == set()

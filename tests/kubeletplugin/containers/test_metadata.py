@@ -98,7 +98,7 @@ def test_a_claim_of_a_template_says_what_the_pod_calls_it() -> None:
     assert {one["podClaimName"] for one in objects(content)} == {"gpus"}
 
 
-def test_there_is_one_a_base_request_and_the_chosen_alternative_is_named_in_it() -> None:
+def test_each_base_request_has_a_file_that_names_the_chosen_alternative() -> None:
     files = documents(claim("a/large", "b", "a/large"), attributes)
     assert list(files) == ["a", "b"]
     a, b = (objects(content)[0]["requests"] for content in files.values())
@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_read_is_removed_and_hides_no_other(short_path: Pa
 
 @pytest.mark.node
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_in_the_way_of_a_half_written_file_is_no_obstacle(short_path: Path, damage: str) -> None:
+def test_leftover_of_a_temporary_file_is_no_obstacle(short_path: Path, damage: str) -> None:
     files = MetadataFiles(short_path)
     DAMAGES[damage](short_path / f"{UID}_a.new")
     assert files.claims() == [UID]
@@ -218,7 +218,7 @@ class TestPlugin:
         assert self.files(plugin) == []
 
     @pytest.mark.node
-    def test_they_outlive_the_process_and_go_with_the_claim(self, plugin: Plugin, client: ApiClient) -> None:
+    def test_files_outlive_the_process_and_go_with_the_claim(self, plugin: Plugin, client: ApiClient) -> None:
         prepared = stored_claim(client, "gpu-1")
         answers, files = plugin.prepare(prepared), self.files(plugin)
         assert files
@@ -230,7 +230,7 @@ class TestPlugin:
         assert self.files(plugin) == []
 
     @pytest.mark.node
-    def test_those_of_a_claim_without_a_record_are_swept(self, plugin: Plugin) -> None:
+    def test_files_of_a_claim_without_a_record_are_removed(self, plugin: Plugin) -> None:
         stray = plugin.state / "metadata" / "0c7c1f0e_gpu.json"
         stray.parent.mkdir(exist_ok=True)  # it is made for the first claim
         stray.write_text("{}")

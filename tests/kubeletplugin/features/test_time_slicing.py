@@ -185,7 +185,7 @@ def test_trouble_with_the_program_is_told_and_leaves_nothing(
     assert (level(plugin), compute_mode(plugin)) == (0, ComputeMode.PROHIBITED)
 
 
-def test_what_cannot_be_put_back_is_put_back_later_and_keeps_no_pod(tmp_path: Path, api: ApiServer) -> None:
+def test_failed_restore_is_tried_again_and_keeps_no_pod(tmp_path: Path, api: ApiServer) -> None:
     plugin = Plugin(tmp_path, api, hardware="l40sx4")
     claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
     plugin.engine.prepare(claim)

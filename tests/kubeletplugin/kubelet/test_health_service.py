@@ -137,7 +137,7 @@ def test_a_client_that_went_away_without_a_word_holds_nothing(served: Served) ->
     wait_for(lambda: served.service.streams() == 0, "the stream to end")
 
 
-def test_one_stream_too_many_is_refused_until_another_ends(served: Served) -> None:
+def test_stream_above_the_limit_is_refused_until_another_ends(served: Served) -> None:
     streams = [served.watch() for _ in range(STREAMS)]
     for stream in streams:
         next(stream)
@@ -205,7 +205,7 @@ class TestFindings:
         assert (healths["gpu-0"].status, healths["gpu-0"].message) == (status, message)
         assert healths["gpu-1"] == DeviceHealth("node-a", "gpu-1", HealthStatus.HEALTHY, 1.0)
 
-    def test_what_is_confined_to_an_instance_concerns_what_overlaps_it(self, gpus: tuple[GpuDevices, ...]) -> None:
+    def test_finding_of_an_instance_affects_overlapping_devices(self, gpus: tuple[GpuDevices, ...]) -> None:
         finding = Finding(
             gpus[4].key, "gpu.nvidia.com/xid", "94", TaintEffect.NO_SCHEDULE, 5.0, "text", Placement(0, 2)
         )
@@ -214,9 +214,7 @@ class TestFindings:
         assert {"gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-7g80gb-0-0"} <= sick
         assert not {name for name in sick if name.endswith(("-2", "-4")) or not name.startswith("gpu-4")}
 
-    def test_what_two_findings_say_alike_is_said_once_and_as_the_worse_of_them(
-        self, gpus: tuple[GpuDevices, ...]
-    ) -> None:
+    def test_equal_findings_are_reported_once_as_the_worst_of_them(self, gpus: tuple[GpuDevices, ...]) -> None:
         findings = [
             Finding(gpus[0].key, "gpu.nvidia.com/gpu-lost", "", effect, 5.0, str(effect))
             for effect in (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE, TaintEffect.NO_EXECUTE)

@@ -142,7 +142,7 @@ def test_the_gpus_of_a_driver_that_stays_away_are_lost_and_come_back(node: Node)
     node.wait_told("gpu-5-mig-3g40gb-9-4", HealthStatus.HEALTHY)
 
 
-def test_those_of_a_driver_that_fails_for_a_while_are_unknown(tmp_path: Path) -> None:
+def test_devices_of_a_driver_that_fails_for_a_while_are_unknown(tmp_path: Path) -> None:
     with looked_at(tmp_path, looks=Looks(poll=0.02, everything=3600, patience=3600)) as node:
         node.plugin.node.unload_driver()
         node.wait_told("gpu-1", HealthStatus.UNKNOWN, "DRIVER_NOT_LOADED")

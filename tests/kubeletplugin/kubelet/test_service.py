@@ -157,7 +157,7 @@ def test_a_bug_is_answered_and_logged(served: Served, verb: str, caplog: pytest.
     assert served.registry.get_sample_value(f"nvidia_dra_node_{verb.lower()}_errors_total", labels) == 1.0
 
 
-def test_what_became_of_claims_is_to_be_told(served: Served) -> None:
+def test_results_of_claims_wait_to_be_reported(served: Served) -> None:
     served.claims.errors["bad"] = PrepareError("no such device")
     served.call("Prepare", "good", "bad")
     assert served.reports.waiting() == 2

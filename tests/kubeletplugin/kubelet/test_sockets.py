@@ -90,7 +90,7 @@ class TestServer:
         assert list(path.parent.iterdir()) == []
 
     @pytest.mark.parametrize("leave", [stale, Path.touch], ids=["socket", "file"])
-    def test_what_a_killed_process_left_is_replaced(self, short_path: Path, leave: Any) -> None:
+    def test_socket_of_a_killed_process_is_replaced(self, short_path: Path, leave: Any) -> None:
         path = short_path / "a.sock"
         leave(path)
         with serving(path):
@@ -149,7 +149,7 @@ class TestKeeper:
         wait_for(kept.path.exists, "the socket")
         assert ask(kept.path) == "one"
 
-    def test_one_that_another_process_took_over_is_left_to_it(
+    def test_socket_that_another_process_took_over_stays(
         self, kept: SocketServer, caplog: pytest.LogCaptureFixture
     ) -> None:
         kept.path.unlink()
@@ -180,7 +180,7 @@ class TestNames:
         assert paths.registration.name == f"{DRIVER_NAME}-{UID}-reg.sock"
         assert paths.service.name == f"dra-{UID}.sock"
 
-    def test_they_fit_into_kubelets_usual_folders(self) -> None:
+    def test_paths_with_a_uid_fit_into_the_usual_folders_of_kubelet(self) -> None:
         kubelet = Path("/var/lib/kubelet")
         paths = socket_paths(kubelet / "plugins" / DRIVER_NAME, kubelet / "plugins_registry", UID)
         assert UID in paths.registration.name
@@ -197,7 +197,7 @@ class TestNames:
         assert socket_paths(folder, folder, UID) == paths
 
     @pytest.mark.parametrize(("uid", "fits"), [(UID, True), ("p-1", True), ("", False), ("../x", False), ("-", False)])
-    def test_which_uids_can_be_in_a_name(self, uid: str, fits: bool) -> None:
+    def test_uids_for_names_are_checked(self, uid: str, fits: bool) -> None:
         assert is_instance_uid(uid) is fits
 
 
@@ -219,7 +219,7 @@ class TestSweep:
             assert kept == {f"{DRIVER_NAME}-alive-reg.sock", "dra-alive.sock", "dra-notes.sock"}
         assert foreign.exists()
 
-    def test_who_listens_is_found_out_by_connecting(self, short_path: Path) -> None:
+    def test_listening_process_is_found_by_connecting(self, short_path: Path) -> None:
         path = short_path / "a.sock"
         assert not is_served(path)
         stale(path)
@@ -248,11 +248,11 @@ class TestInstances:
                 process.kill()
 
     @pytest.mark.parametrize(("first", "second"), [("old", "new"), ("", "new"), ("old", "")])
-    def test_those_with_uids_run_beside_any(self, tmp_path: Path, first: str, second: str) -> None:
+    def test_instance_with_a_uid_runs_beside_any(self, tmp_path: Path, first: str, second: str) -> None:
         with self.another(tmp_path, first), running(tmp_path, second):
             pass
 
-    def test_of_those_without_there_is_one(self, tmp_path: Path) -> None:
+    def test_instance_without_a_uid_runs_once(self, tmp_path: Path) -> None:
         with (
             self.another(tmp_path, ""),
             pytest.raises(AnotherInstanceError, match=f"another dra-kubeletplugin .* holds {tmp_path / 'lock'}"),

@@ -57,7 +57,7 @@ def test_a_driver_that_went_away_is_looked_for_with_pauses(node: TestNode) -> No
 
 
 @pytest.mark.parametrize("error", [PrepareError("no files"), OSError(30, "Read-only"), GONE])
-def test_what_cannot_be_made_ready_is_tried_again(node: TestNode, error: Exception) -> None:
+def test_failed_preparation_of_the_node_is_tried_again(node: TestNode, error: Exception) -> None:
     failures = [error]
 
     def ready() -> None:

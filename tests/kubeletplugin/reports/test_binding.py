@@ -58,7 +58,7 @@ def fitness(device: str, tolerations: Sequence[DeviceToleration]) -> str | None:
         ({}, None),
     ],
 )
-def test_what_is_said(value: JSON, found: dict[str, list[str]] | None) -> None:
+def test_binding_conditions_follow_the_fitness_of_devices(value: JSON, found: dict[str, list[str]] | None) -> None:
     entries = binding_entries(value, POOL, fitness, NOW)
     said = entries and {one["device"]: [each["type"] for each in one["conditions"]] for one in entries}
     assert said == found
@@ -115,7 +115,7 @@ def test_a_process_sets_them_as_long_as_the_policy_wants_them(
 
 
 @pytest.mark.node
-def test_what_is_held_against_a_device_counts_unless_the_claim_tolerates_it(
+def test_problem_of_a_device_counts_unless_the_claim_tolerates_it(
     kubeconfig: Path, client: ApiClient, tmp_path: Path
 ) -> None:
     policy = tmp_path / "policy.yaml"

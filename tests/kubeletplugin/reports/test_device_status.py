@@ -42,7 +42,7 @@ def ready(status: str = "True", since: str = NOW, reason: str = "Prepared", mess
 class TestEntries:
     """The pure part."""
 
-    def test_there_is_one_for_each_device_and_share(self) -> None:
+    def test_each_device_and_share_has_an_entry(self) -> None:
         common = {"driver": DRIVER_NAME, "pool": POOL, "conditions": [ready()]}
         assert wanted_entries(claim_with(), POOL, Outcome(True, "m", DATA), NOW) == [
             {**common, "device": "gpu-0", "data": {"uuid": "GPU-0"}},
@@ -81,7 +81,7 @@ class TestEntries:
         assert found is not None
         assert found[0]["conditions"][0]["lastTransitionTime"] == since
 
-    def test_what_stands_there_already_is_not_written_again(self) -> None:
+    def test_unchanged_entry_is_not_written_again(self) -> None:
         other = {"type": "Other", "status": "True", "reason": "X", "message": "", "lastTransitionTime": EARLIER}
         one = {"device": "gpu-0", "conditions": [other, ready(since=EARLIER)], "data": {"uuid": "GPU-0"}}
         claim = claim_with(one, results=({"device": "gpu-0"},))
@@ -97,7 +97,9 @@ class TestEntries:
             (({"device": "a", "driver": "other.example.com", "conditions": [ready()]},), None),
         ],
     )
-    def test_of_an_unprepared_claim_ours_go(self, stored: tuple[JSON, ...], wanted: list[JSON] | None) -> None:
+    def test_own_entries_of_an_unprepared_claim_are_removed(
+        self, stored: tuple[JSON, ...], wanted: list[JSON] | None
+    ) -> None:
         assert wanted_entries(claim_with(*stored), POOL, None, NOW) == wanted
 
     def test_a_claim_that_is_not_allocated_gets_none(self) -> None:
@@ -200,7 +202,7 @@ class TestReports:
         told.wait_results("written", "written", "written")
         assert told.conditions(ref) == {}
 
-    def test_what_others_applied_stays(self, told: Told, client: ApiClient) -> None:
+    def test_conditions_of_others_stay(self, told: Told, client: ApiClient) -> None:
         ref = stored(client, "gpu-0")
         told.reports.prepared(ref)
         told.wait_results("written")
@@ -224,7 +226,7 @@ class TestReports:
             told.reports.unprepared(ref)
             assert told.reports.waiting() == 1
 
-    def test_what_was_written_before_is_taken_back_however_soon(self, kubeconfig: Path, client: ApiClient) -> None:
+    def test_written_entries_are_removed_however_soon(self, kubeconfig: Path, client: ApiClient) -> None:
         ref = stored(client, "gpu-0")
         with telling(kubeconfig, client, delay=0.3) as told:
             told.reports.failed(ref, "the GPU is lost", tell_users=False)
@@ -304,7 +306,7 @@ class TestServers:
         ],
         ids=lambda fault: f"{fault.verb} {fault.error}",
     )
-    def test_what_may_pass_is_tried_again(self, tmp_path: Path, fault: RequestFault) -> None:
+    def test_temporary_failure_is_tried_again(self, tmp_path: Path, fault: RequestFault) -> None:
         with embedded(tmp_path) as (server, kubeconfig, client), telling(kubeconfig, client) as told:
             ref = stored(client, "gpu-0")
             server.faults.add(fault)
@@ -344,7 +346,7 @@ class TestEvents:
         client.update(CLAIMS, claim, subresource="status")
 
     @pytest.mark.parametrize("status", [True, False])
-    def test_they_are_on_the_claim_and_on_the_pods_that_wait_for_it(self, tmp_path: Path, status: bool) -> None:
+    def test_events_are_on_the_claim_and_on_the_pods_that_wait_for_it(self, tmp_path: Path, status: bool) -> None:
         with embedded(tmp_path) as (_, kubeconfig, client), telling(kubeconfig, client, status=status) as told:
             ref = stored(client, "gpu-0")
             self.waiting_pod(client, ref)
@@ -373,7 +375,7 @@ class TestEvents:
             told.reports.failed(ref, "there is no such device", tell_users=True)
             wait_for(lambda: told.event_texts("PrepareFailed"), "the event")
 
-    def test_what_users_cannot_mend_makes_none(self, tmp_path: Path) -> None:
+    def test_problem_that_users_cannot_solve_makes_no_event(self, tmp_path: Path) -> None:
         with embedded(tmp_path) as (_, kubeconfig, client):
             with telling(kubeconfig, client) as told:
                 told.reports.failed(stored(client, "gpu-0"), "NVML says no", tell_users=False)

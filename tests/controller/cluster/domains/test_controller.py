@@ -332,7 +332,7 @@ def test_more_nodes_than_slots_are_named(cluster: Cluster) -> None:
         assert "--max-nodes-per-imex-domain" in message
 
 
-def test_what_keeps_a_daemon_from_starting_is_told(cluster: Cluster) -> None:
+def test_reason_why_a_daemon_cannot_start_is_reported(cluster: Cluster) -> None:
     nodes = [cluster.node(f"node-{number}", RACK) for number in range(2)]
     uid = cluster.domain(nodes=3)
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
@@ -380,7 +380,7 @@ def test_without_a_service_account_nothing_is_made_for_daemons(cluster: Cluster)
         assert cluster.get(DAEMON_SETS, daemon_name(uid)) is None
 
 
-def test_what_an_uninstalled_driver_leaves_is_nothing(cluster: Cluster) -> None:
+def test_uninstalled_driver_leaves_no_objects(cluster: Cluster) -> None:
     node = cluster.node("node-0", RACK)
     uid = cluster.domain()
     with at_work(cluster.client):

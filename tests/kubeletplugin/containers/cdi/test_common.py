@@ -130,7 +130,7 @@ def test_vulkan_finds_its_driver_below_etc_wherever_the_node_has_it(
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_of_vulkans_files_for_one_machine_a_container_gets_its_own(root: DriverRoot, machine: str) -> None:
+def test_container_gets_the_vulkan_file_of_its_machine(root: DriverRoot, machine: str) -> None:
     for each in ("x86_64", "aarch64"):
         file(root.files.path, f"/usr/share/vulkan/icd.d/nvidia_icd.{each}.json")
     found = mounts(common_edits(root, VERSION, HOOK, machine=machine).edits)

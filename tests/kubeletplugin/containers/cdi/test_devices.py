@@ -225,7 +225,7 @@ def test_an_instance_that_is_not_there_is_an_error(root: DriverRoot, gpu_instanc
         ("/proc/driver/nvidia/capabilities/gpu3/mig/gi1/access", "DeviceFileMinor: x\n", "does not have the Dev"),
     ],
 )
-def test_what_the_kernel_does_not_tell_is_an_error(root: DriverRoot, path: str, text: str, message: str) -> None:
+def test_facts_missing_in_proc_are_an_error(root: DriverRoot, path: str, text: str, message: str) -> None:
     file(root.files.path, path, text)
     with pytest.raises(DriverFilesError, match=message):
         mig_edits(root, 3, 1, 0)

@@ -101,7 +101,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_what_changes_the_spec_changes_the_fingerprint(tree: Path, change: Callable[[Path], object]) -> None:
+def test_change_of_the_spec_changes_the_fingerprint(tree: Path, change: Callable[[Path], object]) -> None:
     before, said = take(tree), spec(tree)
     change(tree)
     assert spec(tree) != said, "this is a change that matters"
@@ -147,7 +147,7 @@ def test_other_changes_do_not(tree: Path, change: Callable[[Path], object]) -> N
     assert take(tree) == before
 
 
-def test_who_may_open_a_control_node_matters(tree: Path, terminal: Terminal) -> None:
+def test_mode_of_a_control_node_changes_the_fingerprint(tree: Path, terminal: Terminal) -> None:
     relink(tree, "/dev/nvidiactl", terminal.path)
     before = take(tree)
     Path(terminal.path).chmod(0o666)

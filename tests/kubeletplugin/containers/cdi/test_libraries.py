@@ -186,7 +186,7 @@ def test_the_drivers_parts_of_an_x_server_are_found_wherever_distributions_put_t
     )
 
 
-def test_what_is_not_of_this_driver_is_left_alone(tmp_path: Path) -> None:
+def test_files_of_another_driver_are_left_out(tmp_path: Path) -> None:
     debian(tmp_path)
     libraries(tmp_path, "/usr/lib64", "570.00.01")
     file(tmp_path, f"{MULTIARCH}/libc.so.6")

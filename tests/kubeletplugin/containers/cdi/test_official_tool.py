@@ -50,12 +50,12 @@ def complaints(directory: Path, document: bytes) -> str:
 
 
 @pytest.mark.parametrize("spec", GOOD)
-def test_what_is_valid_here_is_valid_there(tmp_path: Path, spec: Spec) -> None:
+def test_valid_spec_is_valid_for_the_official_tool(tmp_path: Path, spec: Spec) -> None:
     assert complaints(tmp_path, dumps(spec)) == ""
 
 
 @pytest.mark.parametrize("spec", [case[0] for case in REFUSED])
-def test_what_is_refused_here_is_invalid_there_too(tmp_path: Path, spec: Spec) -> None:
+def test_refused_spec_is_invalid_for_the_official_tool(tmp_path: Path, spec: Spec) -> None:
     assert complaints(tmp_path, dumps(spec))
 
 

@@ -117,7 +117,9 @@ def unready(node: SimulatedNode) -> None:
         ),
     ],
 )
-def test_what_is_missing_is_told(tmp_path: Path, is_host: bool, change: Change, told: list[str], warnings: int) -> None:
+def test_missing_parts_are_reported(
+    tmp_path: Path, is_host: bool, change: Change, told: list[str], warnings: int
+) -> None:
     made = make_node(tmp_path / "node", HARDWARE, "node-a").node
     install_imex(made)
     change(made)

@@ -184,7 +184,7 @@ def test_the_end_of_the_process_ends_the_waiting(plugin: DomainPlugin, admin: Ap
     assert plugin.record(channel) is not None
 
 
-def test_nobody_waits_for_a_caller_that_is_gone(plugin: DomainPlugin, admin: ApiClient) -> None:
+def test_call_ends_after_the_caller_is_gone(plugin: DomainPlugin, admin: ApiClient) -> None:
     uid = add_domain(admin)
     channel = add_channel(admin, uid)
     waiting = plugin.begin("Prepare", channel)

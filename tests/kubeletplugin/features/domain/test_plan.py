@@ -129,7 +129,7 @@ def test_a_channel_outside_of_a_fabric_or_with_a_daemon_of_the_node_changes_noth
         ),
     ],
 )
-def test_what_cannot_be_planned_is_named(planned: ResourceClaim, error: str) -> None:
+def test_unplannable_request_is_refused(planned: ResourceClaim, error: str) -> None:
     with pytest.raises(PrepareError, match=error):
         requested(REF, planned, POOL)
 

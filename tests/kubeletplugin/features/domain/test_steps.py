@@ -259,7 +259,7 @@ def test_no_claim_is_prepared_before_marks_of_an_earlier_boot_are_gone(
     assert device.name == "daemon-0"
 
 
-def test_what_belongs_to_no_claim_is_swept(start: Callable[..., Process], claims: Claims) -> None:
+def test_objects_without_a_claim_are_removed(start: Callable[..., Process], claims: Claims) -> None:
     process, daemon = start(), claims.daemon("d")
     process.engine.prepare(daemon)
     process.folder.join(SECOND.uid)

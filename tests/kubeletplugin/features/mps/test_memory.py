@@ -63,7 +63,7 @@ def test_folder_in_which_others_can_create_names_is_refused(memory: SharedMemory
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "folder of another user"])
-def test_what_the_driver_did_not_make_is_refused_and_stays(memory: SharedMemory, tmp_path: Path, kind: str) -> None:
+def test_foreign_file_is_refused_and_stays(memory: SharedMemory, tmp_path: Path, kind: str) -> None:
     outside, path = tmp_path / "outside", shared_memory_folder(memory.folder, SERVER)
     outside.mkdir(mode=0o700)
     memory.folder.mkdir()

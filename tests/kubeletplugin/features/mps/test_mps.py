@@ -266,7 +266,7 @@ def test_with_a_new_driver_a_server_for_the_gpu_and_a_namespace_for_each_share(
 
 @pytest.mark.usefixtures("new_driver")
 @pytest.mark.parametrize("device", ["gpu-0", MIG])
-def test_what_protocol_3_cannot_express_has_a_daemon_of_its_own(
+def test_limits_that_protocol_3_cannot_express_have_a_daemon_of_their_own(
     plugin: Plugin, api: ApiServer, supervisor: MpsProcess, device: str
 ) -> None:
     claim = api.add([device], sharing=mps(defaultPerDevicePinnedMemoryLimit={"0": "1Gi"}))

@@ -23,7 +23,7 @@ def ended_after(activities: list[Activity | None], seconds: float = 12.0) -> int
     return None
 
 
-def test_one_failed_check_ends_no_daemon() -> None:
+def test_single_failed_check_ends_no_daemon() -> None:
     assert ended_after([SLEEPS], seconds=1000.0) is None
 
 

@@ -155,7 +155,7 @@ def test_a_daemon_that_is_killed_leaves_its_server_and_its_files(node: Node) -> 
     os.kill(server, signal.SIGKILL)
 
 
-def test_one_protocol_does_not_understand_the_other(node: Node) -> None:
+def test_protocol_3_does_not_understand_commands_of_protocol_2(node: Node) -> None:
     node.daemon("-p", "3")
     assert node.run(text="get_default_active_thread_percentage\n")[0] == 1
     assert node.run("-q")[0] == 0

@@ -97,7 +97,7 @@ def look(supervisor: MpsSupervisor) -> bool:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_is_wanted_is_started_and_ended_without_being_asked(served: Served, protocol: int) -> None:
+def test_daemons_follow_the_share_files_without_a_request(served: Served, protocol: int) -> None:
     name = served.want(protocol=protocol)
     served.process.start()
     wait_for(lambda: [one.problem for one in served.client.statuses().values()] == [""], "the daemon")
@@ -309,7 +309,7 @@ def test_wishes_of_an_earlier_boot_and_unreadable_ones_start_nothing(served: Ser
     assert (served.processes(), served.client.statuses()) == ([], {})
 
 
-def test_what_stands_in_the_way_of_a_daemon_is_told(served: Served) -> None:
+def test_obstacle_to_a_daemon_is_reported(served: Served) -> None:
     served.process.start()
     served.want()
     (served.files.folder / SERVER / "log/output").mkdir(parents=True)
@@ -343,7 +343,7 @@ def test_a_second_supervisor_ends_at_once(served: Served) -> None:
     assert "another dra-mps works in" in done.stderr
 
 
-def test_it_ends_its_daemons_when_it_is_asked_to_end(served: Served) -> None:
+def test_supervisor_ends_its_daemons_at_its_end(served: Served) -> None:
     served.want()
     served.process.start()
     served.client.settle(SERVER)
