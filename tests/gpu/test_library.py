@@ -30,6 +30,8 @@ from dra_driver.gpu.profiles import supported_profiles
 from dra_driver.gpu.vgpus import VgpuType, VgpuTypes
 from tests.gpu.stub import Session, build, failure, needs_compiler, process
 
+pytestmark = pytest.mark.node
+
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
 ONE_SLICE = GpuInstanceProfile(
     constant=0, id=19, name="1g.10gb", slice_count=1, instance_count=7, memory_mib=9984, multiprocessors=16,
@@ -113,7 +115,6 @@ def vgpus(nvml: NvmlLibrary) -> list[VgpuTypes]:
     return [nvml.vgpu_types(nvml.device_by_index(index)) for index in (0, 2)]
 
 
-@pytest.mark.node
 @needs_compiler
 def test_vgpu_types_have_placements_if_several_types_can_be_on_a_gpu(driver: Session, old_driver: Session) -> None:
     small, large = (
@@ -229,7 +230,6 @@ def profiles(nvml: NvmlLibrary) -> list[GpuInstanceProfile]:
     return supported_profiles(nvml, nvml.device_by_index(0))
 
 
-@pytest.mark.node
 @needs_compiler
 def test_profiles_with_the_drivers_names(driver: Session) -> None:
     first, second = driver(profiles)
@@ -259,7 +259,6 @@ def mode(nvml: NvmlLibrary) -> list[object]:
     return [before, on, (nvml.set_mig_mode(gpu, False), nvml.mig_mode(gpu))]
 
 
-@pytest.mark.node
 @needs_compiler
 def test_mig_mode_and_why_it_stays_pending(tmp_path: Path) -> None:
     with process() as executor:
@@ -281,7 +280,6 @@ def compute_modes(nvml: NvmlLibrary) -> list[object]:
     return [before, after, invalid, failure(nvml.set_compute_mode, gpu, ComputeMode.DEFAULT)]
 
 
-@pytest.mark.node
 @needs_compiler
 def test_compute_mode(tmp_path: Path) -> None:
     with process() as executor:
