@@ -164,8 +164,8 @@ class DomainService:
         self._claims.recover()
 
     def end(self, seconds: float) -> bool:
-        """Answer the running calls, of which those that wait for a daemon end. Returns whether all were answered within
-        `seconds`.
+        """Answer the running calls. Calls that wait for a daemon end with an error. Returns whether all were answered
+        within `seconds`.
         """
         self.registry.stop()
         self._health.stop()

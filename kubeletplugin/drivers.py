@@ -369,7 +369,7 @@ def _plan_mig(planned: _Planned, result: AllocatedDevice, found: MigDevice) -> N
 def _plan_container(
     planned: _Planned, result: AllocatedDevice, kind: ContainerKind, gpu: Gpu, config: type[DeviceConfig]
 ) -> None:
-    """Plan a device of containers. An administrator's device is given as it is."""
+    """Plan a device of containers. The settings of a device with admin access are not changed."""
     device = planned.add(result, kind)
     if not result.admin_access:
         limits = share_limits(result, gpu, kind.part is not None, planned.facts.policy)

@@ -63,7 +63,7 @@ class CaretakerTiming:
 
 
 class Caretaker:
-    """Deletes leftover slices, and reports claims that nobody can use: a part of the work of the leader."""
+    """Deletes leftover slices, and reports claims with devices of missing nodes: a part of the work of the leader."""
 
     def __init__(
         self, client: ApiClient, recorder: EventRecorder, metrics: Metrics, timing: CaretakerTiming | None = None

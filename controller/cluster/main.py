@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaderElection:
-    """Whether and how several processes elect the one that works. `home` is the namespace of the processes, and
-    `namespace` that of the Lease.
+    """Whether and how several processes elect a leader. `home` is the namespace of the processes, and `namespace` that
+    of the Lease.
     """
 
     enabled: bool

@@ -39,7 +39,7 @@ _STOP_SECONDS = 10.0  # longer than a request to an API server that answers
 
 
 class NodeDevices(Protocol):
-    """The devices of the node that one driver publishes. After a change, somebody must call `Publisher.wake`."""
+    """The devices of the node that one driver publishes. After a change, the caller must call `Publisher.wake`."""
 
     def adopt(self, slices: Iterable[ResourceSlice]) -> None:
         """Take over what an earlier process published. Called once, before `describe`."""

@@ -3,7 +3,7 @@
 
 Follows the publishing contract of resource.k8s.io: consumers use the slices of a pool's highest generation, and only if
 all of them exist. So a change of one slice is written in place. A change of several slices gets a new generation, with
-which every slice is written again. A slice that somebody deleted is created again.
+which every slice is written again. A deleted slice is created again.
 
 Also names the fields in which a stored slice differs from the slice that was sent, so that an administrator can find
 out what changed them.

@@ -95,8 +95,8 @@ def _reasons(slices: Sequence[ResourceSlice], features: SliceFeatures) -> dict[s
 
 
 def _concerned(problem: Violation, slice_: ResourceSlice, devices: Iterable[Device]) -> Iterable[Device]:
-    """The devices that must be left out because of a problem: one device, those that consume a counter set, or all of
-    the slice. `devices` are all of the pool.
+    """The devices that must be left out because of a problem: one device, the consumers of a counter set, or all of the
+    slice. `devices` are all of the pool.
     """
     part = _PART.match(problem.path)
     if part is None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the stored slices, writes slices one by one, and decides when a slice may be written again.
 
-A slice that fails does not delay the others. Events (the node changed, somebody edited a slice) only start a comparison
-of slices, but do not allow a write. Otherwise a server that modifies every write would be written to without end,
-because each write is an event. A slice is sent at once if it was not yet sent in its present form. The same slice is
-sent again after pauses that double.
+A slice that fails does not delay the others. Events (the node changed, another client edited a slice) only start a
+comparison of slices, but do not allow a write. Otherwise a server that modifies every write would be written to without
+end, because each write is an event. A slice is sent at once if it was not yet sent in its present form. The same slice
+is sent again after pauses that double.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _WHOLE_SERVER = frozenset((401, 404, 429, 502, 503, 504))
 
 
 class StoredSlices:
-    """The stored slices by object name, from JSON of one API version. Calls `on_change` when somebody else changed a
+    """The stored slices by object name, from JSON of one API version. Calls `on_change` when another client changed a
     slice. Thread-safe, but only one thread writes slices.
 
     A watch and the answers to this process's own writes report the slices. The newer version counts. A watch lags

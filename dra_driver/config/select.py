@@ -81,8 +81,8 @@ def _entries(device: AllocatedDevice, claim: ResourceClaim) -> Iterator[tuple[st
 def _default(kind: type[DeviceConfig], claim: ResourceClaim) -> DeviceConfig:
     """The configuration of a device without a matching entry.
 
-    Nobody can configure the scheduler's claim for extended resources. KubeVirt expects for such resources what
-    NVIDIA/kubevirt-gpu-device-plugin gives: the devices of both interfaces of the kernel.
+    The scheduler's claim for extended resources has no configuration by a user. KubeVirt expects for such resources
+    what NVIDIA/kubevirt-gpu-device-plugin gives: the devices of both interfaces of the kernel.
     """
     if kind is VfioDeviceConfig and claim.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true":
         return VfioDeviceConfig(IommuBackend.PREFER_IOMMUFD, api_device=True)
@@ -97,7 +97,7 @@ def misfit(
 
 
 def use_other(kinds: Iterable[type[DeviceConfig] | type[DomainConfig]]) -> str:
-    """The advice for a configuration of the wrong kind. `kinds` are those that the devices take."""
+    """The advice for a configuration of the wrong kind. `kinds` are the kinds that the devices take."""
     names = " or ".join(kind.__name__ for kind in kinds)
     return f"use a {names}, or another class" if names else "use another class"
 

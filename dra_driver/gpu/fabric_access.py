@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fabric Manager during the life of a process, on a thread of its own with time limits.
 
-Fabric Manager may be started late, restarted or stopped. The partitions that it listed last stay known meanwhile, so
+Fabric Manager may be started late, restarted or stopped. The partitions that it listed last stay known in between, so
 that devices keep their attributes. A node without switches, library or socket costs a few system calls, and nothing is
 logged.
 """

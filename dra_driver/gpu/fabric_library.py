@@ -215,7 +215,7 @@ class FabricLibrary(FabricManager):
             library.fmDisconnect(handle)
 
     def _load(self) -> Any:
-        """The library as it is installed now, initialized."""
+        """The currently installed library, initialized."""
         path = find_library(self._driver_root, LIBRARY)
         try:
             if path is None:

@@ -4,7 +4,7 @@
 Two sources tell what the node has: the hardware, and the marks (`ownership`, `passthrough`). A claim that is prepared
 or unprepared while one is read after the other makes them contradict each other. For example, a GPU that NVML does not
 list yet, and that has no mark any more, looks like a GPU that was lost. So the marks are read before and after the
-hardware, and both are read again if a mark was written or removed meanwhile.
+hardware, and both are read again if the marks differ.
 
 Marks may change so often that no attempt is undisturbed. Then everything whose mark was seen counts as marked. This is
 the harmless mistake: a GPU of a virtual machine stays published as before, and a MIG instance of a claim is not

@@ -2,10 +2,10 @@
 """Stores of marks. A mark is a small file that tells that this driver has changed something on the node for claims.
 
 A mark is written before the change, and removed after the change was undone. All processes of the node read it. Each
-kind of mark has a store. A mark has a key, which tells what was changed (a GPU, the place of an instance, a partition)
-and is part of the file's name. `NamedMarks` are empty files whose names tell everything: an empty file either exists or
-not, even if its creation is interrupted. `ValueMarks` are JSON files, which are written completely or not at all. Marks
-need no fsync, because a reboot undoes the changes.
+kind of mark has a store. A mark has a key, which names the changed object (a GPU, the place of an instance, a
+partition) and is part of the file's name. `NamedMarks` are empty files whose names tell everything: an empty file
+either exists or not, even if its creation is interrupted. `ValueMarks` are JSON files, which are written completely or
+not at all. Marks need no fsync, because a reboot undoes the changes.
 """
 
 import json
@@ -61,7 +61,7 @@ class MarkStore(ABC, Generic[K, T]):
             remove_file(self._folder / name)
 
     def forget(self) -> None:
-        """Remove all marks, also those that cannot be read, because they are of an earlier boot. Raises OSError."""
+        """Remove all marks, including unreadable marks, because they are of an earlier boot. Raises OSError."""
         for key in self._listed():
             self.clear(key)
 

@@ -39,7 +39,7 @@ class Hardware:
     the NVML library for programs of the driver, or None if they find it themselves. `machine_root` is the root folder
     of the node itself, which is not that of the driver if the driver is installed in a container. `enter_root` tells
     that programs below these roots need them as their root folder. `library_folders` are folders with libraries of the
-    driver, below its root, in addition to those that are found. `limits_program` is the hook program for limits of
+    driver, below its root, in addition to the detected folders. `limits_program` is the hook program for limits of
     memory, if this installation has it. `fabric_manager` has the partitions of NVSwitches.
     """
 

@@ -4,7 +4,7 @@
 A mark is written before the first function of a GPU is taken from its driver, and removed after all of them are back.
 It has the driver of each function, and everything else that must be restored. So a GPU can be brought back after a kill
 at any point. A GPU with a mark is not lost, although NVML does not see it. A GPU that an administrator has bound to a
-vfio driver has no mark, and is left as it is.
+vfio driver has no mark, and is not changed.
 
 The kernel does not take a GPU from NVIDIA's driver while a process has it open, and NVML opens all GPUs. So while a GPU
 is being taken, this driver holds a lock (`letting_go`), and all sessions (`dra_driver.gpu.session`) end NVML and begin

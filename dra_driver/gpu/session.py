@@ -232,7 +232,8 @@ class Session:
     def device(self, nvml: Nvml, uuid: str) -> DeviceHandle:
         """A GPU's handle for this NVML interface. Raises NvmlError.
 
-        NVML searches all GPUs for a UUID, also those that hang. So a GPU whose index is known is found by its index.
+        NVML searches all GPUs for a UUID, including GPUs whose calls hang. So a GPU whose index is known is found by
+        its index.
         """
         current = self._current
         if current is not None and current.nvml is nvml and (index := current.index(uuid)) is not None:
@@ -372,8 +373,8 @@ class Session:
         return self._taken is not None and self._taken.must_let_go()
 
     def _let_go(self) -> float:
-        """End NVML when that is necessary, although nobody may ask anything at the moment. Returns the seconds until
-        the next look.
+        """End NVML when that is necessary, even if no caller uses it at the moment. Returns the seconds until the next
+        look.
         """
         if self._current is not None and self._must_let_go():
             with contextlib.suppress(NvmlError):

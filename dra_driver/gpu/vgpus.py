@@ -49,7 +49,7 @@ class VgpuType:
 
 @dataclass(frozen=True, slots=True)
 class VgpuTypes:
-    """The types that a GPU supports, without those that are parts of MIG instances. `mixed` tells whether vGPUs of
+    """The types that a GPU supports, without the types that are parts of MIG instances. `mixed` tells whether vGPUs of
     several types can be on the GPU together (heterogeneous mode).
     """
 
@@ -78,8 +78,8 @@ class VgpuFramework(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VgpuHost:
-    """A GPU for which the vGPU manager runs. `functions` are those that can be or have vGPUs, and `existing` are all
-    vGPUs of the GPU. `problem` tells why no vGPU can be created, and is empty otherwise.
+    """A GPU for which the vGPU manager runs. `functions` are the functions that can be or have vGPUs, and `existing`
+    are all vGPUs of the GPU. `problem` tells why no vGPU can be created, and is empty otherwise.
     """
 
     types: VgpuTypes

@@ -299,7 +299,7 @@ def _away(seen: _Seen, now: Marked) -> dict[str, VfioMark]:
 
 
 def _without(pulse: Pulse, owned: Set[Owned]) -> Pulse:
-    """The pulse without what was created for claims, because this does not change what is published."""
+    """The pulse without MIG instances and vGPUs of claims, because they do not change the published devices."""
     return replace(pulse, gpus=tuple(_without_owned(gpu, owned) for gpu in pulse.gpus))
 
 

@@ -58,7 +58,8 @@ def publish(source: int, target: int, *, files: bool) -> None:
 
     A socket or a pipe gets a second name in `target` (a hard link). Containers can use it, but can exchange only this
     second name. With `files`, small regular files are copied, because a container could write to a file with two names.
-    Folders of `source` are folders in `target`. What has such a name in `target` already is replaced. Other names stay.
+    Folders of `source` are folders in `target`. Existing entries of the same names in `target` are replaced. Other
+    names stay.
     """
     for name in sorted(os.listdir(source)):
         facts = os.stat(name, dir_fd=source, follow_symlinks=False)
@@ -150,8 +151,8 @@ class Trash:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder with all that containers have written in it, however deep. Raises OSError, also if somebody
-    continues to write in it.
+    """Remove a folder with all that containers have written in it, however deep. Raises OSError, also if another
+    process continues to write in it.
     """
     with folder_at(path) as top:
         for _ in range(_MOST_ROUNDS):

@@ -80,9 +80,9 @@ def write_file(
     The data is first written to `temporary`, which must be in the same folder. If the process is killed, this file may
     remain. `mode` is set independently of the umask. With `sync`, the data is on the disk before the file is replaced.
 
-    With `exchange`, the file trades its name with the one that it replaces, which is then removed. That takes a fifth
-    of the time on ext4, which begins to write a file to the disk when a rename replaces another one. It is for files
-    that mean nothing after a loss of power. If the process is killed, the old file may remain as `temporary`.
+    With `exchange`, the new file and the old file swap names, and the old file is then removed. That takes a fifth of
+    the time on ext4, which begins to write a file to the disk when a rename replaces another one. It is for files that
+    mean nothing after a loss of power. If the process is killed, the old file may remain as `temporary`.
     """
     descriptor = _create(temporary, 0o666 if mode is None else mode)
     try:
@@ -120,7 +120,7 @@ def _renameat2() -> Callable[..., int] | None:
 
 
 def _create(temporary: Name, mode: int) -> int:
-    """A descriptor of a new file. What has its name is removed, or set aside if it is not a regular file."""
+    """A descriptor of a new file. An existing file is removed, or set aside if it is not a regular file."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(temporary, flags, mode)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds and ends the processes of control daemons, also those that an earlier dra-mps has started.
+"""Finds and ends the processes of control daemons, including daemons of an earlier dra-mps.
 
 A control daemon starts servers, which have their own sessions and continue to run when the daemon is killed. So neither
 a process ID, nor a session, nor the parent tells all of them. Names, arguments and environments do not tell either,

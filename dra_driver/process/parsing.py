@@ -170,7 +170,7 @@ class Loader(yaml.CSafeLoader):
 
     @staticmethod
     def _sources(node: yaml.MappingNode, value: yaml.Node) -> list[yaml.MappingNode]:
-        """The mappings that a merge key names, the one that counts most last."""
+        """The mappings that a merge key names. The last one has precedence."""
         sources: list[yaml.MappingNode] = []
         for source in value.value[::-1] if isinstance(value, yaml.SequenceNode) else [value]:
             if not isinstance(source, yaml.MappingNode):

@@ -35,8 +35,8 @@ class Ended:
 
 
 def excerpt(text: str, most: int = _SHOWN) -> str:
-    """The beginning of a text that somebody else wrote, for an error or a log: words on one line, at most `most`
-    characters, and escapes such as \\x1b in place of characters that cannot be printed.
+    """The beginning of a foreign text, for an error or a log: words on one line, at most `most` characters, and escapes
+    such as \\x1b in place of characters that cannot be printed.
     """
     words = " ".join(text[: 2 * most].split())
     shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words)

@@ -94,7 +94,7 @@ class Worker:
 
     def finish(self, wait: float) -> None:
         """Begin a round at once, and end after the first round that leaves nothing to do: the work has returned None,
-        without an interval, and nobody has woken the worker since the round began. Waits for the end like `stop`.
+        without an interval, and the worker was not woken since the round began. Waits for the end like `stop`.
         """
         with self._state:
             self._finishing = True

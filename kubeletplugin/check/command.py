@@ -159,7 +159,7 @@ def look(place: CheckFlags) -> Look:
 
 
 def _runtime_access(place: CheckFlags, kubelet: KubeletFacts | None) -> RuntimeAccess:
-    """The way to the runtime: over the socket of the flag, or else over the one that kubelet was told."""
+    """The way to the runtime: over the socket of the flag, or else over the socket in kubelet's configuration."""
     endpoint = place.runtime_endpoint or (kubelet.endpoint if kubelet is not None else "")
     return RuntimeAccess(
         place.host,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The additional configuration file that --fix writes, as a whole or not at all.
 
-The file names its author and how to undo it. A file of somebody else is left alone.
+The file names its author and how to undo it. A foreign file is not changed.
 """
 
 import contextlib

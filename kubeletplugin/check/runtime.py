@@ -58,7 +58,7 @@ _SHOWN_BY: Final = {
 @dataclass(frozen=True, slots=True)
 class RuntimeAccess:
     """How this process reaches the runtime. `programs` are those of the host. `socket` and `config` are paths on the
-    host, empty if they are those that are usual. `visible` tells whether this process sees the host's files.
+    host, empty for the usual paths. `visible` tells whether this process sees the host's files.
     """
 
     host: Host
@@ -82,8 +82,8 @@ class RuntimeFacts:
 
     `wanted` is the folder of our specs. `reported` is the runtime's name and release (`containerd://2.1.4`), empty if
     unknown. `kind` is None for another runtime, or if it is unknown. `cdi` is None if the configuration is unknown, and
-    then `problem` tells why, and `advice` what to do. `reads` tells whether the runtime reads `wanted`. `command` is
-    the one that printed the configuration, if the runtime itself did not answer. `main` is containerd's main file.
+    then `problem` tells why, and `advice` what to do. `reads` tells whether the runtime reads `wanted`. `command`
+    printed the configuration, if the runtime itself did not answer. `main` is containerd's main file.
     """
 
     wanted: str

@@ -20,7 +20,8 @@ SHARES, SETTINGS = NodeCheck("shares"), NodeCheck("GPU settings")
 
 def setting_findings(node: Node, driver: Driver) -> Iterator[CheckResult]:
     """The settings of GPUs that were changed for claims in this boot of the node, and that no claim needs any more. A
-    mark counts that is there before and after the records are read, because claims come and go meanwhile.
+    mark counts if it exists before and after the records are read, because claims may be prepared or unprepared in
+    between.
     """
     if not marks_are_of(node.folders.folder, node.boot_id):
         return

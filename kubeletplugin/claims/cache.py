@@ -61,7 +61,7 @@ class RecordCache(Generic[R]):
         return left_alone | self.damaged().keys()
 
     def damaged(self) -> dict[str, ClaimRef]:
-        """The claims whose record was set aside and not made anew since, by UID."""
+        """The claims whose record was set aside and not written again since, by UID."""
         found = self._files.damaged()
         with self._lock:
             return {uid: claim for uid, claim in found.items() if uid not in self._known}

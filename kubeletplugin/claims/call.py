@@ -15,7 +15,7 @@ _LOOK_SECONDS: Final = 0.05
 
 class Call:
     """A call of kubelet, or the plugin's own work. Each of `checks` raises an exception if the work is not wanted any
-    more: no caller waits, the claim is unprepared meanwhile, a time limit has passed, or the plugin ends.
+    more: no caller waits, the claim is being unprepared, a time limit has passed, or the plugin ends.
     """
 
     __slots__ = ("_checks",)

@@ -37,8 +37,8 @@ class WaitsError(Exception):
 
 
 class Changes:
-    """The changes of the node for claims. `unrestored` has those that could not be undone. `locks` are the locks of
-    what is changed.
+    """The changes of the node for claims. `unrestored` has the changes that could not be undone. `locks` are the locks
+    of what is changed.
     """
 
     def __init__(

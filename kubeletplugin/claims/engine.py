@@ -8,8 +8,8 @@ recorded. Preparing a prepared claim and unpreparing an unprepared one do nothin
 - If kubelet no longer waits, the work stops after the current step, and kubelet's next call continues it.
 - If a call hangs, its GPU stays locked until the call returns, and then the claim is looked after.
 - If the process is killed, the next one undoes what is not recorded as prepared.
-- An unprepare stops a running prepare. A step that waits holds no lock, and a claim that was unprepared meanwhile, also
-  by another process, is not prepared.
+- An unprepare stops a running prepare. A step that waits holds no lock, and a claim that was unprepared during the
+  wait, also by another process, is not prepared.
 
 Only one thread of one process works on a claim at a time, so the second of two calls finds the result of the first.
 Claims on different GPUs proceed in parallel.
@@ -204,7 +204,7 @@ class Engine:
 
     def _wait(self, step: Step, opened: Record, deadline: float, call: Call) -> None:
         """Wait without locks until what the step needs is there. At the deadline (monotonic seconds), raises
-        PrepareError with what is missing, and everything stays as it is, because kubelet repeats its call.
+        PrepareError with the missing condition, and undoes nothing, because kubelet repeats its call.
         """
         while missing := step.waits_for(self.node):
             record = self._store.current(opened.plan.claim.uid)
@@ -311,7 +311,7 @@ class Engine:
 
     def recover(self) -> None:
         """Bring the node into the recorded state: interrupted work is undone, and prepared claims are completed. Raises
-        NvmlError if the driver disappears meanwhile, or OSError.
+        NvmlError if the driver disappears during the recovery, or OSError.
         """
         for uid in self.files.half_written():
             with self._store.try_hold(uid) as free:

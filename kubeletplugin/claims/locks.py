@@ -108,8 +108,8 @@ class Held:
 
 
 class KeyedLocks:
-    """One lock for each key. A lock exists only while somebody uses it. Not reentrant. With `files`, other processes
-    are excluded too. Two instances with the same file must have a different `prefix`.
+    """One lock for each key. A lock exists only while a thread holds it or waits for it. Not reentrant. With `files`,
+    other processes are excluded too. Two instances with the same file must have a different `prefix`.
     """
 
     def __init__(self, files: FileRanges | None = None, prefix: str = "") -> None:

@@ -75,7 +75,7 @@ class Kind(ABC):
         return None
 
     def excludes(self, other: "Kind") -> bool:
-        """Whether this device cannot be had beside another one. Asked in both directions."""
+        """Whether this device excludes another one. Asked in both directions."""
         return not self.keys.isdisjoint(other.keys)
 
     @property
@@ -133,8 +133,8 @@ class Undoable(ABC):
 
     @abstractmethod
     def undo(self, node: "Node", call: Call) -> str:
-        """Undo what `do` did, if anything. Repeating it changes nothing. Returns why something stays as it is, and its
-        mark with it, if no pod should wait for that; it is tried again later. Usually empty.
+        """Undo what `do` did, if anything. Repeating it changes nothing. Returns the reason if the change and its mark
+        stay and no pod should wait for that; it is tried again later. Usually empty.
         """
 
     @property
@@ -289,7 +289,7 @@ class SpecStep(IdleStep):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """An allocated device, once for each result of the allocation. With `admin` access, it is given as it is."""
+    """A device, once for each result of the allocation. With `admin` access, its settings are not changed."""
 
     name: str
     request: str

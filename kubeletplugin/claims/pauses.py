@@ -45,8 +45,8 @@ class Pauses:
             raise PrepareError(pause.text)
 
     def begin(self, uid: str, error: Exception) -> None:
-        """An attempt of the claim was undone because of this error. The next one has to wait. A claim that nobody has
-        tried for long is forgotten.
+        """An attempt of the claim was undone because of this error. The next one has to wait. A claim without attempts
+        for long is forgotten.
         """
         now = self._clock()
         with self._guard:

@@ -48,13 +48,13 @@ class Recovery:
         self._gave_up = False
 
     def recover(self) -> None:
-        """Restore all claims once. Raises NvmlError if the driver disappears meanwhile, or OSError."""
+        """Restore all claims once. Raises NvmlError if the driver disappears during the recovery, or OSError."""
         self._each((record.plan.claim for record in self._store.records.all()), self._settle)
         self._each(self._store.records.damaged().values(), self._plan_again)
 
     def retry(self) -> bool:
         """Try those claims with problems again that are due. Returns whether a claim was given up, so that the node has
-        to be swept. Raises NvmlError if the driver disappears meanwhile.
+        to be swept. Raises NvmlError if the driver disappears during the work.
         """
         self._gave_up = False
         damaged = self._store.records.damaged()
@@ -63,8 +63,8 @@ class Recovery:
         return self._gave_up
 
     def restore_specs(self) -> None:
-        """Write the specs of prepared claims that somebody has removed. Raises NvmlError if the driver disappears
-        meanwhile, or OSError.
+        """Write the missing specs of prepared claims. Raises NvmlError if the driver disappears during the recovery, or
+        OSError.
         """
         prepared = [record.plan.claim for record in self._store.records.all() if record.state is State.PREPARED]
         self._each((claim for claim in prepared if not self._store.specs.exists(claim.uid)), self._settle)

@@ -63,6 +63,8 @@ class ClaimStore:
         log.info("unprepared", extra=fields_of(record.plan))
 
     def known(self) -> set[str]:
-        """The UIDs of all claims. Records are read first: one that is damaged meanwhile is readable or unreadable."""
+        """The UIDs of all claims. Records are read first: a record that is damaged in between is readable or
+        unreadable.
+        """
         recorded = {record.plan.claim.uid for record in self.records.all()}
         return recorded | self.records.unreadable()

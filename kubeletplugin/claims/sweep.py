@@ -98,7 +98,7 @@ class Sweep:
         self.sweep_node()
 
     def retry(self) -> None:
-        """Try again to undo what is left on GPUs, where that is due."""
+        """Try again to undo the remaining changes of GPUs that are due."""
         patience = brief_call()
         for key in self._unrestored.due():
             self._sweep_contained(key, patience)
@@ -175,7 +175,7 @@ class Sweep:
 
     def _strays(self) -> list[Undoable]:
         """The marked changes that no record needs. Marks are read first, because a record is older than its marks.
-        Callers ask for unreadable records afterwards: a record that is damaged meanwhile is among them.
+        Callers ask for unreadable records afterwards: a record that is damaged in between is among them.
         """
         marked = self._marked()
         needed = {step.mark for record in self._store.records.all() for step in record.plan.steps}

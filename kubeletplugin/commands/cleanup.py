@@ -87,9 +87,9 @@ def on_node(folders: NodeFolders) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class NodeRemains:
-    """The objects of both drivers on the node: `claims` with a record, the names of those that pods may use, record
-    files that cannot be read, changes of GPUs as texts, other remains of features, and files. The claims of `domains`
-    have only files on the node. `foreign` files belong to another driver and stay.
+    """The objects of both drivers on the node: `claims` with a record, the names of the claims that pods may use,
+    record files that cannot be read, changes of GPUs as texts, other remains of features, and files. The claims of
+    `domains` have only files on the node. `foreign` files belong to another driver and stay.
     """
 
     claims: tuple[ClaimRef, ...]

@@ -282,7 +282,7 @@ def show(state: NodeState, console: Console) -> None:
 
 
 def _claims_table(state: NodeState, letters: Mapping[str, str]) -> Table:
-    """The prepared claims. Those that have MIG devices begin with their letter in the picture."""
+    """The prepared claims. Claims with MIG devices begin with their letter in the picture."""
     table = Table("", "CLAIM", "STATE", "DEVICES", "STEPS", box=None, pad_edge=False)
     names = _claim_names(state.records)
     for record in state.records:

@@ -23,7 +23,7 @@ class ContainerKind(Kind):
     @property
     @abstractmethod
     def place_name(self) -> str:
-        """A text that is equal for equal devices, also if the device is made anew."""
+        """A text that is equal for equal devices, also if the device is created again."""
 
     @abstractmethod
     def cuda_uuid(self, node: Node) -> str:

@@ -53,7 +53,7 @@ class DomainKind(Kind):
         return -1
 
     def excludes(self, other: Kind) -> bool:
-        """Never: pods share a channel. Which claims cannot be had together is up to their steps."""
+        """Never: pods share a channel. The steps decide which claims exclude each other."""
         return False
 
     def attributes(self, found: JSON) -> JSON:

@@ -2,8 +2,9 @@
 """A vGPU for a virtual machine: the kind, and the step that creates it and removes it.
 
 A mark is set before a vGPU is created, and removed after it is gone. So a vGPU without a mark is an administrator's: it
-is used as it is, and never removed. A function that has become a vGPU of another type than that of its mark is not ours
-either. If the kernel refuses to create a vGPU, the mark is removed at once, because somebody else may create one there.
+is used unchanged, and never removed. A function that has become a vGPU of another type than that of its mark is not
+ours either. If the kernel refuses to create a vGPU, the mark is removed at once, because another program may create one
+there.
 
 The kernel may wait without end for the virtual machine of a mediated device that is removed. So a vGPU that a process
 has open is not removed, and the claim is tried again.

@@ -73,7 +73,7 @@ class CallThreads(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more calls. Running calls continue, and nobody waits for them."""
+        """Accept no more calls. Running calls continue, and this does not wait for them."""
         with self._guard:
             self._ended = True
             threads = self._threads
@@ -204,7 +204,7 @@ class SocketServer:
 
 
 class SocketKeeper:
-    """Checks every second whether the sockets still exist, and restores those that were removed.
+    """Checks every second whether the sockets still exist, and restores removed sockets.
 
     kubelet never removes them, but an administrator may, or may create the folder again. A socket on which another
     process listens is left alone.

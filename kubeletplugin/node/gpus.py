@@ -141,7 +141,7 @@ class GpuAccess:
     def current(self) -> Gpus:
         """The GPUs. Raises NoDriverError at once if there is no driver, or the node cannot be made ready.
 
-        If a GPU was taken for a virtual machine, or has come back, NVML is initialized anew. Callers wait for that.
+        If a GPU was taken for a virtual machine, or has come back, NVML is initialized again. Callers wait for that.
         """
         if threading.get_ident() != self._thread or self._new is None:
             self._look()

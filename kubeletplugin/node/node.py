@@ -122,7 +122,7 @@ class Node:
         """The result of `work` on the thread of `key`. Each `check` of the call that `work` gets restarts the time
         limit of a step. After a hang, HungError is raised, and the lock of `key` is kept until the call returns.
 
-        With `nvml`, NVML stays initialized meanwhile. Raises NoDriverError if there is no driver.
+        With `nvml`, NVML stays initialized during that time. Raises NoDriverError if there is no driver.
         """
         gpus = self.gpus() if nvml else None
 

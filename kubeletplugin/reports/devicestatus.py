@@ -6,8 +6,8 @@ a MIG device its profile and GPU, and the CDI devices. This part is the same in 
 resource.k8s.io.
 
 A write replaces the status that was read before, in which only conditions and data of the plugin are changed. If the
-claim has changed meanwhile, the API server refuses the write. So nothing that others wrote is lost, and no entry that
-was removed comes back. `storedclaim` tells why the status is not patched.
+claim has changed since it was read, the API server refuses the write. So nothing that others wrote is lost, and no
+entry that was removed comes back. `storedclaim` tells why the status is not patched.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

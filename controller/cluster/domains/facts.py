@@ -112,7 +112,7 @@ def stored_facts(value: JSON, *, everything: bool = True) -> StoredFacts:
 
 
 def clique_facts(value: JSON) -> CliqueFacts | None:
-    """The facts of a ComputeDomainClique. What somebody made unreadable is left out, and written anew."""
+    """The facts of a ComputeDomainClique. Parts that cannot be decoded are ignored, and overwritten later."""
     stored = stored_facts(value)
     bare = {**value["metadata"], "annotations": {}}
     for readable in (value, {**value, "metadata": bare}, {"metadata": bare}):

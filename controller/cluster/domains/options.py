@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags of ComputeDomains. Those that the official controller has too have the same names and variables."""
+"""The flags of ComputeDomains. Options that the official controller also has have the same names and variables."""
 
 import json
 from typing import Any, Final

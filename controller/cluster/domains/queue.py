@@ -12,7 +12,7 @@ class Queue:
     """Keys with the time at which they are due. A key is given to one worker at a time. Thread-safe.
 
     A change makes a key due after `settle` seconds, because more changes may follow. A key that failed waits for its
-    own growing pause, whatever changes meanwhile, and does not delay other keys.
+    own growing pause, even if it changes during the pause, and does not delay other keys.
     """
 
     def __init__(self, settle: float, first_retry: float, longest_retry: float) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what differs between a domain as it is and as it should be.
+"""Writes the differences between the stored and the desired objects of a domain.
 
 A watch may lag. So a ComputeDomain that a watch does not know is looked for once more before the objects of its domain
 are deleted. Two processes that both believe to be the leader do no harm. Each write is complete in itself, so a process
@@ -210,7 +210,7 @@ class Reconciler:
 
     def _write_rows(self, domain: ComputeDomain, name: str, account: Account) -> None:
         """Write the rows of one clique. A daemon may write its own row at the same time, so this is tried again with
-        the object as it is then.
+        the current object.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             wanted = next((clique for clique in self._members(domain).cliques if clique.name == name), None)

@@ -128,7 +128,7 @@ class DomainView:
             collection.watcher.stop()
 
     def known(self) -> set[str]:
-        """The UIDs of all domains, also of those that exist no more and left something behind."""
+        """The UIDs of all domains, including deleted domains with remaining objects."""
         found = {domain.uid for domain in self.domains.all()}
         labelled: list[Collection[Any]] = [self.cliques, self.templates, self.daemon_sets, self.policies]
         labelled += [self.certificates, *([self.cluster.nodes] if self._has_daemons else [])]

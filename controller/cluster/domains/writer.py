@@ -31,7 +31,7 @@ Place = tuple[str, str]
 
 
 class NotLeaderError(Exception):
-    """The process is no longer the one that writes."""
+    """The process is no longer the leader, and must not write."""
 
 
 class ObjectWriter:

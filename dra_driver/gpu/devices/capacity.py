@@ -142,7 +142,7 @@ def totals(profiles: Iterable[MigProfile]) -> dict[str, Quantity]:
 
 
 def less(pot: Counters, taken: Iterable[Counters]) -> dict[str, Quantity]:
-    """The remaining counters, without those that are used up."""
+    """The remaining counters, without exhausted counters."""
     left = dict(pot)
     for counters in taken:
         for name, amount in counters.items():

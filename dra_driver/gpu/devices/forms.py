@@ -7,18 +7,18 @@ that may be claimed while the GPU is free consume the same counters. An instance
 is an obstacle: its slices are not in the counter set, and devices that need them are not published. Obstacles are
 
 - instances that were not created for claims (they are published as static devices, which need no counters), and
-- instances that were created for claims, if no placements are published, because the policy changed meanwhile or the
+- instances that were created for claims, if no placements are published, because the policy changed later or the
   API server does not store counters.
 
 LeftOut describes a device that the node has and does not publish. The reason goes into the log and a metric.
 
 `by_preference` orders MIG placements. The scheduler takes the first device that fits. So a driver can influence where
 small instances are placed only by the order of its devices. Small profiles come first, for claims that accept any
-profile. Within a profile, the next placement is the one that takes the least space from the largest profiles, assuming
-that the previous placements are occupied. Among equal placements, the one nearer to the end of the memory slices comes
-first. The order is computed from the placements alone. So small instances fill one GPU from its edge before they use
-the next GPU; tests/bench/packing.py measures the effect. (An order over all GPUs, with the better half for 3g of every
-GPU first, would save more space for 4g. But it would use all GPUs at once, and leave no GPU whole.)
+profile. Within a profile, the next placement takes the least space from the largest profiles, assuming that the
+previous placements are occupied. Among equal placements, the one nearer to the end of the memory slices comes first.
+The order is computed from the placements alone. So small instances fill one GPU from its edge before they use the next
+GPU; tests/bench/packing.py measures the effect. (An order over all GPUs, with the better half for 3g of every GPU
+first, would save more space for 4g. But it would use all GPUs at once, and leave no GPU whole.)
 """
 
 import enum

@@ -202,7 +202,7 @@ MEANINGS: Final[dict[tuple[str, str], Meaning]] = {
 
 
 def meaning(key: str, value: str, policy: HealthPolicy) -> Meaning | None:
-    """The meaning of a taint, or None for a taint of somebody else."""
+    """The meaning of a taint, or None for a taint that this driver does not set."""
     if key == XID:
         return xid_meaning(int(value), policy) if value.isdecimal() else None
     return MEANINGS.get((key, LINKS if key == NVLINK and expected_links(value) else value))

@@ -23,7 +23,7 @@ from .taints import Finding, published_findings
 
 @dataclass(slots=True)
 class HealthEntry:
-    """What is reported for a GPU: for the memory slices of `placement`, or for the whole GPU if that is None. Times are
+    """A reported problem of a GPU: of the memory slices of `placement`, or of the whole GPU if that is None. Times are
     in seconds of the epoch.
     """
 
@@ -132,7 +132,7 @@ class GpuRecord:
         return Finding(self.uuid, condition.key, condition.value, effect, entry.since, means.text, entry.placement)
 
     def _end(self, is_over: Callable[[HealthEntry], bool]) -> list[HealthEntry]:
-        """Remove entries, and return those that were removed."""
+        """Remove entries, and return the removed entries."""
         over = [entry for entry in self.entries if is_over(entry)]
         self.entries = [entry for entry in self.entries if entry not in over]
         return over
@@ -205,7 +205,7 @@ class HealthRecords:
             gpu.joined(earlier.findings(self._policy))
 
     def driver_runs(self, version: str, was_gone: bool, now: float) -> None:
-        """NVML was initialized with this driver version. `was_gone` tells that the driver was unloaded meanwhile."""
+        """NVML was initialized with this driver version. `was_gone` tells that the driver was unloaded before."""
         runs = from_dotted(version)
         if was_gone or (None not in (runs, self._driver) and runs != self._driver):
             for gpu in self._gpus.values():

@@ -2,8 +2,8 @@
 """Findings, their conversion to device taints, and back. The published taints survive a restart of the process.
 
 A finding of a MIG instance taints the whole GPU and the devices whose memory slices overlap those of the instance. A
-finding of a GPU taints all its devices. The API stores a taint's time as it is sent. So an unchanged taint is sent with
-the time with which it was published.
+finding of a GPU taints all its devices. The API stores the time that is sent for a taint. So an unchanged taint is sent
+with the time with which it was published.
 """
 
 import re
@@ -112,8 +112,8 @@ def keep_times(desired: Sequence[ResourceSlice], stored: Iterable[ResourceSlice]
 
 
 def published_findings(slices: Iterable[ResourceSlice], policy: HealthPolicy, not_before: float) -> tuple[Finding, ...]:
-    """The findings in published taints, by GPU. Ignores taints of somebody else, and taints from before `not_before`
-    (seconds of the epoch: when the node booted).
+    """The findings in published taints, by GPU. Ignores taints that this driver does not set, and taints from before
+    `not_before` (seconds of the epoch: when the node booted).
     """
     return tuple(
         finding

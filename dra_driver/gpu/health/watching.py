@@ -31,8 +31,8 @@ class EventWatch:
         self._seen: queue.SimpleQueue[tuple[str, Event]] = queue.SimpleQueue()
 
     def cover(self, uuids: Iterable[str], hung: Iterable[str]) -> Set[str]:
-        """Watch exactly these GPUs. Failed ones are tried again, and those that hang are not changed. Returns the GPUs
-        whose registration hangs. Raises NvmlError; then call `close`.
+        """Watch exactly these GPUs. Failed GPUs are tried again, and `hung` GPUs are not changed. Returns the
+        GPUs whose registration hangs. Raises NvmlError; then call `close`.
         """
         wanted = frozenset(uuids)
         if self._registered - wanted - frozenset(hung):

@@ -175,7 +175,7 @@ class Access:
                 break
 
     def _use_up(self, call: str, position: int | None) -> Fault | None:
-        """Count down the fault of this call. None if another process has used the fault up meanwhile."""
+        """Count down the fault of this call. None if another process has used up the fault."""
         with self._store.lock("system"):
             system = self._store.read_system()
             for index, fault in enumerate(system.faults):

@@ -72,7 +72,7 @@ class StateFolder:
         return parse_board(self.read_board_text(index))
 
     def read_board_text(self, index: int) -> bytes:
-        """The same as it is stored."""
+        """The stored JSON of the state of GPU `index`."""
         return _read(f"{self._prefix}gpu-{index}.json")
 
     def write_board(self, index: int, state: BoardState) -> None:

@@ -37,8 +37,8 @@ _KEEP_ALIVE = [  # detect within a minute that the peer is gone, also during an 
 
 class _Retry(Retry):
     def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
-        """The pause that the server requests, up to a limit, because callers try again themselves and hold locks
-        meanwhile.
+        """The pause that the server requests, up to a limit, because callers try again themselves and hold locks during
+        the pause.
         """
         seconds = super().get_retry_after(response)
         return None if seconds is None else min(seconds, _LONGEST_WAIT)

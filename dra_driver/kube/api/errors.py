@@ -62,7 +62,7 @@ class NotFoundError(StatusError):
 
 
 class ConflictError(StatusError):
-    """409: the object has changed meanwhile, or exists already."""
+    """409: the object has changed since it was read, or exists already."""
 
 
 class GoneError(StatusError):

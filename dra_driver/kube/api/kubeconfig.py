@@ -69,7 +69,7 @@ class Credentials:
 
 
 def token_file(path: Path) -> TokenSource:
-    """The token in a file that is renewed by somebody else. It is read again when the file has changed.
+    """The token in a file that another program renews. It is read again when the file has changed.
 
     If the file is missing or empty for a moment, the last token stays in use.
     """

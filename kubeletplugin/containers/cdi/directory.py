@@ -123,7 +123,7 @@ class SpecDirectory:
         return sorted(filter(is_device_name, (name.removeprefix(prefix).removesuffix(_SUFFIX) for name in specs)))
 
     def foreign_files(self) -> list[Path]:
-        """Sorted specs of this kind from somebody else: YAML files, as NVIDIA's DRA driver writes them.
+        """Sorted specs of this kind from other programs: YAML files, as NVIDIA's DRA driver writes them.
 
         Their devices have the same names as ours. Runtimes treat a device that is described twice as a conflict and
         know neither. So a claim in such a file and in `identifiers` cannot be used until one of the files is gone.

@@ -3,8 +3,8 @@
 
 The libraries must have exactly the version of the kernel module. So a library belongs to the driver if its name ends in
 `.so.<driver version>`. A few libraries of the driver have versions of their own (the EGL platforms, NVVM, the X.Org
-driver) and are found by name. The folders are the usual ones, those in which the cache of the dynamic loader has
-libraries of the driver, and those that the administrator names. Follows pkg/nvcdi and internal/discover of
+driver) and are found by name. The folders are the usual ones, folders in which the cache of the dynamic loader has
+libraries of the driver, and folders that the administrator names. Follows pkg/nvcdi and internal/discover of
 nvidia-container-toolkit 1.20.
 
 Mounts alone leave a container without the driver's symbolic links, and with a dynamic loader that does not know the new
@@ -111,7 +111,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class DriverLibraries:
-    """The libraries and links that were found. `folders` are those that a container's dynamic loader must know."""
+    """The detected libraries and links. `folders` are the folders that a container's dynamic loader must know."""
 
     libraries: tuple[Library, ...]
     links: tuple[Link, ...]
@@ -123,8 +123,8 @@ class DriverLibraries:
 
 
 def library_folders(root: Root, named: Sequence[str] = ()) -> tuple[str, ...]:
-    """The folders that may have libraries of the driver: the usual ones, those that an administrator has `named`, and
-    those of the loader's cache below `root`.
+    """The folders that may have libraries of the driver: the usual ones, the folders that an administrator has `named`,
+    and the folders of the loader's cache below `root`.
     """
     cache = root.resolve(f"/{CACHE}")
     cached = () if cache is None else cached_folders(root.here(cache), _is_of_driver)

@@ -80,7 +80,7 @@ class Root:
 class DriverRoot:
     """The places of a node's NVIDIA driver: its files, device nodes below `/dev`, and the kernel's /proc and /sys.
     `machine` is the node itself, whose `/dev` has the nodes of VFIO also if the driver is installed elsewhere.
-    `library_folders` are folders with libraries in `files`, in addition to those that are found.
+    `library_folders` are folders with libraries in `files`, in addition to the detected folders.
     """
 
     files: Root

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A CDI spec as immutable values, with its names and its version, and the rules by which runtimes refuse specs.
 
-The fields are those of SPEC.md (1.1.0) of the Container Device Interface. Those that the driver does not use are
-left out. An empty string, None, 0 for a device number and an empty tuple mean that a field is absent.
+The fields are those of SPEC.md (1.1.0) of the Container Device Interface. Fields that the driver does not use are left
+out. An empty string, None, 0 for a device number and an empty tuple mean that a field is absent.
 
-Names are the kind `vendor/class`, device names, and the qualified name `vendor/class=device`. The characters of device
-names are those that the container-device-interface library accepts.
+Names are the kind `vendor/class`, device names, and the qualified name `vendor/class=device`. Device names have the
+characters that the container-device-interface library accepts.
 
 `minimum_version` is the lowest `cdiVersion` that the content needs. Runtimes refuse a spec whose version is higher than
 their library knows, or lower than its content needs. The rules are those of specs-go/version.go of the

@@ -59,7 +59,7 @@ def clique_for(node: Node, host: HostDaemon | None, *, is_daemon: bool) -> str:
 
 
 def _fabric(node: Node, *, anew: bool) -> NodeFabric:
-    """The fabric. It is read again if it was not ready when the GPUs were last read, or if `anew`."""
+    """The fabric. It is read again if it was not ready when the GPUs were last read, or with `anew`."""
     gpus = node.gpus()
     fabric = fabric_of(gpus.inventory)
     if anew or fabric.progress in (FabricProgress.IN_PROGRESS, FabricProgress.FAILED):

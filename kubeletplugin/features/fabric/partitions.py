@@ -91,7 +91,7 @@ class FabricPartitions:
 
     @contextmanager
     def _current(self, call: Call) -> Iterator[tuple[Partition, ...]]:
-        """A context with the partitions as they are now, in which nobody else changes them."""
+        """A context with the current partitions, in which no other process of this plugin changes them."""
         with self.marks.locked(call.check):
             identity, before = self._access.identity, self.marks.seen()
             if before is not None and identity and before.identity != identity:
@@ -142,7 +142,7 @@ class FabricPartitions:
 
 
 def _brief_call() -> Call:
-    """A call that ends with FabricError if it waits for long, because nobody waits for the result."""
+    """A call that ends with FabricError if it waits for long, because no caller waits for the result."""
     deadline = time.monotonic() + _PATIENCE
 
     def check() -> None:

@@ -113,7 +113,7 @@ class Limiter:
         log.info("limited the GPU memory of a container to %d MiB", limit.mebibytes, extra=extra)
 
     def restore(self) -> None:
-        """Set all limits again, which a driver that was loaded anew may have lost. Raises OSError."""
+        """Set all limits again, because a driver that was reloaded may have lost them. Raises OSError."""
         self.tidy()
         uses = [(use, device) for use in self._uses.all() for device in use.devices.values()]
         pairs = {(device.gpu, ContainerCgroup(path, use.pod)) for use, device in uses for path in device.containers}

@@ -3,7 +3,7 @@
 
 The socket always has the same path, because containers are started with the CDI spec of an earlier plugin. A new plugin
 takes the path over in one step. An old one continues with the requests that it has, and leaves the path alone when it
-ends: the hook program tries again when nobody listens.
+ends: the hook program tries again when no process listens.
 """
 
 import contextlib

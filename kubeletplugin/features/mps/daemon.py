@@ -5,9 +5,9 @@ A daemon runs in the foreground as a child of this process, so that this process
 ready when it answers a command on its control socket; a running process or an existing socket is not enough.
 
 A daemon has two pipe directories. It works in a new one, to which only root has access (`program.DAEMON_PIPE`). When it
-is ready and has its limits, its sockets are published in the one that containers have (`dra_driver.process.mps.PIPE`).
-That one is kept when the daemon is restarted, because containers have mounted it and would not see a new one. No
-process of the driver reads or removes files that containers write there.
+is ready and has its limits, its sockets are published in the folder that containers have
+(`dra_driver.process.mps.PIPE`). That one is kept when the daemon is restarted, because containers have mounted it and
+would not see a new one. No process of the driver reads or removes files that containers write there.
 """
 
 import contextlib
@@ -139,8 +139,8 @@ class ControlDaemon:
         return done.output
 
     def stop(self, goodbye: Command) -> None:
-        """End the daemon and its servers with the command `goodbye`, and kill those that remain. Raises OSError, or
-        MpsError if a process cannot be killed.
+        """End the daemon and its servers with the command `goodbye`, and kill the processes that remain. Raises
+        OSError, or MpsError if a process cannot be killed.
         """
         if self.is_running():
             try:

@@ -4,7 +4,7 @@
 If the driver root is a complete system (it has a shell), the program runs in it with chroot, to find the libraries and
 device nodes of that system. Otherwise, the program gets the libraries of the root with LD_LIBRARY_PATH.
 
-The daemon and its commands have the pipe directory DAEMON_PIPE, to which only root has access. In the one that
+The daemon and its commands have the pipe directory DAEMON_PIPE, to which only root has access. In the folder that
 containers have (`dra_driver.process.mps.PIPE`), a container could exchange a name for a link, and a program of root
 follows links: it would change the mode of another file, or send its commands to the daemon of other claims.
 

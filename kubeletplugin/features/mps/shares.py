@@ -156,5 +156,5 @@ class ShareFiles:
 
 
 def trash_in(folder: Path) -> Trash:
-    """What is being removed of MPS, whose folder is `folder`."""
+    """The folder for files of MPS that are being removed. `folder` is the folder of MPS."""
     return Trash(folder / REMOVED)

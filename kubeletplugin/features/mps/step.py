@@ -2,8 +2,9 @@
 """MPS of a group of devices, for one claim.
 
 The step comes after the instances and compute modes of all GPUs of the group. A whole GPU is in the compute mode
-EXCLUSIVE_PROCESS meanwhile, because otherwise a process that does not find its daemon would run without MPS. A GPU in
-MIG mode has no compute mode, and each MIG device has its own daemon, because a CUDA process sees only one MIG device.
+EXCLUSIVE_PROCESS during that time, because otherwise a process that does not find its daemon would run without MPS. A
+GPU in MIG mode has no compute mode, and each MIG device has its own daemon, because a CUDA process sees only one MIG
+device.
 
 The share's file is the mark: it is written before the daemon starts, and the folder of the group is removed last.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves the shares in the share files: starts and ends daemons, and restarts those that have ended.
+"""Serves the shares in the share files: starts and ends daemons, and restarts daemons that have ended.
 
 `settle` applies the share files of one group of devices, when the plugin requests it. `look` applies those of all
 groups, and is called all the time. Both do the same, so the next `look` completes the request of a plugin that was

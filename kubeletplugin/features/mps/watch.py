@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports to claims when their MPS daemons end or are started again.
 
-dra-mps runs the daemons and restarts those that end. A program whose daemon has ended gets errors, and only its user
+dra-mps runs the daemons and restarts daemons that end. A program whose daemon has ended gets errors, and only its user
 can restart it. So each claim gets an Event, a condition in its status, and unhealthy devices while no daemon serves
 them.
 """

@@ -3,7 +3,7 @@
 
 The mark of a placement tells whether an instance belongs to the driver. The mark is set before the GPU instance is
 created, and removed after it is destroyed. So an instance without a mark was created by an administrator: it is used
-as it is, and never destroyed.
+unchanged, and never destroyed.
 """
 
 from abc import abstractmethod

@@ -99,7 +99,7 @@ class MigModeStep(Step):
         return node.of(mode_marks).get(self.gpu_uuid) == ModeMark(self.gpu_uuid, original=not self.on)
 
     def undo(self, node: Node, call: Call) -> str:
-        """Switch back, unless somebody uses the GPU in this mode. Then the mark stays."""
+        """Switch back, unless the GPU is in use in this mode. Then the mark stays."""
         if not self.is_marked(node):
             return ""
         try:

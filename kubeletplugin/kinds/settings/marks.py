@@ -15,7 +15,7 @@ _SETTING = re.compile(r"([^_]+)_([0-9])_([0-9])", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SettingMark:
-    """A GPU whose setting was changed for claims: the previous value, and the one that claims need."""
+    """A GPU whose setting was changed for claims: the previous value, and the value that claims need."""
 
     gpu_uuid: str
     found: int

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of a GPU that a claim may request: the compute mode, and the level of time-slicing.
 
-The previous value is in a mark. It is restored after the last claim that needs the setting, unless somebody else has
+The previous value is in a mark. It is restored after the last claim that needs the setting, unless another program has
 changed the setting since.
 """
 

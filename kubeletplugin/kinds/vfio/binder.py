@@ -6,8 +6,8 @@ what is missing, so they can be repeated after an interruption anywhere. `await_
 used again. The order inside of `take`: first everything is checked, then NVIDIA's driver releases the GPU, and only
 then the other functions are changed. So if the GPU cannot be taken, nothing else has changed except `driver_override`.
 
-`driver_override` makes the kernel bind a function to one driver only, also if it is probed anew meanwhile. It is set
-before a function is unbound, and put back before the function is bound to its own driver again.
+`driver_override` makes the kernel bind a function to one driver only, also if it is probed again. It is set before a
+function is unbound, and put back before the function is bound to its own driver again.
 """
 
 import logging
@@ -168,8 +168,8 @@ class VfioBinder:
         self._await(there)
 
     def give_back(self, gpu: VfioKind, before: tuple[PciFunction, ...], call: Call) -> None:
-        """Bind all functions as they were `before`. A function that is not on the bus any more is left out. So is one
-        that somebody has bound to a third driver meanwhile. Raises PrepareError or OSError.
+        """Bind all functions as they were `before`. A function that is not on the bus any more is left out. So is a
+        function that is bound to a third driver now. Raises PrepareError or OSError.
         """
         self.writes.require_none(gpu.address)
         changed = [function for function in before if self._is_ours(function)]

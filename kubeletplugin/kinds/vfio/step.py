@@ -3,7 +3,7 @@
 
 The mark has the driver of each function before, the override and the persistence mode. It is written before the first
 change, and the first mark stays until the GPU is back. A GPU that is already on a vfio driver, with all functions of
-its group, was bound by an administrator: it gets no mark, and is left as it is.
+its group, was bound by an administrator: it gets no mark, and is not changed.
 
 GPUs that share an IOMMU group have a step each, and the claim has the steps of all of them. The first of these steps
 begins only if all of the GPUs can be taken. NVML cannot be used while a GPU is taken, so everything that can be checked

@@ -116,7 +116,7 @@ def _camel_case(name: str) -> str:
 
 
 def _compact(**fields: object) -> JSON:
-    """The fields without those that are absent, empty or false. A zero is kept."""
+    """The fields, without absent, empty and false values. A zero is kept."""
     return {name: value for name, value in fields.items() if value is not False and value not in (None, "", [], {})}
 
 
