@@ -35,7 +35,7 @@ VIOLATIONS = {
     "cycles": ("dra_driver.scheduler.cel.library.values", "dra_driver.scheduler.cel.library.network"),
     "sandbox": ("dra_driver.sandbox.loop", "dra_driver.sandbox.nodes"),
     "apiserver": ("dra_driver.sandbox.apiserver.objects", "dra_driver.sandbox.apiserver.opaque"),
-    "kubelet": ("dra_driver.sandbox.kubelet.cdi", "dra_driver.process.parsing"),
+    "kubelet": ("dra_driver.sandbox.kubelet.cdi", "dra_driver.config.decode"),
     "controller": ("controller.node.writer", "controller.cluster.collection"),
     "cluster": ("controller.cluster.leader", "controller.cluster.caretaker"),
     "webhook": ("controller.webhook.server", "grpc"),
