@@ -197,7 +197,7 @@ def test_an_object_of_a_server_is_never_refused_for_an_unknown_field(
         config = server.write_kubeconfig(tmp_path / "config")
         code, out, err = dryrun(write("claim.yaml", claim()), "--kubeconfig", config)
         assert (code, f"the field {said}" in out) == (3, True), out + err
-        for command in (["capacity"], ["nodes"], ["devices"], ["cel", "true"], ["snapshot"]):
+        for command in (["capacity"], ["gpus"], ["cel", "true"], ["snapshot"]):
             assert dryrun(*command, "--kubeconfig", config)[0] == 0
 
 

@@ -52,9 +52,11 @@ RIGHTS = [
     for right in EVERY_RIGHT
     if right not in RIGHTS_OF_MIGRATE
     and right[2] not in OF_QUEUES
-    and ROLE["rules"][right[0]]["apiGroups"] not in (["apps"], ["batch"])
+    and ROLE["rules"][right[0]]["apiGroups"] not in (["apps"], ["batch"], ["scheduling.k8s.io"])
 ]
-"""Those of `fit`, but for templates of running pods (see test_rollout.py) and for workloads that are named."""
+"""Those of `fit`, but for templates of running pods (see test_rollout.py), for workloads that are named, and for groups
+of pods.
+"""
 SPEC: JSON = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
 
 
@@ -237,6 +239,16 @@ def test_all_missing_rights_are_named_in_one_run(
             assert f"{verb} {resource}{'.' * bool(group)}{group}" in err
     assert "dryRun.clusterRole=true" in err
     assert "someone" in err
+
+
+def test_missing_right_to_read_a_group_of_pods_is_named(cluster: Cluster, dryrun: DryRun, write: Write) -> None:
+    cluster.grant([rule for rule in ROLE["rules"] if rule.get("resources") != ["podgroups"]])
+    member = referring("p", resourceClaimTemplateName="shape")
+    member["spec"]["schedulingGroup"] = {"podGroupName": "workers"}
+    code, out, err = dryrun("gangs", write("member.json", member), "--kubeconfig", cluster.config)
+    assert code == 3, out + err
+    assert "it is not known whether kube-scheduler schedules it" in out
+    assert "to get podgroups.scheduling.k8s.io in the cluster is not allowed" in out
 
 
 @pytest.mark.parametrize(("name", "resource"), [("deploy/web", "deployments.apps"), ("job/web", "jobs.batch")])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.kube.api import ApiClient, StatusError
-from dra_driver.kube.kinds import NODES, POD_GROUPS, PODS, WORKLOADS
+from dra_driver.kube.api import ApiClient, Kind, StatusError
+from dra_driver.kube.kinds import NODES, POD_GROUPS, PODS
 from dra_driver.kube.resource import ObjectMeta
 from dra_driver.kube.resource.claim import ConsumerReference, ResourceClaim
 from dra_driver.kube.resource.codec import V1, decode_claim
@@ -24,6 +24,7 @@ from .controlplane import stand_ins
 from .test_scheduler import OBJECTS, container
 
 JSON = dict[str, Any]
+WORKLOADS = Kind("scheduling.k8s.io/v1beta1", "workloads", namespaced=True)
 ON = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
 SHARED = {"name": "gpu", "resourceClaimTemplateName": "one"}
 OWN = {"name": "other", "resourceClaimTemplateName": "one"}

@@ -55,6 +55,8 @@ class Outcome(enum.StrEnum):
     REFUSED = "refused"
     WAITING = "waiting"
     """The pods do not enter the scheduling queue."""
+    UNKNOWN = "not known"
+    """The PodGroup may not be read."""
     DEPENDS = "depends on scores"
     """It depends on which of the nodes that fit the scheduler prefers."""
     REJECTED = "rejected"
@@ -91,7 +93,7 @@ class GroupAnswer:
         if self.rejects:
             return Outcome.REJECTED
         if self.verdict.status is Status.WAITING:
-            return Outcome.WAITING
+            return Outcome.UNKNOWN if self.group.unknown else Outcome.WAITING
         scheduled = [verdict.is_scheduled for verdict in self.verdicts]
         if all(scheduled):
             return Outcome.SCHEDULED
@@ -138,7 +140,7 @@ class _Asker:
         gang, snapshot, features = found.gang, self._snapshot, self._features
         verdicts = tuple(schedule(gang, snapshot, features, preference) for preference in Preference)
         found = replace(found, verdicts=verdicts)
-        if found.outcome is Outcome.WAITING:
+        if found.outcome in (Outcome.WAITING, Outcome.UNKNOWN):
             return found
         if found.outcome is Outcome.SCHEDULED:
             found = self._with_collisions(found)

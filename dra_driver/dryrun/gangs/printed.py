@@ -20,10 +20,11 @@ _TEXTS: Final = {
     Outcome.SCHEDULED: "kube-scheduler schedules it",
     Outcome.REFUSED: "kube-scheduler refuses it",
     Outcome.WAITING: "its pods do not enter the scheduling queue",
+    Outcome.UNKNOWN: "it is not known whether kube-scheduler schedules it",
     Outcome.DEPENDS: "kube-scheduler schedules it or refuses it, depending on which nodes score best",
     Outcome.REJECTED: "the API server refuses it",
 }
-_STYLES: Final = {Outcome.SCHEDULED: "green", Outcome.DEPENDS: "yellow"}
+_STYLES: Final = {Outcome.SCHEDULED: "green", Outcome.DEPENDS: "yellow", Outcome.UNKNOWN: "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class GangReport:
         """The exit status. A group whose verdict depends on scores is uncertain."""
         outcomes = {answer.outcome for answer in self.answers}
         uncertain = Outcome.DEPENDS in outcomes or any(answer.unknown for answer in self.answers)
-        fits = outcomes <= {Outcome.SCHEDULED, Outcome.DEPENDS}
+        fits = outcomes <= {Outcome.SCHEDULED, Outcome.DEPENDS, Outcome.UNKNOWN}
         return ExitStatus.of(fits=fits, errors=bool(self.errors), unknown=bool(self.unknown) or uncertain)
 
     def lines(self, *, wide: bool) -> Iterator[Line]:
@@ -82,7 +83,7 @@ def _lines(answer: GroupAnswer, *, wide: bool) -> Iterator[Line]:
     yield Text.assemble((answer.group.title, "bold"), f": {_size(answer)}: ", told)
     yield from (Text(f"  {text}") for text in answer.rejects)
     yield from (Text(f"  not known: {text}", style="yellow") for text in answer.unknown)
-    if answer.verdicts and answer.verdict.message:
+    if answer.verdicts and answer.verdict.message and outcome is not Outcome.UNKNOWN:
         yield Text(f"  {answer.verdict.message}")
     yield from _refused(answer) if answer.verdicts and outcome in (Outcome.REFUSED, Outcome.DEPENDS) else ()
     if answer.joint is not None:
