@@ -160,10 +160,10 @@ def _key(value: JSON) -> str:
 
 def _decoded(value: JSON) -> Decoded:
     """The object without the fields that change and decide nothing, such as the resourceVersion."""
-    one = stored(value)
-    if isinstance(one, Node):
-        return replace(one, metadata=ObjectMeta(name=one.name, labels=one.metadata.labels))
-    return replace(one, metadata=replace(one.metadata, resource_version="", annotations={}))
+    object_ = stored(value)
+    if isinstance(object_, Node):
+        return replace(object_, metadata=ObjectMeta(name=object_.name, labels=object_.metadata.labels))
+    return replace(object_, metadata=replace(object_.metadata, resource_version="", annotations={}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,14 +139,14 @@ class _Object:
 
     def renamed(self) -> JSON:
         """The object under other names."""
-        one = self._whole
-        if "items" in one:  # an empty list
-            return one
-        rest = {key: value for key, value in one.items() if key not in ("apiVersion", "kind", "metadata")}
-        identity = {"apiVersion": one["apiVersion"], "kind": one["kind"]}
-        of_devices = one["apiVersion"].partition("/")[0] == GROUP
+        whole = self._whole
+        if "items" in whole:  # an empty list
+            return whole
+        rest = {key: value for key, value in whole.items() if key not in ("apiVersion", "kind", "metadata")}
+        identity = {"apiVersion": whole["apiVersion"], "kind": whole["kind"]}
+        of_devices = whole["apiVersion"].partition("/")[0] == GROUP
         fields = self._of_devices(rest) if of_devices else self._around(rest)
-        others = {key: value for key, value in one["metadata"].items() if key != "name"}
+        others = {key: value for key, value in whole["metadata"].items() if key != "name"}
         return {**identity, "metadata": {"name": self._own_name(), **self._around(others)}, **fields}
 
     def _own_name(self) -> str:

@@ -62,11 +62,11 @@ _GATES: Final[Mapping[str, re.Pattern[str]]] = {
 
 def decode_kept(document: Document) -> Decoded:
     """The object of a file with a cluster, with the unread fields that an annotation names. Raises InputError."""
-    one = decode_document(document)
+    object_ = decode_document(document)
     written = within(document.value, "metadata", "annotations").get(UNREAD_ANNOTATION)
-    if not isinstance(written, str) or isinstance(one, Node):
-        return one
-    return replace(one, unread=(*one.unread, *written.split()))
+    if not isinstance(written, str) or isinstance(object_, Node):
+        return object_
+    return replace(object_, unread=(*object_.unread, *written.split()))
 
 
 class UnreadFields:

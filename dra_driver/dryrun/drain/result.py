@@ -87,17 +87,24 @@ class DrainResult:
             "selected": self.wanted,
             "undo": self.is_undo,
             "devices": [
-                {"driver": one.driver, "pool": one.pool, "device": one.device.name, "node": one.node or None}
-                for one in effects.devices
+                {
+                    "driver": device.driver,
+                    "pool": device.pool,
+                    "device": device.device.name,
+                    "node": device.node or None,
+                }
+                for device in effects.devices
             ],
             "devicesInUse": effects.allocated,
             "objects": list(self.objects),
             "evicted": [_evicted(evicted) for evicted in effects.evicted],
             "staying": [
-                {"pod": str(one.pod), "devices": list(one.devices), "reason": one.reason} for one in effects.staying
+                {"pod": str(staying.pod), "devices": list(staying.devices), "reason": staying.reason}
+                for staying in effects.staying
             ],
             ("startingAgain" if self.is_undo else "blocked"): [
-                {"pod": str(one.pod), "now": _place(one.before), "then": _place(one.after)} for one in effects.blocked
+                {"pod": str(blocked.pod), "now": _place(blocked.before), "then": _place(blocked.after)}
+                for blocked in effects.blocked
             ],
             "holders": list(effects.holders),
             "assumptions": list(self.assumptions),
@@ -120,9 +127,11 @@ class DrainResult:
             yield Text(f"{counted(len(effects.devices), 'device')}{of}; {effects.allocated} in use")
         yield from self._rules(wide)
         yield from _table("evicted", effects.evicted, [_evicted_row(evicted) for evicted in _ordered(effects)], wide)
-        yield from _table("stays", effects.staying, [_staying_row(one) for one in effects.staying], wide)
+        yield from _table("stays", effects.staying, [_staying_row(staying) for staying in effects.staying], wide)
         title = "can start then" if self.is_undo else "can no longer start"
-        yield from _table(title, effects.blocked, [_blocked_row(one, self.is_undo) for one in effects.blocked], wide)
+        yield from _table(
+            title, effects.blocked, [_blocked_row(blocked, self.is_undo) for blocked in effects.blocked], wide
+        )
         if not effects.are_pods_known:
             yield Text(f"used by: {listed(effects.holders, 20) or 'no pod'}")
         elif not (effects.evicted or effects.staying or effects.blocked):

@@ -116,7 +116,9 @@ def _orders(gang: Gang, placements: Sequence[Placement]) -> Iterator[tuple[Chang
     """The pods in another order."""
     by_size = sorted(gang.members, key=_size, reverse=True)
     placed = [placement.member.pod.uid for placement in placements]
-    by_place = sorted(gang.members, key=lambda one: placed.index(one.pod.uid) if one.pod.uid in placed else len(placed))
+    by_place = sorted(
+        gang.members, key=lambda member: placed.index(member.pod.uid) if member.pod.uid in placed else len(placed)
+    )
     for order in (by_size, list(reversed(by_size)), by_place):
         if [member.pod.uid for member in order] != [member.pod.uid for member in gang.members]:
             names = tuple(member.pod.name for member in order)

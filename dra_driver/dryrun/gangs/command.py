@@ -97,7 +97,7 @@ def gangs(  # noqa: PLR0913, PLR0917  # one for each flag
     operands = (*files, *more_files)
     if not (operands or all_pending):
         raise click.UsageError("Missing argument: name a FILE, podgroup/NAME, or --all-pending.")
-    if origin.is_built_in and (all_pending or any(_POD_GROUP.fullmatch(one) for one in operands)):
+    if origin.is_built_in and (all_pending or any(_POD_GROUP.fullmatch(operand) for operand in operands)):
         raise InputError("no cluster is configured: set --kubeconfig or KUBECONFIG, or use --slices")
     with opened(origin, rules, Needs(whole_pods=True, references=True)) as place:
         given, found = _read(operands, place, origin.namespace, all_pending, all_namespaces, min_count)
@@ -129,8 +129,8 @@ def _read(  # what the options name
     min_count: int | None,
 ) -> tuple[Input, Grouped]:
     """The documents, and the groups among them. Raises InputError if there is no group."""
-    named_groups = {match[1] for one in operands if (match := _POD_GROUP.fullmatch(one))}
-    rest = [one for one in operands if not _POD_GROUP.fullmatch(one)]
+    named_groups = {match[1] for operand in operands if (match := _POD_GROUP.fullmatch(operand))}
+    rest = [operand for operand in operands if not _POD_GROUP.fullmatch(operand)]
     named = references_of(rest)
     read = read_all([file for file in rest if file not in named])
     documents, errors = in_namespace(read.documents, place.namespace, asked=namespace)

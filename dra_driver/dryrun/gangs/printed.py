@@ -130,9 +130,13 @@ def _joint(answer: GroupAnswer, *, wide: bool) -> Iterator[Line]:
 
 def _rows(placed: Sequence[Placement] | Sequence[PodResult]) -> list[tuple[str, str, str]]:
     return [
-        (one.member.pod.name, one.node, " ".join(name for claim in one.claims for name in _devices(claim)))
-        for one in placed
-        if one.node is not None
+        (
+            placement.member.pod.name,
+            placement.node,
+            " ".join(name for claim in placement.claims for name in _devices(claim)),
+        )
+        for placement in placed
+        if placement.node is not None
     ]
 
 
@@ -179,9 +183,9 @@ def _document(answer: GroupAnswer) -> Json:
     }
 
 
-def _placed(one: Placement | PodResult) -> dict[str, Any]:
+def _placed(placement: Placement | PodResult) -> dict[str, Any]:
     return {
-        "pod": str(one.member.pod),
-        "node": one.node,
-        "claims": [{"claim": str(claim.metadata), "devices": _devices(claim)} for claim in one.claims],
+        "pod": str(placement.member.pod),
+        "node": placement.node,
+        "claims": [{"claim": str(claim.metadata), "devices": _devices(claim)} for claim in placement.claims],
     }

@@ -198,10 +198,12 @@ def _uses(
             continue
         specs = _specs(found[use.name])
         if use.request and specs and not any(use.request in spec.requests for spec in specs):
-            one = known[use.name]
+            claim = known[use.name]
             there = ", ".join(specs[0].requests) or "none"
             note = "; alternatives have no entry of their own" if "/" in use.request else ""
-            problem = f"{use.request!r} is no request of {one.kind} {one.claim or one.template} (it has {there}{note})"
+            problem = (
+                f"{use.request!r} is no request of {claim.kind} {claim.claim or claim.template} (it has {there}{note})"
+            )
             yield LintIssue(LintRule.CONTAINER_NAMES_NO_REQUEST, f"{use.path}.request", problem)
 
 

@@ -212,12 +212,12 @@ class Subject:
     @property
     def claim(self) -> ClaimSpec | None:
         """The spec of a claim or template; None for other objects, and if it could not be decoded."""
-        one = self.decoded
+        object_ = self.decoded
         flat = _dialect(self.document.api_version).flat_request
-        if isinstance(one, ResourceClaim):
-            return ClaimSpec(self.document.own_name, "spec.devices", one.spec, flat)
-        if isinstance(one, ResourceClaimTemplate):
-            return ClaimSpec(self.document.own_name, "spec.spec.devices", one.spec, flat)
+        if isinstance(object_, ResourceClaim):
+            return ClaimSpec(self.document.own_name, "spec.devices", object_.spec, flat)
+        if isinstance(object_, ResourceClaimTemplate):
+            return ClaimSpec(self.document.own_name, "spec.spec.devices", object_.spec, flat)
         return None
 
     def is_news(self, issue: LintIssue) -> bool:

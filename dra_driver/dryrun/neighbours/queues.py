@@ -80,7 +80,9 @@ class QuotaTree:
         """What the node uses; of a cohort, what its members use beyond what they do not lend."""
         if not self._is_cohort(node):
             return node.used.get(key, _ZERO).nanos
-        return sum(max(0, self._used(one, key) - self._kept(one, key)) for one in self._children.get(node.name, ()))
+        return sum(
+            max(0, self._used(member, key) - self._kept(member, key)) for member in self._children.get(node.name, ())
+        )
 
 
 @dataclass(frozen=True)

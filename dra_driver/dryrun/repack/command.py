@@ -167,7 +167,7 @@ def _again() -> list[str]:
         elif isinstance(parameter, click.Option) and parameter.is_flag:
             words.append(parameter.opts[-1])
         else:
-            words += (word for one in values for word in (parameter.opts[-1], str(one)))
+            words += (word for given in values for word in (parameter.opts[-1], str(given)))
     return words
 
 

@@ -65,12 +65,14 @@ def parse_free(text: str) -> Goal:
 
 def classes_for(goals: Sequence[Goal], objects: Iterable[Decoded]) -> list[DeviceClass]:
     """A class for each goal. Raises InputError if no slice has such devices."""
-    slices = [one for one in objects if isinstance(one, ResourceSlice)]
+    slices = [slice_ for slice_ in objects if isinstance(slice_, ResourceSlice)]
     found = []
     for number, goal in enumerate(goals):
-        drivers = sorted({one.driver for one in slices if any(_is_of(goal, device, one) for device in one.devices)})
+        drivers = sorted(
+            {slice_.driver for slice_ in slices if any(_is_of(goal, device, slice_) for device in slice_.devices)}
+        )
         if not drivers:
-            known = sorted({attribute(device, "profile") for one in slices for device in one.devices} - {""})
+            known = sorted({attribute(device, "profile") for slice_ in slices for device in slice_.devices} - {""})
             what = f"no device has the profile {goal.kind}" if goal.kind != GPU else "there is no GPU"
             raise InputError(f"{what} (there are {', '.join(known) or 'no MIG devices'})")
         expression = " || ".join(f"({_selector(goal, driver, slices)})" for driver in drivers)
@@ -111,11 +113,13 @@ def _selector(goal: Goal, driver: str, slices: Sequence[ResourceSlice]) -> str:
         profile = goal.kind.replace("\\", "").replace("'", "")
         return f"{is_driver} && 'profile' in {attributes} && {attributes}.profile == '{profile}'"
     kinds = [f"('type' in {attributes} && {attributes}.type == '{GPU}')"]
-    largest = sorted(_largest([one for one in slices if one.driver == driver]))
+    largest = sorted(_largest([slice_ for slice_ in slices if slice_.driver == driver]))
     if largest:
         profiles = ", ".join(f"'{profile}'" for profile in largest)
         kinds.append(f"('profile' in {attributes} && {attributes}.profile in [{profiles}])")
-    if any(device.allow_multiple_allocations for one in slices if one.driver == driver for device in one.devices):
+    if any(
+        device.allow_multiple_allocations for slice_ in slices if slice_.driver == driver for device in slice_.devices
+    ):
         is_driver += " && !device.allowMultipleAllocations"
     model = f" && 'productName' in {attributes} && {attributes}.productName == '{goal.model}'" if goal.model else ""
     return f"{is_driver}{model} && ({' || '.join(kinds)})"
@@ -123,11 +127,11 @@ def _selector(goal: Goal, driver: str, slices: Sequence[ResourceSlice]) -> str:
 
 def large_devices(objects: Iterable[Decoded]) -> list[Goal]:
     """A goal for each model of GPUs: one whole GPU."""
-    slices = (one for one in objects if isinstance(one, ResourceSlice))
+    slices = (slice_ for slice_ in objects if isinstance(slice_, ResourceSlice))
     models = {
         attribute(device, "productName")
-        for one in slices
-        for device in one.devices
+        for slice_ in slices
+        for device in slice_.devices
         if _is_gpu(device) and not device.allow_multiple_allocations
     }
     return [Goal(GPU, 1, model=model) for model in sorted(models) if model and "'" not in model]
@@ -141,10 +145,10 @@ def _largest(slices: Iterable[ResourceSlice]) -> set[str]:
     """The profiles that take the most of a GPU which has no device of type `gpu`."""
     best: dict[tuple[str, str], tuple[int, str]] = {}
     whole: set[tuple[str, str]] = set()
-    for one in slices:
-        for device in one.devices:
+    for slice_ in slices:
+        for device in slice_.devices:
             for consumption in device.consumes_counters:
-                key = (one.pool.name, consumption.counter_set)
+                key = (slice_.pool.name, consumption.counter_set)
                 if attribute(device, "type") == GPU:
                     whole.add(key)
                 size = sum(amount.nanos > 0 for amount in consumption.counters.values())

@@ -59,7 +59,7 @@ class Question:
         if self.wish.guard is not None:
             return self.wish.guard
         on = self.source.gates.get("DRADeviceTaintRules", is_since(self.features.release, _TAINT_RULES_SINCE))
-        has_rules = on or any(isinstance(one, DeviceTaintRule) for one in self.source.objects)
+        has_rules = on or any(isinstance(object_, DeviceTaintRule) for object_ in self.source.objects)
         return GuardKind.TAINTS if has_rules else GuardKind.CORDON
 
 
@@ -89,7 +89,7 @@ def space_for(question: Question, goals: Sequence[Goal]) -> tuple[Space, list[Un
     source, wish = question.source, question.wish
     if source.world is None:
         raise InputError(f"repack moves pods, and none are known: {'; '.join(source.notes) or source.where}")
-    objects = [_released(one) for one in source.objects]
+    objects = [_released(object_) for object_ in source.objects]
     classes = classes_for(goals, objects)
     world = _with_nodes_released(source.world)
     snapshot = world.at(Cluster.of([*objects, *classes]), question.features)
@@ -122,17 +122,17 @@ def _units(demands: Sequence[Demand], world: World, snapshot: Snapshot) -> tuple
     return units, rejects
 
 
-def _released(one: Decoded) -> Decoded:
+def _released(object_: Decoded) -> Decoded:
     """A slice without the taints of a guard."""
-    if not isinstance(one, ResourceSlice) or not any(
-        taint.key == GUARD_TAINT for device in one.devices for taint in device.taints
+    if not isinstance(object_, ResourceSlice) or not any(
+        taint.key == GUARD_TAINT for device in object_.devices for taint in device.taints
     ):
-        return one
+        return object_
     devices = tuple(
         replace(device, taints=tuple(taint for taint in device.taints if taint.key != GUARD_TAINT))
-        for device in one.devices
+        for device in object_.devices
     )
-    return replace(one, devices=devices)
+    return replace(object_, devices=devices)
 
 
 def _with_nodes_released(world: World) -> World:
@@ -156,5 +156,5 @@ def guarded_nodes(source: Source) -> list[str]:
 
 def guarding_rules(source: Source) -> list[str]:
     """The names of the DeviceTaintRules of an earlier run."""
-    rules = (one for one in source.objects if isinstance(one, DeviceTaintRule))
+    rules = (rule for rule in source.objects if isinstance(rule, DeviceTaintRule))
     return sorted(rule.metadata.name for rule in rules if rule.taint.key == GUARD_TAINT)

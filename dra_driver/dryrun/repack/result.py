@@ -60,7 +60,7 @@ class RepackResult:
         """The plan as a table, and the nodes before and after. `wide` has the pictures of all nodes."""
         source = self.repacking.question.source
         yield Text(f"{counted(len(self.repacking.space.sites), 'node')}, from {source.where}", style="bold")
-        for text in (*(f"simulating {one}" for one in source.assumptions), *source.warnings):
+        for text in (*(f"simulating {assumption}" for assumption in source.assumptions), *source.warnings):
             yield Text(text, style="yellow")
         for note in self._unknown:
             yield Text.assemble(("not known", "bold yellow"), f"  {note}")
@@ -74,7 +74,9 @@ class RepackResult:
             yield from (Text(f"{_INDENT}{text}", style="yellow") for text in self._harm(plan))
             yield Text(f"{_INDENT}{self._kept_free(plan)}", style="dim")
         for placement in plan.placements:
-            yield Text(f"then free for the demand: {placement.node} {listed([one[2] for one in placement.devices])}")
+            yield Text(
+                f"then free for the demand: {placement.node} {listed([device[2] for device in placement.devices])}"
+            )
         if plan.steps:
             yield from self._pictures(plan, wide)
             yield Text("the commands with a check after each step: -o script", style="dim")
@@ -118,7 +120,7 @@ class RepackResult:
 
     def _pictures(self, plan: Plan, wide: bool) -> Iterator[Line]:
         names = dict.fromkeys(
-            [*(one.node for one in plan.placements)]
+            [*(placement.node for placement in plan.placements)]
             + [name for step in plan.steps for name in (step.source, step.target)]
         )
         shown = list(names) if wide else list(names)[:_MOST_PICTURES]
@@ -159,8 +161,12 @@ class RepackResult:
             "placements": []
             if plan is None
             else [
-                {"node": one.node, "devices": _encode_devices(one.devices), "guard": _encode_guard(one.guard)}
-                for one in plan.placements
+                {
+                    "node": placement.node,
+                    "devices": _encode_devices(placement.devices),
+                    "guard": _encode_guard(placement.guard),
+                }
+                for placement in plan.placements
             ],
             "reasons": list(self.hints.reasons) if plan is None else [],
             "helps": list(self.hints.helps) if plan is None else [],

@@ -100,10 +100,10 @@ class _Keeper:
         self._rules = guarding_rules(source)
         self._nodes = guarded_nodes(source)
         self._pools: dict[tuple[str, str], set[str]] = {}
-        for one in source.objects:
-            if isinstance(one, ResourceSlice):
-                names = self._pools.setdefault((one.driver, one.pool.name), set())
-                names.update(device.name for device in one.devices)
+        for object_ in source.objects:
+            if isinstance(object_, ResourceSlice):
+                names = self._pools.setdefault((object_.driver, object_.pool.name), set())
+                names.update(device.name for device in object_.devices)
 
     def change(self, guard: Guard) -> Iterator[str]:
         """Keeps free what the guard says, and nothing else."""

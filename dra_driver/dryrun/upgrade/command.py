@@ -137,8 +137,12 @@ def _read(files: Sequence[str], place: Place, namespace: str) -> tuple[Source, M
     documents, more = with_templates(documents, place.lookup)
     given = sort_documents(documents, place.lookup, place.names, place.referred)
     source = place.read(given.around)
-    own = {(type(one), one.metadata.namespace, one.metadata.name) for one in given.objects}
-    others = [one for one in source.objects if (type(one), one.metadata.namespace, one.metadata.name) not in own]
+    own = {(type(object_), object_.metadata.namespace, object_.metadata.name) for object_ in given.objects}
+    others = [
+        object_
+        for object_ in source.objects
+        if (type(object_), object_.metadata.namespace, object_.metadata.name) not in own
+    ]
     objects = [*given.objects, *others]
     source = replace(source, objects=objects, warnings=(*source.warnings, *release_notes(objects, source.server)))
     problems = (*(problem.note for problem in read.problems), *errors, *more, *given.errors)

@@ -79,7 +79,12 @@ class Comparison:
         aspects, effects = list(Aspect), list(Effect)
         return sorted(
             every,
-            key=lambda one: (aspects.index(one.aspect), not one.members, effects.index(one.effect), one.namespace),
+            key=lambda found: (
+                aspects.index(found.aspect),
+                not found.members,
+                effects.index(found.effect),
+                found.namespace,
+            ),
         )
 
     @cached_property

@@ -57,12 +57,12 @@ class Compiled:
 def expression_differences(objects: Iterable[Decoded], sides: Sides) -> Iterator[Difference]:
     """The differences about the expressions of the objects, one for each namespace and expression."""
     every = list(objects)
-    devices = _forms(one for one in every if isinstance(one, ResourceSlice))
+    devices = _forms(object_ for object_ in every if isinstance(object_, ResourceSlice))
     users: dict[tuple[str, _Expression], list[str]] = defaultdict(list)
-    for one in every:
-        for place, expression in _expressions(one):
-            kind = type(one).__name__
-            users[one.metadata.namespace or "", expression].append(f"{kind} {one.metadata}: {place}")
+    for object_ in every:
+        for place, expression in _expressions(object_):
+            kind = type(object_).__name__
+            users[object_.metadata.namespace or "", expression].append(f"{kind} {object_.metadata}: {place}")
     for (namespace, (text, derives)), places in users.items():
         before, after = (_compiled(text, side, devices, derives=derives) for side in (sides.now, sides.then))
         if before == after:
@@ -116,13 +116,13 @@ def _cost_on(selector: Selector, driver: str, device: Device) -> int:
         return error.cost or 0
 
 
-def _expressions(one: Decoded) -> Iterator[tuple[str, _Expression]]:
+def _expressions(object_: Decoded) -> Iterator[tuple[str, _Expression]]:
     """The expressions of an object, each with its place in words."""
-    match one:
+    match object_:
         case DeviceClass():
-            yield from ((f"selector {index}", (text, False)) for index, text in enumerate(one.selectors))
+            yield from ((f"selector {index}", (text, False)) for index, text in enumerate(object_.selectors))
         case ResourceClaim() | ResourceClaimTemplate():
-            yield from _of_claim(one.spec)
+            yield from _of_claim(object_.spec)
 
 
 def _of_claim(spec: DeviceClaim) -> Iterator[tuple[str, _Expression]]:

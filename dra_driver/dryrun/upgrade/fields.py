@@ -26,12 +26,12 @@ _OPAQUE: Final = "parameters"
 def field_differences(objects: Iterable[Decoded], sides: Sides) -> Iterator[Difference]:
     """The differences about the fields of objects, one for each namespace, kind and field."""
     counts: Counter[tuple[str, str, str]] = Counter()
-    for one in objects:
-        if isinstance(one, Node):
+    for object_ in objects:
+        if isinstance(object_, Node):
             continue
-        for path in (*_paths(_spec(one), "spec"), *one.unread):
+        for path in (*_paths(_spec(object_), "spec"), *object_.unread):
             if _gate(path) is not None:
-                counts[one.metadata.namespace or "", type(one).__name__, path] += 1
+                counts[object_.metadata.namespace or "", type(object_).__name__, path] += 1
     for (namespace, kind, path), count in sorted(counts.items()):
         field = _gate(path)
         assert field is not None
@@ -41,11 +41,11 @@ def field_differences(objects: Iterable[Decoded], sides: Sides) -> Iterator[Diff
             yield Difference(Aspect.FIELD, effect, f"{kind} {path}", before, after, namespace, count=count)
 
 
-def _spec(one: Decoded) -> object:
+def _spec(object_: Decoded) -> object:
     """The spec of an object as JSON."""
-    if isinstance(one, ResourceClaimTemplate):
-        return {"spec": encode_claim_spec(one.spec, V1)}
-    (value,) = encoded([one])
+    if isinstance(object_, ResourceClaimTemplate):
+        return {"spec": encode_claim_spec(object_.spec, V1)}
+    (value,) = encoded([object_])
     return value["spec"]
 
 

@@ -55,23 +55,25 @@ def _joined(now: Iterable[Verdict], then: Iterable[Verdict]) -> Iterator[Judged]
         demand = before.demand
         kind, _, name = (demand.workload or demand.name).partition(" ")
         namespace = demand.pod.namespace or next((claim.metadata.namespace for claim in demand.claims), "") or "default"
-        one = Judged(kind, namespace, (name.removeprefix(f"{namespace}/"),), judgement_of(before), judgement_of(after))
-        if last is not None and demand.workload and _is_equal(last, one):
-            last = replace(last, members=(*last.members, *one.members))
+        judged = Judged(
+            kind, namespace, (name.removeprefix(f"{namespace}/"),), judgement_of(before), judgement_of(after)
+        )
+        if last is not None and demand.workload and _is_equal(last, judged):
+            last = replace(last, members=(*last.members, *judged.members))
             continue
         if last is not None:
             yield last
-        last = one
+        last = judged
     if last is not None:
         yield last
 
 
-def _is_equal(one: Judged, other: Judged) -> bool:
+def _is_equal(judged: Judged, other: Judged) -> bool:
     """Whether two pods are of one workload, and the upgrade changes nothing about either, or the same about both."""
-    if (one.kind, one.namespace, one.members[0]) != (other.kind, other.namespace, other.members[0]):
+    if (judged.kind, judged.namespace, judged.members[0]) != (other.kind, other.namespace, other.members[0]):
         return False
-    unchanged = not one.differences and not other.differences and one.now.fits == other.now.fits
-    return unchanged or (one.now, one.then) == (other.now, other.then)
+    unchanged = not judged.differences and not other.differences and judged.now.fits == other.now.fits
+    return unchanged or (judged.now, judged.then) == (other.now, other.then)
 
 
 def judged_models(
@@ -83,12 +85,12 @@ def judged_models(
     alike: dict[tuple[str, str, str], list[str]] = {}
     claims: list[ResourceClaim] = []
     models: list[ResourceClaimTemplate | DeviceClass] = [*templates, *now.cluster.classes]
-    for one in models:
-        claim = _claim_of(one)
-        key = (type(one).__name__, one.metadata.namespace, repr(claim.spec))
+    for model in models:
+        claim = _claim_of(model)
+        key = (type(model).__name__, model.metadata.namespace, repr(claim.spec))
         if key not in alike:
             claims.append(claim)
-        alike.setdefault(key, []).append(one.metadata.name)
+        alike.setdefault(key, []).append(model.metadata.name)
     for ((kind, namespace, _), names), claim in zip(alike.items(), claims, strict=True):
         before, after = now.idle_judgement(claim), then.idle_judgement(claim)
         if before.fits and not after.fits:
@@ -98,8 +100,8 @@ def judged_models(
         yield Judged(kind, namespace, tuple(names), before, after)
 
 
-def _claim_of(one: ResourceClaimTemplate | DeviceClass) -> ResourceClaim:
-    if isinstance(one, ResourceClaimTemplate):
-        return ResourceClaim(one.metadata, one.spec)
-    request = DeviceRequest(_REQUEST, exactly=DeviceRequirements(one.metadata.name))
-    return ResourceClaim(ObjectMeta(name=one.metadata.name, namespace="default"), DeviceClaim((request,)))
+def _claim_of(model: ResourceClaimTemplate | DeviceClass) -> ResourceClaim:
+    if isinstance(model, ResourceClaimTemplate):
+        return ResourceClaim(model.metadata, model.spec)
+    request = DeviceRequest(_REQUEST, exactly=DeviceRequirements(model.metadata.name))
+    return ResourceClaim(ObjectMeta(name=model.metadata.name, namespace="default"), DeviceClaim((request,)))

@@ -72,14 +72,14 @@ class _UnknownDevicesError(Exception):
 def under_policy(objects: Sequence[Decoded], policy: NodePolicy, side: Side) -> Published:
     """The objects with the slices that the nodes publish under a policy, for the API server of a side."""
     by_node: dict[str, list[ResourceSlice]] = defaultdict(list)
-    for one in objects:
-        if isinstance(one, ResourceSlice) and one.driver == DRIVER_NAME and one.node_name:
-            by_node[one.node_name].append(one)
+    for object_ in objects:
+        if isinstance(object_, ResourceSlice) and object_.driver == DRIVER_NAME and object_.node_name:
+            by_node[object_.node_name].append(object_)
     held = {
         (result.pool, result.device)
-        for one in objects
-        if isinstance(one, ResourceClaim) and one.allocation is not None
-        for result in one.allocation.results
+        for object_ in objects
+        if isinstance(object_, ResourceClaim) and object_.allocation is not None
+        for result in object_.allocation.results
         if result.driver == DRIVER_NAME
     }
     features = _features(side)
@@ -95,7 +95,7 @@ def under_policy(objects: Sequence[Decoded], policy: NodePolicy, side: Side) -> 
         made += found
         left_out.update(dict.fromkeys(texts))
     replaced = {id(slice_) for slices in by_node.values() for slice_ in slices}
-    kept = [one for one in objects if id(one) not in replaced]
+    kept = [object_ for object_ in objects if id(object_) not in replaced]
     notes = (_ASSUMED, *(f"under the policy, not published: {text}" for text in left_out)) if by_node else ()
     not_known = (Note(f"nodes {listed(names)}", f"{_NOT_KNOWN}: {text}") for text, names in unknown.items())
     return Published((*made, *kept), notes, tuple(not_known))
@@ -145,11 +145,11 @@ def _of_node(
         for gpu in found.gpus
     ]
     made = [
-        replace(one, pool=replace(one.pool, name=pool.name, generation=pool.generation + 1))
-        for one in node_slices(name, "", gpus, features)
+        replace(slice_, pool=replace(slice_.pool, name=pool.name, generation=pool.generation + 1))
+        for slice_ in node_slices(name, "", gpus, features)
     ]
     models = {each.gpu.uuid: f"{each.gpu.product_name}: " for each in facts}
-    return made, [f"{models.get(one.subject, '')}{one.text}" for one in found.left_out]
+    return made, [f"{models.get(entry.subject, '')}{entry.text}" for entry in found.left_out]
 
 
 def _gpu_key(device: Device) -> str:
@@ -179,13 +179,13 @@ class _GpuFacts:
         """The facts of a GPU with these devices. `in_use` are the devices of the node that claims have. Raises
         _UnknownDevicesError.
         """
-        whole = next((one for one in devices if one.attributes["type"] == GPU_TYPE), None)
-        instances = [one for one in devices if one.attributes["type"] == MIG_TYPE]
-        vfio = next((one for one in devices if one.attributes["type"] == VFIO_TYPE), None)
+        whole = next((device for device in devices if device.attributes["type"] == GPU_TYPE), None)
+        instances = [device for device in devices if device.attributes["type"] == MIG_TYPE]
+        vfio = next((device for device in devices if device.attributes["type"] == VFIO_TYPE), None)
         board = _board(devices[0])
         address = _text(devices, PCI_BUS_ID)
         root, numa = _text(devices, _PCIE_ROOT), _numa(devices)
-        mode = bool(instances) and (whole is None or any(one.name in in_use for one in instances))
+        mode = bool(instances) and (whole is None or any(device.name in in_use for device in instances))
         switchable = bool(board.profiles) and board.architecture >= Architecture.HOPPER
         uuid = whole.attributes.get("uuid") if whole is not None else _text(instances, "parentUUID")
         module = whole.attributes.get("gpuModuleID") if whole is not None else None
@@ -206,12 +206,14 @@ class _GpuFacts:
             module_id=module if isinstance(module, int) else None,
             mig_mode=MigMode(mode, mode) if board.profiles else None,
             mig_switchable=switchable,
-            mig_profiles=tuple(MigProfile(one.info.name, one.info, one.placements) for one in board.profiles)
+            mig_profiles=tuple(
+                MigProfile(profile.info.name, profile.info, profile.placements) for profile in board.profiles
+            )
             if mode or switchable
             else (),
             memory_limits=True,
         )
-        existing = [one for one in instances if "uuid" in one.attributes]
+        existing = [device for device in instances if "uuid" in device.attributes]
         gpu = replace(gpu, mig_instances=tuple(_instances(gpu, existing)))
         if address is None:
             return _GpuFacts(gpu, None, tuple(devices))
@@ -254,7 +256,7 @@ def _numa(devices: Iterable[Device]) -> int | None:
 
 def _minor(devices: Iterable[Device], index: int) -> int:
     """The minor number in the names of the devices. A GPU for virtual machines alone is taken to have its index."""
-    found = next((match for one in devices if (match := _MINOR.fullmatch(one.name))), None)
+    found = next((match for device in devices if (match := _MINOR.fullmatch(device.name))), None)
     return int(found[1]) if found is not None else index
 
 
@@ -280,15 +282,15 @@ def _as_published(device: Device, donors: Sequence[Device]) -> Device:
     policy.
     """
     kind = device.attributes["type"]
-    same = next((one for one in donors if one.name == device.name), None)
-    alike = [one for one in donors if one.attributes["type"] == kind]
-    related = [one for one in donors if (one.attributes["type"] == VFIO_TYPE) == (kind == VFIO_TYPE)]
+    same = next((donor for donor in donors if donor.name == device.name), None)
+    alike = [donor for donor in donors if donor.attributes["type"] == kind]
+    related = [donor for donor in donors if (donor.attributes["type"] == VFIO_TYPE) == (kind == VFIO_TYPE)]
     attributes: dict[str, AttributeValue] = dict(device.attributes)
     attributes |= {
         name: value
         for source, only in ((related[:1], device.attributes.keys() | _COMMON), (alike[:1], None))
-        for one in source
-        for name, value in one.attributes.items()
+        for donor in source
+        for name, value in donor.attributes.items()
         if name not in _OF_POLICY and (only is None or name in only)
     }
     capacity = dict(device.capacity)

@@ -68,12 +68,12 @@ def _slices(slices: Sequence[ResourceSlice], sides: Sides) -> Iterator[Differenc
     if features[0] == features[1]:
         return
     alike: dict[tuple[str, bool], list[tuple[ResourceSlice, str]]] = defaultdict(list)
-    for one in slices:
-        before, after = (next(iter(slice_problems(one, each)), None) for each in features)
+    for slice_ in slices:
+        before, after = (next(iter(slice_problems(slice_, each)), None) for each in features)
         if (before is None) != (after is None):
-            alike[one.driver, before is None].append((one, str(before or after)))
+            alike[slice_.driver, before is None].append((slice_, str(before or after)))
     for (driver, was_accepted), members in alike.items():
-        names = tuple(one.metadata.name for one, _ in members)
+        names = tuple(slice_.metadata.name for slice_, _ in members)
         refused = f"refused, {names[0]} for {members[0][1]}"
         yield Difference(
             Aspect.POOL,

@@ -29,7 +29,7 @@ def version_differences(objects: Iterable[Mapping[str, Any]], sides: Sides) -> I
         before, after = _state(known[version], sides.now), _state(known[version], sides.then)
         if before == after:
             continue
-        newest = next((name for name, one in known.items() if one.first <= minor_of(sides.then.release)), "")
+        newest = next((name for name, served in known.items() if served.first <= minor_of(sides.then.release)), "")
         effect = Effect.CHANGES
         if _is_refused(known[version], sides.then) != _is_refused(known[version], sides.now):
             effect = Effect.BREAKS if _is_refused(known[version], sides.then) else Effect.HELPS

@@ -128,7 +128,9 @@ def _together(
 ) -> JointAnswer:
     """The answer for pods that attract each other: all of them are in one domain of the label of their affinity."""
     for term in members[0].pod.affinity:
-        if all(term in one.pod.affinity and term.matches(one.pod, _labels_of(one, snapshot)) for one in members):
+        if all(
+            term in member.pod.affinity and term.matches(member.pod, _labels_of(member, snapshot)) for member in members
+        ):
             break
     else:
         return JointAnswer()

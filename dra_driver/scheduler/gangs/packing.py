@@ -201,7 +201,11 @@ class _Patterns:
             found = {tuple(map(min, pattern, left)) for pattern in self.largest}
             found.discard(tuple(0 for _ in left))
             if len(found) <= _COMPARED:
-                found -= {one for one in found if any(one != other and _is_within(one, other) for other in found)}
+                found -= {
+                    pattern
+                    for pattern in found
+                    if any(pattern != other and _is_within(pattern, other) for other in found)
+                }
             self._within[left] = sorted(found)
         return self._within[left]
 

@@ -151,7 +151,11 @@ class Space:
         if unit.pod is not None and node in self._nodes:
             here = self._nodes[node].allocatable
             served = self.snapshot.served
-            requests = [one for one in unit.pod.extended if one.resource in served and not here.get(one.resource)]
+            requests = [
+                request
+                for request in unit.pod.extended
+                if request.resource in served and not here.get(request.resource)
+            ]
         if not requests or unit.pod is None:
             return []
         return [claim_for(requests, ObjectMeta(name=_SPECIAL, namespace=unit.pod.namespace), self.snapshot.served)]
@@ -175,7 +179,9 @@ class Space:
         if kind not in self._groups:
             unit = self.units[kind]
             served = self.snapshot.served
-            requests = [one for one in (unit.pod.extended if unit.pod is not None else ()) if one.resource in served]
+            requests = [
+                request for request in (unit.pod.extended if unit.pod is not None else ()) if request.resource in served
+            ]
             special = [claim_for(requests, ObjectMeta(name=_SPECIAL), served)] if requests else []
             reads = claim_reads(self.idle, (*unit.claims, *special), self.features)
             groups = self.idle.equivalence(self.features).groups(reads)
@@ -244,7 +250,7 @@ class Space:
         sites = {site.name: site for site in self.sites}
         owned: dict[str, list[ResourceClaim]] = defaultdict(list)
         for claim in self.snapshot.cluster.allocated:
-            owner = next((one for one in claim.metadata.owner_references if one.controller), None)
+            owner = next((reference for reference in claim.metadata.owner_references if reference.controller), None)
             if owner is not None and owner.kind == "Pod":
                 owned[owner.uid].append(claim)
         held: set[int] = set()
@@ -305,11 +311,11 @@ class Space:
 
     @cached_property
     def _local(self) -> frozenset[tuple[str, str]]:
-        return frozenset((one.driver, one.pool.name) for one in self.idle.slices)
+        return frozenset((slice_.driver, slice_.pool.name) for slice_ in self.idle.slices)
 
     def _pools(self) -> Iterator[tuple[str, tuple[str, str]]]:
-        for one in self.idle.slices:
-            yield str(one.node_name), (one.driver, one.pool.name)
+        for slice_ in self.idle.slices:
+            yield str(slice_.node_name), (slice_.driver, slice_.pool.name)
 
 
 def renewed(pod: Pod) -> Pod:
@@ -348,12 +354,12 @@ def _identity(node: ClusterNode) -> tuple[Hashable, ...]:
 def _local_slices(cluster: Cluster) -> Iterator[ResourceSlice]:
     """The slices of pools that belong to one node."""
     owners: dict[tuple[str, str], set[str | None]] = defaultdict(set)
-    for one in cluster.slices:
-        owners[one.driver, one.pool.name].add(one.node_name or None)
+    for slice_ in cluster.slices:
+        owners[slice_.driver, slice_.pool.name].add(slice_.node_name or None)
     known = {node.name for node in cluster.nodes}
-    for one in cluster.slices:
-        if owners[one.driver, one.pool.name] == {one.node_name} and one.node_name in known:
-            yield one
+    for slice_ in cluster.slices:
+        if owners[slice_.driver, slice_.pool.name] == {slice_.node_name} and slice_.node_name in known:
+            yield slice_
 
 
 def _consumed(pool: PoolView, device: Device) -> Iterator[tuple[str, str, int, int]]:

@@ -124,9 +124,9 @@ class Prover:
         """The devices and the claims of each node."""
         cluster, idle = self.space.snapshot.cluster, self.space.idle
         slices, claims, owner = defaultdict(list), defaultdict(list), {}
-        for one in idle.slices:
-            slices[one.node_name].append(one)
-            owner[one.driver, one.pool.name] = one.node_name
+        for slice_ in idle.slices:
+            slices[slice_.node_name].append(slice_)
+            owner[slice_.driver, slice_.pool.name] = slice_.node_name
         for claim in cluster.allocated:
             results = claim.allocation.results if claim.allocation is not None else ()
             for node in {owner.get((result.driver, result.pool)) for result in results}:
@@ -226,7 +226,9 @@ class _State:
         problem = refusal.message if refusal is not None else attempt.binding_error(target)
         if problem:
             return f"{pod} on {target}: {problem}"
-        given = tuple(replace(one.claim, allocation=one.allocation) for one in attempt.gives(target))
+        given = tuple(
+            replace(given_claim.claim, allocation=given_claim.allocation) for given_claim in attempt.gives(target)
+        )
         self._take(target, given)
         self.snapshot = self.snapshot.placed(attempt.placed(target), target, self.snapshot.cluster)
         return given
@@ -242,18 +244,18 @@ def _tainted(part: Cluster, guard: Guard) -> Cluster:
     """The devices of a node, those of the guard with a taint."""
     taint = DeviceTaint(GUARD_TAINT, TaintEffect.NO_SCHEDULE)
     pools = {(driver, pool) for driver, pool, _ in guard.devices}
-    if not any((one.driver, one.pool.name) in pools for one in part.slices):
+    if not any((slice_.driver, slice_.pool.name) in pools for slice_ in part.slices):
         return part
     slices = tuple(
         replace(
-            one,
+            slice_,
             devices=tuple(
                 replace(device, taints=(*device.taints, taint))
-                if (one.driver, one.pool.name, device.name) in guard.devices
+                if (slice_.driver, slice_.pool.name, device.name) in guard.devices
                 else device
-                for device in one.devices
+                for device in slice_.devices
             ),
         )
-        for one in part.slices
+        for slice_ in part.slices
     )
     return replace(part, slices=slices)

@@ -225,7 +225,7 @@ class Search:
             ]
         yield from self._distinct(resident, free)
         if budget > 1:
-            yield from self._distinct(resident, sorted(self._blocked(resident, budget - 1), key=lambda one: one[0]))
+            yield from self._distinct(resident, sorted(self._blocked(resident, budget - 1), key=lambda place: place[0]))
 
     def _distinct(self, resident: Resident, places: Sequence[tuple[int, Site, Use]]) -> Iterator[tuple[int, Site, Use]]:
         tried: set[Hashable] = set()

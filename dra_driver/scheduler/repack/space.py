@@ -261,5 +261,5 @@ def _covers(site: Site, use: Use, most: int, kept: frozenset[int]) -> Iterator[t
         with site.without(pod):
             found = [(pod, *others) for others in _covers(site, use, most - 1, kept)]
         yield from found
-        most = min([most, *(len(one) for one in found)])
+        most = min([most, *(len(cover) for cover in found)])
         kept |= {pod.number}
