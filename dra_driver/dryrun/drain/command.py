@@ -171,7 +171,7 @@ class _Question:
         return self._of_rules(f"rules in {', '.join(files)}", rules, version, ())
 
     def of_undo(self, wanted: Wanted | None, taint: DeviceTaint) -> DrainResult:
-        """The way back: the rules of the cluster with this taint, or those that a drain prints. Raises InputError."""
+        """The undo: the rules of the cluster with this taint, or the rules that a drain prints. Raises InputError."""
         published = Published.of(self.source.objects)
         features, version = self.place.features, self._version
         devices = published.find(wanted, features, self.source.where) if wanted is not None else list(published.devices)

@@ -242,7 +242,7 @@ class Effect:
 
 
 class Placing:
-    """Places pods one after the other: each takes its devices from those that come later."""
+    """Places pods in their order. The devices of a placed pod are in use for later pods."""
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ def successor_of(pod: Pod) -> Pod:
 
 
 def claims_of_successor(pod: Pod, successors: Mapping[ClaimKey, ResourceClaim]) -> list[ResourceClaim]:
-    """The claims of the pod that a controller makes again, among those that `without_pods` gives."""
+    """The claims of the pod that a controller makes again, taken from the claims that `without_pods` returns."""
     keys = [(pod.namespace, name) for name in claim_names(pod, with_extended=False)]
     return [successors[key] for key in keys if key in successors]
 

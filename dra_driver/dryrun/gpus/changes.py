@@ -7,14 +7,14 @@ from .model import UsedNode
 
 
 def changes(before: Iterable[UsedNode], after: Iterable[UsedNode]) -> Iterator[str]:
-    """The differences in words, in the order of the nodes. What is gone comes before what is new."""
+    """The differences in words, in the order of the nodes. Facts that ended come before new facts."""
     old, new = _facts(before), _facts(after)
     yield from (f"{subject}: {gone}" for (subject, fact), (_, gone) in old.items() if (subject, fact) not in new)
     yield from (f"{subject}: {came}" for (subject, fact), (came, _) in new.items() if (subject, fact) not in old)
 
 
 def _facts(nodes: Iterable[UsedNode]) -> Mapping[tuple[str, str], tuple[str, str]]:
-    """By subject (`node-1/gpu-5`) and fact: what is said when the fact comes, and when it goes."""
+    """By subject (`node-1/gpu-5`) and fact: the texts for the start and for the end of the fact."""
     found: dict[tuple[str, str], tuple[str, str]] = {}
     for node in nodes:
         name = node.name or "(several nodes)"

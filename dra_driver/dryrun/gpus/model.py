@@ -105,7 +105,7 @@ class UsedGpu:
 
 @dataclass(frozen=True, slots=True)
 class OtherDevices:
-    """The devices of another driver on a node: their number, and those that are in use or tainted."""
+    """The devices of another driver on a node: their number, and the devices that are in use or tainted."""
 
     driver: str
     total: int

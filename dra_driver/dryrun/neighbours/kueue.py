@@ -161,7 +161,7 @@ def kueue_at(place: Place, documents: Iterable[Document]) -> Kueue:
 
 
 def _of_cluster(client: ApiClient) -> tuple[list[JSON], list[Note]]:
-    """Kueue's objects of a cluster, and notes about those that may not be read. Raises ApiError."""
+    """Kueue's objects of a cluster, and notes about kinds that the user may not read. Raises ApiError."""
     found: list[JSON] = []
     unknown: list[Note] = []
     try:

@@ -77,7 +77,7 @@ class QuotaTree:
         return 0 if lending is None else max(0, self._quota(node, key) - lending.nanos)
 
     def _used(self, node: QuotaNode, key: FlavorResource) -> int:
-        """What the node uses; of a cohort, what its members use beyond what they do not lend."""
+        """The usage of a node. For a cohort, the usage of its members beyond the quota that they do not lend."""
         if not self._is_cohort(node):
             return node.used.get(key, _ZERO).nanos
         return sum(
@@ -87,7 +87,7 @@ class QuotaTree:
 
 @dataclass(frozen=True)
 class Admission:
-    """Judges workloads one after the other: each takes its quota from those that come later."""
+    """Judges workloads in their order. The quota of an admitted workload is in use for later workloads."""
 
     kueue: Kueue
     cluster: Cluster

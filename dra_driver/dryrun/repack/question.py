@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The question of `dra-dryrun repack`, asked of the objects of a cluster.
 
-What an earlier run keeps free is taken as free: taints of its DeviceTaintRules, and its cordons. So a plan can be made
-anew while it is carried out.
+Places that an earlier run keeps free, by taints of its DeviceTaintRules and by its cordons, count as free. So a new
+plan can be made while an earlier one is carried out.
 """
 
 from collections.abc import Sequence

@@ -39,8 +39,8 @@ class PlainTable:
     """A table without lines between its rows and columns. A terminal shows the headings in capitals, and a cell without
     text as `-`.
 
-    If the table is wider than the terminal, the columns whose headings are in `optional` are left out, one after the
-    other in this order, as long as it is too wide. Then the cells of the widest columns are continued in further lines,
+    If the table is wider than the terminal, columns whose headings are in `optional` are left out in this order until
+    the table fits. Then the cells of the widest columns are continued in further lines,
     unless the table is `unbroken`: its rows are longer than the terminal then, so that names can be copied.
     """
 

@@ -72,8 +72,8 @@ class Comparison:
 
     @cached_property
     def differences(self) -> Sequence[Difference]:
-        """All of them, in the order of their aspects: those about objects before those about releases, and those that
-        break something first.
+        """All differences in the order of their aspects. Differences about objects come before differences about
+        releases, and breaks come before other effects.
         """
         every = [*chain.from_iterable(each.differences for each in self.judged), *self.of_objects]
         aspects, effects = list(Aspect), list(Effect)
@@ -171,6 +171,6 @@ def compare(
 
 
 def _known(source: Source, side: Side) -> Mapping[str, bool]:
-    """The gates whose value is known on a side: those that are set, and those that the cluster reports."""
+    """The gates whose value is known on a side: the gates that are set, and the gates that the cluster reports."""
     reported = {gate: side.gates[gate] for gate in source.gates if gate in side.gates}
     return {**reported, **side.given}

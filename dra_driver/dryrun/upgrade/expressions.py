@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CEL expressions of classes, claims and templates: whether they compile, and what they may cost.
 
-The scheduler compiles what is stored, and the API server checks what is written: it accepts less. A claim that is made
-from a template is written anew for each pod.
+The scheduler compiles stored expressions. The API server checks written expressions, and accepts fewer. A claim that is
+made from a template is written for each pod.
 """
 
 from collections import defaultdict

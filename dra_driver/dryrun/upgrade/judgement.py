@@ -106,7 +106,7 @@ def _evicted(judgement: Judgement) -> str:
 
 
 def _texts(now: Judgement, then: Judgement) -> tuple[str, str]:
-    """Both answers in words. If only nodes differ, those that come or go are named."""
+    """Both answers in words. If only nodes differ, the added and the removed nodes are named."""
     before, after = set(now.fitting), set(then.fitting)
     if not before or not after or before == after:
         return now.text, then.text

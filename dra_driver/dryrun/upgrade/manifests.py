@@ -35,7 +35,7 @@ _REQUEST: Final = "device"
 def judged_demands(
     demands: Sequence[Demand], source: Source, sides: Sequence[SideOfCluster]
 ) -> tuple[list[Judged], tuple[Note, ...]]:
-    """Both judgements about the pods and claims of files, and errors about those that cannot be judged."""
+    """Both judgements about the pods and claims of files, and errors about objects that cannot be judged."""
     labels = OpenLabels(source.open_nodes)
     verdicts: list[list[Verdict]] = []
     errors: list[Note] = []

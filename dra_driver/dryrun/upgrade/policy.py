@@ -56,8 +56,8 @@ _ASSUMED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The objects of the cluster with the slices under the policy. `notes` tell what is assumed and what the driver
-    leaves out, and `unknown` which slices are not known.
+    """The objects of the cluster with the slices under the policy. `notes` tell the assumptions and the devices
+    that the driver leaves out, and `unknown` which slices are not known.
     """
 
     objects: tuple[Decoded, ...]

@@ -15,7 +15,7 @@ RULE_DOES_NOT_APPLY: Final = "does not apply"
 
 
 def gate_differences(sides: Sides) -> Iterator[Difference]:
-    """The gates whose stage or value differs, and those that keep the processes of the release from starting."""
+    """The gates whose stage or value differs, and the gates with which processes of the release do not start."""
     now, then = sides.now, sides.then
     for conflict in sides.conflicts:
         value = "true" if conflict.value else "false"

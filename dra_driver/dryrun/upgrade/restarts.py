@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods and claims of the cluster, each judged as if it was deleted and made again, with its devices free.
 
-During an upgrade nodes are drained, so each pod has to find devices again. A pending pod is judged as it is. Each is
-judged alone: the others keep what they have. A running pod is tried on its own node first, and on the other nodes only
-if its own one refuses it, or if an error about a device of another node ends the attempt.
+During an upgrade nodes are drained, so each pod has to find devices again. A pending pod is judged unchanged. Each
+object is judged alone: the other objects keep their devices. A running pod is tried on its own node first. It is tried
+on the other nodes only if its own node refuses it, or if an error about a device of another node ends the attempt.
 
 Equal objects are judged once. They are equal if they ask for the same, and if their nodes are equivalent for the
 allocator (`scheduler.allocator.equivalence`) on both sides, and if they hold the devices at the same positions.
@@ -381,5 +381,5 @@ def _kind(subject: Subject) -> Hashable:
 
 
 def _again(pod: Pod) -> Pod:
-    """The pod as it is made again."""
+    """The pod that its controller makes again."""
     return replace(pod, node_name="", nominated_node="", phase="")

@@ -21,8 +21,8 @@ GatesGiven = Mapping[str, bool]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A release with the value of each gate that it knows. `given` are those that are set, and `features` what they
-    are for the allocator.
+    """A release with the value of each gate that it knows. `given` are the gates that are set, and `features`
+    are the gates of the allocator.
     """
 
     release: str

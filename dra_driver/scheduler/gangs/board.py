@@ -20,7 +20,7 @@ from .shapes import Shapes, is_local, node_kinds
 
 
 class Preference(enum.StrEnum):
-    """The node among those that fit. kube-scheduler takes the node with the best score, and a random one of equals."""
+    """The choice among the nodes that fit. kube-scheduler chooses randomly among nodes with the best score."""
 
     FIRST = "first node by name"
     LEAST_ALLOCATED = "least allocated node"

@@ -190,7 +190,7 @@ def _packed(units: Sequence[Unit], needed: int, snapshot: Snapshot, features: Fe
 
 
 def _units(members: Sequence[Member], shared: Mapping[ClaimKey, Sequence[int]]) -> list[Unit]:
-    """The members, those that share claims together."""
+    """The members as units. Members that share claims are one unit."""
     unit_of = list(range(len(members)))
     for users in shared.values():
         merged = {unit_of[user] for user in users}

@@ -4,7 +4,7 @@
 Items of one shape are interchangeable, and so are bins of one kind. A pattern is the number of items of each shape in
 one bin. A part of a pattern that fits must fit, too: removing an item never makes a bin too small. The search looks
 only at patterns to which no further item can be added, because moving an item from a later bin to an earlier one does
-no harm. It remembers which items were left in vain for the bins that follow.
+no harm. It remembers sets of items for which the remaining bins had no solution.
 
 Weights prove that there is no solution: if the bins together cannot hold the weight of the items, whatever patterns
 they get, nothing else has to be tried. Weights are increased for shapes of which too few fit.

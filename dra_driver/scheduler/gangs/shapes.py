@@ -80,7 +80,7 @@ Unit = tuple[Member, ...]
 
 
 def units_by_shape(units: Iterable[Unit]) -> list[list[Unit]]:
-    """The units, those that are interchangeable together."""
+    """The units in lists. The units of a list are interchangeable."""
     keys = _Keys()
     found: dict[Hashable, list[Unit]] = {}
     for unit in units:

@@ -35,7 +35,7 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The pods of a group that wait for nodes, in the order of their creation, and those that have a node.
+    """The pods of a group that wait for nodes, in the order of their creation, and the pods that have a node.
 
     `group` is None if the pods name a PodGroup that does not exist; `name` is its name.
     """
@@ -65,7 +65,7 @@ class PodResult:
 class GroupVerdict:
     """The answer of the scheduler. `results` are in the order in which the pods were tried.
 
-    If the group is not scheduled, no pod is bound: the nodes in `results` are those that the pods had until then.
+    If the group is not scheduled, no pod is bound: `results` has the nodes that were chosen before the group failed.
     `message` is that of the group's condition.
     """
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many units of one kind would be free if all pods that may move were packed as tightly as possible.
 
-`found` packs the pods anew, the largest first, each into the GPU where it fits best, so this number can be reached.
+For `found`, all pods are removed and packed again, the largest first, each into the GPU where it fits best, so this
+number can be reached.
 `at_most` is a bound that no packing exceeds: it adds up the shares of GPUs that pods take, wherever they are.
 """
 
@@ -80,7 +81,7 @@ def _free(space: Space, kind: int) -> int:
 
 
 def _bound(space: Space, kind: int, pods: list[Resident]) -> int:
-    """No packing leaves more units free. `pods` are those that move; the others are in place."""
+    """The number of free units that no packing exceeds. `pods` are the pods that move; other pods are in place."""
     places = [(site, use) for site in space.sites for use in space.uses(kind, site)]
     sets = {(id(site), number) for site, use in places for device in use.devices for number in site.shape.sets[device]}
     usable = [site.fits(use) for site, use in places]

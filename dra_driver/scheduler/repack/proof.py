@@ -3,8 +3,8 @@
 
 A step evicts a pod, and its controller makes it again. The pod is then placed by the rules of the scheduler, on the
 node that the plan says, while a guard keeps the places free that later steps need. The pod may get other devices of the
-node than the search had in mind: the proof goes on with those that it gets. In the end each unit of demand must fit at
-its place, and no pod is left without a node.
+node than the search chose: the proof continues with the devices that the allocator gives. In the end each unit of
+demand must fit at its place, and no pod is left without a node.
 """
 
 from collections import defaultdict
@@ -36,7 +36,7 @@ class GuardKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What is kept free during a step: devices, which a DeviceTaintRule each taints, or nodes, which are cordoned."""
+    """Devices or nodes that are kept free during a step. A DeviceTaintRule taints each device; nodes are cordoned."""
 
     devices: Devices = frozenset()
     nodes: frozenset[str] = frozenset()

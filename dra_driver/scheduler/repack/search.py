@@ -23,7 +23,7 @@ _Cost = tuple[tuple[int, Harm], Use]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A pod leaves its node, and is placed anew."""
+    """A pod leaves its node `source`, and is placed on `target`."""
 
     resident: Resident
     source: Site
@@ -175,7 +175,7 @@ class Search:
             )
 
     def _within(self, kind: int, budget: int) -> Iterator[tuple[Site, Use]]:
-        """The free places, then those that become free by at most `budget` moves."""
+        """The free places, then the places that become free by at most `budget` moves."""
         yield from ((site, use) for site in self._open_sites(kind) for use in self._free_at(kind, site))
         if budget:
             yield from ((site, use) for site in self.sites for _, use in self._costs_at(kind, site, budget))
