@@ -98,7 +98,7 @@ def test_more_than_can_be_placed_one_by_one_is_refused_at_once(dryrun: DryRun, w
         (["fit", "{claim}", "--until-fits"], "--until-fits needs a cluster to watch"),
         (["fit", "{claim}", "--watch"], "--watch needs a cluster to watch"),
         (["fti", "{claim}"], "there is no command and no file 'fti': did you mean 'fit'?"),
-        (["fit", "{claim}", "--slices", "{map}"], "ConfigMap a: objects of this kind decide nothing"),
+        (["fit", "{claim}", "--slices", "{secret}"], "Secret a: objects of this kind decide nothing"),
         (["fit", "a" * 300], "File name too long"),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_wrong_command_line_says_what_was_given(
 ) -> None:
     given = {
         "claim": write("claim.json", CLAIM),
-        "map": write("map.json", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
+        "secret": write("secret.json", {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}),
     }
     code, _, err = dryrun(*(word.format(**given) for word in arguments))
     assert code == 2

@@ -80,7 +80,7 @@ def test_notes_and_errors_of_a_report_follow_the_schema() -> None:
         ("lint", "--kubernetes-version", "0.1", "missing.yaml"),
         ("migrate", "missing.yaml"),
         ("capacity", "--slices", "missing.yaml"),
-        ("nodes", "none"),
+        ("gpus", "none"),
         ("cel", "true", "--slices", "missing.yaml"),
     ],
     ids=" ".join,
