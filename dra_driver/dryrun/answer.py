@@ -13,7 +13,7 @@ from .daemons import spread_over_nodes
 from .emptiness import missing_classes, missing_devices
 from .evaluate import evaluate, evaluate_each
 from .neighbours.kueue import Kueue
-from .neighbours.queues import Admission, in_queues
+from .neighbours.queues import QueueAdmission, in_queues
 from .queueverdict import QueueVerdict
 from .replicas import Copies, Replicas, count_copies, count_pod_copies
 from .report import Json, Line, Report, report_lines, to_document, to_html
@@ -175,7 +175,7 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
     fitting = [verdict for verdict in verdicts if not verdict.state and not verdict.demand.stage]
     cluster = Cluster.of(objects)
     workloads = in_queues((verdict.demand for verdict in verdicts if not verdict.state), question.queues)
-    queues = tuple(Admission(question.kueue, cluster, features).verdicts(workloads))
+    queues = tuple(QueueAdmission(question.kueue, cluster, features).verdicts(workloads))
     return Answer(question, source, verdicts, leftovers(fitting, cluster, features), queues=queues)
 
 

@@ -9,7 +9,7 @@ from ..kube.resource import Quantity
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class QueueCharge:
     """An amount of a resource, and for devices how it is computed."""
 
     resource: str
@@ -28,7 +28,7 @@ class QueueVerdict:
     workload: str
     queue: str
     cluster_queue: str = ""
-    charges: tuple[Charge, ...] = ()
+    charges: tuple[QueueCharge, ...] = ()
     flavors: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

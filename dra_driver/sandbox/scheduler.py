@@ -22,7 +22,7 @@ from ..kube.resource import AllocationResult, ObjectMeta, OwnerReference, Resour
 from ..kube.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from ..kube.resource.codec import V1, encode_allocation, encode_claim_spec, encode_meta
 from ..scheduler.allocator import Features, with_taint_rules
-from ..scheduler.gangs import Gang, Member, Status, decode_pod_group, schedule
+from ..scheduler.gangs import Gang, GangMember, GangStatus, decode_pod_group, schedule
 from ..scheduler.pods import Attempt, ClusterNode, Given, Pod, PodDecoder, Snapshot
 from ..scheduler.pods.load import Reader
 from ..scheduler.pods.node_resources import NodeResourceUse
@@ -123,14 +123,14 @@ class Scheduler:
         by_age = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
         by_uid = {pod["metadata"]["uid"]: pod for pod in by_age}
         members = tuple(
-            Member(decode_pod(pod), tuple(claims[name] for name in claim_names(pod) or ())) for pod in by_age
+            GangMember(decode_pod(pod), tuple(claims[name] for name in claim_names(pod) or ())) for pod in by_age
         )
         running = tuple(pod for pod in snapshot.pods if pod.node_name and (pod.namespace, pod.group) == key)
         decoded = decode_pod_group(group) if group is not None else None
         verdict = schedule(Gang(key[1], decoded, members, running), snapshot, self._features)
         if group is None or verdict.condition is None:
             return  # like kube-scheduler, without an Event
-        reason = "Unschedulable" if verdict.status is not Status.ERROR else "SchedulerError"
+        reason = "Unschedulable" if verdict.status is not GangStatus.ERROR else "SchedulerError"
         for result in verdict.results:
             pod = by_uid[result.member.pod.uid]
             if not verdict.is_scheduled or result.node is None:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-from dra_driver.scheduler.repack import GuardKind, Movability, Result, Space, find_plan
+from dra_driver.scheduler.repack import GuardKind, Movability, PlanSearchResult, Space, find_plan
 from tests.scheduler.repack.bruteforce import FEATURES, Example, Running, Tried, hopper_nodes, unit_for
 
 PROFILES = ("1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb")
@@ -25,7 +25,7 @@ class Measured:
     """The answer for one cluster, and the seconds of CPU that it took."""
 
     pods: int
-    result: Result
+    result: PlanSearchResult
     seconds: float
 
 

@@ -27,10 +27,10 @@ from ..status import NotesError
 from ..whatif import WhatIf, what_if_options
 from ..workload import decode_document
 from .completion import complete_health, complete_target
-from .effects import Effect, Effects, Progress, taints_of
+from .effects import DrainAnalysis, Effects, Progress, taints_of
 from .result import DrainResult, RuleFacts
 from .rules import DRAIN_KEY, encoded_rule, policy_for, rules_for, version_of
-from .targets import Published, PublishedDevice, Wanted
+from .targets import PublishedDevice, PublishedDevices, Wanted
 
 _EFFECTS = (TaintEffect.NO_EXECUTE, TaintEffect.NO_SCHEDULE, TaintEffect.NONE)
 
@@ -140,7 +140,7 @@ class _Question:
 
     def of_targets(self, wanted: Wanted, taint: DeviceTaint) -> DrainResult:
         """Rules for the devices that the user names. Raises InputError."""
-        published = Published.of(self.source.objects)
+        published = PublishedDevices.of(self.source.objects)
         devices = published.find(wanted, self.place.features, self.source.where)
         version = self._version
         if not version:
@@ -172,7 +172,7 @@ class _Question:
 
     def of_undo(self, wanted: Wanted | None, taint: DeviceTaint) -> DrainResult:
         """The undo: the rules of the cluster with this taint, or the rules that a drain prints. Raises InputError."""
-        published = Published.of(self.source.objects)
+        published = PublishedDevices.of(self.source.objects)
         features, version = self.place.features, self._version
         devices = published.find(wanted, features, self.source.where) if wanted is not None else list(published.devices)
         words = wanted.words if wanted is not None else f"all devices with the taint {taint.key}"
@@ -194,7 +194,7 @@ class _Question:
     def _of_rules(
         self, words: str, rules: Sequence[DeviceTaintRule], version: str, notes: Sequence[str]
     ) -> DrainResult:
-        devices = Published.of(self.source.objects).devices
+        devices = PublishedDevices.of(self.source.objects).devices
         facts = [_facts(rule, devices, self._every) for rule in rules]
         objects = [encoded_rule(rule, version) for rule in rules]
         return self._result(words, self._effect.of_rules(rules), objects, facts, version, notes)
@@ -219,10 +219,10 @@ class _Question:
         return has_rule(self.place.features.release, "rule_without_selector_taints_all")
 
     @property
-    def _effect(self) -> Effect:
+    def _effect(self) -> DrainAnalysis:
         source = self.source
         labels = OpenLabels(source.open_nodes)
-        return Effect(Cluster.of(source.objects), source.world, self.place.features, labels, self.tell)
+        return DrainAnalysis(Cluster.of(source.objects), source.world, self.place.features, labels, self.tell)
 
     def _result(  # noqa: PLR0913  # the parts of a result
         self,

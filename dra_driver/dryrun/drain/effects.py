@@ -26,7 +26,7 @@ from ...scheduler.pods import Attempt, Eviction, Pod, Snapshot, evictions, taint
 from ...scheduler.pods.evictions import claim_names, is_reserved_for, tolerated_seconds
 from ..selection import ALL_KNOWN, OpenLabels, opened
 from ..world import World
-from .targets import DeviceKey, Published, PublishedDevice
+from .targets import DeviceKey, PublishedDevice, PublishedDevices
 
 Progress = Callable[[int, int], None]
 """Called with the number of pods that are placed, and of all pods."""
@@ -37,7 +37,7 @@ NewTaints = Callable[[PublishedDevice], list[DeviceTaint]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodPlace:
     """Where a pod would go: the first node that fits, the number of others, and its devices. Without a node, `reason`
     is the text of the scheduler. `preempts` are pods of lower priority that would be removed from `node`.
     """
@@ -69,7 +69,7 @@ class Evicted:
     pod: Pod
     seconds: float
     devices: tuple[str, ...]
-    place: Place
+    place: PodPlace
     is_made_again: bool = True
     again: bool = False
 
@@ -88,8 +88,8 @@ class Blocked:
     """A pending pod that would fit without the rules, on `before`, and does not fit with them."""
 
     pod: Pod
-    before: Place
-    after: Place
+    before: PodPlace
+    after: PodPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Effects:
 
 
 @dataclass(frozen=True)
-class Effect:
+class DrainAnalysis:
     """Computes the effects of rules in a cluster. `withdrawn` are devices that are no longer published instead."""
 
     cluster: Cluster
@@ -133,7 +133,9 @@ class Effect:
         """The effects of new DeviceTaintRules. Rules with the effect None do nothing."""
         release = self.features.release
         every = has_rule(release, "rule_without_selector_taints_all")
-        concerned = [device for device in Published.of(self.cluster.slices).devices if taints_of(rules, device, every)]
+        concerned = [
+            device for device in PublishedDevices.of(self.cluster.slices).devices if taints_of(rules, device, every)
+        ]
         effective = [rule for rule in rules if rule.taint.effect != TaintEffect.NONE]
         slices = tuple(with_taint_rules(self.cluster.slices, effective, without_selector=every))
         found = evictions(self._pods, self.cluster.claims, taints_of_rules(rules), release)
@@ -156,7 +158,9 @@ class Effect:
     def of_end(self, rules: Sequence[DeviceTaintRule]) -> Effects:
         """The effects of deleting rules that count now: `blocked` are pods that fit only then."""
         every = has_rule(self.features.release, "rule_without_selector_taints_all")
-        concerned = [device for device in Published.of(self.cluster.slices).devices if taints_of(rules, device, every)]
+        concerned = [
+            device for device in PublishedDevices.of(self.cluster.slices).devices if taints_of(rules, device, every)
+        ]
         slices = tuple(_without_taints(slice_, rules, every) for slice_ in self.cluster.slices)
         return self._effects(concerned, slices, [], new_taints=None, is_end=True)
 
@@ -258,10 +262,10 @@ class Placing:
         self._tell, self._total, self._done = tell, total, done
         self._allocated: dict[ClaimKey, ResourceClaim] = {}
         self._stored = {_name(claim): claim for claim in snapshot.cluster.claims}
-        self._nowhere: dict[tuple[str, ...], Place] = {}
+        self._nowhere: dict[tuple[str, ...], PodPlace] = {}
         """The pods that fit nowhere, by what equal pods have in common. Others that are placed take only from them."""
 
-    def place(self, pod: Pod, claims: Sequence[ResourceClaim] | None = None, *, holds: bool = True) -> Place:
+    def place(self, pod: Pod, claims: Sequence[ResourceClaim] | None = None, *, holds: bool = True) -> PodPlace:
         """Where the pod goes. `claims` are None for the claims of the snapshot. A pod that does not hold takes nothing
         from later pods.
         """
@@ -285,7 +289,9 @@ class Placing:
         held = [claim for claim in claims or () if claim.allocation is not None]
         if holds:
             self._hold(pod, attempt, node, given)
-        return Place(node, len(fitting) - 1, tuple(result for claim in (*held, *given) for result in _results(claim)))
+        return PodPlace(
+            node, len(fitting) - 1, tuple(result for claim in (*held, *given) for result in _results(claim))
+        )
 
     def _claims_of(self, pod: Pod) -> list[ResourceClaim] | None:
         """The claims of a pending pod. None if one is missing, so that nothing can be said about equal pods."""
@@ -315,14 +321,14 @@ def _equal_pods(pod: Pod, claims: Sequence[ResourceClaim] | None) -> tuple[str, 
     return (pod.namespace, *pod.owner, str(pod.priority), repr(pod.node_affinity), *specs)
 
 
-def _nowhere(attempt: Attempt) -> Place:
+def _nowhere(attempt: Attempt) -> PodPlace:
     if attempt.gates:
-        return Place(reason="; ".join(refusal.message for refusal in attempt.gates))
+        return PodPlace(reason="; ".join(refusal.message for refusal in attempt.gates))
     preemption = attempt.after.preemption if attempt.after is not None else None
     if preemption is not None and preemption.nominated:
         node = preemption.nominated[0]
-        return Place(node, preempts=tuple(map(str, preemption.candidates[node].pods)), reason=attempt.fit_error)
-    return Place(reason="; ".join(sorted(attempt.errors)) or attempt.fit_error)
+        return PodPlace(node, preempts=tuple(map(str, preemption.candidates[node].pods)), reason=attempt.fit_error)
+    return PodPlace(reason="; ".join(sorted(attempt.errors)) or attempt.fit_error)
 
 
 def successor_of(pod: Pod) -> Pod:
@@ -365,7 +371,7 @@ def without_pods(snapshot: Snapshot, pods: Sequence[Pod]) -> tuple[Snapshot, dic
 
 
 def _changed(
-    pending: Sequence[Pod], first: Mapping[int, Place], then: Mapping[int, Place], *, is_end: bool
+    pending: Sequence[Pod], first: Mapping[int, PodPlace], then: Mapping[int, PodPlace], *, is_end: bool
 ) -> Iterator[Blocked]:
     """The pending pods that only one of the two states takes: without the rules, or at their end with the change."""
     for pod in pending:

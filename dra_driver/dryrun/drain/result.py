@@ -12,7 +12,7 @@ from ..explain import taint_text
 from ..report import Line, PlainTable, counted, listed
 from ..report.document import API_VERSION
 from ..status import ExitStatus, Note, documents_of
-from .effects import Blocked, Effects, Evicted, Place, Staying
+from .effects import Blocked, Effects, Evicted, PodPlace, Staying
 
 JSON = dict[str, Any]
 
@@ -200,7 +200,7 @@ def _blocked_row(blocked: Blocked, is_undo: bool) -> tuple[str, ...]:
     return str(blocked.pod), _place_text(blocked.before), _place_text(blocked.after)
 
 
-def _place_text(place: Place) -> str:
+def _place_text(place: PodPlace) -> str:
     if place.preempts:
         return f"goes to {place.node} only if {listed(place.preempts)} are removed (preemption)"
     if not place.node:
@@ -220,7 +220,7 @@ def _evicted(evicted: Evicted) -> JSON:
     }
 
 
-def _place(place: Place) -> JSON:
+def _place(place: PodPlace) -> JSON:
     return {
         "node": place.node or None,
         "otherNodes": place.others,

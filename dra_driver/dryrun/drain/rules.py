@@ -17,7 +17,7 @@ from ...names import DRIVER_NAME
 from ...process.command import InputError
 from ...scheduler.allocator import Features
 from ..report import listed
-from .targets import PCI_BUS_ID, Published, PublishedDevice
+from .targets import PCI_BUS_ID, PublishedDevice, PublishedDevices
 
 JSON = dict[str, Any]
 
@@ -38,7 +38,9 @@ def version_of(features: Features, *, asked: bool) -> str:
     return next((version for first, version in _VERSIONS.items() if is_since(features.release, first)), "")
 
 
-def rules_for(devices: Sequence[PublishedDevice], published: Published, taint: DeviceTaint) -> list[DeviceTaintRule]:
+def rules_for(
+    devices: Sequence[PublishedDevice], published: PublishedDevices, taint: DeviceTaint
+) -> list[DeviceTaintRule]:
     """The rules that give the taint to these devices, and to no others of the cluster."""
     by_pool: dict[tuple[str, str], list[PublishedDevice]] = {}
     for device in devices:

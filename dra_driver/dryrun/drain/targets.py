@@ -71,21 +71,21 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedDevices:
     """The devices of a cluster. Only the newest generation of each pool counts."""
 
     devices: tuple[PublishedDevice, ...]
     by_pool: dict[tuple[str, str], list[PublishedDevice]] = field(default_factory=dict)
 
     @staticmethod
-    def of(objects: Iterable[Decoded]) -> "Published":
+    def of(objects: Iterable[Decoded]) -> "PublishedDevices":
         """The devices of the slices among the objects."""
         slices = [object_ for object_ in objects if isinstance(object_, ResourceSlice)]
         newest: dict[tuple[str, str], int] = {}
         for slice_ in slices:
             key = slice_.driver, slice_.pool.name
             newest[key] = max(newest.get(key, 0), slice_.pool.generation)
-        found = Published(
+        found = PublishedDevices(
             tuple(
                 PublishedDevice(slice_.driver, slice_.pool.name, slice_.node_name or device.node_name or "", device)
                 for slice_ in slices

@@ -11,12 +11,12 @@ from ...kube.resource import Node
 from ...scheduler.allocator import Cluster, Features
 from ...scheduler.gangs import (
     Gang,
+    GangMember,
+    GangStatus,
     GroupVerdict,
     JointAnswer,
-    Member,
     PodGroup,
     Preference,
-    Status,
     assign,
     schedule,
 )
@@ -26,8 +26,8 @@ from ..admission import Admission, held_claims, valid_pod
 from ..sources import Source
 from ..workload import Demand
 from ..world import ROOM
-from .changes import Change, helpful, without_sharing
-from .grouping import Group
+from .changes import GangChange, helpful, without_sharing
+from .grouping import PodsOfGroup
 
 _ONE_BY_ONE: Final = (
     "kube-scheduler places the pods one after the other and never places a pod again, so what an early pod takes can be"
@@ -48,7 +48,7 @@ _NOT_HERE: Final = "spec.schedulingGroup"
 """A part of the notes of demands that say that groups are not evaluated."""
 
 
-class Outcome(enum.StrEnum):
+class GangOutcome(enum.StrEnum):
     """Whether kube-scheduler schedules a group."""
 
     SCHEDULED = "scheduled"
@@ -64,7 +64,7 @@ class Outcome(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupAnswer:
+class GangAnswer:
     """The answer about one group.
 
     `verdicts` are those of the scheduler for each way to choose among the nodes that fit. `joint` is set if not all of
@@ -72,12 +72,12 @@ class GroupAnswer:
     the scheduler places the group, None if none were tried. `rejects` are the texts of the API server.
     """
 
-    group: Group
+    group: PodsOfGroup
     gang: Gang
     verdicts: tuple[GroupVerdict, ...] = ()
     joint: JointAnswer | None = None
     defect: str = ""
-    changes: tuple[Change, ...] | None = None
+    changes: tuple[GangChange, ...] | None = None
     rejects: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -88,19 +88,19 @@ class GroupAnswer:
         return next((verdict for verdict in self.verdicts if not verdict.is_scheduled), self.verdicts[0])
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> GangOutcome:
         """Whether the scheduler schedules the group."""
         if self.rejects:
-            return Outcome.REJECTED
-        if self.verdict.status is Status.WAITING:
-            return Outcome.UNKNOWN if self.group.unknown else Outcome.WAITING
+            return GangOutcome.REJECTED
+        if self.verdict.status is GangStatus.WAITING:
+            return GangOutcome.UNKNOWN if self.group.unknown else GangOutcome.WAITING
         scheduled = [verdict.is_scheduled for verdict in self.verdicts]
         if all(scheduled):
-            return Outcome.SCHEDULED
-        return Outcome.DEPENDS if any(scheduled) else Outcome.REFUSED
+            return GangOutcome.SCHEDULED
+        return GangOutcome.DEPENDS if any(scheduled) else GangOutcome.REFUSED
 
 
-def answers(groups: Sequence[Group], source: Source, features: Features, seconds: float) -> Iterator[GroupAnswer]:
+def answers(groups: Sequence[PodsOfGroup], source: Source, features: Features, seconds: float) -> Iterator[GangAnswer]:
     """The answer about each group. Raises InputError."""
     asker = _Asker(source, features, seconds)
     yield from map(asker.answer, groups)
@@ -116,7 +116,7 @@ class _Asker:
         self._snapshot = snapshot_of(source, features)
         self._admission = Admission(source.world) if source.world is not None else None
 
-    def answer(self, group: Group) -> GroupAnswer:
+    def answer(self, group: PodsOfGroup) -> GangAnswer:
         """The answer about the next group. Raises InputError."""
         members, rejects, notes, unknown = [], [], list(group.notes), [*group.unknown, *_schedulers(group)]
         for demand in group.demands:
@@ -124,11 +124,13 @@ class _Asker:
             rejects += [f"{demand.name}: {text}" for text in (*demand.missing, *why)]
             notes += (*said, *demand.notes)
             unknown += [text for text in demand.unknown if _NOT_HERE not in text and "shares claims" not in text]
-            members.append(Member(replace(pod, group=group.name), tuple(held_claims(demand, self._snapshot.cluster))))
+            members.append(
+                GangMember(replace(pod, group=group.name), tuple(held_claims(demand, self._snapshot.cluster)))
+            )
         unknown += _crowded(group, members)
         gang = Gang(group.name, _pod_group(group), tuple(members), self._running(group))
         notes += _gates(group, self._features)
-        found = GroupAnswer(
+        found = GangAnswer(
             *(group, gang),
             rejects=tuple(rejects),
             notes=tuple(dict.fromkeys(notes)),
@@ -136,13 +138,13 @@ class _Asker:
         )
         return found if rejects else self._decided(found)
 
-    def _decided(self, found: GroupAnswer) -> GroupAnswer:
+    def _decided(self, found: GangAnswer) -> GangAnswer:
         gang, snapshot, features = found.gang, self._snapshot, self._features
         verdicts = tuple(schedule(gang, snapshot, features, preference) for preference in Preference)
         found = replace(found, verdicts=verdicts)
-        if found.outcome in (Outcome.WAITING, Outcome.UNKNOWN):
+        if found.outcome in (GangOutcome.WAITING, GangOutcome.UNKNOWN):
             return found
-        if found.outcome is Outcome.SCHEDULED:
+        if found.outcome is GangOutcome.SCHEDULED:
             found = self._with_collisions(found)
             self._place(verdicts[0])
             return found
@@ -157,12 +159,14 @@ class _Asker:
         apart = without_sharing(gang, snapshot, features) if not changes else None
         return replace(found, defect=_ONE_BY_ONE, changes=(*changes, *((apart,) if apart is not None else ())))
 
-    def _with_collisions(self, found: GroupAnswer) -> GroupAnswer:
+    def _with_collisions(self, found: GangAnswer) -> GangAnswer:
         claims = found.verdicts[0].collisions
         if not claims or self._features.as_specified:
             return found
         change = without_sharing(found.gang, self._snapshot, self._features)
-        first = Change("claims", f"allocate {' and '.join(claims)} before the group: start one other pod that uses it")
+        first = GangChange(
+            "claims", f"allocate {' and '.join(claims)} before the group: start one other pod that uses it"
+        )
         return replace(
             found,
             defect=_COLLISION.format(" and ".join(claims)),
@@ -183,7 +187,7 @@ class _Asker:
         stored = self._admission.pod(demand, self._snapshot)
         return stored.pod, stored.rejects, stored.notes
 
-    def _running(self, group: Group) -> tuple[Pod, ...]:
+    def _running(self, group: PodsOfGroup) -> tuple[Pod, ...]:
         """The pods of the group that have a node."""
         if not group.counts_running:
             return ()
@@ -194,7 +198,7 @@ class _Asker:
         )
 
 
-def _schedulers(group: Group) -> Iterator[str]:
+def _schedulers(group: PodsOfGroup) -> Iterator[str]:
     """A text about pods of several schedulers, which do not place a group together."""
     specs = ((demand.submitted or {}).get("spec") or {} for demand in group.demands)
     names = sorted({str(spec.get("schedulerName") or "default-scheduler") for spec in specs})
@@ -202,7 +206,7 @@ def _schedulers(group: Group) -> Iterator[str]:
         yield f"the pods of a group need one schedulerName, and these name {' and '.join(names)}"
 
 
-def _crowded(group: Group, members: Sequence[Member]) -> Iterator[str]:
+def _crowded(group: PodsOfGroup, members: Sequence[GangMember]) -> Iterator[str]:
     """Texts about claims that more pods share than a claim can be reserved for. Claims of the group have no limit."""
     entries = group.policy.claims if group.policy is not None else ()
     own = {entry.claim or f"{group.name}-{entry.name}" for entry in entries}
@@ -218,7 +222,7 @@ def _once(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def _pod_group(group: Group) -> PodGroup | None:
+def _pod_group(group: PodsOfGroup) -> PodGroup | None:
     return None if group.policy is None else PodGroup(group.namespace, group.name, group.policy)
 
 
@@ -238,7 +242,7 @@ def _roomy(node: Node) -> ClusterNode:
     return ClusterNode(named, dict.fromkeys(("cpu", "memory", "ephemeral-storage", "pods"), ROOM))
 
 
-def _gates(group: Group, features: Features) -> Iterator[str]:
+def _gates(group: PodsOfGroup, features: Features) -> Iterator[str]:
     """Notes about feature gates that the group needs and that are off by default, and about the release."""
     if group.policy is None:
         return

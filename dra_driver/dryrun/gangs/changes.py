@@ -21,7 +21,7 @@ from ...kube.resource import (
 )
 from ...scheduler.allocator import Features
 from ...scheduler.allocator.nodes import NODE_NAME_FIELD
-from ...scheduler.gangs import Gang, GroupVerdict, Member, Placement, Preference, devices_of, schedule
+from ...scheduler.gangs import Gang, GangMember, GangPlacement, GroupVerdict, Preference, devices_of, schedule
 from ...scheduler.gangs.objects import claim_key, sharing
 from ...scheduler.pods import Pod, Snapshot
 
@@ -32,7 +32,7 @@ _TRIED: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class GangChange:
     """A change, and what kind of change it is: order, nodes, alternatives, selector or claims.
 
     `order` has the names of all pods if their order changes.
@@ -43,12 +43,12 @@ class Change:
     order: tuple[str, ...] = ()
 
 
-Members = tuple[Member, ...]
+Members = tuple[GangMember, ...]
 
 
 def helpful(
-    gang: Gang, placements: Sequence[Placement], verdict: GroupVerdict, snapshot: Snapshot, features: Features
-) -> list[Change]:
+    gang: Gang, placements: Sequence[GangPlacement], verdict: GroupVerdict, snapshot: Snapshot, features: Features
+) -> list[GangChange]:
     """The changes that help a gang that the scheduler refuses and that has an assignment."""
     finder = _Finder(gang, snapshot, features)
     found = [
@@ -66,13 +66,13 @@ def helpful(
     return found
 
 
-def _both(change: Change, also: tuple[Change, Members]) -> tuple[Change, Members]:
+def _both(change: GangChange, also: tuple[GangChange, Members]) -> tuple[GangChange, Members]:
     """Two changes as one. `also` has the pods with both."""
     more, members = also
     return replace(change, text=f"{change.text}, and {more.text}"), members
 
 
-def without_sharing(gang: Gang, snapshot: Snapshot, features: Features) -> Change | None:
+def without_sharing(gang: Gang, snapshot: Snapshot, features: Features) -> GangChange | None:
     """The change that gives each pod claims of its own, if the pods share claims and the gang is scheduled with it."""
     shared = sharing(gang.members)
     if not shared:
@@ -80,12 +80,12 @@ def without_sharing(gang: Gang, snapshot: Snapshot, features: Features) -> Chang
     names = sorted(f"{namespace}/{name}" for namespace, name in shared)
     text = f"give each pod a claim of its own instead of {' and '.join(names)}: use a ResourceClaimTemplate"
     members = tuple(
-        Member(
+        GangMember(
             member.pod, tuple(_own(claim, index) if claim_key(claim) in shared else claim for claim in member.claims)
         )
         for index, member in enumerate(gang.members)
     )
-    return _Finder(gang, snapshot, features).first([(Change("claims", text), members)])
+    return _Finder(gang, snapshot, features).first([(GangChange("claims", text), members)])
 
 
 def _own(claim: ResourceClaim, index: int) -> ResourceClaim:
@@ -101,7 +101,7 @@ class _Finder:
         self._snapshot = snapshot
         self._features = features
 
-    def first(self, changes: Iterable[tuple[Change, Members]]) -> Change | None:
+    def first(self, changes: Iterable[tuple[GangChange, Members]]) -> GangChange | None:
         """The first change with which the gang is scheduled."""
         return next((change for change, members in changes if self._helps(members)), None)
 
@@ -112,7 +112,7 @@ class _Finder:
         )
 
 
-def _orders(gang: Gang, placements: Sequence[Placement]) -> Iterator[tuple[Change, Members]]:
+def _orders(gang: Gang, placements: Sequence[GangPlacement]) -> Iterator[tuple[GangChange, Members]]:
     """The pods in another order."""
     by_size = sorted(gang.members, key=_size, reverse=True)
     placed = [placement.member.pod.uid for placement in placements]
@@ -123,16 +123,16 @@ def _orders(gang: Gang, placements: Sequence[Placement]) -> Iterator[tuple[Chang
         if [member.pod.uid for member in order] != [member.pod.uid for member in gang.members]:
             names = tuple(member.pod.name for member in order)
             text = f"let the scheduler take the pods in this order, by priority or age: {_listed(names)}"
-            yield Change("order", text, names), tuple(order)
+            yield GangChange("order", text, names), tuple(order)
 
 
-def _size(member: Member) -> tuple[int, int]:
+def _size(member: GangMember) -> tuple[int, int]:
     """What a pod asks for: devices and cpu."""
     devices = sum(required.count for claim in member.claims for _, required in claim.spec.requirements)
     return devices, member.pod.amounts.get("cpu", 0)
 
 
-def _alternatives(gang: Gang) -> Iterator[tuple[Change, Members]]:
+def _alternatives(gang: Gang) -> Iterator[tuple[GangChange, Members]]:
     """Requests with alternatives, without those before one of them."""
     most = max(
         (len(request.first_available) for claim in _claims(gang.members) for request in claim.spec.requests), default=0
@@ -152,12 +152,12 @@ def _alternatives(gang: Gang) -> Iterator[tuple[Change, Members]]:
             }
         )
         text = f"leave out {' and '.join(subrequests)} of firstAvailable in the claims"
-        yield Change("alternatives", text), _with_requests(gang.members, later)
+        yield GangChange("alternatives", text), _with_requests(gang.members, later)
 
 
 def _selectors(
-    gang: Gang, placements: Sequence[Placement], verdict: GroupVerdict, snapshot: Snapshot
-) -> Iterator[tuple[Change, Members]]:
+    gang: Gang, placements: Sequence[GangPlacement], verdict: GroupVerdict, snapshot: Snapshot
+) -> Iterator[tuple[GangChange, Members]]:
     """Requests with a selector of a value that all devices of the assignment have, and not all that were taken."""
     published = _published(snapshot)
     wanted = [key for placement in placements for claim in placement.claims for key in devices_of(claim)]
@@ -172,12 +172,14 @@ def _selectors(
             continue
         expression = _expression(driver, name, value)
         yield (
-            Change("selector", f"add the selector {expression} to the requests"),
+            GangChange("selector", f"add the selector {expression} to the requests"),
             _with_requests(gang.members, partial(_selecting, expression=expression)),
         )
 
 
-def _values(gang: Gang, placements: Sequence[Placement], snapshot: Snapshot) -> Iterator[tuple[Change, Members]]:
+def _values(
+    gang: Gang, placements: Sequence[GangPlacement], snapshot: Snapshot
+) -> Iterator[tuple[GangChange, Members]]:
     """Claims that each select the value of an attribute that their devices in the assignment have.
 
     Attributes with few values, such as the type of the device, come first.
@@ -193,7 +195,7 @@ def _values(gang: Gang, placements: Sequence[Placement], snapshot: Snapshot) -> 
     for name in sorted(names, key=lambda name: (len({found[name] for found in values.values()}), name))[:_TRIED]:
         texts = {key: _expression(given[key][0][0], name, values[key][name]) for key in values}
         members = tuple(
-            Member(member.pod, tuple(_selected(claim, texts.get(claim_key(claim), "")) for claim in member.claims))
+            GangMember(member.pod, tuple(_selected(claim, texts.get(claim_key(claim), "")) for claim in member.claims))
             for member in gang.members
         )
         told = [
@@ -202,7 +204,7 @@ def _values(gang: Gang, placements: Sequence[Placement], snapshot: Snapshot) -> 
             for claim in placement.claims
             if claim_key(claim) in values
         ]
-        yield Change("selector", f"let each claim select the {name} of its devices: {_listed(told)}"), members
+        yield GangChange("selector", f"let each claim select the {name} of its devices: {_listed(told)}"), members
 
 
 def _selected(claim: ResourceClaim, expression: str) -> ResourceClaim:
@@ -250,7 +252,7 @@ def _common(devices: Sequence[Device]) -> dict[str, str | int | bool]:
     }
 
 
-def _with_requests(members: Sequence[Member], change: Callable[[DeviceRequest], DeviceRequest]) -> Members:
+def _with_requests(members: Sequence[GangMember], change: Callable[[DeviceRequest], DeviceRequest]) -> Members:
     """The pods, whose pending claims have changed requests. Shared claims stay shared."""
     changed: dict[int, ResourceClaim] = {}
 
@@ -262,22 +264,24 @@ def _with_requests(members: Sequence[Member], change: Callable[[DeviceRequest], 
             changed[id(claim)] = replace(claim, spec=replace(claim.spec, requests=requests))
         return changed[id(claim)]
 
-    return tuple(Member(member.pod, tuple(map(with_change, member.claims))) for member in members)
+    return tuple(GangMember(member.pod, tuple(map(with_change, member.claims))) for member in members)
 
 
-def _claims(members: Iterable[Member]) -> Iterator[ResourceClaim]:
+def _claims(members: Iterable[GangMember]) -> Iterator[ResourceClaim]:
     yield from (claim for member in members for claim in member.claims if claim.allocation is None)
 
 
-def _pinned(members: Sequence[Member], placements: Sequence[Placement]) -> tuple[Change, Members]:
+def _pinned(members: Sequence[GangMember], placements: Sequence[GangPlacement]) -> tuple[GangChange, Members]:
     """The pods with a node affinity to the nodes of the assignment. Pods without a node there stay as they are."""
     node_of = {placement.member.pod.uid: placement.node for placement in placements}
     pairs = [f"{placement.member.pod.name} to {placement.node}" for placement in placements]
     pinned = tuple(
-        Member(_on_node(member.pod, node_of[member.pod.uid]), member.claims) if member.pod.uid in node_of else member
+        GangMember(_on_node(member.pod, node_of[member.pod.uid]), member.claims)
+        if member.pod.uid in node_of
+        else member
         for member in members
     )
-    return Change("nodes", f"bind pods to nodes with required node affinity: {_listed(pairs)}"), pinned
+    return GangChange("nodes", f"bind pods to nodes with required node affinity: {_listed(pairs)}"), pinned
 
 
 def _on_node(pod: Pod, node: str) -> Pod:

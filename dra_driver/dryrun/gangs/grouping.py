@@ -49,7 +49,7 @@ _AS_IF: Final = "kube-scheduler has no such groups: the verdict is what it would
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PodsOfGroup:
     """Pods that belong together. `policy` is None if the PodGroup that the pods name does not exist.
 
     `title` names the group for people, and `name` is that of the PodGroup. `unknown` are facts that are not known and
@@ -70,7 +70,7 @@ class Group:
 class Grouped:
     """The groups, the demands that belong to none, and errors about groups that cannot be used."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[PodsOfGroup, ...]
     others: tuple[Demand, ...]
     errors: tuple[Note, ...]
 
@@ -87,7 +87,7 @@ def grouped(
     for demand in demands:
         if demand.submitted is not None:
             found.setdefault(_key(demand, by_name), []).append(demand)
-    groups: list[Group] = []
+    groups: list[PodsOfGroup] = []
     others: list[Demand] = [demand for demand in demands if demand.submitted is None]
     errors: list[Note] = []
     workloads = list(_workloads(documents, errors))
@@ -121,28 +121,32 @@ def _key(demand: Demand, by_name: Mapping[str, Document]) -> tuple[str, ...]:
     return (title if title in by_name else demand.name, namespace)
 
 
-def _of_pod_group(namespace: str, name: str, pods: Sequence[Demand], library: ReferencedObjects) -> Group:
+def _of_pod_group(namespace: str, name: str, pods: Sequence[Demand], library: ReferencedObjects) -> PodsOfGroup:
     value = library.find(POD_GROUP, namespace, name)
     title = f"PodGroup {namespace}/{name}"
     if value is None:
         return _without_object(
-            Group(title, namespace, name, None, tuple(pods)), library.reason(POD_GROUP, namespace, name)
+            PodsOfGroup(title, namespace, name, None, tuple(pods)), library.reason(POD_GROUP, namespace, name)
         )
     group = decode_pod_group(value)
     notes = ("its CompositePodGroup (an alpha feature) is not evaluated",) if group.parent else ()
-    return Group(title, namespace, name, group.policy, tuple(pods), notes, counts_running=True)
+    return PodsOfGroup(title, namespace, name, group.policy, tuple(pods), notes, counts_running=True)
 
 
-def _of_annotation(key: Key, namespace: str, name: str, pods: Sequence[Demand], library: ReferencedObjects) -> Group:
+def _of_annotation(
+    key: Key, namespace: str, name: str, pods: Sequence[Demand], library: ReferencedObjects
+) -> PodsOfGroup:
     value = library.find(key, namespace, name)
     title = f"PodGroup {namespace}/{name} of {key[0]}"
     if value is None:
-        return _without_object(Group(title, namespace, name, None, tuple(pods)), library.reason(key, namespace, name))
+        return _without_object(
+            PodsOfGroup(title, namespace, name, None, tuple(pods)), library.reason(key, namespace, name)
+        )
     least = Fields(within(value, "spec"), "spec", strict=False).integer("minMember")
-    return Group(title, namespace, name, Policy(max(1, least or 1)), tuple(pods), (_AS_IF,))
+    return PodsOfGroup(title, namespace, name, Policy(max(1, least or 1)), tuple(pods), (_AS_IF,))
 
 
-def _without_object(group: Group, reason: str) -> Group:
+def _without_object(group: PodsOfGroup, reason: str) -> PodsOfGroup:
     """The group, of which the PodGroup does not exist, or may not be read."""
     text = f"the PodGroup {reason}"
     return replace(group, unknown=(text,)) if _FORBIDDEN in reason else replace(group, notes=(text,))
@@ -167,14 +171,14 @@ def _of_object(
     pods: Sequence[Demand],
     workloads: Iterable[tuple[str, str, str, Policy]],
     least: int | None,
-) -> Iterator[Group]:
+) -> Iterator[PodsOfGroup]:
     """The groups of the pods of one object."""
     if document is None:
         return
     value, key = document.value, key_of(document.value)
     spec, title = within(value, "spec"), f"{document.kind} {document.name}"
     name = str(within(value, "metadata").get("name") or "")
-    group = Group(title, document.namespace, name, None, tuple(pods))
+    group = PodsOfGroup(title, document.namespace, name, None, tuple(pods))
     for namespace, kind, controlled, policy in workloads:
         if (namespace, kind, controlled) == (document.namespace, document.kind, name):
             yield _shared(replace(group, policy=_with_minimum(policy, len(pods))))
@@ -201,7 +205,7 @@ def _with_minimum(policy: Policy, pods: int) -> Policy:
     return replace(policy, min_count=pods) if policy.min_count == 0 else policy
 
 
-def _replicas(group: Group) -> Iterator[Group]:
+def _replicas(group: PodsOfGroup) -> Iterator[PodsOfGroup]:
     """Each replica of a LeaderWorkerSet: a leader and its workers."""
     leaders = [demand for demand in group.demands if ", leader" in demand.name]
     workers = [demand for demand in group.demands if ", leader" not in demand.name]
@@ -214,7 +218,7 @@ def _replicas(group: Group) -> Iterator[Group]:
         )
 
 
-def _shared(group: Group) -> Group:
+def _shared(group: PodsOfGroup) -> PodsOfGroup:
     """The group, whose pods share the claims that the policy names (gate DRAWorkloadResourceClaims)."""
     assert group.policy is not None
     entries = {(entry.name, entry.template) for entry in group.policy.claims if entry.template}

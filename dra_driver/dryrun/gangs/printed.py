@@ -8,23 +8,23 @@ from typing import Any, Final
 from rich.text import Text
 
 from ...kube.resource import ResourceClaim
-from ...scheduler.gangs import Placement, PodResult
+from ...scheduler.gangs import GangPlacement, PodResult
 from ..report import API_VERSION, Json, Line, PlainTable, counted
 from ..sources import Source
 from ..status import ExitStatus, Note, documents_of
-from .ask import GroupAnswer, Outcome
+from .ask import GangAnswer, GangOutcome
 
 _SHOWN: Final = 12
 """The number of pods in a table, unless the output is wide."""
 _TEXTS: Final = {
-    Outcome.SCHEDULED: "kube-scheduler schedules it",
-    Outcome.REFUSED: "kube-scheduler refuses it",
-    Outcome.WAITING: "its pods do not enter the scheduling queue",
-    Outcome.UNKNOWN: "it is not known whether kube-scheduler schedules it",
-    Outcome.DEPENDS: "kube-scheduler schedules it or refuses it, depending on which nodes score best",
-    Outcome.REJECTED: "the API server refuses it",
+    GangOutcome.SCHEDULED: "kube-scheduler schedules it",
+    GangOutcome.REFUSED: "kube-scheduler refuses it",
+    GangOutcome.WAITING: "its pods do not enter the scheduling queue",
+    GangOutcome.UNKNOWN: "it is not known whether kube-scheduler schedules it",
+    GangOutcome.DEPENDS: "kube-scheduler schedules it or refuses it, depending on which nodes score best",
+    GangOutcome.REJECTED: "the API server refuses it",
 }
-_STYLES: Final = {Outcome.SCHEDULED: "green", Outcome.DEPENDS: "yellow", Outcome.UNKNOWN: "yellow"}
+_STYLES: Final = {GangOutcome.SCHEDULED: "green", GangOutcome.DEPENDS: "yellow", GangOutcome.UNKNOWN: "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class GangReport:
     `others` are the names of pods and claims that belong to no group.
     """
 
-    answers: Sequence[GroupAnswer]
+    answers: Sequence[GangAnswer]
     source: Source
     others: Sequence[str] = ()
     unknown: Sequence[Note] = ()
@@ -44,8 +44,8 @@ class GangReport:
     def status(self) -> ExitStatus:
         """The exit status. A group whose verdict depends on scores is uncertain."""
         outcomes = {answer.outcome for answer in self.answers}
-        uncertain = Outcome.DEPENDS in outcomes or any(answer.unknown for answer in self.answers)
-        fits = outcomes <= {Outcome.SCHEDULED, Outcome.DEPENDS, Outcome.UNKNOWN}
+        uncertain = GangOutcome.DEPENDS in outcomes or any(answer.unknown for answer in self.answers)
+        fits = outcomes <= {GangOutcome.SCHEDULED, GangOutcome.DEPENDS, GangOutcome.UNKNOWN}
         return ExitStatus.of(fits=fits, errors=bool(self.errors), unknown=bool(self.unknown) or uncertain)
 
     def lines(self, *, wide: bool) -> Iterator[Line]:
@@ -77,18 +77,18 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _lines(answer: GroupAnswer, *, wide: bool) -> Iterator[Line]:
+def _lines(answer: GangAnswer, *, wide: bool) -> Iterator[Line]:
     outcome = answer.outcome
     told = (_TEXTS[outcome], _STYLES.get(outcome, "red"))
     yield Text.assemble((answer.group.title, "bold"), f": {_size(answer)}: ", told)
     yield from (Text(f"  {text}") for text in answer.rejects)
     yield from (Text(f"  not known: {text}", style="yellow") for text in answer.unknown)
-    if answer.verdicts and answer.verdict.message and outcome is not Outcome.UNKNOWN:
+    if answer.verdicts and answer.verdict.message and outcome is not GangOutcome.UNKNOWN:
         yield Text(f"  {answer.verdict.message}")
-    yield from _refused(answer) if answer.verdicts and outcome in (Outcome.REFUSED, Outcome.DEPENDS) else ()
+    yield from _refused(answer) if answer.verdicts and outcome in (GangOutcome.REFUSED, GangOutcome.DEPENDS) else ()
     if answer.joint is not None:
         yield from _joint(answer, wide=wide)
-    elif outcome is Outcome.SCHEDULED:
+    elif outcome is GangOutcome.SCHEDULED:
         yield from _table(_rows(answer.verdict.results), wide=wide)
     if answer.defect:
         yield Text(f"  defect: {answer.defect}", style="yellow")
@@ -101,7 +101,7 @@ def _lines(answer: GroupAnswer, *, wide: bool) -> Iterator[Line]:
     yield from (Text(f"  {note}", style="dim") for note in answer.notes)
 
 
-def _size(answer: GroupAnswer) -> str:
+def _size(answer: GangAnswer) -> str:
     running = f", {len(answer.gang.running)} with a node" if answer.gang.running else ""
     policy = answer.group.policy
     least = "" if policy is None else "basic" if policy.min_count is None else f"minCount {policy.min_count}"
@@ -109,14 +109,14 @@ def _size(answer: GroupAnswer) -> str:
     return ", ".join(filter(None, (f"{counted(len(answer.gang.members), 'pod')}{running}", least))) + key
 
 
-def _refused(answer: GroupAnswer) -> Iterator[Text]:
+def _refused(answer: GangAnswer) -> Iterator[Text]:
     """The first pod without a node, and its text."""
     message = answer.verdict.message
     failed = [result for result in answer.verdict.results if result.node is None and result.text != message]
     yield from (Text(f"  pod {result.member.pod.name}: {result.text}") for result in failed[:1])
 
 
-def _joint(answer: GroupAnswer, *, wide: bool) -> Iterator[Line]:
+def _joint(answer: GangAnswer, *, wide: bool) -> Iterator[Line]:
     joint = answer.joint
     assert joint is not None
     if joint.placements:
@@ -128,7 +128,7 @@ def _joint(answer: GroupAnswer, *, wide: bool) -> Iterator[Line]:
         yield Text("  whether an assignment exists was not found out in time (--search-timeout)", style="yellow")
 
 
-def _rows(placed: Sequence[Placement] | Sequence[PodResult]) -> list[tuple[str, str, str]]:
+def _rows(placed: Sequence[GangPlacement] | Sequence[PodResult]) -> list[tuple[str, str, str]]:
     return [
         (
             placement.member.pod.name,
@@ -154,7 +154,7 @@ def _table(rows: Sequence[tuple[str, str, str]], *, wide: bool) -> Iterator[Line
         yield Text(f"  and {len(rows) - len(shown)} more (all of them with -o wide)")
 
 
-def _document(answer: GroupAnswer) -> Json:
+def _document(answer: GangAnswer) -> Json:
     policy, joint = answer.group.policy, answer.joint
     return {
         "group": answer.group.title,
@@ -183,7 +183,7 @@ def _document(answer: GroupAnswer) -> Json:
     }
 
 
-def _placed(placement: Placement | PodResult) -> dict[str, Any]:
+def _placed(placement: GangPlacement | PodResult) -> dict[str, Any]:
     return {
         "pod": str(placement.member.pod),
         "node": placement.node,

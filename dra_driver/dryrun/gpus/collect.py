@@ -21,18 +21,29 @@ from ...scheduler.allocator.capacity import consumed
 from ...scheduler.allocator.pools import NOTHING, PoolKey, PoolState, PoolUsage, PoolView, pool_view, usage_of
 from ..explain import health_of, listed_taint
 from ..report.picture import attribute, memory, pool_pictures
-from .model import PASSTHROUGH, SHARE, WHOLE, GpuState, OtherDevices, Taint, Use, UsedDevice, UsedGpu, UsedNode
-from .users import PodFacts, Uses
+from .model import (
+    PASSTHROUGH,
+    SHARE,
+    WHOLE,
+    DeviceConsumer,
+    GpuUsage,
+    OtherDevices,
+    Taint,
+    UsedDevice,
+    UsedGpu,
+    UsedNode,
+)
+from .users import ConsumerPod, DeviceConsumers
 
 _SET_SUFFIX: Final = "-counter-set"
 _BLOCKING: Final = {TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE}
 
 
-def used_nodes(objects: Sequence[Decoded], pods: Iterable[PodFacts], features: Features) -> list[UsedNode]:
+def used_nodes(objects: Sequence[Decoded], pods: Iterable[ConsumerPod], features: Features) -> list[UsedNode]:
     """The nodes that have devices, in the order of their names, and a node without a name for devices of several."""
     claims = [object_ for object_ in objects if isinstance(object_, ResourceClaim)]
     labels = {object_.name: object_.metadata.labels for object_ in objects if isinstance(object_, Node)}
-    uses = Uses(claims, pods)
+    uses = DeviceConsumers(claims, pods)
     usage = usage_of(claims, shares=features.consumable_capacity)
     slices: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
     for object_ in objects:
@@ -56,7 +67,7 @@ def _joined(node: UsedNode, part: UsedNode) -> UsedNode:
 
 
 def _of_pool(
-    key: PoolKey, slices: Sequence[ResourceSlice], usage: PoolUsage, uses: Uses, features: Features
+    key: PoolKey, slices: Sequence[ResourceSlice], usage: PoolUsage, uses: DeviceConsumers, features: Features
 ) -> Iterator[tuple[str, UsedNode]]:
     """What each node has of a pool. The name is empty for devices of several nodes."""
     pool = pool_view(key, slices, slices, features)
@@ -81,7 +92,7 @@ def _of_pool(
 class _PoolDevices:
     """The devices of one pool, and what is in use of them."""
 
-    def __init__(self, pool: PoolView, usage: PoolUsage, uses: Uses) -> None:
+    def __init__(self, pool: PoolView, usage: PoolUsage, uses: DeviceConsumers) -> None:
         self._pool = pool
         self._usage = usage
         self._uses = uses
@@ -115,10 +126,10 @@ class _PoolDevices:
         used = tuple(self._used(devices))
         holders = {use.claim: device.kind for device in used for use in device.uses if not use.admin}
         state = {
-            (False, False): GpuState.UNAVAILABLE,
-            (False, True): GpuState.FREE,
-            (True, False): GpuState.USED,
-            (True, True): GpuState.PARTLY,
+            (False, False): GpuUsage.UNAVAILABLE,
+            (False, True): GpuUsage.FREE,
+            (True, False): GpuUsage.USED,
+            (True, True): GpuUsage.PARTLY,
         }[bool(holders), bool(free)]
         kinds = dict.fromkeys(holders.values()) or dict.fromkeys(map(_kind, devices))
         whole_cell = Cell(0, 0, tuple(device.name for device in devices), ", ".join(kinds), tuple(holders))
@@ -141,7 +152,7 @@ class _PoolDevices:
                 kind = _kind(device) if self._pool.driver == DRIVER_NAME else ""
                 yield UsedDevice(device.name, kind, memory(device), uses, tuple(map(_taint, device.taints)))
 
-    def _uses_of(self, device: Device) -> tuple[Use, ...]:
+    def _uses_of(self, device: Device) -> tuple[DeviceConsumer, ...]:
         return self._uses.of(self._pool.driver, self._pool.name, device.name)
 
     def _is_available(self, device: Device) -> bool:

@@ -19,8 +19,8 @@ from .collect import used_nodes
 from .items import select_node
 from .labels import parse_selector
 from .report import GpusReport
-from .selection import Selection
-from .users import PodFacts
+from .selection import GpuSelection
+from .users import ConsumerPod
 from .watch import watch_gpus
 
 _EXAMPLES: Final = (
@@ -33,10 +33,10 @@ _EXAMPLES: Final = (
 )
 
 
-def _selection(where: str, selector: str, pod: str, claim: str, unhealthy: bool, free: str) -> Selection:
+def _selection(where: str, selector: str, pod: str, claim: str, unhealthy: bool, free: str) -> GpuSelection:
     node, _, gpu = where.partition("/")
     labels = parse_selector(selector) if selector else None
-    return Selection(node, gpu, labels, pod=pod, claim=claim, unhealthy=unhealthy, free=free)
+    return GpuSelection(node, gpu, labels, pod=pod, claim=claim, unhealthy=unhealthy, free=free)
 
 
 _selection_options = flags(
@@ -88,7 +88,7 @@ _namespace_option = click.option(
 @format_option("How the GPUs are printed: wide has the GPUs of all nodes.", html=True)
 @general_options
 def gpus(  # one for each flag
-    selection: Selection, origin: Origin, what_if: WhatIf, by: str, watch: bool, output: str
+    selection: GpuSelection, origin: Origin, what_if: WhatIf, by: str, watch: bool, output: str
 ) -> None:
     """Show who uses which GPU: for each node its GPUs, and for each GPU the MIG devices, shares or whole GPUs in use
     with their pods, the owners of the pods, since when, and the claims.
@@ -100,7 +100,7 @@ def gpus(  # one for each flag
     """
     selection = replace(selection, namespace=origin.namespace)
 
-    def report(source: Source, pods: list[PodFacts], features: Features) -> GpusReport:
+    def report(source: Source, pods: list[ConsumerPod], features: Features) -> GpusReport:
         with collection_paused():
             nodes = selection.of(used_nodes(source.objects, pods, features), source.where)
         notes = (*source.warnings, *(f"simulating {assumption}" for assumption in source.assumptions))
@@ -118,7 +118,7 @@ def gpus(  # one for each flag
     print_picture_report(made, output)
 
 
-def _pods(place: Place) -> tuple[list[PodFacts], tuple[str, ...]]:
+def _pods(place: Place) -> tuple[list[ConsumerPod], tuple[str, ...]]:
     """What is known of the pods, and a note if they may not be listed. Raises ApiError."""
-    pods = place.all_pods(PodFacts.of_object)
+    pods = place.all_pods(ConsumerPod.of_object)
     return (pods, ()) if pods is not None else ([], ("listing pods is not allowed: their owners are not known",))

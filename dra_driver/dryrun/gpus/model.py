@@ -15,7 +15,7 @@ SHARE: Final = "share"
 PASSTHROUGH: Final = "passthrough"
 
 
-class GpuState(enum.Enum):
+class GpuUsage(enum.Enum):
     """How much of a GPU is in use."""
 
     FREE = "free"
@@ -26,7 +26,7 @@ class GpuState(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class DeviceConsumer:
     """One claim that uses a device. `request` is that of the claim.
 
     `pods` are namespace/name of the pods for which the claim is reserved. `owner` is their controller, such as `Job
@@ -62,7 +62,7 @@ class UsedDevice:
     name: str
     kind: str = ""
     memory: str = ""
-    uses: tuple[Use, ...] = ()
+    uses: tuple[DeviceConsumer, ...] = ()
     taints: tuple[Taint, ...] = ()
 
 
@@ -76,7 +76,7 @@ class UsedGpu:
     model: str
     uuid: str
     memory: str
-    state: GpuState
+    state: GpuUsage
     picture: GpuPicture
     devices: tuple[UsedDevice, ...] = ()
     free: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class UsedGpu:
         return any(taint.unhealthy for taint in self.taints)
 
     @property
-    def uses(self) -> Iterator[tuple[UsedDevice, Use]]:
+    def uses(self) -> Iterator[tuple[UsedDevice, DeviceConsumer]]:
         """The devices in use, with each of their uses."""
         return ((device, use) for device in self.devices for use in device.uses)
 
@@ -164,10 +164,10 @@ class GpuCounts:
         states = Counter(gpu.state for gpu in gpus)
         return GpuCounts(
             len(gpus),
-            states[GpuState.FREE],
-            states[GpuState.PARTLY],
-            states[GpuState.USED],
-            states[GpuState.UNAVAILABLE],
+            states[GpuUsage.FREE],
+            states[GpuUsage.PARTLY],
+            states[GpuUsage.USED],
+            states[GpuUsage.UNAVAILABLE],
             sum(gpu.is_unhealthy for gpu in gpus),
         )
 

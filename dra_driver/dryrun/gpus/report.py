@@ -11,7 +11,7 @@ from ...gpu.picture import Cell, NodePicture, drawn
 from ...process.words import counted
 from ..report import API_VERSION, Drawing, Json, Line
 from .groups import NodeGroup, joined_by_numbers, joined_by_use
-from .model import GpuCounts, OtherDevices, Taint, Use, UsedDevice, UsedGpu, UsedNode
+from .model import DeviceConsumer, GpuCounts, OtherDevices, Taint, UsedDevice, UsedGpu, UsedNode
 from .page import gpus_page
 from .tables import node_table, others_table, shown_time, sums_table, tree_table
 
@@ -201,7 +201,7 @@ def _device(device: UsedDevice) -> Json:
     }
 
 
-def _use(use: Use) -> Json:
+def _use(use: DeviceConsumer) -> Json:
     return {
         "claim": use.claim,
         "request": use.request,

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from ...process.command import InputError
 from ...process.words import listed
 from ...scheduler.pods.objects import LabelSelector
-from .model import OtherDevices, Use, UsedDevice, UsedGpu, UsedNode
+from .model import DeviceConsumer, OtherDevices, UsedDevice, UsedGpu, UsedNode
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class GpuSelection:
     """What the user asks for; all of it must hold. `node` and `gpu` are names, `gpu` also a number or a UUID.
 
     `pod` and `claim` are names, or namespace/name. `free` is a kind of device that must be available.
@@ -100,7 +100,7 @@ class Selection:
             if uses := tuple(use for use in device.uses if self._selects_use(use)):
                 yield replace(device, uses=uses)
 
-    def _selects_use(self, use: Use) -> bool:
+    def _selects_use(self, use: DeviceConsumer) -> bool:
         namespace = use.claim.partition("/")[0]
         return (
             self.namespace in ("", namespace)

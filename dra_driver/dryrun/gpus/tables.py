@@ -9,7 +9,7 @@ from rich.text import Text
 from ...process.words import listed
 from ..report import PlainTable
 from .groups import NodeGroup, joined_gpus
-from .model import GpuCounts, Use, UsedDevice, UsedGpu
+from .model import DeviceConsumer, GpuCounts, UsedDevice, UsedGpu
 
 _OPTIONAL: Final = ("Request", "Claim", "Memory", "Device", "Since", "Owner")
 """The columns that a narrow terminal leaves out, in this order."""
@@ -74,12 +74,12 @@ def _state(gpu: UsedGpu) -> Text:
     return Text(gpu.state.value, style={"free": "green", "partly used": "yellow"}.get(gpu.state.value, ""))
 
 
-def _user(use: Use, *, wide: bool) -> list[str]:
+def _user(use: DeviceConsumer, *, wide: bool) -> list[str]:
     """Pod, owner and since when."""
     return [listed(use.pods, len(use.pods)) if wide else listed(use.pods), use.owner, shown_time(use.since)]
 
 
-def _device(device: UsedDevice, use: Use) -> list[str]:
+def _device(device: UsedDevice, use: DeviceConsumer) -> list[str]:
     """Device, memory, claim and request."""
     kind = f"{device.kind} (admin access)" if use.admin else device.kind
     return [kind, dict(use.amounts).get("memory", device.memory), use.claim, use.request]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ...kube.resource import AllocatedDevice, ResourceClaim
 from ...scheduler.pods import Pod
 from ..documents import each, within
-from .model import Use
+from .model import DeviceConsumer
 
 _HASH_LABEL: Final = "pod-template-hash"
 """The label that a Deployment gives its ReplicaSets, and these their pods. The name of a ReplicaSet ends with it."""
@@ -19,7 +19,7 @@ DeviceKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class PodFacts:
+class ConsumerPod:
     """What is known of a pod that may use devices. `owner` is kind and name; `started` is RFC 3339, or empty."""
 
     namespace: str
@@ -29,12 +29,12 @@ class PodFacts:
     started: str
 
     @staticmethod
-    def of_object(value: Mapping[str, Any]) -> "PodFacts":
+    def of_object(value: Mapping[str, Any]) -> "ConsumerPod":
         """The facts of a pod as JSON."""
         metadata = within(value, "metadata")
         controllers = [owner for owner in each(metadata, "ownerReferences") if owner.get("controller")]
         kind, name = (controllers[0].get("kind"), controllers[0].get("name")) if controllers else ("", "")
-        return PodFacts(
+        return ConsumerPod(
             str(metadata.get("namespace") or "default"),
             str(metadata.get("name") or ""),
             str(metadata.get("uid") or ""),
@@ -43,9 +43,9 @@ class PodFacts:
         )
 
     @staticmethod
-    def of_pod(pod: Pod) -> "PodFacts":
+    def of_pod(pod: Pod) -> "ConsumerPod":
         """The facts of a decoded pod."""
-        return PodFacts(pod.namespace, pod.name, pod.uid, _owner(*pod.owner, pod.labels), pod.started)
+        return ConsumerPod(pod.namespace, pod.name, pod.uid, _owner(*pod.owner, pod.labels), pod.started)
 
 
 def _owner(kind: str, name: str, labels: Mapping[str, Any]) -> str:
@@ -56,21 +56,21 @@ def _owner(kind: str, name: str, labels: Mapping[str, Any]) -> str:
     return f"{kind} {name}" if kind and name else ""
 
 
-class Uses:
+class DeviceConsumers:
     """The uses of each device."""
 
-    def __init__(self, claims: Iterable[ResourceClaim], pods: Iterable[PodFacts]) -> None:
+    def __init__(self, claims: Iterable[ResourceClaim], pods: Iterable[ConsumerPod]) -> None:
         self._pods = {(pod.namespace, pod.name): pod for pod in pods}
-        self._uses: dict[DeviceKey, list[Use]] = defaultdict(list)
+        self._uses: dict[DeviceKey, list[DeviceConsumer]] = defaultdict(list)
         for claim in claims:
             for result in claim.allocation.results if claim.allocation is not None else ():
                 self._uses[result.driver, result.pool, result.device].append(self._use(claim, result))
 
-    def of(self, driver: str, pool: str, device: str) -> tuple[Use, ...]:
+    def of(self, driver: str, pool: str, device: str) -> tuple[DeviceConsumer, ...]:
         """The uses of a device, in the order of the claims."""
         return tuple(self._uses.get((driver, pool, device), ()))
 
-    def _use(self, claim: ResourceClaim, result: AllocatedDevice) -> Use:
+    def _use(self, claim: ResourceClaim, result: AllocatedDevice) -> DeviceConsumer:
         namespace = claim.metadata.namespace or "default"
         names, owners, started = [], [], []
         for consumer in claim.reserved_for:
@@ -82,7 +82,7 @@ class Uses:
             if pod is not None and (pod.uid == consumer.uid or not pod.uid):
                 owners.append(pod.owner)
                 started.append(pod.started)
-        return Use(
+        return DeviceConsumer(
             f"{namespace}/{claim.metadata.name}",
             result.request,
             tuple(names),

@@ -26,9 +26,9 @@ from ..whatif import WhatIf, new_nodes
 from .changes import changes
 from .report import GpusReport
 from .screen import ScreenView, keys_of, rows_of
-from .users import PodFacts
+from .users import ConsumerPod
 
-Make = Callable[[Source, list[PodFacts]], GpusReport]
+Make = Callable[[Source, list[ConsumerPod]], GpusReport]
 """Makes the report of a state of the cluster."""
 
 _REFRESH: Final = 0.5
@@ -67,7 +67,7 @@ def _reports(live: LiveCluster, place: Place, what_if: WhatIf, make: Make) -> It
     for found in live.states():
         source = completed(place.source_of(found), what_if, place.features, added)
         pods = found.world.around.pods if found.world is not None else ()
-        yield make(source, [PodFacts.of_pod(pod) for pod in pods])
+        yield make(source, [ConsumerPod.of_pod(pod) for pod in pods])
 
 
 def _print_changes(reports: Iterator[GpusReport]) -> None:

@@ -17,7 +17,7 @@ from ...scheduler.allocator.selectors import compile_cel
 from ...scheduler.cel import CelError
 from ...scheduler.pods import Pod
 from ...scheduler.pods.objects import served
-from ..queueverdict import Charge
+from ..queueverdict import QueueCharge
 from ..workload import Demand
 from .kueue import CAPACITY_GATE, ChargeSource, ClassMapping, Kueue
 
@@ -34,16 +34,16 @@ class Accountant:
     cluster: Cluster
     features: Features
 
-    def charges(self, pods: Iterable[tuple[Demand, Pod]]) -> list[Charge]:
+    def charges(self, pods: Iterable[tuple[Demand, Pod]]) -> list[QueueCharge]:
         """The charges for the pods of a workload, each resource and reason once. Raises NotAdmittedError."""
         found: dict[tuple[str, str], Quantity] = {}
         for demand, pod in pods:
             for charge in self._of_pod(demand, pod):
                 key = charge.resource, charge.reason
                 found[key] = found[key] + charge.amount if key in found else charge.amount
-        return [Charge(resource, amount, reason) for (resource, reason), amount in found.items()]
+        return [QueueCharge(resource, amount, reason) for (resource, reason), amount in found.items()]
 
-    def _of_pod(self, demand: Demand, pod: Pod) -> Iterator[Charge]:
+    def _of_pod(self, demand: Demand, pod: Pod) -> Iterator[QueueCharge]:
         serving = served(self.cluster.classes) if self.features.extended_resources else {}
         for name, amount in pod.requests.items():
             device_class = serving.get(name)
@@ -55,16 +55,16 @@ class Accountant:
                     " ResourceClaimTemplate"
                 )
             if mapping is not None:
-                yield Charge(mapping.resource, amount, f"{name}, by the mapping of its class")
+                yield QueueCharge(mapping.resource, amount, f"{name}, by the mapping of its class")
             else:
-                yield Charge(name, amount)
-        yield Charge("pods", Quantity.of(1))
+                yield QueueCharge(name, amount)
+        yield QueueCharge("pods", Quantity.of(1))
         for claim in demand.claims:
             if claim.metadata.name not in demand.own_claims:
                 raise NotAdmittedError(f"claim {claim.metadata} is used by its name: Kueue admits only templates")
             yield from self._of_claim(claim)
 
-    def _of_claim(self, claim: ResourceClaim) -> Iterator[Charge]:
+    def _of_claim(self, claim: ResourceClaim) -> Iterator[QueueCharge]:
         for request in claim.spec.requests:
             required = request.exactly
             if required is None:
@@ -79,10 +79,10 @@ class Accountant:
                 raise NotAdmittedError(f"DeviceClass {name} is not in deviceClassMappings of Kueue's configuration")
             yield from self._of_request(request.name, required, mapping)
 
-    def _of_request(self, name: str, required: DeviceRequirements, mapping: ClassMapping) -> Iterator[Charge]:
+    def _of_request(self, name: str, required: DeviceRequirements, mapping: ClassMapping) -> Iterator[QueueCharge]:
         count = required.count
         if not mapping.sources:
-            yield Charge(mapping.resource, Quantity.of(count), f"count of devices of {required.device_class_name}")
+            yield QueueCharge(mapping.resource, Quantity.of(count), f"count of devices of {required.device_class_name}")
         for source in mapping.sources:
             if not source.is_counter and not self.kueue.gates.get(CAPACITY_GATE, False):
                 raise NotAdmittedError(f"the mapping of {mapping.resource} has a capacity, which needs {CAPACITY_GATE}")
@@ -98,7 +98,9 @@ class Accountant:
                 raise NotAdmittedError(f"request {name}: no device that matches has the {kind} {source.name}")
             most = f"the largest {kind} {source.name} of {len(devices)} devices that match"
             times = f"{count} x " if count > 1 else ""
-            yield Charge(mapping.resource, Quantity(amount.nanos * count, amount.format), f"{times}{amount}: {most}")
+            yield QueueCharge(
+                mapping.resource, Quantity(amount.nanos * count, amount.format), f"{times}{amount}: {most}"
+            )
 
     def _matching(self, source: ChargeSource, required: DeviceRequirements) -> list[Device]:
         """The devices of complete pools that the source, the class and the request select. Raises NotAdmittedError."""

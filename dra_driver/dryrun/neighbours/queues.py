@@ -18,7 +18,7 @@ from ...kube.resource.codec import DecodeError
 from ...scheduler.allocator import Cluster, Features
 from ...scheduler.pods import Pod, PodDecoder
 from ..documents import Document, within
-from ..queueverdict import Charge, QueueVerdict
+from ..queueverdict import QueueCharge, QueueVerdict
 from ..workload import Demand
 from .charges import Accountant, NotAdmittedError
 from .kueue import QUEUE_LABEL, FlavorFacts, FlavorResource, Kueue, QuotaLimits, QuotaNode
@@ -86,7 +86,7 @@ class QuotaTree:
 
 
 @dataclass(frozen=True)
-class Admission:
+class QueueAdmission:
     """Judges workloads in their order. The quota of an admitted workload is in use for later workloads."""
 
     kueue: Kueue
@@ -137,7 +137,7 @@ def _pod(demand: Demand) -> Pod:
     return PodDecoder().decode(demand.submitted or {})
 
 
-def _sums(charges: Iterable[Charge]) -> dict[str, Quantity]:
+def _sums(charges: Iterable[QueueCharge]) -> dict[str, Quantity]:
     found: dict[str, Quantity] = {}
     for charge in charges:
         found[charge.resource] = found.get(charge.resource, _ZERO) + charge.amount

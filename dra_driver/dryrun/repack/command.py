@@ -22,7 +22,7 @@ from ..sources import Origin, opened, origin_options
 from ..whatif import WhatIf, what_if_options
 from ..workload import Input
 from .goals import GPU, MOST_UNITS, Goal, parse_free
-from .question import Question, Wish, answered
+from .question import RepackQuestion, Wish, answered
 from .report import packing_report
 from .result import RepackResult
 from .script import Script
@@ -121,7 +121,7 @@ def repack(  # noqa: PLR0913, PLR0917  # one for each flag
         given = read_demands(every, place, origin.namespace, [])[0] if every else Input()
         source = place.gather(what_if, given.objects, given.around, devices_only=False)
         say("searching")
-        question = Question(source, place.features, given.demands, goals, wish)
+        question = RepackQuestion(source, place.features, given.demands, goals, wish)
         if question.guard is GuardKind.TAINTS and not version_of(place.features, asked=True):
             raise InputError(f"Kubernetes {place.features.release} has no DeviceTaintRules: use --guard cordon")
         if report:

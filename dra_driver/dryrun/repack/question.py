@@ -16,7 +16,7 @@ from ...process.command import InputError
 from ...scheduler.allocator import Cluster, Features
 from ...scheduler.pods import ClusterNode, Pod, Snapshot
 from ...scheduler.pods.objects import LabelSelector
-from ...scheduler.repack import GUARD_TAINT, Disruption, GuardKind, Limits, Result, Space, Unit, find_plan
+from ...scheduler.repack import GUARD_TAINT, Disruption, GuardKind, Limits, PlanSearchResult, Space, Unit, find_plan
 from ..admission import Admission, held_claims
 from ..sources import Source
 from ..workload import Demand
@@ -38,7 +38,7 @@ class Wish:
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class RepackQuestion:
     """The demands or goals, and the cluster. `rules` tells whether the cluster has DeviceTaintRules."""
 
     source: Source
@@ -67,22 +67,22 @@ class Question:
 class Repacking:
     """The answer: the plan for the units. `rejects` says why the API server would refuse the demand."""
 
-    question: Question
-    result: Result
+    question: RepackQuestion
+    result: PlanSearchResult
     space: Space
     units: Sequence[Unit]
     rejects: Sequence[str] = ()
 
 
-def answered(question: Question, limits: Limits | None = None) -> Repacking:
+def answered(question: RepackQuestion, limits: Limits | None = None) -> Repacking:
     """The plan. Raises InputError if the pods of the cluster are not known."""
     space, units, rejects = space_for(question, question.goals)
     if rejects:
-        return Repacking(question, Result(None, None), space, units, rejects)
+        return Repacking(question, PlanSearchResult(None, None), space, units, rejects)
     return Repacking(question, find_plan(space, units, question.guard, limits), space, units)
 
 
-def space_for(question: Question, goals: Sequence[Goal]) -> tuple[Space, list[Unit], list[str]]:
+def space_for(question: RepackQuestion, goals: Sequence[Goal]) -> tuple[Space, list[Unit], list[str]]:
     """The cluster for the search, the units of the demands and goals, and why the API server would refuse a demand.
     Raises InputError if the pods of the cluster are not known.
     """

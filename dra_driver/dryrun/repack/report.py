@@ -11,7 +11,7 @@ from ...scheduler.repack import Packing, pack
 from ..report import API_VERSION, Json, Line, PlainTable, counted
 from ..status import ExitStatus
 from .goals import large_devices
-from .question import Question, space_for
+from .question import RepackQuestion, space_for
 
 KIND: Final = "PackingReport"
 
@@ -60,7 +60,7 @@ class PackingReport:
         }
 
 
-def packing_report(question: Question) -> PackingReport:
+def packing_report(question: RepackQuestion) -> PackingReport:
     """The report on a cluster. Raises InputError if its pods are not known."""
     goals = large_devices(question.source.objects)
     space, units, _ = space_for(question, goals)

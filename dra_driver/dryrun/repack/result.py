@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ...gpu.picture import Claims, drawn
 from ...kube.resource import ResourceClaim
-from ...scheduler.repack import GUARD_TAINT, Guard, GuardKind, Plan, Step
+from ...scheduler.repack import GUARD_TAINT, Guard, GuardKind, RepackPlan, RepackStep
 from ..report import API_VERSION, Drawing, Json, Line, PlainTable, counted, listed
 from ..report.picture import DeviceKey, node_picture
 from ..status import ExitStatus, Note, documents_of
@@ -33,7 +33,7 @@ class RepackResult:
     at_most: int | None = None
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> RepackPlan | None:
         """The plan, if there is one."""
         return self.repacking.result.plan
 
@@ -81,7 +81,7 @@ class RepackResult:
             yield from self._pictures(plan, wide)
             yield Text("the commands with a check after each step: -o script", style="dim")
 
-    def _headline(self, plan: Plan) -> Text:
+    def _headline(self, plan: RepackPlan) -> Text:
         words, result = self.repacking.question.words, self.repacking.result
         if not plan.steps:
             return Text.assemble(("fits now", "bold green"), f"  {words}: no pod has to move")
@@ -97,13 +97,13 @@ class RepackResult:
             yield Text(f"{_INDENT}this would help:")
         yield from (Text(f"{_INDENT * 2}{text}", style="green") for text in self.hints.helps)
 
-    def _steps(self, plan: Plan) -> PlainTable:
+    def _steps(self, plan: RepackPlan) -> PlainTable:
         table = PlainTable("Step", "Pod", "From", "To")
         for number, step in enumerate(plan.steps, 1):
             table.add_row(number, str(step.pod), _place(step.source, step.before), _place(step.target, step.after))
         return table
 
-    def _harm(self, plan: Plan) -> Iterator[str]:
+    def _harm(self, plan: RepackPlan) -> Iterator[str]:
         """What the moves do to the pods."""
         jobs = [str(step.pod) for step in plan.steps if step.pod.owner[0] == "Job"]
         if jobs:
@@ -112,13 +112,13 @@ class RepackResult:
         if priorities[-1]:
             yield f"priorities of the pods that move: {', '.join(map(str, priorities))}"
 
-    def _kept_free(self, plan: Plan) -> str:
+    def _kept_free(self, plan: RepackPlan) -> str:
         guard = plan.steps[0].guard
         if self.repacking.question.guard is GuardKind.TAINTS:
             return f"meanwhile DeviceTaintRules ({GUARD_TAINT}) keep {counted(len(guard.devices), 'device')} free"
         return f"meanwhile {listed(sorted(guard.nodes))} is cordoned"
 
-    def _pictures(self, plan: Plan, wide: bool) -> Iterator[Line]:
+    def _pictures(self, plan: RepackPlan, wide: bool) -> Iterator[Line]:
         names = dict.fromkeys(
             [*(placement.node for placement in plan.placements)]
             + [name for step in plan.steps for name in (step.source, step.target)]
@@ -188,7 +188,7 @@ def _place(node: str, devices: Sequence[DeviceKey]) -> str:
     return " ".join([node, listed([device for _, _, device in devices])]).strip()
 
 
-def _encode_step(step: Step) -> dict[str, Any]:
+def _encode_step(step: RepackStep) -> dict[str, Any]:
     return {
         "pod": {"namespace": step.pod.namespace, "name": step.pod.name, "uid": step.pod.uid},
         "owner": {"kind": step.pod.owner[0], "name": step.pod.owner[1]},

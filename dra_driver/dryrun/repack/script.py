@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...kube.resource import DeviceTaint, DeviceTaintRule, DeviceTaintSelector, ObjectMeta, ResourceSlice, TaintEffect
-from ...scheduler.repack import GUARD_TAINT, Guard, Plan, Step
+from ...scheduler.repack import GUARD_TAINT, Guard, RepackPlan, RepackStep
 from ..drain.rules import encoded_rule, version_of
 from ..report import to_json
 from .question import Repacking, guarded_nodes, guarding_rules
@@ -78,7 +78,7 @@ class Script:
         yield "# check: no more moves are needed than before, or the plan is made anew"
         yield f"{shlex.join([*self.again, '--at-most', str(left)])} > /dev/null"
 
-    def _end(self, plan: Plan, guard: "_Keeper") -> Iterator[str]:
+    def _end(self, plan: RepackPlan, guard: "_Keeper") -> Iterator[str]:
         """Creates the demand while its places are kept free, and lets one unit after the other in."""
         if plan.placements and self.files:
             if plan.steps:
@@ -152,7 +152,7 @@ def _name(parts: Iterable[str]) -> str:
     return f"{plain}-{digest}"
 
 
-def _eviction(step: Step) -> Iterator[str]:
+def _eviction(step: RepackStep) -> Iterator[str]:
     """Evicts the pod, waits until it is gone, and until its successor has a node."""
     pod = step.pod
     body = {

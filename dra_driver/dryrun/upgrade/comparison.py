@@ -17,7 +17,7 @@ from .expressions import expression_differences
 from .fields import field_differences
 from .judgement import Judged
 from .manifests import judged_demands, judged_models
-from .policy import Published, under_policy
+from .policy import ObjectsUnderPolicy, under_policy
 from .pools import pool_differences
 from .releases import gate_differences, rule_differences
 from .restarts import SideOfCluster, judged, subjects_of
@@ -25,7 +25,7 @@ from .sides import Side, Sides
 from .versions import version_differences
 
 JSON = Mapping[str, Any]
-_SAME: Final = Published((), (), ())
+_SAME: Final = ObjectsUnderPolicy((), (), ())
 CLUSTER: Final = "(cluster)"
 """Stands for the namespace of objects that have none."""
 

@@ -55,7 +55,7 @@ _ASSUMED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class ObjectsUnderPolicy:
     """The objects of the cluster with the slices under the policy. `notes` tell the assumptions and the devices
     that the driver leaves out, and `unknown` which slices are not known.
     """
@@ -69,7 +69,7 @@ class _UnknownDevicesError(Exception):
     """What a node would publish is not known."""
 
 
-def under_policy(objects: Sequence[Decoded], policy: NodePolicy, side: Side) -> Published:
+def under_policy(objects: Sequence[Decoded], policy: NodePolicy, side: Side) -> ObjectsUnderPolicy:
     """The objects with the slices that the nodes publish under a policy, for the API server of a side."""
     by_node: dict[str, list[ResourceSlice]] = defaultdict(list)
     for object_ in objects:
@@ -98,7 +98,7 @@ def under_policy(objects: Sequence[Decoded], policy: NodePolicy, side: Side) -> 
     kept = [object_ for object_ in objects if id(object_) not in replaced]
     notes = (_ASSUMED, *(f"under the policy, not published: {text}" for text in left_out)) if by_node else ()
     not_known = (Note(f"nodes {listed(names)}", f"{_NOT_KNOWN}: {text}") for text, names in unknown.items())
-    return Published((*made, *kept), notes, tuple(not_known))
+    return ObjectsUnderPolicy((*made, *kept), notes, tuple(not_known))
 
 
 def _features(side: Side) -> SliceFeatures:

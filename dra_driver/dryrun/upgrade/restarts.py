@@ -53,7 +53,7 @@ _OF_ONE_POD: Final = frozenset(
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class RestartSubject:
     """A pod with its claims, or a claim that no pod has for itself alone. `node` is where it is, if it is anywhere.
 
     `own` are those of the claims that are given back when it is deleted. `special` is the claim that the scheduler made
@@ -91,7 +91,7 @@ class Subject:
         )
 
 
-def subjects_of(world: World | None, cluster: Cluster) -> tuple[list[Subject], int]:
+def subjects_of(world: World | None, cluster: Cluster) -> tuple[list[RestartSubject], int]:
     """The pods about which releases may decide differently, and the claims that are not of one pod alone. Also the
     number of other pods: they ask for no devices and are not spread, and no release decides differently about them.
     """
@@ -118,14 +118,14 @@ def subjects_of(world: World | None, cluster: Cluster) -> tuple[list[Subject], i
         own = tuple(claim for claim in claims if users[key_of(claim)] == 1)
         made = special.get((pod.namespace, pod.uid)) if pod.uid else None
         lacks_claim = len(claims) < len(keys) or any(not reference.recorded for reference in pod.claims)
-        found.append(Subject(pod, claims, own, pod.node_name, made, lacks_claim))
+        found.append(RestartSubject(pod, claims, own, pod.node_name, made, lacks_claim))
         covered.update(key_of(claim) for claim in (*own, *([made] if made is not None else ())))
     places = _node_of_pools(cluster)
     for claim in cluster.claims:
         if key_of(claim) not in covered:
             results = claim.allocation.results if claim.allocation is not None else ()
             nodes = {places.get((result.driver, result.pool), "") for result in results}
-            found.append(Subject(None, (claim,), (claim,), nodes.pop() if len(nodes) == 1 else ""))
+            found.append(RestartSubject(None, (claim,), (claim,), nodes.pop() if len(nodes) == 1 else ""))
     return found, others
 
 
@@ -162,7 +162,7 @@ class SideOfCluster:
                 sizes[pool] += 1
         return positions
 
-    def situation(self, kind: Hashable, subject: Subject) -> Hashable:
+    def situation(self, kind: Hashable, subject: RestartSubject) -> Hashable:
         """What the judgement about a subject of this kind depends on besides the kind: equal for equivalent nodes."""
         if not subject.node:
             # All pending pods of a kind find the same cluster. A claim that spans nodes is judged by itself.
@@ -185,7 +185,7 @@ class SideOfCluster:
         ]
         return subject.node if group is None else group, of_node, tuple(devices)
 
-    def _groups(self, kind: Hashable, subject: Subject) -> tuple[Mapping[str, int], bool]:
+    def _groups(self, kind: Hashable, subject: RestartSubject) -> tuple[Mapping[str, int], bool]:
         """The group of equivalent nodes that each node is in for claims of this kind, and whether an error about any
         device ends the attempt.
         """
@@ -237,18 +237,18 @@ class SideOfCluster:
         (verdict,) = evaluate([Demand(name, claims)], objects, self.features)
         return judgement_of(verdict, self.unread.about(verdict))
 
-    def judge(self, kind: Hashable, subject: Subject) -> Judgement:
+    def judge(self, kind: Hashable, subject: RestartSubject) -> Judgement:
         """The judgement about a subject of this kind."""
         judgement = self._judge_claim(subject) if subject.pod is None else self._judge_pod(kind, subject, subject.pod)
         return replace(judgement, evicted=self._eviction(subject))
 
-    def _judge_claim(self, subject: Subject) -> Judgement:
+    def _judge_claim(self, subject: RestartSubject) -> Judgement:
         held = [claim for claim in subject.own if claim.allocation is not None]
         cluster = self.cluster.after(released=held)
         found = self._of_trial(ClaimTrial(cluster, subject.wanted, self.features), subject.name, subject.node)
         return found if found.fits else self._refused(cluster, subject.wanted, subject.name)
 
-    def _judge_pod(self, kind: Hashable, subject: Subject, pod: Pod) -> Judgement:
+    def _judge_pod(self, kind: Hashable, subject: RestartSubject, pod: Pod) -> Judgement:
         snapshot = self._snapshot
         assert snapshot is not None
         unknown = (*((_GANG,) if pod.group else ()), *((_NO_CLAIM,) if subject.lacks_claim else ()))
@@ -268,7 +268,7 @@ class SideOfCluster:
         pods = (*site.pods, *snapshot.nominated.get(node, ()))
         return replace(snapshot, cluster=self._pieces[node], nodes=(site.node,), pods=pods)
 
-    def _attempt(self, subject: Subject, pod: Pod, snapshot: Snapshot) -> Attempt:
+    def _attempt(self, subject: RestartSubject, pod: Pod, snapshot: Snapshot) -> Attempt:
         """The attempt to place the pod again, after it was deleted."""
         without = snapshot.without(pod)
         own = set(map(id, subject.own))
@@ -276,7 +276,7 @@ class SideOfCluster:
         after = without.with_cluster(without.cluster.after(released=held))
         return Attempt(_again(pod), after, self.features, subject.wanted)
 
-    def _there(self, subject: Subject, pod: Pod, snapshot: Snapshot) -> Judgement | None:
+    def _there(self, subject: RestartSubject, pod: Pod, snapshot: Snapshot) -> Judgement | None:
         """The judgement if the pod's own node takes it again. None if it does not."""
         attempt = self._attempt(subject, pod, snapshot)
         site = attempt.snapshot.sites[subject.node]
@@ -284,7 +284,7 @@ class SideOfCluster:
             return None
         return self._placed(subject, attempt, subject.node) if not attempt.binding_error(subject.node) else None
 
-    def _anywhere(self, subject: Subject, pod: Pod, snapshot: Snapshot) -> Judgement:
+    def _anywhere(self, subject: RestartSubject, pod: Pod, snapshot: Snapshot) -> Judgement:
         attempt = self._attempt(subject, pod, snapshot)
         if attempt.gates:
             return Judgement(False, reason="; ".join(refusal.message for refusal in attempt.gates))
@@ -305,7 +305,7 @@ class SideOfCluster:
             False, reason=summary(refused_nodes(PodTrial(attempt))), defect=fault, unknown=self.unread.about(verdict)
         )
 
-    def _placed(self, subject: Subject, attempt: Attempt, node: str, fitting: tuple[str, ...] = ()) -> Judgement:
+    def _placed(self, subject: RestartSubject, attempt: Attempt, node: str, fitting: tuple[str, ...] = ()) -> Judgement:
         placed = tuple(placed_devices(attempt.allocated(node), attempt.snapshot.cluster))
         unknown = self.unread.about(Verdict(self._demand(subject, attempt), (node,), placed))
         trial = self._trial(attempt, node)
@@ -318,10 +318,10 @@ class SideOfCluster:
         return None if decided is None else ClaimTrial(attempt.snapshot.cluster, decided[0], self.features)
 
     @staticmethod
-    def _demand(subject: Subject, attempt: Attempt) -> Demand:
+    def _demand(subject: RestartSubject, attempt: Attempt) -> Demand:
         return Demand(subject.name, subject.wanted, extended=attempt.pod.extended)
 
-    def _eviction(self, subject: Subject) -> str:
+    def _eviction(self, subject: RestartSubject) -> str:
         """The taint for which the pod is evicted now that it has its devices. Empty if it is not."""
         if subject.pod is None or not subject.node or not self.features.device_taints:
             return ""
@@ -345,7 +345,7 @@ class SideOfCluster:
 
 
 def judged(
-    subjects: Iterable[Subject],
+    subjects: Iterable[RestartSubject],
     now: SideOfCluster,
     then: SideOfCluster,
     tell: Callable[[int, int], None] = lambda *_: None,
@@ -353,7 +353,7 @@ def judged(
     """Both judgements about the subjects, equal ones joined. `tell` is called with the number of judged kinds, and of
     all kinds.
     """
-    alike: dict[Hashable, list[Subject]] = defaultdict(list)
+    alike: dict[Hashable, list[RestartSubject]] = defaultdict(list)
     for subject in subjects:
         kind = _kind(subject)
         alike[kind, now.situation(kind, subject), then.situation(kind, subject)].append(subject)
@@ -365,7 +365,7 @@ def judged(
         tell(done, len(alike))
 
 
-def _kind(subject: Subject) -> Hashable:
+def _kind(subject: RestartSubject) -> Hashable:
     """What a subject asks for, without names: equal for equal ones."""
     own = set(map(id, subject.own))
     claims = tuple(repr(claim.spec) if id(claim) in own else str(claim.metadata) for claim in subject.claims)

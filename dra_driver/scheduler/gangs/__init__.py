@@ -7,25 +7,34 @@ finds pods and nodes that are interchangeable, `packing` distributes them, `room
 pods, and `assignment` checks the result by the rules for single pods.
 """
 
-from .assignment import Placement, devices_of
+from .assignment import GangPlacement, devices_of
 from .board import Preference
 from .joint import SECONDS, JointAnswer, assign
-from .objects import GroupClaim, Member, PodGroup, Policy, Workload, decode_pod_group, decode_policy, decode_workload
-from .verdict import Gang, GroupVerdict, PodResult, Status, schedule
+from .objects import (
+    GangMember,
+    GroupClaim,
+    PodGroup,
+    Policy,
+    Workload,
+    decode_pod_group,
+    decode_policy,
+    decode_workload,
+)
+from .verdict import Gang, GangStatus, GroupVerdict, PodResult, schedule
 
 __all__ = [
     "SECONDS",
     "Gang",
+    "GangMember",
+    "GangPlacement",
+    "GangStatus",
     "GroupClaim",
     "GroupVerdict",
     "JointAnswer",
-    "Member",
-    "Placement",
     "PodGroup",
     "PodResult",
     "Policy",
     "Preference",
-    "Status",
     "Workload",
     "assign",
     "decode_pod_group",

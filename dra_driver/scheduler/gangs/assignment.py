@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 from ...kube.resource import ResourceClaim, ResourceSlice
 from ..allocator import Cluster, Features
 from ..pods import Attempt, Snapshot
-from .objects import ClaimKey, Member, claim_key
+from .objects import ClaimKey, GangMember, claim_key
 
 DeviceKey = tuple[str, str, str]
 """Driver, pool and name of a device."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class GangPlacement:
     """A pod, its node, and the claims that are allocated with it. Claims that an earlier pod has are not among them."""
 
-    member: Member
+    member: GangMember
     node: str
     claims: tuple[ResourceClaim, ...] = ()
 
 
-def verified(placements: Sequence[Placement], snapshot: Snapshot, features: Features) -> list[Placement] | None:
+def verified(placements: Sequence[GangPlacement], snapshot: Snapshot, features: Features) -> list[GangPlacement] | None:
     """The placements in an order in which the rules for single pods accept each of them. None if there is no order.
 
     The snapshot contains none of the pods. A pod that is refused is tried again after others, for affinity and spread
@@ -52,7 +52,7 @@ def verified(placements: Sequence[Placement], snapshot: Snapshot, features: Feat
 class _Check:
     """The cluster while the pods of an assignment are placed."""
 
-    def __init__(self, placements: Sequence[Placement], snapshot: Snapshot, features: Features) -> None:
+    def __init__(self, placements: Sequence[GangPlacement], snapshot: Snapshot, features: Features) -> None:
         self._features = features
         self._snapshot = snapshot
         self._planned: dict[ClaimKey, ResourceClaim] = {
@@ -70,7 +70,7 @@ class _Check:
             for pool in {(driver, pool) for driver, pool, _ in devices_of(claim)}:
                 self._holders[pool].append(claim)
 
-    def accept(self, placement: Placement) -> Placement | None:
+    def accept(self, placement: GangPlacement) -> GangPlacement | None:
         """The placement with the claims that the rules allocate for it, or None if they refuse the pod."""
         site = self._snapshot.sites.get(placement.node)
         if site is None:
@@ -91,7 +91,7 @@ class _Check:
         self._hold(allocated)
         cluster = replace(self._snapshot.cluster, claims=(*self._snapshot.cluster.claims, *allocated))
         self._snapshot = self._snapshot.placed(attempt.placed(placement.node), placement.node, cluster)
-        return Placement(placement.member, placement.node, tuple(allocated))
+        return GangPlacement(placement.member, placement.node, tuple(allocated))
 
     def _only(self, node: str, devices: set[DeviceKey]) -> Cluster:
         """What the node sees, without devices that are neither in use nor among these."""

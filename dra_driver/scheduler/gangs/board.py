@@ -15,7 +15,7 @@ from ...kube.resource import ResourceClaim
 from ..allocator import Cluster, Features, parts
 from ..pods import Attempt, Pod, Refusal, Site, Snapshot
 from ..pods.outcome import Code
-from .objects import ClaimKey, Member, claim_key
+from .objects import ClaimKey, GangMember, claim_key
 from .shapes import Shapes, is_local, node_kinds
 
 
@@ -28,14 +28,14 @@ class Preference(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class NodeChoice:
     """The node for a pod. Without one, `error` is set if the attempt ends with an error of the scheduler."""
 
     node: str | None = None
     error: str = ""
 
 
-class Board(ABC):
+class GangBoard(ABC):
     """The nodes with the pods that were placed so far. `names` are the nodes that may be used."""
 
     def __init__(self, snapshot: Snapshot, features: Features, preference: Preference, names: Collection[str]) -> None:
@@ -47,18 +47,18 @@ class Board(ABC):
         self._start = snapshot
 
     @abstractmethod
-    def choose(self, member: Member) -> Choice:
+    def choose(self, member: GangMember) -> NodeChoice:
         """The node for the next pod."""
 
     @abstractmethod
-    def place(self, member: Member, node: str) -> tuple[ResourceClaim, ...]:
+    def place(self, member: GangMember, node: str) -> tuple[ResourceClaim, ...]:
         """Places the pod on a node where it fits. Returns the claims that are allocated for it."""
 
     @abstractmethod
-    def refusal(self, member: Member) -> str:
+    def refusal(self, member: GangMember) -> str:
         """kube-scheduler's text for a pod that fits nowhere now."""
 
-    def _claims(self, member: Member) -> list[ResourceClaim]:
+    def _claims(self, member: GangMember) -> list[ResourceClaim]:
         return [self._given.get(claim_key(claim), claim) for claim in member.claims]
 
     def _keep(self, attempt: Attempt, node: str) -> tuple[ResourceClaim, ...]:
@@ -73,34 +73,34 @@ class Board(ABC):
         return _requested(site), len(site.pods)
 
 
-class _WholeBoard(Board):
+class _WholeBoard(GangBoard):
     """Each pod is an attempt on the whole cluster."""
 
     def __init__(self, snapshot: Snapshot, features: Features, preference: Preference, names: Collection[str]) -> None:
         super().__init__(snapshot, features, preference, names)
         self._snapshot = snapshot
-        self._attempt: tuple[Member, Attempt] | None = None
+        self._attempt: tuple[GangMember, Attempt] | None = None
 
-    def choose(self, member: Member) -> Choice:
+    def choose(self, member: GangMember) -> NodeChoice:
         attempt = self._attempted(member)
         if attempt.errors:
-            return Choice(error="; ".join(sorted(attempt.errors)))
+            return NodeChoice(error="; ".join(sorted(attempt.errors)))
         sites = self._snapshot.sites
         fitting = [name for name in attempt.fits if name in self._names]
-        return Choice(min(fitting, key=lambda name: (self._score(sites[name]), name), default=None))
+        return NodeChoice(min(fitting, key=lambda name: (self._score(sites[name]), name), default=None))
 
-    def place(self, member: Member, node: str) -> tuple[ResourceClaim, ...]:
+    def place(self, member: GangMember, node: str) -> tuple[ResourceClaim, ...]:
         attempt = self._attempted(member)
         allocated = self._keep(attempt, node)
         self._snapshot = self._snapshot.placed(attempt.placed(node), node, self._snapshot.cluster.after(allocated))
         self._attempt = None
         return allocated
 
-    def refusal(self, member: Member) -> str:
+    def refusal(self, member: GangMember) -> str:
         there = within(self._snapshot, self._names)
         return Attempt(member.pod, there, self._features, self._claims(member)).fit_error
 
-    def _attempted(self, member: Member) -> Attempt:
+    def _attempted(self, member: GangMember) -> Attempt:
         if self._attempt is None or self._attempt[0] is not member:
             attempt = Attempt(member.pod, self._snapshot, self._features, self._claims(member))
             self._attempt = (member, attempt)
@@ -111,7 +111,7 @@ State = tuple[int, tuple[int, ...]]
 """The kind of a node, and the shapes of the pods that were placed there, in order."""
 
 
-class _LocalBoard(Board):
+class _LocalBoard(GangBoard):
     """Each node is decided alone."""
 
     def __init__(
@@ -120,7 +120,7 @@ class _LocalBoard(Board):
         features: Features,
         preference: Preference,
         names: Collection[str],
-        members: Sequence[Member],
+        members: Sequence[GangMember],
     ) -> None:
         super().__init__(snapshot, features, preference, names)
         shapes = Shapes(members)
@@ -134,7 +134,7 @@ class _LocalBoard(Board):
         self._placed: list[Pod] = []
         self._node_of: dict[ClaimKey, str] = {}
 
-    def choose(self, member: Member) -> Choice:
+    def choose(self, member: GangMember) -> NodeChoice:
         tied = [claim for claim in self._claims(member) if claim_key(claim) in self._given]
         states = self._states_for(member, tied)
         best: tuple[tuple[float, int], str] | None = None
@@ -143,13 +143,13 @@ class _LocalBoard(Board):
             refusal = self._refusal(member, state, node, is_known=not tied)
             if refusal is not None:
                 if refusal.code is Code.ERROR:
-                    return Choice(error=refusal.message)
+                    return NodeChoice(error=refusal.message)
                 continue
             found = (self._score(self._snapshot(node).sites[node]), node)
             best = found if best is None else min(best, found)
-        return Choice(best[1] if best is not None else None)
+        return NodeChoice(best[1] if best is not None else None)
 
-    def _states_for(self, member: Member, tied: Sequence[ResourceClaim]) -> Iterator[tuple[State, Collection[str]]]:
+    def _states_for(self, member: GangMember, tied: Sequence[ResourceClaim]) -> Iterator[tuple[State, Collection[str]]]:
         """The nodes to check. Claims that pods got before tie their other users to the nodes of these claims."""
         if not tied:
             yield from self._nodes.items()
@@ -158,7 +158,7 @@ class _LocalBoard(Board):
         if len(nodes) == 1:
             yield from ((self._states[node], (node,)) for node in nodes)
 
-    def _refusal(self, member: Member, state: State, node: str, *, is_known: bool) -> Refusal | None:
+    def _refusal(self, member: GangMember, state: State, node: str, *, is_known: bool) -> Refusal | None:
         if not is_known:
             return self._attempt(member, node).refuses(self._snapshot(node).sites[node])
         key = (state, self._shape_of[id(member)])
@@ -167,7 +167,7 @@ class _LocalBoard(Board):
             self._verdicts[key] = attempt.refusal or attempt.refuses(self._snapshot(node).sites[node])
         return self._verdicts[key]
 
-    def _attempt(self, member: Member, node: str) -> Attempt:
+    def _attempt(self, member: GangMember, node: str) -> Attempt:
         return Attempt(member.pod, self._snapshot(node), self._features, self._claims(member))
 
     def _snapshot(self, name: str) -> Snapshot:
@@ -175,7 +175,7 @@ class _LocalBoard(Board):
             self._alone[name] = one_node(self._start, name, self._clusters[name])
         return self._alone[name]
 
-    def place(self, member: Member, node: str) -> tuple[ResourceClaim, ...]:
+    def place(self, member: GangMember, node: str) -> tuple[ResourceClaim, ...]:
         attempt = self._attempt(member, node)
         allocated = self._keep(attempt, node)
         before = self._snapshot(node)
@@ -191,7 +191,7 @@ class _LocalBoard(Board):
         self._nodes.setdefault(self._states[node], set()).add(node)
         return allocated
 
-    def refusal(self, member: Member) -> str:
+    def refusal(self, member: GangMember) -> str:
         cluster = self._start.cluster.after(tuple(self._given.values()))
         there = within(replace(self._start, cluster=cluster, pods=(*self._start.pods, *self._placed)), self._names)
         return Attempt(member.pod, there, self._features, self._claims(member)).fit_error
@@ -200,10 +200,10 @@ class _LocalBoard(Board):
 def board_of(
     snapshot: Snapshot,
     features: Features,
-    members: Sequence[Member],
+    members: Sequence[GangMember],
     preference: Preference,
     names: Iterable[str] | None = None,
-) -> Board:
+) -> GangBoard:
     """The board for these members. `names` are the nodes that may be used; by default, all of them."""
     usable = frozenset(snapshot.sites if names is None else names)
     if is_local(members, snapshot):

@@ -21,10 +21,10 @@ from typing import Final
 from ..allocator import Features, separate
 from ..pods import Snapshot
 from ..pods.objects import AffinityTerm
-from .assignment import Placement, verified
+from .assignment import GangPlacement, verified
 from .board import Preference, board_of, within
-from .objects import ClaimKey, Member, claim_key, sharing
-from .packing import Clock, Kind, OutOfTimeError, pack
+from .objects import ClaimKey, GangMember, claim_key, sharing
+from .packing import BinKind, Clock, OutOfTimeError, pack
 from .room import NodeRoom, Parts
 from .shapes import Unit, is_local, node_kinds, units_by_shape
 from .verdict import Gang, in_order, topology_domains
@@ -42,7 +42,7 @@ class JointAnswer:
     `placements` are in an order in which the rules for single pods accept each of them.
     """
 
-    placements: tuple[Placement, ...] = ()
+    placements: tuple[GangPlacement, ...] = ()
     proof: str = ""
 
     @property
@@ -74,7 +74,7 @@ def assign(gang: Gang, snapshot: Snapshot, features: Features, seconds: float = 
 def _in_domains(  # noqa: PLR0913, PLR0917  # the domains, and what is to be assigned
     key: str,
     domains: Mapping[str, Sequence[str]],
-    members: Sequence[Member],
+    members: Sequence[GangMember],
     needed: int,
     snapshot: Snapshot,
     features: Features,
@@ -97,7 +97,7 @@ def _in_domains(  # noqa: PLR0913, PLR0917  # the domains, and what is to be ass
 
 
 def _assign(
-    members: Sequence[Member], needed: int, snapshot: Snapshot, features: Features, clock: Clock
+    members: Sequence[GangMember], needed: int, snapshot: Snapshot, features: Features, clock: Clock
 ) -> JointAnswer:
     apart = _too_few_domains(members, needed, snapshot)
     if apart:
@@ -124,7 +124,7 @@ def _assign(
 
 
 def _together(
-    members: Sequence[Member], needed: int, snapshot: Snapshot, features: Features, clock: Clock
+    members: Sequence[GangMember], needed: int, snapshot: Snapshot, features: Features, clock: Clock
 ) -> JointAnswer:
     """The answer for pods that attract each other: all of them are in one domain of the label of their affinity."""
     for term in members[0].pod.affinity:
@@ -146,13 +146,13 @@ def _together(
     return answer if answer.placements or not attracted else JointAnswer()  # other pods may attract to several domains
 
 
-def _labels_of(member: Member, snapshot: Snapshot) -> Mapping[str, str]:
+def _labels_of(member: GangMember, snapshot: Snapshot) -> Mapping[str, str]:
     return snapshot.labels_of(member.pod.namespace)
 
 
-def _too_few_domains(members: Sequence[Member], needed: int, snapshot: Snapshot) -> str:
+def _too_few_domains(members: Sequence[GangMember], needed: int, snapshot: Snapshot) -> str:
     """A proof by anti-affinity: pods that must be apart are more than there are values of the label."""
-    by_term: dict[AffinityTerm, list[Member]] = defaultdict(list)
+    by_term: dict[AffinityTerm, list[GangMember]] = defaultdict(list)
     for member in members:
         for term in member.pod.anti_affinity:
             if term.matches(member.pod, snapshot.labels_of(member.pod.namespace)):
@@ -170,14 +170,14 @@ def _packed(units: Sequence[Unit], needed: int, snapshot: Snapshot, features: Fe
     firsts = [alike[0] for alike in shapes]
     kinds = node_kinds([member for unit in firsts for member in unit], snapshot, features)
     pieces = Parts(snapshot)
-    bins = [Kind(len(names), NodeRoom(pieces.of(names[0]), firsts, features).holds) for names in kinds]
+    bins = [BinKind(len(names), NodeRoom(pieces.of(names[0]), firsts, features).holds) for names in kinds]
     demand, values = tuple(map(len, shapes)), tuple(map(len, firsts))
     found = pack(bins, demand, values, needed, clock)
     if found.bins is None:
         return JointAnswer(proof=found.reason)
     left = [list(alike) for alike in shapes]
     free = [list(names) for names in kinds]
-    placements: list[Placement] = []
+    placements: list[GangPlacement] = []
     for kind, pattern in found.bins:
         clock.check()
         node = free[kind].pop(0)
@@ -189,25 +189,25 @@ def _packed(units: Sequence[Unit], needed: int, snapshot: Snapshot, features: Fe
     return JointAnswer(tuple(verified(placements, snapshot, features) or ()))
 
 
-def _units(members: Sequence[Member], shared: Mapping[ClaimKey, Sequence[int]]) -> list[Unit]:
+def _units(members: Sequence[GangMember], shared: Mapping[ClaimKey, Sequence[int]]) -> list[Unit]:
     """The members as units. Members that share claims are one unit."""
     unit_of = list(range(len(members)))
     for users in shared.values():
         merged = {unit_of[user] for user in users}
         unit_of = [min(merged) if unit in merged else unit for unit in unit_of]
-    units: dict[int, list[Member]] = defaultdict(list)
+    units: dict[int, list[GangMember]] = defaultdict(list)
     for unit, member in zip(unit_of, members, strict=True):
         units[unit].append(member)
     return [tuple(unit) for unit in units.values()]
 
 
-def _without(member: Member, shared: Container[ClaimKey]) -> Member:
+def _without(member: GangMember, shared: Container[ClaimKey]) -> GangMember:
     """The member without claims that it shares. If it does not fit without them, it does not fit with them."""
-    return Member(member.pod, tuple(claim for claim in member.claims if claim_key(claim) not in shared))
+    return GangMember(member.pod, tuple(claim for claim in member.claims if claim_key(claim) not in shared))
 
 
 def _in_many_orders(
-    members: Sequence[Member], needed: int, snapshot: Snapshot, features: Features, clock: Clock
+    members: Sequence[GangMember], needed: int, snapshot: Snapshot, features: Features, clock: Clock
 ) -> JointAnswer:
     """Places the pods one after the other, in one order after the other. Raises OutOfTimeError."""
     chance = random.Random(len(members))  # noqa: S311 - the same orders each time
@@ -225,20 +225,20 @@ def _in_many_orders(
 
 
 def _one_by_one(
-    members: Sequence[Member],
+    members: Sequence[GangMember],
     needed: int,
     snapshot: Snapshot,
     features: Features,
     preference: Preference,
     clock: Clock,
-) -> list[Placement]:
+) -> list[GangPlacement]:
     board = board_of(snapshot, features, members, preference)
-    placements: list[Placement] = []
+    placements: list[GangPlacement] = []
     for index, member in enumerate(members):
         clock.check()
         choice = board.choose(member)
         if choice.node is not None:
-            placements.append(Placement(member, choice.node, board.place(member, choice.node)))
+            placements.append(GangPlacement(member, choice.node, board.place(member, choice.node)))
         elif len(placements) + len(members) - index - 1 < needed:
             break
     return placements

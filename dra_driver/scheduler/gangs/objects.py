@@ -68,7 +68,7 @@ class Workload:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Member:
+class GangMember:
     """A pod of a group, and its claims in the order of the pod. Pods that share a claim have claims of one name."""
 
     pod: Pod
@@ -87,7 +87,7 @@ def claim_key(claim: ResourceClaim) -> ClaimKey:
     return claim.metadata.namespace or "default", claim.metadata.name
 
 
-def sharing(members: Sequence[Member]) -> dict[ClaimKey, list[int]]:
+def sharing(members: Sequence[GangMember]) -> dict[ClaimKey, list[int]]:
     """The claims without an allocation that several members use, with the indexes of these members."""
     users: dict[ClaimKey, list[int]] = {}
     for index, member in enumerate(members):

@@ -39,7 +39,7 @@ _COMPARED: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class BinKind:
     """`count` equal bins."""
 
     count: int
@@ -47,7 +47,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class BinPacking:
     """The pattern of each bin that is used, by the index of its kind, or a proof that there is none (`reason`).
 
     Neither is set if the time was up: `bins` is None then, and `reason` is empty.
@@ -73,37 +73,37 @@ class Clock:
             raise OutOfTimeError
 
 
-def pack(kinds: Sequence[Kind], demand: Pattern, values: Pattern, needed: int, clock: Clock) -> Packing:
+def pack(kinds: Sequence[BinKind], demand: Pattern, values: Pattern, needed: int, clock: Clock) -> BinPacking:
     """Bins for items of a value of at least `needed`, or a proof that there are none.
 
     `demand` is the number of items of each shape that there are, and `values` the value of an item of each shape.
     """
     if needed <= 0:
-        return Packing(())
+        return BinPacking(())
     try:
         known = [_Patterns(kind.holds, demand, kind.count, clock) for kind in kinds]
         alone = _too_few_alone(known, demand, values, needed)
         if alone:
-            return Packing(reason=alone)
+            return BinPacking(reason=alone)
         for each in known:
             each.sample()
         scarce = [_ONE * count // max(1, _most_alone(known, shape)) for shape, count in enumerate(demand)]
         bins = _Search(known, demand, values, needed, scarce, clock).run(_FEW_STEPS)
         if bins is not None:
-            return Packing(tuple(bins))
+            return BinPacking(tuple(bins))
         for each in known:
             each.enumerate()
         weights, is_proof = _weights(known, demand, values, needed, clock)
         if is_proof:
-            return Packing(reason="the nodes together have too little for all pods, however these are distributed")
+            return BinPacking(reason="the nodes together have too little for all pods, however these are distributed")
         bins = _Search(known, demand, values, needed, weights, clock).run()
     except OutOfTimeError:
-        return Packing()
+        return BinPacking()
     if bins is not None:
-        return Packing(tuple(bins))
+        return BinPacking(tuple(bins))
     if all(each.is_exact for each in known):
-        return Packing(reason="every distribution of the pods over the nodes was tried")
-    return Packing()
+        return BinPacking(reason="every distribution of the pods over the nodes was tried")
+    return BinPacking()
 
 
 class _Patterns:

@@ -16,9 +16,9 @@ from ..allocator.outcome import ALLOCATED
 from ..pods import Attempt, Pod, Site, Snapshot
 from ..pods.devices import SPECIAL_CLAIM
 from ..pods.node_filters import Resources
-from .assignment import Placement, devices_of
+from .assignment import GangPlacement, devices_of
 from .board import one_node
-from .objects import ClaimKey, Member, claim_key
+from .objects import ClaimKey, GangMember, claim_key
 from .packing import Pattern
 from .shapes import alone
 
@@ -51,7 +51,7 @@ class Parts:
 class NodeRoom:
     """A node, and units of pods that may be placed on it. The pods of a unit share claims."""
 
-    def __init__(self, snapshot: Snapshot, units: Sequence[Sequence[Member]], features: Features) -> None:
+    def __init__(self, snapshot: Snapshot, units: Sequence[Sequence[GangMember]], features: Features) -> None:
         """`snapshot` is that of the node."""
         (self._site,) = snapshot.sites.values()
         self._snapshot = snapshot
@@ -83,7 +83,7 @@ class NodeRoom:
             self._known[wanting] = None if found is None else found is not False
         return self._known[wanting]
 
-    def place_all(self) -> list[Placement] | None:
+    def place_all(self) -> list[GangPlacement] | None:
         """One of each unit with its devices. None if the node does not hold them all."""
         wanted = [(shape, index, claim) for shape in range(len(self._units)) for index, claim in self._claims(shape)]
         found = self._allocated([claim for _, _, claim in wanted])
@@ -93,7 +93,7 @@ class NodeRoom:
         for (shape, index, claim), allocation in zip(wanted, found, strict=True):
             given[shape, index].append(replace(claim, allocation=allocation))
         return [
-            Placement(member, self._site.node.name, tuple(given[shape, index]))
+            GangPlacement(member, self._site.node.name, tuple(given[shape, index]))
             for shape, unit in enumerate(self._units)
             for index, member in enumerate(unit)
         ]
@@ -118,7 +118,7 @@ class NodeRoom:
             )
         return self._usable[shape]
 
-    def _attempt(self, member: Member) -> Attempt:
+    def _attempt(self, member: GangMember) -> Attempt:
         return Attempt(alone(member.pod), self._snapshot, self._features, member.claims)
 
     def _has_resources(self, pods: Sequence[Pod]) -> bool:

@@ -15,13 +15,13 @@ from ...kube.resource import ObjectMeta, ResourceClaim
 from ..allocator import Features, equivalent_nodes, separate
 from ..pods import Attempt, Pod, Site, Snapshot
 from ..pods.objects import claim_for
-from .objects import ClaimKey, Member, claim_key, sharing
+from .objects import ClaimKey, GangMember, claim_key, sharing
 
 _COUNTED: Final = frozenset({"cpu", "memory", "pods"})
 """Resources by which the scheduler prefers nodes, besides those that pods request."""
 
 
-def is_local(members: Iterable[Member], snapshot: Snapshot) -> bool:
+def is_local(members: Iterable[GangMember], snapshot: Snapshot) -> bool:
     """Whether pods on one node never matter on another node, and no two nodes share devices."""
     pods = [member.pod for member in members]
     beyond = any(pod.spread or pod.affinity or pod.anti_affinity or pod.volumes for pod in pods)
@@ -42,7 +42,7 @@ class _Keys:
     def __init__(self) -> None:
         self._specs: dict[int, str] = {}
 
-    def of(self, member: Member, shared: Mapping[ClaimKey, Hashable]) -> Hashable:
+    def of(self, member: GangMember, shared: Mapping[ClaimKey, Hashable]) -> Hashable:
         """The key of a member. `shared` are the claims that other pods use, too, with what stands for each."""
         pod = member.pod
         fields = (
@@ -66,7 +66,7 @@ class _Keys:
 class Shapes:
     """The shapes of the members of a gang. Members with equal numbers are interchangeable."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[GangMember]) -> None:
         keys, numbers = _Keys(), dict[Hashable, int]()
         shared = {key: key for key in sharing(members)}
         self.of = [numbers.setdefault(keys.of(member, shared), len(numbers)) for member in members]
@@ -75,7 +75,7 @@ class Shapes:
         """The first member of each shape."""
 
 
-Unit = tuple[Member, ...]
+Unit = tuple[GangMember, ...]
 """Pods that must be on one node, because they share claims."""
 
 
@@ -90,7 +90,7 @@ def units_by_shape(units: Iterable[Unit]) -> list[list[Unit]]:
 
 
 def node_kinds(
-    shapes: Sequence[Member], snapshot: Snapshot, features: Features, names: Iterable[str] | None = None
+    shapes: Sequence[GangMember], snapshot: Snapshot, features: Features, names: Iterable[str] | None = None
 ) -> list[list[str]]:
     """The nodes (of `names`, or all) by their kind, each list and the kinds sorted by the names of the nodes."""
     attempts = [Attempt(alone(member.pod), snapshot, features, member.claims) for member in shapes]
@@ -115,7 +115,7 @@ def node_kinds(
     return list(kinds.values())
 
 
-def _claims(shapes: Iterable[Member], snapshot: Snapshot) -> list[ResourceClaim]:
+def _claims(shapes: Iterable[GangMember], snapshot: Snapshot) -> list[ResourceClaim]:
     """What the shapes may want of devices: their claims, and those for extended resources."""
     found = [claim for member in shapes for claim in member.claims if claim.allocation is None]
     for member in shapes:

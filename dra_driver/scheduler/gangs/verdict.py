@@ -18,13 +18,13 @@ from ...kube.resource import ResourceClaim
 from ..allocator import Features
 from ..pods import Pod, Snapshot
 from .board import Preference, board_of
-from .objects import INITIALLY_SCHEDULED, Member, PodGroup, sharing
+from .objects import INITIALLY_SCHEDULED, GangMember, PodGroup, sharing
 
 _TOO_FEW: Final = "waiting for minCount pods from a gang to appear in scheduling queue"
 _NOTHING: Final = "no pods were schedulable"
 
 
-class Status(enum.StrEnum):
+class GangStatus(enum.StrEnum):
     """The reason of the group's condition, or that the group does not enter the scheduling queue."""
 
     SCHEDULED = "Scheduled"
@@ -42,7 +42,7 @@ class Gang:
 
     name: str
     group: PodGroup | None
-    members: tuple[Member, ...]
+    members: tuple[GangMember, ...]
     running: tuple[Pod, ...] = ()
 
     @property
@@ -55,7 +55,7 @@ class Gang:
 class PodResult:
     """The node of a pod, and the claims that are allocated for it. Without a node, `text` says why."""
 
-    member: Member
+    member: GangMember
     node: str | None = None
     claims: tuple[ResourceClaim, ...] = ()
     text: str = ""
@@ -69,19 +69,19 @@ class GroupVerdict:
     `message` is that of the group's condition.
     """
 
-    status: Status
+    status: GangStatus
     message: str
     results: tuple[PodResult, ...] = ()
 
     @property
     def is_scheduled(self) -> bool:
         """Whether the pods with a node are bound."""
-        return self.status is Status.SCHEDULED
+        return self.status is GangStatus.SCHEDULED
 
     @property
     def condition(self) -> dict[str, str] | None:
         """The condition that the scheduler writes into the group's status, without times. None if it writes none."""
-        if self.status is Status.WAITING:
+        if self.status is GangStatus.WAITING:
             return None
         is_true = "True" if self.is_scheduled else "False"
         return {
@@ -102,7 +102,7 @@ class GroupVerdict:
         return [f"{namespace}/{name}" for namespace, name in sharing(bound)]
 
 
-def in_order(members: Iterable[Member]) -> list[Member]:
+def in_order(members: Iterable[GangMember]) -> list[GangMember]:
     """The members in the order in which the scheduler takes them: by priority, then as they are given, by age."""
     return sorted(members, key=lambda member: -member.pod.priority)
 
@@ -123,7 +123,7 @@ def schedule(
     """The scheduler's verdict. The snapshot contains none of the waiting pods."""
     text = waiting_text(gang)
     if text:
-        return GroupVerdict(Status.WAITING, text, tuple(PodResult(member, text=text) for member in gang.members))
+        return GroupVerdict(GangStatus.WAITING, text, tuple(PodResult(member, text=text) for member in gang.members))
     assert gang.group is not None
     queued = in_order(member for member in gang.members if not member.pod.gates)
     if not gang.group.policy.topology_key:
@@ -135,12 +135,12 @@ def schedule(
     first: GroupVerdict | None = None
     for names in domains.values():
         verdict = _within(gang, queued, snapshot, features, preference, names)
-        if verdict.status in (Status.SCHEDULED, Status.ERROR):
+        if verdict.status in (GangStatus.SCHEDULED, GangStatus.ERROR):
             return verdict
         first = first or verdict
     reason = f", first placement status: {first.message}" if first is not None else ""
     message = f"0/{len(domains)} placements are available{reason}"
-    return GroupVerdict(Status.UNSCHEDULABLE, message, first.results if first is not None else ())
+    return GroupVerdict(GangStatus.UNSCHEDULABLE, message, first.results if first is not None else ())
 
 
 def topology_domains(gang: Gang, snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
@@ -168,7 +168,7 @@ def topology_domains(gang: Gang, snapshot: Snapshot) -> dict[str, tuple[str, ...
 
 def _within(
     gang: Gang,
-    queued: Sequence[Member],
+    queued: Sequence[GangMember],
     snapshot: Snapshot,
     features: Features,
     preference: Preference,
@@ -194,21 +194,21 @@ def _within(
     tried = len(results)
     if scheduled < needed:
         message = f"minCount ({needed}) cannot be satisfied: {scheduled} scheduled, {len(queued) - tried} remaining"
-        return GroupVerdict(Status.UNSCHEDULABLE, message, _completed(results, queued, message))
+        return GroupVerdict(GangStatus.UNSCHEDULABLE, message, _completed(results, queued, message))
     if not any(result.node for result in results):
-        return GroupVerdict(Status.UNSCHEDULABLE, _NOTHING, tuple(results))
-    return GroupVerdict(Status.SCHEDULED, "", tuple(results))
+        return GroupVerdict(GangStatus.UNSCHEDULABLE, _NOTHING, tuple(results))
+    return GroupVerdict(GangStatus.SCHEDULED, "", tuple(results))
 
 
-def _counted_down(members: Sequence[Member]) -> Iterator[tuple[int, Member]]:
+def _counted_down(members: Sequence[GangMember]) -> Iterator[tuple[int, GangMember]]:
     """Each member, with the number of the members after it."""
     yield from zip(range(len(members) - 1, -1, -1), members, strict=True)
 
 
-def _failed(text: str, queued: Sequence[Member], results: Sequence[PodResult] = ()) -> GroupVerdict:
-    return GroupVerdict(Status.ERROR, text, _completed(results, queued, text))
+def _failed(text: str, queued: Sequence[GangMember], results: Sequence[PodResult] = ()) -> GroupVerdict:
+    return GroupVerdict(GangStatus.ERROR, text, _completed(results, queued, text))
 
 
-def _completed(results: Sequence[PodResult], queued: Sequence[Member], text: str) -> tuple[PodResult, ...]:
+def _completed(results: Sequence[PodResult], queued: Sequence[GangMember], text: str) -> tuple[PodResult, ...]:
     """The results, and for pods that were not tried the text of the group."""
     return (*results, *(PodResult(member, text=text) for member in queued[len(results) :]))

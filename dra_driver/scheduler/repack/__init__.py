@@ -12,8 +12,8 @@ it is evicted, and the pod that is made instead is placed by the rules of the sc
 from .build import Movability, Space, Unit
 from .disruption import Disruption
 from .packing import Packing, pack
-from .plan import Result, find_plan, obstacles
-from .proof import GUARD_TAINT, Guard, GuardKind, Placement, Plan, Step
+from .plan import PlanSearchResult, find_plan, obstacles
+from .proof import GUARD_TAINT, Guard, GuardKind, RepackPlan, RepackStep, UnitPlacement
 from .search import Limits
 
 __all__ = [
@@ -24,12 +24,12 @@ __all__ = [
     "Limits",
     "Movability",
     "Packing",
-    "Placement",
-    "Plan",
-    "Result",
+    "PlanSearchResult",
+    "RepackPlan",
+    "RepackStep",
     "Space",
-    "Step",
     "Unit",
+    "UnitPlacement",
     "find_plan",
     "obstacles",
     "pack",

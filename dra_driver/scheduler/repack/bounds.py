@@ -10,15 +10,15 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .space import Resident, Site, Use, least_blockers
+from .space import NodeUse, RepackSite, Resident, least_blockers
 
-Uses = Callable[[int, Site], Sequence[Use]]
+Uses = Callable[[int, RepackSite], Sequence[NodeUse]]
 
 _MOST_STEPS: Final = 3_000
 """The number of sets of places that are tried on a node for several units."""
 
 
-def fewest_moves(sites: Sequence[Site], units: Sequence[int], uses: Uses) -> int | None:
+def fewest_moves(sites: Sequence[RepackSite], units: Sequence[int], uses: Uses) -> int | None:
     """The least number of moves that the units could take: of each kind of units alone, the largest. None if the units
     cannot have places even if every pod moves that may.
     """
@@ -31,7 +31,7 @@ def fewest_moves(sites: Sequence[Site], units: Sequence[int], uses: Uses) -> int
     return bound
 
 
-def _fewest_of_kind(sites: Sequence[Site], kind: int, count: int, uses: Uses) -> int | None:
+def _fewest_of_kind(sites: Sequence[RepackSite], kind: int, count: int, uses: Uses) -> int | None:
     known: dict[Hashable, list[int]] = {}
     best: list[int | None] = [0] + [None] * count
     for site in sites:
@@ -53,7 +53,7 @@ def _fewest_of_kind(sites: Sequence[Site], kind: int, count: int, uses: Uses) ->
     return best[count]
 
 
-def _on_node(site: Site, places: Sequence[Use], kind: int, count: int) -> list[int]:
+def _on_node(site: RepackSite, places: Sequence[NodeUse], kind: int, count: int) -> list[int]:
     """The least number of pods that must leave the node for 1, 2, ... units, as far as that many can be there."""
     minima: list[int] = []
     for number in range(1, count + 1):
@@ -64,7 +64,7 @@ def _on_node(site: Site, places: Sequence[Use], kind: int, count: int) -> list[i
     return minima
 
 
-def _least(site: Site, places: Sequence[Use], kind: int, number: int, at_least: int) -> int | None:
+def _least(site: RepackSite, places: Sequence[NodeUse], kind: int, number: int, at_least: int) -> int | None:
     """The least number for exactly `number` units. After too many steps, a number that is not larger than that."""
     packing = _Packing(site, places, kind, at_least)
     packing.place(0, number, 0)
@@ -75,8 +75,8 @@ def _least(site: Site, places: Sequence[Use], kind: int, number: int, at_least: 
 class _Packing:
     """Places several units on one node, and counts the pods that must leave it."""
 
-    site: Site
-    places: Sequence[Use]
+    site: RepackSite
+    places: Sequence[NodeUse]
     kind: int
     at_least: int
     best: int | None = None

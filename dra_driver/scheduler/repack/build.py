@@ -22,7 +22,7 @@ from ..pods import Attempt, ClusterNode, Pod, Snapshot
 from ..pods import Site as PodSite
 from ..pods.objects import ExtendedRequest, claim_for
 from .placements import MOST_PLACEMENTS, placements
-from .space import Amount, Resident, Shape, Site, Use
+from .space import Amount, NodeShape, NodeUse, RepackSite, Resident
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _SPECIAL: Final = "extended-resources"
@@ -78,7 +78,7 @@ class Space:
     snapshot: Snapshot
     features: Features
     judge: Judge
-    sites: list[Site] = field(default_factory=list)
+    sites: list[RepackSite] = field(default_factory=list)
     tenants: list[Tenant] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     """By the number of their kind."""
@@ -91,13 +91,13 @@ class Space:
         self._kinds: dict[Hashable, int] = {}
         self._nodes = {node.name: node for node in self.snapshot.nodes}
         self._resources = sorted({name for node in self.snapshot.nodes for name in node.allocatable})
-        self._uses: dict[tuple[int, Hashable], Sequence[Use]] = {}
+        self._uses: dict[tuple[int, Hashable], Sequence[NodeUse]] = {}
         self._groups: dict[int, Mapping[str, str]] = {}
         self._filters: dict[int, Callable[[str], bool]] = {}
         self._shapes = self._shapes_of_nodes()
         for node in self.idle.nodes:
             shape, _ = self._shapes[node.name]
-            self.sites.append(Site(node.name, shape, self._totals(node.name), self._label(node.name)))
+            self.sites.append(RepackSite(node.name, shape, self._totals(node.name), self._label(node.name)))
         self._settle()
 
     def kind(self, unit: Unit) -> int:
@@ -107,12 +107,12 @@ class Space:
             self.units.append(unit)
         return number
 
-    def device(self, site: Site, index: int) -> tuple[tuple[str, str], Device]:
+    def device(self, site: RepackSite, index: int) -> tuple[tuple[str, str], Device]:
         """The pool (driver and name) and the device of a use."""
         pool, device = self._view(site.name).device(index)
         return pool.key, device
 
-    def uses(self, kind: int, site: Site) -> Sequence[Use]:
+    def uses(self, kind: int, site: RepackSite) -> Sequence[NodeUse]:
         """The places that a unit of the kind can have on the node, whatever is in use there."""
         unit = self.units[kind]
         if not self._is_eligible(kind, site.name):
@@ -122,12 +122,12 @@ class Space:
             self._uses[key] = self._places(unit, site)
         return self._uses[key]
 
-    def _places(self, unit: Unit, site: Site) -> Sequence[Use]:
+    def _places(self, unit: Unit, site: RepackSite) -> Sequence[NodeUse]:
         resources = self._amounts(unit.pod, site)
         special = self._special(unit, site.name)
         claims = (*unit.claims, *special)
         if not claims:
-            return (Use((), resources),)
+            return (NodeUse((), resources),)
         node = self.idle.node_by_name[site.name]
         found = placements(self.idle, node, claims, self.features)
         self.is_complete = self.is_complete and len(found) < MOST_PLACEMENTS
@@ -142,7 +142,7 @@ class Space:
                         counter = capacities[device, name]
                         shares[counter] = shares.get(counter, 0) + amount.nanos
             every = tuple(device for _, devices in picks for device in devices)
-            uses.append(Use(every, (*shares.items(), *resources)))
+            uses.append(NodeUse(every, (*shares.items(), *resources)))
         return tuple(dict.fromkeys(uses))
 
     def _special(self, unit: Unit, node: str) -> list[ResourceClaim]:
@@ -160,7 +160,7 @@ class Space:
             return []
         return [claim_for(requests, ObjectMeta(name=_SPECIAL, namespace=unit.pod.namespace), self.snapshot.served)]
 
-    def _amounts(self, pod: Pod | None, site: Site) -> tuple[Amount, ...]:
+    def _amounts(self, pod: Pod | None, site: RepackSite) -> tuple[Amount, ...]:
         """The resources that a pod takes of a node."""
         if pod is None:
             return ()
@@ -233,9 +233,9 @@ class Space:
     def _label_of_resources(self, node: str) -> Hashable:
         return tuple(self._totals(node))
 
-    def _shapes_of_nodes(self) -> Mapping[str, tuple[Shape, Mapping[tuple[int, str], int]]]:
+    def _shapes_of_nodes(self) -> Mapping[str, tuple[NodeShape, Mapping[tuple[int, str], int]]]:
         """The shape of each node, and the counter of each capacity (device, name) of shared devices."""
-        found: dict[str, tuple[Shape, Mapping[tuple[int, str], int]]] = {}
+        found: dict[str, tuple[NodeShape, Mapping[tuple[int, str], int]]] = {}
         nothing = claim_reads(self.idle, (), self.features)
         for group in self.idle.equivalence(self.features).groups(nothing):
             try:
@@ -268,22 +268,22 @@ class Space:
                     unit = Unit(None, (_pending(claim),))
                     self._add(Tenant(unit, None, (claim,), Movability(stays=why)), self._held([claim], site), site)
 
-    def _settle_pod(self, pod: Pod, claims: tuple[ResourceClaim, ...], site: Site) -> None:
+    def _settle_pod(self, pod: Pod, claims: tuple[ResourceClaim, ...], site: RepackSite) -> None:
         unit = Unit(renewed(pod), tuple(_pending(claim) for claim in claims if not _is_special(claim)))
         movability = self.judge(pod)
         if not movability.stays and any(key not in self._local for claim in claims for key in _pools_of(claim)):
             movability = Movability(stays="it holds a device that several nodes reach")
         use = self._held(claims, site)
         self._add(
-            Tenant(unit, pod, claims, movability), Use(use.devices, (*use.amounts, *self._amounts(pod, site))), site
+            Tenant(unit, pod, claims, movability), NodeUse(use.devices, (*use.amounts, *self._amounts(pod, site))), site
         )
 
-    def _add(self, tenant: Tenant, use: Use, site: Site) -> None:
+    def _add(self, tenant: Tenant, use: NodeUse, site: RepackSite) -> None:
         cost = None if tenant.movability.stays else tenant.movability.cost
         site.add(Resident(len(self.tenants), self.kind(tenant.unit), site, use, cost))
         self.tenants.append(tenant)
 
-    def _held(self, claims: Iterable[ResourceClaim], site: Site) -> Use:
+    def _held(self, claims: Iterable[ResourceClaim], site: RepackSite) -> NodeUse:
         """The devices of the node that claims hold."""
         indexes = self._indexes(site.name)
         _, capacities = self._shapes[site.name]
@@ -299,7 +299,7 @@ class Space:
                     for name, amount in result.consumed_capacity.items()
                     if (index, name) in capacities
                 ]
-        return Use(tuple(devices), tuple(shares))
+        return NodeUse(tuple(devices), tuple(shares))
 
     def _indexes(self, node: str) -> Mapping[tuple[str, str, str], int]:
         try:
@@ -373,7 +373,7 @@ def _consumed(pool: PoolView, device: Device) -> Iterator[tuple[str, str, int, i
                 yield consumption.counter_set, name, amount.nanos, totals[name].nanos
 
 
-def _shape(view: NodeView) -> tuple[Shape, Mapping[tuple[int, str], int]]:
+def _shape(view: NodeView) -> tuple[NodeShape, Mapping[tuple[int, str], int]]:
     counters: dict[Hashable, int] = {}
     totals: list[int] = []
 
@@ -409,4 +409,4 @@ def _shape(view: NodeView) -> tuple[Shape, Mapping[tuple[int, str], int]]:
             sets.append(tuple(own))
             forms.append(tuple(form))
             index += 1
-    return Shape(tuple(totals), tuple(takes), tuple(sets), tuple(forms), frozenset(whole)), capacities
+    return NodeShape(tuple(totals), tuple(takes), tuple(sets), tuple(forms), frozenset(whole)), capacities

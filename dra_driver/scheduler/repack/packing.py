@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from .build import Space
-from .space import Resident, Site, Use
+from .space import NodeUse, RepackSite, Resident
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def _packed(space: Space, pods: list[Resident]) -> bool:
     return True
 
 
-def _looseness(site: Site, use: Use) -> tuple[int, int]:
+def _looseness(site: RepackSite, use: NodeUse) -> tuple[int, int]:
     """How much of the GPUs of a place is left. GPUs that are idle come last."""
     counters = {
         counter
@@ -106,7 +106,7 @@ def _shares(pod: Resident) -> Iterator[tuple[tuple[int, int], Fraction]]:
             yield (id(pod.node), number), total / len(shared) if shared else Fraction(1)
 
 
-def _left(site: Site, number: int) -> Fraction:
+def _left(site: RepackSite, number: int) -> Fraction:
     shared = [counter for counter in site.shape.counters_of_set[number] if _is_shared(site, counter)]
     if not shared:
         return Fraction(0)
@@ -114,6 +114,6 @@ def _left(site: Site, number: int) -> Fraction:
     return left / len(shared)
 
 
-def _is_shared(site: Site, counter: int) -> bool:
+def _is_shared(site: RepackSite, counter: int) -> bool:
     """Whether several devices take of the counter, so that it is not that of one device."""
     return counter in site.shape.shared and site.totals[counter] > 0

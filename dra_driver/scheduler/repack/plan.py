@@ -8,8 +8,8 @@ from typing import Final
 
 from ..pods import Pod
 from .build import Space, Unit
-from .proof import GuardKind, Plan, Prover
-from .search import Limits, Search
+from .proof import GuardKind, Prover, RepackPlan
+from .search import DraftSearch, Limits
 from .space import Resident, least_blockers
 
 _LAST: Final = (1 << 62,)
@@ -22,14 +22,14 @@ _MOST_DRAFTS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PlanSearchResult:
     """The plan, or None if there is none. No plan has fewer moves than `bound`; it is None if no moves can help.
 
     `refusals` are the scheduler's reasons against the places that were tried. `is_cut` tells that the search was ended
     at a limit, so that without a plan there may be one nevertheless.
     """
 
-    plan: Plan | None
+    plan: RepackPlan | None
     bound: int | None
     refusals: tuple[str, ...] = ()
     is_cut: bool = False
@@ -65,13 +65,13 @@ def obstacles(space: Space, unit: Unit) -> tuple[str, list[tuple[Pod | str, str]
     ]
 
 
-def find_plan(space: Space, units: Sequence[Unit], guard: GuardKind, limits: Limits | None = None) -> Result:
+def find_plan(space: Space, units: Sequence[Unit], guard: GuardKind, limits: Limits | None = None) -> PlanSearchResult:
     """The plan with the fewest moves after which all units have a place."""
     limits = limits or (Limits(_STEPS, 3 * _STEPS) if len(space.sites) <= _FEW_NODES else Limits())
     limits.keeps_nodes = guard is GuardKind.CORDON
-    search = Search(space.sites, [space.kind(unit) for unit in units], space.uses, limits)
+    search = DraftSearch(space.sites, [space.kind(unit) for unit in units], space.uses, limits)
     prover = Prover(space, units, guard)
-    found: Plan | None = None
+    found: RepackPlan | None = None
     refused = 0
     for draft in islice(search.drafts(), _MOST_DRAFTS):
         found = prover.proven(draft)
@@ -79,4 +79,4 @@ def find_plan(space: Space, units: Sequence[Unit], guard: GuardKind, limits: Lim
             break
         refused += 1
     is_cut = search.is_cut or refused == _MOST_DRAFTS
-    return Result(found, search.bound, tuple(prover.refusals), is_cut)
+    return PlanSearchResult(found, search.bound, tuple(prover.refusals), is_cut)

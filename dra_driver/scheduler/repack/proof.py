@@ -18,7 +18,7 @@ from ..allocator import Cluster, Features, allocate
 from ..pods import Attempt, Pod, Snapshot
 from .build import Space, Tenant, Unit
 from .search import Draft
-from .space import Site, Use
+from .space import NodeUse, RepackSite
 
 GUARD_TAINT = "repack.gpu.nvidia.com/kept-free"
 """The key of the taints of a guard, and of the label of the objects that it makes or changes."""
@@ -43,7 +43,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RepackStep:
     """A pod is evicted from a node, and the pod that its controller makes instead fits on `target`.
 
     `before` and `after` are the devices (driver, pool, name). `guard` is in place before the pod is evicted.
@@ -58,7 +58,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class UnitPlacement:
     """The place of one unit of demand after the last step. `guard` keeps the places of later units free."""
 
     unit: int
@@ -68,11 +68,11 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RepackPlan:
     """Steps in their order, each proven, and the places of the units then."""
 
-    steps: tuple[Step, ...]
-    placements: tuple[Placement, ...]
+    steps: tuple[RepackStep, ...]
+    placements: tuple[UnitPlacement, ...]
     claims_before: tuple[ResourceClaim, ...] = ()
     claims_after: tuple[ResourceClaim, ...] = ()
     """The claims that hold devices before the first step and after the last one, without those of the demand."""
@@ -88,10 +88,10 @@ class Prover:
     refusals: dict[str, None] = field(default_factory=dict)
     """Why drafts were refused: texts of the scheduler, each once."""
 
-    def proven(self, draft: Draft) -> Plan | None:
+    def proven(self, draft: Draft) -> RepackPlan | None:
         """The plan, or None if a step is refused. The reason is added to `refusals`."""
         state = _State(self._snapshot, dict(self._parts), self.space.features)
-        steps: list[Step] = []
+        steps: list[RepackStep] = []
         for index, move in enumerate(draft.moves):
             tenant = self.space.tenants[move.resident.number]
             assert tenant.pod is not None
@@ -101,7 +101,7 @@ class Prover:
                 self.refusals[given] = None
                 return None
             before = _devices(state.held_before)
-            steps.append(Step(tenant.pod, move.source.name, move.target.name, before, _devices(given), guard))
+            steps.append(RepackStep(tenant.pod, move.source.name, move.target.name, before, _devices(given), guard))
         moved = state.claims
         placements = []
         for number, (unit, target) in enumerate(zip(self.units, draft.targets, strict=True)):
@@ -110,8 +110,8 @@ class Prover:
             if isinstance(given, str):
                 self.refusals[given] = None
                 return None
-            placements.append(Placement(number, target.site.name, _devices(given), guard))
-        return Plan(tuple(steps), tuple(placements), self.space.snapshot.cluster.allocated, moved)
+            placements.append(UnitPlacement(number, target.site.name, _devices(given), guard))
+        return RepackPlan(tuple(steps), tuple(placements), self.space.snapshot.cluster.allocated, moved)
 
     @cached_property
     def _snapshot(self) -> Snapshot:
@@ -147,12 +147,12 @@ class Prover:
         here = draft.moves[step].target if step < len(draft.moves) else draft.targets[unit - 1].site
         return Guard(nodes=frozenset(site.name for site, _ in kept) - {here.name})
 
-    def _overlapping(self, site: Site, use: Use) -> Iterable[tuple[str, str, str]]:
+    def _overlapping(self, site: RepackSite, use: NodeUse) -> Iterable[tuple[str, str, str]]:
         """The devices of the node that cannot be used beside those of the use."""
         sets = site.shape.sets
         touched = {number for device in use.devices for number in sets[device]}
         for index, own in enumerate(sets):
-            if not touched.isdisjoint(own) and site.conflict(use, Use((index,))):
+            if not touched.isdisjoint(own) and site.conflict(use, NodeUse((index,))):
                 pool, device = self.space.device(site, index)
                 yield (*pool, device.name)
 

@@ -12,13 +12,13 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from .bounds import fewest_moves
-from .space import Harm, Resident, Site, Use, harm_of, least_blockers
+from .space import Harm, NodeUse, RepackSite, Resident, harm_of, least_blockers
 
-Uses = Callable[[int, Site], Sequence[Use]]
+Uses = Callable[[int, RepackSite], Sequence[NodeUse]]
 """(kind, node) -> the places that a pod of the kind can have on the node, whatever is in use there."""
 
 
-_Cost = tuple[tuple[int, Harm], Use]
+_Cost = tuple[tuple[int, Harm], NodeUse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,17 @@ class Move:
     """A pod leaves its node `source`, and is placed on `target`."""
 
     resident: Resident
-    source: Site
-    target: Site
-    use: Use
+    source: RepackSite
+    target: RepackSite
+    use: NodeUse
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class UnitTarget:
     """The place of one unit of demand."""
 
-    site: Site
-    use: Use
+    site: RepackSite
+    use: NodeUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Draft:
     """Moves in their order, and the places that the units have then."""
 
     moves: tuple[Move, ...]
-    targets: tuple[Target, ...]
+    targets: tuple[UnitTarget, ...]
 
 
 @dataclass(eq=False)
@@ -61,24 +61,24 @@ class Limits:
 
 
 @dataclass(eq=False)
-class Search:
+class DraftSearch:
     """The search in `sites`. `units` are the kinds of the units of demand."""
 
-    sites: Sequence[Site]
+    sites: Sequence[RepackSite]
     units: Sequence[int]
     uses: Uses
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         self._moves: list[Move] = []
-        self._kept: list[tuple[Site, Use]] = []
-        self._targets: list[Target] = []
+        self._kept: list[tuple[RepackSite, NodeUse]] = []
+        self._targets: list[UnitTarget] = []
         self._steps = 0
-        self._free: dict[tuple[int, int, int], list[Use]] = {}
+        self._free: dict[tuple[int, int, int], list[NodeUse]] = {}
         self._open: dict[int, tuple[int, set[int]]] = {}
         self._changed: list[int] = list(range(len(self.sites)))
         self._costs: dict[tuple[int, int, int, int], list[_Cost]] = {}
-        self._uses: dict[tuple[int, int], Sequence[Use]] = {}
+        self._uses: dict[tuple[int, int], Sequence[NodeUse]] = {}
         self._numbers = {id(site): number for number, site in enumerate(self.sites)}
         self.bound = fewest_moves(self.sites, self.units, self.uses)
         """No plan has fewer moves. None if there is no plan: too much is held by pods that must stay. It grows while
@@ -123,7 +123,7 @@ class Search:
             tried.add(look)
             self._kept.append((site, use))
             for used in self._cleared(site, use, budget):
-                self._targets.append(Target(site, use))
+                self._targets.append(UnitTarget(site, use))
                 placed = Resident(-1 - unit, kind, site, use)
                 with self._changing(site):
                     site.add(placed)
@@ -133,7 +133,7 @@ class Search:
             self._kept.pop()
 
     @contextmanager
-    def _changing(self, *sites: Site) -> Iterator[None]:
+    def _changing(self, *sites: RepackSite) -> Iterator[None]:
         """A change of nodes that is undone at the end."""
         versions = [site.version for site in sites]
         self._changed += [self._numbers[id(site)] for site in sites]
@@ -142,7 +142,7 @@ class Search:
         for site, version in zip(sites, versions, strict=True):
             site.version = version
 
-    def _cleared(self, site: Site, use: Use, budget: int, mover: Resident | None = None) -> Iterator[int]:
+    def _cleared(self, site: RepackSite, use: NodeUse, budget: int, mover: Resident | None = None) -> Iterator[int]:
         """Moves pods until the use fits at the node, without the pod `mover`, which leaves then. Gives the number of
         moves.
         """
@@ -174,7 +174,7 @@ class Search:
                 for site, use in self._within(pod.kind, more)
             )
 
-    def _within(self, kind: int, budget: int) -> Iterator[tuple[Site, Use]]:
+    def _within(self, kind: int, budget: int) -> Iterator[tuple[RepackSite, NodeUse]]:
         """The free places, then the places that become free by at most `budget` moves."""
         yield from ((site, use) for site in self._open_sites(kind) for use in self._free_at(kind, site))
         if budget:
@@ -186,7 +186,9 @@ class Search:
         with self._changing(pod.node), pod.node.without(pod):
             yield
 
-    def _blockers(self, site: Site, use: Use, budget: int, mover: Resident | None) -> tuple[Resident, ...] | None:
+    def _blockers(
+        self, site: RepackSite, use: NodeUse, budget: int, mover: Resident | None
+    ) -> tuple[Resident, ...] | None:
         if mover is None or mover.node is not site:
             return least_blockers(site, use, budget)
         with site.without(mover):
@@ -212,7 +214,7 @@ class Search:
                 self._kept.append((target, use))
             self._kept.pop()
 
-    def _destinations(self, resident: Resident, budget: int) -> Iterator[tuple[int, Site, Use]]:
+    def _destinations(self, resident: Resident, budget: int) -> Iterator[tuple[int, RepackSite, NodeUse]]:
         """The places for a pod, with the number of pods that are in the way there: free places first, and of these
         first those on GPUs that are in use already.
         """
@@ -227,7 +229,9 @@ class Search:
         if budget > 1:
             yield from self._distinct(resident, sorted(self._blocked(resident, budget - 1), key=lambda place: place[0]))
 
-    def _distinct(self, resident: Resident, places: Sequence[tuple[int, Site, Use]]) -> Iterator[tuple[int, Site, Use]]:
+    def _distinct(
+        self, resident: Resident, places: Sequence[tuple[int, RepackSite, NodeUse]]
+    ) -> Iterator[tuple[int, RepackSite, NodeUse]]:
         tried: set[Hashable] = set()
         for idle in (False, True):
             for cost, site, use in places:
@@ -241,7 +245,7 @@ class Search:
                 tried.add(look)
                 yield cost, site, use
 
-    def _open_sites(self, kind: int) -> list[Site]:
+    def _open_sites(self, kind: int) -> list[RepackSite]:
         """The nodes with a free place for a pod of the kind, in the order of the nodes."""
         seen, found = self._open.get(kind, (0, set()))
         for number in set(self._changed[seen:]):
@@ -252,7 +256,7 @@ class Search:
         self._open[kind] = (len(self._changed), found)
         return [self.sites[number] for number in sorted(found)]
 
-    def _free_at(self, kind: int, site: Site) -> list[Use]:
+    def _free_at(self, kind: int, site: RepackSite) -> list[NodeUse]:
         """The free places on a node."""
         key = (kind, self._numbers[id(site)], site.version)
         uses = self._free.get(key)
@@ -260,13 +264,13 @@ class Search:
             uses = self._free[key] = [use for use in self._uses_at(kind, site) if site.fits(use)]
         return uses
 
-    def _uses_at(self, kind: int, site: Site) -> Sequence[Use]:
+    def _uses_at(self, kind: int, site: RepackSite) -> Sequence[NodeUse]:
         key = (kind, self._numbers[id(site)])
         if key not in self._uses:
             self._uses[key] = self.uses(kind, site)
         return self._uses[key]
 
-    def _blocked(self, resident: Resident, budget: int) -> Iterator[tuple[int, Site, Use]]:
+    def _blocked(self, resident: Resident, budget: int) -> Iterator[tuple[int, RepackSite, NodeUse]]:
         """The places that become free if other pods move."""
         for site in self.sites:
             if not self._step():
@@ -275,11 +279,11 @@ class Search:
                 found = self._costs_at(resident.kind, site, budget)
             yield from ((cost, site, use) for (cost, _), use in found if 0 < cost <= budget)
 
-    def _affordable(self, kind: int, budget: int) -> Iterator[tuple[tuple[int, Harm], Site, Use]]:
+    def _affordable(self, kind: int, budget: int) -> Iterator[tuple[tuple[int, Harm], RepackSite, NodeUse]]:
         for site in self.sites:
             yield from ((cost, site, use) for cost, use in self._costs_at(kind, site, budget))
 
-    def _costs_at(self, kind: int, site: Site, budget: int) -> list[_Cost]:
+    def _costs_at(self, kind: int, site: RepackSite, budget: int) -> list[_Cost]:
         """The places on a node, with the number of pods that are in the way there, at most `budget`, and the harm
         of moving them.
         """
@@ -293,7 +297,7 @@ class Search:
             ]
         return costs
 
-    def _is_kept(self, site: Site, use: Use) -> bool:
+    def _is_kept(self, site: RepackSite, use: NodeUse) -> bool:
         """Whether a place that is kept free would be used."""
         return any(
             kept is site and (self.limits.keeps_nodes or site.conflict(use, reserved)) for kept, reserved in self._kept

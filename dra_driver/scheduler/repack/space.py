@@ -26,7 +26,7 @@ Harm = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class NodeShape:
     """The devices of equal nodes. Devices are known by their index in the view of a node."""
 
     totals: tuple[int, ...]
@@ -66,7 +66,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class NodeUse:
     """The devices that a pod has or would have on a node, and the amounts that it takes besides: capacities of shared
     devices, and resources of the node.
     """
@@ -84,8 +84,8 @@ class Resident:
 
     number: int
     kind: int
-    node: "Site"
-    use: Use
+    node: "RepackSite"
+    use: NodeUse
     cost: tuple[int, ...] | None = None
 
     def __lt__(self, other: "Resident") -> bool:
@@ -97,10 +97,10 @@ class Resident:
         return sum(len(self.node.shape.counters[device]) for device in self.use.devices)
 
 
-class Site:
+class RepackSite:
     """One node with its pods. `left` is the rest of each counter: those of devices first, then resources."""
 
-    def __init__(self, name: str, shape: Shape, resources: Sequence[int], label: Hashable) -> None:
+    def __init__(self, name: str, shape: NodeShape, resources: Sequence[int], label: Hashable) -> None:
         """`resources` is what the node has of each resource. Nodes with equal labels are equal for all pods."""
         self.name = name
         self.shape = shape
@@ -115,7 +115,7 @@ class Site:
         self._looks: dict[int, int] = {}
         self._looks_of_sets: dict[tuple[int, int], int] = {}
 
-    def needs(self, use: Use) -> dict[int, int]:
+    def needs(self, use: NodeUse) -> dict[int, int]:
         """The amount of each counter that the use would take now."""
         needs = dict(use.amounts)
         for device in use.devices:
@@ -124,17 +124,17 @@ class Site:
                     needs[counter] = needs.get(counter, 0) + amount
         return needs
 
-    def lacking(self, use: Use) -> list[int]:
+    def lacking(self, use: NodeUse) -> list[int]:
         """The counters of which too little is left for the use."""
         left = self.left
         return [counter for counter, amount in self.needs(use).items() if amount > left[counter] and amount > 0]
 
-    def fits(self, use: Use) -> bool:
+    def fits(self, use: NodeUse) -> bool:
         """Whether there is enough of all counters."""
         left = self.left
         return all(amount <= left[counter] or amount <= 0 for counter, amount in self.needs(use).items())
 
-    def conflict(self, use: Use, other: Use) -> bool:
+    def conflict(self, use: NodeUse, other: NodeUse) -> bool:
         """Whether the node cannot have both, even without its pods."""
         if not self.shape.whole.isdisjoint(set(use.devices) & set(other.devices)):
             return True
@@ -185,7 +185,7 @@ class Site:
         """The pods that take of the counter."""
         return self._takers[counter].values()
 
-    def _counters(self, use: Use) -> set[int]:
+    def _counters(self, use: NodeUse) -> set[int]:
         """The counters of which the use takes."""
         counters = {counter for counter, amount in use.amounts if amount}
         return counters.union(*(self.shape.counters[device] for device in use.devices))
@@ -199,7 +199,7 @@ class Site:
             look = self._looks[self.version] = hash((self._label, id(self.shape), tuple(self.left), tuple(pods)))
         return look
 
-    def look_of(self, use: Use) -> Hashable:
+    def look_of(self, use: NodeUse) -> Hashable:
         """Equal for uses of equal GPUs of this node: what the devices take, and the contents of their GPUs."""
         return tuple(
             (self.shape.forms[device], tuple(self._look_of_set(number) for number in self.shape.sets[device]))
@@ -220,7 +220,7 @@ class Site:
             look = self._looks_of_sets[key] = hash((rest, tuple(pods)))
         return look
 
-    def is_idle(self, use: Use) -> bool:
+    def is_idle(self, use: NodeUse) -> bool:
         """Whether the use would begin a GPU of which nothing is in use."""
         counters = self.shape.counters_of_set
         return not any(
@@ -230,7 +230,7 @@ class Site:
         )
 
 
-def least_blockers(site: Site, use: Use, most: int) -> tuple[Resident, ...] | None:
+def least_blockers(site: RepackSite, use: NodeUse, most: int) -> tuple[Resident, ...] | None:
     """The fewest pods that must leave so that the use fits. None if more than `most` must, or if none can.
 
     Of equally many, those with the least cost.
@@ -247,7 +247,7 @@ def harm_of(pods: Iterable[Resident]) -> Harm:
     return tuple(sorted(((*(pod.cost or ()), pod.size) for pod in pods), reverse=True))
 
 
-def _covers(site: Site, use: Use, most: int, kept: frozenset[int]) -> Iterator[tuple[Resident, ...]]:
+def _covers(site: RepackSite, use: NodeUse, most: int, kept: frozenset[int]) -> Iterator[tuple[Resident, ...]]:
     """Sets of at most `most` pods after whose removal the use fits. The pods `kept` stay."""
     lacking = site.lacking(use)
     if not lacking:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dra_driver.dryrun.drain.effects import Effect, Effects
+from dra_driver.dryrun.drain.effects import DrainAnalysis, Effects
 from dra_driver.dryrun.world import World
 from dra_driver.kube.resource import DeviceTaint, DeviceTaintRule, DeviceTaintSelector, ObjectMeta
 from dra_driver.scheduler.allocator import Features, with_taint_rules
@@ -77,7 +77,7 @@ def tolerations(seconds: int | None) -> list[JSON]:
     return [found if seconds < 0 else {**found, "tolerationSeconds": seconds}]
 
 
-def cluster(held: list[Held], pending: int) -> tuple[Effect, World]:
+def cluster(held: list[Held], pending: int) -> tuple[DrainAnalysis, World]:
     reader = Reader()
     values = [*node("a"), *node("b"), device_class()]
     for number, one in enumerate(held):
@@ -93,10 +93,10 @@ def cluster(held: list[Held], pending: int) -> tuple[Effect, World]:
         reader.add(value)
     snapshot = reader.snapshot()
     world = World(snapshot, reader.policies())
-    return Effect(snapshot.cluster, world, FEATURES), world
+    return DrainAnalysis(snapshot.cluster, world, FEATURES), world
 
 
-def effects_of(held: list[Held], pending: int, rules: list[DeviceTaintRule]) -> tuple[Effects, World, Effect]:
+def effects_of(held: list[Held], pending: int, rules: list[DeviceTaintRule]) -> tuple[Effects, World, DrainAnalysis]:
     effect, world = cluster(held, pending)
     return effect.of_rules(rules), world, effect
 

@@ -7,7 +7,7 @@ import pytest
 
 from dra_driver.dryrun.gpus.collect import used_nodes
 from dra_driver.dryrun.gpus.report import GpusReport
-from dra_driver.dryrun.gpus.users import PodFacts
+from dra_driver.dryrun.gpus.users import ConsumerPod
 from dra_driver.kube.resource.codec import BY_API_VERSION, decode
 from dra_driver.scheduler.allocator import Features
 from tests.bench.cluster import objects
@@ -26,7 +26,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """20 nodes with MIG devices, shares, virtual machines and devices of another driver."""
     made = objects(20, 100)
     decoded = [decode(value) for value in made if value["apiVersion"] in BY_API_VERSION]
-    pods = [PodFacts.of_object(value) for value in made if value["kind"] == "Pod"]
+    pods = [ConsumerPod.of_object(value) for value in made if value["kind"] == "Pod"]
     report = GpusReport("a file", used_nodes(decoded, pods, Features()))
     path = tmp_path_factory.mktemp("gpus") / "gpus.html"
     path.write_text(report.page(), encoding="utf-8")

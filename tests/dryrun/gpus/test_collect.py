@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dra_driver.dryrun.gpus.collect import used_nodes
-from dra_driver.dryrun.gpus.model import GpuState, UsedGpu, UsedNode
-from dra_driver.dryrun.gpus.users import PodFacts
+from dra_driver.dryrun.gpus.model import GpuUsage, UsedGpu, UsedNode
+from dra_driver.dryrun.gpus.users import ConsumerPod
 from dra_driver.dryrun.nodetypes import simulated_nodes
 from dra_driver.kube.resource import (
     AllocatedDevice,
@@ -41,27 +41,27 @@ def sharing(device: str, memory: str, number: int) -> ResourceClaim:
     return ResourceClaim(ObjectMeta(f"claim-{number}", "ns"), DeviceClaim(), AllocationResult((result,)))
 
 
-def pod(uid: str = "uid", **owner: str) -> PodFacts:
+def pod(uid: str = "uid", **owner: str) -> ConsumerPod:
     metadata: dict[str, Any] = {"name": "pod", "namespace": "ns", "uid": uid}
     if owner:
         metadata["ownerReferences"] = [{"controller": True, **owner}]
     metadata["labels"] = {"pod-template-hash": "5d4f"}
-    return PodFacts.of_object({"metadata": metadata, "status": {"startTime": "2026-01-02T00:00:00Z"}})
+    return ConsumerPod.of_object({"metadata": metadata, "status": {"startTime": "2026-01-02T00:00:00Z"}})
 
 
-def node_of(objects: list[Decoded], *pods: PodFacts) -> UsedNode:
+def node_of(objects: list[Decoded], *pods: ConsumerPod) -> UsedNode:
     (node,) = used_nodes(objects, pods, Features())
     return node
 
 
-def gpus_of(objects: list[Decoded], *pods: PodFacts) -> dict[str, UsedGpu]:
+def gpus_of(objects: list[Decoded], *pods: ConsumerPod) -> dict[str, UsedGpu]:
     return {gpu.name: gpu for gpu in node_of(objects, *pods).gpus}
 
 
 def test_mig_devices_and_their_whole_gpu_are_one_gpu() -> None:
     node = node_of(simulated_nodes("h100x8-mixed", 1))
     assert [gpu.name for gpu in node.gpus] == [f"gpu-{number}" for number in range(8)]
-    assert {gpu.state for gpu in node.gpus} == {GpuState.FREE}
+    assert {gpu.state for gpu in node.gpus} == {GpuUsage.FREE}
     assert node.gpus[0].free == ("whole",)
     assert "3g.40gb" in node.gpus[4].free
 
@@ -69,7 +69,7 @@ def test_mig_devices_and_their_whole_gpu_are_one_gpu() -> None:
 def test_a_gpu_with_one_mig_device_in_use_is_partly_used() -> None:
     claim = holding(MIG, "gpu-4-mig-3g40gb-9-4")
     found = gpus_of([*simulated_nodes("h100x8-mixed", 1), claim], pod())["gpu-4"]
-    assert found.state is GpuState.PARTLY
+    assert found.state is GpuUsage.PARTLY
     assert "3g.40gb" in found.free
     assert "7g.80gb" not in found.free
     ((device, use),) = found.uses
@@ -79,22 +79,22 @@ def test_a_gpu_with_one_mig_device_in_use_is_partly_used() -> None:
 
 def test_a_gpu_whose_memory_slices_are_in_use_is_used() -> None:
     claim = holding(MIG, "gpu-4-mig-3g40gb-9-4", "gpu-4-mig-3g40gb-9-0")
-    assert gpus_of([*simulated_nodes("h100x8-mixed", 1), claim])["gpu-4"].state is GpuState.USED
+    assert gpus_of([*simulated_nodes("h100x8-mixed", 1), claim])["gpu-4"].state is GpuUsage.USED
 
 
 def test_a_shared_gpu_is_partly_used_until_its_memory_is_consumed() -> None:
     objects = simulated_nodes("l40sx4-shares", 1)
     partly = gpus_of([*objects, sharing("gpu-0", "10Gi", 1)])["gpu-0"]
-    assert (partly.state, partly.free) == (GpuState.PARTLY, ("share",))
+    assert (partly.state, partly.free) == (GpuUsage.PARTLY, ("share",))
     assert [dict(use.amounts) for _, use in partly.uses] == [{"memory": "10Gi", "shares": "1"}]
     shares = [sharing("gpu-0", "10Gi", number) for number in range(4)]
-    assert gpus_of([*objects, *shares])["gpu-0"].state is GpuState.USED
+    assert gpus_of([*objects, *shares])["gpu-0"].state is GpuUsage.USED
 
 
 def test_a_gpu_in_a_virtual_machine_is_used_as_a_whole() -> None:
     found = gpus_of([*simulated_nodes("a100-80x4-vfio", 1), holding(MACHINES, "gpu-vfio-1")])
     assert sorted(found) == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
-    assert found["gpu-1"].state is GpuState.USED
+    assert found["gpu-1"].state is GpuUsage.USED
     assert [device.kind for device, _ in found["gpu-1"].uses] == ["passthrough"]
     assert found["gpu-0"].free == ("whole", "passthrough")
 
@@ -102,19 +102,19 @@ def test_a_gpu_in_a_virtual_machine_is_used_as_a_whole() -> None:
 def test_admin_access_takes_nothing_from_others() -> None:
     claim = holding("node-1", "gpu-0", admin=True)
     found = gpus_of([decode(slice_of("node-1", gpu("gpu-0"))), claim])["gpu-0"]
-    assert found.state is GpuState.FREE
+    assert found.state is GpuUsage.FREE
     assert [use.admin for _, use in found.uses] == [True]
 
 
 @pytest.mark.parametrize(
     ("taint", "state", "unhealthy"),
     [
-        ({"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}, GpuState.UNAVAILABLE, True),
-        ({"key": "gpu.nvidia.com/xid", "value": "13", "effect": "None"}, GpuState.FREE, False),
-        ({"key": "example.com/reserved", "effect": "NoExecute"}, GpuState.UNAVAILABLE, False),
+        ({"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}, GpuUsage.UNAVAILABLE, True),
+        ({"key": "gpu.nvidia.com/xid", "value": "13", "effect": "None"}, GpuUsage.FREE, False),
+        ({"key": "example.com/reserved", "effect": "NoExecute"}, GpuUsage.UNAVAILABLE, False),
     ],
 )
-def test_taints_keep_claims_away_and_tell_of_faults(taint: dict[str, str], state: GpuState, unhealthy: bool) -> None:
+def test_taints_keep_claims_away_and_tell_of_faults(taint: dict[str, str], state: GpuUsage, unhealthy: bool) -> None:
     device = {**gpu("gpu-0"), "taints": [{**taint, "timeAdded": "2026-01-03T00:00:00Z"}]}
     found = gpus_of([decode(slice_of("node-1", device))])["gpu-0"]
     assert found.state is state
@@ -122,7 +122,7 @@ def test_taints_keep_claims_away_and_tell_of_faults(taint: dict[str, str], state
     assert [taint.since for taint in found.taints] == ["2026-01-03T00:00:00Z"]
 
 
-def use_of(*pods: PodFacts) -> tuple[str, str]:
+def use_of(*pods: ConsumerPod) -> tuple[str, str]:
     claim = holding("node-1", "gpu-0")
     ((_, use),) = gpus_of([decode(slice_of("node-1", gpu("gpu-0"))), claim], *pods)["gpu-0"].uses
     return use.owner, use.since

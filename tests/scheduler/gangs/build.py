@@ -7,7 +7,7 @@ from typing import Any
 
 from dra_driver.kube.resource import DeviceClass, Node, ObjectMeta, ResourceClaim, ResourceSlice
 from dra_driver.scheduler.allocator import Cluster
-from dra_driver.scheduler.gangs import Gang, Member, PodGroup, Policy
+from dra_driver.scheduler.gangs import Gang, GangMember, PodGroup, Policy
 from dra_driver.scheduler.pods import ClusterNode, Pod, PodDecoder, Snapshot
 from tests.scheduler.allocator.build import ANY_CLASS, DRIVER, gpu, slice_of, wants
 from tests.scheduler.allocator.build import claim as claim_of
@@ -60,9 +60,9 @@ def pod(name: str, *, cpu: int = 0, **fields: Any) -> Pod:
     return replace(made, amounts={"cpu": cpu, "pods": 1} if cpu else {}, **fields)
 
 
-def member(name: str, *claims: ResourceClaim, **fields: Any) -> Member:
+def member(name: str, *claims: ResourceClaim, **fields: Any) -> GangMember:
     """A pod of a gang."""
-    return Member(pod(name, **fields), claims)
+    return GangMember(pod(name, **fields), claims)
 
 
 def wanting(name: str, count: int = 1, *selectors: str) -> ResourceClaim:
@@ -76,7 +76,7 @@ def whole_or_half(name: str) -> ResourceClaim:
     return claim_of(name=name, gpu=[wants(1, f"{size} == 'whole'"), wants(1, f"{size} == 'half'")])
 
 
-def gang(*members: Member, least: int | None = -1, topology: str = "", running: Sequence[Pod] = ()) -> Gang:
+def gang(*members: GangMember, least: int | None = -1, topology: str = "", running: Sequence[Pod] = ()) -> Gang:
     """A gang all of whose members must run, unless `least` says otherwise."""
     needed = len(members) + len(running) if least == -1 else least
     return Gang("gang", PodGroup("default", "gang", Policy(needed, topology)), members, tuple(running))

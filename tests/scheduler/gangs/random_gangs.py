@@ -19,7 +19,7 @@ from dra_driver.kube.resource import (
     ResourceClaim,
     ResourceSlice,
 )
-from dra_driver.scheduler.gangs import Gang, Member, Placement
+from dra_driver.scheduler.gangs import Gang, GangMember, GangPlacement
 from dra_driver.scheduler.pods import Snapshot
 from tests.scheduler.allocator.build import DRIVER, gpu, slice_of, wants
 from tests.scheduler.allocator.build import claim as claim_of
@@ -144,7 +144,8 @@ def built(case: Case) -> tuple[Snapshot, Gang]:
     snapshot = replace(snapshot, cluster=replace(snapshot.cluster, claims=holders))
     claims = [_claim(index, alternatives) for index, alternatives in enumerate(case.claims)]
     members = [
-        Member(_pod(index, each), tuple(claims[claim] for claim in each.claims)) for index, each in enumerate(case.pods)
+        GangMember(_pod(index, each), tuple(claims[claim] for claim in each.claims))
+        for index, each in enumerate(case.pods)
     ]
     return snapshot, gang(*members, least=case.needed, topology="zone" if case.topology else "")
 
@@ -266,7 +267,7 @@ def is_possible(where: RandomNode, taken: frozenset[str]) -> bool:
     return all(used <= 2 for used in parts)
 
 
-def mistakes(case: Case, placements: Sequence[Placement]) -> list[str]:
+def mistakes(case: Case, placements: Sequence[GangPlacement]) -> list[str]:
     """What is wrong with an assignment by the oracle's model. Empty if nothing is."""
     found = [f"{len(placements)} pods are placed, {case.needed} are needed"] if len(placements) < case.needed else []
     nodes = {each.name: each for each in case.nodes}

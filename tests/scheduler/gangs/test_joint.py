@@ -5,7 +5,7 @@ import pytest
 
 from dra_driver.kube.resource import DeviceClass, ObjectMeta, ResourceSlice
 from dra_driver.scheduler.allocator import Features
-from dra_driver.scheduler.gangs import JointAnswer, Member, assign, schedule
+from dra_driver.scheduler.gangs import GangMember, JointAnswer, assign, schedule
 from tests.scheduler.allocator.build import gpu, slice_of
 
 from .build import cluster, gang, gpus, halves, member, node, wanting, whole_or_half
@@ -92,7 +92,7 @@ def test_search_that_has_no_time_knows_nothing() -> None:
     assert not answer.is_decided
 
 
-def anti_affine(name: str, *claims: object, key: str = "kubernetes.io/hostname") -> Member:
+def anti_affine(name: str, *claims: object, key: str = "kubernetes.io/hostname") -> GangMember:
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "x"}}}
     spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     return member(name, *claims, spec=spec, labels={"app": "x"})  # type: ignore[arg-type]

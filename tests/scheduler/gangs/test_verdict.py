@@ -9,11 +9,11 @@ from dra_driver.kube.resource.codec import DecodeError
 from dra_driver.scheduler.allocator import Features
 from dra_driver.scheduler.gangs import (
     Gang,
+    GangStatus,
     GroupClaim,
     GroupVerdict,
     Policy,
     Preference,
-    Status,
     board,
     decode_pod_group,
     decode_workload,
@@ -35,7 +35,7 @@ def test_pods_get_the_nodes_that_earlier_pods_leave() -> None:
     snapshot = cluster([node("a"), node("b")], gpus("a", 1), gpus("b", 2))
     members = [member(f"p{index}", wanting(f"c{index}")) for index in range(3)]
     verdict = schedule(gang(*members), snapshot, FEATURES)
-    assert verdict.status is Status.SCHEDULED
+    assert verdict.status is GangStatus.SCHEDULED
     assert nodes_of(verdict) == ["a", "b", "b"]
     assert verdict.condition == {
         "type": "PodGroupInitiallyScheduled",
@@ -50,7 +50,7 @@ def test_gang_is_refused_as_soon_as_its_minimum_cannot_be_reached() -> None:
     members = [member(f"p{index}", wanting(f"c{index}")) for index in range(4)]
     verdict = schedule(gang(*members, least=3), snapshot, FEATURES)
     message = "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining"
-    assert (verdict.status, verdict.message) == (Status.UNSCHEDULABLE, message)
+    assert (verdict.status, verdict.message) == (GangStatus.UNSCHEDULABLE, message)
     texts = [result.text for result in verdict.results]
     assert texts == ["", *["0/1 nodes are available: 1 cannot allocate all claims."] * 2, message]
 
@@ -59,7 +59,7 @@ def test_pods_beyond_the_minimum_are_tried_too() -> None:
     snapshot = cluster([node("a")], gpus("a", 2))
     members = [member(f"p{index}", wanting(f"c{index}")) for index in range(3)]
     verdict = schedule(gang(*members, least=1), snapshot, FEATURES)
-    assert verdict.status is Status.SCHEDULED
+    assert verdict.status is GangStatus.SCHEDULED
     assert nodes_of(verdict) == ["a", "a", None]
 
 
@@ -80,7 +80,7 @@ def test_pods_are_tried_by_priority_and_then_in_their_order() -> None:
 
 def test_pods_without_their_group_do_not_enter_the_queue() -> None:
     verdict = schedule(Gang("g", None, (member("p"),)), cluster([node("a")]), FEATURES)
-    assert verdict.status is Status.WAITING
+    assert verdict.status is GangStatus.WAITING
     assert verdict.message == 'waiting for pods\'s pod group "g" to appear in scheduling queue'
     assert verdict.condition is None
 
@@ -90,14 +90,14 @@ def test_gang_with_fewer_pods_than_its_minimum_does_not_enter_the_queue() -> Non
     verdict = schedule(gang(member("p"), least=2), snapshot, FEATURES)
     assert verdict.message == "waiting for minCount pods from a gang to appear in scheduling queue"
     running = pod("q", node_name="a")
-    assert schedule(gang(member("p"), least=2, running=[running]), snapshot, FEATURES).status is Status.SCHEDULED
+    assert schedule(gang(member("p"), least=2, running=[running]), snapshot, FEATURES).status is GangStatus.SCHEDULED
 
 
 def test_basic_group_needs_one_pod() -> None:
     snapshot = cluster([node("a")], gpus("a", 1))
     members = [member("p", wanting("c1")), member("q", wanting("c2"))]
     verdict = schedule(gang(*members, least=None), snapshot, FEATURES)
-    assert verdict.status is Status.SCHEDULED
+    assert verdict.status is GangStatus.SCHEDULED
     assert nodes_of(verdict) == ["a", None]
 
 
@@ -160,14 +160,14 @@ def test_running_pods_fix_the_domain() -> None:
     assert nodes_of(verdict) == ["b"]
     both = [running, pod("s", node_name="a")]
     failed = schedule(gang(member("p"), topology="rack", running=both), cluster(racks), FEATURES)
-    assert failed.status is Status.ERROR
+    assert failed.status is GangStatus.ERROR
     assert "more than 1 domain found for pod group: 2, 1" in failed.message
 
 
 def test_error_of_a_pod_fails_the_group() -> None:
     broken = member("p", wanting("c1", 1, "device.attributes['none'].x == 1"))
     verdict = schedule(gang(broken, member("q")), cluster([node("a")], gpus("a", 1)), FEATURES)
-    assert verdict.status is Status.ERROR
+    assert verdict.status is GangStatus.ERROR
     assert verdict.message.startswith("failed to schedule other pod from a pod group: ")
     assert verdict.results[1].text == verdict.message
 

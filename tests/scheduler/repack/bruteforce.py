@@ -31,7 +31,7 @@ from dra_driver.kube.resource.codec import Decoded
 from dra_driver.scheduler.allocator import Cluster, Features
 from dra_driver.scheduler.pods import ClusterNode, Pod, Snapshot
 from dra_driver.scheduler.pods.objects import ClaimReference
-from dra_driver.scheduler.repack import GuardKind, Limits, Movability, Result, Space, Unit, find_plan
+from dra_driver.scheduler.repack import GuardKind, Limits, Movability, PlanSearchResult, Space, Unit, find_plan
 from tests.dryrun.clusters import node
 
 DRIVER = "gpu.nvidia.com"
@@ -99,7 +99,7 @@ class Example:
         cluster = Cluster(slices, (CLASS,), tuple(nodes), tuple(claims))
         return Snapshot(cluster, tuple(ClusterNode(one, ROOM) for one in nodes), tuple(pods))
 
-    def planned(self, guard: GuardKind = GuardKind.TAINTS, limits: Limits | None = None) -> Result:
+    def planned(self, guard: GuardKind = GuardKind.TAINTS, limits: Limits | None = None) -> PlanSearchResult:
         """The answer of the code under test."""
         staying = {running.name for running in self.pods if running.stays}
         space = Space(self.snapshot(), FEATURES, lambda pod: Movability(stays="never" if pod.name in staying else ""))

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from dra_driver.scheduler.repack import GuardKind, Limits, Plan
+from dra_driver.scheduler.repack import GuardKind, Limits, RepackPlan
 
 from .bruteforce import Example, Running, Tried, difference, filled, hopper_nodes, nodes
 
@@ -22,7 +22,7 @@ def one_gpu_each(*, stays: bool = False) -> Example:
     return Example(nodes(1, 2), pods, ("4g.24gb",))
 
 
-def plan_of(example: Example, guard: GuardKind = GuardKind.TAINTS) -> Plan:
+def plan_of(example: Example, guard: GuardKind = GuardKind.TAINTS) -> RepackPlan:
     plan = example.planned(guard).plan
     assert plan is not None
     return plan
