@@ -129,9 +129,7 @@ class DrainResult:
         yield from _table("evicted", effects.evicted, [_evicted_row(evicted) for evicted in _ordered(effects)], wide)
         yield from _table("stays", effects.staying, [_staying_row(staying) for staying in effects.staying], wide)
         title = "can start then" if self.is_undo else "can no longer start"
-        yield from _table(
-            title, effects.blocked, [_blocked_row(blocked, self.is_undo) for blocked in effects.blocked], wide
-        )
+        yield from _table(title, effects.blocked, [_blocked_row(blocked) for blocked in effects.blocked], wide)
         if not effects.are_pods_known:
             yield Text(f"used by: {listed(effects.holders, 20) or 'no pod'}")
         elif not (effects.evicted or effects.staying or effects.blocked):
@@ -196,7 +194,7 @@ def _staying_row(staying: Staying) -> tuple[str, ...]:
     return str(staying.pod), listed(staying.devices), staying.reason
 
 
-def _blocked_row(blocked: Blocked, is_undo: bool) -> tuple[str, ...]:
+def _blocked_row(blocked: Blocked) -> tuple[str, ...]:
     return str(blocked.pod), _place_text(blocked.before), _place_text(blocked.after)
 
 

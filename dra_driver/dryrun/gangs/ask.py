@@ -2,7 +2,7 @@
 """The answers about groups of pods, one group after the other. A group that is scheduled uses up what it gets."""
 
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -216,10 +216,6 @@ def _crowded(group: PodsOfGroup, members: Sequence[GangMember]) -> Iterator[str]
                 f"{len(users)} pods use claim {namespace}/{name}, which can be reserved for {_MOST_USERS}: name it in"
                 " spec.resourceClaims of the PodGroup"
             )
-
-
-def _once(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(texts))
 
 
 def _pod_group(group: PodsOfGroup) -> PodGroup | None:
