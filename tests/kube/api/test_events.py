@@ -169,7 +169,7 @@ def test_unwritten_events_are_logged(claim: ObjectReference, caplog: pytest.LogC
         recorder.close(30)
         recorder.warning(claim, "Failed", "after the end")
         assert [call.split("?")[0] for call in server.calls] == ["POST /api/v1/namespaces/default/events"] * 2
-    assert caplog.text.count("events cannot be written") == 1
+    assert caplog.text.count("events cannot be written: POST /api/v1/namespaces/default/events: 403 Forbidden: no") == 1
     assert f"event about ResourceClaim default/{claim.name} dropped, it cannot be written" in caplog.text
 
 
