@@ -3,6 +3,7 @@
 another profile.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -36,8 +37,9 @@ def _reasons(repacking: Repacking) -> Iterator[str]:
     result, space = repacking.result, repacking.space
     if result.is_cut:
         yield f"none was found within the limits; at least {result.bound or 0} pods would have to move"
+    counts = Counter(unit.key for unit in repacking.units)
     for unit in _distinct(repacking.units):
-        found = obstacles(space, unit)
+        found = obstacles(space, unit, counts[unit.key])
         if found is None:
             yield "no node has such devices that the demand may use"
             continue

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan with the fewest moves that can be proven, and how far it may be from the least number."""
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -40,29 +41,29 @@ class PlanSearchResult:
         return 0 if self.plan is None or self.bound is None else len(self.plan.steps) - self.bound
 
 
-def obstacles(space: Space, unit: Unit) -> tuple[str, list[tuple[Pod | str, str]]] | None:
+def obstacles(space: Space, unit: Unit, count: int) -> tuple[str, list[tuple[Pod | str, str]]] | None:
     """The node where the fewest pods that must stay are in the way of the unit, and these pods (or the names of claims
-    that are not those of one pod) with the reasons. None if no node has such devices.
+    that are not those of one pod) with the reasons. Of several equal units, the last has what the others leave: the
+    place number `count`. None if no node has such devices.
     """
     kind = space.kind(unit)
     staying = [pod for site in space.sites for pod in site.residents.values() if pod.cost is None]
     for pod in staying:
         pod.cost = _LAST
-    best: tuple[int, int, str, list[Resident]] | None = None
+    places: list[tuple[int, int, str, list[Resident]]] = []
     for site in space.sites:
         for use in space.uses(kind, site):
             found = least_blockers(site, use, len(site.residents))
             stay = [pod for pod in found or () if pod.cost == _LAST]
-            if found is not None and (best is None or (len(stay), len(found)) < best[:2]):
-                best = (len(stay), len(found), site.name, stay)
+            if found is not None:
+                places.append((len(stay), len(found), site.name, stay))
     for pod in staying:
         pod.cost = None
-    if best is None:
+    if not places:
         return None
-    tenants = [space.tenants[pod.number] for pod in best[3]]
-    return best[2], [
-        (tenant.pod or f"claim {tenant.claims[0].metadata}", tenant.movability.stays) for tenant in tenants
-    ]
+    *_, name, residents = heapq.nsmallest(count, places, key=lambda place: place[:2])[-1]
+    tenants = [space.tenants[pod.number] for pod in residents]
+    return name, [(tenant.pod or f"claim {tenant.claims[0].metadata}", tenant.movability.stays) for tenant in tenants]
 
 
 def find_plan(space: Space, units: Sequence[Unit], guard: GuardKind, limits: Limits | None = None) -> PlanSearchResult:

@@ -96,6 +96,13 @@ def test_a_pod_that_cannot_be_moved_is_named_with_the_reason(
     assert f"on {H100.format(1)}, team/small is in the way and stays: {why}" in document["reasons"]
 
 
+def test_pod_in_the_way_of_the_second_of_two_nodes_is_named(dryrun: DryRun, tmp_path: Path) -> None:
+    slices = save(tmp_path, *hopper(2), *running("small", H100.format(1), "1g.10gb", 0, 2, owner=""))
+    code, out, _ = dryrun("repack", "--whole-nodes", "2", "--slices", slices)
+    assert code == 1
+    assert f"on {H100.format(1)}, team/small is in the way and stays: no controller makes it again" in out
+
+
 def test_a_pod_stays_if_a_quota_would_refuse_its_successor(dryrun: DryRun, tmp_path: Path) -> None:
     quota = {
         "apiVersion": "v1",
