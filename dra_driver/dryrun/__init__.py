@@ -2,8 +2,9 @@
 """The dra-dryrun command: tells whether a pod or a claim would be scheduled, without submitting it.
 
 `documents` reads YAML, `groups` tells which pods an object makes, and `workload` turns these into demands with their
-claims. `inventory` and `world` read the cluster, `evaluate` and `wholepod` decide by the scheduler's rules, and
-`report` prints the verdicts.
+claims. `inventory` and `world` read the cluster, `trial` and `evaluate` decide by the scheduler's rules, and
+`report` prints the verdicts. `drain`, `gangs`, `gpus`, `lint`, `migrate`, `repack` and `upgrade` are subcommands with a
+folder of their own, and `neighbours` has the rules of Kueue and cluster-autoscaler.
 """
 
 from typing import Final

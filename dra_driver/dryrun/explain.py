@@ -16,6 +16,7 @@ from ..domains.template import is_domain_selector
 from ..gpu.health.meanings import Gravity, meaning
 from ..gpu.policy import HealthPolicy
 from ..kube.resource import DeviceTaint, ResourceClaim
+from ..process.words import listed
 from ..scheduler.allocator import Check, Cluster, DeviceRefusal, Features, NodeOutcome, Recorder, Slot, allocate
 from ..scheduler.allocator.capacity import CapacityRefusal
 from ..scheduler.allocator.pools import PoolKey
@@ -187,8 +188,7 @@ class Explainer:
         names = list(dict.fromkeys(str(claim.metadata) for claim in self._holders.get((*pool, counter_set), ())))
         if not names:
             return "by other requests of the claims"
-        more = f" and {len(names) - _NAMED_HOLDERS} more" if len(names) > _NAMED_HOLDERS else ""
-        return f"by {', '.join(names[:_NAMED_HOLDERS])}{more}"
+        return f"by {listed(names, _NAMED_HOLDERS)}"
 
     @cached_property
     def _holders(self) -> dict[tuple[str, str, str], list[ResourceClaim]]:

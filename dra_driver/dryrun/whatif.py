@@ -18,6 +18,7 @@ from ..kube.resource.codec import Decoded
 from ..kube.resource.meta import empty
 from ..kube.resource.names import is_label_key, is_label_value
 from ..process.command import InputError, flags
+from ..process.words import listed
 from ..scheduler.allocator.nodes import NODE_NAME_FIELD
 from .completion import complete_values, types_of_nodes
 from .nodetypes import simulated_nodes
@@ -183,8 +184,7 @@ def without_nodes(objects: Sequence[Decoded], names: Collection[str]) -> list[De
     known = [object_.name for object_ in objects if isinstance(object_, Node)]
     for name in names:
         if name not in known:
-            more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
-            raise InputError(f"--drain {name}: there is no such node (there are {', '.join(known[:_NAMED])}{more})")
+            raise InputError(f"--drain {name}: there is no such node (there are {listed(known, _NAMED)})")
     slices = [object_ for object_ in objects if isinstance(object_, ResourceSlice)]
     places: dict[tuple[str, str], set[str | None]] = defaultdict(set)  # None for a slice that names no node
     for slice_ in slices:

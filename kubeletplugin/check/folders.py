@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from dra_driver.process.words import listed
 from kubeletplugin.containers.cdi import CLAIM_KIND, SpecDirectory
 
 from ..finding import CheckResult, NodeCheck
@@ -112,10 +113,9 @@ def foreign_findings(host: Host, cdi_root: Path) -> Iterator[CheckResult]:
         return
     if not names:
         return
-    named, paths = names[:_NAMED], [str(cdi_root / name) for name in names]
-    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    paths = [str(cdi_root / name) for name in names]
     yield CHECK.warned(
-        f"{cdi_root} has specs of NVIDIA's own DRA driver: {', '.join(named)}{more}; a runtime cannot"
+        f"{cdi_root} has specs of NVIDIA's own DRA driver: {listed(names, _NAMED)}; a runtime cannot"
         " resolve the devices of a claim that both drivers prepared",
         "while that driver runs, delete the pods of its claims, so that it removes them; once it is uninstalled: rm "
         + " ".join(map(shlex.quote, paths)),

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from dra_driver.domains.objects import NOT_READY, OUTSIDE_FABRIC, READY, Member
 from dra_driver.kube.api.client import JSON
+from dra_driver.process.words import listed
 
 from .facts import DomainState
 from .membership import Membership
@@ -225,7 +226,6 @@ def _named(troubles: list[DaemonProblem]) -> str:
         by_text[trouble.text].append(trouble.node)
     told = []
     for text, nodes in list(by_text.items())[:_NAMED]:
-        more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
-        told.append(f"{', '.join(nodes[:_NAMED])}{more}: {text}")
+        told.append(f"{listed(nodes, _NAMED)}: {text}")
     left = sum(map(len, list(by_text.values())[_NAMED:]))
     return "; ".join(told) + (f"; and {left} more" if left else "")

@@ -19,6 +19,7 @@ from ...process.backoff import Backoff
 from ...process.containment import Count, nobody
 from ...process.endpoints import PREFIX
 from ...process.files import write_file
+from ...process.words import listed
 from ...process.worker import Worker
 from ..objects import DaemonReport
 from .config import CONFIG_FILE, NODES_FILE, TLS_FILES, render_config, render_nodes
@@ -32,7 +33,6 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 5.0
 _LIVE_SECONDS: Final = 60.0
-_NAMED: Final = 3
 _SIGNAL_SECONDS: Final = 5.5
 """The time between two SIGUSR1. nvidia-imex drops one within five seconds after it has processed the last one, which is
 a moment after that was sent.
@@ -328,8 +328,7 @@ class ImexSupervisor:
         away = sorted(place.nodes[peer] for peer in place.peers - status.connected)
         if not away:
             return DaemonReport(True, READY, "UP", "")
-        more = f" and {len(away) - _NAMED} more" if len(away) > _NAMED else ""
-        return DaemonReport(True, READY, "DEGRADED", f"not connected to {', '.join(away[:_NAMED])}{more}")
+        return DaemonReport(True, READY, "DEGRADED", f"not connected to {listed(away)}")
 
     def _publish(self, report: DaemonReport) -> None:
         self.report = report

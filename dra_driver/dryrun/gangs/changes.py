@@ -19,6 +19,7 @@ from ...kube.resource import (
     NodeSelectorTerm,
     ResourceClaim,
 )
+from ...process.words import listed
 from ...scheduler.allocator import Features
 from ...scheduler.allocator.nodes import NODE_NAME_FIELD
 from ...scheduler.gangs import Gang, GangMember, GangPlacement, GroupVerdict, Preference, devices_of, schedule
@@ -122,7 +123,7 @@ def _orders(gang: Gang, placements: Sequence[GangPlacement]) -> Iterator[tuple[G
     for order in (by_size, list(reversed(by_size)), by_place):
         if [member.pod.uid for member in order] != [member.pod.uid for member in gang.members]:
             names = tuple(member.pod.name for member in order)
-            text = f"let the scheduler take the pods in this order, by priority or age: {_listed(names)}"
+            text = f"let the scheduler take the pods in this order, by priority or age: {listed(names, _SHOWN)}"
             yield GangChange("order", text, names), tuple(order)
 
 
@@ -204,7 +205,10 @@ def _values(
             for claim in placement.claims
             if claim_key(claim) in values
         ]
-        yield GangChange("selector", f"let each claim select the {name} of its devices: {_listed(told)}"), members
+        yield (
+            GangChange("selector", f"let each claim select the {name} of its devices: {listed(told, _SHOWN)}"),
+            members,
+        )
 
 
 def _selected(claim: ResourceClaim, expression: str) -> ResourceClaim:
@@ -281,7 +285,7 @@ def _pinned(members: Sequence[GangMember], placements: Sequence[GangPlacement]) 
         else member
         for member in members
     )
-    return GangChange("nodes", f"bind pods to nodes with required node affinity: {_listed(pairs)}"), pinned
+    return GangChange("nodes", f"bind pods to nodes with required node affinity: {listed(pairs, _SHOWN)}"), pinned
 
 
 def _on_node(pod: Pod, node: str) -> Pod:
@@ -289,9 +293,3 @@ def _on_node(pod: Pod, node: str) -> Pod:
     terms = pod.node_affinity.terms if pod.node_affinity is not None else (NodeSelectorTerm(),)
     with_name = tuple(replace(term, match_fields=(*term.match_fields, here)) for term in terms)
     return replace(pod, node_affinity=NodeSelector(with_name))
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The names, the first ones of many."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"

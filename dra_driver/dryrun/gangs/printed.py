@@ -8,8 +8,9 @@ from typing import Any, Final
 from rich.text import Text
 
 from ...kube.resource import ResourceClaim
+from ...process.words import counted, listed
 from ...scheduler.gangs import GangPlacement, PodResult
-from ..report import API_VERSION, Json, Line, PlainTable, counted
+from ..report import API_VERSION, Json, Line, PlainTable
 from ..sources import Source
 from ..status import ExitStatus, Note, documents_of
 from .ask import GangAnswer, GangOutcome
@@ -58,7 +59,7 @@ class GangReport:
             yield from _lines(answer, wide=wide)
         if self.others:
             yield Text("")
-            yield Text(f"{counted(len(self.others), 'object')} with no group: {_some(self.others)}")
+            yield Text(f"{counted(len(self.others), 'object')} with no group: {listed(self.others)}")
         yield from (Text(f"not known: {note}", style="yellow") for note in self.unknown)
 
     def document(self) -> Json:
@@ -71,10 +72,6 @@ class GangReport:
             "errors": documents_of(self.errors),
             "groups": [_document(answer) for answer in self.answers],
         }
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _lines(answer: GangAnswer, *, wide: bool) -> Iterator[Line]:

@@ -13,6 +13,7 @@ from ...kube.releases import is_since
 from ...kube.resource import DeviceTaintRule, ResourceSlice
 from ...kube.resource.codec import Decoded
 from ...process.command import InputError
+from ...process.words import listed
 from ...scheduler.allocator import Cluster, Features
 from ...scheduler.pods import ClusterNode, Pod, Snapshot
 from ...scheduler.pods.objects import LabelSelector
@@ -51,7 +52,7 @@ class RepackQuestion:
     def words(self) -> str:
         """The demand in words."""
         names = [demand.name for demand in self.demands] + [goal.words for goal in self.goals]
-        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        return listed(names)
 
     @property
     def guard(self) -> GuardKind:
