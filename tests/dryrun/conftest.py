@@ -51,19 +51,21 @@ def dryrun(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    others: set[int | None] = set()
+    others: set[int | None] | None = None
     is_kept = logging.Handler.filter
 
     def of_the_command(handler: logging.Handler, record: logging.LogRecord) -> bool | logging.LogRecord:
-        return record.thread not in others and is_kept(handler, record)
+        return others is not None and record.thread not in others and is_kept(handler, record)
 
-    # Servers and kubelets that fixtures of other tests keep in this process log when they like.
+    # Servers, schedulers and kubelets of fixtures are threads of this process, and log when they like.
     monkeypatch.setattr(logging.Handler, "filter", of_the_command)
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        others.update({thread.ident for thread in threading.enumerate()} - {threading.get_ident()})
+        nonlocal others
+        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
+        others = None
         captured = capsys.readouterr()
         return int(ended.value.code or 0), captured.out, captured.err
 
