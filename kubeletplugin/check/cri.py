@@ -28,7 +28,6 @@ from .host import Host
 T = TypeVar("T", bound=Message)
 
 _SERVICE: Final = "/runtime.v1.RuntimeService/"
-_SECONDS: Final = 5.0
 _MOST_BYTES: Final = 1 << 20
 """containerd's answer has some 10 KiB."""
 _OPTIONS: Final = (("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.enable_retries", 0))
@@ -50,8 +49,8 @@ class RuntimeAnswer:
         return f"{self.name}://{self.version}"
 
 
-def ask_runtime(host: Host, path: str) -> RuntimeAnswer:
-    """Ask the runtime whose socket is `path` of the host. Raises RuntimeAnswerError. Takes at most some seconds.
+def ask_runtime(host: Host, path: str, seconds: float = 5.0) -> RuntimeAnswer:
+    """Ask the runtime whose socket is `path` of the host. Each of two calls has `seconds`. Raises RuntimeAnswerError.
 
     Whoever can write to this socket has all rights on the node. Therefore, links to it are not followed.
     """
@@ -66,9 +65,10 @@ def ask_runtime(host: Host, path: str) -> RuntimeAnswer:
         if not stat.S_ISSOCK(kind):
             raise RuntimeAnswerError(f"{path} is not a socket")
         with grpc.insecure_channel(f"unix:/proc/self/fd/{descriptor}", options=_OPTIONS) as channel:
-            version = _call(channel, "Version", cri_pb2.VersionRequest(), cri_pb2.VersionResponse.FromString)
+            asked = cri_pb2.VersionRequest()
+            version = _call(channel, "Version", asked, cri_pb2.VersionResponse.FromString, seconds)
             request = cri_pb2.StatusRequest(verbose=True)
-            status = _call(channel, "Status", request, cri_pb2.StatusResponse.FromString)
+            status = _call(channel, "Status", request, cri_pb2.StatusResponse.FromString, seconds)
     except grpc.RpcError as error:
         raise RuntimeAnswerError(f"{path} does not answer: {_reason(error)}") from None
     finally:
@@ -77,13 +77,15 @@ def ask_runtime(host: Host, path: str) -> RuntimeAnswer:
     return RuntimeAnswer(name, release, status.info.get("config", ""))
 
 
-def _call(channel: grpc.Channel, method: str, request: Message, response: Callable[[bytes], T]) -> T:
+def _call(
+    channel: grpc.Channel, method: str, request: Message, response: Callable[[bytes], T], seconds: float
+) -> T:
     call: Any = channel.unary_unary(
         _SERVICE + method,
         request_serializer=type(request).SerializeToString,
         response_deserializer=response,
     )
-    answer: T = call(request, timeout=_SECONDS)
+    answer: T = call(request, timeout=seconds)
     return answer
 
 

@@ -27,12 +27,17 @@ class PluginHealth:
     """The latest reports of all drivers, and the streams that bring them."""
 
     def __init__(
-        self, periods: Periods, journal: Journal, changed: Callable[[str, frozenset[tuple[str, str]]], None]
+        self,
+        periods: Periods,
+        journal: Journal,
+        changed: Callable[[str, frozenset[tuple[str, str]]], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`changed(driver, devices)` is called on a stream's thread after each change of devices (pool, name)."""
         self._periods = periods
         self._journal = journal
         self._changed = changed
+        self._clock = clock
         self._lock = threading.Lock()
         self._devices: dict[str, dict[tuple[str, str], tuple[DeviceHealth, float]]] = {}
         self._watched: dict[str, _Watch] = {}
@@ -41,11 +46,11 @@ class PluginHealth:
         """Return the health of a device. It is unknown if there is no valid report."""
         with self._lock:
             health, until = self._devices.get(driver, {}).get((pool, device), (DeviceHealth(), 0.0))
-        return health if time.monotonic() <= until else DeviceHealth()
+        return health if self._clock() <= until else DeviceHealth()
 
     def update(self, driver: str, report: HealthReport) -> frozenset[tuple[str, str]]:
         """Store a report, and return the devices whose health has changed."""
-        now, changed = time.monotonic(), set()
+        now, changed = self._clock(), set()
         with self._lock:
             devices = self._devices.setdefault(driver, {})
             for key, health in report.items():

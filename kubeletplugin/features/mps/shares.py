@@ -38,7 +38,6 @@ NODE_DAEMON: Final = "protocol3"
 INSIDE: Final = "/run/nvidia-mps"
 """The folder of the pipe directories in containers and in the mount namespaces of daemons."""
 
-_PATIENCE: Final = 5.0
 _PAUSE: Final = 0.002
 
 _NAME: Final = re.compile(r"(?P<gpu>[A-Za-z0-9-]+)_(?P<key>[a-z0-9]+)\.json", re.ASCII)
@@ -69,10 +68,13 @@ class ShareName:
 
 
 class ShareFiles:
-    """The share files in `folder`, which is created when the first share is written."""
+    """The share files in `folder`, which is created when the first share is written. A change waits at most `patience`
+    seconds for another process.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience: float = 5.0) -> None:
         self.folder = folder
+        self._patience = patience
         self.trash = trash_in(folder)
 
     def put(self, name: ShareName, share: MpsShare) -> None:
@@ -142,10 +144,11 @@ class ShareFiles:
         make_folder(self.folder)
         descriptor = open_lock(self.folder / "groups.lock")
         try:
-            deadline = time.monotonic() + _PATIENCE
+            deadline = time.monotonic() + self._patience
             while not try_lock(descriptor):
                 if time.monotonic() > deadline:
-                    raise MpsError(f"another process has changed {self.folder} for {_PATIENCE:g} s; does dra-mps hang?")
+                    seconds = f"{self._patience:g} s"
+                    raise MpsError(f"another process has changed {self.folder} for {seconds}; does dra-mps hang?")
                 time.sleep(_PAUSE)
             yield
         finally:

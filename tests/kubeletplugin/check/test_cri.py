@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 import pytest
 
-from kubeletplugin.check import cri
 from kubeletplugin.check.cri import ask_runtime
 from kubeletplugin.check.host import Host
 from kubeletplugin.errors import RuntimeAnswerError
@@ -102,8 +101,7 @@ def test_socket_of_a_runtime_that_ended_does_not_answer(tmp_path: Path, host: Ho
         ask_runtime(host, SOCKET)
 
 
-def test_runtime_that_hangs_is_given_up(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cri, "_SECONDS", 0.2)
+def test_runtime_that_hangs_is_given_up(tmp_path: Path, host: Host) -> None:
     ended = threading.Event()
 
     def hang(_request: Any, _context: grpc.ServicerContext) -> Any:
@@ -113,15 +111,14 @@ def test_runtime_that_hangs_is_given_up(tmp_path: Path, host: Host, monkeypatch:
     with serve_methods(tmp_path / "host", {"Version": version, "Status": hang}):
         try:
             with pytest.raises(RuntimeAnswerError, match="does not answer: DEADLINE_EXCEEDED"):
-                ask_runtime(host, SOCKET)
+                ask_runtime(host, SOCKET, seconds=0.2)
         finally:
             ended.set()
 
 
-def test_listener_that_says_nothing_is_given_up(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cri, "_SECONDS", 0.2)
+def test_listener_that_says_nothing_is_given_up(tmp_path: Path, host: Host) -> None:
     with listening(tmp_path / "host", b""), pytest.raises(RuntimeAnswerError, match="does not answer: "):
-        ask_runtime(host, SOCKET)
+        ask_runtime(host, SOCKET, seconds=0.2)
 
 
 def test_listener_without_grpc_is_refused(tmp_path: Path, host: Host) -> None:

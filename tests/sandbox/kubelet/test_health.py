@@ -4,7 +4,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,16 +31,14 @@ def report(health: Health, timeout: int = 0, message: str = "") -> HealthReport:
 
 
 @pytest.mark.parametrize(("timeout", "counts"), [(0, 30.0), (-5, 30.0), (90, 90.0)])
-def test_a_report_counts_until_its_timeout(
-    watch: PluginHealth, monkeypatch: pytest.MonkeyPatch, timeout: int, counts: float
-) -> None:
-    clock = SimpleNamespace(monotonic=lambda: 7.0)
-    monkeypatch.setattr("dra_driver.sandbox.kubelet.health.time", clock)
-    watch.update(DRIVER, report(Health.UNHEALTHY, timeout, "XID 79"))
-    clock.monotonic = lambda: 7.0 + counts
-    assert watch.get(DRIVER, "pool", "dev") == SICK
-    clock.monotonic = lambda: 7.1 + counts
-    assert watch.get(DRIVER, "pool", "dev") == DeviceHealth(Health.UNKNOWN)
+def test_report_is_valid_until_its_timeout(timeout: int, counts: float) -> None:
+    now = 7.0
+    health = PluginHealth(Periods(), Journal(), lambda *_: None, lambda: now)
+    health.update(DRIVER, report(Health.UNHEALTHY, timeout, "XID 79"))
+    now = 7.0 + counts
+    assert health.get(DRIVER, "pool", "dev") == SICK
+    now = 7.1 + counts
+    assert health.get(DRIVER, "pool", "dev") == DeviceHealth(Health.UNKNOWN)
 
 
 def test_only_another_state_is_a_change(watch: PluginHealth) -> None:

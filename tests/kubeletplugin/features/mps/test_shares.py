@@ -8,7 +8,6 @@ import pytest
 
 from dra_driver.errors import MpsError
 from dra_driver.process.files import open_lock, try_lock
-from kubeletplugin.features.mps import shares
 from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 
 NAME = ShareName("s0123456789", "GPU-1", "a")
@@ -41,9 +40,8 @@ def test_a_share_is_not_lost_while_the_folder_of_its_group_is_removed(tmp_path: 
     assert errors == []
 
 
-def test_another_process_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "_PATIENCE", 0.05)
-    files = ShareFiles(tmp_path)
+def test_another_process_that_hangs_is_named(tmp_path: Path) -> None:
+    files = ShareFiles(tmp_path, patience=0.05)
     assert try_lock(open_lock(tmp_path / "groups.lock"))
     with pytest.raises(MpsError, match="does dra-mps hang"):
         files.put(NAME, SHARE)
