@@ -77,9 +77,7 @@ def ask_runtime(host: Host, path: str, seconds: float = 5.0) -> RuntimeAnswer:
     return RuntimeAnswer(name, release, status.info.get("config", ""))
 
 
-def _call(
-    channel: grpc.Channel, method: str, request: Message, response: Callable[[bytes], T], seconds: float
-) -> T:
+def _call(channel: grpc.Channel, method: str, request: Message, response: Callable[[bytes], T], seconds: float) -> T:
     call: Any = channel.unary_unary(
         _SERVICE + method,
         request_serializer=type(request).SerializeToString,

@@ -305,7 +305,7 @@ def test_a_proxy_that_is_not_there_is_named(server: FaultyServer, tmp_path: Path
 
 
 def test_missing_package_for_socks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "socks", None)  # as if it were not installed (the import system's reference, 5.3.1)
+    monkeypatch.setitem(sys.modules, "socks", None)  # the import system's sign for a missing module
     credentials = Credentials("https://api", lambda: "token", proxy=parse_proxy("socks5://me:secret@proxy", "x"))
     with pytest.raises(ConnectionConfigError) as raised:
         Connection(credentials, "tests")
