@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running dra-dryrun inside of a test, and things to run it on."""
 
+import contextlib
+import io
 import json
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,29 +46,36 @@ def client(kubeconfig: Path) -> Iterator[ApiClient]:
         yield connected
 
 
+class StandardError(io.TextIOWrapper):
+    """Standard error of a command. It takes only what the command's own threads write: servers, schedulers and kubelets
+    of fixtures are threads of the same process, and log when they like.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", newline="", write_through=True)
+        self._others = set(threading.enumerate()) - {threading.current_thread()}
+
+    def write(self, text: str, /) -> int:
+        return len(text) if threading.current_thread() in self._others else super().write(text)
+
+    def text(self) -> str:
+        """What was written."""
+        self.seek(0)
+        return self.read()
+
+
 @pytest.fixture
 def dryrun(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DryRun:
     """Runs the command where no cluster is configured: exit code, standard output, standard error."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    others: set[int | None] | None = None
-    is_kept = logging.Handler.filter
-
-    def of_the_command(handler: logging.Handler, record: logging.LogRecord) -> bool | logging.LogRecord:
-        return others is not None and record.thread not in others and is_kept(handler, record)
-
-    # Servers, schedulers and kubelets of fixtures are threads of this process, and log when they like.
-    monkeypatch.setattr(logging.Handler, "filter", of_the_command)
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        nonlocal others
-        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
-        with pytest.raises(SystemExit) as ended:
+        errors = StandardError()
+        with contextlib.redirect_stderr(errors), pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
-        others = None
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
+        return int(ended.value.code or 0), capsys.readouterr().out, errors.text()
 
     return run
 

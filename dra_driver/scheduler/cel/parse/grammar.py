@@ -18,7 +18,7 @@ from .builder import TreeBuilder
 from .literals import LITERALS
 
 _FOLDER: Final = Path(__file__).parent
-EXTENSION: Final = _FOLDER / "selector.lark"
+_EXTENSION: Final = _FOLDER / "selector.lark"
 
 _OPERAND_ENDS: Final = frozenset((*LITERALS, "IDENT", "RPAR", "RSQB", "RBRACE"))
 
@@ -40,7 +40,7 @@ def build_parser() -> Any:
     from lark import Lark
 
     return Lark.open(
-        str(EXTENSION),
+        str(_EXTENSION),
         import_paths=[str(_celpy_grammar().parent)],
         start="expr",
         parser="lalr",
@@ -61,11 +61,16 @@ def save(folder: Path) -> Path:
 
 
 def saved_name() -> str:
-    """The name of the saved parser. It depends on the grammar, and on the first two numbers of lark's version."""
+    """The name of the saved parser of the installed grammar and the installed release of lark."""
     import lark
 
-    digest = hashlib.sha256(_celpy_grammar().read_bytes() + EXTENSION.read_bytes()).hexdigest()
-    release = ".".join(lark.__version__.split(".")[:2])
+    return name_of(_celpy_grammar().read_bytes() + _EXTENSION.read_bytes(), lark.__version__)
+
+
+def name_of(grammar: bytes, lark_version: str) -> str:
+    """The name of a saved parser. It depends on the grammar, and on the first two numbers of lark's version."""
+    digest = hashlib.sha256(grammar).hexdigest()
+    release = ".".join(lark_version.split(".")[:2])
     return f"selector-{digest[:16]}-lark-{release}.parser"
 
 
