@@ -24,10 +24,11 @@ from ..selection import OpenLabels
 from ..snapshot import written
 from ..sources import Origin, Place, Source, opened, origin_options
 from ..status import NotesError
+from ..successors import Progress
 from ..whatif import WhatIf, what_if_options
 from ..workload import decode_document
 from .completion import complete_health, complete_target
-from .effects import DrainAnalysis, Effects, Progress, taints_of
+from .effects import DrainAnalysis, Effects, taints_of
 from .result import DrainResult, RuleFacts
 from .rules import DRAIN_KEY, encoded_rule, policy_for, rules_for, version_of
 from .targets import PublishedDevice, PublishedDevices, Wanted

@@ -12,7 +12,8 @@ from ..explain import taint_text
 from ..report import Line, PlainTable, counted, listed
 from ..report.document import API_VERSION
 from ..status import ExitStatus, Note, documents_of
-from .effects import Blocked, Effects, Evicted, PodPlace, Staying
+from ..successors import PodPlace
+from .effects import Blocked, Effects, Evicted, Staying
 
 JSON = dict[str, Any]
 

@@ -10,6 +10,7 @@ from ...process.collection import collection_paused
 from ...process.command import flags
 from ...scheduler.allocator import Features
 from ..completion import complete_values, namespaces, nodes_of_cluster
+from ..labels import parse_selector
 from ..options import Subcommand, general_options
 from ..progress import progress
 from ..report import format_option, print_picture_report
@@ -17,7 +18,6 @@ from ..sources import Origin, Place, Source, opened, origin_options_with
 from ..whatif import WhatIf, what_if_options
 from .collect import used_nodes
 from .items import select_node
-from .labels import parse_selector
 from .report import GpusReport
 from .selection import GpuSelection
 from .users import ConsumerPod

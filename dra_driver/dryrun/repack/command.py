@@ -4,14 +4,12 @@
 import click
 from click.core import ParameterSource
 
-from ...kube.resource import NodeSelectorRequirement
-from ...kube.resource.names import is_label_key, is_label_value
 from ...process.command import InputError
-from ...scheduler.pods.objects import LabelSelector
 from ...scheduler.repack import GuardKind
 from ..completion import complete_operand
 from ..drain.rules import version_of
 from ..fit import read_demands
+from ..labels import parse_selector
 from ..options import Subcommand, filename_option, general_options, release_options
 from ..progress import progress
 from ..references import references_of
@@ -169,23 +167,3 @@ def _again() -> list[str]:
         else:
             words += (word for given in values for word in (parameter.opts[-1], str(given)))
     return words
-
-
-def parse_selector(text: str) -> LabelSelector:
-    """The label selector of `app=a,tier!=web,gpu`. Raises InputError."""
-    requirements = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        key, operator, value = part, "Exists", ""
-        for sign, meaning in (("!=", "NotIn"), ("==", "In"), ("=", "In")):
-            if sign in part:
-                key, _, value = part.partition(sign)
-                operator = meaning
-                break
-        else:
-            if part.startswith("!"):
-                key, operator = part[1:], "DoesNotExist"
-        if not is_label_key(key) or not is_label_value(value):
-            raise InputError(f"-l: {part!r} is not of the form KEY, !KEY, KEY=VALUE or KEY!=VALUE")
-        values = (value,) if operator in ("In", "NotIn") else ()
-        requirements.append(NodeSelectorRequirement(key, operator, values))
-    return LabelSelector(tuple(requirements))

@@ -197,7 +197,7 @@ def test_wrong_flags_are_errors(dryrun: DryRun, tmp_path: Path) -> None:
         (("--free", "7g.80gb=x"), "write PROFILE=COUNT"),
         (("--free", "9g.90gb"), "no device has the profile 9g.90gb"),
         (("--free", "7g.80gb", "--never"), "--never is for the pods that -l selects"),
-        (("--free", "7g.80gb", "-l", "a=b=c"), "is not of the form"),
+        (("--free", "7g.80gb", "-l", "a=b=c"), "'a=b=c' is none of KEY=VALUE"),
         (("--free", "7g.80gb", "--steps", "1"), "--steps is for -o script"),
         (("--report", "--free", "7g.80gb"), "--report is about all GPUs"),
         (

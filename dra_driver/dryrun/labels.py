@@ -7,10 +7,10 @@ The grammar is that of k8s.io/apimachinery `labels.Parse`, without `<` and `>`, 
 import re
 from typing import Final
 
-from ...kube.resource import NodeSelectorRequirement
-from ...kube.resource.names import is_label_key, is_label_value
-from ...process.command import InputError
-from ...scheduler.pods.objects import LabelSelector
+from ..kube.resource import NodeSelectorRequirement
+from ..kube.resource.names import is_label_key, is_label_value
+from ..process.command import InputError
+from ..scheduler.pods.objects import LabelSelector
 
 _PART: Final = re.compile(r"(?:[^,()]|\([^()]*\))+")
 _SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s+\((?P<values>[^()]*)\)")

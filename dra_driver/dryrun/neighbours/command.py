@@ -9,18 +9,32 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from ..kube.api import ApiClient, NotFoundError
-from ..kube.kinds import NODES, PODS
-from ..kube.resource import Node, ResourceSlice
-from ..process.command import InputError
-from ..scheduler.allocator import Cluster, Features
-from ..scheduler.pods import ClusterNode, Pod
-from .completion import complete_operand
-from .documents import Document, read_all, within
-from .drain.effects import Placing, claims_of_successor, successor_of, without_pods
-from .evaluate import evaluate
-from .fit import read_demands
-from .neighbours.autoscaler import (
+from ...kube.api import ApiClient, NotFoundError
+from ...kube.kinds import NODES, PODS
+from ...kube.resource import Node, ResourceSlice
+from ...process.command import InputError
+from ...scheduler.allocator import Cluster, Features
+from ...scheduler.pods import ClusterNode, Pod
+from ..completion import complete_operand
+from ..documents import Document, read_all, within
+from ..evaluate import evaluate
+from ..fit import read_demands
+from ..nodetypes import is_node_type, simulated_nodes
+from ..options import Subcommand, filename_option, general_options, release_options
+from ..progress import progress
+from ..release import Rules
+from ..report import API_VERSION, Json, Line, PlainTable, counted, format_option, print_report
+from ..rights import Needs
+from ..selection import OpenLabels
+from ..sources import Origin, Place, Source, opened, origin_options
+from ..status import ExitStatus, Note, documents_of
+from ..successors import Placing, claims_of_successor, successor_of, without_pods
+from ..unread import decode_kept
+from ..verdict import Verdict
+from ..whatif import WhatIf, what_if_options
+from ..workload import Demand, Input
+from ..world import ROOM, World
+from .autoscaler import (
     SCALE_DOWN_DISABLED,
     THRESHOLD,
     Template,
@@ -32,20 +46,6 @@ from .neighbours.autoscaler import (
     is_skipped,
     utilization,
 )
-from .nodetypes import is_node_type, simulated_nodes
-from .options import Subcommand, filename_option, general_options, release_options
-from .progress import progress
-from .release import Rules
-from .report import API_VERSION, Json, Line, PlainTable, counted, format_option, print_report
-from .rights import Needs
-from .selection import OpenLabels
-from .sources import Origin, Place, Source, opened, origin_options
-from .status import ExitStatus, Note, documents_of
-from .unread import decode_kept
-from .verdict import Verdict
-from .whatif import WhatIf, what_if_options
-from .workload import Demand, Input
-from .world import ROOM, World
 
 JSON = dict[str, Any]
 

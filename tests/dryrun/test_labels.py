@@ -3,7 +3,7 @@
 
 import pytest
 
-from dra_driver.dryrun.gpus.labels import parse_selector
+from dra_driver.dryrun.labels import parse_selector
 from dra_driver.process.command import InputError
 
 LABELS = {"pool": "a", "example.com/zone": "b", "empty": ""}
