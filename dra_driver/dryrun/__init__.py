@@ -3,8 +3,8 @@
 
 `documents` reads YAML, `groups` tells which pods an object makes, and `workload` turns these into demands with their
 claims. `inventory` and `world` read the cluster, `trial` and `evaluate` decide by the scheduler's rules, and
-`report` prints the verdicts. `drain`, `gangs`, `gpus`, `lint`, `migrate`, `repack` and `upgrade` are subcommands with a
-folder of their own, and `neighbours` has the rules of Kueue and cluster-autoscaler.
+`report` prints the verdicts. `autoscale`, `drain`, `gangs`, `gpus`, `lint`, `migrate`, `repack` and `upgrade` are
+subcommands with a folder of their own, and `kueue` tells whether a queue has quota for a workload.
 """
 
 from typing import Final

@@ -12,8 +12,8 @@ from ..scheduler.allocator import Cluster, Features
 from .daemons import spread_over_nodes
 from .emptiness import missing_classes, missing_devices
 from .evaluate import evaluate, evaluate_each
-from .neighbours.kueue import Kueue
-from .neighbours.queues import QueueAdmission, in_queues
+from .kueue.objects import Kueue
+from .kueue.queues import QueueAdmission, in_queues
 from .queueverdict import QueueVerdict
 from .replicas import Copies, Replicas, count_copies, count_pod_copies
 from .report import Json, Line, Report, report_lines, to_document, to_html
@@ -34,7 +34,7 @@ class Question:
 
     `asked` is the number of pods of the manifest whose copies are counted. `files` are the files of the demands, as on
     the command line, and `objects` the objects of the cluster. `idle`, `unknown` and `errors` are those of the
-    documents (`workload.Input`). `queues` are the queues of Kueue that workloads are in (`neighbours.queues`).
+    documents (`workload.Input`). `queues` are the queues of Kueue that workloads are in (`kueue.queues`).
     """
 
     demands: Sequence[Demand]

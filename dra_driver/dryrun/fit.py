@@ -14,9 +14,9 @@ from .answer import Question, answered
 from .completion import complete_operand
 from .documents import Document, in_namespace, read_all
 from .domains import with_templates
+from .kueue.objects import Kueue, kueue_at
+from .kueue.queues import queue_names
 from .live import Watching, ask_again
-from .neighbours.kueue import Kueue, kueue_at
-from .neighbours.queues import queue_names
 from .options import Subcommand, files_argument, general_options, interrupted, release_options
 from .progress import bar, progress
 from .references import references_of

@@ -20,7 +20,7 @@ SUBCOMMANDS: Final[Mapping[str, Entry]] = {
     "gangs": Entry(f"{__package__}.gangs.command", "Tell whether groups of pods are placed as a whole."),
     "drain": Entry(f"{__package__}.drain.command", "Take devices out of use, and tell what that does to pods."),
     "autoscale": Entry(
-        f"{__package__}.neighbours.command", "Tell which node group takes a pending pod, and why a node stays."
+        f"{__package__}.autoscale.command", "Tell which node group takes a pending pod, and why a node stays."
     ),
     "repack": Entry(f"{__package__}.repack.command", "Find the fewest pods to move so that a demand fits."),
     "capacity": Entry(f"{__package__}.capacity", "Count free and stranded devices of each kind."),

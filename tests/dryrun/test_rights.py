@@ -40,7 +40,7 @@ EVERY_RIGHT = [
     for resource in rule.get("resources", ())
 ]
 OF_QUEUES = ("cohorts", "localqueues", "resourceflavors")
-"""What only `fit` of workloads in a queue reads (tests/dryrun/neighbours)."""
+"""What only `fit` of workloads in a queue reads (tests/dryrun/test_kueue.py)."""
 RIGHTS_OF_MIGRATE = [
     (number, verb, resource)
     for number, verb, resource in EVERY_RIGHT

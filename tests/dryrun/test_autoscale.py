@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_driver.dryrun.neighbours.autoscaler import blocker, pool_utilization
+from dra_driver.dryrun.autoscale.autoscaler import blocker, pool_utilization
 from dra_driver.dryrun.nodetypes import simulated_nodes
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.codec import V1, encode_slice

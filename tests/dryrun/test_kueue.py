@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_driver.dryrun.neighbours.kueue import Kueue, QuotaLimits, QuotaNode, kueue_of
-from dra_driver.dryrun.neighbours.queues import QuotaTree
+from dra_driver.dryrun.kueue.objects import Kueue, QuotaLimits, QuotaNode, kueue_of
+from dra_driver.dryrun.kueue.queues import QuotaTree
 from dra_driver.kube.kinds import CONFIG_MAPS, NAMESPACES, kind_named
 from dra_driver.kube.resource import Quantity
 from tests.docs.commands import ROOT

@@ -21,7 +21,7 @@ from ..documents import Document, within
 from ..queueverdict import QueueCharge, QueueVerdict
 from ..workload import Demand
 from .charges import Accountant, NotAdmittedError
-from .kueue import QUEUE_LABEL, FlavorFacts, FlavorResource, Kueue, QuotaLimits, QuotaNode
+from .objects import QUEUE_LABEL, FlavorFacts, FlavorResource, Kueue, QuotaLimits, QuotaNode
 
 _ZERO: Final = Quantity.of(0)
 _UNLIMITED: Final = QuotaLimits(_ZERO)

@@ -19,7 +19,7 @@ from ...scheduler.pods import Pod
 from ...scheduler.pods.objects import served
 from ..queueverdict import QueueCharge
 from ..workload import Demand
-from .kueue import CAPACITY_GATE, ChargeSource, ClassMapping, Kueue
+from .objects import CAPACITY_GATE, ChargeSource, ClassMapping, Kueue
 
 
 class NotAdmittedError(Exception):
