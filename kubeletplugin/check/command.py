@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
@@ -26,7 +25,6 @@ from dra_driver.process.command import (
     output_option,
     version_option,
 )
-from dra_driver.process.containment import contained
 from kubeletplugin.containers.cdi import DriverRoot, Root
 
 from ..checkfacts import CheckFacts
@@ -41,6 +39,7 @@ from ..node.folders import NodeFolders
 from ..node.node import Node
 from ..options import DomainOptions, domain_options, hook_option, node_options
 from .cdi import cdi_findings, fix_runtime
+from .checks import Checks
 from .cluster import NodeVersions, ask_cluster, cluster_findings, version_findings
 from .driver import NamedHook, driver_findings, gpu_findings, read_driver, read_gpus
 from .folders import folder_findings, foreign_findings
@@ -48,8 +47,6 @@ from .host import Host
 from .kubelet import KubeletFacts, kubelet_findings, read_kubelet
 from .runtime import RuntimeAccess, RuntimeFacts, read_runtime, socket_of
 from .sharing import setting_findings, share_findings
-
-T = TypeVar("T")
 
 _HOST_ROOT = "/host-root"
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
@@ -85,33 +82,9 @@ class Look:
     runtime: RuntimeFacts | None
 
 
-class _Checks:
-    """Runs checks one after the other, and collects their findings. If a check fails unexpectedly, that becomes a
-    finding, and the other checks run.
-    """
-
-    def __init__(self) -> None:
-        self.findings: list[CheckResult] = []
-
-    def read(self, check: str, facts: Callable[[], T]) -> T | None:
-        """The result of `facts`, or None and a finding if it fails unexpectedly."""
-
-        def failed(error: Exception) -> None:
-            text = f"this check failed unexpectedly, so its result is unknown: {error!r}"
-            self.findings.append(NodeCheck(check).warned(text, "report it with the text on standard error"))
-
-        with contained("check", check, lambda _: None, failed):
-            return facts()
-        return None
-
-    def add(self, check: str, findings: Callable[[], Iterable[CheckResult]]) -> None:
-        """Run a check."""
-        self.findings += self.read(check, lambda: tuple(findings())) or ()
-
-
 def look_at_hardware(place: CheckFlags) -> tuple[CheckResult, ...]:
     """Check the driver, the GPUs, and everything that kinds and features need of them."""
-    hardware, checks, driver = place.node.hardware, _Checks(), gpu_driver()
+    hardware, checks, driver = place.node.hardware, Checks(), gpu_driver()
     node = Node(place.node_name, boot_id(), place.node, yields=False)
     checks.add("NVIDIA driver", lambda: driver_findings(read_driver(hardware, _named_hook(place))))
     gpus = checks.read("GPUs", lambda: read_gpus(hardware))
@@ -132,7 +105,7 @@ def look_at_hardware(place: CheckFlags) -> tuple[CheckResult, ...]:
 def look(place: CheckFlags) -> Look:
     """Run all checks."""
     node, host, name = place.node, place.host, place.node_name
-    checks = _Checks()
+    checks = Checks()
     checks.findings += look_at_hardware(place)
     cluster = checks.read("cluster", lambda: ask_cluster(place.kubeconfig, name, place.in_pod))
     reported = (cluster.node if cluster is not None else None) or NodeVersions()
