@@ -124,14 +124,6 @@ def test_a_directory_is_set_aside_by_an_exchange(tmp_path: Path) -> None:
     assert (aside_of(tmp_path / "a.new") / "precious").read_bytes() == b"content"
 
 
-def test_a_file_is_replaced_where_names_cannot_be_exchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_driver.process.files._renameat2", lambda: None)
-    for data in (b"first", b"second"):
-        write_file(tmp_path / "a", data, tmp_path / "a.new", exchange=True)
-    assert (tmp_path / "a").read_bytes() == b"second"
-    assert [file.name for file in tmp_path.iterdir()] == ["a"]
-
-
 @pytest.mark.node
 def test_a_socket_that_is_served_is_not_waited_for(short_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:

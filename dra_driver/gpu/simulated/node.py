@@ -75,6 +75,10 @@ class SimulatedNode:
         with self._changing_system() as system:
             system.faults.append(fault)
 
+    def faults(self) -> tuple[Fault, ...]:
+        """The faults. Those that affect a limited number of calls disappear with the last one."""
+        return tuple(self._store.read_system().faults)
+
     def clear_faults(self) -> None:
         """Remove all faults."""
         with self._changing_system() as system:

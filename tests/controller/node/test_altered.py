@@ -3,9 +3,9 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import urllib3
@@ -14,9 +14,10 @@ from prometheus_client import CollectorRegistry
 from controller.node.metrics import PublisherMetrics
 from controller.node.publisher import NodeDevices, Publisher, PublisherTiming, PublishReport
 from controller.node.writer import Why
+from dra_driver.gpu.devices import Description
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
-from dra_driver.kube.resource.codec import decode_slice, encode_slice
+from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver import ApiServerOptions, status
 from tests.support.apiserver import SLICES, connect
@@ -308,16 +309,22 @@ def test_a_slice_that_is_refused_holds_back_no_other(cluster: Cluster, hardware:
         assert refused.hits == writes
 
 
-def test_a_defect_that_costs_one_slice_is_logged_counted_and_holds_back_no_other(
-    cluster: Cluster, hardware: Hardware, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def encode(one: Any, dialect: Any) -> JSON:
-        if any(device.name == "gpu-0" for device in one.devices):
-            raise KeyError("a defect")
-        return encode_slice(one, dialect)
+class WrongProductName(Hardware):
+    """Describes the first GPU with a product name of a type that no attribute has, as a defect could."""
 
-    monkeypatch.setattr("controller.node.writer.encode_slice", encode)
-    with cluster.publishing(hardware, NEVER_AGAIN) as publisher:
+    WRONG: Final[dict[str, Any]] = {"productName": object()}
+
+    def describe(self, features: SliceFeatures) -> Description:
+        description = super().describe(features)
+        first, *others = description.gpus
+        devices = tuple(replace(device, attributes={**device.attributes, **self.WRONG}) for device in first.devices)
+        return replace(description, gpus=(replace(first, devices=devices), *others))
+
+
+def test_a_defect_that_costs_one_slice_is_logged_counted_and_holds_back_no_other(
+    cluster: Cluster, inventory: Inventory, caplog: pytest.LogCaptureFixture
+) -> None:
+    with cluster.publishing(WrongProductName(inventory), NEVER_AGAIN) as publisher:
         cluster.wait_for_unpublished()
         names = device_names(slices_of_node(cluster.client, cluster.node))
         assert "gpu-0" not in names
@@ -325,28 +332,7 @@ def test_a_defect_that_costs_one_slice_is_logged_counted_and_holds_back_no_other
         compare_often(publisher)
     (record,) = (one for one in caplog.records if one.levelno == logging.ERROR)
     assert record.exc_info is not None
-    assert record.exc_info[0] is KeyError
+    assert record.exc_info[0] is TypeError
     assert cluster.metric("unpublished_slices", reason="failed") == 1
     counted = {"driver": "gpu.nvidia.com", "work": "publish slice"}
     assert cluster.registry.get_sample_value("nvidia_dra_unexpected_errors_total", counted) == 1
-
-
-def test_a_stored_slice_that_cannot_be_read_is_replaced(
-    cluster: Cluster, hardware: Hardware, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with cluster.publishing(hardware):
-        before = published(cluster.client, cluster.node)
-    victim = cluster.slice_with("gpu-0")
-
-    def fail_once(value: JSON, dialect: Any, **options: Any) -> Any:
-        if value["metadata"]["name"] == victim and versions(before)[victim] == value["metadata"]["resourceVersion"]:
-            raise KeyError("a defect")
-        return decode_slice(value, dialect, **options)
-
-    monkeypatch.setattr("controller.node.writer.decode_slice", fail_once)
-    with cluster.publishing(hardware):
-        wait_for(
-            lambda: versions(slices_of_node(cluster.client, cluster.node))[victim] != versions(before)[victim],
-            "the slice to be replaced",
-        )
-        assert device_names(published(cluster.client, cluster.node)) == device_names(before)

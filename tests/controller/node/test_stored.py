@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controller.node.writer import StoredSlices
+from dra_driver.kube.resource import ObjectMeta, ResourcePool, ResourceSlice
 from dra_driver.kube.resource.codec import V1
 
 JSON = dict[str, Any]
@@ -49,6 +50,16 @@ def test_a_list_and_a_change_by_somebody_else_wake(stored: StoredSlices, changed
     changed.clear()
     stored.event("DELETED", a_slice(6))
     assert (version(stored), changed.is_set()) == (None, True)
+
+
+def test_slice_that_cannot_be_read_has_no_content_and_hides_no_other(
+    stored: StoredSlices, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored.replace([{**a_slice(5), "spec": "text"}, a_slice(4, "b")])
+    without_content = ResourceSlice(ObjectMeta("a", uid="uid", resource_version="5"), "", ResourcePool("", 0, 0))
+    assert stored.by_name()["a"] == without_content
+    assert version(stored, "b") == "4"
+    assert "slice a cannot be read: it will be replaced" in caplog.text
 
 
 @pytest.mark.parametrize("early", [True, False])

@@ -14,12 +14,12 @@ from dra_driver.scheduler.gangs import (
     GroupVerdict,
     Policy,
     Preference,
-    board,
     decode_pod_group,
     decode_workload,
     devices_of,
     schedule,
 )
+from dra_driver.scheduler.pods import Snapshot
 
 from .build import JSON, cluster, gang, gpus, halves, member, node, pod, wanting, whole_or_half
 from .random_gangs import built, random_case
@@ -202,14 +202,28 @@ def test_negative_minimum_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("preference", Preference)
-def test_nodes_decided_alone_give_the_verdict_of_the_whole_cluster(
-    preference: Preference, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nodes_decided_alone_give_the_verdict_of_the_whole_cluster(preference: Preference) -> None:
     cases = [built(random_case(seed, (1, 4), (2, 6), (1, 2))) for seed in range(60)]
-    alone = [_told(schedule(wanted, snapshot, FEATURES, preference)) for snapshot, wanted in cases]
-    monkeypatch.setattr(board, "is_local", lambda *_: False)
-    whole = [_told(schedule(wanted, snapshot, FEATURES, preference)) for snapshot, wanted in cases]
+    alone = [_told(schedule(wanted, _with_pod(snapshot), FEATURES, preference)) for snapshot, wanted in cases]
+    whole = [_told(schedule(wanted, _with_pod(snapshot, AVOIDING), FEATURES, preference)) for snapshot, wanted in cases]
     assert alone == whole
+
+
+AVOIDING: JSON = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "of no pod"}}}
+        ]
+    }
+}
+"""Avoids no pod of these tests. But after it, nodes are not decided alone."""
+
+
+def _with_pod(snapshot: Snapshot, affinity: JSON | None = None) -> Snapshot:
+    """The snapshot with a running pod that requests nothing."""
+    spec = {"affinity": affinity} if affinity else {}
+    running = pod("running", spec=spec, node_name=snapshot.nodes[0].name, phase="Running")
+    return replace(snapshot, pods=(running,))
 
 
 def _told(verdict: GroupVerdict) -> object:

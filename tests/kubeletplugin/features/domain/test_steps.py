@@ -16,7 +16,6 @@ from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.options import Hardware
 from dra_driver.kube.api import ApiClient
 from dra_driver.names import DRIVER_NAME
-from kubeletplugin.claims import engine as engine_module
 from kubeletplugin.claims.boundary import ClaimBoundary
 from kubeletplugin.claims.call import OWN_WORK, Call
 from kubeletplugin.claims.engine import ClaimTimes, Engine
@@ -244,17 +243,17 @@ def test_marks_of_an_earlier_boot_are_gone(start: Callable[..., Process], claims
 
 
 def test_no_claim_is_prepared_before_marks_of_an_earlier_boot_are_gone(
-    start: Callable[..., Process], claims: Claims, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, start: Callable[..., Process], claims: Claims
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(engine_module, "note_boot", full)
-    process, daemon = start(), claims.daemon("d")
-    with pytest.raises(OSError, match="No space left"):
-        process.claims.prepare(daemon, OWN_WORK)
-    process.claims.unprepare(daemon, OWN_WORK)
-    monkeypatch.undo()
+    fails = disk_fails(errno.ENOSPC)
+    points = Points(Dial(), lambda what: fails(what) if "boot-id" in what else None, starts=True)
+    with points.of_files(tmp_path):
+        points.dial.arm(0, lasting=True)
+        process, daemon = start(), claims.daemon("d")
+        with pytest.raises(OSError, match="No space left"):
+            process.claims.prepare(daemon, OWN_WORK)
+        process.claims.unprepare(daemon, OWN_WORK)
+        points.dial.rest()
     (device,) = process.claims.prepare(daemon, OWN_WORK)
     assert device.name == "daemon-0"
 
