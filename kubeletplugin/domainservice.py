@@ -144,19 +144,17 @@ class DomainService:
         self._dra = DraService(self._claims.prepare, self._claims.unprepare, metrics, self._reports, DRIVER)
         sockets: SocketPaths = options.domain_sockets
         self._health = HealthService(lambda: ())
-        self.service = SocketServer(sockets.service, [self._dra, self._health])
         services = (*SERVICES, *health.SERVICES)
         self.registration = RegistrationService(
             sockets.service, services, lambda registered: metrics.registration(registered, DRIVER), DRIVER
         )
-        self.registry = SocketServer(sockets.registration, [self.registration])
+        self.server = SocketServer(sockets.service, [self._dra, self._health, self.registration], sockets.registration)
         metrics.begin(DRIVER)
 
     def start(self) -> None:
-        """Answer calls. kubelet does not know the driver before `registry` is started, too. Raises OSError."""
+        """Tidy up after an earlier process, before `server` is started. Raises OSError."""
         sweep_sockets(self._folder.path, self._registry, DRIVER)
         self._claims.begin()
-        self.service.start()
         self._reports.start()
 
     def recover(self) -> None:
@@ -167,7 +165,6 @@ class DomainService:
         """Answer the running calls. Calls that wait for a daemon end with an error. Returns whether all were answered
         within `seconds`.
         """
-        self.registry.stop()
         self._health.stop()
         self._claims.end()
         answered = self._dra.drain(seconds)

@@ -117,26 +117,27 @@ def keep_contact(client: ApiClient, contact: ApiContact) -> None:
     Worker("ask API server", ask).start()
 
 
-def live_checks(*sockets: tuple[SocketServer, SocketServer]) -> dict[str, Callable[[], str | None]]:
-    """The checks of /healthz. `sockets` are the service and the registration of each driver."""
+def live_checks(*servers: SocketServer) -> dict[str, Callable[[], str | None]]:
+    """The checks of /healthz. `servers` has one for each driver."""
 
     def answers() -> str | None:
         try:
-            for service, registration in sockets:
-                _call(
-                    service.path,
-                    _PREPARE,
-                    dra_v1_pb2.NodePrepareResourcesRequest(),
-                    dra_v1_pb2.NodePrepareResourcesResponse,
-                )
-                if registration.is_started:
-                    _call(registration.path, _GET_INFO, registration_pb2.InfoRequest(), registration_pb2.PluginInfo)
+            for server in servers:
+                if server.is_started:
+                    _check(server)
         except grpc.RpcError as error:
             details = error.details() if isinstance(error, grpc.Call) else str(error)
             return f"the plugin does not answer on its own sockets: {details}"
         return None
 
     return {"sockets": answers}
+
+
+def _check(server: SocketServer) -> None:
+    """Call both services. Raises grpc.RpcError."""
+    _call(server.path, _PREPARE, dra_v1_pb2.NodePrepareResourcesRequest(), dra_v1_pb2.NodePrepareResourcesResponse)
+    if server.registration is not None:
+        _call(server.registration, _GET_INFO, registration_pb2.InfoRequest(), registration_pb2.PluginInfo)
 
 
 def ready_checks(

@@ -74,11 +74,9 @@ def serve(options: PluginOptions) -> None:
         with running(options.node.folder, options.instance_uid):
             plugin = _Plugin(options, connection, metrics, policy)
             ready = ready_checks(plugin.registration, plugin.node, plugin.common, plugin.health, contact)
-            sockets = [(plugin.service, plugin.registry)]
             if plugin.domains is not None:
                 ready["compute-domains"] = plugin.domains.registration.problem
-                sockets.append((plugin.domains.service, plugin.domains.registry))
-            with serving(options.endpoint, registry, live=live_checks(*sockets), ready=ready):
+            with serving(options.endpoint, registry, live=live_checks(*plugin.servers), ready=ready):
                 keep_contact(ApiClient(connection), contact)
                 plugin.run()
     except OSError as error:
@@ -132,16 +130,16 @@ class _Plugin:
             connection, options.node_name, lambda: policy().binding_conditions, self.health.fitness, boundary
         )
         sockets = options.sockets
-        self.service = SocketServer(sockets.service, [self._dra, self.health.service])
         services = (*SERVICES, *health.SERVICES)
         self.registration = RegistrationService(sockets.service, services, metrics.registration)
-        self.registry = SocketServer(sockets.registration, [self.registration])
-        servers = [self.service, self.registry]
+        self.servers = [
+            SocketServer(sockets.service, [self._dra, self.health.service, self.registration], sockets.registration)
+        ]
         self.domains: DomainService | None = None
         if options.domains.enabled:
             self.domains = DomainService(options, connection, metrics, node, self.common, self._events)
-            servers += [self.domains.service, self.domains.registry]
-        self._keeper = SocketKeeper(servers)
+            self.servers.append(self.domains.server)
+        self._keeper = SocketKeeper(self.servers)
         self._publish_metrics()
 
     def _publish_metrics(self) -> None:
@@ -171,7 +169,6 @@ class _Plugin:
         self._engine.begin()
         self.node.access.attend(self._keep_common)
         self._limits.install()
-        self.service.start()
         if self.domains is not None:
             self.domains.start()
         self._reports.start()
@@ -183,11 +180,10 @@ class _Plugin:
             stopped.wait(_LOOK_SECONDS)
         if not stopped.is_set():
             self._limits.start()
-            self.registry.start()  # from now on, kubelet calls this process
-            if self.domains is not None:
-                self.domains.registry.start()
+            for server in self.servers:
+                server.start()  # from now on, kubelet calls this process
             self._keeper.start()
-            extra = {"version": __version__, "node": options.node_name, "socket": str(self.service.path)}
+            extra = {"version": __version__, "node": options.node_name, "socket": str(options.sockets.service)}
             log.info("started", extra=extra)
             stopped.wait()
             self._keeper.stop()
@@ -201,12 +197,13 @@ class _Plugin:
         try:
             self.node.gpus()
         except NoDriverError:
-            return not another_serves(self._options.node.registry, self.registry.path)
+            return not another_serves(self._options.node.registry, self._options.sockets.registration)
         return True
 
     def _stop(self) -> None:
         self.node.access.stop()
-        self.registry.stop()  # kubelet continues with another instance, if there is one
+        for server in self.servers:
+            server.unregister()  # kubelet continues with another instance, if there is one
         self.health.stop()
         self._binding.stop()
         self._mps.stop()
@@ -215,16 +212,14 @@ class _Plugin:
         answered = self._dra.drain(_STOP_SECONDS) and answered
         self._reports.stop(_REPORT_SECONDS)
         self._events.close(_REPORT_SECONDS)
-        services = [self.service, *([self.domains.service] if self.domains is not None else [])]
         if answered:
-            for service in services:
-                service.stop()
+            for server in self.servers:
+                server.stop()
             log.info("stopped")
             return
         log.warning("stopped while calls were running; the next start undoes their incomplete steps")
-        for service in services:
-            if service.is_there():
-                service.path.unlink(missing_ok=True)
+        for server in self.servers:
+            server.remove()
         logging.shutdown()
         os._exit(0)  # a call that hangs in the driver cannot be ended, and Python would wait for its thread
 

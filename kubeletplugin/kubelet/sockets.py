@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 _IDLE_SECONDS = 10.0
 
+_Identity = tuple[int, int, int] | None
+
 LONGEST_PATH = 107
 """The length of sockaddr_un.sun_path in bytes, without its NUL."""
 
@@ -141,70 +143,105 @@ def unary(answer: Callable[[Any, grpc.ServicerContext], Any], request: Any, resp
 
 
 class SocketServer:
-    """Serves services on the socket `path`, and replaces an existing file. Creates the folder if necessary. Raises
-    SocketError for a path that is too long. Every call has its own thread.
+    """Serves services on the socket `path`, and those for kubelet's registration also on the socket `registration`.
+    Replaces existing files, and creates the folders if necessary. Raises SocketError for a path that is too long. Every
+    call has its own thread.
 
-    `start`, `restore` and `stop` may be called by one thread at a time.
+    Both sockets belong to one gRPC server, because each server has a thread that the library wakes five times a second.
+
+    `start`, `restore`, `unregister` and `stop` may be called by one thread at a time.
     """
 
-    def __init__(self, path: Path, services: Sequence[Service]) -> None:
-        if len(os.fsencode(path)) > LONGEST_PATH:
-            raise SocketError(f"socket path {path} is longer than {LONGEST_PATH} bytes: choose a shorter folder")
+    def __init__(self, path: Path, services: Sequence[Service], registration: Path | None = None) -> None:
         self.path = path
+        self.registration = registration
         self._services = services
+        self._paths = [path] if registration is None else [path, registration]
+        for each in self._paths:
+            if len(os.fsencode(each)) > LONGEST_PATH:
+                raise SocketError(f"socket path {each} is longer than {LONGEST_PATH} bytes: choose a shorter folder")
         self._threads = CallThreads(path.name)
-        self._server: grpc.Server | None = None
-        self._identity: tuple[int, int, int] | None = None
+        self._servers: dict[Path, grpc.Server] = {}  # that listens on each path
+        self._identities: dict[Path, _Identity] = {}
 
     def start(self) -> None:
-        """Listen. Raises SocketError."""
-        temporary = self.path.with_name(f".{os.urandom(3).hex()}")  # never longer than the final name
-        server = grpc.server(self._threads)  # type: ignore[arg-type]  # gRPC only submits calls to it
-        for service in self._services:
-            service.add_to(server)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            server.add_insecure_port(f"unix:{temporary}")
-            server.start()
-            identity = _identity(temporary)
-            put_file(temporary, self.path)
-        except (OSError, RuntimeError) as error:
-            server.stop(grace=None)
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise SocketError(f"cannot listen on {self.path}: {error}") from None
-        self._server, self._identity = server, identity
+        """Listen. The registration appears last, so that kubelet can call the services that it finds there. Raises
+        SocketError.
+        """
+        self._listen(self._paths)
 
     @property
     def is_started(self) -> bool:
-        """Whether the socket should exist."""
-        return self._server is not None
+        """Whether the sockets should exist."""
+        return bool(self._servers)
 
-    def is_there(self) -> bool:
-        """Whether our socket still exists at its path."""
-        return self._identity is not None and _identity(self.path) == self._identity
+    def missing(self) -> list[Path]:
+        """The paths at which there is not our socket."""
+        return [path for path in self._paths if not self._is_ours(path)]
 
-    def restore(self) -> None:
-        """Listen again after the socket was removed. Running calls end on their own connection.
+    def restore(self, missing: Sequence[Path]) -> None:
+        """Listen again after these sockets were removed. Running calls end on their own connection. Sockets that exist
+        stay, because kubelet closes its connection when it finds a new registration.
 
         Raises SocketError.
         """
-        old = self._server
-        self.start()
-        if old is not None:
-            old.stop(grace=_RETIRE_SECONDS)  # without waiting, because idle connections last as long
+        replaced = {self._servers[path] for path in missing}
+        self._listen(missing)
+        for server in replaced.difference(self._servers.values()):
+            server.stop(grace=_RETIRE_SECONDS)  # without waiting, because idle connections last as long
+
+    def unregister(self) -> None:
+        """Remove the socket of the registration, so that kubelet begins no more calls here."""
+        if self.registration is not None:
+            self._remove(self.registration)
+
+    def remove(self) -> None:
+        """Remove the sockets that are ours. Connections stay."""
+        for path in reversed(self._paths):
+            self._remove(path)
 
     def stop(self) -> None:
-        """Remove the socket, if it is ours, and close all connections, even with running calls."""
-        if self.is_there():
-            self.path.unlink(missing_ok=True)
-        if self._server is not None:
-            self._server.stop(grace=None).wait()
+        """Remove the sockets that are ours, and close all connections, even with running calls."""
+        self.remove()
+        for server in set(self._servers.values()):
+            server.stop(grace=None).wait()
         self._threads.shutdown()
+
+    def _listen(self, paths: Sequence[Path]) -> None:
+        """Serve on these paths with a new gRPC server, because a server that was started takes no more sockets."""
+        server = grpc.server(self._threads)  # type: ignore[arg-type]  # gRPC only submits calls to it
+        for service in self._services:
+            service.add_to(server)
+        hidden = {path: path.with_name(f".{os.urandom(3).hex()}") for path in paths}  # never longer than the path
+        path = self.path
+        try:
+            for path, temporary in hidden.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                server.add_insecure_port(f"unix:{temporary}")
+            server.start()
+            identities = {path: _identity(temporary) for path, temporary in hidden.items()}
+            for path, temporary in hidden.items():
+                put_file(temporary, path)
+        except (OSError, RuntimeError) as error:
+            server.stop(grace=None)
+            for temporary in hidden.values():
+                with contextlib.suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+            raise SocketError(f"cannot listen on {path}: {error}") from None
+        self._identities |= identities
+        self._servers |= dict.fromkeys(paths, server)
+
+    def _is_ours(self, path: Path) -> bool:
+        identity = self._identities.get(path)
+        return identity is not None and _identity(path) == identity
+
+    def _remove(self, path: Path) -> None:
+        if self._is_ours(path):
+            path.unlink(missing_ok=True)
 
 
 class SocketKeeper:
-    """Checks every second whether the sockets still exist, and restores removed sockets.
+    """Checks regularly whether the sockets still exist, and restores removed sockets.
 
     kubelet never removes them, but an administrator may, or may create the folder again. A socket on which another
     process listens is left alone.
@@ -225,21 +262,24 @@ class SocketKeeper:
 
     def _look(self) -> None:
         for server in self._servers:
-            if not server.is_there():
-                self._restore(server)
+            missing = server.missing()
+            if missing:
+                self._restore(server, missing)
 
-    def _restore(self, server: SocketServer) -> None:
+    def _restore(self, server: SocketServer, missing: Sequence[Path]) -> None:
         try:
-            if is_served(server.path):
-                raise SocketError(f"another process took {server.path} over")
-            server.restore()
+            for path in missing:
+                if is_served(path):
+                    raise SocketError(f"another process took {path} over")
+            server.restore(missing)
         except SocketError as error:
             if self._told.get(server.path) != str(error):
                 log.error("a socket cannot be restored: %s; trying again", error)
             self._told[server.path] = str(error)
             return
         self._told.pop(server.path, None)
-        log.warning("a socket was removed and is served again", extra={"socket": str(server.path)})
+        for path in missing:
+            log.warning("a socket was removed and is served again", extra={"socket": str(path)})
 
 
 def is_served(path: Path) -> bool:
@@ -255,7 +295,7 @@ def is_served(path: Path) -> bool:
     return True
 
 
-def _identity(path: Path) -> tuple[int, int, int] | None:
+def _identity(path: Path) -> _Identity:
     """A value that differs for another file with the same name later. Renaming the file does not change it."""
     try:
         found = path.lstat()

@@ -68,51 +68,59 @@ def test_claims_that_wait_for_one_gpu_delay_nothing_else(
 class TestLiveness:
     """Servers that are dead."""
 
-    @pytest.fixture
-    def registration(self, short_path: Path) -> SocketServer:
-        path = short_path / "reg.sock"
-        return SocketServer(path, [RegistrationService(path, ["v1.DRAPlugin"], lambda _: None)])
+    def test_a_plugin_that_serves_nothing_yet_is_alive(self, short_path: Path) -> None:
+        assert live_checks(plugin_server(short_path, lambda: None))["sockets"]() is None
 
-    def test_a_service_that_ended_is_noticed(self, short_path: Path, registration: SocketServer) -> None:
-        service = SocketServer(short_path / "dra.sock", [Prepare(lambda: None)])
-        check = live_checks((service, registration))["sockets"]
-        service.start()
-        assert check() is None
-        service.stop()
-        assert "does not answer on its own sockets" in (check() or "")
-
-    @pytest.mark.node
-    def test_a_service_that_takes_connections_and_answers_nothing_is_noticed(
-        self, short_path: Path, registration: SocketServer
-    ) -> None:
-        service = SocketServer(short_path / "dra.sock", [])
-        check = live_checks((service, registration))["sockets"]
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
-            dead.bind(str(service.path))
-            dead.listen()
-            assert "does not answer on its own sockets" in (check() or "")
-
-    def test_a_service_whose_calls_never_end_is_noticed(self, short_path: Path, registration: SocketServer) -> None:
-        over = threading.Event()
-        service = SocketServer(short_path / "dra.sock", [Prepare(over.wait)])
-        service.start()
-        try:
-            assert "Deadline Exceeded" in (live_checks((service, registration))["sockets"]() or "")
-        finally:
-            over.set()
-            service.stop()
-
-    def test_a_registration_that_ended_is_noticed(self, short_path: Path, registration: SocketServer) -> None:
-        service = SocketServer(short_path / "dra.sock", [Prepare(lambda: None)])
-        check = live_checks((service, registration))["sockets"]
-        service.start()
-        registration.start()
+    @pytest.mark.parametrize("removed", ["dra.sock", "reg.sock"])
+    def test_a_socket_that_is_gone_is_noticed(self, short_path: Path, removed: str) -> None:
+        server = plugin_server(short_path, lambda: None)
+        check = live_checks(server)["sockets"]
+        server.start()
         try:
             assert check() is None
-            registration.stop()
+            (short_path / removed).unlink()
             assert "does not answer on its own sockets" in (check() or "")
         finally:
-            service.stop()
+            server.stop()
+
+    def test_a_server_that_ended_is_noticed(self, short_path: Path) -> None:
+        server = plugin_server(short_path, lambda: None)
+        server.start()
+        server.stop()
+        assert "does not answer on its own sockets" in (live_checks(server)["sockets"]() or "")
+
+    @pytest.mark.node
+    @pytest.mark.parametrize("silent", ["dra.sock", "reg.sock"])
+    def test_a_socket_that_takes_connections_and_answers_nothing_is_noticed(
+        self, short_path: Path, silent: str
+    ) -> None:
+        server = plugin_server(short_path, lambda: None)
+        server.start()
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+                (short_path / silent).unlink()
+                dead.bind(str(short_path / silent))
+                dead.listen()
+                assert "does not answer on its own sockets" in (live_checks(server)["sockets"]() or "")
+        finally:
+            server.stop()
+
+    def test_a_service_whose_calls_never_end_is_noticed(self, short_path: Path) -> None:
+        over = threading.Event()
+        server = plugin_server(short_path, over.wait)
+        server.start()
+        try:
+            assert "Deadline Exceeded" in (live_checks(server)["sockets"]() or "")
+        finally:
+            over.set()
+            server.stop()
+
+
+def plugin_server(folder: Path, work: Any) -> SocketServer:
+    """A server with both sockets, on which NodePrepareResources does `work`."""
+    path = folder / "dra.sock"
+    registration = RegistrationService(path, ["v1.DRAPlugin"], lambda _: None)
+    return SocketServer(path, [Prepare(work), registration], folder / "reg.sock")
 
 
 class Prepare:

@@ -86,7 +86,7 @@ class TestServer:
         with serving(path) as server:
             assert ask(path) == "one"
             assert [one.name for one in path.parent.iterdir()] == ["a.sock"]
-            assert server.is_there()
+            assert server.missing() == []
         assert list(path.parent.iterdir()) == []
 
     @pytest.mark.parametrize("leave", [stale, Path.touch], ids=["socket", "file"])
@@ -101,7 +101,7 @@ class TestServer:
         with serving(path, "old") as old:
             successor = SocketServer(path, [Echo("new")])
             successor.start()
-            assert not old.is_there()
+            assert old.missing() == [path]
         assert ask(path) == "new"
         successor.stop()
         assert not path.exists()
@@ -118,12 +118,24 @@ class TestServer:
         with pytest.raises(SocketError, match=said), serving(short_path / name):
             pass
 
+    def test_both_sockets_are_served_and_the_registration_can_go_first(self, short_path: Path) -> None:
+        path, registration = short_path / "a.sock", short_path / "registry" / "reg.sock"
+        server = SocketServer(path, [Echo("one")], registration)
+        server.start()
+        assert ask(path) == "one"
+        assert ask(registration) == "one"
+        server.unregister()
+        assert not registration.exists()
+        assert ask(path) == "one"
+        server.stop()
+        assert not path.exists()
+
     def test_a_call_outlives_the_restoring_of_its_socket(self, short_path: Path) -> None:
         path = short_path / "a.sock"
         with serving(path) as server, grpc.insecure_channel(f"unix:{path}") as channel:
             grpc.channel_ready_future(channel).result(timeout=60)
             path.unlink()
-            server.restore()
+            server.restore([path])
             assert ask(path) == "one"
             assert ask_over(channel) == "one"
 
@@ -157,7 +169,27 @@ class TestKeeper:
             before = kept.path.stat().st_ino
             wait_for(lambda: f"another process took {kept.path} over" in caplog.text, "the log line")
             assert kept.path.stat().st_ino == before
-        wait_for(lambda: kept.is_there(), "the socket, once the other process is gone")
+        wait_for(lambda: not kept.missing(), "the socket, once the other process is gone")
+
+    @pytest.mark.parametrize("removed", ["a.sock", "reg.sock"])
+    def test_only_the_removed_socket_is_replaced(self, short_path: Path, removed: str) -> None:
+        path, registration = short_path / "a.sock", short_path / "reg.sock"
+        server = SocketServer(path, [Echo("one")], registration)
+        keeper = SocketKeeper([server])
+        server.start()
+        keeper.start()
+        try:
+            (kept,) = {path, registration} - {short_path / removed}
+            before = kept.stat().st_ino
+            for _ in range(2):
+                (short_path / removed).unlink()
+                wait_for(lambda: not server.missing(), "the socket")
+                assert ask(path) == "one"
+                assert ask(registration) == "one"
+            assert kept.stat().st_ino == before
+        finally:
+            keeper.stop()
+            server.stop()
 
     def test_trouble_is_told_once_and_tried_again(self, kept: SocketServer, caplog: pytest.LogCaptureFixture) -> None:
         folder = kept.path.parent
@@ -166,7 +198,7 @@ class TestKeeper:
         folder.write_text("in the way")
         wait_for(lambda: "a socket cannot be restored" in caplog.text, "the log line")
         folder.unlink()
-        wait_for(kept.is_there, "the socket")
+        wait_for(lambda: not kept.missing(), "the socket")
         assert caplog.text.count("cannot be restored") == 1
 
 
