@@ -51,6 +51,9 @@ def answer_to(number: signal.Signals, file: Path) -> None:
     """From now on write the census of this process to `file` whenever the signal comes."""
 
     def answer(*_: object) -> None:
+        if gc.get_freeze_count():  # the first time: most processes are never asked, and a census takes long
+            gc.unfreeze()  # what the process was forked with counts, too
+            census()  # fills the caches of what a census calls
         # No other thread may run meanwhile: a tuple that it is about to make is broken by a second reference to it.
         interval = sys.getswitchinterval()
         sys.setswitchinterval(60)
@@ -62,8 +65,6 @@ def answer_to(number: signal.Signals, file: Path) -> None:
         temporary.write_text(text)
         temporary.replace(file)
 
-    gc.unfreeze()  # what the process was forked with counts, too
-    census()  # fills the caches of what a census calls
     signal.signal(number, answer)
 
 
