@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs in containers: what they are given, when they are ready, and that they are started again and ended."""
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,12 +14,12 @@ import pytest
 
 from dra_driver.sandbox.kubelet import BackoffRange, Kubelet, KubeletOptions, Launch
 from dra_driver.sandbox.kubelet.model import Container
-from dra_driver.sandbox.kubelet.programs import answers
 from tests.support.waiting import wait_for
 
 from .memory_cluster import MemoryCluster, make_pod
 
 NETWORK = IPv4Network("127.77.7.0/29")
+FIRST_ADDRESS = NETWORK[1]
 SERVER = """
 import http.server, os, signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(3) if sys.argv[1] == "polite" else None)
@@ -26,14 +27,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200 if os.path.exists(sys.argv[2]) else 503)
         self.end_headers()
-server = http.server.HTTPServer((os.environ["POD_IP"], 0), Handler)
-print(server.server_port, os.environ["WHO"], flush=True)
+class Server(http.server.HTTPServer):
+    allow_reuse_port = True
+server = Server((os.environ["POD_IP"], int(os.environ.get("PORT", 0))), Handler)
+print(os.environ["WHO"], flush=True)
 server.serve_forever()
 """
 
 
 class Servers:
-    """Starts a web server that is ready while the file `ready` exists. Its probe gets a port that is free."""
+    """Starts a web server that is ready while the file `ready` exists."""
 
     def __init__(self, folder: Path) -> None:
         self.ready = folder / "ready"
@@ -49,10 +52,9 @@ class Servers:
         command = [sys.executable, "-c", SERVER, how, str(self.ready)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(launch.env))
         assert process.stdout is not None
-        port, who = process.stdout.readline().split()
-        assert who == f"{launch.pod.name}@{launch.address}"
+        assert process.stdout.readline().strip() == f"{launch.pod.name}@{launch.address}"
         self.launches.append(launch)
-        self.started.append(Server(process, int(port)))
+        self.started.append(Server(process))
         return self.started[-1]
 
     def clean_up(self, uid: str) -> None:
@@ -60,9 +62,8 @@ class Servers:
 
 
 class Server:
-    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
-        self.port = port
 
     def wait(self, seconds: float) -> int | None:
         try:
@@ -84,6 +85,15 @@ def servers(root: Path) -> Iterator[Servers]:
     for server in made.started:
         server.process.kill()
         server.process.wait()
+
+
+@pytest.fixture
+def reserved_port() -> Iterator[int]:
+    """A port of the first pod's address, which no other process gets by chance."""
+    with socket.socket() as reserving:
+        reserving.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # so that the server can listen on it
+        reserving.bind((str(FIRST_ADDRESS), 0))
+        yield reserving.getsockname()[1]
 
 
 @pytest.fixture
@@ -132,16 +142,15 @@ def test_a_program_gets_fields_of_its_pod_and_an_address_of_its_own(
 
 
 def test_a_pod_is_ready_while_its_probe_succeeds(
-    running: Kubelet, cluster: MemoryCluster, servers: Servers, monkeypatch: pytest.MonkeyPatch
+    running: Kubelet, cluster: MemoryCluster, servers: Servers, reserved_port: int
 ) -> None:
-    monkeypatch.setattr(
-        "dra_driver.sandbox.kubelet.runtime.answers",
-        lambda probe, address: answers(replace(probe, port=servers.started[-1].port), address),
-    )
     made = pod("pod")
-    made["spec"]["containers"][0]["readinessProbe"] = {"httpGet": {"path": "/readyz", "port": 1}}
+    container = made["spec"]["containers"][0]
+    container["env"].append({"name": "PORT", "value": str(reserved_port)})
+    container["readinessProbe"] = {"httpGet": {"path": "/readyz", "port": reserved_port}}
     cluster.add_pod(made)
     running.wait_pod_running("default", "pod")
+    assert [launch.address for launch in servers.launches] == [str(FIRST_ADDRESS)]
     for exists in (False, True, False):
         if exists:
             servers.ready.touch()
