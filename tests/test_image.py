@@ -318,7 +318,7 @@ def test_wheel_marks_package_as_typed(installed: Path, package: str) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_what_node_processes_import_can_be_imported_with_the_locked_packages_only(installed: Path) -> None:
+def test_imports_of_node_processes_need_only_the_locked_packages(installed: Path) -> None:
     ours, _ = reached(modules_of("controller", "kubeletplugin"))
     assert "dra_driver.gpu.nvml_library" in ours
     program = f"import importlib\nfor module in {sorted(ours)!r}: importlib.import_module(module)"

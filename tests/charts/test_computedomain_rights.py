@@ -104,7 +104,7 @@ def may(client: ApiClient, verb: str, group: str, resource: str, namespace: str,
 
 
 @pytest.mark.parametrize("who", MAY)
-def test_nobody_may_do_more(who: str, cluster: dict[str, ApiClient]) -> None:
+def test_rights_of_each_account_are_exactly_those_listed(who: str, cluster: dict[str, ApiClient]) -> None:
     asked = [(*one, place) for one in NAMESPACED for place in (*OWN, "default", "")] + [(*one, "") for one in CLUSTER]
     expected = {
         (resource, place, verb)

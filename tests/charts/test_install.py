@@ -185,7 +185,7 @@ def test_values_of_an_older_chart_can_be_reused(
     assert told["SIMULATED_NODE"] == VALUES["simulatedNode"]
 
 
-def test_what_is_rendered_without_helm_can_be_applied_and_applied_again(kubeconfig: Path, client: ApiClient) -> None:
+def test_manifests_can_be_applied_twice_without_helm(kubeconfig: Path, client: ApiClient) -> None:
     """As `helm template --no-hooks | kubectl apply --server-side -f -` and Argo CD do; the second changes nothing."""
     namespace = f"gpus-{uuid.uuid4().hex[:8]}"
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})

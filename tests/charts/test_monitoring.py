@@ -67,7 +67,7 @@ def test_monitors_without_metrics_are_refused() -> None:
     ],
 )
 @pytest.mark.parametrize("key", ["podMonitor", "serviceMonitor"])
-def test_what_serves_no_metrics_is_not_asked(key: str, values: JSON, expected: list[str]) -> None:
+def test_monitors_select_only_pods_that_serve_metrics(key: str, values: JSON, expected: list[str]) -> None:
     objects = render(merged(values, {key: {"create": "always"}}))
     names = [one["metadata"]["name"] for one in objects if one["kind"] in ("PodMonitor", "ServiceMonitor")]
     assert [name.rpartition("-")[2] for name in names] == expected

@@ -244,7 +244,7 @@ def test_gpu_nodes_are_found_by_the_same_labels() -> None:
     assert {one["matchExpressions"][0]["key"] for one in terms} >= set(GPU_LABELS)
 
 
-def test_what_became_of_the_error_types_of_its_metrics_is_said() -> None:
+def test_page_maps_all_error_types_of_nvidias_metrics() -> None:
     page = (values_table.PAGE.parents[1] / "how-to/migrate-from-nvidias-dra-driver.md").read_text(encoding="utf-8")
     table = (
         page.partition("\n[Metrics](../reference/metrics.md) have")[2].partition("\n## ")[0].partition("|---|---|\n")[2]

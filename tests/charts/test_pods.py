@@ -66,7 +66,7 @@ def test_containers_are_told_what_their_commands_understand(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_what_containers_are_told_can_be_read(name: str) -> None:
+def test_environment_values_of_containers_are_valid_flags(name: str) -> None:
     for container in containers(render(VALUES[name])):
         command = COMMANDS[container["command"][0]]
         context = click.Context(command)
@@ -292,7 +292,7 @@ def test_only_several_replicas_have_a_budget_and_broken_pods_keep_no_node() -> N
     assert [(one["maxUnavailable"], one["unhealthyPodEvictionPolicy"]) for one in budgets] == [(1, "AlwaysAllow")] * 2
 
 
-def test_what_the_values_say_of_node_pods_holds_for_those_that_clean_up() -> None:
+def test_cleanup_pods_use_the_pod_values_of_the_kubelet_plugin() -> None:
     labels = {"sidecar.istio.io/inject": "false"}
     plugin = {
         "podLabels": labels,

@@ -485,7 +485,7 @@ def test_no_rule_says_everything() -> None:
             assert not {"deletecollection", "escalate", "bind", "impersonate"} & set(rule["verbs"])
 
 
-def test_nobody_reads_secrets_or_pods() -> None:
+def test_roles_do_not_include_secrets_or_pods() -> None:
     resources = {
         resource
         for one in render(VALUES)

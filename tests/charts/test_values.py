@@ -258,7 +258,7 @@ def test_the_driver_root_is_that_of_the_platform(
         assert {"name": "NVIDIA_DRIVER_ROOT", "value": expected} in container["env"]
 
 
-def test_who_renders_without_a_cluster_is_told_which_kinds_the_chart_looks_for() -> None:
+def test_install_page_names_the_kinds_that_templates_look_for() -> None:
     page = (values_table.PAGE.parents[1] / "how-to/install.md").read_text(encoding="utf-8")
     section = page.partition("\n### Manifests")[2].partition("\n## ")[0]
     named = set(re.findall(r"`([\w.]+/v1/\w+)`", section))

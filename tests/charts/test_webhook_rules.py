@@ -54,7 +54,7 @@ def test_only_objects_with_a_configuration_for_this_driver_are_sent(resource: st
     assert bool(evaluate(condition["expression"], {"object": {"spec": spec}})) == sent
 
 
-def test_it_is_asked_at_the_path_that_it_serves() -> None:
+def test_webhook_configuration_has_the_path_and_port_of_the_server() -> None:
     for one in WEBHOOKS.values():
         assert one["clientConfig"]["service"]["path"] == REVIEW_PATH
         service = find(OBJECTS, "Service")

@@ -18,7 +18,7 @@ def test_the_transcript_has_every_question_that_dry_runs_answer() -> None:
     assert all(one.output for one in COMMANDS if one.page == "dry-run-transcript.md")
 
 
-def test_what_dry_runs_leave_out_is_told() -> None:
+def test_dry_run_page_lists_what_is_not_evaluated() -> None:
     page = (ROOT / "docs/how-to/dry-run.md").read_text(encoding="utf-8").partition("| evaluated | not evaluated |")[2]
     left_out = "\n".join(line.split("|")[2] for line in page.splitlines() if line.startswith("| "))
     for what in ("scores", "autoscaler", "gangs", "feature gates that are not default"):

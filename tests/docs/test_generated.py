@@ -58,7 +58,7 @@ def contents(checkout: Path) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_is_in_the_repository_is_what_the_command_makes(command: str, checkout: Checkout) -> None:
+def test_generated_files_are_up_to_date(command: str, checkout: Checkout) -> None:
     folder, variables, descriptor = checkout
     if "tests.charts" in command:
         pytest.importorskip("helm_python", reason="Helm's engine has wheels for x86-64 only")

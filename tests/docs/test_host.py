@@ -72,7 +72,7 @@ def test_the_cluster_serves_what_the_scheduler_waits_for_with_its_gates(gpus: st
     assert found["runtimeConfig"] == {"resource.k8s.io/v1alpha3": "true"}
 
 
-def test_one_worker_has_the_hosts_files_only_if_it_gets_gpus() -> None:
+def test_kind_worker_mounts_the_host_only_with_gpus() -> None:
     plane, worker = cluster()["nodes"]
     assert plane == {"role": "control-plane"}
     assert worker["extraMounts"] == [{"hostPath": "/", "containerPath": "/host", "readOnly": True}]

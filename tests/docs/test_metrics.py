@@ -107,7 +107,7 @@ def served(module: str, settings: Mapping[str, str], log: Path) -> set[str]:
     return {one.name + ("_total" if one.type == "counter" else "") for one in families}
 
 
-def test_what_is_added_is_about_a_metric() -> None:
+def test_additional_texts_belong_to_metrics() -> None:
     assert {f"{PREFIX}_{name}" for name in MORE} <= EVERY
 
 

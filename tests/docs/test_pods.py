@@ -40,7 +40,7 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("command", EXEC, ids=str)
-def test_what_is_run_in_a_pod_prints_what_is_shown(command: Command, kubeconfig: Path, short_path: Path) -> None:
+def test_command_in_a_pod_prints_the_output_of_the_page(command: Command, kubeconfig: Path, short_path: Path) -> None:
     folders = {
         "KUBELET_PLUGINS_DIRECTORY_PATH": short_path / "plugins",
         "KUBELET_REGISTRAR_DIRECTORY_PATH": short_path / "plugins_registry",

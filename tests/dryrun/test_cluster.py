@@ -149,7 +149,7 @@ def test_a_login_program_is_run_and_its_failure_is_one_line(
     assert "user 'program-user': exec:" in err
 
 
-def test_one_can_act_as_somebody_else(dryrun: DryRun, write: Write, tmp_path: Path) -> None:
+def test_cluster_is_read_as_the_user_of_flag_or_kubeconfig(dryrun: DryRun, write: Write, tmp_path: Path) -> None:
     with embedded(tmp_path, rbac=True) as (_, path, client):
         install_classes(client)
         code, out, err = dryrun("capacity", "--kubeconfig", path, "--as", "nobody")
@@ -242,7 +242,7 @@ def in_team(client: ApiClient) -> str:
 
 
 @pytest.mark.parametrize("reference", [{"resourceClaimName": "mine"}, {"resourceClaimTemplateName": "shape"}])
-def test_what_a_pod_refers_to_is_read_from_the_cluster_in_its_namespace(
+def test_claim_of_a_pod_is_read_from_the_pods_namespace(
     reference: dict[str, str], dryrun: DryRun, write: Write, kubeconfig: Path, server: JSON, in_team: str
 ) -> None:
     path = write("pod.json", referring("p", **reference))

@@ -24,7 +24,7 @@ CLAIM = "{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: 
     ],
     ids=["yaml", "separators", "empty documents", "json", "List", "typed list"],
 )
-def test_one_claim_is_found_in(text: str) -> None:
+def test_claim_is_found_in_every_form_of_a_file(text: str) -> None:
     (document,) = parse(text, "file")
     assert (document.kind, document.name) == ("ResourceClaim", "a")
 

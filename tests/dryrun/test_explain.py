@@ -269,5 +269,5 @@ def test_a_request_that_grows_is_told(amount: str, fits: bool) -> None:
         assert "a requested capacity that Go keeps as a decimal" in found.defect.text
 
 
-def test_nobody_is_at_fault_when_it_simply_does_not_fit() -> None:
+def test_claim_for_too_many_devices_is_no_defect() -> None:
     assert verdict(claim("wanted", request(count=2)), slice_of("node-a", gpu("gpu-0"))).defect is None

@@ -38,7 +38,7 @@ def test_devices_with_the_same_answer_share_a_line_that_shows_what_was_found(dry
     ]
 
 
-def test_of_a_chain_the_false_part_is_shown_with_what_it_found(dryrun: DryRun, slices: object) -> None:
+def test_false_part_of_a_conjunction_is_shown_with_its_values(dryrun: DryRun, slices: object) -> None:
     memory = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('90Gi')) > 0"
     out = dryrun("cel", f"{H100} && {memory}", "--slices", slices)[1]
     assert [re.split("  +", line)[1:3] for line in out.splitlines()[-2:]] == [
@@ -75,7 +75,7 @@ def test_an_expression_that_does_not_compile_is_refused(output: str, dryrun: Dry
     assert err == ""
 
 
-def test_what_the_api_server_finds_too_complex_is_said(dryrun: DryRun, slices: object) -> None:
+def test_expression_that_is_too_complex_for_the_api_server_is_reported(dryrun: DryRun, slices: object) -> None:
     nested = "['a', 'b'].map(x, x + x).exists(y, y == y + 'x') && type(device.driver) == string"
     code, out, _ = dryrun("cel", nested, "--slices", slices)
     assert code == 1
@@ -133,5 +133,5 @@ def test_usual_mistakes_are_known(expression: str, hint: str, dryrun: DryRun, wr
         f"{NAMES}.uuid <= 'GPU-1' && 'orion' in ['and']",
     ],
 )
-def test_what_is_right_gets_no_hint(expression: str, dryrun: DryRun) -> None:
+def test_correct_expression_gets_no_hint(expression: str, dryrun: DryRun) -> None:
     assert "hint" not in dryrun("cel", "--built-in", expression)[1]

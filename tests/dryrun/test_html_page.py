@@ -71,7 +71,7 @@ def test_the_page_needs_nothing_from_anywhere(page: Page) -> None:
     assert str(policy).startswith("default-src 'none'")
 
 
-def test_it_is_a_document_with_a_language_headings_and_places(page: Page) -> None:
+def test_page_has_a_language_headings_and_targets(page: Page) -> None:
     assert page.named("html") == [{"lang": "en"}]
     levels = [int(name[1]) for name, _ in page.elements if name in ("h1", "h2", "h3")]
     assert levels[0] == 1

@@ -59,7 +59,7 @@ def test_without_the_gate_counters_make_no_pool_invalid_and_leave_nothing_of_a_p
 
 
 @pytest.mark.parametrize(("release", "said"), [("1.34", True), ("1.36", False)])
-def test_which_of_equal_devices_is_taken_is_said_to_be_open(
+def test_choice_between_equal_devices_is_reported_as_open(
     release: str, said: bool, dryrun: DryRun, write: Write
 ) -> None:
     slices = write("slices.json", slice_of("a", gpu("gpu-0"), gpu("gpu-1")))

@@ -78,7 +78,7 @@ def test_counting_ends_with_as_many_as_were_asked_for() -> None:
     assert counted(wanting("1g.6gb"), NODES, most=16) == Copies({"new-a30-1": 4, "new-a30-2": 4, "new-a30-3": 8})
 
 
-def test_what_holds_nothing_fits_without_end() -> None:
+def test_admin_access_fits_without_limit() -> None:
     wanted = wanting("1g.6gb")
     (request,) = wanted.spec.requests
     assert request.exactly is not None

@@ -66,7 +66,7 @@ def test_every_kind_of_answer_follows_the_schema(report: Report) -> None:
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 @pytest.mark.parametrize("flags", [(), ("--replicas", "3")], ids=" ".join)
-def test_what_the_command_prints_follows_the_schema(output: str, flags: tuple[str, ...], dryrun: DryRun) -> None:
+def test_output_follows_the_schema(output: str, flags: tuple[str, ...], dryrun: DryRun) -> None:
     code, out, _ = dryrun("--built-in", EXAMPLES / "mig-slices.yaml", "-o", output, *flags)
     assert code == 0
     document = yaml.safe_load(out)

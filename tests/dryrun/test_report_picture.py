@@ -198,7 +198,7 @@ def test_a_narrow_terminal_has_narrow_boxes_and_no_mark_is_lost(columns: int) ->
     assert ("2g.20gb" in boxes) == (columns > 26)
 
 
-def test_what_the_demand_gets_is_green_and_bold() -> None:
+def test_devices_of_the_demand_are_green_and_bold() -> None:
     slices = pool(counters(counter_set()), slice_of("node-a", *HALVES))
     first, *_ = drawn(picture(slices, proposed={"gpu-0-mig-2g-0": "ns/mine"}), 200)
     assert isinstance(first, Text)

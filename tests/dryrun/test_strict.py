@@ -66,7 +66,7 @@ def test_mistakes_in_claims_have_a_place_too(dryrun: DryRun, write: Write) -> No
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job", "CronJob"])
-def test_what_makes_pods_is_read_strictly(kind: str, dryrun: DryRun, write: Write) -> None:
+def test_pod_templates_of_workloads_are_read_strictly(kind: str, dryrun: DryRun, write: Write) -> None:
     template = {"template": {"spec": {**pod("p")["spec"], "nodeSelectr": {}}}}
     spec = {"jobTemplate": {"spec": template}} if kind == "CronJob" else template
     version = "batch/v1" if kind.endswith("Job") else "apps/v1"

@@ -388,7 +388,7 @@ def test_cel_of_several_lines_is_indented(dryrun: DryRun, write: Write) -> None:
 
 
 @pytest.mark.parametrize("command", ["fit", "capacity", "cel", "lint"])
-def test_one_variable_names_the_release_for_every_subcommand(
+def test_variable_for_the_release_applies_to_every_subcommand(
     command: str, dryrun: DryRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRA_DRYRUN_KUBERNETES_VERSION", "1.12")

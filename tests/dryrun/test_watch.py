@@ -81,7 +81,7 @@ def test_a_new_verdict_is_printed_when_there_is_one(
         assert "Traceback" not in one.printed()
 
 
-def test_it_ends_once_everything_fits_when_asked_to(
+def test_watch_ends_when_everything_fits_with_until_fits(
     wanted: Callable[[str], Path], client: ApiClient, kubeconfig: Path, tmp_path: Path
 ) -> None:
     client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "awaited"}})

@@ -110,7 +110,7 @@ def test_amounts_of_memory_are_told_apart(ask: Ask) -> None:
     assert "1 lacks memory (needs 32Gi, has 24Gi free)" in ask([wanted], node("a"), taken)[1]
 
 
-def test_what_a_pod_takes_the_next_one_lacks(ask: Ask) -> None:
+def test_replicas_share_the_free_cpu_of_nodes(ask: Ask) -> None:
     wanted = {**pod("p", "5"), "kind": "Deployment", "apiVersion": "apps/v1"}
     wanted["spec"] = {"replicas": 3, "template": {"metadata": {"labels": {"app": "p"}}, "spec": wanted["spec"]}}
     code, out = ask([wanted], node("a"), node("b"), running("busy", "a", "1"))
@@ -121,7 +121,7 @@ def test_what_a_pod_takes_the_next_one_lacks(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["--devices-only"]])
-def test_nobody_is_told_to_wait_for_a_claim_that_only_the_dry_run_has_allocated(flags: list[str], ask: Ask) -> None:
+def test_advice_to_wait_names_only_claims_that_the_cluster_has_allocated(flags: list[str], ask: Ask) -> None:
     held = claim("real")
     result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-1"}
     held["status"] = {"allocation": {"devices": {"results": [result]}}}
@@ -273,7 +273,7 @@ def test_a_pod_is_not_counted_beside_itself(ask: Ask) -> None:
     assert not ask.verdict([pod("p", "6")], node("a"), running("q", "a", "6"))["fits"]
 
 
-def test_what_if_the_cluster_were_another_one(ask: Ask) -> None:
+def test_flags_change_the_nodes_that_are_evaluated(ask: Ask) -> None:
     cluster = [node("a"), running("busy", "a", "6")]
     assert ask([pod("p", "6")], *cluster)[0] == 1
     assert ask([pod("p", "6")], *cluster, flags=["--without-claims"])[0] == 0

@@ -104,7 +104,7 @@ def test_pods_can_share_a_claim() -> None:
         ((CLAIM.replace("resource.k8s.io/v1", "resource.k8s.io/v2"),), "resource.k8s.io/v2"),
     ],
 )
-def test_what_is_not_understood_is_an_error(texts: tuple[str, ...], complaint: str) -> None:
+def test_invalid_object_is_an_error(texts: tuple[str, ...], complaint: str) -> None:
     (error, *_) = read(*texts).errors
     assert re.search(complaint, str(error))
 
@@ -115,7 +115,7 @@ def test_missing_template_is_a_verdict_of_its_pod() -> None:
     assert given.demands[0].missing == ("there is no ResourceClaimTemplate default/one-gpu; similar: default/one-gpus",)
 
 
-def test_what_has_no_devices_is_ignored() -> None:
+def test_object_without_devices_is_ignored() -> None:
     found = read(CLAIM, "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}")
     assert [one.kind for one in found.ignored] == ["ConfigMap"]
     assert len(found.demands) == 1

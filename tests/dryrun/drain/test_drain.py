@@ -67,7 +67,7 @@ def test_all_forms_of_a_gpu_get_the_taint(dryrun: DryRun, tmp_path: Path) -> Non
     assert all(device.startswith("gpu-3-mig-") for device in devices)
 
 
-def test_one_mig_device_is_a_target(dryrun: DryRun, tmp_path: Path) -> None:
+def test_mig_device_can_be_drained(dryrun: DryRun, tmp_path: Path) -> None:
     cluster = save(tmp_path, *nodes("h100x8-mig", 1))
     _, out, _ = dryrun("drain", "new-h100x8-mig-1/gpu-3-mig-1g10gb-19-2", "--slices", cluster)
     assert [selector["device"] for selector in selectors(out)] == ["gpu-3-mig-1g10gb-19-2"]

@@ -193,7 +193,7 @@ def test_the_old_names_tell_the_new_one(name: str, dryrun: DryRun) -> None:
     assert dryrun(name) == (2, "", f"dra-dryrun: dra-dryrun {name} is now dra-dryrun gpus\n")
 
 
-def test_one_node_of_a_snapshot_in_lines_is_what_it_is_in_the_whole_cluster(
+def test_node_of_a_snapshot_in_lines_equals_the_node_of_the_whole_cluster(
     dryrun: DryRun, snapshot: Path, tmp_path: Path
 ) -> None:
     whole = tmp_path / "cluster.yaml"

@@ -64,7 +64,7 @@ def test_warnings_alone_count_only_when_strict(linted: Lint, write: Write, monke
     assert linted(path)[0] == 1
 
 
-def test_what_cannot_be_read_exits_with_2_and_hides_no_other_file(linted: Lint, write: Write, tmp_path: Path) -> None:
+def test_unreadable_file_exits_with_2_and_hides_no_other_file(linted: Lint, write: Write, tmp_path: Path) -> None:
     broken, missing = write("broken.yaml", "a: ["), tmp_path / "missing.yaml"
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"a: 1\n\xff\xfe")
@@ -155,7 +155,7 @@ def test_selectors_are_tried_on_the_devices_that_are_given(linted: Lint, write: 
     assert linted("--slices", write("none.json", {}), wanted)[0] == 2
 
 
-def test_what_says_where_a_device_is_counts_only_for_real_ones(linted: Lint, write: Write) -> None:
+def test_uuid_selector_is_checked_only_against_real_slices(linted: Lint, write: Write) -> None:
     device = gpu("gpu-0")
     device["attributes"]["uuid"] = {"string": "GPU-1"}
     slices = write("slices.json", slice_of("node-a", device))

@@ -51,7 +51,7 @@ def test_documents_before_a_broken_one_are_checked() -> None:
         ("a:\n\t- b\n", 2),
     ],
 )
-def test_what_is_not_yaml_is_said_with_its_line(text: str, line: int) -> None:
+def test_invalid_yaml_is_reported_with_its_line(text: str, line: int) -> None:
     (found,) = lint_text(text)
     assert (found.rule, found.line) == ("unreadable", line)
     assert "is not YAML: " in found.message
@@ -68,7 +68,7 @@ def test_what_is_not_yaml_is_said_with_its_line(text: str, line: int) -> None:
     ],
     ids=["contains itself", "aliases of aliases", "deep", "deeper"],
 )
-def test_what_no_object_can_be_made_of_is_refused_and_not_followed(text: str) -> None:
+def test_recursive_and_deep_yaml_is_refused(text: str) -> None:
     assert [one.rule for one in lint_text(text)] == ["unreadable"]
 
 

@@ -14,7 +14,7 @@ def label(case: Case) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)
-def test_what_breaks_a_rule_is_found_where_it_is(case: Case) -> None:
+def test_broken_rule_is_reported_at_its_path(case: Case) -> None:
     findings = lint_text(case.bad, case.release)
     assert [(one.rule, one.path) for one in findings] == [(case.rule, case.path)], "\n".join(map(str, findings))
     assert case.says in findings[0].message
@@ -95,7 +95,7 @@ def test_objects_of_other_kinds_are_passed_over() -> None:
         ("CronJob", "batch/v1", ("spec", "jobTemplate", "spec", "template")),
     ],
 )
-def test_what_makes_pods_is_checked_as_pods_are(kind: str, api_version: str, path: tuple[str, ...]) -> None:
+def test_pod_templates_of_workloads_are_checked(kind: str, api_version: str, path: tuple[str, ...]) -> None:
     inner: object = {"spec": pod([{"name": "gpu", **OF_TEMPLATE}], {"name": "gpu", "request": "small"})["spec"]}
     for step in reversed(path):
         inner = {step: inner}

@@ -189,7 +189,7 @@ def test_unknown_memory_is_said_and_requests_for_memory_are_unknown(dryrun: DryR
     assert code in (1, 3)
 
 
-def test_one_node_without_a_configuration_is_noted_and_the_others_are_planned(migrate: Migrate) -> None:
+def test_node_without_a_configuration_is_noted_and_other_nodes_are_planned(migrate: Migrate) -> None:
     labels = {"nvidia.com/device-plugin.config": "shared"}
     found = migrate(
         plugin(configs="c"),

@@ -121,7 +121,7 @@ def test_strategy_mixed_names_profiles_as_the_plugin_spells_them(migrate: Migrat
 
 
 @pytest.mark.parametrize(("state", "resource"), [("success", "nvidia.com/mig-1g.5gb"), ("failed", "nvidia.com/gpu")])
-def test_what_mig_parted_has_not_done_does_not_count(migrate: Migrate, state: str, resource: str) -> None:
+def test_mig_config_counts_only_after_mig_parted_succeeded(migrate: Migrate, state: str, resource: str) -> None:
     labels = {"nvidia.com/mig.config": "all", "nvidia.com/mig.config.state": state}
     groups = mig_parted(all=[("all", {"1g.5gb": 7})])
     found = migrate(plugin(MIG_STRATEGY="mixed"), groups, node("n", A100, 1, gpu=1, labels=labels))
@@ -258,7 +258,7 @@ def test_only_the_split_gpus_of_a_node_are_shared(migrate: Migrate) -> None:
     assert [one["fits"] for one in found["verification"]["demands"]] == [True] * 14 + [False]
 
 
-def test_what_the_policy_cannot_say_is_noted(migrate: Migrate) -> None:
+def test_sharing_that_the_policy_cannot_express_is_noted(migrate: Migrate) -> None:
     found = migrate(
         config("mixed", sharing=sharing({"nvidia.com/mig-1g.5gb": 4})),
         mig_parted(custom=[("all", {"1g.5gb": 1, "2g.10gb": 1})]),
@@ -268,7 +268,7 @@ def test_what_the_policy_cannot_say_is_noted(migrate: Migrate) -> None:
     assert "nvidia.com/mig-1g.5gb 4, nvidia.com/mig-2g.10gb 1" in found["planNotes"][0]
 
 
-def test_one_device_with_two_names_is_noted(migrate: Migrate) -> None:
+def test_device_with_two_names_is_noted(migrate: Migrate) -> None:
     found = migrate(
         plugin(configs="c"),
         config_map("c", single=config("single"), default=config("mixed")),

@@ -126,7 +126,7 @@ def affinity(key: str) -> JSON:
         ({"schedulerName": "volcano"}, "its scheduler volcano must know DRA"),
     ],
 )
-def test_what_must_stay_as_it_is_is_noted(migrate: Migrate, spec: JSON, note: str) -> None:
+def test_fields_that_must_stay_are_noted(migrate: Migrate, spec: JSON, note: str) -> None:
     (one,) = migrate(plugin(), node("n", T4, 1), pod(**spec))["workloads"]
     assert one["verdict"] == "runs unchanged"
     assert (note in "".join(one["notes"])) if note else not one["notes"]
@@ -151,7 +151,7 @@ def test_gpus_that_nobody_requested_are_noted(migrate: Migrate) -> None:
         ),
     ],
 )
-def test_what_cannot_run_is_told_and_not_placed(migrate: Migrate, asked: JSON, reason: str) -> None:
+def test_workload_that_cannot_run_has_a_reason_and_no_devices(migrate: Migrate, asked: JSON, reason: str) -> None:
     found = migrate(plugin(), node("n", T4, 1), asked, deployment(1), options=("--verify",))
     assert found["code"] == 1
     assert found["workloads"][0]["verdict"] == "cannot run"
