@@ -17,8 +17,10 @@ from typing import Final
 
 _PROC: Final = Path("/proc")
 _MOST: Final = 5
-_REMOTE: Final = ("fuse", "nfs", "cifs", "smb", "ceph", "9p", "afs", "lustre", "gpfs", "beegfs")
+_REMOTE: Final = (b"fuse", b"nfs", b"cifs", b"smb", b"ceph", b"9p", b"afs", b"lustre", b"gpfs", b"beegfs")
 """How the types of such file systems begin."""
+_FDINFO_BYTES: Final = 256
+"""Of a file in `fdinfo`: `mnt_id` is its third line (proc(5))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,9 @@ def openers(nodes: Iterable[Path], proc: Path = _PROC, *, devices: Collection[in
     wanted |= {(device,) for device in devices}
     if not wanted:
         return ()
+    mounts = _RemoteMounts()
     names = (name for name in os.listdir(proc) if name.isdecimal())  # noqa: PTH208 - only names are needed
-    pids = sorted(int(name) for name in names if not wanted.isdisjoint(_open_nodes(f"{proc}/{name}")))
+    pids = sorted(int(name) for name in names if not wanted.isdisjoint(_open_nodes(f"{proc}/{name}", mounts)))
     return tuple(Opener(pid, _name(proc / str(pid))) for pid in pids)
 
 
@@ -52,34 +55,57 @@ def names_of(found: Iterable[Opener]) -> str:
     return ", ".join(texts[:_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
-def _open_nodes(process: str) -> Iterator[tuple[int, ...]]:
+class _RemoteMounts:
+    """The mounts of FUSE and of network file systems that a process sees. They are read once for each mount namespace
+    and root, which the processes of a container share.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[str, str], frozenset[bytes]] = {}
+
+    def of(self, process: str) -> frozenset[bytes]:
+        """Their IDs. Raises OSError."""
+        seen_from = os.readlink(f"{process}/ns/mnt"), os.readlink(f"{process}/root")  # noqa: PTH115 - thousands of them
+        if seen_from not in self._ids:
+            self._ids[seen_from] = frozenset(_remote_mounts(process))
+        return self._ids[seen_from]
+
+
+def _remote_mounts(process: str) -> Iterator[bytes]:
+    with open(f"{process}/mountinfo", "rb") as mounts:  # noqa: PTH123
+        parts = (line.partition(b" - ") for line in mounts)
+        yield from (place.split(b" ", 1)[0] for place, _, kind in parts if kind.startswith(_REMOTE))
+
+
+def _open_nodes(process: str, mounts: _RemoteMounts) -> Iterator[tuple[int, ...]]:
     try:
         names = os.listdir(f"{process}/fd")  # noqa: PTH208 - only names are needed
-        remote = _remote_mounts(process)
+        remote = mounts.of(process)
     except OSError:  # the process has ended
         return
     for name in names:
-        if remote and _lines(f"{process}/fdinfo/{name}", "mnt_id:") & remote:
+        if not _has_path(f"{process}/fd/{name}") or (remote and _mount(f"{process}/fdinfo/{name}") in remote):
             continue
         found = _stat(f"{process}/fd/{name}")
         if found is not None:
             yield _identity(found)
 
 
-def _remote_mounts(process: str) -> set[str]:
-    """The ids of the mounts of FUSE and of network file systems. Raises OSError."""
-    with open(f"{process}/mountinfo", encoding="utf-8", errors="replace") as mounts:  # noqa: PTH123
-        parts = (line.partition(" - ") for line in mounts)
-        return {place.split(" ", 1)[0] for place, _, kind in parts if kind.startswith(_REMOTE)}
-
-
-def _lines(file: str, name: str) -> set[str]:
-    """The values of the lines with this name."""
+def _has_path(descriptor: str) -> bool:
+    """Whether it is a file or device node; sockets and pipes, which are most descriptors of a node, have no path."""
     try:
-        with open(file, encoding="ascii") as lines:  # noqa: PTH123
-            return {line.removeprefix(name).strip() for line in lines if line.startswith(name)}
+        return os.readlink(descriptor).startswith("/")  # noqa: PTH115 - called for every descriptor of the node
     except OSError:
-        return set()
+        return False
+
+
+def _mount(file: str) -> bytes:
+    """The ID of the mount of a descriptor, from its file in `fdinfo`. Empty if it cannot be read."""
+    try:
+        with open(file, "rb", buffering=0) as lines:  # noqa: PTH123
+            return lines.read(_FDINFO_BYTES).partition(b"mnt_id:")[2].partition(b"\n")[0].strip()
+    except OSError:
+        return b""
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:

@@ -37,6 +37,8 @@ from .test_vfio_writes import NODE
 SEED = int(os.environ.get("SOAK_SEED", "20261124"))
 MACHINES = int(os.environ.get("SOAK_OPERATIONS", "60")) // 10
 """The number of claims for virtual machines."""
+CALLS_BETWEEN_KILLS = 3
+"""The most calls for virtual machines that succeed between two kills."""
 POLICY = """gpus:
 - {match: {indexes: [0, 2]}, passthrough: true}
 - {match: {indexes: [1, 3]}, mig: dynamic}
@@ -134,11 +136,13 @@ def persist(call: Callable[[], str]) -> None:
     wait_for(done, "the call to succeed", 120)
 
 
-def live(client: ApiClient, plugin: Plugin, device: str) -> None:
-    """The life of one claim."""
+def live(client: ApiClient, plugin: Plugin, device: str, answered: Callable[[], object]) -> None:
+    """The life of one claim. `answered` is called after each call that succeeds."""
     claim = stored_claim(client, device)
     persist(lambda: str(plugin.prepare(claim)[claim.uid].error))
+    answered()
     persist(lambda: plugin.unprepare(claim)[claim.uid])
+    answered()
     client.delete(CLAIMS, claim.name, "default")
 
 
@@ -158,11 +162,12 @@ def test_claims_for_virtual_machines_and_mig_claims_outlive_kills(tmp_path: Path
         controller.start()
         published = stack.enter_context(watched(client))
         before, instances, logs = kernel.picture(), plugin.instances(), list[str]()
-        over = threading.Event()
+        over, answered = threading.Event(), threading.Semaphore(0)
 
         def kill_on() -> None:
+            """Kill after every few calls for machines: however slow the node is, calls end between two kills."""
             random = Random(SEED)
-            while not over.wait(random.uniform(3.0, 8.0)):
+            while not over.is_set():
                 if random.random() < 0.7:
                     plugin.kill()
                     logs.append(plugin.log)
@@ -170,14 +175,16 @@ def test_claims_for_virtual_machines_and_mig_claims_outlive_kills(tmp_path: Path
                 else:
                     controller.kill()
                     controller.start()
+                for _ in range(random.randint(1, CALLS_BETWEEN_KILLS)):
+                    answered.acquire()
 
         def machines(number: int) -> None:
             for _ in range(MACHINES // len(MACHINE_DEVICES)):
-                live(client, plugin, MACHINE_DEVICES[number])
+                live(client, plugin, MACHINE_DEVICES[number], answered.release)
 
         def mig(device: str) -> None:
             while not over.is_set():
-                live(client, plugin, device)
+                live(client, plugin, device, lambda: None)
 
         with ThreadPoolExecutor(len(MACHINE_DEVICES) + len(MIG_DEVICES) + 1) as pool:
             killing = pool.submit(kill_on)
@@ -187,6 +194,7 @@ def test_claims_for_virtual_machines_and_mig_claims_outlive_kills(tmp_path: Path
                     one.result()
             finally:
                 over.set()
+                answered.release(CALLS_BETWEEN_KILLS)
             for one in (killing, *beside):
                 one.result()
 

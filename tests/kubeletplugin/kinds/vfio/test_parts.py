@@ -100,8 +100,10 @@ def test_files_whose_server_may_not_answer_are_not_looked_at(tmp_path: Path, kin
     """A look at them may block for ever."""
     node, process = tmp_path / "node", tmp_path / "proc/7"
     node.touch()
-    for name in ("fd", "fdinfo"):
+    for name in ("fd", "fdinfo", "ns"):
         (process / name).mkdir(parents=True)
+    (process / "ns/mnt").symlink_to("mnt:[4026531841]")
+    (process / "root").symlink_to("/")
     (process / "fd/3").symlink_to(node)
     (process / "fdinfo/3").write_text("pos:\t0\nflags:\t02\nmnt_id:\t36\nino:\t1\n", encoding="ascii")
     (process / "mountinfo").write_text(f"36 35 98:0 / /mnt rw,noatime master:1 - {kind} x rw\n", encoding="ascii")
