@@ -35,7 +35,7 @@ COPY controller controller
 COPY kubeletplugin kubeletplugin
 # Bytecode is made now because nothing can be written later, and checked against nothing, so that it does not depend on
 # times. dra-dryrun and dra-sandbox are there as well, without the packages of their extras: they say what to install.
-# Therefore the wheel needs no saved parser of CEL, which the build hook would add.
+# Therefore the wheel needs none of the generated files that the build hook would add (hatch_build.py).
 ENV HATCH_BUILD_NO_HOOKS=true
 RUN python3 -m pip wheel --no-build-isolation --no-deps --no-index --wheel-dir /wheels . \
  && python3 -m pip --python /opt/dra/bin/python3 install --no-deps --no-index /wheels/*.whl \

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the wheel has besides the files of the repository: the saved parser of CEL.
+"""What the wheel has besides the files of the repository: files that are generated when it is built.
 
-hatchling calls this when it builds a wheel. An editable installation gets nothing: there, the parser is made of its
-grammar for the first expression of a process.
+| file | made of | used by |
+|---|---|---|
+| the saved parser of CEL | the grammar in `dra_driver/scheduler/cel/parse` | dra-dryrun |
+| compiled definitions of Kubernetes' protobuf messages | the .proto files in `dra_driver/sandbox/proto` | dra-sandbox |
+
+hatchling calls this when it builds a wheel. An editable installation gets nothing: there, a process makes both when it
+needs them for the first time. The same commit gives the same files each time.
 """
 
 import io
@@ -14,30 +19,46 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = "dra_driver/scheduler/cel/parse"
 SHIFT = 0
 """lark's number of the action that continues with another state."""
 
 
-class SavedParser(BuildHookInterface):  # type: ignore[misc]
-    """Adds the saved parser to a wheel. It goes through a folder that only this user can write to."""
+class GeneratedFiles(BuildHookInterface):  # type: ignore[misc]
+    """Adds the generated files to a wheel. They go through a folder that only this user can write to."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Save the parser before the wheel is written. `version` is `editable` for an editable installation."""
+        """Make the files before the wheel is written. `version` is `editable` for an editable installation."""
         if version == "editable":
             return
         sys.path.insert(0, self.root)
-        from dra_driver.scheduler.cel.parse import grammar
-
         self._temporary = tempfile.TemporaryDirectory()
-        saved = grammar.save(Path(self._temporary.name))
-        saved.write_bytes(with_stable_numbers(saved.read_bytes()))
-        build_data["force_include"][str(saved)] = f"{FOLDER}/{saved.name}"
+        folder = Path(self._temporary.name)
+        parser, definitions = saved_parser(folder), compiled_definitions(folder)
+        build_data["force_include"][str(parser)] = f"dra_driver/scheduler/cel/parse/{parser.name}"
+        build_data["force_include"][str(definitions)] = f"dra_driver/sandbox/proto/{definitions.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Delete the temporary folder after the wheel was written."""
         if version != "editable":
             self._temporary.cleanup()
+
+
+def compiled_definitions(folder: Path) -> Path:
+    """Compile the definitions of Kubernetes' protobuf messages to a file in the folder."""
+    from dra_driver.sandbox import proto
+
+    compiled = folder / proto.COMPILED.name
+    compiled.write_bytes(proto.compile_definitions())
+    return compiled
+
+
+def saved_parser(folder: Path) -> Path:
+    """Save the parser of CEL to a file in the folder."""
+    from dra_driver.scheduler.cel.parse import grammar
+
+    saved = grammar.save(folder)
+    saved.write_bytes(with_stable_numbers(saved.read_bytes()))
+    return saved
 
 
 def with_stable_numbers(saved: bytes) -> bytes:

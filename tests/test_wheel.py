@@ -12,15 +12,22 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from dra_driver.sandbox.proto import compile_definitions
+
 pytestmark = pytest.mark.node
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LOADED = """
+PARSER = """
 import lark
 lark.Lark.open = None
 from dra_driver.scheduler.cel import compile_selector
 print(compile_selector("device.driver == 'gpu.nvidia.com'").max_cost)
+"""
+MESSAGES = """
+from dra_driver.sandbox import proto
+proto.compile_definitions = None
+print(proto.message_class("k8s.io.api.core.v1.Pod").DESCRIPTOR.full_name)
 """
 
 
@@ -40,23 +47,47 @@ def test_each_build_gives_the_same_wheel(wheels: list[Path]) -> None:
     assert first == second
 
 
-@pytest.mark.timeout(600)
-def test_installed_wheel_loads_the_saved_parser_of_cel(wheels: list[Path], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def installed(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the wheel."""
+    folder = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheels[0]) as wheel:
-        wheel.extractall(tmp_path)
+        wheel.extractall(folder)
+    return folder
+
+
+def output_of(program: str, installed: Path) -> str:
+    """What a program prints that imports the modules of the wheel."""
     done = subprocess.run(
-        [sys.executable, "-c", LOADED],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        cwd=installed,
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert (done.stdout, done.stderr) == ("4\n", "")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def test_the_parser_is_saved_by_the_packages_that_load_it() -> None:
+@pytest.mark.timeout(600)
+def test_installed_wheel_loads_the_saved_parser_of_cel(installed: Path) -> None:
+    assert output_of(PARSER, installed) == "4\n"
+
+
+@pytest.mark.timeout(600)
+def test_wheel_has_the_compiled_definitions_of_protobuf_messages(installed: Path) -> None:
+    assert (installed / "dra_driver/sandbox/proto/kubernetes.binpb").read_bytes() == compile_definitions()
+
+
+@pytest.mark.timeout(600)
+def test_installed_wheel_needs_no_protoc_for_protobuf_messages(installed: Path) -> None:
+    assert output_of(MESSAGES, installed) == "k8s.io.api.core.v1.Pod\n"
+
+
+def test_generated_files_are_made_by_the_packages_of_users_and_developers() -> None:
     hook = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
-    extra = set(map(Requirement, PROJECT["project"]["optional-dependencies"]["dryrun"]))
-    assert set(map(Requirement, hook["dependencies"])) <= extra
+    dryrun = set(map(Requirement, PROJECT["project"]["optional-dependencies"]["dryrun"]))
+    dev = set(map(Requirement, PROJECT["dependency-groups"]["dev"]))
+    assert set(map(Requirement, hook["dependencies"])) <= dryrun | dev

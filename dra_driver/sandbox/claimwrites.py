@@ -12,8 +12,7 @@ from ..kube.releases import NEWEST_MINOR
 from .apiserver.objects import canonical
 from .apiserver.opaque import recoded, texts
 from .apiserver.schema.decode import decode
-from .apiserver.schema.protobuf import decode_message, read_envelope
-from .apiserver.schema.protobuf_answer import encode_object
+from .apiserver.schema.protobuf import decode_message, encode_object, read_envelope
 from .apiserver.schema.published import schemas_of
 from .apiserver.verbs.request import PROTOBUF
 from .loop import CLAIMS, JSON

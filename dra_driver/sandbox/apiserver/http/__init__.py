@@ -15,8 +15,7 @@ from .. import rbac, status
 from ..catalog import ServedCluster
 from ..listing import ListPage
 from ..rbac import authenticate
-from ..schema.protobuf import WireError
-from ..schema.protobuf_answer import encode_object
+from ..schema.protobuf import WireError, encode_object
 from ..store import StoredObject
 from ..users import User
 from ..verbs import check_shape, run
@@ -126,7 +125,7 @@ class Handler:
                 self._settle()
         whole = call.option("includeObject") == "Object"
         if isinstance(result, StoredObject) and protobuf and not call.kind.custom:
-            with contextlib.suppress(WireError):  # a kind of which no field numbers are known
+            with contextlib.suppress(WireError):  # an object that has no message is answered in JSON
                 return Reply(code, encode_object(versioned(result.object, call.served), call.served.type), PROTOBUF)
         if isinstance(result, StoredObject):
             body = render_record(result, call.served, form, whole)
