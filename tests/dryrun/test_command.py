@@ -149,7 +149,8 @@ def test_bad_input_exits_with_2_and_one_line(dryrun: DryRun, write: Write) -> No
         assert len(err.splitlines()) == 1
         assert "claim.yaml" in err
     code, _, err = dryrun("--slices", write("none.yaml", claim()), write("claim.yaml", claim()))
-    assert (code, "there is no ResourceSlice in it" in err) == (2, True)
+    assert code == 2, err
+    assert "there is no ResourceSlice in it" in err
 
 
 @pytest.mark.cluster

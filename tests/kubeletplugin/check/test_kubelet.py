@@ -125,7 +125,9 @@ def test_without_a_kubelet_only_the_usual_file_is_known(
 ) -> None:
     facts = read_kubelet(make_host(tmp_path, files), USUAL, "node-a", {}, visible=visible)
     found = only(kubelet_findings(facts, "v1.33.1", "node-a"))
-    assert (str(found.level), says in found.text, facts.root) == (level, True, "")
+    assert str(found.level) == level
+    assert says in found.text
+    assert facts.root == ""
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ OTHER_MODE = SwitchFacts(shared=False)
 )
 def test_the_mode_of_fabric_manager_is_told(facts: tuple[SwitchFacts, bool, bool], level: str, text: str) -> None:
     found = only(switch_findings(*facts))
-    assert (str(found.level), text in found.text, bool(found.remedy)) == (level, True, level == "warn")
+    assert str(found.level) == level
+    assert text in found.text
+    assert bool(found.remedy) == (level == "warn")
 
 
 def test_partitions_that_are_impossible_are_named() -> None:
