@@ -257,7 +257,7 @@ def test_a_node_feature_cannot_hold_up_its_namespace() -> None:
     assert verdict(spec, "UPDATE", held, held, driver_on("a")) is None
 
 
-def test_others_are_not_held_to_it() -> None:
+def test_policies_do_not_apply_to_other_users() -> None:
     for name in ("resourceslices", "resourceclaims", "nodes", "nodefeatures"):
         assert verdict(policy(OBJECTS, name), "DELETE", None, B, {"username": "system:node:b"}) is None
 

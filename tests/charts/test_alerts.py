@@ -197,7 +197,7 @@ def test_the_dashboard_has_its_sections_and_no_panel_covers_another() -> None:
         (DASHBOARD, (), {"ConfigMap"}),
     ],
 )
-def test_both_are_created_on_demand(values: JSON, apis: tuple[str, ...], expected: set[str]) -> None:
+def test_alerts_and_dashboard_are_created_on_demand(values: JSON, apis: tuple[str, ...], expected: set[str]) -> None:
     names = ("-alerts", "-dashboard")
     assert {one["kind"] for one in render(values, apis=apis) if one["metadata"]["name"].endswith(names)} == expected
 

@@ -226,7 +226,7 @@ def test_a_kubelet_does_not_put_its_node_into_a_domain(what: str) -> None:
     assert verdict(spec, operation, new, old, {"username": "admin", "groups": ["system:masters"]}) is None
 
 
-def test_a_kubelet_is_held_to_it_in_the_status_of_its_node_too() -> None:
+def test_kubelet_policy_covers_the_status_of_nodes() -> None:
     (rule,) = policy(OBJECTS, "kubelets")["matchConstraints"]["resourceRules"]
     assert rule["resources"] == ["nodes", "nodes/status"]
 

@@ -88,7 +88,7 @@ def test_each_process_is_told_what_the_values_say(values: JSON, controller: JSON
         assert ("COMPUTE_DOMAINS" in told(objects, container)) == bool(controller)
 
 
-def test_daemons_have_all_that_they_request() -> None:
+def test_requests_of_daemons_equal_their_limits() -> None:
     resources = json.loads(told(render({}), "cluster-controller")["DAEMON_RESOURCES"])
     assert resources["requests"] == resources["limits"]
     assert set(resources["limits"]) == {"cpu", "memory"}
@@ -194,7 +194,7 @@ def test_the_schemas_have_every_field_that_processes_write() -> None:
     assert set(schema("ComputeDomainClique")["properties"]["daemons"]["items"]["properties"]) == set(ROW)
 
 
-def test_a_spec_stays_what_it_was() -> None:
+def test_spec_of_a_compute_domain_is_immutable() -> None:
     (rule,) = schema("ComputeDomain")["properties"]["spec"]["x-kubernetes-validations"]
     assert rule["message"] == "A computeDomain.spec is immutable"
     for new, same in ((SPEC, True), ({**SPEC, "numNodes": 1}, False)):

@@ -223,7 +223,7 @@ def test_all_values_that_are_not_here_are_named_at_once() -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in OFFICIAL if ours(path) is not _MISSING])
-def test_a_value_that_is_here_takes_what_it_takes_there(path: str) -> None:
+def test_shared_value_accepts_nvidias_default(path: str) -> None:
     assert render(at(path, OFFICIAL[path]))
 
 
@@ -259,7 +259,7 @@ def test_page_maps_all_error_types_of_nvidias_metrics() -> None:
 
 
 @pytest.mark.parametrize("container", ["controller", "kubeletplugin"])
-def test_xids_to_ignore_are_told_to_both_containers(container: str) -> None:
+def test_ignored_xids_are_passed_to_both_containers(container: str) -> None:
     variable = {"name": "ADDITIONAL_XIDS_TO_IGNORE", "value": "137, 13"}
     more = [
         {"name": "A", "value": "1"},

@@ -166,7 +166,7 @@ def test_the_folder_that_is_removed_before_an_uninstall_is_below_one_that_is_mou
     assert not [path for path in mounts if path.startswith(f"{plugins}/")]
 
 
-def test_a_hook_that_is_named_is_told_to_who_uses_it_and_to_who_checks_it() -> None:
+def test_hook_path_is_passed_to_the_plugin_and_the_check() -> None:
     values = {"nvidiaCDIHookPath": "/opt/nvidia-cdi-hook", "kubeletPlugin": {"check": {"enabled": True}}}
     told = {
         container["name"]: one["value"]
@@ -317,7 +317,7 @@ def test_cleanup_pods_use_the_pod_values_of_the_kubelet_plugin() -> None:
         assert cleanup["spec"][key] == driver["spec"][key]
 
 
-def test_a_pod_that_hangs_in_the_driver_is_not_restarted_for_it() -> None:
+def test_liveness_probe_ignores_calls_that_hang_in_the_driver() -> None:
     """A call may take 45 seconds before kubelet gives up on it, and a restart mends no driver."""
     for container in containers(render(VALUES["everything"])):
         if "livenessProbe" in container:

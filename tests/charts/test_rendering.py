@@ -170,7 +170,7 @@ def test_notes_tell_what_to_type_next(values: JSON, texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("values", [{}, VALUES["everything"], VALUES["webhook-secret"], VALUES["cleanup"]])
-def test_notes_name_what_there_is(values: JSON) -> None:
+def test_notes_name_only_rendered_objects(values: JSON) -> None:
     notes = render_files(values)["NOTES.txt"]
     there = {f"{one['kind'].lower()}/{one['metadata']['name']}" for one in render(values)}
     there |= {f"{one['kind'].lower()} {one['metadata']['name']}" for one in render(values)}

@@ -100,7 +100,7 @@ def claim(name: str, *configs: JSON) -> JSON:
 
 
 @pytest.mark.skipif(not ASSETS, reason="no KUBEBUILDER_ASSETS: the embedded API server does not call webhooks")
-def test_a_real_api_server_asks_it(client: ApiClient, registered: int) -> None:
+def test_a_real_api_server_calls_the_webhook(client: ApiClient, registered: int) -> None:
     def refusal(value: JSON) -> str:
         try:
             client.create(CLAIMS, value, "default")

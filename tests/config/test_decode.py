@@ -213,7 +213,7 @@ MISTAKES: list[tuple[JSON, str]] = [
 
 
 @pytest.mark.parametrize(("parameters", "config"), MEANINGS)
-def test_parameters_mean(parameters: JSON, config: DeviceConfig) -> None:
+def test_parameters_are_decoded(parameters: JSON, config: DeviceConfig) -> None:
     assert read(parameters) == config
 
 

@@ -120,7 +120,7 @@ def test_the_image_is_pushed_with_all_that_it_is_made_of(command: Command, built
 
 
 @pytest.mark.parametrize("command", RUNS, ids=str)
-def test_a_machine_without_a_gpu_is_told_what_it_lacks(command: Command, built: Engine) -> None:
+def test_check_fails_on_a_machine_without_the_driver(command: Command, built: Engine) -> None:
     if Path("/proc/driver/nvidia").exists():
         pytest.skip("this machine has NVIDIA's driver")
     printed = built.run(command.text, fails=True)

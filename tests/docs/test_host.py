@@ -58,7 +58,7 @@ def test_kind_understands_the_command_and_then_asks_docker(command: Command, tmp
     assert asks in without_docker(command.text, tmp_path, printed())
 
 
-def test_kind_would_say_what_it_does_not_understand(tmp_path: Path) -> None:
+def test_kind_refuses_an_unknown_field(tmp_path: Path) -> None:
     wrong = printed().replace("extraMounts:", "mounts:")
     assert "field mounts not found" in without_docker("kind create cluster --config kind.yaml", tmp_path, wrong)
 

@@ -252,7 +252,7 @@ def test_node_stays_with_the_annotation(dryrun: DryRun, tmp_path: Path) -> None:
         (("POD",), "no node group is known"),
     ],
 )
-def test_wrong_input(arguments: tuple[str, ...], said: str, dryrun: DryRun, tmp_path: Path) -> None:
+def test_wrong_input_is_an_error(arguments: tuple[str, ...], said: str, dryrun: DryRun, tmp_path: Path) -> None:
     cluster = save(tmp_path, *nodes("h100x8", 1), device_class(), *full(NODE))
     words = [str(waiting(tmp_path)) if word == "POD" else word for word in arguments]
     code, _, err = dryrun("autoscale", *words, "--slices", cluster)

@@ -60,12 +60,12 @@ def authority(ca: trustme.CA) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_refused_connection_is_told_as_such(scheme: str, dryrun: DryRun, write: Write) -> None:
+def test_refused_connection_has_kubectls_message(scheme: str, dryrun: DryRun, write: Write) -> None:
     said = refusal(dryrun, kubeconfig(write, f"{scheme}://127.0.0.1:1"))
     assert said == "The connection to the server 127.0.0.1:1 was refused - did you specify the right host or port?"
 
 
-def test_an_unknown_host_is_told_as_such(dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_host_is_named(dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
     said = refusal(dryrun, kubeconfig(write, "https://no-such-host.invalid:6443"))
     assert said.startswith(f"{UNABLE}dial tcp: lookup no-such-host.invalid: no such host")
@@ -107,13 +107,13 @@ def test_a_certificate_is_refused_with_the_reason(
     assert found.startswith(f"{UNABLE}tls: failed to verify certificate: x509: {said}")
 
 
-def test_a_server_without_tls_is_told_as_such(dryrun: DryRun, write: Write) -> None:
+def test_server_without_tls_is_named(dryrun: DryRun, write: Write) -> None:
     with scripted([Reply()] * 4) as server:
         found = refusal(dryrun, kubeconfig(write, server.url.replace("http:", "https:")))
     assert found.startswith(f"{UNABLE}http: server gave HTTP response to HTTPS client")
 
 
-def test_a_proxy_that_is_away_is_told_as_such(dryrun: DryRun, write: Write) -> None:
+def test_unreachable_proxy_is_named(dryrun: DryRun, write: Write) -> None:
     config = kubeconfig(write, "http://example.com", **{"proxy-url": "http://127.0.0.1:1"})
     found = refusal(dryrun, config)
     assert found.startswith(f"{UNABLE}proxyconnect tcp: ")

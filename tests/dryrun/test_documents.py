@@ -62,7 +62,7 @@ def test_broken_input_is_refused_with_its_place(text: str, complaint: str) -> No
     assert "\n" not in str(refused.value)
 
 
-def test_times_stay_text() -> None:
+def test_timestamps_in_yaml_stay_text() -> None:
     (document,) = parse("{apiVersion: v1, kind: Pod, metadata: {creationTimestamp: 2026-01-02T03:04:05Z}}", "file")
     assert document.value["metadata"]["creationTimestamp"] == "2026-01-02T03:04:05Z"
 

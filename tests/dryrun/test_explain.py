@@ -226,7 +226,7 @@ def leaking_scenario(*nodes: str) -> tuple[ResourceClaim, *tuple[JSON | Resource
     return wanted, *objects, claim("train-7", devices=["gpu-0-part-0"], node=nodes[0])
 
 
-def test_the_scheduler_is_named_when_it_is_at_fault() -> None:
+def test_defect_of_the_scheduler_is_named() -> None:
     found = verdict(*leaking_scenario("node-a"), features=OLDER)
     assert found.node is None
     assert found.defect is not None

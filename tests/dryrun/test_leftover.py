@@ -55,7 +55,7 @@ def test_a_share_of_a_device_takes_no_whole_one() -> None:
     assert left(shared, wanting("4g.24gb")) == {}
 
 
-def test_the_command_prints_it(dryrun: DryRun, write: Write) -> None:
+def test_command_prints_free_devices_before_and_after(dryrun: DryRun, write: Write) -> None:
     wanted = write("claim.yaml", claim(count=3))
     _, out, _ = dryrun(wanted, "--with-node", "a30x4")
     assert [line.split(maxsplit=3) for line in out.splitlines()[-2:]] == [

@@ -54,7 +54,7 @@ def test_long_work_is_told_and_the_line_taken_away(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text(encoding="utf-8") == "out\n", "standard output is left alone"
 
 
-def test_short_work_is_not_worth_a_line(tmp_path: Path) -> None:
+def test_short_work_prints_no_progress(tmp_path: Path) -> None:
     assert on_a_terminal(60, tmp_path / "out") == ""
 
 

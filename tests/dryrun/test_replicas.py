@@ -111,7 +111,7 @@ def test_the_pods_of_a_workload_are_one_thing_to_copy() -> None:
     assert only(demands) is demands[0]
 
 
-def test_two_things_cannot_be_copied() -> None:
+def test_replicas_of_two_demands_are_refused() -> None:
     with pytest.raises(InputError, match="one pod, template or claim, and there are a and b"):
         only([Demand("a", (wanting("1g.6gb"),)), Demand("b", (wanting("2g.12gb"),))])
 

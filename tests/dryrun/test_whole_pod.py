@@ -88,7 +88,7 @@ def ask(dryrun: DryRun, write: Write) -> Ask:
     return Ask(dryrun, write)
 
 
-def test_both_worlds_are_in_one_line(ask: Ask) -> None:
+def test_refusals_for_cpu_and_devices_are_in_one_line(ask: Ask) -> None:
     small = [node("a"), slice_of("a", gpu("gpu-0")), running("busy", "a", "4500m")]
     full = [one for name in ("b", "c") for one in (node(name), slice_of(name))]
     code, out = ask([claim(), pod("p", "8", "wanted")], *small, *full)

@@ -111,7 +111,9 @@ def test_any_request_up_to_the_answer(
 
 
 @pytest.mark.parametrize(("number", "name"), list(enumerate(OF_A_STATUS)), ids=OF_A_STATUS)
-def test_any_request_about_a_status(cluster: Cluster, plugin: DoomedPlugin, number: int, name: str) -> None:
+def test_claim_status_is_written_after_a_fault_of_any_request(
+    cluster: Cluster, plugin: DoomedPlugin, number: int, name: str
+) -> None:
     plugin.start()
     for point in points(number, 5):
         claim = stored_claim(cluster.client, SLICE)

@@ -213,7 +213,7 @@ def test_a_call_hangs_for_all(tmp_path: Path, call: str) -> None:
 
 
 @pytest.mark.parametrize("call", EVENT_CALLS)
-def test_events_hang(tmp_path: Path, call: str) -> None:
+def test_hanging_event_call_taints_gpus_as_unmonitored(tmp_path: Path, call: str) -> None:
     with watching(tmp_path) as one:
         begin(one, call, Fault(call, seconds=10**6))
         one.wait_for_taints(lambda _: {UNMONITORED})

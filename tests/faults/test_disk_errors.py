@@ -23,7 +23,7 @@ EVERY_ERROR = {"a bit of everything", "a whole GPU in MIG mode"}
 
 @pytest.mark.parametrize(("number", "name"), list(enumerate(SCENARIOS)), ids=SCENARIOS)
 @pytest.mark.parametrize("verb", OPPOSITE)
-def test_a_failure_anywhere(tmp_path: Path, verb: str, number: int, name: str) -> None:
+def test_claim_recovers_from_a_disk_error_at_every_point(tmp_path: Path, verb: str, number: int, name: str) -> None:
     claim = StruckClaim(tmp_path, SCENARIOS[name])
     claim.half_written_counts = False  # what cannot be removed now, the next process removes
     marks = [claim.plugin.root / name for name in MARKS]

@@ -164,7 +164,7 @@ def test_a_process_that_ends_anywhere_leaves_nothing_half_done(tmp_path: Path, n
 
 
 @pytest.mark.parametrize(("number", "verb"), list(enumerate(OPPOSITE)), ids=OPPOSITE)
-def test_an_error_anywhere(tmp_path: Path, number: int, verb: str) -> None:
+def test_claim_recovers_from_a_fabric_error_at_every_point(tmp_path: Path, number: int, verb: str) -> None:
     claim = Struck(tmp_path)
     turns = itertools.cycle([verb, OPPOSITE[verb], OPPOSITE[verb], verb])
     faults: list[tuple[int, str, Callable[[], Strike]]] = []

@@ -23,7 +23,7 @@ SECONDS = {"a bit of everything": 0.3, "a whole GPU in MIG mode": 0.3, "time-sli
 
 @pytest.mark.parametrize("name", SECONDS)
 @pytest.mark.parametrize("verb", OPPOSITE)
-def test_a_call_hangs(tmp_path: Path, verb: str, name: str) -> None:
+def test_claim_recovers_from_a_call_that_hangs_at_every_point(tmp_path: Path, verb: str, name: str) -> None:
     times = replace(QUICK, step=SECONDS[name], calls=CallLimits(look=max(1.0, SECONDS[name])))
     claim = StruckClaim(tmp_path, SCENARIOS[name], times=times)
     points = [index for index, one in enumerate(claim.points_of(verb)) if one.startswith("before")]

@@ -45,7 +45,7 @@ def codes(point: str, every: bool) -> Sequence[Return]:
 
 @pytest.mark.parametrize(("number", "name"), list(enumerate(SCENARIOS)), ids=SCENARIOS)
 @pytest.mark.parametrize("verb", OPPOSITE)
-def test_an_error_anywhere(tmp_path: Path, verb: str, number: int, name: str) -> None:
+def test_claim_recovers_from_an_nvml_error_at_every_point(tmp_path: Path, verb: str, number: int, name: str) -> None:
     claim = StruckClaim(tmp_path, SCENARIOS[name])
     turns = itertools.cycle([verb, OPPOSITE[verb], OPPOSITE[verb], verb])
     faults = [

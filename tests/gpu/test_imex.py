@@ -48,7 +48,7 @@ def proc(root: Path, files: dict[str, str]) -> Path:
         ({"devices": WITH_CHANNELS, PARAMS: "ImexChannelCount: 0\n"}, None),
     ],
 )
-def test_channels(tmp_path: Path, files: dict[str, str], found: Channels | None) -> None:
+def test_channels_are_read_from_the_driver(tmp_path: Path, files: dict[str, str], found: Channels | None) -> None:
     assert read_channels(proc(tmp_path, files)) == found
 
 

@@ -178,7 +178,7 @@ def test_a_library_that_cannot_be_loaded_says_so(tmp_path: Path) -> None:
     find_library(Path("/")) is not None,
     reason="this machine has a driver of its own",
 )
-def test_without_a_library_there_is_none(tmp_path: Path) -> None:
+def test_missing_library_is_named(tmp_path: Path) -> None:
     with process() as executor:
         for root in (tmp_path, None):
             found = executor.submit(starts, root).result()

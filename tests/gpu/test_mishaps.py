@@ -275,7 +275,7 @@ def test_memory_of_older_gpus_is_retired_by_pages(tmp_path: Path) -> None:
     assert not nvml.retired_pages_pending(gpu)
 
 
-def test_nvlinks_that_are_down_reach_nobody(tmp_path: Path) -> None:
+def test_gpu_whose_nvlinks_are_down_is_no_peer(tmp_path: Path) -> None:
     node = make_node(tmp_path, "h100x8")
     nvml = node.nvml
     gpus = [nvml.device_by_index(index) for index in range(3)]

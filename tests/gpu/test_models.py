@@ -113,7 +113,7 @@ def test_every_way_keeps_the_limits_of_the_api(model: BoardModel, way: str) -> N
 @pytest.mark.cluster
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
-def test_an_api_server_takes_every_way_and_keeps_all_of_it(model: BoardModel, way: str, client: ApiClient) -> None:
+def test_api_server_keeps_all_fields_of_published_slices(model: BoardModel, way: str, client: ApiClient) -> None:
     for one in published(model, way, 2, SliceFeatures()):
         answer = decode_slice(client.create(SLICES, encode_slice(one, V1), dry_run=True), V1, strict=False)
         assert (answer.devices, answer.shared_counters) == (one.devices, one.shared_counters)

@@ -69,7 +69,7 @@ def device(
     return folder
 
 
-def test_all_that_is_known_of_a_gpu(tmp_path: Path) -> None:
+def test_gpu_is_read_with_all_its_fields(tmp_path: Path) -> None:
     device(tmp_path, driver="nvidia", group="42")
     assert read_pci_gpus(tmp_path) == (
         PciGpu(
@@ -103,7 +103,7 @@ NO_GPUS: dict[str, dict[str, str | None]] = {
 
 
 @pytest.mark.parametrize("files", NO_GPUS.values(), ids=list(NO_GPUS))
-def test_no_gpu(tmp_path: Path, files: dict[str, str | None]) -> None:
+def test_node_without_a_gpu_has_no_pci_gpus(tmp_path: Path, files: dict[str, str | None]) -> None:
     device(tmp_path, **files)
     device(tmp_path, "0000:3c:00.0", **{"class": "0x030000\n"})
     assert [gpu.address for gpu in read_pci_gpus(tmp_path)] == ["0000:3c:00.0"]

@@ -301,7 +301,7 @@ def test_a_lost_gpu_keeps_its_uuid(node: TestNode) -> None:
     assert (failure.index, failure.uuid, failure.pci_address) == (2, uuids[3], FOURTH)
 
 
-def test_a_gpu_that_was_lost_before_it_was_known_has_none(node: TestNode) -> None:
+def test_gpu_that_was_lost_before_its_first_reading_has_no_uuid(node: TestNode) -> None:
     node.node.lose_gpu(3)
     (failure,) = session(node).inventory().failures
     assert (failure.uuid, failure.pci_address) == (None, FOURTH)
@@ -352,7 +352,7 @@ CHANGES: dict[str, Callable[[TestNode], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-def test_a_pulse_shows(node: TestNode, change: Callable[[TestNode], object]) -> None:
+def test_pulse_changes_with_the_hardware(node: TestNode, change: Callable[[TestNode], object]) -> None:
     node.nvml.create_gpu_instance(node.nvml.device_by_index(1), 14, Placement(1, 1))
     held = session(node)
     before = held.pulse()

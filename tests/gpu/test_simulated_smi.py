@@ -61,7 +61,7 @@ def test_arguments_that_nvidia_smi_refuses_fail_and_change_nothing(
     assert node.nvidia_smi.level(node_uuid(node)) == 0
 
 
-def test_without_a_driver_it_fails(node: ControlledNode) -> None:
+def test_nvidia_smi_fails_without_a_driver(node: ControlledNode) -> None:
     uuid = node_uuid(node)
     node.unload_driver()
     command = [str(node.driver_root / "usr/bin/nvidia-smi"), "compute-policy", "-i", uuid, "--list"]

@@ -92,7 +92,7 @@ def test_an_unprepare_makes_a_running_prepare_stop_after_its_step(plugin: Plugin
     assert "do MIG device 3g.40gb at 4:4" not in plugin.steps
 
 
-def test_a_prepare_after_it_starts_anew(plugin: Plugin) -> None:
+def test_prepare_succeeds_after_a_concurrent_unprepare(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     plugin.engine.prepare(ref)
     slow(plugin, DESTROY)
@@ -333,7 +333,7 @@ def test_claim_is_prepared_by_one_process_and_unprepared_by_another(plugin: Plug
     assert plugin.left() == NOTHING
 
 
-def test_neither_gives_away_what_the_other_gave(plugin: Plugin, successor: Plugin) -> None:
+def test_plugin_keeps_devices_that_another_process_prepared(plugin: Plugin, successor: Plugin) -> None:
     plugin.engine.prepare(plugin.api.add([SMALL]))
     with pytest.raises(PrepareError, match="is in use by claim team/claim-0"):
         successor.engine.prepare(plugin.api.add([SMALL]))
@@ -357,7 +357,7 @@ def test_starting_process_leaves_running_work_of_the_other_alone(plugin: Plugin,
     successor.stop()
 
 
-def test_both_at_once_on_the_same_claims(plugin: Plugin, successor: Plugin) -> None:
+def test_two_plugins_work_on_the_same_claims_at_once(plugin: Plugin, successor: Plugin) -> None:
     refs = [plugin.api.add([f"gpu-{gpu}-mig-1g10gb-19-{start}"]) for gpu in (4, 5) for start in range(3)]
 
     def cycle(mine: Plugin, ref: ClaimRef) -> None:

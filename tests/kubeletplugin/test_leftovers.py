@@ -238,7 +238,7 @@ def test_a_driver_that_leaves_during_recovery_is_not_a_failure_of_the_claim(plug
     assert after.reasons() == ["DevicesRestored"]
 
 
-def test_kubelets_next_call_for_such_a_claim_gets_the_error_or_the_devices(plugin: Plugin) -> None:
+def test_repeated_prepare_gets_the_error_or_the_devices(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     plan = plugin.engine.prepare(ref).plan
     plugin.node.reset_gpu(4)

@@ -60,7 +60,7 @@ def test_a_whole_gpu_needs_a_spec_only(plugin: Plugin) -> None:
     assert plugin.left() == NOTHING
 
 
-def test_doing_it_again_changes_nothing(plugin: Plugin) -> None:
+def test_repeated_calls_change_nothing(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     first = plugin.engine.prepare(ref)
     before = plugin.left()

@@ -139,7 +139,7 @@ def test_plugin_is_healthy_while_its_sockets_answer(plugin: Plugin) -> None:
 class TestReadiness:
     """What keeps it from doing its work is named."""
 
-    def test_until_kubelet_has_asked_it_is_not_ready(self, kubeconfig: Path) -> None:
+    def test_plugin_is_not_ready_before_kubelet_has_asked(self, kubeconfig: Path) -> None:
         with plugin_on(kubeconfig, "--http-endpoint=127.0.0.1:0") as plugin:
             plugin.start()
             status, body = get(plugin, "/readyz")
@@ -148,7 +148,7 @@ class TestReadiness:
             plugin.notify(True)
             wait_for(lambda: get(plugin, "/readyz") == (200, "ok\n"), "the process to be ready")
 
-    def test_without_a_driver_it_is_healthy_and_not_ready(self, kubeconfig: Path) -> None:
+    def test_plugin_without_a_driver_is_healthy_and_not_ready(self, kubeconfig: Path) -> None:
         with plugin_on(kubeconfig, "--http-endpoint=127.0.0.1:0") as plugin:
             plugin.node.unload_driver(Return.LIBRARY_NOT_FOUND)
             plugin.start("kubeletplugin.serve: started", "the NVIDIA driver is not ready: ")

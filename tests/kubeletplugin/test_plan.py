@@ -89,7 +89,7 @@ def test_a_mig_device_that_does_graphics_knows_where_its_gpu_is(gpus: Gpus, suff
     assert device.kind.device.pci_address == (gpu.pci_address if known else "")
 
 
-def test_results_of_other_drivers_are_theirs(gpus: Gpus) -> None:
+def test_results_of_other_drivers_are_ignored(gpus: Gpus) -> None:
     assert plan(gpus, [{**GPU, "driver": "nic.example.com"}]).devices == ()
 
 
@@ -142,7 +142,7 @@ def test_a_claim_that_cannot_be_prepared_says_why(
         plan(gpus, results, config, uid)
 
 
-def test_names_stand_for_the_same_in_either_mode(gpus: Gpus) -> None:
+def test_device_names_do_not_depend_on_the_mig_mode(gpus: Gpus) -> None:
     assert isinstance(gpus.find("gpu-4"), Gpu)
     assert isinstance(gpus.find("gpu-0-mig-1g10gb-19-0"), MigDevice)
     assert isinstance(gpus.find("gpu-0"), Gpu)

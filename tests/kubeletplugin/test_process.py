@@ -48,7 +48,7 @@ def names(answer: Any) -> list[tuple[str, list[str], str]]:
     return [(one.pool_name, list(one.request_names), one.device_name) for one in answer.devices]
 
 
-def test_kubelet_learns_who_is_there(plugin: Plugin) -> None:
+def test_plugin_registers_with_kubelet(plugin: Plugin) -> None:
     info = plugin.get_info()
     assert (info.type, info.name) == ("DRAPlugin", DRIVER_NAME)
     assert info.endpoint == str(plugin.service)
@@ -68,7 +68,7 @@ def test_answer_of_kubelet_to_the_registration_is_logged(plugin: Plugin) -> None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_whole_gpu(plugin: Plugin, client: ApiClient, version: str) -> None:
+def test_whole_gpu_is_prepared_and_unprepared(plugin: Plugin, client: ApiClient, version: str) -> None:
     claim = stored_claim(client, "gpu-2")
     answer = plugin.prepare(claim, version=version)
     assert list(answer) == [claim.uid]

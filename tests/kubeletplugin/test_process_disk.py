@@ -221,7 +221,9 @@ FLAGS = {"node-name": "node-a", "kubeconfig": "{}/kubeconfig", "simulated-node":
         ({"kubelet-registrar-directory-path": "{}/" + "x" * 99}, 1, "is longer than 107 bytes: choose a shorter"),
     ],
 )
-def test_a_mistake_ends_it_with_one_line(kubeconfig: Path, flags: dict[str, str | None], code: int, said: str) -> None:
+def test_wrong_flag_ends_the_plugin_with_one_line(
+    kubeconfig: Path, flags: dict[str, str | None], code: int, said: str
+) -> None:
     with tempfile.TemporaryDirectory(prefix="dra-") as folder:  # short: sockets are in it
         shutil.copy(kubeconfig, folder)
         ended = run_with(folder, flags)

@@ -87,7 +87,7 @@ def test_a_call_that_kubelet_repeats_before_recovery_waits_for_it(plugin: Plugin
     assert plugin.left() == NOTHING
 
 
-def test_killed_with_claims_prepared_it_finds_them_as_they_were(plugin: Plugin, client: ApiClient) -> None:
+def test_prepared_claims_survive_a_kill(plugin: Plugin, client: ApiClient) -> None:
     claims = [stored_claim(client, "gpu-0"), stored_claim(client, *FOUR)]
     answers = plugin.prepare(*claims)
     before = plugin.left()
@@ -111,7 +111,7 @@ def test_half_written_files_are_swept_at_the_next_start(plugin: Plugin, client: 
     assert plugin.left() == before
 
 
-def test_asked_to_end_it_leaves_what_is_prepared(plugin: Plugin, client: ApiClient) -> None:
+def test_sigterm_leaves_prepared_claims(plugin: Plugin, client: ApiClient) -> None:
     claims = [stored_claim(client, "gpu-0"), stored_claim(client, *FOUR)]
     answers = plugin.prepare(*claims)
     before = plugin.left()
@@ -124,7 +124,7 @@ def test_asked_to_end_it_leaves_what_is_prepared(plugin: Plugin, client: ApiClie
     assert plugin.prepare(*claims) == answers
 
 
-def test_asked_to_end_it_answers_what_it_was_asked_before(plugin: Plugin, client: ApiClient) -> None:
+def test_sigterm_waits_for_running_calls(plugin: Plugin, client: ApiClient) -> None:
     claim = stored_claim(client, *FOUR)
     plugin.node.inject(Fault(CREATE, seconds=0.3, times=1))
     running = plugin.begin("Prepare", claim)
@@ -134,7 +134,7 @@ def test_asked_to_end_it_answers_what_it_was_asked_before(plugin: Plugin, client
     assert plugin.instances() == FOUR_MADE
 
 
-def test_asked_to_end_it_does_not_wait_for_a_call_that_hangs(plugin: Plugin, client: ApiClient) -> None:
+def test_sigterm_does_not_wait_for_a_call_that_hangs(plugin: Plugin, client: ApiClient) -> None:
     claim = stored_claim(client, *FOUR)
     plugin.hold(CREATE, 1)
     plugin.begin("Prepare", claim)

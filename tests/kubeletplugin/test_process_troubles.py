@@ -118,7 +118,7 @@ class TestApiServer:
             (ApiFault(verb="get", resource="resourceclaims", disconnect=True, times=1), ""),
         ],
     )
-    def test_an_error_of_it_is_handed_on_unless_it_passes(self, tmp_path: Path, fault: ApiFault, said: str) -> None:
+    def test_lasting_api_error_is_the_answer_to_kubelet(self, tmp_path: Path, fault: ApiFault, said: str) -> None:
         with embedded(tmp_path) as (server, kubeconfig, client), plugin_on(kubeconfig) as plugin:
             claim = stored_claim(client, "gpu-0")
             plugin.start()

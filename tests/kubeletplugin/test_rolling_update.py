@@ -125,7 +125,7 @@ class TestUpdate:
         assert sockets(new) == {new.registration.name, new.service.name}
         assert new.get_info().endpoint == str(new.service)
 
-    def test_the_old_one_answers_what_it_was_asked_before(self, old: Plugin, new: Plugin, client: ApiClient) -> None:
+    def test_old_process_answers_running_calls(self, old: Plugin, new: Plugin, client: ApiClient) -> None:
         claim = stored_claim(client, *FOUR)
         old.node.inject(Fault("nvmlDeviceCreateGpuInstanceWithPlacement", seconds=0.3, times=1))
         running = old.begin("Prepare", claim)

@@ -51,7 +51,7 @@ def typed(program: str) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_there(command: str) -> None:
+def test_every_command_has_help(command: str) -> None:
     done = subprocess.run([BIN / command, "--help"], env=clean(), capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "--version" in done.stdout

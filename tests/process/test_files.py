@@ -64,7 +64,7 @@ class TestWrongKind:
         assert not remove_file(short_path / "a")
 
     @pytest.mark.node
-    def test_a_lock_takes_its_place(self, short_path: Path, kind: str) -> None:
+    def test_lock_file_replaces_another_file(self, short_path: Path, kind: str) -> None:
         WRONG_KINDS[kind](short_path / "a")
         descriptors = [open_lock(short_path / "a") for _ in range(2)]
         fcntl.flock(descriptors[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,7 +74,7 @@ class TestWrongKind:
             os.close(one)
 
     @pytest.mark.node
-    def test_a_folder_takes_its_place(self, short_path: Path, kind: str) -> None:
+    def test_folder_replaces_another_file(self, short_path: Path, kind: str) -> None:
         if "directory" not in kind:
             WRONG_KINDS[kind](short_path / "a")
         make_folder(short_path / "a")

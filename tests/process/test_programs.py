@@ -23,7 +23,7 @@ def test_program_reads_nothing() -> None:
     assert run_program(["/bin/cat"], 60).output == ""
 
 
-def test_after_its_time_it_is_killed_with_its_children(tmp_path: Path) -> None:
+def test_program_is_killed_with_its_children_after_the_time_limit(tmp_path: Path) -> None:
     script = f"sleep 1000 & echo $! > {tmp_path}/child; wait"
     with pytest.raises(TimeLimitError, match=r"^/bin/sh did not end within 0\.5 s and was killed$"):
         run_program(["/bin/sh", "-c", script], 0.5)

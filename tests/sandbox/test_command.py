@@ -128,7 +128,7 @@ def test_a_folder_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str
     assert "the sandbox in /proc/sandbox did not start" in text
 
 
-def test_without_a_command_it_says_what_there_is() -> None:
+def test_command_without_arguments_lists_the_subcommands() -> None:
     result = preloaded.run(SANDBOX)
     assert (result.returncode, result.stdout) == (2, "")
     commands = result.stderr.partition("Commands:")[2]

@@ -127,7 +127,7 @@ def value(**status: Any) -> dict[str, Any]:
     return {"metadata": meta, "spec": {"large": "x" * 1000}, "status": status}
 
 
-def test_little_is_kept_of_an_object_and_it_is_enough() -> None:
+def test_reduced_claim_has_the_facts_of_the_whole_claim() -> None:
     drivers = (DRIVER_NAME, "compute-domain.nvidia.com")
     results = [
         {"request": "r", "driver": DRIVER_NAME, "pool": "node-a", "device": "gpu-0"},

@@ -84,7 +84,9 @@ def is_gone(client: ApiClient, name: str) -> bool:
     return False
 
 
-def test_alone_it_works_at_once_and_ends_when_told_to(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:
+def test_single_controller_works_at_once_and_ends_on_sigterm(
+    client: ApiClient, kubeconfig: Path, tmp_path: Path
+) -> None:
     name = make_leftover(client)
     with running(tmp_path, "alone", kubeconfig) as one:
         wait_for(lambda: is_gone(client, name), "the leftover to go")

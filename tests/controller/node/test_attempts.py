@@ -35,7 +35,7 @@ SENT = a_slice()
 ALTERED = {"a": a_slice(device="altered")}
 
 
-def test_a_slice_that_is_stored_as_it_was_sent_is_not_in_vain() -> None:
+def test_slice_that_is_stored_as_sent_is_a_success() -> None:
     attempts = Attempts(FIRST, LONGEST)
     attempts.note("a", SENT, None)
     assert attempts.in_vain([WANTED], {"a": SENT}) == Tried()

@@ -141,7 +141,7 @@ def test_changes_of_the_hardware_and_the_policy_are_published_and_counted(
         assert urllib3.request("GET", f"http://127.0.0.1:{port[1]}/readyz").status == 200
 
 
-def test_no_text_in_the_policy_file_ends_it(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:
+def test_no_text_in_the_policy_file_ends_the_controller(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:
     name, policy = node_with_slices(client), tmp_path / "policy.yaml"
     policy.touch()
     arguments = ("--node-name", name, "--kubeconfig", str(kubeconfig), "--simulated-node", "h100x8")

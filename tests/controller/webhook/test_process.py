@@ -167,7 +167,7 @@ def test_webhook_answers_open_requests_before_the_end(webhook: Webhook) -> None:
     assert "stopped" in webhook.log
 
 
-def test_without_a_certificate_it_says_which_files_are_wrong(tmp_path: Path) -> None:
+def test_missing_certificate_is_named_with_its_files(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "controller.webhook.main", "--port=0"]
     files = [f"--tls-cert-file={tmp_path / 'tls.crt'}", f"--tls-private-key-file={tmp_path / 'tls.key'}"]
     ended = run([*command, *files])

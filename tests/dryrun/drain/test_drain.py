@@ -121,7 +121,7 @@ def test_evicted_pods_and_where_their_successors_go(dryrun: DryRun, tmp_path: Pa
     assert code == 1
 
 
-def test_pods_that_fit_nowhere_then(dryrun: DryRun, tmp_path: Path) -> None:
+def test_evicted_pod_that_fits_nowhere_has_a_reason(dryrun: DryRun, tmp_path: Path) -> None:
     full = [running(f"b{index}", OTHER, f"gpu-{index}") for index in range(7)]
     objects = two_nodes(
         *running("first", NODE, "gpu-0"), *running("second", NODE, "gpu-1"), *(one for each in full for one in each)
@@ -290,7 +290,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), ERRORS)
-def test_wrong_input(arguments: tuple[str, ...], said: str, dryrun: DryRun, tmp_path: Path) -> None:
+def test_wrong_input_is_an_error(arguments: tuple[str, ...], said: str, dryrun: DryRun, tmp_path: Path) -> None:
     code, out, err = dryrun("drain", *arguments, "--slices", save(tmp_path, *two_nodes()))
     assert (code, out) == (2, "")
     assert said in err

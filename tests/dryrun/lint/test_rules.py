@@ -21,7 +21,7 @@ def test_broken_rule_is_reported_at_its_path(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)
-def test_nothing_is_found_where_nothing_is_wrong(case: Case) -> None:
+def test_correct_objects_have_no_findings(case: Case) -> None:
     assert [str(one) for one in lint_text(case.good, case.release)] == []
 
 

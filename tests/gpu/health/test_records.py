@@ -58,7 +58,7 @@ def held(record: GpuRecord) -> list[tuple[str, str]]:
     return [(finding.key.partition("/")[2], finding.value) for finding in record.findings(POLICY)]
 
 
-def test_a_healthy_gpu_has_nothing_against_it() -> None:
+def test_healthy_gpu_has_no_findings() -> None:
     assert held(NEW) == []
 
 
@@ -83,7 +83,7 @@ def test_an_application_error_does_not_replace_a_fatal_one() -> None:
         (replace(FINE, fabric=Fabric(FabricState.IN_PROGRESS)), ("fabric", "not-registered")),
     ],
 )
-def test_a_state_is_held_as_long_as_it_is_so(bad: Reading, value: tuple[str, str]) -> None:
+def test_finding_lasts_as_long_as_its_state(bad: Reading, value: tuple[str, str]) -> None:
     record = looked(looked(NEW, bad, 1.0), bad, 2.0)
     assert held(record) == [value]
     assert record.findings(POLICY)[0].since == 1.0
@@ -173,7 +173,7 @@ def test_a_reload_of_the_driver_ends_what_events_brought_and_no_state() -> None:
         (HealthPolicy(application_xids=frozenset({79})), 79, 600.0, False),
     ],
 )
-def test_time_forgives_what_it_may(policy: HealthPolicy, number: int, seconds: float, there: bool) -> None:
+def test_finding_expires_as_the_policy_says(policy: HealthPolicy, number: int, seconds: float, there: bool) -> None:
     record = noted(NEW, xid(number), 1000.0)
     assert bool(aged(record, 1000.0 + seconds, policy).findings(policy)) is there
 

@@ -150,7 +150,7 @@ def test_a_taint_that_changed_has_a_new_time(whole: tuple[GpuDevices, ...], othe
     assert keep_times(desired, stored) == desired
 
 
-def test_nothing_published_changes_nothing(whole: tuple[GpuDevices, ...]) -> None:
+def test_taint_without_a_published_one_keeps_its_time(whole: tuple[GpuDevices, ...]) -> None:
     desired = published(taint(whole, [finding(whole[0], XID, "79")]))
     assert keep_times(desired, []) == desired
     assert keep_times(desired, published(whole)) == desired

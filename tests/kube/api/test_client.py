@@ -66,7 +66,7 @@ def answering(*replies: Reply) -> Iterator[tuple[ScriptedServer, ApiClient]]:
         (SLICES, {"name": "a", "subresource": "status"}, "/apis/resource.k8s.io/v1/resourceslices/a/status"),
     ],
 )
-def test_where_objects_are(kind: Kind, place: dict[str, str], path: str) -> None:
+def test_path_of_an_object(kind: Kind, place: dict[str, str], path: str) -> None:
     assert kind.path(**place) == path
 
 

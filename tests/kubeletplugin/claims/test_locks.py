@@ -145,7 +145,7 @@ class TestBetweenProcesses:
             holder.kill()
         waiting.result()
 
-    def test_each_knows_whether_it_was_the_first(self, file: Path) -> None:
+    def test_first_process_is_told_that_it_is_alone(self, file: Path) -> None:
         first, second = FileRanges(file), FileRanges(file)
         assert first.join()
         assert not second.join()

@@ -271,7 +271,7 @@ def test_a_claim_gets_its_lamps_and_gives_them_back(root: Path, api: ApiServer) 
     assert not any(process.left().values())
 
 
-def test_a_lamp_belongs_to_one_claim(root: Path, api: ApiServer) -> None:
+def test_device_of_another_claim_is_refused(root: Path, api: ApiServer) -> None:
     process, first, second = Process(root, api), api.add(["lamp-1"], "red-1"), api.add(["lamp-1"], "red-2")
     process.engine.prepare(first)
     with pytest.raises(PrepareError, match="device lamp-1 is in use by claim team/red-1"):

@@ -244,7 +244,7 @@ class TestTwoProcesses:
     def both(self, tmp_path: Path) -> list[Records]:
         return [records_in(tmp_path), records_in(tmp_path)]
 
-    def test_each_sees_what_the_other_writes(self, both: list[Records]) -> None:
+    def test_records_of_another_process_are_seen(self, both: list[Records]) -> None:
         mine, other = both
         mine.open(record("u1", State.PREPARING))
         assert other.get("u1") == record("u1", State.PREPARING)

@@ -94,7 +94,7 @@ def test_cleanup_can_be_repeated(plugin: Plugin) -> None:
     assert plugin.start().left() == NOTHING
 
 
-def test_while_a_plugin_runs_it_refuses(plugin: Plugin) -> None:
+def test_cleanup_is_refused_while_a_plugin_runs(plugin: Plugin) -> None:
     before = everything(plugin)
     for force in ([], ["--force"]):
         done = plugin.command("cleanup", *force)
@@ -104,7 +104,7 @@ def test_while_a_plugin_runs_it_refuses(plugin: Plugin) -> None:
     assert everything(plugin) == before
 
 
-def test_while_claims_are_prepared_it_refuses_and_names_them(plugin: Plugin, claims: list[Any]) -> None:
+def test_cleanup_is_refused_while_claims_are_prepared(plugin: Plugin, claims: list[Any]) -> None:
     plugin.terminate()
     before = everything(plugin)
     done = plugin.command("cleanup")
@@ -115,7 +115,7 @@ def test_while_claims_are_prepared_it_refuses_and_names_them(plugin: Plugin, cla
     assert everything(plugin) == before
 
 
-def test_forced_it_takes_devices_away(plugin: Plugin, claims: list[Any]) -> None:
+def test_forced_cleanup_takes_devices_away(plugin: Plugin, claims: list[Any]) -> None:
     plugin.terminate()
     done = plugin.command("cleanup", "--force")
     assert done.returncode == 0
@@ -215,7 +215,7 @@ def test_failed_undo_is_reported_and_kept_for_the_next_run(plugin: Plugin, claim
     assert everything(plugin) == CLEAN
 
 
-def test_forced_it_leaves_what_cannot_be_undone_and_says_so(plugin: Plugin, claims: list[Any]) -> None:
+def test_forced_cleanup_names_changes_that_cannot_be_undone(plugin: Plugin, claims: list[Any]) -> None:
     _, mig = claims
     uuid = json.loads((plugin.records / f"{mig.uid}.json").read_text())["found"][FOUR[3]]["uuid"]
     plugin.node.occupy(uuid, os.getpid())

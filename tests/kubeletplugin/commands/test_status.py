@@ -80,7 +80,7 @@ def test_status_shows_running_plugins(plugin: Plugin) -> None:
     assert found["driver"] == {"answers": True, "version": "570.158.01", "hangs": []}
 
 
-def test_for_people_it_is_a_table_and_a_picture(plugin: Plugin, claims: list[Any]) -> None:
+def test_status_is_a_table_and_a_picture(plugin: Plugin, claims: list[Any]) -> None:
     done = plugin.command("status")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
@@ -134,7 +134,7 @@ def test_records_that_cannot_be_read_are_named_and_left(plugin: Plugin) -> None:
     plugin.start()
 
 
-def test_on_a_node_without_anything_it_says_so(kubeconfig: Path) -> None:
+def test_status_of_an_empty_node_says_so(kubeconfig: Path) -> None:
     with plugin_on(kubeconfig) as plugin:
         done = plugin.command("status")
         assert done.returncode == 0

@@ -97,7 +97,7 @@ def test_later_changes_of_the_node_are_followed(
     assert said(spec)[what] == set()
 
 
-def test_on_a_node_that_stays_as_it_is_nothing_is_written(spec: CommonSpec) -> None:
+def test_unchanged_node_causes_no_write(spec: CommonSpec) -> None:
     before = path_of(spec).stat().st_mtime_ns
     spec.keep()
     spec.restore()
@@ -105,7 +105,7 @@ def test_on_a_node_that_stays_as_it_is_nothing_is_written(spec: CommonSpec) -> N
 
 
 @pytest.mark.parametrize("again", [CommonSpec.keep, CommonSpec.restore])
-def test_a_deleted_one_is_written_again(spec: CommonSpec, again: Callable[[CommonSpec], object]) -> None:
+def test_deleted_spec_is_written_again(spec: CommonSpec, again: Callable[[CommonSpec], object]) -> None:
     before = path_of(spec).read_bytes()
     path_of(spec).unlink()
     again(spec)

@@ -58,7 +58,7 @@ def objects(content: bytes) -> list[Any]:
         ({POD_CLAIM_NAME: ""}, "resourceclaims/training"),
     ],
 )
-def test_where_a_container_finds_it(annotations: dict[str, str], folder: str) -> None:
+def test_path_of_the_metadata_in_the_container(annotations: dict[str, str], folder: str) -> None:
     (content,) = documents(claim("gpu", annotations=annotations), attributes).values()
     root = "/var/run/kubernetes.io/dra-device-attributes"
     assert [str(container_path(one, "gpu")) for one in objects(content)] == [f"{root}/{folder}/gpu/{FILE}"] * 2

@@ -96,7 +96,7 @@ def test_nothing_is_run_where_nothing_was_asked_for(plugin: Plugin, api: ApiServ
     assert plugin.node.nvidia_smi.calls() == []
 
 
-def test_two_gpus_of_one_claim(plugin: Plugin, api: ApiServer) -> None:
+def test_both_gpus_of_a_claim_are_time_sliced(plugin: Plugin, api: ApiServer) -> None:
     claim = api.add(["gpu-0", "gpu-2"], sharing=time_slicing("Medium"))
     plugin.engine.prepare(claim)
     assert [level(plugin, index) for index in range(4)] == [2, 0, 2, 0]

@@ -226,7 +226,7 @@ class TestFindings:
         assert silence(15.0) is None
         assert silence(75.4) == "the GPUs could not be read for 75 s: the NVIDIA driver hangs or is missing"
 
-    def test_while_nobody_looks_none_is_healthy(self, gpus: tuple[GpuDevices, ...]) -> None:
+    def test_health_is_unknown_while_gpus_are_not_monitored(self, gpus: tuple[GpuDevices, ...]) -> None:
         sick = Finding(gpus[1].key, "gpu.nvidia.com/xid", "79", TaintEffect.NO_SCHEDULE, 5.0, "text")
         found = device_healths("node-a", (gpus, (sick,)), 1.0, "the driver hangs")
         now = {one.device: (one.status, one.message) for one in found}

@@ -154,7 +154,7 @@ class TestKeeper:
         wait_for(kept.path.exists, "the socket")
         assert ask(kept.path) == "one"
 
-    def test_so_it_is_when_the_whole_folder_was_made_anew(self, kept: SocketServer) -> None:
+    def test_socket_is_restored_in_a_new_folder(self, kept: SocketServer) -> None:
         kept.path.unlink()
         kept.path.parent.rmdir()
         kept.path.parent.mkdir()
@@ -207,7 +207,7 @@ class TestNames:
         paths = socket_paths(Path("/data"), Path("/registry"))
         assert (str(paths.registration), str(paths.service)) == (f"/registry/{DRIVER_NAME}-reg.sock", "/data/dra.sock")
 
-    def test_with_one_it_is_in_them(self) -> None:
+    def test_uid_is_part_of_the_socket_names(self) -> None:
         paths = socket_paths(Path("/data"), Path("/registry"), UID)
         assert paths.registration.name == f"{DRIVER_NAME}-{UID}-reg.sock"
         assert paths.service.name == f"dra-{UID}.sock"
@@ -219,7 +219,7 @@ class TestNames:
         assert UID in paths.service.name
 
     @pytest.mark.parametrize("length", [30, 50, 69])
-    def test_in_a_long_folder_a_hash_stands_for_it(self, length: int) -> None:
+    def test_long_folder_gets_socket_names_with_a_hash_of_the_uid(self, length: int) -> None:
         folder = Path("/" + "f" * length)
         paths = socket_paths(folder, folder, UID)
         others = socket_paths(folder, folder, UID.replace("5e0f", "5e0e"))

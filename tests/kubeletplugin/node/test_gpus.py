@@ -78,7 +78,7 @@ def test_failed_preparation_of_the_node_is_tried_again(node: TestNode, error: Ex
         (GONE, "the NVIDIA driver is not ready: "),
     ],
 )
-def test_meanwhile_it_says_what_is_missing(node: TestNode, error: Exception, said: str) -> None:
+def test_error_without_gpus_names_the_reason(node: TestNode, error: Exception, said: str) -> None:
     def ready() -> None:
         raise error
 

@@ -49,7 +49,7 @@ class TestEntries:
             {**common, "device": "gpu-1", "shareID": SHARE, "data": {"uuid": "GPU-1"}},
         ]
 
-    def test_a_failure_is_told_of_each(self) -> None:
+    def test_failure_is_a_condition_of_each_device(self) -> None:
         found = wanted_entries(claim_with(), POOL, Outcome(False, "no such GPU"), NOW)
         assert found is not None
         failed = ready("False", reason="PrepareFailed", message="no such GPU")
@@ -181,7 +181,7 @@ class TestReports:
         assert told.conditions(ref) == {"gpu-0": ("True", READY), "gpu-1": ("True", READY)}
         assert client.get(CLAIMS, ref.name, "default")["status"]["devices"][0]["data"] == {"uuid": "GPU-0"}
 
-    def test_told_again_it_is_not_written_again(self, told: Told, client: ApiClient) -> None:
+    def test_unchanged_status_is_not_written_again(self, told: Told, client: ApiClient) -> None:
         ref = stored(client, "gpu-0")
         told.reports.prepared(ref)
         told.wait_results("written")
@@ -190,7 +190,7 @@ class TestReports:
         told.wait_results("written", "unchanged")
         assert client.get(CLAIMS, ref.name, "default")["metadata"]["resourceVersion"] == version
 
-    def test_a_failure_stands_there_until_it_is_over(self, told: Told, client: ApiClient) -> None:
+    def test_failure_stays_in_the_status_until_the_claim_is_prepared(self, told: Told, client: ApiClient) -> None:
         ref = stored(client, "gpu-0")
         told.reports.failed(ref, "the GPU is lost", tell_users=False)
         told.wait_results("written")
@@ -271,9 +271,7 @@ class TestServers:
     def refused(self, server: FaultyServer) -> RequestFault:
         return server.faults.add(RequestFault(verb="update", resource="resourceclaims/status", error=403))
 
-    def test_without_permission_it_is_said_once_and_then_quiet(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_missing_permission_is_logged_once(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         with embedded(tmp_path) as (server, kubeconfig, client):
             first, *later = (stored(client, "gpu-0") for _ in range(4))
             fault = self.refused(server)
@@ -287,7 +285,9 @@ class TestServers:
         assert caplog.text.count("device statuses of claims are not written for now") == 1
         assert "403" in caplog.text
 
-    def test_a_server_that_drops_it_is_left_alone(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_disabled_feature_gate_of_the_status_is_named(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         gates = {"DRAResourceClaimDeviceStatus": False}
         with (
             embedded(tmp_path, minor=34, gates=gates) as (_, kubeconfig, client),

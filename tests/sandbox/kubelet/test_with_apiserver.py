@@ -91,7 +91,7 @@ def cluster(kubeconfig: Path) -> Iterator[KubernetesCluster]:
         yield KubernetesCluster(client, node_name=NODE)
 
 
-def test_a_pod_lives_and_ends(
+def test_pod_runs_and_ends_with_an_api_server(
     options: KubeletOptions, kubeconfig: Path, cluster: KubernetesCluster, root: Path, cdi: WriteCdi
 ) -> None:
     api = Api(kubeconfig)

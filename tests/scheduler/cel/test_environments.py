@@ -20,7 +20,7 @@ SINCE = {
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("expression", SINCE)
 @pytest.mark.parametrize("stored", [True, False])
-def test_each_release_knows_what_it_brought(release: str, expression: str, stored: bool) -> None:
+def test_release_accepts_only_functions_that_it_has(release: str, expression: str, stored: bool) -> None:
     known = float(release) >= SINCE[expression][0 if stored else 1]
     environment = Environment(release, stored=stored)
     if known:

@@ -454,7 +454,7 @@ def test_host_managed_domains_have_only_a_template(cluster: Cluster) -> None:
         assert cluster.labels() == {}
 
 
-def test_without_the_definitions_it_waits(
+def test_controller_waits_for_the_definitions(
     served: tuple[FaultyServer, ApiClient], caplog: pytest.LogCaptureFixture
 ) -> None:
     _, client = served

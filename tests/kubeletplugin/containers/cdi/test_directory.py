@@ -59,7 +59,7 @@ def test_removing_twice_is_the_same_as_once(specs: SpecDirectory) -> None:
     assert [specs.remove(UID), specs.remove(UID)] == [True, False]
 
 
-def test_runtimes_of_other_users_can_read_it_whatever_the_umask(specs: SpecDirectory, umask: None) -> None:
+def test_spec_is_readable_for_all_users_with_any_umask(specs: SpecDirectory, umask: None) -> None:
     file = specs.write(SPEC, UID)
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert stat.S_IMODE(specs.path.stat().st_mode) == 0o755

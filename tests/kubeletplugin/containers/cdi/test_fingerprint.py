@@ -108,7 +108,7 @@ def test_change_of_the_spec_changes_the_fingerprint(tree: Path, change: Callable
     assert take(tree) != before
 
 
-def test_whatever_the_spec_mounts_it_shows_when_it_goes(tree: Path) -> None:
+def test_removed_mount_source_changes_the_fingerprint(tree: Path) -> None:
     root = driver_root_of(tree, "/")
     for mount in common_edits(root, VERSION, None, machine="x86_64", kernel_release="6.1.0").edits.mounts:
         before = take(tree)

@@ -84,7 +84,7 @@ def test_killed_while_a_claim_waits_the_node_stays_in_the_domain(plugin: DomainP
     assert plugin.parts() == NOTHING
 
 
-def test_told_to_end_it_does_not_wait_for_a_daemon(plugin: DomainProcess, admin: ApiClient) -> None:
+def test_plugin_ends_while_a_claim_waits_for_its_daemon(plugin: DomainProcess, admin: ApiClient) -> None:
     channel = add_channel(admin, add_domain(admin))
     plugin.start()
     waiting = plugin.begin("Prepare", channel)

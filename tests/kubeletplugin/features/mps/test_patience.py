@@ -38,7 +38,7 @@ def test_daemon_that_works_gets_more_time(activity: Activity | None, number: int
     assert ended_after([SLEEPS, *[activity] * 30]) == number
 
 
-def test_answer_begins_anew() -> None:
+def test_answer_resets_the_failures() -> None:
     checks = Checks(Patience(), 0.0)
     assert not any(checks.failed(20.0 * number, 20.0 * number + 12.0, SLEEPS) for number in range(3))
     checks.answered(70.0)

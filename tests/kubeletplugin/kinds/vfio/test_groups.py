@@ -76,7 +76,7 @@ def test_a_claim_gets_all_gpus_of_the_group_and_brings_them_back(
     assert kernel.node.nvidia_smi.persistence(on)
 
 
-def test_two_groups_of_one_claim(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
+def test_two_groups_of_a_claim_are_bound(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
     before, claim = kernel.picture(), api.add([DEVICE, "gpu-vfio-3"])
     plan = plugin.engine.prepare(claim).plan
     assert on_vfio(kernel) == [*GROUP, *OTHERS]
