@@ -10,7 +10,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from build import ProjectBuilder
+from build.env import DefaultIsolatedEnv
 from packaging.requirements import Requirement
+from pyproject_hooks import quiet_subprocess_runner
 
 from dra_driver.sandbox.proto import compile_definitions
 
@@ -33,12 +36,12 @@ print(proto.message_class("k8s.io.api.core.v1.Pod").DESCRIPTOR.full_name)
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The wheel, built twice."""
-    folders = [tmp_path_factory.mktemp("wheel") for _ in range(2)]
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    for folder in folders:
-        subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], check=True, timeout=240)
-    return [wheel for folder in folders for wheel in folder.glob("*.whl")]
+    """The wheel, built twice, by processes of their own in one environment with the build requirements."""
+    with DefaultIsolatedEnv() as environment:
+        builder = ProjectBuilder.from_isolated_env(environment, ROOT, quiet_subprocess_runner)
+        environment.install(builder.build_system_requires)
+        environment.install(builder.get_requires_for_build("wheel"))
+        return [Path(builder.build("wheel", tmp_path_factory.mktemp("wheel"))) for _ in range(2)]
 
 
 @pytest.mark.timeout(600)
