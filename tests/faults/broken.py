@@ -29,7 +29,7 @@ POINTS: Mapping[str, tuple[type, str, Callable[..., str]]] = {
 """By the kind of work: the method that does it, and whose claim its arguments are about."""
 
 
-class UnthoughtOfError(Exception):
+class UnexpectedError(Exception):
     """Nobody expects it."""
 
 
@@ -63,7 +63,7 @@ def _break(orders: Path, work: str) -> None:
     def broken(self: object, *arguments: Any) -> Any:
         uid = uid_of(*arguments)
         if orders.exists() and uid in json.loads(orders.read_bytes()).get(work, ()):
-            raise UnthoughtOfError(f"claim {uid}")
+            raise UnexpectedError(f"claim {uid}")
         return whole(self, *arguments)
 
     setattr(kind, name, broken)

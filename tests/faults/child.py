@@ -2,9 +2,9 @@
 """The plugin as a process that can be killed at any point: `python -m tests.faults.child ORDER FLAG...`.
 
 It runs what dra-kubeletplugin runs, with its flags, except that it counts points (see points) and ends at the one that
-its dial says, or fails to change files from there on. The dial is a file that the tests map into their memory too.
-The order is JSON: {"dial": FILE, "census": FILE, "watch": [FOLDER], "starts": BOOL, "impatient": BOOL}. An impatient
-process has short time limits for calls of NVML.
+its trigger says, or fails to change files from there on. The trigger is a file that the tests map into memory too.
+The order is JSON: {"trigger": FILE, "counts": FILE, "watch": [FOLDER], "starts": BOOL, "impatient": BOOL}. An
+impatient process has short time limits for calls of NVML.
 """
 
 import json
@@ -22,18 +22,18 @@ from dra_driver.process.command import logging_options, run
 from kubeletplugin.options import PluginOptions, plugin_options
 from kubeletplugin.serve import serve
 
-from .census import answer_to
 from .controller_child import impatient_session
-from .points import Dial, Points, disk_fails, kill
+from .points import Points, Trigger, disk_fails, kill
+from .resources import write_on_signal
 
 
 def main() -> None:
     """Run the plugin in this process."""
     order = json.loads(sys.argv[1])
-    answer_to(signal.SIGUSR1, Path(order["census"]))
-    with Path(order["dial"]).open("r+b") as file:
-        dial = Dial.from_buffer(mmap.mmap(file.fileno(), 0))
-    points = Points(dial, lambda what: _strike(dial.error, what), starts=order["starts"])
+    write_on_signal(signal.SIGUSR1, Path(order["counts"]))
+    with Path(order["trigger"]).open("r+b") as file:
+        trigger = Trigger.from_buffer(mmap.mmap(file.fileno(), 0))
+    points = Points(trigger, lambda what: _strike(trigger.error, what), starts=order["starts"])
     with ExitStack() as stack:
         stack.enter_context(points.of_files(*map(Path, order["watch"])))
         _run(points, sys.argv[2:], impatient=order["impatient"])

@@ -9,7 +9,7 @@ import pytest
 from dra_driver.kube.api import ApiClient
 from dra_driver.kube.kinds import NAMESPACES
 
-from .processes import DoomedPlugin, doomed_plugin
+from .processes import KillablePlugin, killable_plugin
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def with_administrators(client: ApiClient) -> None:
 
 
 @pytest.fixture
-def plugin(with_administrators: None, kubeconfig: Path) -> Iterator[DoomedPlugin]:
-    with doomed_plugin(kubeconfig) as made:
+def plugin(with_administrators: None, kubeconfig: Path) -> Iterator[KillablePlugin]:
+    with killable_plugin(kubeconfig) as made:
         made.start()
         yield made

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """dra-controller, which gives up a driver that hangs sooner and tells what it holds on to:
-`python -m tests.faults.controller_child CENSUS_FILE FLAGS`; see `census.answer_to`.
+`python -m tests.faults.controller_child COUNTS_FILE FLAGS`; see `resources.write_on_signal`.
 """
 
 import signal
@@ -13,7 +13,7 @@ from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.threads import CallLimits
 
-from .census import answer_to
+from .resources import write_on_signal
 
 
 def impatient_session(hardware: Hardware, taken: VfioMarks | None = None, _limits: CallLimits | None = None) -> Session:
@@ -29,6 +29,6 @@ def impatient_session(hardware: Hardware, taken: VfioMarks | None = None, _limit
 
 
 if __name__ == "__main__":
-    answer_to(signal.SIGUSR1, Path(sys.argv[1]))
+    write_on_signal(signal.SIGUSR1, Path(sys.argv[1]))
     setattr(Hardware, "session", impatient_session)  # noqa: B010 - mypy takes no assignment here
     main(sys.argv[2:])

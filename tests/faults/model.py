@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .picture import Picture
+from .nodestate import NodeState
 
 _NAME = re.compile(r"gpu-(\d+)(?:-mig-(\w+)-\d+-(\d+))?")
 _SIZES = {"1g10gb": 1, "2g20gb": 2, "3g40gb": 4}
@@ -98,14 +98,14 @@ class Model:
         """The claims in this state."""
         return [one for one in self.claims.values() if one.state is state]
 
-    def problems(self, picture: Picture) -> list[str]:
+    def problems(self, state: NodeState) -> list[str]:
         """What is not as it must be."""
         prepared = {one.uid: one for one in self.of(Is.PREPARED)}
         doubtful = {one.uid: one for one in self.of(Is.IN_DOUBT)}
-        records: Mapping[str, str] = {name[:-5]: one["state"] for name, one in picture["records"].items()}
-        specs = {name[:-5].partition("claim_")[2] for name in picture["specs"] if "claim_" in name}
-        there = {one.split()[0]: one.endswith("[]") for one in picture["instances"]}
-        marked = {self._marked(name) for name in picture["marks"] if not name.endswith(("_on", "_off"))}
+        records: Mapping[str, str] = {name[:-5]: one["state"] for name, one in state["records"].items()}
+        specs = {name[:-5].partition("claim_")[2] for name in state["specs"] if "claim_" in name}
+        there = {one.split()[0]: one.endswith("[]") for one in state["instances"]}
+        marked = {self._marked(name) for name in state["marks"] if not name.endswith(("_on", "_off"))}
         wanted = {str(place) for one in prepared.values() for place in one.places if place.is_slice}
         maybe = {str(place) for one in doubtful.values() for place in one.places if place.is_slice}
         by_hand = set(map(str, self.by_hand))
@@ -123,7 +123,7 @@ class Model:
         found += [f"mark without instance {one}" for one in marked - there.keys() - maybe]
         found += [f"instance without mark {one}" for one in there.keys() - marked - maybe - by_hand]
         used = {place.gpu for one in (*prepared.values(), *doubtful.values()) for place in one.places}
-        for gpu, (mode, original) in enumerate(zip(picture["modes"], self.modes, strict=True)):
+        for gpu, (mode, original) in enumerate(zip(state["modes"], self.modes, strict=True)):
             if gpu not in used and mode != original:
                 found.append(f"GPU {gpu} stays in {mode}")
         return found

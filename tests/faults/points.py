@@ -2,7 +2,7 @@
 """The points at which the plugin touches the node, counted as they come, and what happens at one of them.
 
 Nothing is listed by hand: a point is a moment before or after any call of NVML, and a moment before any change of a
-file or start of a program, so a step that is added later is struck too. Files are seen through Python's audit events
+file or start of a program, so a step that is added later gets faults too. Files are seen through Python's audit events
 (open, rename, remove, mkdir, ...; PEP 578); between the opening of a file for writing and its renaming, the thread's
 calls of `write`, `flush`, `fsync` and the like, of streams and of descriptors, are seen by a profile function, because
 they have no such event.
@@ -26,7 +26,7 @@ from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 from dra_driver.gpu.threads import FABRIC
 from kubeletplugin.claims import changes
 
-Strike = Callable[[str], None]
+Fault = Callable[[str], None]
 """What happens at a point, which it is told in words: nothing, an exception, a pause, or the end."""
 
 ACCESS = "look after GPUs"
@@ -59,11 +59,11 @@ _OF_A_STREAM = {"write", "flush", "truncate", "__exit__"}
 _OF_A_DESCRIPTOR = {os.write, os.fsync}
 
 
-class Dial(ctypes.Structure):
-    """Where the strike falls. Plain memory, so that another process can hold it too.
+class Trigger(ctypes.Structure):
+    """The point at which the fault occurs. It is plain memory, so that another process can share it.
 
-    While `watching`, points are counted in `count`, and the one with the number `point` is struck; with `lasting` all
-    that follow as well. `error` is for who strikes.
+    While `watching`, points are counted in `count`, and the fault occurs at the point with the number `point`; with
+    `lasting`, also at all points after it. `error` is a number for the fault.
     """
 
     _fields_ = (
@@ -80,44 +80,44 @@ class Dial(ctypes.Structure):
     error: int
 
     def arm(self, point: int = -1, *, lasting: bool = False, error: int = 0) -> None:
-        """Count from 0, and strike there; nowhere without a point."""
+        """Count from 0, and let the fault occur at `point`, or nowhere without a point."""
         self.watching, self.lasting, self.point, self.count, self.error = False, lasting, point, 0, error
         self.watching = True
 
-    def rest(self) -> int:
-        """Count no more; how many there were."""
+    def disarm(self) -> int:
+        """Count no more. Returns the number of points."""
         self.watching = False
         return self.count
 
 
 class Points:
-    """Counts points of all threads but those of the background, and strikes. What is done at a start, and to look after
-    the node, is counted only with `starts`; never its reading of the hardware, which has hundreds of points.
+    """Counts points of all threads except background threads, and lets a fault occur. The work of a start, and the care
+    for the node, is counted only with `starts`; never its reading of the hardware, which has hundreds of points.
     """
 
-    def __init__(self, dial: Dial, strike: Strike, *, starts: bool = False) -> None:
-        self.dial = dial
-        self.strike = strike
+    def __init__(self, trigger: Trigger, fault: Fault, *, starts: bool = False) -> None:
+        self.trigger = trigger
+        self.fault = fault
         self.names: list[str] = []
         self._ignored = BACKGROUND if starts else (*BACKGROUND, ACCESS)
         self._guard = threading.Lock()
 
     def reach(self, what: str) -> None:
         """A thread comes to a point."""
-        dial = self.dial
+        trigger = self.trigger
         name = threading.current_thread().name
-        if not dial.watching or name.startswith(self._ignored):
+        if not trigger.watching or name.startswith(self._ignored):
             return
         if name.startswith(GPUS) and name != FABRIC_MANAGER and not _in_a_step():
             return
         with self._guard:
-            index = dial.count
-            dial.count += 1
+            index = trigger.count
+            trigger.count += 1
             if index == 0:
                 self.names.clear()
             self.names.append(what)
-        if index == dial.point or (dial.lasting and 0 <= dial.point < index):
-            self.strike(what)
+        if index == trigger.point or (trigger.lasting and 0 <= trigger.point < index):
+            self.fault(what)
 
     def gateway(self, nvml: Nvml) -> Nvml:
         """The same NVML, with a point before and after every call."""
@@ -162,7 +162,7 @@ def _in_a_step() -> bool:
     return frame is not None
 
 
-# Strikes
+# Faults
 
 
 def kill(what: str) -> None:
@@ -172,25 +172,25 @@ def kill(what: str) -> None:
     time.sleep(60.0)
 
 
-def nvml_fails(code: Return) -> Strike:
+def nvml_fails(code: Return) -> Fault:
     """A call of NVML fails; after it has done its work, at a point after it. Changes of files go well."""
 
-    def strike(what: str) -> None:
+    def fault(what: str) -> None:
         if what.startswith(("before ", "after ")):
             raise NvmlError(code, what.split()[1], "it fails here")
 
-    return strike
+    return fault
 
 
-def disk_fails(number: int) -> Strike:
+def disk_fails(number: int) -> Fault:
     """A change of a file, or the start of a program, fails. NVML goes well."""
 
-    def strike(what: str) -> None:
+    def fault(what: str) -> None:
         if not what.startswith(("before ", "after ")):
             verb, _, path = what.partition(" ")
             raise OSError(number, os.strerror(number), None if verb in _UNNAMED else path)
 
-    return strike
+    return fault
 
 
 _UNNAMED = {*_OF_A_STREAM, *(one.__name__ for one in _OF_A_DESCRIPTOR)}  # these do not know the name of their file

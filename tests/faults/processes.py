@@ -21,16 +21,16 @@ from tests.support.plugin import POOL, Plugin
 from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
-from .census import TOLERANCE, Census, Tolerance, grown
-from .picture import Picture, picture
-from .points import Dial
+from .nodestate import NodeState, node_state
+from .points import Trigger
+from .resources import TOLERANCE, ResourceCounts, Tolerance, grown
 from .scenarios import restrict
 
 NODE = Path(__file__).with_name("node.yaml")
 POLICY = "gpus:\n- {mig: dynamic}\n"
 
 
-class DoomedPlugin(Plugin):
+class KillablePlugin(Plugin):
     """A plugin whose processes count points. Any GPU's MIG mode may be switched for claims.
 
     An `impatient` one soon gives up a call of NVML that hangs. Without such calls, it must not: a busy machine takes
@@ -47,11 +47,11 @@ class DoomedPlugin(Plugin):
         self._counts_starts = False
         self._impatient = impatient
         self._mps: MpsProcess | None = None
-        self._census_file = folder / "census"
-        self._dial_file = folder / "dial"
-        self._dial_file.write_bytes(bytes(mmap.PAGESIZE))
-        with self._dial_file.open("r+b") as file:
-            self.dial = Dial.from_buffer(mmap.mmap(file.fileno(), 0))
+        self._counts_file = folder / "counts"
+        self._trigger_file = folder / "trigger"
+        self._trigger_file.write_bytes(bytes(mmap.PAGESIZE))
+        with self._trigger_file.open("r+b") as file:
+            self.trigger = Trigger.from_buffer(mmap.mmap(file.fileno(), 0))
 
     @property
     def watched(self) -> tuple[Path, ...]:
@@ -59,7 +59,7 @@ class DoomedPlugin(Plugin):
         return (self.state,)
 
     def start_mps(self) -> None:
-        """Start dra-mps, which nothing strikes. It ends with this object."""
+        """Start dra-mps, which gets no fault. It ends with this object."""
         self._mps = MpsProcess(self.state, self.node, self.folder / "mps.log").start()
 
     def end_mps(self) -> None:
@@ -72,29 +72,29 @@ class DoomedPlugin(Plugin):
         where = [f"--{name}={value}" for name, value in self.where.items()]
         arguments = (f"--node-name={POOL}", *where, f"--kubeconfig={self.kubeconfig}", *self.flags, *arguments)
         order = {
-            "dial": str(self._dial_file),
+            "trigger": str(self._trigger_file),
             "watch": [*map(str, self.watched), str(self.cdi)],
             "starts": self._counts_starts,
             "impatient": self._impatient,
-            "census": str(self._census_file),
+            "counts": str(self._counts_file),
         }
         command = [sys.executable, "-m", "tests.faults.child", json.dumps(order), *arguments]
         with self._log_file.open("ab") as log:
             return start(command, stdout=log, stderr=log)
 
-    def struck(self, verb: str, claim: Any) -> str:
-        """Make a call at one of whose points the process ends; where, or nothing when it does not."""
+    def call_and_die(self, verb: str, claim: Any) -> str:
+        """Make a call at one of whose points the process ends. Returns the point, or nothing if it does not end."""
         try:
             answer = self.call(verb, [claim], "v1")(timeout=60)
         except grpc.RpcError:
             return self.end_of_process()
-        self.dial.rest()
+        self.trigger.disarm()
         assert answer.claims[claim.uid].error == "", self.log
         return ""
 
-    def start_struck(self, point: int) -> str:
-        """Start, and end at a point of that; where, or nothing when it has not so many."""
-        self.dial.arm(point)
+    def start_and_die(self, point: int) -> str:
+        """Start a process that ends at a point of its start. Returns the point, or nothing if it has fewer."""
+        self.trigger.arm(point)
         self._starts += 1
         self._counts_starts = True
         self.process = self.spawn()
@@ -102,38 +102,38 @@ class DoomedPlugin(Plugin):
         wait_for(lambda: "GPUs are ready" in self.log or self.ended, "the start")
         if self.ended:
             return self.end_of_process()
-        self.dial.rest()
+        self.trigger.disarm()
         return ""
 
     def end_of_process(self) -> str:
-        """The process has killed itself, or will at once: where."""
+        """Wait until the process has killed itself. Returns the point at which it did."""
         assert self.process is not None
         self.process.wait()
-        self.dial.rest()
+        self.trigger.disarm()
         self.kill()
         return self.log.rpartition("killed: ")[2].strip()
 
-    def census(self) -> Census:
-        """What the process holds on to."""
+    def resource_counts(self) -> ResourceCounts:
+        """The objects, threads and files of the process."""
         assert self.process is not None
-        self._census_file.unlink(missing_ok=True)
+        self._counts_file.unlink(missing_ok=True)
         os.kill(self.process.pid, signal.SIGUSR1)
-        wait_for(self._census_file.exists, "the census")
-        found: Census = json.loads(self._census_file.read_bytes())
+        wait_for(self._counts_file.exists, "the resource counts")
+        found: ResourceCounts = json.loads(self._counts_file.read_bytes())
         return found
 
-    def picture(self) -> Picture:
+    def node_state(self) -> NodeState:
         """All that there is on the node."""
-        return picture(self.node, self.state, self.cdi)
+        return node_state(self.node, self.state, self.cdi)
 
 
-def require_as_before(plugin: DoomedPlugin, before: Census, tolerance: Tolerance = TOLERANCE) -> None:
+def require_as_before(plugin: KillablePlugin, before: ResourceCounts, tolerance: Tolerance = TOLERANCE) -> None:
     """Wait until the process holds no more than before, within the tolerance. The error names what there is more of."""
     found: dict[str, tuple[int, int]] = {}
 
     def is_as_before() -> bool:
         found.clear()
-        found.update(grown(before, plugin.census(), tolerance))
+        found.update(grown(before, plugin.resource_counts(), tolerance))
         return not found
 
     try:
@@ -143,10 +143,10 @@ def require_as_before(plugin: DoomedPlugin, before: Census, tolerance: Tolerance
 
 
 @contextlib.contextmanager
-def doomed_plugin(kubeconfig: Path, *flags: str, impatient: bool = False) -> Iterator[DoomedPlugin]:
+def killable_plugin(kubeconfig: Path, *flags: str, impatient: bool = False) -> Iterator[KillablePlugin]:
     """A node whose plugin is not started yet; whatever runs at the end is killed."""
     with tempfile.TemporaryDirectory(prefix="dra-") as name:
-        plugin = DoomedPlugin(Path(name), kubeconfig, *flags, impatient=impatient)
+        plugin = KillablePlugin(Path(name), kubeconfig, *flags, impatient=impatient)
         try:
             yield plugin
         finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claims that are struck, on the node of node.yaml, and those that stand beside them and must not notice.
+"""The claims whose calls get faults, on the node of node.yaml, and those that stand beside them and must not notice.
 
 GPU 0 and 2 are whole, GPU 1 and 3 in MIG mode; an administrator made a MIG device on GPU 1, and lets GPU 0 be used by
 one process at a time. Modes may be switched.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of many similar faults a run strikes: all of them with FAULTS_EVERY=1, else every few.
+"""Which of many similar faults a run tries: all of them with FAULTS_EVERY=1, else every few.
 
-Each test begins at another one, so that tests of several scenarios together strike each kind of point. FAULTS_FIRST=N
-moves the beginning of all of them by N: runs with N = 0, 1, 2, ... come to strike all points.
+Each test begins at another one, so that tests of several scenarios together try each kind of point. FAULTS_FIRST=N
+moves the beginning of all of them by N: runs with N = 0, 1, 2, ... try all points.
 """
 
 import os
@@ -16,7 +16,7 @@ T = TypeVar("T")
 EVERY: Final = int(os.environ.get("FAULTS_EVERY", "0"))
 FIRST: Final = int(os.environ.get("FAULTS_FIRST", "0"))
 patiently: Final = pytest.mark.timeout(3600 if EVERY else 300)
-"""For a test that strikes one point after the other."""
+"""For a test that tries one point after the other."""
 
 
 def points(first: int, usually: int) -> Iterator[int]:
@@ -29,6 +29,6 @@ def points(first: int, usually: int) -> Iterator[int]:
 
 
 def share(faults: Sequence[T], first: int, usually: int) -> Sequence[T]:
-    """Those of the faults that are struck."""
+    """The faults that are tried."""
     every = EVERY or usually
     return faults[(first + FIRST) % every :: every]

@@ -30,7 +30,7 @@ from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.plugin import stored_claim
 from tests.support.waiting import wait_for
 
-from .processes import NODE, DoomedPlugin, doomed_plugin
+from .processes import NODE, KillablePlugin, killable_plugin
 from .share import points
 
 ADMINISTRATOR = "kubernetes-admin"
@@ -82,8 +82,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def plugin(cluster: Cluster) -> Iterator[DoomedPlugin]:
-    with doomed_plugin(cluster.kubeconfig) as made:
+def plugin(cluster: Cluster) -> Iterator[KillablePlugin]:
+    with killable_plugin(cluster.kubeconfig) as made:
         yield made
     cluster.server.faults.clear()
 
@@ -91,10 +91,10 @@ def plugin(cluster: Cluster) -> Iterator[DoomedPlugin]:
 @pytest.mark.parametrize("times", [1, 6], ids=["once", "for some time"])
 @pytest.mark.parametrize(("number", "name"), list(enumerate(FAULTS)), ids=FAULTS)
 def test_any_request_up_to_the_answer(
-    cluster: Cluster, plugin: DoomedPlugin, number: int, name: str, times: int
+    cluster: Cluster, plugin: KillablePlugin, number: int, name: str, times: int
 ) -> None:
     plugin.start()
-    nothing = plugin.picture()
+    nothing = plugin.node_state()
     claim = stored_claim(cluster.client, SLICE)
     for point in points(number, 5):
         plugin.kill()
@@ -103,16 +103,16 @@ def test_any_request_up_to_the_answer(
         wait_for(lambda: not plugin.prepare(claim)[claim.uid].error, f"the claim after request {point}")
         if not struck():
             break
-        assert len(plugin.picture()["records"]) == 1
+        assert len(plugin.node_state()["records"]) == 1
         assert plugin.unprepare(claim) == {claim.uid: ""}
-        assert plugin.picture() == nothing
+        assert plugin.node_state() == nothing
     print(f"{point} requests")
     assert point > 3
 
 
 @pytest.mark.parametrize(("number", "name"), list(enumerate(OF_A_STATUS)), ids=OF_A_STATUS)
 def test_claim_status_is_written_after_a_fault_of_any_request(
-    cluster: Cluster, plugin: DoomedPlugin, number: int, name: str
+    cluster: Cluster, plugin: KillablePlugin, number: int, name: str
 ) -> None:
     plugin.start()
     for point in points(number, 5):

@@ -29,7 +29,7 @@ from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
 from .altering import AlteringServer
-from .census import Census, Tolerance, grown
+from .resources import ResourceCounts, Tolerance, grown
 
 SEED = int(os.environ.get("SOAK_SEED", "20261122"))
 OPERATIONS = int(os.environ.get("SOAK_OPERATIONS", "250")) // 10
@@ -54,7 +54,7 @@ class Life:
         self.uid = client.get(NODES, self.name)["metadata"]["uid"]
         self.log: list[str] = []
         self.unplugged: set[int] = set()
-        self.command = [sys.executable, "-m", "tests.faults.controller_child", str(folder / "census")]
+        self.command = [sys.executable, "-m", "tests.faults.controller_child", str(folder / "resource counts")]
         self.command += [f"--node-name={self.name}", f"--kubeconfig={kubeconfig}", "--poll-interval=1"]
         self.command += [f"--simulated-root={folder / 'node'}"]
         self.command += [f"--kubelet-plugins-directory-path={folder / 'plugins'}"]
@@ -72,23 +72,23 @@ class Life:
     def said(self) -> str:
         return (self.folder / "log").read_text(encoding="utf-8")
 
-    def census(self) -> Census:
+    def resource_counts(self) -> ResourceCounts:
         """What the process holds on to."""
-        file = self.folder / "census"
+        file = self.folder / "resource counts"
         file.unlink(missing_ok=True)
         self.process.send_signal(signal.SIGUSR1)
-        wait_for(file.exists, "the census")
-        found: Census = json.loads(file.read_bytes())
+        wait_for(file.exists, "the resource counts")
+        found: ResourceCounts = json.loads(file.read_bytes())
         return found
 
-    def census_at_rest(self) -> Census:
+    def census_at_rest(self) -> ResourceCounts:
         """What the process holds on to once the slices are right, and it does not change any more."""
         wait_for(self.right, "the slices of the node")
-        last = self.census()
+        last = self.resource_counts()
 
         def same() -> bool:
             nonlocal last
-            before, last = last, self.census()
+            before, last = last, self.resource_counts()
             return before["items"] == last["items"]
 
         wait_for(same, "two censuses that are equal")

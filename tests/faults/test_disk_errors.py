@@ -12,10 +12,10 @@ import pytest
 
 from tests.kubeletplugin.inside import MARKS
 
+from .faultyclaim import OPPOSITE, FaultyClaim
 from .points import disk_fails
 from .scenarios import SCENARIOS
 from .share import share
-from .struck import OPPOSITE, StruckClaim
 
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EROFS": errno.EROFS}
 EVERY_ERROR = {"a bit of everything", "a whole GPU in MIG mode"}
@@ -24,7 +24,7 @@ EVERY_ERROR = {"a bit of everything", "a whole GPU in MIG mode"}
 @pytest.mark.parametrize(("number", "name"), list(enumerate(SCENARIOS)), ids=SCENARIOS)
 @pytest.mark.parametrize("verb", OPPOSITE)
 def test_claim_recovers_from_a_disk_error_at_every_point(tmp_path: Path, verb: str, number: int, name: str) -> None:
-    claim = StruckClaim(tmp_path, SCENARIOS[name])
+    claim = FaultyClaim(tmp_path, SCENARIOS[name])
     claim.half_written_counts = False  # what cannot be removed now, the next process removes
     marks = [claim.plugin.root / name for name in MARKS]
     folders = claim.plugin.root / "claims", claim.plugin.root / "mps", claim.plugin.cdi
@@ -37,21 +37,21 @@ def test_claim_recovers_from_a_disk_error_at_every_point(tmp_path: Path, verb: s
             for lasting in (False, True)
         ]
         usually = 45 if SCENARIOS[name].needs_mps else 15  # with MPS each one runs programs
-        for struck, (index, point, code, lasting) in enumerate(share(faults, number, usually)):
-            claim.ready_for(verb)
-            error = claim.strike(verb, index, disk_fails(code), lasting=lasting)
-            after = OPPOSITE[verb] if struck % 4 in (1, 2) else verb
-            claim.bring(after, (point, index, errno.errorcode[code], lasting, error))
+        for turn, (index, point, code, lasting) in enumerate(share(faults, number, usually)):
+            claim.restore_state_before(verb)
+            error = claim.call_with_fault(verb, index, disk_fails(code), lasting=lasting)
+            after = OPPOSITE[verb] if turn % 4 in (1, 2) else verb
+            claim.repeat(after, (point, index, errno.errorcode[code], lasting, error))
     claim.end()
 
 
 def test_an_unprepare_that_could_not_be_noted_is_not_taken_for_a_prepared_claim(tmp_path: Path) -> None:
     """The instances are destroyed, and nothing else can be changed: a new pod must not get a spec that names them."""
-    claim = StruckClaim(tmp_path, SCENARIOS["three slices"])
+    claim = FaultyClaim(tmp_path, SCENARIOS["three slices"])
     with claim.points.of_files(claim.plugin.root / "claims", claim.plugin.root / "mig"):
-        claim.ready_for("unprepare")
-        assert claim.strike("unprepare", 0, disk_fails(errno.ENOSPC), lasting=True)
-        assert claim.picture()["records"] == claim.pictures["prepare"]["records"]
-        assert claim.picture()["instances"] != claim.pictures["prepare"]["instances"]
-    claim.bring("prepare", "the disk has room again")
+        claim.restore_state_before("unprepare")
+        assert claim.call_with_fault("unprepare", 0, disk_fails(errno.ENOSPC), lasting=True)
+        assert claim.node_state()["records"] == claim.states["prepare"]["records"]
+        assert claim.node_state()["instances"] != claim.states["prepare"]["instances"]
+    claim.repeat("prepare", "the disk has room again")
     claim.end()

@@ -29,7 +29,7 @@ from tests.support.plugin import POOL, stored_claim
 from tests.support.plugin import Plugin as PluginProcess
 from tests.support.waiting import wait_for
 
-from .points import Dial, Points, Strike, disk_fails
+from .points import Fault, Points, Trigger, disk_fails
 from .share import share
 
 NODE = """
@@ -55,36 +55,36 @@ def end(_: str) -> None:
     raise EndOfProcessError
 
 
-def call_fails(code: FabricCode) -> Strike:
+def call_fails(code: FabricCode) -> Fault:
     """A call of Fabric Manager fails."""
 
-    def strike(what: str) -> None:
+    def fault(what: str) -> None:
         if what.startswith(("before ", "after ")):
             raise FabricError(code, what.split()[1])
 
-    return strike
+    return fault
 
 
 class Struck:
     """A claim for partition PAIR, between another claim and a partition that an administrator activated."""
 
     def __init__(self, root: Path) -> None:
-        self._root, self._api, self.points = root, ApiServer(), Points(Dial(), end)
+        self._root, self._api, self.points = root, ApiServer(), Points(Trigger(), end)
         self._description = root / "node.yaml"
         self._description.write_text(NODE)
         make_node(root / "node", str(self._description)).node.fabric.activate(FOUND)
         self.plugin = self._process()
-        self.nothing = self.picture()
+        self.nothing = self.node_state()
         other = self._api.add(["gpu-2"])
         self.plugin.engine.prepare(other)
         self.others = [other]
         self.claim = self._api.add(["gpu-0", "gpu-1"])
-        self.pictures = {"unprepare": self.picture()}
+        self.states = {"unprepare": self.node_state()}
         self.plugin.engine.prepare(self.claim)
-        self.pictures["prepare"] = self.picture()
+        self.states["prepare"] = self.node_state()
         assert self.plugin.node.fabric.state.active == [FOUND, BESIDE, PAIR]
 
-    def picture(self) -> dict[str, Any]:
+    def node_state(self) -> dict[str, Any]:
         """What there is on the node."""
         files = {one.name: one.read_text() for one in (self._root / "claims").glob("*.json")}
         marks = FabricMarks(self._root / "fabric").all()
@@ -93,28 +93,28 @@ class Struck:
 
     def points_of(self, verb: str) -> list[str]:
         """The points of a call that goes well: calls of Fabric Manager, and changes of files."""
-        self.bring(OPPOSITE[verb], "before")
-        self.points.dial.arm()
+        self.repeat(OPPOSITE[verb], "before")
+        self.points.trigger.arm()
         with self.points.of_files(self._root / "claims", self._root / "fabric"):
             getattr(self.plugin.engine, verb)(self.claim)
-        self.points.dial.rest()
+        self.points.trigger.disarm()
         return list(self.points.names)
 
-    def strike(self, verb: str, point: int, strike: Strike) -> str:
-        """The call, struck. Returns its error."""
-        self.bring(OPPOSITE[verb], "before")
-        self.points.strike = strike
-        self.points.dial.arm(point)
+    def call_with_fault(self, verb: str, point: int, fault: Fault) -> str:
+        """Make the call with this fault. Returns its error."""
+        self.repeat(OPPOSITE[verb], "before")
+        self.points.fault = fault
+        self.points.trigger.arm(point)
         try:
             with self.points.of_files(self._root / "claims", self._root / "fabric"):
                 getattr(self.plugin.engine, verb)(self.claim)
         except EXPECTED_ERRORS as error:
             return str(error)
         finally:
-            self.points.dial.rest()
+            self.points.trigger.disarm()
         return ""
 
-    def bring(self, verb: str, why: object) -> None:
+    def repeat(self, verb: str, why: object) -> None:
         """kubelet calls until it succeeds. Then the node is as it should be."""
 
         def succeeds() -> bool:
@@ -125,7 +125,7 @@ class Struck:
             return True
 
         wait_for(succeeds, f"{verb} after {why}")
-        wait_for(lambda: self.picture() == self.pictures[verb], f"the node after {why}")
+        wait_for(lambda: self.node_state() == self.states[verb], f"the node after {why}")
 
     def restart(self) -> None:
         """The next process finds everything as it is."""
@@ -136,7 +136,7 @@ class Struck:
         """Nothing is left in the end."""
         for one in (self.claim, *self.others):
             self.plugin.engine.unprepare(one)
-        assert self.picture() == self.nothing
+        assert self.node_state() == self.nothing
         self.plugin.stop()
 
     def _process(self) -> Plugin:
@@ -156,10 +156,10 @@ def test_a_process_that_ends_anywhere_leaves_nothing_half_done(tmp_path: Path, n
     turns = itertools.cycle([verb, OPPOSITE[verb]])
     for index, point in share(list(enumerate(claim.points_of(verb))), number, 4):
         with pytest.raises(EndOfProcessError):
-            claim.strike(verb, index, end)
+            claim.call_with_fault(verb, index, end)
         claim.restart()
-        assert claim.picture() in claim.pictures.values(), point
-        claim.bring(next(turns), point)
+        assert claim.node_state() in claim.states.values(), point
+        claim.repeat(next(turns), point)
     claim.end()
 
 
@@ -167,7 +167,7 @@ def test_a_process_that_ends_anywhere_leaves_nothing_half_done(tmp_path: Path, n
 def test_claim_recovers_from_a_fabric_error_at_every_point(tmp_path: Path, number: int, verb: str) -> None:
     claim = Struck(tmp_path)
     turns = itertools.cycle([verb, OPPOSITE[verb], OPPOSITE[verb], verb])
-    faults: list[tuple[int, str, Callable[[], Strike]]] = []
+    faults: list[tuple[int, str, Callable[[], Fault]]] = []
     for index, point in enumerate(claim.points_of(verb)):
         if point.startswith(("before", "after")):
             codes = CODES if point.startswith("before") else [FabricCode.GENERIC_ERROR]
@@ -175,8 +175,8 @@ def test_claim_recovers_from_a_fabric_error_at_every_point(tmp_path: Path, numbe
         else:
             faults.append((index, point, lambda: disk_fails(errno.ENOSPC)))
     for index, point, make in share(faults, number, 2):
-        claim.strike(verb, index, make())
-        claim.bring(next(turns), point)
+        claim.call_with_fault(verb, index, make())
+        claim.repeat(next(turns), point)
     claim.end()
 
 
@@ -187,10 +187,10 @@ def test_a_change_that_hangs_is_repeated_when_it_has_returned(tmp_path: Path, ve
     for turn, when in enumerate(("before", "after")):
         point = names.index(f"{when} {'activate' if verb == 'prepare' else 'deactivate'}")
         returns = threading.Event()
-        error = claim.strike(verb, point, lambda _, returns=returns: returns.wait(60))  # type: ignore[misc]
+        error = claim.call_with_fault(verb, point, lambda _, returns=returns: returns.wait(60))  # type: ignore[misc]
         assert "has not returned" in error or verb == "unprepare"  # kubelet need not wait for a deactivation
         returns.set()
-        claim.bring(verb if turn else OPPOSITE[verb], when)
+        claim.repeat(verb if turn else OPPOSITE[verb], when)
     claim.end()
 
 

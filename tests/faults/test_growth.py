@@ -12,8 +12,8 @@ from tests.support.apiserver import CLAIMS
 from tests.support.plugin import stored_claim
 from tests.support.waiting import wait_for
 
-from .census import Census
-from .processes import doomed_plugin, require_as_before
+from .processes import killable_plugin, require_as_before
+from .resources import ResourceCounts
 from .test_memory import method_of
 
 EARLY, LATE = 30, 90
@@ -54,13 +54,13 @@ class Kubelet:
 
 
 def test_no_container_grows(kubeconfig: Path, client: ApiClient) -> None:
-    with doomed_plugin(kubeconfig, "--device-metadata") as plugin:
+    with killable_plugin(kubeconfig, "--device-metadata") as plugin:
         plugin.start()
-        before: Census = {}
+        before: ResourceCounts = {}
         with grpc.insecure_channel(f"unix:{plugin.service}") as channel:
             kubelet = Kubelet(channel, client)
             for number in range(LATE):
                 if number == EARLY:
-                    before = plugin.census()
+                    before = plugin.resource_counts()
                 kubelet.cycle(number)
             require_as_before(plugin, before)

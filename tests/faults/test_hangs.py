@@ -14,8 +14,8 @@ import pytest
 from dra_driver.gpu.threads import CallLimits
 from tests.kubeletplugin.inside import QUICK
 
+from .faultyclaim import OPPOSITE, FaultyClaim
 from .scenarios import SCENARIOS
-from .struck import OPPOSITE, StruckClaim
 
 SECONDS = {"a bit of everything": 0.3, "a whole GPU in MIG mode": 0.3, "time-slicing": 2.0}
 """How long the plugin waits for a step, which may run a program."""
@@ -25,15 +25,15 @@ SECONDS = {"a bit of everything": 0.3, "a whole GPU in MIG mode": 0.3, "time-sli
 @pytest.mark.parametrize("verb", OPPOSITE)
 def test_claim_recovers_from_a_call_that_hangs_at_every_point(tmp_path: Path, verb: str, name: str) -> None:
     times = replace(QUICK, step=SECONDS[name], calls=CallLimits(look=max(1.0, SECONDS[name])))
-    claim = StruckClaim(tmp_path, SCENARIOS[name], times=times)
+    claim = FaultyClaim(tmp_path, SCENARIOS[name], times=times)
     points = [index for index, one in enumerate(claim.points_of(verb)) if one.startswith("before")]
     assert points
     for turn, index in enumerate(points):
-        claim.ready_for(verb)
+        claim.restore_state_before(verb)
         answers = threading.Event()
-        error = claim.strike(verb, index, lambda _, answers=answers: answers.wait(60))  # type: ignore[misc]
+        error = claim.call_with_fault(verb, index, lambda _, answers=answers: answers.wait(60))  # type: ignore[misc]
         assert f"has not returned within {SECONDS[name]:g} s" in error, index
         answers.set()
-        claim.bring(OPPOSITE[verb] if turn % 2 else verb, (index, error))
+        claim.repeat(OPPOSITE[verb] if turn % 2 else verb, (index, error))
     print(f"{len(points)} points")
     claim.end()

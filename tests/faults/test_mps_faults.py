@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """dra-mps and its daemons fail while a claim is prepared or unprepared: killed, stopped, or hanging at any moment.
 
-The plugin's own points are struck by the other tests, whose scenarios have claims with MPS. Here the moment is when
+The other tests have faults at the plugin's own points, whose scenarios have claims with MPS. Here the moment is when
 NVIDIA's program is run for the n-th time, whoever runs it then: the daemon, the question whether it answers, a limit,
 the end. Without FAULTS_EVERY=1 it is every other run.
 """
@@ -23,10 +23,10 @@ from tests.support.claims import mps
 from tests.support.mps import MpsProcess
 from tests.support.waiting import wait_for
 
-from .picture import Picture, picture
+from .faultyclaim import QUICK
+from .nodestate import NodeState, node_state
 from .processes import NODE
 from .share import points
-from .struck import QUICK
 
 SHARING = mps(defaultActiveThreadPercentage=50, defaultPinnedDeviceMemoryLimit="1Gi")
 DEVICES = {"2": "gpu-2", "mig": "gpu-1-mig-1g10gb-19-0", "3": "gpu-2"}
@@ -58,18 +58,18 @@ class Node:
         program.write_text(COUNTING.format(count=self._count, point=self._point, reached=self.reached, program=real))
         program.chmod(0o755)
         self.supervisor = MpsProcess(root, self.plugin.node, root / "mps.log").start()
-        self.nothing = self.picture()
+        self.nothing = self.node_state()
         self.claim = self.api.add([DEVICES[protocol]], sharing=SHARING)
         self.plugin.engine.prepare(self.claim)
-        self.prepared = self.picture()
+        self.prepared = self.node_state()
         self.plugin.engine.unprepare(self.claim)
 
     def _driver(self) -> str:
         return self.plugin.place.gpus().inventory.driver_version
 
-    def picture(self) -> Picture:
+    def node_state(self) -> NodeState:
         """All that there is."""
-        return picture(self.plugin.node, self.root, self.plugin.cdi)
+        return node_state(self.plugin.node, self.root, self.plugin.cdi)
 
     def stop_at(self, run: int) -> None:
         """The run with this number, from now on, stops at its start."""
@@ -82,7 +82,7 @@ class Node:
         self._point.write_text("-1")
         self.reached.unlink(missing_ok=True)
 
-    def bring(self, verb: Callable[[ClaimRef], object], wanted: Picture) -> None:
+    def repeat(self, verb: Callable[[ClaimRef], object], wanted: NodeState) -> None:
         """kubelet repeats its call until it goes well."""
 
         def went_well() -> bool:
@@ -93,7 +93,7 @@ class Node:
             return True
 
         wait_for(went_well, "the call")
-        wait_for(lambda: self.picture() == wanted, "the node")
+        wait_for(lambda: self.node_state() == wanted, "the node")
 
 
 @pytest.fixture(params=DEVICES)
@@ -112,7 +112,7 @@ def test_the_supervisor_is_killed_at_any_run_of_the_program(node: Node, verb: st
     runs = 0
     for run in itertools.takewhile(lambda run: run < MOST_RUNS, points(0, 2)):
         if verb == "unprepare":
-            node.bring(engine.prepare, node.prepared)
+            node.repeat(engine.prepare, node.prepared)
         call = engine.prepare if verb == "prepare" else engine.unprepare
         node.stop_at(run)
         ended = threading.Event()
@@ -135,18 +135,18 @@ def test_the_supervisor_is_killed_at_any_run_of_the_program(node: Node, verb: st
         assert ended.wait(60)
         node.supervisor.start()
         if runs % 2:
-            node.bring(engine.prepare, node.prepared)
-        node.bring(engine.unprepare, node.nothing)
+            node.repeat(engine.prepare, node.prepared)
+        node.repeat(engine.unprepare, node.nothing)
     print(f"{runs} runs")
     assert runs
     node.go_on()
-    node.bring(engine.unprepare, node.nothing)
+    node.repeat(engine.unprepare, node.nothing)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_daemon_that_is_killed_or_stopped_leaves_nothing_after_unprepare(node: Node, number: signal.Signals) -> None:
     node.go_on()
-    node.bring(node.plugin.engine.prepare, node.prepared)
+    node.repeat(node.plugin.engine.prepare, node.prepared)
     for pid in node.supervisor.processes():
         os.kill(pid, number)
-    node.bring(node.plugin.engine.unprepare, node.nothing)
+    node.repeat(node.plugin.engine.unprepare, node.nothing)

@@ -16,10 +16,10 @@ from dra_driver.gpu.nvml import Return
 from kubeletplugin.claims.engine import ClaimTimes
 from tests.support.waiting import wait_for
 
+from .faultyclaim import OPPOSITE, FaultyClaim
 from .points import nvml_fails
 from .scenarios import SCENARIOS
 from .share import share
-from .struck import OPPOSITE, StruckClaim
 
 ANYWHERE = [Return.UNKNOWN, Return.GPU_IS_LOST, Return.NO_PERMISSION, Return.MEMORY, Return.UNINITIALIZED]
 LOST_ANSWER = [Return.UNKNOWN, Return.TIMEOUT]
@@ -46,7 +46,7 @@ def codes(point: str, every: bool) -> Sequence[Return]:
 @pytest.mark.parametrize(("number", "name"), list(enumerate(SCENARIOS)), ids=SCENARIOS)
 @pytest.mark.parametrize("verb", OPPOSITE)
 def test_claim_recovers_from_an_nvml_error_at_every_point(tmp_path: Path, verb: str, number: int, name: str) -> None:
-    claim = StruckClaim(tmp_path, SCENARIOS[name])
+    claim = FaultyClaim(tmp_path, SCENARIOS[name])
     turns = itertools.cycle([verb, OPPOSITE[verb], OPPOSITE[verb], verb])
     faults = [
         (index, point, code)
@@ -56,25 +56,25 @@ def test_claim_recovers_from_an_nvml_error_at_every_point(tmp_path: Path, verb: 
     ]
     usually = 30 if SCENARIOS[name].needs_mps else 15 if name in EVERY_CODE else 6  # with MPS each one runs programs
     for index, point, code in share(faults, number, usually):
-        claim.ready_for(verb)
-        error = claim.strike(verb, index, nvml_fails(code))
-        claim.bring(next(turns), (point, index, code, error))
+        claim.restore_state_before(verb)
+        error = claim.call_with_fault(verb, index, nvml_fails(code))
+        claim.repeat(next(turns), (point, index, code, error))
     claim.end()
 
 
 def test_instance_of_a_lost_gpu_is_destroyed_soon_after_the_gpu_is_back(tmp_path: Path) -> None:
-    claim = StruckClaim(tmp_path, SCENARIOS["three slices"], ClaimTimes(retry=0.1))
+    claim = FaultyClaim(tmp_path, SCENARIOS["three slices"], ClaimTimes(retry=0.1))
     point = claim.points_of("unprepare").index("before destroy_compute_instance")
-    claim.ready_for("unprepare")
-    assert claim.strike("unprepare", point, nvml_fails(Return.GPU_IS_LOST), lasting=True) == ""
-    wait_for(lambda: claim.picture() == claim.pictures["unprepare"], "the next try")
+    claim.restore_state_before("unprepare")
+    assert claim.call_with_fault("unprepare", point, nvml_fails(Return.GPU_IS_LOST), lasting=True) == ""
+    wait_for(lambda: claim.node_state() == claim.states["unprepare"], "the next try")
     claim.end()
 
 
 def test_failed_prepare_is_undone_soon(tmp_path: Path) -> None:
-    claim = StruckClaim(tmp_path, SCENARIOS["three slices"], ClaimTimes(retry=0.1))
+    claim = FaultyClaim(tmp_path, SCENARIOS["three slices"], ClaimTimes(retry=0.1))
     point = claim.points_of("prepare").index("before create_compute_instance")
-    claim.ready_for("prepare")
-    assert claim.strike("prepare", point, nvml_fails(Return.UNKNOWN), lasting=True)
-    wait_for(lambda: claim.picture() == claim.pictures["unprepare"], "the next try")
+    claim.restore_state_before("prepare")
+    assert claim.call_with_fault("prepare", point, nvml_fails(Return.UNKNOWN), lasting=True)
+    wait_for(lambda: claim.node_state() == claim.states["unprepare"], "the next try")
     claim.end()

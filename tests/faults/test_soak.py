@@ -29,9 +29,9 @@ from tests.support.faultyserver import FaultyServer
 from tests.support.plugin import NOTHING, stored_claim
 from tests.support.waiting import wait_for
 
-from .census import SOAK_TOLERANCE
 from .model import Is, KnownClaim, Model, Place
-from .processes import DoomedPlugin, doomed_plugin, require_as_before
+from .processes import KillablePlugin, killable_plugin, require_as_before
+from .resources import SOAK_TOLERANCE
 
 SEED = int(os.environ.get("SOAK_SEED", "20250601"))
 OPERATIONS = int(os.environ.get("SOAK_OPERATIONS", "120"))
@@ -56,7 +56,7 @@ BY_HAND = [Place(1, start, 1) for start in range(7)]
 class Soak:
     """One node's life. Operations are methods; `log` says what was done."""
 
-    def __init__(self, plugin: DoomedPlugin, server: FaultyServer, client: ApiClient, chance: random.Random) -> None:
+    def __init__(self, plugin: KillablePlugin, server: FaultyServer, client: ApiClient, chance: random.Random) -> None:
         self.plugin, self.server, self.client, self.chance = plugin, server, client, chance
         self.log: list[str] = []
         self.outages = 0
@@ -66,7 +66,7 @@ class Soak:
         self._nvml = plugin.node.nvml()
         self._nvml.initialize()
         gpus = read_inventory(self._nvml, plugin.hardware.sys_root).gpus
-        before = plugin.picture()
+        before = plugin.node_state()
         self.model = Model([gpu.uuid for gpu in gpus], before["modes"], by_hand={Place(1, 6, 1)})
         assert self.model.problems(before) == []
 
@@ -152,13 +152,13 @@ class Soak:
             return
         calls = self.chance.sample(calls, min(len(calls), self.chance.choice([1, 1, 3])))
         self.log.append("at once: " + ", ".join(f"{verb} {uid[:8]}" for verb, uid in calls))
-        self.plugin.dial.arm(self.chance.randint(0, self.chance.choice([10, 30, 60])))
+        self.plugin.trigger.arm(self.chance.randint(0, self.chance.choice([10, 30, 60])))
         begun = [(uid, self.plugin.begin(verb, self.messages[uid])) for verb, uid in calls]
         for uid, call in begun:
             self.model.claims[uid].state = Is.IN_DOUBT
             call.exception(timeout=60)
         if all(call.exception() is None for _, call in begun):
-            self.plugin.dial.rest()
+            self.plugin.trigger.disarm()
             return
         self.log.append(f"killed: {self.plugin.end_of_process()}")
         self.plugin.start()
@@ -228,10 +228,10 @@ class Soak:
         point = self.chance.randint(0, 12)
         self.log.append(f"{errno.errorcode[error]} from point {point} on")
         self.disk_full = True
-        self.plugin.dial.arm(point, lasting=True, error=error)
+        self.plugin.trigger.arm(point, lasting=True, error=error)
         for _ in range(self.chance.randint(1, 3)):
             self.call(self.chance.choice(["Prepare", "Unprepare"]), self.some_claim())
-        self.plugin.dial.rest()
+        self.plugin.trigger.disarm()
         self.disk_full = False
         self.log.append("the disk is well again")
 
@@ -272,10 +272,10 @@ class Soak:
 
     def check(self) -> None:
         """The node is as it must be, at once or as soon as the plugin has looked after what it could not do at once."""
-        found = self.model.problems(self.plugin.picture())
+        found = self.model.problems(self.plugin.node_state())
         if found:
             self.log.append(f"not yet: {'; '.join(found)}")
-            wait_for(lambda: not self.model.problems(self.plugin.picture()), "; ".join(found))
+            wait_for(lambda: not self.model.problems(self.plugin.node_state()), "; ".join(found))
 
     def clean(self) -> None:
         """Everything is unprepared."""
@@ -360,13 +360,13 @@ def test_soak(server: FaultyServer, tmp_path: Path) -> None:
     kubeconfig = server.write_kubeconfig(tmp_path / "config")
     with (
         connect(kubeconfig) as client,
-        doomed_plugin(kubeconfig, "--device-metadata", impatient=True) as plugin,
+        killable_plugin(kubeconfig, "--device-metadata", impatient=True) as plugin,
     ):
         plugin.start()
         soak = Soak(plugin, server, client, random.Random(SEED))
         try:
             soak.warm_up()
-            before = plugin.census()
+            before = plugin.resource_counts()
             for _ in range(CLAIMS_AT_A_TIME):
                 soak.new_claim()
             for number in range(OPERATIONS):

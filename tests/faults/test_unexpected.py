@@ -50,10 +50,10 @@ def require_known(plugin: BrokenPlugin, client: ApiClient, work: str, claim: Any
     """The failure is in the log with its traceback, in the metrics, and in an Event."""
     wait_for(lambda: failures(plugin, work), f"{work} to fail")
     assert f"{work} default/{claim.name} failed unexpectedly; other work continues" in plugin.log
-    assert f"UnthoughtOfError: claim {claim.uid}" in plugin.log
+    assert f"UnexpectedError: claim {claim.uid}" in plugin.log
     assert "Traceback (most recent call last)" in plugin.log
     (message,) = wait_for(lambda: told(client, claim), "the event")
-    assert f"failed unexpectedly to {work}: UnthoughtOfError('claim {claim.uid}')" in message
+    assert f"failed unexpectedly to {work}: UnexpectedError('claim {claim.uid}')" in message
 
 
 def ready_devices(client: ApiClient, claim: Any) -> list[str]:
@@ -78,7 +78,7 @@ def test_a_claim_that_cannot_be_recovered(plugin: BrokenPlugin, client: ApiClien
     require_known(plugin, client, "recover claim", bad)
     assert plugin.prepare(good)[good.uid] == before[good.uid]
     assert plugin.prepare(later)[later.uid].error == ""
-    assert "UnthoughtOfError" in plugin.prepare(bad)[bad.uid].error
+    assert "UnexpectedError" in plugin.prepare(bad)[bad.uid].error
     assert plugin.unprepare(good, later) == {good.uid: "", later.uid: ""}
     wait_for(lambda: failures(plugin, "recover claim") > 1, "it to be tried again", 60)
     plugin.break_()

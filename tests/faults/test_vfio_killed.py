@@ -13,7 +13,7 @@ from dra_driver.kube.api import ApiClient
 from tests.support.fuse import needs_fuse
 from tests.support.plugin import stored_claim
 
-from .processes import DoomedPlugin
+from .processes import KillablePlugin
 from .share import patiently, points
 from .test_vfio_writes import A_GPU_OR_GROUP, DEVICE, ONLY, OPPOSITE, a_kernel, bring
 
@@ -29,7 +29,7 @@ def test_a_plugin_that_is_killed_anywhere_brings_everything_back(
     with tempfile.TemporaryDirectory(prefix="dra-") as name:
         policy = Path(name) / "machines.yaml"
         policy.write_text(ONLY)
-        plugin = DoomedPlugin(Path(name), kubeconfig, f"--policy-file={policy}")
+        plugin = KillablePlugin(Path(name), kubeconfig, f"--policy-file={policy}")
         with a_kernel(Path(name) / "node", others) as kernel:
             plugin.start()
             claim, before = stored_claim(client, DEVICE), kernel.picture()
@@ -38,8 +38,8 @@ def test_a_plugin_that_is_killed_anywhere_brings_everything_back(
                     bring(plugin, claim, OPPOSITE[verb])
                     plugin.kill()
                     plugin.start()
-                    plugin.dial.arm(point)
-                    where = plugin.struck(verb.capitalize(), claim)
+                    plugin.trigger.arm(point)
+                    where = plugin.call_and_die(verb.capitalize(), claim)
                     if not where:
                         break
                     plugin.start()

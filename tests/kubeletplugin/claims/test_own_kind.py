@@ -42,7 +42,7 @@ from kubeletplugin.containers.common import CommonSpec
 from kubeletplugin.errors import PrepareError, StoppedError
 from kubeletplugin.node.folders import NodeFolders
 from kubeletplugin.node.node import Node
-from tests.faults.points import Dial, Points
+from tests.faults.points import Points, Trigger
 from tests.kubeletplugin.inside import ApiServer, CallThread
 from tests.support.waiting import wait_for
 
@@ -365,30 +365,30 @@ def test_a_process_that_is_killed_anywhere_leaves_nothing_that_the_next_cannot_u
     root: Path, api: ApiServer, verb: str
 ) -> None:
     ref, other = api.add(["lamp-1", "lamp-2"], "red"), api.add(["lamp-3"], "red-3")
-    points = Points(Dial(), killed)
+    points = Points(Trigger(), killed)
     Process(root, api).engine.prepare(other)
     alone = Process(root, api).left()
 
     def call(process: Process) -> Callable[[ClaimRef, Call], object]:
         return process.engine.prepare if verb == "prepare" else process.engine.unprepare
 
-    def strike(point: int) -> bool:
+    def call_at(point: int) -> bool:
         """Whether the call reached this point."""
         process = Process(root, api)
         if verb == "unprepare":
             process.engine.prepare(ref)
-        points.dial.arm(point)
+        points.trigger.arm(point)
         try:
             call(process)(ref, OWN_WORK)
         except KilledError:
             return True
         finally:
-            points.dial.rest()
+            points.trigger.disarm()
         return False
 
     with points.of_files(root):
         point = 0
-        while strike(point):
+        while call_at(point):
             later = Process(root, api)
             assert later.left()["lamps"] in (["3"], ["1", "2", "3"]), points.names
             later.engine.prepare(ref)

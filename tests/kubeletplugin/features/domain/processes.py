@@ -10,12 +10,12 @@ from typing import Any
 from dra_driver.domains.names import DRIVER
 from kubeletplugin.features.domain.folder import DomainFolder
 from kubeletplugin.kubelet.instance import socket_paths
-from tests.faults.processes import DoomedPlugin
+from tests.faults.processes import KillablePlugin
 
 from .domains import HARDWARE, NAMESPACE, Left, install_imex, left
 
 
-class DomainProcess(DoomedPlugin):
+class DomainProcess(KillablePlugin):
     """A plugin that can be killed at every change of a file of the second driver. With `uid` it is an instance."""
 
     def __init__(self, folder: Path, kubeconfig: Path, *flags: str, uid: str = "") -> None:

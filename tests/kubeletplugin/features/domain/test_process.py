@@ -47,8 +47,8 @@ def test_killed_anywhere_the_next_process_goes_on(plugin: DomainProcess, admin: 
         for point in points(number, 5):
             plugin.start()
             plugin.goes_well(opposite, ref)
-            plugin.dial.arm(point)
-            where = plugin.struck(verb, ref)
+            plugin.trigger.arm(point)
+            where = plugin.call_and_die(verb, ref)
             if not where:
                 break
             plugin.start()

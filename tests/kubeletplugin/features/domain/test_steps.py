@@ -37,7 +37,7 @@ from kubeletplugin.kinds.daemon import DaemonKind
 from kubeletplugin.kinds.domain import DomainKind, DomainName
 from kubeletplugin.node.folders import NodeFolders
 from kubeletplugin.node.node import Node
-from tests.faults.points import Dial, Points, disk_fails
+from tests.faults.points import Points, Trigger, disk_fails
 from tests.kubeletplugin.inside import CallThread
 from tests.support.waiting import wait_for
 
@@ -246,14 +246,14 @@ def test_no_claim_is_prepared_before_marks_of_an_earlier_boot_are_gone(
     tmp_path: Path, start: Callable[..., Process], claims: Claims
 ) -> None:
     fails = disk_fails(errno.ENOSPC)
-    points = Points(Dial(), lambda what: fails(what) if "boot-id" in what else None, starts=True)
+    points = Points(Trigger(), lambda what: fails(what) if "boot-id" in what else None, starts=True)
     with points.of_files(tmp_path):
-        points.dial.arm(0, lasting=True)
+        points.trigger.arm(0, lasting=True)
         process, daemon = start(), claims.daemon("d")
         with pytest.raises(OSError, match="No space left"):
             process.claims.prepare(daemon, OWN_WORK)
         process.claims.unprepare(daemon, OWN_WORK)
-        points.dial.rest()
+        points.trigger.disarm()
     (device,) = process.claims.prepare(daemon, OWN_WORK)
     assert device.name == "daemon-0"
 
@@ -295,7 +295,7 @@ def test_killed_at_any_point_the_next_process_goes_on(
     ref = claims.channel("c") if kind == "channel" else claims.daemon("d")
     other = claims.daemon("other") if kind == "channel" else claims.channel("other")
     process = start()
-    points = Points(Dial(), killed)
+    points = Points(Trigger(), killed)
     folder = process.folder.of_domain(FIRST.uid)
     if kind == "channel":
         process.engine.prepare(other)
@@ -310,24 +310,24 @@ def test_killed_at_any_point_the_next_process_goes_on(
     def call(process: Process) -> Callable[[ClaimRef, Call], object]:
         return process.engine.prepare if verb == "prepare" else process.engine.unprepare
 
-    def strike(point: int) -> bool:
+    def call_at(point: int) -> bool:
         """Whether the call reached this point."""
         process = start()
         with ready():
             if verb == "unprepare":
                 process.engine.prepare(ref)
-            points.dial.arm(point)
+            points.trigger.arm(point)
             try:
                 call(process)(ref, OWN_WORK)
             except KilledError:
                 return True
             finally:
-                points.dial.rest()
+                points.trigger.disarm()
         return False
 
     with points.of_files(tmp_path):
         point = 0
-        while strike(point):
+        while call_at(point):
             later = start()
             found = later.left()
             recorded = f"{ref.uid}.json" in found.records
@@ -350,27 +350,27 @@ def test_a_change_of_a_file_that_fails_is_told_and_the_next_call_goes_on(
 ) -> None:
     process = start()
     ref = claims.channel("c") if kind == "channel" else claims.daemon("d")
-    points = Points(Dial(), disk_fails(errno.ENOSPC))
+    points = Points(Trigger(), disk_fails(errno.ENOSPC))
     folder = process.folder.of_domain(FIRST.uid)
 
     def ready() -> AbstractContextManager[object]:
         return running_daemon(folder) if kind == "channel" else nullcontext()
 
-    def strike(point: int, *, lasting: bool) -> None:
+    def call_at(point: int, *, lasting: bool) -> None:
         with ready():
             if verb == "unprepare":
                 process.engine.prepare(ref)
-            points.dial.arm(point, lasting=lasting)
+            points.trigger.arm(point, lasting=lasting)
             with suppress(OSError):
                 process.engine.prepare(ref) if verb == "prepare" else process.engine.unprepare(ref)
-            points.dial.rest()
+            points.trigger.disarm()
 
     with points.of_files(tmp_path):
-        strike(-1, lasting=False)
+        call_at(-1, lasting=False)
         process.engine.unprepare(ref)
         count = len(points.names)
         for point, lasting in itertools.product(range(count), (False, True)):
-            strike(point, lasting=lasting)
+            call_at(point, lasting=lasting)
             with ready():
                 assert process.engine.prepare(ref).state is State.PREPARED, (point, lasting)
             assert process.left().domain == (FIRST.uid if kind == "channel" else "")

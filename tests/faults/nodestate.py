@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that there is on a node, to be compared: two pictures are equal only if nothing tells the nodes apart."""
+"""The state of a node, to be compared: two states are equal only if all files and settings of the nodes are."""
 
 import contextlib
 import json
@@ -15,10 +15,10 @@ from tests.support.hardware import ControlledNode
 from tests.support.mps import daemons_of
 from tests.support.nodes import stored_boards, stored_instances
 
-Picture = dict[str, Any]
+NodeState = dict[str, Any]
 
 
-def picture(node: ControlledNode, state: Path, cdi: Path) -> Picture:
+def node_state(node: ControlledNode, state: Path, cdi: Path) -> NodeState:
     """The GPUs' modes, settings and instances, and the files of the plugin (in `state` and `cdi`) with their content;
     the names of those that were left half written apart.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A claim of a scenario inside of one process, on its way from unprepared to prepared and back, struck on it."""
+"""A claim of a scenario inside of one process, whose calls get a fault at a chosen point."""
 
 import shutil
 import tempfile
@@ -14,8 +14,8 @@ from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin
 from tests.support.mps import MpsProcess
 from tests.support.waiting import wait_for
 
-from .picture import Picture, picture
-from .points import Dial, Points, Strike
+from .nodestate import NodeState, node_state
+from .points import Fault, Points, Trigger
 from .processes import NODE
 from .scenarios import Scenario, restrict
 
@@ -25,11 +25,11 @@ OPPOSITE: dict[Verb, Verb] = {"prepare": "unprepare", "unprepare": "prepare"}
 
 
 def nothing(_: str) -> None:
-    """No strike."""
+    """No fault."""
 
 
-class StruckClaim:
-    """The claim, and what belongs to either state."""
+class FaultyClaim:
+    """The claim, and the state of the node with and without it."""
 
     def __init__(
         self, root: Path, scenario: Scenario, settings: ClaimTimes = QUICK, times: NodeTimes = inside.QUICK
@@ -38,59 +38,59 @@ class StruckClaim:
             root = Path(tempfile.mkdtemp(prefix="dra-"))  # short: sockets are in it
         self._root, self._settings, self._times = root, settings, times
         self.half_written_counts = True
-        self.points = Points(Dial(), nothing)
+        self.points = Points(Trigger(), nothing)
         self._api = api = ApiServer()
         self.plugin = self._process()
         self._mps = MpsProcess(root, self.plugin.node, root / "mps.log").start() if scenario.needs_mps else None
         restrict(self.plugin.node)
-        self.nothing = self.picture()
+        self.nothing = self.node_state()
         self.others = [api.add(list(one.devices), **one.result) for one in scenario.others]
         for other in self.others:
             self.plugin.engine.prepare(other)
         self.claim = api.add(list(scenario.claim.devices), **scenario.claim.result)
-        self.pictures = {"unprepare": self.picture()}
+        self.states = {"unprepare": self.node_state()}
         self.plugin.engine.prepare(self.claim)
-        self.pictures["prepare"] = self.picture()
+        self.states["prepare"] = self.node_state()
 
-    def picture(self) -> Picture:
+    def node_state(self) -> NodeState:
         """All that there is on the node; what was left half written only if it counts."""
-        taken = picture(self.plugin.node, self.plugin.root, self.plugin.cdi)
+        taken = node_state(self.plugin.node, self.plugin.root, self.plugin.cdi)
         return taken if self.half_written_counts else {**taken, "half written": []}
 
     def points_of(self, verb: Verb) -> list[str]:
-        """The points of a call that goes well, in their order."""
-        self.ready_for(verb)
-        self.points.dial.arm()
+        """The points of a call without a fault, in their order."""
+        self.restore_state_before(verb)
+        self.points.trigger.arm()
         self._call(verb, self.claim)
-        self.points.dial.rest()
+        self.points.trigger.disarm()
         return list(self.points.names)
 
-    def ready_for(self, verb: Verb) -> None:
-        """The state that the call changes, in a plugin that has asked NVML for what it asks only once."""
+    def restore_state_before(self, verb: Verb) -> None:
+        """Restore the state that the call changes. The plugin has then read what it reads only once from NVML."""
         for one in (verb, OPPOSITE[verb]):
-            self.bring(one, "before")
+            self.repeat(one, "before")
 
-    def strike(self, verb: Verb, point: int, strike: Strike, *, lasting: bool = False) -> str:
-        """The call, struck; the error that it ends with, if any."""
-        self.points.strike = strike
-        self.points.dial.arm(point, lasting=lasting)
+    def call_with_fault(self, verb: Verb, point: int, fault: Fault, *, lasting: bool = False) -> str:
+        """Make the call with this fault. Returns its error, if any."""
+        self.points.fault = fault
+        self.points.trigger.arm(point, lasting=lasting)
         try:
             self._call(verb, self.claim)
         except EXPECTED_ERRORS as error:
             return str(error)
         finally:
-            self.points.dial.rest()
+            self.points.trigger.disarm()
         return ""
 
-    def bring(self, verb: Verb, why: object) -> None:
-        """kubelet calls until it hears that all is well; then it is, or is soon where it need not wait: a GPU that is
-        out of reach, a mode that cannot be switched back.
+    def repeat(self, verb: Verb, why: object) -> None:
+        """Repeat the call, as kubelet does, until it succeeds and the node has the expected state. The state may come
+        after the answer: if a GPU is out of reach, or a mode cannot be switched back.
         """
         try:
             wait_for(lambda: self._goes_well(verb), f"{verb} after {why}")
-            wait_for(lambda: self.picture() == self.pictures[verb], f"the node after {why}")
+            wait_for(lambda: self.node_state() == self.states[verb], f"the node after {why}")
         except AssertionError:
-            assert self.picture() == self.pictures[verb], why
+            assert self.node_state() == self.states[verb], why
             raise
 
     def end(self) -> None:
@@ -99,7 +99,7 @@ class StruckClaim:
         self.plugin = self._process()
         for one in (self.claim, *self.others):
             self.plugin.engine.unprepare(one)
-        assert self.picture() == self.nothing
+        assert self.node_state() == self.nothing
         self.plugin.stop()
         if self._mps is not None:
             self._mps.stop()

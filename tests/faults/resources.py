@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-Census = dict[str, dict[str, int]]
+ResourceCounts = dict[str, dict[str, int]]
 """Counts by kind: `objects` and `items` (by type), `threads` and `files` (by name)."""
 
 
@@ -47,18 +47,18 @@ _NUMBERS = re.compile(r"\d+")
 _NAMED = re.compile(r"(nvml)-.*")  # after a GPU, by its index or UUID
 
 
-def answer_to(number: signal.Signals, file: Path) -> None:
-    """From now on write the census of this process to `file` whenever the signal comes."""
+def write_on_signal(number: signal.Signals, file: Path) -> None:
+    """From now on write the counts of this process to `file` whenever the signal comes."""
 
     def answer(*_: object) -> None:
-        if gc.get_freeze_count():  # the first time: most processes are never asked, and a census takes long
+        if gc.get_freeze_count():  # the first time: most processes are never asked, and counting takes long
             gc.unfreeze()  # what the process was forked with counts, too
-            census()  # fills the caches of what a census calls
+            resource_counts()  # fills the caches of what counting calls
         # No other thread may run meanwhile: a tuple that it is about to make is broken by a second reference to it.
         interval = sys.getswitchinterval()
         sys.setswitchinterval(60)
         try:
-            text = json.dumps(census())
+            text = json.dumps(resource_counts())
         finally:
             sys.setswitchinterval(interval)
         temporary = file.with_suffix(".new")
@@ -68,8 +68,8 @@ def answer_to(number: signal.Signals, file: Path) -> None:
     signal.signal(number, answer)
 
 
-def census() -> Census:
-    """The census of this process, without garbage."""
+def resource_counts() -> ResourceCounts:
+    """The counts of this process, without garbage."""
     gc.collect()
     objects = gc.get_objects()
     items: Counter[str] = Counter()
@@ -87,7 +87,9 @@ def census() -> Census:
     }
 
 
-def grown(before: Census, after: Census, tolerance: Tolerance = TOLERANCE) -> dict[str, tuple[int, int]]:
+def grown(
+    before: ResourceCounts, after: ResourceCounts, tolerance: Tolerance = TOLERANCE
+) -> dict[str, tuple[int, int]]:
     """What there is more of than before, as (before, after), beyond the tolerance."""
     return {
         f"{kind} {name}": (before[kind].get(name, 0), count)
