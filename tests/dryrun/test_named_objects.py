@@ -92,7 +92,7 @@ def test_workloads_claims_and_templates_are_read_from_the_cluster(dryrun: DryRun
         assert "fits  ResourceClaimTemplate default/one-gpu: on node a" in out
         code, _, err = dryrun("statefulset/web", "--kubeconfig", kubeconfig)
         assert code == 2
-        assert "there is no StatefulSet default/web in cluster https://" in err
+        assert "there is no StatefulSet default/web in cluster http" in err
 
 
 def test_named_objects_are_found_in_files(dryrun: DryRun, write: Write) -> None:

@@ -258,7 +258,7 @@ def test_named_workloads_are_read_with_the_right_to_get_them(
 ) -> None:
     cluster.grant(ROLE["rules"])
     err = dryrun(name, "--kubeconfig", cluster.config)[2]
-    assert "default/web in cluster https://" in err
+    assert "default/web in cluster http" in err
     cluster.grant([one for one in ROLE["rules"] if "get" not in one["verbs"] or one.get("resources") == ["pods"]])
     err = dryrun(name, "--kubeconfig", cluster.config)[2]
     assert f"{name}: to get {resource} in the cluster is not allowed" in err
