@@ -39,9 +39,11 @@ _PREFIX: Final = re.compile(r"^(?:\[[^\]]*\]\s*)+")
 _CONNECTED: Final = ("C", "CONNECTED")
 _STATE_SECONDS: Final = 5.0
 _NODES_SECONDS: Final = 20.0  # the program waits for peers that do not answer
-_QUICK_SECONDS: Final = 0.3
+_FIRST_SECONDS: Final = 0.3
+_NOT_READY_SECONDS: Final = 1.0
 _SLOW_SECONDS: Final = 5.0
-_HURRY_SECONDS: Final = 15.0
+_SHARE: Final = 0.2
+"""Of the time that the domain has not changed, how long the pause before the next question is."""
 
 
 def plain(line: str) -> str:
@@ -79,8 +81,8 @@ class ImexStatus:
 class Monitor:
     """Asks nvidia-imex for its status on a thread of its own, from the start until `stop`. `index` is its node ID.
 
-    `changed` is called after each change. Questions are frequent until nvidia-imex is ready, and for a while after
-    `hurry`.
+    `changed` is called after each change. Questions are frequent after the start, a change of the status and `hurry`,
+    and become rare while nothing happens: each one starts two programs.
     """
 
     def __init__(
@@ -91,13 +93,13 @@ class Monitor:
         self._config = config
         self._index = index
         self._changed = changed
-        self._hurry_until = time.monotonic() + _HURRY_SECONDS
+        self._changed_at = time.monotonic()
         self._worker = Worker("ask for the status", self._look, interval=_SLOW_SECONDS, count=count)
         self._worker.start()
 
     def hurry(self) -> None:
         """Ask frequently for a while, because the domain changes."""
-        self._hurry_until = time.monotonic() + _HURRY_SECONDS
+        self._changed_at = time.monotonic()
         self._worker.wake()
 
     def stop(self) -> None:
@@ -108,9 +110,10 @@ class Monitor:
         status = self._ask()
         if status != self.status:
             self.status = status
+            self._changed_at = time.monotonic()
             self._changed()
-        quick = self.status.state != READY or time.monotonic() < self._hurry_until
-        return _QUICK_SECONDS if quick else _SLOW_SECONDS
+        longest = _SLOW_SECONDS if self.status.state == READY else _NOT_READY_SECONDS
+        return min(max(_FIRST_SECONDS, _SHARE * (time.monotonic() - self._changed_at)), longest)
 
     def _ask(self) -> ImexStatus:
         try:

@@ -29,7 +29,6 @@ partition      connections to and from the node IDs in this file end
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import signal
@@ -86,7 +85,6 @@ class Config:
         except OSError as error:
             raise ImexRefusedError(f"Failed to read {error.filename}: {error.strerror}") from None
         self.nodes = [name for name in names if name]
-        self.digest = hashlib.sha256("\n".join(self.nodes).encode()).hexdigest()
 
     def get(self, key: str, default: str = "") -> str:
         """A value, or the default if it is missing or empty."""
@@ -320,7 +318,7 @@ class ImexDaemon:
     def _connect(self, peer: Peer) -> bool:
         """Connect to a peer, and wait for the end of the connection. Returns whether there was one."""
         peer.host = _resolve(peer.name) or ""
-        hello = {"digest": self._config.digest, "id": self._number, "name": self._name, "to": peer.name}
+        hello = {"nodes": self._config.nodes, "id": self._number, "name": self._name, "to": peer.name}
         try:
             if not peer.host or peer.number in self._partitioned():
                 return False
@@ -372,7 +370,7 @@ class ImexDaemon:
                 del self._incoming[stream]
 
     def _problem(self, hello: JSON) -> str | None:
-        if hello.get("digest") != self._config.digest:
+        if hello.get("nodes") != self._config.nodes:
             return "the node configuration files differ"
         if hello.get("to") != self._name:
             return f"this is {self._name}, not {hello.get('to')}"
