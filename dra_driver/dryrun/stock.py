@@ -9,10 +9,9 @@ A GPU is a set of counters, and a device consumes an amount of each. Devices of 
 placement. So of two GPUs with equal parts in use, one may have space for another device and the other may not.
 """
 
-import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Final
 
 from ..kube.resource import AllocatedDevice, AllocationResult, Device, DeviceClaim, ResourceClaim, TaintEffect
@@ -104,7 +103,13 @@ class Amount:
         return self.misplaced + self.tainted
 
     def __add__(self, other: "Amount") -> "Amount":
-        return Amount(*map(operator.add, astuple(self), astuple(other)))
+        return Amount(
+            self.total + other.total,
+            self.used + other.used,
+            self.free + other.free,
+            self.misplaced + other.misplaced,
+            self.tainted + other.tainted,
+        )
 
 
 @dataclass(frozen=True, slots=True)

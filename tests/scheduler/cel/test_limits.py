@@ -62,9 +62,9 @@ def test_cost_limit_ends_an_evaluation_inside_of_or() -> None:
     ("expression", "expected"),
     [
         (doubling("{1: 1}", "{$: $}", "$ == $"), "compile:size_limit"),
-        (doubling("[1]", "[dyn($), dyn($)]", "$ == $"), "cost_limit"),
-        (doubling("[1]", "[dyn($), dyn($)]", "'%s'.format([$]) == ''"), "cost_limit"),
-        (doubling("[1]", "[dyn($), dyn($)]", "$.flatten(100).size() == 1"), "cost_limit"),
+        (doubling("lists.range(1000)", "[dyn($), dyn($)]", "$ == $"), "cost_limit"),
+        (doubling("lists.range(1000)", "[dyn($), dyn($)]", "'%s'.format([$]) == ''"), "cost_limit"),
+        (doubling("lists.range(1000)", "[dyn($), dyn($)]", "$.flatten(100).size() == 1"), "cost_limit"),
         (doubling("[1]", "$ + $", "$ == $"), "cost_limit"),
         (doubling("'aaaaaaaa'", "$ + $", "$ == ''"), "cost_limit"),
         ("optional.of(1)" + ".optMap(x, x)" * 100 + ".hasValue()", "compile:size_limit"),

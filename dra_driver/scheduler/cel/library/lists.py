@@ -180,12 +180,13 @@ def _flatten(items: object, depth: object = 1) -> list[object]:
     if depth < 0:
         raise ErrorValue("other", "the depth of flatten() must not be negative")
     flat: list[object] = []
+    spend(len(items))
     pending = [(iter(items), depth)]
     while pending:
         source, left = pending[-1]
         for item in source:
-            spend(1)
             if left > 0 and isinstance(item, list):
+                spend(len(item))
                 pending.append((iter(item), left - 1))
                 break
             flat.append(item)
