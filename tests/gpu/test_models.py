@@ -24,6 +24,7 @@ from dra_driver.kube.resource.validation import slice_problems
 from tests.support import examples
 from tests.support.allocating import NodeClaims
 from tests.support.apiserver import SLICES
+from tests.support.geometries import one_of_each_geometry
 from tests.support.nodes import board_inventory, mig_instances
 from tests.support.schemas import validate
 
@@ -156,7 +157,7 @@ def test_no_device_says_more_than_the_api_allows(model: BoardModel) -> None:
                 assert len(device.attributes) <= ATTRIBUTE_VALUES_PER_DEVICE
 
 
-@pytest.mark.parametrize("model", SPLITTABLE, ids=lambda model: model.model)
+@pytest.mark.parametrize("model", one_of_each_geometry(SPLITTABLE), ids=lambda model: model.model)
 def test_whatever_is_allocated_in_any_order_can_be_made_and_nothing_is_withheld(model: BoardModel) -> None:
     inventory = board_inventory(model, 1, mig=True)
     (gpu,) = describe(inventory, policy(MigPolicy.DYNAMIC)).gpus

@@ -6,8 +6,10 @@ import json
 import textwrap
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.support import examples
 
 from .support import claim, lint_text, request, stream
 
@@ -149,6 +151,7 @@ def test_a_place_in_an_expression_is_found_in_every_style(written: str) -> None:
     assert rest.startswith("= ")
 
 
+@settings(max_examples=examples(100))
 @given(before=st.text("ab \n'\"\\é%", max_size=30), indent=st.sampled_from([None, 1]))
 def test_an_expression_in_json_is_pointed_into_whatever_stands_before(before: str, indent: int | None) -> None:
     expression = f"{json.dumps(before)} == @"

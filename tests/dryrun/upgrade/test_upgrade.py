@@ -392,10 +392,16 @@ def test_gate_that_the_release_does_not_know_is_an_error(dryrun: DryRun) -> None
     assert "Kubernetes 1.38 does not know the feature gate DynamicResourceAllocation" in err
 
 
-def test_gates_alone_are_compared_in_the_same_release(dryrun: DryRun) -> None:
+def test_gates_alone_are_compared_in_the_same_release(dryrun: DryRun, write: Write) -> None:
+    made = counters_beside_devices()
+    counters = {**made, "metadata": {"name": "a-counters"}, "spec": {**made["spec"], "devices": []}}
+    del made["spec"]["sharedCounters"]
+    for one in (made, counters):
+        one["spec"]["pool"] = {**one["spec"]["pool"], "resourceSliceCount": 2}
+    slices = write("cluster.json", several([node("a"), made, counters]))
     flags = ("--feature-gates", "DRAPartitionableDevices=false", "-o", "json")
-    code, out, err = dryrun("upgrade", "--built-in", *flags)
+    code, out, err = dryrun("upgrade", "--slices", slices, *flags)
     assert code == 1, err
     report = json.loads(out)
     assert report["now"]["kubernetesVersion"] == report["then"]["kubernetesVersion"]
-    assert "breaks" in effects(report, "verdict", "DeviceClass mig.nvidia.com")
+    assert "breaks" in effects(report, "verdict", "DeviceClass gpu.nvidia.com")
