@@ -29,7 +29,7 @@ from tests.support.plugin import POOL, stored_claim
 from tests.support.plugin import Plugin as PluginProcess
 from tests.support.waiting import wait_for
 
-from .points import Fault, Points, Trigger, disk_fails
+from .points import Fault, KilledError, Points, Trigger, disk_fails, raise_killed
 from .share import share
 
 NODE = """
@@ -46,15 +46,6 @@ TIMES = replace(QUICK, calls=CallLimits(partition=0.3))
 CODES = [FabricCode.GENERIC_ERROR, FabricCode.CONNECTION_NOT_VALID, FabricCode.TIMEOUT, FabricCode.NVLINK_ERROR]
 
 
-class EndOfProcessError(BaseException):
-    """Nothing is done after this."""
-
-
-def end(_: str) -> None:
-    """The process ends here."""
-    raise EndOfProcessError
-
-
 def call_fails(code: FabricCode) -> Fault:
     """A call of Fabric Manager fails."""
 
@@ -69,7 +60,7 @@ class Struck:
     """A claim for partition PAIR, between another claim and a partition that an administrator activated."""
 
     def __init__(self, root: Path) -> None:
-        self._root, self._api, self.points = root, ApiServer(), Points(Trigger(), end)
+        self._root, self._api, self.points = root, ApiServer(), Points(Trigger(), raise_killed)
         self._description = root / "node.yaml"
         self._description.write_text(NODE)
         make_node(root / "node", str(self._description)).node.fabric.activate(FOUND)
@@ -155,8 +146,8 @@ def test_a_process_that_ends_anywhere_leaves_nothing_half_done(tmp_path: Path, n
     claim = Struck(tmp_path)
     turns = itertools.cycle([verb, OPPOSITE[verb]])
     for index, point in share(list(enumerate(claim.points_of(verb))), number, 4):
-        with pytest.raises(EndOfProcessError):
-            claim.call_with_fault(verb, index, end)
+        with pytest.raises(KilledError):
+            claim.call_with_fault(verb, index, raise_killed)
         claim.restart()
         assert claim.node_state() in claim.states.values(), point
         claim.repeat(next(turns), point)

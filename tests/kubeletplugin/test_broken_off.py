@@ -21,16 +21,13 @@ from kubeletplugin.claims.boundary import EXPECTED_ERRORS
 from kubeletplugin.claims.files import RecordFiles, Stamp
 from kubeletplugin.claims.model import ClaimRef, Record
 from kubeletplugin.claims.specs import ClaimSpecs
+from tests.faults.points import KilledError
 from tests.faults.share import share
 from tests.kubeletplugin.inside import DYNAMIC, NOTHING, ApiServer, Plugin
 
 DEVICES = ["gpu-0-mig-1g10gb-19-0", "gpu-0-mig-2g20gb-14-2", "gpu-1", "gpu-4-mig-3g40gb-9-4"]
 LEFT_ALONE = ["gpu-4-mig-1g10gb-19-0", "gpu-0-mig-1g10gb-19-6"]
 QUERIES = {"initialize", "shutdown", "driver_version", "cuda_driver_version", "device_count", "device_by_index"}
-
-
-class KilledError(BaseException):
-    """The process ends here: nobody catches this."""
 
 
 class Fate:

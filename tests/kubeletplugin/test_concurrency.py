@@ -29,11 +29,6 @@ OTHER = "gpu-5-mig-1g10gb-19-0"
 
 
 @pytest.fixture
-def api() -> ApiServer:
-    return ApiServer()
-
-
-@pytest.fixture
 def plugin(tmp_path: Path, api: ApiServer) -> Iterator[Plugin]:
     made = Plugin(tmp_path, api)
     yield made

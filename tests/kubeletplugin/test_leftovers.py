@@ -31,11 +31,6 @@ NEVER = ClaimTimes(sweep=3600.0, retry=3600.0)
 
 
 @pytest.fixture
-def api() -> ApiServer:
-    return ApiServer()
-
-
-@pytest.fixture
 def plugin(tmp_path: Path, api: ApiServer) -> Plugin:
     """A plugin that does not look for leftovers by itself meanwhile."""
     return Plugin(tmp_path, api, settings=NEVER)

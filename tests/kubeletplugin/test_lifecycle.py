@@ -27,11 +27,6 @@ SLOT = "1g.10gb at 0:1 of GPU GPU-[0-9a-f-]+"
 
 
 @pytest.fixture
-def api() -> ApiServer:
-    return ApiServer()
-
-
-@pytest.fixture
 def plugin(tmp_path: Path, api: ApiServer) -> Plugin:
     return Plugin(tmp_path, api)
 

@@ -30,9 +30,10 @@ from dra_driver.kube.kinds import NODES
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.apiserver.server import make_certificates
 from tests.support.faultyserver import FaultyServer
-from tests.support.forwarding import forward_proxy
 from tests.support.scripted import Reply, scripted
 from tests.support.waiting import wait_for
+
+from .forwardproxy import forward_proxy
 
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 PROXY = "http://proxy:3128"

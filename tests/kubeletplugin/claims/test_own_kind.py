@@ -42,7 +42,7 @@ from kubeletplugin.containers.common import CommonSpec
 from kubeletplugin.errors import PrepareError, StoppedError
 from kubeletplugin.node.folders import NodeFolders
 from kubeletplugin.node.node import Node
-from tests.faults.points import Points, Trigger
+from tests.faults.points import KilledError, Points, Trigger, raise_killed
 from tests.kubeletplugin.inside import ApiServer, CallThread
 from tests.support.waiting import wait_for
 
@@ -50,10 +50,6 @@ NAME: Final = "gpu.nvidia.com"
 SIGNAL: Final = "signal"
 QUICK: Final = ClaimTimes(look=0.01)
 COLOURS: Final = ("red", "green")
-
-
-class KilledError(BaseException):
-    """The process ends here: nobody catches this."""
 
 
 def files_of(node: Node, folder: str) -> Path:
@@ -249,11 +245,6 @@ class Process:
 
 
 @pytest.fixture
-def api() -> ApiServer:
-    return ApiServer()
-
-
-@pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / SIGNAL).touch()
     return tmp_path
@@ -356,16 +347,12 @@ def test_a_damaged_record_is_made_anew(root: Path, api: ApiServer) -> None:
 # A kill at every point
 
 
-def killed(_: str) -> None:
-    raise KilledError
-
-
 @pytest.mark.parametrize("verb", ["prepare", "unprepare"])
 def test_a_process_that_is_killed_anywhere_leaves_nothing_that_the_next_cannot_undo(
     root: Path, api: ApiServer, verb: str
 ) -> None:
     ref, other = api.add(["lamp-1", "lamp-2"], "red"), api.add(["lamp-3"], "red-3")
-    points = Points(Trigger(), killed)
+    points = Points(Trigger(), raise_killed)
     Process(root, api).engine.prepare(other)
     alone = Process(root, api).left()
 

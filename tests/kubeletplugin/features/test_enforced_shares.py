@@ -35,11 +35,6 @@ def policy(enforce: Enforcement, shares: ShareMode | int = 4) -> NodePolicy:
 
 
 @pytest.fixture
-def api() -> ApiServer:
-    return ApiServer()
-
-
-@pytest.fixture
 def plugin(short_path: Path, api: ApiServer) -> Iterator[Plugin]:
     made = Plugin(short_path, api, policy=policy(Enforcement.MPS))
     yield made

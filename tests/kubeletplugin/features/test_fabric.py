@@ -36,11 +36,6 @@ PAIR_GPUS = ["gpu-0", "gpu-2"]  # modules 1 and 3
 
 
 @pytest.fixture
-def api() -> ApiServer:
-    return ApiServer()
-
-
-@pytest.fixture
 def plugin(tmp_path: Path, api: ApiServer) -> Plugin:
     return Plugin(tmp_path, api, hardware=NODE, settings=SETTINGS)
 

@@ -31,11 +31,6 @@ SMI = "usr/bin/nvidia-smi"
 
 
 @pytest.fixture
-def api() -> ApiServer:
-    return ApiServer()
-
-
-@pytest.fixture
 def plugin(tmp_path: Path, api: ApiServer) -> Plugin:
     return Plugin(tmp_path, api, hardware="l40sx4")
 

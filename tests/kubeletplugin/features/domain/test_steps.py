@@ -37,7 +37,7 @@ from kubeletplugin.kinds.daemon import DaemonKind
 from kubeletplugin.kinds.domain import DomainKind, DomainName
 from kubeletplugin.node.folders import NodeFolders
 from kubeletplugin.node.node import Node
-from tests.faults.points import Points, Trigger, disk_fails
+from tests.faults.points import KilledError, Points, Trigger, disk_fails, raise_killed
 from tests.kubeletplugin.inside import CallThread
 from tests.support.waiting import wait_for
 
@@ -46,10 +46,6 @@ from .inside import DomainPlugin, domain_plugin
 
 FIRST, SECOND = (DomainName(f"6e1b3f8e-0c1d-4d1c-8b0a-{digit * 12}", "team", "d") for digit in "12")
 QUICK = ClaimTimes(wait=0.05, look=0.01)
-
-
-class KilledError(BaseException):
-    """The process ends here: nobody catches this."""
 
 
 class BareChannel(ChannelKind):
@@ -283,10 +279,6 @@ def test_nothing_is_swept_while_a_record_is_unreadable(start: Callable[..., Proc
     assert start().left() == before
 
 
-def killed(_: str) -> None:
-    raise KilledError
-
-
 @pytest.mark.parametrize(("verb", "kind"), list(itertools.product(("prepare", "unprepare"), ("channel", "daemon"))))
 def test_killed_at_any_point_the_next_process_goes_on(
     tmp_path: Path, start: Callable[..., Process], claims: Claims, verb: str, kind: str
@@ -295,7 +287,7 @@ def test_killed_at_any_point_the_next_process_goes_on(
     ref = claims.channel("c") if kind == "channel" else claims.daemon("d")
     other = claims.daemon("other") if kind == "channel" else claims.channel("other")
     process = start()
-    points = Points(Trigger(), killed)
+    points = Points(Trigger(), raise_killed)
     folder = process.folder.of_domain(FIRST.uid)
     if kind == "channel":
         process.engine.prepare(other)

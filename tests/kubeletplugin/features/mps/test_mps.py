@@ -35,11 +35,6 @@ NEW_DRIVER = "615.71.09"
 
 
 @pytest.fixture
-def api() -> ApiServer:
-    return ApiServer()
-
-
-@pytest.fixture
 def root(short_path: Path) -> Path:
     return short_path
 

@@ -35,12 +35,6 @@ def audio_of(address: str) -> str:
 
 
 @pytest.fixture
-def api() -> ApiServer:
-    """The claims of the cluster."""
-    return ApiServer()
-
-
-@pytest.fixture
 def plugin(tmp_path: Path, kernel: Kernel, api: ApiServer) -> Iterator[Plugin]:
     """A plugin that runs on the node."""
     plugin = Plugin(tmp_path, api, hardware="h100x8", times=TIMES)
