@@ -28,7 +28,7 @@ from .loop import connected
 from .processes import STOP_SECONDS, Processes
 from .programs import PodPrograms
 
-_PERIODS = Periods(
+PERIODS = Periods(
     pod_resync=2.0,
     unprepare_retry=2.0,
     claim_reconcile=2.0,
@@ -48,6 +48,8 @@ class NodeSetup:
     """The descriptor of the lock of the sandbox's folder. The processes inherit it."""
     policy: Path | None = None
     """The driver's policy file."""
+    periods: Periods = PERIODS
+    """Those of the kubelets."""
 
 
 class SandboxNode(Processes):
@@ -67,6 +69,7 @@ class SandboxNode(Processes):
         self.kubelet_root = folder / "kubelet"
         self.shared_memory = folder / "shm"
         self._policy = setup.policy
+        self._periods = setup.periods
         self._pod_network = pod_network
         self.drivers = (DRIVER_NAME, DRIVER) if pod_network else (DRIVER_NAME,)
         self.cdi_root.mkdir(parents=True, exist_ok=True)
@@ -87,7 +90,7 @@ class SandboxNode(Processes):
             self.cdi_root,
             version=version,
             labels=self._labels(),
-            periods=_PERIODS,
+            periods=self._periods,
             plain_files=not real,
             programs=programs if self._pod_network else None,
             pod_network=self._pod_network,

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.controlplane import Kubernetes, control_plane
 from dra_driver.sandbox.environment import held
 from dra_driver.sandbox.loop import CLASSES, SLICES, connected
-from dra_driver.sandbox.nodes import NodeSetup, SandboxNode
+from dra_driver.sandbox.nodes import PERIODS, NodeSetup, SandboxNode
 from tests.charts.rendering import render
 from tests.dryrun.conftest import DryRun
 from tests.support.waiting import wait_for
@@ -191,7 +192,9 @@ def site(name: str, policy: JSON, plan: Path, kubernetes: Kubernetes) -> Iterato
         kubeconfig = folder / "kubeconfig"
         plane = control_plane(kubernetes, folder, kubeconfig, lock)
         description = parse_description(f'driverVersion: 570.158.01\ncudaVersion: "12.8"\n{HARDWARE[name]}', name)
-        setup = NodeSetup(kubeconfig, description, lock, folder / "policy.json")
+        # The slices of a driver that is gone: kubelet waits 30 s before it deletes them.
+        periods = replace(PERIODS, wipe_delay=1.0)
+        setup = NodeSetup(kubeconfig, description, lock, folder / "policy.json", periods)
         nodes = {node: SandboxNode(node, folder / node, setup) for node in names}
         start_controllers = stack.enter_context(plane)
         client = stack.enter_context(connected(kubeconfig))
@@ -244,7 +247,7 @@ def test_a_plan_changes_node_after_node_and_one_back(dryrun: DryRun, tmp_path: P
         assert len(there.claims()) == pods
         got = [result for one in there.claims() for result in one["status"]["allocation"]["devices"]["results"]]
         assert all(re.fullmatch("gpu-[0-9]+(-mig-.*)?", one["device"]) for one in got)
-        if name == "time-slicing":  # kubelet waits 30 s before it deletes the slices of a driver that is gone
+        if name == "time-slicing":
             (step,) = [one for one in others if one["nodes"] == ["node-2"]]
             (command,) = [line for line in step["back"] if line.startswith("kubectl get resourceclaims")]
             assert there.run(command.partition("  # ")[0], "node-2"), "two of the ten pods are there"
