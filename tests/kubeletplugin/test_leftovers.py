@@ -2,26 +2,27 @@
 """What claims leave on the node without being unprepared, and records that were damaged."""
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dra_driver.gpu.nvml import Return
 from dra_driver.gpu.simulated.faults import Fault
-from kubeletplugin.claims import recovery, sweep
-from kubeletplugin.claims.call import Call
 from kubeletplugin.claims.engine import ClaimTimes
 from kubeletplugin.claims.files import RecordFiles
 from kubeletplugin.claims.locks import FileRanges, KeyedLocks
 from kubeletplugin.claims.model import ClaimRef, Record, State
 from kubeletplugin.claims.records import VERSION
-from kubeletplugin.claims.recovery import brief_call
 from kubeletplugin.errors import PrepareError
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Plugin
 from tests.support.waiting import wait_for
@@ -137,25 +138,40 @@ def test_an_instance_without_a_record_that_is_in_use_goes_soon_after(plugin: Plu
     wait_for(lambda: after.engine.unrestored.count() == 0, "nothing left")
 
 
-def test_gpus_that_others_work_on_are_waited_for_together_and_only_if_something_is_left(
-    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+class LockAttempts:
+    """Counts how often this thread tries to take each lock between processes, by Python's audit events (PEP 578)."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[bytes] = Counter()
+        self._thread = threading.get_ident()
+        self._ended = False
+        sys.addaudithook(self._audit)
+
+    def end(self) -> Sequence[int]:
+        """Count no more. Returns the number of attempts for each lock. The hook stays, as hooks do."""
+        self._ended = True
+        return list(self._counts.values())
+
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self._ended or event != "fcntl.fcntl" or threading.get_ident() != self._thread:
+            return
+        _, command, flock = arguments
+        if command == fcntl.F_OFD_SETLK and int.from_bytes(flock[:2], sys.byteorder) == fcntl.F_WRLCK:
+            self._counts[flock] += 1
+
+
+def test_recovery_waits_once_for_all_gpus_that_others_use(plugin: Plugin, caplog: pytest.LogCaptureFixture) -> None:
     """Kubelet's calls may hold GPUs while they wait for the driver, which is ready only after the recovery."""
-    for gpu in (4, 5, 6, 7):
+    gpus = (4, 5, 6, 7)
+    for gpu in gpus:
         plugin.engine.prepare(plugin.api.add([f"gpu-{gpu}-mig-1g10gb-19-0"]))
-    this, rounds = threading.get_ident(), list[str]()
-    for module in (recovery, sweep):
-
-        def counted(name: str = module.__name__) -> Call:
-            if threading.get_ident() == this:
-                rounds.append(name)
-            return brief_call()
-
-        monkeypatch.setattr(module, "brief_call", counted)
     others = KeyedLocks(FileRanges(plugin.root / "locks"), "gpu ")  # of another process
     with others.hold(*(gpu.uuid for gpu in plugin.gpus())):
+        attempts = LockAttempts()
         plugin.engine.recover()
-    assert rounds == [recovery.__name__, recovery.__name__, sweep.__name__]  # records, damaged records, leftovers
+        found = attempts.end()
+    assert len(found) >= 2 * len(gpus), "each claim and each GPU has a lock"
+    assert sum(count > 1 for count in found) <= 1, "only the first GPU is waited for"
     assert "leftovers cannot be removed yet" not in caplog.text
 
 
