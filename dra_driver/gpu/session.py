@@ -40,7 +40,7 @@ GpuQuestion = Callable[[Nvml, DeviceHandle], T]
 
 _PATIENCE = 5.0
 _WATCH_SECONDS = 0.5
-_SELDOM_SECONDS = 1.5  # twice this is less than what `passthrough` waits for
+_SELDOM_SECONDS = 3.0  # twice this is less than what a claim waits for (RELEASE_SECONDS of kubeletplugin)
 _TRIES = 3
 _OUT_OF_DATE = NO_DRIVER | {Return.LIB_RM_VERSION_MISMATCH, Return.UNKNOWN}
 """Codes that a call which concerns no GPU fails with after the driver was unloaded or reloaded."""

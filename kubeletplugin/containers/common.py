@@ -19,7 +19,7 @@ from .runtime import ContainerRuntime
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS = 10.0
 
 
 class CommonSpec:

@@ -41,10 +41,10 @@ _Identity = tuple[int, int, int] | None
 LONGEST_PATH = 107
 """The length of sockaddr_un.sun_path in bytes, without its NUL."""
 
-_LOOK_SECONDS = 1.0  # kubelet looks as often
+_LOOK_SECONDS = 5.0
 _RETIRE_SECONDS = 60.0  # kubelet waits less for any call
 _CONNECT_SECONDS = 1.0
-_STOP_SECONDS = 5.0  # longer than a look
+_STOP_SECONDS = 5.0
 
 
 class CallThreads(Executor):
@@ -241,16 +241,16 @@ class SocketServer:
 
 
 class SocketKeeper:
-    """Checks regularly whether the sockets still exist, and restores removed sockets.
+    """Checks every `interval` seconds whether the sockets still exist, and restores removed sockets.
 
     kubelet never removes them, but an administrator may, or may create the folder again. A socket on which another
     process listens is left alone.
     """
 
-    def __init__(self, servers: Sequence[SocketServer]) -> None:
+    def __init__(self, servers: Sequence[SocketServer], interval: float = _LOOK_SECONDS) -> None:
         self._servers = servers
         self._told: dict[Path, str] = {}
-        self._worker = Worker("keep sockets", self._look, interval=_LOOK_SECONDS)
+        self._worker = Worker("keep sockets", self._look, interval=interval)
 
     def start(self) -> None:
         """Start the thread."""

@@ -41,7 +41,7 @@ class MonitorTiming:
     its GPUs count as unmonitored.
     """
 
-    wait: float = 1.5
+    wait: float = 3.0
     look: float = 10.0
     settle: float = 0.2
     first_retry: float = 0.2

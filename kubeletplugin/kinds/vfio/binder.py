@@ -46,7 +46,7 @@ from .writes import SysfsWrites
 
 log = logging.getLogger(__name__)
 
-RELEASE_SECONDS: Final = 5.0
+RELEASE_SECONDS: Final = 8.0
 """How long this driver's own processes may take to release a GPU."""
 
 _LOOK_SECONDS: Final = 0.05

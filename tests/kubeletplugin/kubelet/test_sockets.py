@@ -144,7 +144,7 @@ class TestKeeper:
     @pytest.fixture
     def kept(self, short_path: Path) -> Iterator[SocketServer]:
         with serving(short_path / "registry" / "a.sock") as server:
-            keeper = SocketKeeper([server])
+            keeper = SocketKeeper([server], interval=0.05)
             keeper.start()
             yield server
             keeper.stop()
@@ -175,7 +175,7 @@ class TestKeeper:
     def test_only_the_removed_socket_is_replaced(self, short_path: Path, removed: str) -> None:
         path, registration = short_path / "a.sock", short_path / "reg.sock"
         server = SocketServer(path, [Echo("one")], registration)
-        keeper = SocketKeeper([server])
+        keeper = SocketKeeper([server], interval=0.05)
         server.start()
         keeper.start()
         try:
