@@ -91,7 +91,7 @@ def test_help_that_cannot_be_written_is_no_success(command: str, how: str) -> No
 
 
 ANSWERS = (
-    "dra-dryrun fit examples/mig-slices.yaml",
+    "dra-dryrun fit examples/mig-slices.yaml --with-node h100x8-mig",
     "dra-dryrun capacity",
     "dra-dryrun cel true --output json",
     "dra-dryrun snapshot --built-in",
@@ -128,6 +128,7 @@ def test_a_standard_input_that_is_closed_is_told(tmp_path: Path, command: str) -
     assert "it is closed" in line
 
 
+ONE_NODE = ("--with-node", "h100x8")
 LATIN, PLAIN = {"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
@@ -141,7 +142,7 @@ def test_a_character_that_cannot_be_encoded_is_no_reason_to_fail(
 ) -> None:
     claim, answer = tmp_path / "claim.json", tmp_path / "answer"
     claim.write_text(json.dumps(FITS_NOWHERE), encoding="utf-8")
-    done = redirected(f">{answer}", "dra-dryrun", "fit", str(claim), "--output", output, **locale)
+    done = redirected(f">{answer}", "dra-dryrun", "fit", str(claim), *ONE_NODE, "--output", output, **locale)
     assert (done.returncode, done.stderr) == (1, "")
     assert b"none" in answer.read_bytes()
 
