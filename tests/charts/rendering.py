@@ -65,7 +65,7 @@ def render_files(
 @lru_cache(maxsize=1000)
 def _rendered(values: str, options: str) -> str:
     # Chart.render has no parameters for what Helm's engine calls capabilities; the function below it has.
-    return _native.call_string("helm_render", chart()._raw(), values, options)
+    return _native.call_string("helm_render", chart()._raw(), values, options)  # noqa: SLF001 - nothing public does it
 
 
 def render(values: JSON, minor: int = NEWEST, **options: Any) -> list[JSON]:
