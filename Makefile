@@ -28,8 +28,9 @@ demo: $(READY)
 	$(BIN)/dra-sandbox demo
 
 # All tests, or those of some levels: make test LEVELS='node or cluster'. Many tests wait for processes, so there are more
-# workers than processors.
+# workers than processors. Temporary files are in memory if there is enough.
 WORKERS ?= 8
+test test-unit: export TMPDIR := $(or $(TMPDIR),$(shell .ci/memory))
 test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) $(if $(LEVELS),-m '$(LEVELS)')
 

@@ -16,7 +16,7 @@ from hypothesis import settings
 from dra_driver.kube.api import ApiClient
 
 from .support.apiserver import api_server, connect
-from .support.levels import inside_of_the_process, level_of
+from .support.levels import inside_of_the_process, is_file_of_another_level, level_of
 from .support.preloaded import adopt_sandboxes
 
 # The same examples in every run: a change is blamed for what it broke. HYPOTHESIS_PROFILE=explore finds new ones.
@@ -44,6 +44,11 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 
 adopt_sandboxes()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file that has no unit test where only these are wanted."""
+    return (config.getoption("markexpr") == "unit" and is_file_of_another_level(collection_path)) or None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -5,10 +5,11 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.support.levels import inside_of_the_process, level_of
+from tests.support.levels import LEVELS, inside_of_the_process, is_file_of_another_level, level_of
 
 
 def bind() -> None:
@@ -48,3 +49,16 @@ def test_test_with_two_levels_is_an_error(request: pytest.FixtureRequest) -> Non
     request.node.add_marker("cluster")
     with pytest.raises(pytest.UsageError, match="several levels: cluster, unit"):
         level_of(request.node)
+
+
+def test_files_that_a_run_of_unit_tests_leaves_out_have_no_unit_test(request: pytest.FixtureRequest) -> None:
+    levels = {level: {item.path for item in request.session.items if level_of(item) == level} for level in LEVELS}
+    assert not any(map(is_file_of_another_level, levels["unit"]))
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [("docs/test_commands.py", True), ("test_release.py", True), ("test_levels.py", False), ("conftest.py", False)],
+)
+def test_text_of_a_file_tells_whether_all_its_tests_are_of_another_level(file: str, expected: bool) -> None:
+    assert is_file_of_another_level(Path(__file__).parent / file) is expected

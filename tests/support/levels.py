@@ -5,6 +5,7 @@ Each test has one level: that of its own marker or its file's marker, otherwise 
 """
 
 import contextlib
+import re
 import sys
 import threading
 import traceback
@@ -20,6 +21,7 @@ FOLDERS: Final = {"attacks": "node", "charts": "cluster", "docs": "docs", "fault
 SERVER_FIXTURES: Final = frozenset({"client", "kubeconfig"})
 """Fixtures of the API server that all tests of a worker share. A connection may exist since an earlier test."""
 
+_FILE_LEVEL: Final = re.compile(rf"^pytestmark = \[?pytest\.mark\.({'|'.join(LEVELS)})\b", re.MULTILINE)
 _TESTS: Final = Path(__file__).parents[1]
 _FORBIDDEN: Final = frozenset(
     {
@@ -59,6 +61,16 @@ def level_of(item: pytest.Item) -> str:
         raise pytest.UsageError(f"{item.nodeid} has several levels: {', '.join(sorted(found))}")
     folder = item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
     return found.pop() if found else FOLDERS.get(folder, "unit")
+
+
+def is_file_of_another_level(path: Path) -> bool:
+    """Whether no test of a file can be of the level `unit`, as far as its text tells without importing it."""
+    if path.suffix != ".py" or not path.is_relative_to(_TESTS):
+        return False
+    text = path.read_text("utf-8")
+    if "mark.unit" in text:
+        return False
+    return path.relative_to(_TESTS).parts[0] in FOLDERS or _FILE_LEVEL.search(text) is not None
 
 
 @contextlib.contextmanager
