@@ -34,6 +34,7 @@ PCI_IDS = """\
 # A comment
 10dd  Endless
 \t2330  Something else
+\t2332  Something of another vendor
 10de  NVIDIA Corporation
 \t2330  GH100 [H100 SXM5 80GB]
 \t\t10de 16c1  Of a server
@@ -181,7 +182,8 @@ def test_addressable_memory_is_that_of_64_bit_bars_rounded_up(
 
 
 @pytest.mark.parametrize(
-    ("device_id", "name"), [("0x2330", "GH100 [H100 SXM5 80GB]"), ("0x26b9", "AD102GL [L40S]"), ("0x2331", None)]
+    ("device_id", "name"),
+    [("0x2330", "GH100 [H100 SXM5 80GB]"), ("0x26b9", "AD102GL [L40S]"), ("0x2331", None), ("0x2332", None)],
 )
 @pytest.mark.parametrize("place", ["usr/share/misc", "usr/share/hwdata", "usr/share", "var/lib/pciutils"])
 def test_a_product_is_named_by_the_hosts_list(tmp_path: Path, place: str, device_id: str, name: str | None) -> None:

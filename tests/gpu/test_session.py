@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.nvml import EventType, FabricState, MigMode, Nvml, NvmlError, Placement, Return
+from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.pulse import GpuPulse
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
@@ -415,3 +416,13 @@ def test_event_sets_end_with_their_initialization(node: TestNode) -> None:
     node.node.unplug(1)
     held.pulse()
     assert refusal(nvml.wait_event, events, 0) is Return.UNINITIALIZED
+
+
+def test_looks_are_frequent_once_a_gpu_was_given_to_a_virtual_machine(tmp_path: Path) -> None:
+    node, marks = make_node(tmp_path / "node", "h100x8"), VfioMarks(tmp_path / "vfio")
+    session = Session(node.node.nvml, node.sys_root, taken=marks)
+    seldom = session.watch_seconds
+    with marks.letting_go(60):
+        pass
+    assert session.watch_seconds < seldom
+    assert Session(node.node.nvml, node.sys_root).watch_seconds == seldom

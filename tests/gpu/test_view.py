@@ -291,6 +291,14 @@ def test_a_driver_that_fails_for_a_moment_changes_nothing(tmp_path: Path) -> Non
         assert node.describe() == before
 
 
+def test_start_and_end_of_failing_looks_are_reported(tmp_path: Path) -> None:
+    with looked_at(tmp_path, "h100x8-mixed", patience=3600) as node:
+        before = wait_for(lambda: node.changes, "the report of the first look")
+        node.simulated.inject(Fault("nvmlDeviceGetCount", code=Return.UNKNOWN, times=6))
+        wait_for(lambda: node.changes > before, "the report of a failing look")
+        wait_for(lambda: node.changes > before + 1, "the report of a good look")
+
+
 def test_a_gpu_given_to_another_driver_is_not_missed(node: Node) -> None:
     node.simulated.bind_driver(WHOLE, "vfio-pci")
     wait_for(lambda: f"gpu-{WHOLE}" not in node.devices(), "the GPU to go")

@@ -113,6 +113,15 @@ def test_an_instance_that_is_still_used_stays_until_it_is_free(plugin: Plugin) -
     wait_for(lambda: after.left() == NOTHING, "the instance to go")
 
 
+def test_node_without_leftovers_is_swept_without_errors(plugin: Plugin) -> None:
+    asked = plugin.api.asked
+    plugin.engine.prepare(plugin.api.add([SMALL]))
+    after = restarted(plugin, AT_ONCE)
+    wait_for(lambda: plugin.api.asked > asked + 3, "some sweeps")
+    after.stop()
+    assert after.unexpected == []
+
+
 # Things without a claim
 
 

@@ -118,3 +118,10 @@ def test_published_slices_are_read_back_gpu_by_gpu(inventory: Inventory) -> None
     assert {key: gpu.counter_set for key, gpu in found.items()} == {gpu.key: gpu.counter_set for gpu in described}
     for gpu in described:
         assert sorted(device.name for device in found[gpu.key].devices) == sorted(one.name for one in gpu.devices)
+
+
+def test_devices_without_the_slice_of_their_counters_are_read_back(inventory: Inventory) -> None:
+    slices = node_slices("node-a", "uid", describe(inventory).gpus)
+    found = published_gpus(replace(slice_, shared_counters=()) for slice_ in slices)
+    assert sum(len(gpu.devices) for gpu in found) == sum(len(slice_.devices) for slice_ in slices)
+    assert {gpu.counter_set for gpu in found} == {None}

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.claims.call import Call
+from kubeletplugin.claims.call import OWN_WORK, Call
 from kubeletplugin.claims.locks import FileRanges, KeyedLocks
+from kubeletplugin.errors import StoppedError
 from tests.kubeletplugin.inside import CallThread
 from tests.support.waiting import wait_for
 
@@ -87,6 +88,12 @@ def test_whoever_waits_can_give_up() -> None:
             call.result()
     with locks.try_hold("a") as free:
         assert free
+
+
+def test_call_with_a_time_limit_ends_after_it_and_not_before() -> None:
+    OWN_WORK.within(3600.0, "claim a").check()
+    with pytest.raises(StoppedError, match="still working on claim a"):
+        OWN_WORK.within(-1.0, "claim a").check()
 
 
 def test_key_that_is_handed_over_stays_locked_until_given_back() -> None:

@@ -76,6 +76,15 @@ def test_refusal_names_the_check_and_its_detail(
     assert refusal in recorder.refusals
 
 
+def test_refusal_names_only_the_counters_that_do_not_suffice() -> None:
+    device = gpu("a", takes={"s": {"slots": 2}, "t": {"slots": 2, "queues": 2}})
+    sets = {"s": {"slots": 1}, "t": {"slots": 2, "queues": 1}}
+    where: list[object] = [slice_of(name="0", counters=sets, count=2), slice_of(device, name="1", count=2)]
+    _, recorder = observe(where, claim(x=wants()))
+    (refusal,) = recorder.refusals
+    assert refusal == DeviceRefusal(X, 0, Check.COUNTERS, (("s", "slots"), ("t", "queues")))
+
+
 def test_constraint_and_its_device_are_named() -> None:
     devices = [gpu("a", attributes={"x": 1}), gpu("b", attributes={"x": 2})]
     outcome, recorder = observe([slice_of(*devices)], claim(match("x"), x=wants(2)))
