@@ -143,7 +143,7 @@ def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """An embedded API server that keeps every field, and what it wants."""
     minor: int = request.param
     gates = {"DRAPartitionableDevices": True, "DRADeviceTaints": True, "DRAConsumableCapacity": True}
-    with ApiServer(ApiServerOptions(minor=minor, gates=gates)) as server:
+    with ApiServer(ApiServerOptions(minor=minor, gates=gates, tls=False)) as server:
         kubeconfig = server.write_kubeconfig(tmp_path_factory.mktemp("server") / "kubeconfig")
         with connect(kubeconfig) as client:
             yield client, SliceFeatures(counters_beside_devices=minor < 35)

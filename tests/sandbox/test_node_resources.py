@@ -42,7 +42,7 @@ def test_pods_and_their_devices_fill_a_node(tmp_path: Path) -> None:
     }
     slices: JSON = {"apiVersion": V1.api_version, "kind": "ResourceSlice", "metadata": {"name": "node-1"}, "spec": spec}
     with (
-        ApiServer(ApiServerOptions(minor=37, gates=GATES)) as server,
+        ApiServer(ApiServerOptions(minor=37, gates=GATES, tls=False)) as server,
         connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
     ):
         for kind, value in ((NODES, node("node-1")), (SLICES, slices), (CLASSES, device_class("gpu", "a.com/gpu"))):

@@ -35,7 +35,7 @@ def client(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ApiClient
     """The client of a cluster with 4 GPUs, whose gates the test may name."""
     with ExitStack() as stack:
         gates = getattr(request, "param", ON)
-        server = stack.enter_context(ApiServer(ApiServerOptions(minor=37, gates=gates)))
+        server = stack.enter_context(ApiServer(ApiServerOptions(minor=37, gates=gates, tls=False)))
         client = stack.enter_context(connect(server.write_kubeconfig(tmp_path / "kubeconfig")))
         for kind, value in OBJECTS:
             assert kind in (NODES, SLICES, CLASSES)

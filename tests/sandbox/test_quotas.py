@@ -24,7 +24,7 @@ DEVICES = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[ApiClient]:
     """A cluster whose namespace default may have 3 devices of class gpu.nvidia.com, and 2 pods."""
-    server = ApiServer(ApiServerOptions(minor=36))
+    server = ApiServer(ApiServerOptions(minor=36, tls=False))
     server.cluster.check_new = QuotaCheck(server.cluster.store)
     with server, connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client:
         device_class = {"kind": "DeviceClass", "metadata": {"name": "gpu.nvidia.com"}, "spec": {}}

@@ -37,7 +37,7 @@ def control_plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         if request.param == "kubernetes":
             kubeconfig = stack.enter_context(kubernetes(folder))
         else:
-            server = stack.enter_context(ApiServer(ApiServerOptions(minor=36)))
+            server = stack.enter_context(ApiServer(ApiServerOptions(minor=36, tls=False)))
             kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
         client = stack.enter_context(connect(kubeconfig))
         for kind, value in OBJECTS:
@@ -410,7 +410,10 @@ def test_the_text_of_opaque_parameters_stays_when_pods_come_and_go(client: ApiCl
 
 
 def test_attempts_are_counted_in_one_event(tmp_path: Path) -> None:
-    with ApiServer(ApiServerOptions()) as server, connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client:
+    with (
+        ApiServer(ApiServerOptions(tls=False)) as server,
+        connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
+    ):
         client.create(NODES, node("node-1"))
         create_pod(client, "p", container("a", {NOBODY: 1}))
         scheduler = Scheduler(client)
@@ -434,7 +437,10 @@ def test_an_older_release_does_not_say_when_an_allocation_was_made(tmp_path: Pat
 
 
 def test_a_release_without_the_gate_serves_no_extended_resources(tmp_path: Path) -> None:
-    with ApiServer(ApiServerOptions()) as server, connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client:
+    with (
+        ApiServer(ApiServerOptions(tls=False)) as server,
+        connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
+    ):
         for kind, value in OBJECTS:
             client.create(kind, value)
         create_pod(client, "p", container("a", {GPU: 1, IMPLICIT: 1}))
@@ -444,7 +450,10 @@ def test_a_release_without_the_gate_serves_no_extended_resources(tmp_path: Path)
 
 
 def test_without_nodes_a_pod_waits(tmp_path: Path) -> None:
-    with ApiServer(ApiServerOptions()) as server, connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client:
+    with (
+        ApiServer(ApiServerOptions(tls=False)) as server,
+        connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
+    ):
         create_pod(client, "p", container("a"))
         Scheduler(client).step()
         assert refused(client, "p")["message"] == "no nodes available to schedule pods"

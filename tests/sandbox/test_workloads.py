@@ -27,7 +27,7 @@ NODE_NAMES = ("node-1", "node-2")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[FaultyServer]:
-    with FaultyServer(ApiServerOptions()) as running:
+    with FaultyServer(ApiServerOptions(tls=False)) as running:
         yield running
 
 

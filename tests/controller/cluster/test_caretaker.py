@@ -245,7 +245,7 @@ def test_a_claim_on_a_node_that_is_gone_is_told_of_once_and_left_as_it_is(client
 
 def test_an_api_server_that_fails_for_a_while_is_waited_for(tmp_path: Path) -> None:
     with (
-        FaultyServer(ApiServerOptions()) as server,
+        FaultyServer(ApiServerOptions(tls=False)) as server,
         connect(server.write_kubeconfig(tmp_path / "config")) as client,
     ):
         discovery = server.faults.add(RequestFault(verb="list", error=500, times=3))
@@ -259,7 +259,7 @@ def test_an_api_server_that_fails_for_a_while_is_waited_for(tmp_path: Path) -> N
 
 def test_at_rest_nothing_is_asked(tmp_path: Path) -> None:
     with (
-        FaultyServer(ApiServerOptions()) as server,
+        FaultyServer(ApiServerOptions(tls=False)) as server,
         connect(server.write_kubeconfig(tmp_path / "config")) as client,
     ):
         node, uid = make_node(client)

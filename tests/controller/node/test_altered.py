@@ -111,7 +111,7 @@ def hardware(inventory: Inventory) -> Hardware:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with FaultyServer(ApiServerOptions()) as server:
+    with FaultyServer(ApiServerOptions(tls=False)) as server:
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
         credentials = load_credentials(str(kubeconfig))
         with connect(kubeconfig) as client, Counted(credentials, "controller") as counted:

@@ -77,7 +77,7 @@ def inventory(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
 
 @pytest.fixture
 def server() -> Iterator[FaultyServer]:
-    with FaultyServer(ApiServerOptions()) as running:
+    with FaultyServer(ApiServerOptions(tls=False)) as running:
         yield running
 
 

@@ -358,7 +358,7 @@ def test_a_node_that_registers_late_is_waited_for(client: ApiClient, hardware: H
 
 @pytest.fixture
 def server() -> Iterator[FaultyServer]:
-    with FaultyServer(ApiServerOptions()) as running:
+    with FaultyServer(ApiServerOptions(tls=False)) as running:
         yield running
 
 
@@ -445,7 +445,7 @@ def test_a_server_is_asked_about_an_optional_feature_while_it_is_wanted(
         return frozenset((flag,)) if wanted.is_set() else frozenset()
 
     with (
-        FaultyServer(ApiServerOptions(minor=37, gates={GATES[flag]: kept})) as server,
+        FaultyServer(ApiServerOptions(minor=37, gates={GATES[flag]: kept}, tls=False)) as server,
         client_of(server, tmp_path) as client,
         publishing(client, make_cluster_node(client), hardware, reports.append, optional),
     ):

@@ -26,7 +26,7 @@ GATES = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[Path, ApiClient]]:
     """A cluster of 1.37 with two GPUs on one node, and its administrator's kubeconfig."""
-    with ApiServer(ApiServerOptions(minor=37, gates=GATES)) as server:
+    with ApiServer(ApiServerOptions(minor=37, gates=GATES, tls=False)) as server:
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
         with connect(kubeconfig) as client:
             install_classes(client)

@@ -44,7 +44,7 @@ GATES_AND_FLAGS = [
 @pytest.mark.parametrize(("gate", "flag"), GATES_AND_FLAGS)
 def test_a_gate_that_is_off_is_noticed_and_no_other(gate: str, flag: str, tmp_path: Path) -> None:
     with (
-        FaultyServer(ApiServerOptions(gates={gate: False})) as server,
+        FaultyServer(ApiServerOptions(gates={gate: False}, tls=False)) as server,
         connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
     ):
         assert probed(client) == without(SliceFeatures(), frozenset((flag,)))
@@ -54,7 +54,7 @@ def test_a_gate_that_is_off_is_noticed_and_no_other(gate: str, flag: str, tmp_pa
 @pytest.mark.parametrize(("on", "lists"), [(True, True), (False, False)])
 def test_list_attributes_are_asked_about_when_they_are_wanted(on: bool, lists: bool, tmp_path: Path) -> None:
     with (
-        FaultyServer(ApiServerOptions(gates={GATES["list_attributes"]: on})) as server,
+        FaultyServer(ApiServerOptions(gates={GATES["list_attributes"]: on}, tls=False)) as server,
         connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
     ):
         assert probed(client, lists=True).list_attributes is lists
@@ -65,7 +65,7 @@ def test_list_attributes_are_asked_about_when_they_are_wanted(on: bool, lists: b
 def test_partition_type_is_kept_by_servers_with_the_gate(minor: int, on: bool, kept: bool, tmp_path: Path) -> None:
     gates = {GATES["partition_type"]: on} if minor == 37 else {}
     with (
-        FaultyServer(ApiServerOptions(minor=minor, gates=gates)) as server,
+        FaultyServer(ApiServerOptions(minor=minor, gates=gates, tls=False)) as server,
         connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
     ):
         assert probed(client) == replace(SliceFeatures(), partition_type=kept)
@@ -86,7 +86,7 @@ def test_every_kubernetes_is_taken_as_it_comes(
     minor: int, version: str, expected: SliceFeatures, tmp_path: Path
 ) -> None:
     with (
-        FaultyServer(ApiServerOptions(minor=minor, resource_versions=(version,))) as server,
+        FaultyServer(ApiServerOptions(minor=minor, resource_versions=(version,), tls=False)) as server,
         connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
     ):
         assert probed(client) == expected
@@ -97,7 +97,7 @@ def test_a_server_that_refuses_to_tell_keeps_what_no_answer_lacked(tmp_path: Pat
         raise status.RequestError(422, "Invalid", "a webhook denied the request")
 
     with (
-        FaultyServer(ApiServerOptions()) as server,
+        FaultyServer(ApiServerOptions(tls=False)) as server,
         connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
     ):
         server.faults.alter(Alteration("resourceslices", refuse))

@@ -79,7 +79,7 @@ DEVICE_FIELDS: Mapping[str, Spec] = {
 
 @pytest.fixture(scope="module")
 def gates_off(talk: Callable[..., Partner]) -> Any:
-    with FaultyServer(ApiServerOptions(minor=36, gates=dict.fromkeys(DEVICE_FIELDS, False))) as server:
+    with FaultyServer(ApiServerOptions(minor=36, gates=dict.fromkeys(DEVICE_FIELDS, False), tls=False)) as server:
         yield talk(server)
 
 
@@ -136,14 +136,14 @@ NEWER_FIELDS: Mapping[str, Spec] = {
 
 @pytest.fixture(scope="module")
 def newest_off(talk: Callable[..., Partner]) -> Iterator[Partner]:
-    with FaultyServer(ApiServerOptions(minor=37)) as server:
+    with FaultyServer(ApiServerOptions(minor=37, tls=False)) as server:
         yield talk(server)
 
 
 @pytest.fixture(scope="module")
 def newest_on(talk: Callable[..., Partner]) -> Iterator[Partner]:
     gates = dict.fromkeys((*NEWER_FIELDS, "DRADerivedAttributes", "DRAPartitionableDevicesType"), True)
-    with FaultyServer(ApiServerOptions(minor=37, gates=gates)) as server:
+    with FaultyServer(ApiServerOptions(minor=37, gates=gates, tls=False)) as server:
         yield talk(server)
 
 

@@ -74,7 +74,7 @@ def _any(value: Any) -> Any:
 
 @pytest.fixture
 def server() -> Iterator[FaultyServer]:
-    with FaultyServer(ApiServerOptions(minor=36)) as running:
+    with FaultyServer(ApiServerOptions(minor=36, tls=False)) as running:
         yield running
 
 
