@@ -17,7 +17,6 @@ from dra_driver.kube.api import ApiClient
 
 from .support.apiserver import api_server, connect
 from .support.levels import inside_of_the_process, is_file_of_another_level, level_of
-from .support.preloaded import adopt_sandboxes
 
 # The same examples in every run: a change is blamed for what it broke. HYPOTHESIS_PROFILE=explore finds new ones.
 settings.register_profile("repeat", derandomize=True, deadline=None)
@@ -41,9 +40,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-adopt_sandboxes()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

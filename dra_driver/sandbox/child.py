@@ -11,26 +11,34 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 
-def start(
-    module: str, arguments: Sequence[str], log: Path, lock: int, environment: Mapping[str, str] | None = None
-) -> "subprocess.Popen[bytes]":
-    """Run a module in such a process. It appends its output to `log`, and inherits the descriptor `lock`.
+class Children:
+    """Starts such processes. They inherit the descriptor `lock`."""
 
-    Its environment is that of this process, or `environment`. Raises OSError.
-    """
-    with log.open("ab") as output:
-        return subprocess.Popen(  # noqa: S603
-            (sys.executable, "-m", __name__, module, *arguments),
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            pass_fds=(lock,),
-            env=environment,
-        )
+    def __init__(self, lock: int, create: "Callable[..., subprocess.Popen[bytes]]" = subprocess.Popen) -> None:
+        """`create` has the parameters of subprocess.Popen."""
+        self._lock = lock
+        self._create = create
+
+    def start(
+        self, module: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> "subprocess.Popen[bytes]":
+        """Run a module in such a process. It appends its output to `log`.
+
+        Its environment is that of this process, or `environment`. Raises OSError.
+        """
+        with log.open("ab") as output:
+            return self._create(
+                (sys.executable, "-m", __name__, module, *arguments),
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                pass_fds=(self._lock,),
+                env=environment,
+            )
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from ..domains.daemon import PEER_PORT
 from ..domains.objects import CLIQUES
 from ..kube.api import ApiClient
 from ..kube.kinds import DEFINITIONS, NAMESPACES, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
+from .child import Children
 from .controlplane import RELEASE, chart_file, of_release
 from .loop import JSON
 from .processes import Processes
@@ -94,9 +95,9 @@ def install_account(client: ApiClient) -> None:
 class ClusterProcesses(Processes):
     """The processes of the cluster: dra-cluster-controller, once or several times."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, lock: int) -> None:
+    def __init__(self, folder: Path, kubeconfig: Path, children: Children) -> None:
         """The logs are in `folder`. Raises OSError."""
-        super().__init__("the cluster", folder, lock)
+        super().__init__("the cluster", folder, children)
         self._kubeconfig = kubeconfig
 
     def start_controller(self, name: str = CONTROLLER, *arguments: str) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from ipaddress import IPv4Network
@@ -27,6 +27,7 @@ from ..kube.kinds import PODS
 from ..names import DRIVER_NAME
 from ..process.files import try_lock
 from . import computedomains
+from .child import Children
 from .controlplane import Kubernetes, control_plane, device_classes
 from .loop import CLAIMS, CLASSES, JSON, SLICES, TEMPLATES, connected
 from .nodes import NodeSetup, SandboxNode
@@ -99,8 +100,12 @@ class Sandbox:
         nodes: int = 1,
         policy: Path | None = None,
         kubernetes: Kubernetes | None = None,
+        children: Callable[[int], Children] = Children,
     ) -> None:
-        """Raises DescriptionError for unknown hardware, and ReleaseError for an unknown feature gate."""
+        """`children` starts the processes of nodes, which inherit the descriptor of the folder's lock.
+
+        Raises DescriptionError for unknown hardware, and ReleaseError for an unknown feature gate.
+        """
         self.folder = folder.absolute()
         self.kubeconfig = self.folder / "kubeconfig"
         self.nodes: tuple[SandboxNode, ...] = ()
@@ -109,6 +114,7 @@ class Sandbox:
         self._description = load_description(simulated)
         self.compute_domains = self._description.imex_channels > 0
         self._kubernetes = kubernetes or Kubernetes()
+        self._children = children
         if self._kubernetes.assets is None:
             self._kubernetes.release()
         self._running = contextlib.ExitStack()
@@ -137,12 +143,13 @@ class Sandbox:
         networks: Sequence[IPv4Network | None] = [None] * len(self._names)
         if self.compute_domains:
             networks = self._running.enter_context(computedomains.pod_networks())
-        setup = NodeSetup(self.kubeconfig, self._description, lock, self._policy)
+        children = self._children(lock)
+        setup = NodeSetup(self.kubeconfig, self._description, children, self._policy)
         self.nodes = tuple(
             SandboxNode(name, self.folder / name, setup, network)
             for name, network in zip(self._names, networks, strict=False)
         )
-        self.cluster = computedomains.ClusterProcesses(self.folder / "logs", self.kubeconfig, lock)
+        self.cluster = computedomains.ClusterProcesses(self.folder / "logs", self.kubeconfig, children)
         start_controllers = self._running.enter_context(plane)
         self.client = self._running.enter_context(connected(self.kubeconfig))
         self.url = load_credentials(str(self.kubeconfig)).server

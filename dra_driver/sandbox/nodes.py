@@ -22,6 +22,7 @@ from ..gpu.labels import Labels, gpu_labels, read_machine
 from ..gpu.policy import NodePolicy, load_policy
 from ..gpu.simulated import NodeDescription, SimulatedNode
 from ..names import DRIVER_NAME
+from .child import Children
 from .computedomains import NAMESPACE
 from .kubelet import BackoffRange, Kubelet, KubeletOptions, KubernetesCluster, Periods
 from .loop import connected
@@ -44,8 +45,8 @@ class NodeSetup:
 
     kubeconfig: Path
     description: NodeDescription
-    lock: int
-    """The descriptor of the lock of the sandbox's folder. The processes inherit it."""
+    children: Children
+    """Starts the processes."""
     policy: Path | None = None
     """The driver's policy file."""
     periods: Periods = PERIODS
@@ -62,7 +63,7 @@ class SandboxNode(Processes):
 
         Raises DescriptionError if the folder has other hardware, and OSError.
         """
-        super().__init__(name, folder / "logs", setup.lock)
+        super().__init__(name, folder / "logs", setup.children)
         self.name = name
         self.kubeconfig = setup.kubeconfig
         self.cdi_root = folder / "cdi"
@@ -83,7 +84,7 @@ class SandboxNode(Processes):
         # Without permission to create device nodes, the simulated devices are regular files.
         real = stat.S_ISCHR((self.hardware.driver_root / "dev/nvidiactl").stat().st_mode)
         folder, driver_root = self.kubelet_root / "pods", self.hardware.driver_root
-        programs = PodPrograms(self.kubeconfig, folder, driver_root, self.logs, self.lock)
+        programs = PodPrograms(self.kubeconfig, folder, driver_root, self.logs, self.children)
         options = KubeletOptions(
             self.name,
             self.kubelet_root,

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from . import child
+from .child import Children
 
 log = logging.getLogger(__name__)
 
@@ -19,10 +19,10 @@ STOP_SECONDS: Final = 10.0
 class Processes:
     """The processes of one place, which has a name. Their logs are in the folder `logs`."""
 
-    def __init__(self, place: str, logs: Path, lock: int) -> None:
-        """The processes inherit the descriptor `lock`. Raises OSError."""
+    def __init__(self, place: str, logs: Path, children: Children) -> None:
+        """Raises OSError."""
         self.logs = logs
-        self.lock = lock
+        self.children = children
         self._place = place
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         """The running processes by name, such as `controller`, `mps` and `kubeletplugin`."""
@@ -30,7 +30,7 @@ class Processes:
 
     def launch(self, name: str, module: str, *arguments: str) -> None:
         """Start a process."""
-        self.processes[name] = child.start(module, arguments, self.logs / f"{name}.log", self.lock)
+        self.processes[name] = self.children.start(module, arguments, self.logs / f"{name}.log")
 
     def kill(self, name: str) -> None:
         """Kill a process with SIGKILL."""

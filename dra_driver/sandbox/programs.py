@@ -21,8 +21,8 @@ import yaml
 from ..domains.names import IMEX_FOLDER
 from ..kube.api import ApiError, ConnectionConfigError
 from ..kube.kinds import SERVICE_ACCOUNTS
-from . import child
 from .apiserver.server import write_kubeconfig
+from .child import Children
 from .kubelet import Launch
 from .kubelet.model import Container, KubeletPod
 from .loop import connected
@@ -39,15 +39,13 @@ _TOKEN_SECONDS: Final = 86400
 class PodPrograms:
     """Starts the programs of one node's pods. Their files are in `folder`, a folder for each pod."""
 
-    def __init__(self, kubeconfig: Path, folder: Path, driver_root: Path, logs: Path, lock: int) -> None:
-        """`kubeconfig` is the administrator's. The processes inherit the descriptor `lock`. Files that a killed sandbox
-        left in `folder` are removed.
-        """
+    def __init__(self, kubeconfig: Path, folder: Path, driver_root: Path, logs: Path, children: Children) -> None:
+        """`kubeconfig` is the administrator's. Files that a killed sandbox left in `folder` are removed."""
         self._kubeconfig = kubeconfig
         self._folder = folder
         self._driver_root = driver_root
         self._logs = logs
-        self._lock = lock
+        self._children = children
         shutil.rmtree(folder, ignore_errors=True)
 
     def runs(self, container: Container) -> bool:
@@ -82,7 +80,7 @@ class PodPrograms:
         if launch.env.get(_ENDPOINT, "").startswith(":"):  # all addresses, of which the pod has one
             environment[_ENDPOINT] = launch.address + launch.env[_ENDPOINT]
         log = self._logs / f"{pod.name}.log"
-        return _Process(child.start(MODULES[name], (*arguments, *flags), log, self._lock, environment), folder)
+        return _Process(self._children.start(MODULES[name], (*arguments, *flags), log, environment), folder)
 
     def clean_up(self, uid: str) -> None:
         """See `Programs.clean_up`."""

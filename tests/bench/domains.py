@@ -249,7 +249,7 @@ class Ours:
         self.daemon = stack.enter_context(connected(kubeconfig, "daemon", 512))
         lock = os.open(kubeconfig, os.O_RDONLY)
         stack.callback(os.close, lock)
-        self._processes = ClusterProcesses(kubeconfig.parent / "logs", kubeconfig, lock)
+        self._processes = ClusterProcesses(kubeconfig.parent / "logs", kubeconfig, preloaded.children(lock))
         stack.callback(self._processes.stop)
         self._processes.start_controller()
         self._labels = Labels(client)
@@ -437,7 +437,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--domains", type=int, default=100)
     given = parser.parse_args()
-    preloaded.adopt_sandboxes()
     for name, driver in (("this driver", Ours), ("NVIDIA's driver", Theirs)):
         runs = [protocol(driver, 1, given.nodes) for _ in range(given.runs)]
         seconds = [one for taken, _ in runs for one in taken]

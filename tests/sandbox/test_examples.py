@@ -19,6 +19,7 @@ from dra_driver.sandbox.kubelet import ContainerSpec
 from dra_driver.sandbox.loop import CLAIMS, CLASSES, SLICES
 from tests.support.hardware import ControlledNode
 from tests.support.mps import connect
+from tests.support.preloaded import children
 from tests.support.waiting import wait_for
 
 JSON = dict[str, Any]
@@ -53,7 +54,10 @@ EXTENDED_POD = {
 
 @pytest.fixture(scope="module")
 def module_sandbox() -> Iterator[Sandbox]:
-    with tempfile.TemporaryDirectory(prefix="dra-") as folder, Sandbox(Path(folder), "h100x8-mixed") as running:
+    with (
+        tempfile.TemporaryDirectory(prefix="dra-") as folder,
+        Sandbox(Path(folder), "h100x8-mixed", children=children) as running,
+    ):
         yield running
 
 
@@ -335,10 +339,10 @@ def test_a_broken_selector_is_refused_by_the_api_server(sandbox: Sandbox, expres
 
 def test_claims_of_a_stopped_sandbox_are_unprepared_by_the_next_sandbox(short_path: Path) -> None:
     """The API objects are gone with the first one, but kubelet remembers whose claims it had prepared."""
-    with Sandbox(short_path, "h100x8-mixed") as first:
+    with Sandbox(short_path, "h100x8-mixed", children=children) as first:
         run_example(first, "mig-slices")
     assert leftovers(first) != []
-    with Sandbox(short_path, "h100x8-mixed") as second:
+    with Sandbox(short_path, "h100x8-mixed", children=children) as second:
         second.nodes[0].kubelet.wait(lambda: not leftovers(second), what="the old claims to be unprepared")
 
 

@@ -221,7 +221,7 @@ def test_kubernetes_own_programs_place_pods_on_the_simulated_nodes(short_path: P
 
 
 def test_example_of_a_compute_domain_runs_on_two_nodes(short_path: Path) -> None:
-    with Sandbox(short_path, "gb200x4", nodes=2) as running:
+    with Sandbox(short_path, "gb200x4", nodes=2, children=preloaded.children) as running:
         text = (examples_folder() / "compute-domain.yaml").read_text(encoding="utf-8")
         *others, job = yaml.safe_load_all(text)
         job["spec"] |= {"completions": 3, "parallelism": 3}  # the third pod waits for a node
@@ -239,7 +239,7 @@ def test_example_of_a_compute_domain_runs_on_two_nodes(short_path: Path) -> None
 def test_the_chart_is_installed_beside_what_the_sandbox_runs(short_path: Path, hardware: str, nodes: int) -> None:
     """The sandbox's objects become the release's; its DaemonSet and Deployment get pods, in which no program runs."""
     helm = pytest.importorskip("helm_python")
-    with Sandbox(short_path, hardware, nodes=nodes) as running:
+    with Sandbox(short_path, hardware, nodes=nodes, children=preloaded.children) as running:
         before = running.slices()
         with helm.Config(kubeconfig_path=running.kubeconfig, namespace=RELEASE) as config:
             if not running.compute_domains:

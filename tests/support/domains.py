@@ -24,6 +24,7 @@ from dra_driver.sandbox.nodes import SandboxNode
 from kubeletplugin.features.domain.folder import DomainFolder
 
 from .apiserver import ASSETS
+from .preloaded import children
 from .waiting import wait_for
 
 JSON = dict[str, Any]
@@ -50,7 +51,9 @@ def domains_running(nodes: int, per_clique: int) -> Iterator["Domains"]:
         described = Path(folder) / "node.yaml"
         described.write_text(yaml.safe_dump(hardware), encoding="utf-8")
         with (
-            Sandbox(Path(folder) / "s", str(described), nodes=nodes, kubernetes=kubernetes) as sandbox,
+            Sandbox(
+                Path(folder) / "s", str(described), nodes=nodes, kubernetes=kubernetes, children=children
+            ) as sandbox,
             Connection(load_credentials(str(sandbox.kubeconfig)), "tests") as connection,
             ExitStack() as returned,
         ):

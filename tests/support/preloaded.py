@@ -6,8 +6,7 @@ Tests start these commands about a thousand times, and most of such a process's 
 path of an installed script. What they start is a process with its own ID, environment, working folder and standard
 streams, which can be stopped and killed. Two things differ from a process that starts from nothing: environment
 variables that the interpreter itself reads at its start (PYTHONPATH, PYTHONIOENCODING, ...) have no effect, and modules
-that the command does not need are loaded as well. Tests of these two use subprocess. The processes of a sandbox's nodes
-are such processes too, in a test (`adopt_sandboxes`) as in a `dra-sandbox` that was started here.
+that the command does not need are loaded as well. Tests of these two use subprocess.
 
 Each test worker has one such parent process. It is this module as a program: `python -m tests.support.preloaded FD`.
 """
@@ -26,7 +25,6 @@ import signal
 import socket
 import subprocess
 import sys
-import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,8 +48,6 @@ _ROOT = Path(__file__).parents[2]
 _LARGEST_ORDER = 1 << 20  # bytes: a command and its environment
 _MOST_FILES = 16
 _HIGH = 1000  # where a file is out of the way of the number that it is to have
-_given: list[socket.socket] = []
-"""In a process that was forked: its own end of a socket to the parent process."""
 
 
 class _Process(subprocess.Popen[Any]):
@@ -114,16 +110,14 @@ def run(command: Sequence[str], *, timeout: float = 60, **options: Any) -> "subp
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
-def adopt_sandboxes() -> None:
-    """From now on, sandboxes of this process start their nodes' processes so."""
-    child.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": _Process})  # type: ignore[attr-defined, assignment]
+def children(lock: int) -> child.Children:
+    """The starter of such processes for a sandbox: `Sandbox(..., children=children)`."""
+    return child.Children(lock, start)
 
 
 @functools.cache
 def orders() -> socket.socket:
     """The worker's end of a socket to its parent process, which ends with the worker."""
-    if _given:
-        return _given[0]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         descriptor = theirs.fileno()
@@ -137,44 +131,34 @@ def orders() -> socket.socket:
 def serve(orders: socket.socket) -> Callable[[], object]:
     """Fork a process for each order. Returns in these processes only: what they have to do."""
     children: dict[int, int] = {}
-    sources = [orders]  # and those of the processes that were forked
     woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the worker's end is this process's end
     signal.set_wakeup_fd(wakes)
     while True:
-        ready, _, _ = select.select([woken, *(one.fileno() for one in sources)], [], [])
+        ready, _, _ = select.select([woken, orders.fileno()], [], [])
         if woken in ready:
             os.read(woken, 4096)
             _bury(children)
-        for source in sources:
-            if source.fileno() not in ready:
-                continue
-            message, received, _, _ = socket.recv_fds(source, _LARGEST_ORDER, _MOST_FILES)
-            if not message and source is orders:
-                for pid in children:
-                    os.kill(pid, signal.SIGKILL)
-                sys.exit()
-            if not message:
-                sources = [one for one in sources if one is not source]
-                source.close()
-                continue
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-                for one in (*sources, theirs):
-                    one.detach()
-                return _become(json.loads(message), received, ours)
-            ours.close()
-            sources = [*sources, theirs]
-            *files, children[pid] = received
-            with contextlib.suppress(BrokenPipeError):  # who ordered it has ended meanwhile
-                os.write(children[pid], pid.to_bytes(4, "big"))
-            for file in files:
-                os.close(file)
+        if orders.fileno() not in ready:
+            continue
+        message, received, _, _ = socket.recv_fds(orders, _LARGEST_ORDER, _MOST_FILES)
+        if not message:
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+            sys.exit()
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            orders.detach()
+            return _become(json.loads(message), received)
+        *files, children[pid] = received
+        with contextlib.suppress(BrokenPipeError):  # who ordered it has ended meanwhile
+            os.write(children[pid], pid.to_bytes(4, "big"))
+        for file in files:
+            os.close(file)
 
 
 def _bury(children: dict[int, int]) -> None:
@@ -188,11 +172,10 @@ def _bury(children: dict[int, int]) -> None:
             os.close(pipe)
 
 
-def _become(order: dict[str, Any], files: Sequence[int], orders: socket.socket) -> Callable[[], object]:
+def _become(order: dict[str, Any], files: Sequence[int]) -> Callable[[], object]:
     for number, file in enumerate(files[:3]):
         os.dup2(file, number)
     passed = [fcntl.fcntl(file, fcntl.F_DUPFD, _HIGH) for file in files[3:-1]]
-    _given.append(socket.socket(fileno=fcntl.fcntl(orders.detach(), fcntl.F_DUPFD_CLOEXEC, _HIGH)))
     os.closerange(3, _HIGH)
     for number, file in zip(order["passed"], passed, strict=True):
         os.dup2(file, number)
@@ -218,7 +201,6 @@ def _preload() -> None:
     for module in PRELOADED:
         importlib.import_module(module)
     boards()  # which every simulated node reads
-    adopt_sandboxes()
     gc.collect()
     gc.freeze()
 

@@ -31,6 +31,7 @@ from dra_driver.sandbox.loop import CLASSES, SLICES, connected
 from dra_driver.sandbox.nodes import PERIODS, NodeSetup, SandboxNode
 from tests.charts.rendering import render
 from tests.dryrun.conftest import DryRun
+from tests.support.preloaded import children
 from tests.support.waiting import wait_for
 
 from .test_clusters import FOLDER
@@ -194,7 +195,7 @@ def site(name: str, policy: JSON, plan: Path, kubernetes: Kubernetes) -> Iterato
         description = parse_description(f'driverVersion: 570.158.01\ncudaVersion: "12.8"\n{HARDWARE[name]}', name)
         # The slices of a driver that is gone: kubelet waits 30 s before it deletes them.
         periods = replace(PERIODS, wipe_delay=1.0)
-        setup = NodeSetup(kubeconfig, description, lock, folder / "policy.json", periods)
+        setup = NodeSetup(kubeconfig, description, children(lock), folder / "policy.json", periods)
         nodes = {node: SandboxNode(node, folder / node, setup) for node in names}
         start_controllers = stack.enter_context(plane)
         client = stack.enter_context(connected(kubeconfig))
