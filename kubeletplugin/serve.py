@@ -172,22 +172,36 @@ class _Plugin:
         if self.domains is not None:
             self.domains.start()
         self._reports.start()
-        self.node.access.start(self._ready)
+        if not self._another_serves():
+            self._serve()  # before the driver is looked for, so that kubelet is always answered
         self.health.start()
         self._binding.start()
         self._mps.start(self._reports.prepared, self.health.service.changed)
-        while not (stopped.is_set() or self._is_better_than_others()):
+        self.node.access.start(self._ready)
+        while not (stopped.is_set() or self._is_serving or self._is_better_than_others()):
             stopped.wait(_LOOK_SECONDS)
         if not stopped.is_set():
-            self._limits.start()
-            for server in self.servers:
-                server.start()  # from now on, kubelet calls this process
-            self._keeper.start()
-            extra = {"version": __version__, "node": options.node_name, "socket": str(options.sockets.service)}
-            log.info("started", extra=extra)
+            if not self._is_serving:
+                self._serve()
             stopped.wait()
-            self._keeper.stop()
+        self._keeper.stop()
         self._stop()
+
+    @property
+    def _is_serving(self) -> bool:
+        return self.servers[0].is_started
+
+    def _serve(self) -> None:
+        """Let kubelet call this process from now on. Raises SocketError."""
+        self._limits.start()
+        for server in self.servers:
+            server.start()
+        self._keeper.start()
+        extra = {"version": __version__, "node": self._options.node_name, "socket": str(self._options.sockets.service)}
+        log.info("started", extra=extra)
+
+    def _another_serves(self) -> bool:
+        return another_serves(self._options.node.registry, self._options.sockets.registration)
 
     def _is_better_than_others(self) -> bool:
         """Whether kubelet should call this instance, which happens when it is registered. If another instance is
@@ -197,7 +211,7 @@ class _Plugin:
         try:
             self.node.gpus()
         except NoDriverError:
-            return not another_serves(self._options.node.registry, self._options.sockets.registration)
+            return not self._another_serves()
         return True
 
     def _stop(self) -> None:
