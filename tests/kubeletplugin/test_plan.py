@@ -116,6 +116,18 @@ def test_additional_devices_are_those_of_the_policy_and_of_the_configuration(gpu
         assert [(step.cdi_name, [*step.names]) for step in added] == expected
 
 
+@pytest.mark.parametrize(("capability", "known"), [((6, 1), "6.1"), (None, "unknown")])
+def test_mps_for_several_users_is_refused_before_compute_capability_7(
+    gpus: Gpus, capability: tuple[int, int] | None, known: str
+) -> None:
+    gpu = gpus.find(GPU["device"])
+    assert isinstance(gpu, Gpu)
+    older = replace(gpu, compute_capability=capability)
+    wanted = opaque("GpuConfig", sharing={"strategy": "MPS", "mpsConfig": {"multiUser": True}})
+    with pytest.raises(PrepareError, match=re.escape(f"{gpu.uuid} is {known}, and MPS serves several users from 7.0")):
+        plan(gpus, [GPU], [{**wanted, "requests": ["gpu"]}], find=lambda _: older)
+
+
 def test_a_default_configuration_changes_nothing(gpus: Gpus) -> None:
     assert plan(gpus, [MIG], [opaque("MigDeviceConfig")]) == plan(gpus, [MIG])
 

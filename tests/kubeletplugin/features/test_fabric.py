@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.fabric import NO_SWITCHES, FabricError, Partition, SwitchFacts
-from dra_driver.gpu.fabric_marks import FabricMarks
+from dra_driver.gpu.fabric_marks import FabricMark, FabricMarks
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.gpu.threads import CallLimits
 from dra_driver.kube.resource.codec import DecodeError
@@ -21,6 +21,7 @@ from kubeletplugin.commands.cleanup import find
 from kubeletplugin.commands.status import read_node
 from kubeletplugin.drivers import gpu_driver
 from kubeletplugin.errors import PrepareError
+from kubeletplugin.features.fabric.partitions import FabricPartitions
 from kubeletplugin.features.fabric.plan import fabric_steps
 from kubeletplugin.features.fabric.step import FabricStep
 from tests.kubeletplugin.inside import QUICK, ApiServer, Plugin
@@ -141,6 +142,19 @@ def test_a_partition_that_was_active_before_stays_active(plugin: Plugin, api: Ap
     assert marked(plugin) == [(PAIR, True)]
     again(plugin).engine.unprepare(claim)
     assert (active(plugin), marked(plugin)) == ([PAIR], [])
+
+
+def test_partition_that_fabric_manager_no_longer_has_is_an_error(plugin: Plugin) -> None:
+    partitions = plugin.place.of(FabricPartitions)
+    with pytest.raises(PrepareError, match=f"no longer has a partition {PAIR} with the GPU modules 5, 7"):
+        partitions.is_active(FabricMark(PAIR, (5, 7), ()))
+
+
+def test_activated_partition_is_noted_for_a_restart_of_fabric_manager(plugin: Plugin, api: ApiServer) -> None:
+    plugin.engine.prepare(api.add(PAIR_GPUS))
+    seen = FabricMarks(plugin.root / "fabric").seen()
+    assert seen is not None
+    assert seen.active == (PAIR,)
 
 
 def test_a_partition_in_the_way_is_named(plugin: Plugin, api: ApiServer) -> None:

@@ -218,6 +218,7 @@ def test_an_error_of_nvml_refuses_the_container(node: LimitNode, code: Return, t
     with pytest.raises(LimitError, match=text) as refused:
         node.limiter.apply("a", "gpu-0", tree(node).container("main"))
     assert not isinstance(refused.value, LaterError)
+    assert "dmem" not in str(refused.value)
 
 
 def test_a_cgroup_without_dmem_where_the_kernel_has_it_is_explained(node: LimitNode) -> None:
