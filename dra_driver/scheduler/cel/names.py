@@ -98,8 +98,10 @@ class PublishedNames:
         """The names that these devices publish. Each device comes with its driver."""
         attributes: dict[str, set[str]] = {}
         capacity: dict[str, set[str]] = {}
-        for driver, device in devices:
-            for names, published in ((attributes, device.attributes), (capacity, device.capacity)):
+        # Most devices publish the same names: each combination is split once.
+        alike = dict.fromkeys((driver, tuple(device.attributes), tuple(device.capacity)) for driver, device in devices)
+        for driver, of_attributes, of_capacity in alike:
+            for names, published in ((attributes, of_attributes), (capacity, of_capacity)):
                 for name in published:
                     domain, slash, identifier = name.partition("/")
                     names.setdefault(domain if slash else driver, set()).add(identifier if slash else name)

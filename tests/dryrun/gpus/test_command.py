@@ -114,7 +114,7 @@ def test_names_are_whole_at_every_width(columns: int, lines: Any) -> None:
 def test_columns_are_left_out_in_a_fixed_order(lines: Any) -> None:
     order = ["REQUEST", "CLAIM", "MEMORY", "DEVICE", "SINCE", "OWNER"]
     left_out = []
-    for columns in range(200, 40, -1):
+    for columns in range(200, 40, -5):  # a column that is left out gives more than 5, so no two are lost in a step
         shown = next(line for line in lines("node-1/5", columns=columns) if "STATE" in line).split()
         left_out += [name for name in order if name not in shown and name not in left_out]
     assert left_out == order

@@ -9,7 +9,7 @@ moves, ... away.
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -41,6 +41,8 @@ ROOM = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 1 << 20}
 
 Place = tuple[str, str]
 """Pool and device."""
+CounterSets = frozenset[tuple[str, str]]
+"""Pool and name of the counter set of a device: devices with another one never exclude it. Empty without counters."""
 
 
 def claim_for(name: str, profile: str, *, owner: str = "") -> ResourceClaim:
@@ -119,6 +121,8 @@ class Tried:
         self._takes: dict[Place, Mapping[tuple[str, str, str], int]] = {}
         self._totals: dict[tuple[str, str, str], int] = {}
         self._places: dict[str, list[Place]] = {}
+        self._sets: dict[Place, CounterSets] = {}
+        self._answers: dict[tuple[Place, frozenset[Place]], bool] = {}
         for one in example.objects:
             if isinstance(one, ResourceSlice) and one.driver == DRIVER:
                 self._read(one)
@@ -138,6 +142,8 @@ class Tried:
                 for consumption in device.consumes_counters
                 for name, amount in consumption.counters.items()
             }
+            self._sets[pool, device.name] = frozenset((pool, one.counter_set) for one in device.consumes_counters)
+            assert len(device.consumes_counters) <= 1
 
     def profile(self, place: Place) -> str:
         """The profile of a device, or `gpu`."""
@@ -145,26 +151,37 @@ class Tried:
 
     def random_place(self, rng: random.Random, profile: str, used: Sequence[Place]) -> Place | None:
         """A free place for a device of a profile, beside those in use. None if there is none."""
-        left = self._left(used)
-        free = [place for place in self._places.get(profile, ()) if self._fits(place, left, used)]
+        beside = self._by_set(used)
+        free = [place for place in self._places.get(profile, ()) if self._fits(place, beside)]
         return rng.choice(free) if free else None
 
-    def _left(self, places: Sequence[Place]) -> dict[tuple[str, str, str], int]:
-        left = dict(self._totals)
+    def _by_set(self, places: Iterable[Place]) -> dict[CounterSets, frozenset[Place]]:
+        """The places by the counter sets from which their devices take."""
+        found: dict[CounterSets, set[Place]] = {}
         for place in places:
-            for counter, amount in self._takes[place].items():
-                left[counter] -= amount
-        return left
+            found.setdefault(self._sets[place], set()).add(place)
+        return {sets: frozenset(members) for sets, members in found.items()}
 
-    def _fits(self, place: Place, left: Mapping[tuple[str, str, str], int], used: Sequence[Place]) -> bool:
-        return place not in used and all(left[counter] >= amount for counter, amount in self._takes[place].items())
+    def _fits(self, place: Place, used: Mapping[CounterSets, frozenset[Place]]) -> bool:
+        """Whether a device can be allocated beside those in use. Few answers are needed, each of them very often."""
+        key = (place, used.get(self._sets[place], frozenset()))
+        if key not in self._answers:
+            self._answers[key] = self._is_enough(*key)
+        return self._answers[key]
+
+    def _is_enough(self, place: Place, beside: frozenset[Place]) -> bool:
+        left = dict(self._totals)
+        for one in beside:
+            for counter, amount in self._takes[one].items():
+                left[counter] -= amount
+        return place not in beside and all(left[counter] >= amount for counter, amount in self._takes[place].items())
 
     def _all_fit(self, wanted: Sequence[str], used: tuple[Place, ...]) -> bool:
         if not wanted:
             return True
-        left = self._left(used)
+        beside = self._by_set(used)
         return any(
-            self._fits(place, left, used) and self._all_fit(wanted[1:], (*used, place))
+            self._fits(place, beside) and self._all_fit(wanted[1:], (*used, place))
             for place in self._places.get(wanted[0], ())
         )
 
@@ -185,9 +202,9 @@ class Tried:
             if pod.stays:
                 continue
             others = (*state[:index], *state[index + 1 :])
-            left = self._left(others)
+            beside = self._by_set(others)
             for place in self._places[pod.profile]:
-                if self._fits(place, left, others):
+                if self._fits(place, beside):
                     yield (*state[:index], place, *state[index + 1 :])
 
 
