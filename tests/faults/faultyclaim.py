@@ -8,8 +8,6 @@ from pathlib import Path
 from kubeletplugin.claims.boundary import EXPECTED_ERRORS
 from kubeletplugin.claims.engine import ClaimTimes
 from kubeletplugin.claims.model import ClaimRef
-from kubeletplugin.node.node import NodeTimes
-from tests.kubeletplugin import inside
 from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin
 from tests.support.mps import MpsProcess
 from tests.support.waiting import wait_for
@@ -31,12 +29,10 @@ def nothing(_: str) -> None:
 class FaultyClaim:
     """The claim, and the state of the node with and without it."""
 
-    def __init__(
-        self, root: Path, scenario: Scenario, settings: ClaimTimes = QUICK, times: NodeTimes = inside.QUICK
-    ) -> None:
+    def __init__(self, root: Path, scenario: Scenario, settings: ClaimTimes = QUICK) -> None:
         if scenario.needs_mps:
             root = Path(tempfile.mkdtemp(prefix="dra-"))  # short: sockets are in it
-        self._root, self._settings, self._times = root, settings, times
+        self._root, self._settings = root, settings
         self.half_written_counts = True
         self.points = Points(Trigger(), nothing)
         self._api = api = ApiServer()
@@ -112,7 +108,6 @@ class FaultyClaim:
             hardware=str(NODE),
             policy=DYNAMIC,
             settings=self._settings,
-            times=self._times,
             gateway=self.points.gateway,
         )
 

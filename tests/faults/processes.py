@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from .scenarios import restrict
 
 NODE = Path(__file__).with_name("node.yaml")
 POLICY = "gpus:\n- {mig: dynamic}\n"
+_REPEATED = ("kubelet tries again", "the NVIDIA driver is not ready")
+"""Errors of a call that finds NVML being initialized again, because a GPU was taken or has come back."""
 
 
 class KillablePlugin(Plugin):
@@ -83,13 +85,22 @@ class KillablePlugin(Plugin):
             return start(command, stdout=log, stderr=log)
 
     def call_and_die(self, verb: str, claim: Any) -> str:
-        """Make a call at one of whose points the process ends. Returns the point, or nothing if it does not end."""
+        """Make a call at one of whose points the process ends. Returns the point, or nothing if it does not end. The
+        call is repeated, as kubelet does, if GPUs come and go meanwhile.
+        """
+        errors = [""]
+
+        def is_answered() -> bool:
+            errors.append(self.call(verb, [claim], "v1")(timeout=60).claims[claim.uid].error)
+            return not any(text in errors[-1] for text in _REPEATED)
+
         try:
-            answer = self.call(verb, [claim], "v1")(timeout=60)
+            wait_for(is_answered, f"an answer to {verb}")
         except grpc.RpcError:
             return self.end_of_process()
-        self.trigger.disarm()
-        assert answer.claims[claim.uid].error == "", self.log
+        if self.disarm():
+            return self.end_of_process()
+        assert errors[-1] == "", self.log
         return ""
 
     def start_and_die(self, point: int) -> str:
@@ -100,15 +111,20 @@ class KillablePlugin(Plugin):
         self.process = self.spawn()
         self._counts_starts = False
         wait_for(lambda: "GPUs are ready" in self.log or self.ended, "the start")
-        if self.ended:
+        if self.ended or self.disarm():
             return self.end_of_process()
-        self.trigger.disarm()
         return ""
+
+    def disarm(self) -> bool:
+        """Let the process not end any more. Returns whether it has reached its point: then it ends, perhaps only after
+        it has answered.
+        """
+        return 0 <= self.trigger.point < self.trigger.disarm()
 
     def end_of_process(self) -> str:
         """Wait until the process has killed itself. Returns the point at which it did."""
         assert self.process is not None
-        self.process.wait()
+        self.process.wait(60)
         self.trigger.disarm()
         self.kill()
         return self.log.rpartition("killed: ")[2].strip()
@@ -127,13 +143,15 @@ class KillablePlugin(Plugin):
         return node_state(self.node, self.state, self.cdi)
 
 
-def require_as_before(plugin: KillablePlugin, before: ResourceCounts, tolerance: Tolerance = TOLERANCE) -> None:
-    """Wait until the process holds no more than before, within the tolerance. The error names what there is more of."""
+def require_as_before(
+    count: Callable[[], ResourceCounts], before: ResourceCounts, tolerance: Tolerance = TOLERANCE
+) -> None:
+    """Wait until a process holds no more than before, within the tolerance. The error names what there is more of."""
     found: dict[str, tuple[int, int]] = {}
 
     def is_as_before() -> bool:
         found.clear()
-        found.update(grown(before, plugin.resource_counts(), tolerance))
+        found.update(grown(before, count(), tolerance))
         return not found
 
     try:

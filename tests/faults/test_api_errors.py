@@ -150,22 +150,28 @@ def test_any_request_that_is_answered_too_late(cluster: Cluster, tmp_path: Path)
     api = RealClaims()
     plugin = Plugin(tmp_path, api, hardware=str(NODE))
     nothing = plugin.left()
+    credentials = load_credentials(str(cluster.kubeconfig))
     for point in itertools.count():
-        with Connection(load_credentials(str(cluster.kubeconfig)), "tests", read_seconds=0.2) as connection:
-            api.read = ClaimReader(connection)
+        with (
+            Connection(credentials, "tests", read_seconds=0.2) as impatient,
+            Connection(credentials, "tests") as patient,
+        ):
+            api.read = ClaimReader(impatient)
             struck = cluster.fail(RequestFault(delay=0.6), point, 2)  # the request is repeated once
             error = ""
             try:
                 plugin.engine.prepare(ref)
             except EXPECTED_ERRORS as caught:
                 error = str(caught)
-            if not struck():
+            if not error:
                 break
             assert "Read timed out" in error
             assert plugin.left() == nothing
+            api.read = ClaimReader(patient)
             plugin.engine.prepare(ref)
             plugin.engine.unprepare(ref)
             assert plugin.left() == nothing
     print(f"{point} requests")
     assert point > 1
+    assert not struck()
     cluster.server.faults.clear()

@@ -29,7 +29,8 @@ from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
 from .altering import AlteringServer
-from .resources import ResourceCounts, Tolerance, grown
+from .processes import require_as_before
+from .resources import ResourceCounts, Tolerance
 
 SEED = int(os.environ.get("SOAK_SEED", "20261122"))
 OPERATIONS = int(os.environ.get("SOAK_OPERATIONS", "250")) // 10
@@ -183,8 +184,7 @@ def test_controller_soak(tmp_path: Path) -> None:
             life.mend()
             before = life.census_at_rest()
             live(life, OPERATIONS)
-            more = grown(before, life.census_at_rest(), TOLERANCE)
-            assert more == {}, more
+            require_as_before(life.resource_counts, before, TOLERANCE)
             assert "Traceback" not in life.said
         except BaseException:
             print(f"SOAK_SEED={SEED}", *life.log, life.said[-6000:], sep="\n")

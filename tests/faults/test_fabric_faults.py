@@ -5,6 +5,7 @@ An end of the process is an exception that nothing catches: what runs on the way
 of locks, which the kernel would do. One test kills a real process. kubelet repeats its call, or makes the opposite one.
 """
 
+import contextlib
 import errno
 import itertools
 import signal
@@ -23,6 +24,8 @@ from dra_driver.gpu.threads import CallLimits
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.claims.boundary import EXPECTED_ERRORS
 from kubeletplugin.claims.engine import ClaimTimes
+from kubeletplugin.claims.model import ClaimRef
+from kubeletplugin.node.node import NodeTimes
 from tests.kubeletplugin.inside import QUICK, ApiServer, Plugin
 from tests.support.nodes import make_node
 from tests.support.plugin import POOL, stored_claim
@@ -42,7 +45,7 @@ partitions: [[1, 2], [3, 4], [1], [2], [3], [4], [5]]
 PAIR, FOUND, BESIDE = 1, 7, 5
 OPPOSITE = {"prepare": "unprepare", "unprepare": "prepare"}
 SETTINGS = ClaimTimes(sweep=0.2, retry=0.1)
-TIMES = replace(QUICK, calls=CallLimits(partition=0.3))
+IMPATIENT = replace(QUICK, calls=CallLimits(partition=1.0))
 CODES = [FabricCode.GENERIC_ERROR, FabricCode.CONNECTION_NOT_VALID, FabricCode.TIMEOUT, FabricCode.NVLINK_ERROR]
 
 
@@ -59,25 +62,28 @@ def call_fails(code: FabricCode) -> Fault:
 class Struck:
     """A claim for partition PAIR, between another claim and a partition that an administrator activated."""
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._api, self.points = root, ApiServer(), Points(Trigger(), raise_killed)
+    def __init__(self, root: Path, times: NodeTimes = QUICK) -> None:
+        self._root, self._api, self._times, self.points = root, ApiServer(), times, Points(Trigger(), raise_killed)
         self._description = root / "node.yaml"
         self._description.write_text(NODE)
         make_node(root / "node", str(self._description)).node.fabric.activate(FOUND)
         self.plugin = self._process()
         self.nothing = self.node_state()
         other = self._api.add(["gpu-2"])
-        self.plugin.engine.prepare(other)
+        self._insist("prepare", other)
         self.others = [other]
         self.claim = self._api.add(["gpu-0", "gpu-1"])
         self.states = {"unprepare": self.node_state()}
-        self.plugin.engine.prepare(self.claim)
+        self._insist("prepare", self.claim)
         self.states["prepare"] = self.node_state()
         assert self.plugin.node.fabric.state.active == [FOUND, BESIDE, PAIR]
 
     def node_state(self) -> dict[str, Any]:
         """What there is on the node."""
-        files = {one.name: one.read_text() for one in (self._root / "claims").glob("*.json")}
+        files = {}
+        for one in (self._root / "claims").glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):  # it went meanwhile
+                files[one.name] = one.read_text()
         marks = FabricMarks(self._root / "fabric").all()
         specs = sorted(one.name for one in self.plugin.cdi.glob("*-claim_*"))
         return {"active": sorted(self.plugin.node.fabric.state.active), "marks": marks, "files": files, "specs": specs}
@@ -107,16 +113,20 @@ class Struck:
 
     def repeat(self, verb: str, why: object) -> None:
         """kubelet calls until it succeeds. Then the node is as it should be."""
+        self._insist(verb, self.claim, why)
+        wait_for(lambda: self.node_state() == self.states[verb], f"the node after {why}")
+
+    def _insist(self, verb: str, claim: ClaimRef, why: object = "no fault") -> None:
+        """Call until it succeeds."""
 
         def succeeds() -> bool:
             try:
-                getattr(self.plugin.engine, verb)(self.claim)
+                getattr(self.plugin.engine, verb)(claim)
             except EXPECTED_ERRORS:
                 return False
             return True
 
         wait_for(succeeds, f"{verb} after {why}")
-        wait_for(lambda: self.node_state() == self.states[verb], f"the node after {why}")
 
     def restart(self) -> None:
         """The next process finds everything as it is."""
@@ -126,8 +136,8 @@ class Struck:
     def end(self) -> None:
         """Nothing is left in the end."""
         for one in (self.claim, *self.others):
-            self.plugin.engine.unprepare(one)
-        assert self.node_state() == self.nothing
+            self._insist("unprepare", one)
+        wait_for(lambda: self.node_state() == self.nothing, "the node as it was at first")
         self.plugin.stop()
 
     def _process(self) -> Plugin:
@@ -137,7 +147,7 @@ class Struck:
             hardware=str(self._description),
             settings=SETTINGS,
             fabric=self.points.fabric,
-            times=TIMES,
+            times=self._times,
         )
 
 
@@ -173,7 +183,7 @@ def test_claim_recovers_from_a_fabric_error_at_every_point(tmp_path: Path, numbe
 
 @pytest.mark.parametrize("verb", OPPOSITE)
 def test_a_change_that_hangs_is_repeated_when_it_has_returned(tmp_path: Path, verb: str) -> None:
-    claim = Struck(tmp_path)
+    claim = Struck(tmp_path, IMPATIENT)
     names = claim.points_of(verb)
     for turn, when in enumerate(("before", "after")):
         point = names.index(f"{when} {'activate' if verb == 'prepare' else 'deactivate'}")

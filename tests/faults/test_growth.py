@@ -63,4 +63,4 @@ def test_no_container_grows(kubeconfig: Path, client: ApiClient) -> None:
                 if number == EARLY:
                     before = plugin.resource_counts()
                 kubelet.cycle(number)
-            require_as_before(plugin, before)
+            require_as_before(plugin.resource_counts, before)

@@ -157,8 +157,8 @@ class Soak:
         for uid, call in begun:
             self.model.claims[uid].state = Is.IN_DOUBT
             call.exception(timeout=60)
-        if all(call.exception() is None for _, call in begun):
-            self.plugin.trigger.disarm()
+        # It may end only after its last answer.
+        if all(call.exception() is None for _, call in begun) and not self.plugin.disarm():
             return
         self.log.append(f"killed: {self.plugin.end_of_process()}")
         self.plugin.start()
@@ -299,15 +299,13 @@ class Soak:
         for claim in self.messages.values():
             self.client.delete(CLAIMS, claim.name, "default")
         self.restart()
-        wait_for(lambda: not self.records(), f"{self.records()} to go with their claims")
-        left = {**self.plugin.left(), "records": self.records()}
-        # What is no file of the plugin's stays where it was set aside.
-        left["specs"] = [name for name in left["specs"] if not name.endswith(".aside")]
-        assert {**left, "instances": []} == NOTHING
+        wait_for(lambda: self.left() == NOTHING, f"{self.left()} to go with their claims")
 
-    def records(self) -> list[str]:
-        """The records that are left, without what was set aside since it is no file of the plugin's."""
-        return [name for name in self.plugin.left()["records"] if not name.endswith(".aside")]
+    def left(self) -> dict[str, list[str]]:
+        """The files that are left of claims, without what was set aside since it is no file of the plugin's."""
+        left = self.plugin.left()
+        files = {kind: [name for name in left[kind] if not name.endswith(".aside")] for kind in ("records", "specs")}
+        return {**files, "instances": []}
 
     def summary(self) -> str:
         """How often what happened."""
@@ -376,7 +374,7 @@ def test_soak(server: FaultyServer, tmp_path: Path) -> None:
                 soak.settle()
                 soak.check()
             soak.clean()
-            require_as_before(plugin, before, SOAK_TOLERANCE)
+            require_as_before(plugin.resource_counts, before, SOAK_TOLERANCE)
             soak.end()
             print(soak.summary())
         except BaseException:

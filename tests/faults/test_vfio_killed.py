@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.kube.api import ApiClient
 from tests.support.fuse import needs_fuse
 from tests.support.plugin import stored_claim
 
 from .processes import KillablePlugin
 from .share import patiently, points
-from .test_vfio_writes import A_GPU_OR_GROUP, DEVICE, ONLY, OPPOSITE, a_kernel, bring
+from .test_vfio_writes import A_GPU_OR_GROUP, DEVICE, ONLY, OPPOSITE, a_kernel, bring, require_everything_back
 
 pytestmark = [needs_fuse]
 
@@ -45,7 +44,6 @@ def test_a_plugin_that_is_killed_anywhere_brings_everything_back(
                     plugin.start()
                     bring(plugin, claim, verb if point % 2 else OPPOSITE[verb])
                     bring(plugin, claim, "unprepare")
-                    assert kernel.picture() == before, where
-                    assert not VfioMarks(plugin.state / "vfio").all(), where
+                    require_everything_back(kernel, before, plugin.state, where)
             finally:
                 plugin.kill()

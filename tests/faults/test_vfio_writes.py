@@ -5,6 +5,7 @@ of them fails, or does not return. Afterwards every function is where it was, on
 All writes are struck with FAULTS_EVERY=1, else a share of them.
 """
 
+import contextlib
 import errno
 import os
 import signal
@@ -79,12 +80,13 @@ class Killed(Struck):
 
     def __init__(self, kernel: Kernel, point: int, plugin: Plugin, made: bool) -> None:
         super().__init__(kernel, point)
-        self._plugin = plugin
+        assert plugin.process is not None
+        self._process = plugin.process.pid
         self._made = made
 
     def strike(self) -> None:
-        assert self._plugin.process is not None
-        os.kill(self._plugin.process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # the test may have ended it already
+            os.kill(self._process, signal.SIGKILL)
         if not self._made:
             raise OSError(errno.EINTR, "")
 
@@ -121,7 +123,7 @@ def test_a_plugin_that_is_killed_at_a_write_brings_everything_back(
         with a_kernel(Path(name) / "node", others) as kernel:
             plugin = Plugin(Path(name), kubeconfig, f"--policy-file={policy}", hardware=hardware).start()
             claim, before = stored_claim(client, DEVICE), kernel.picture()
-            plugin.prepare(claim)
+            bring(plugin, claim, "prepare")
             bound = kernel.picture()
             assert bound != before
             try:
@@ -136,8 +138,7 @@ def test_a_plugin_that_is_killed_at_a_write_brings_everything_back(
                     bring(plugin, claim, "prepare")
                     assert kernel.picture() == bound, where
                     bring(plugin, claim, "unprepare")
-                    assert kernel.picture() == before, where
-                    assert not VfioMarks(plugin.state / "vfio").all(), where
+                    require_everything_back(kernel, before, plugin.state, where)
             finally:
                 plugin.kill()
 
@@ -154,10 +155,17 @@ def bring(plugin: Plugin, claim: object, verb: str) -> None:
 
 
 def kill_at(kernel: Kernel, plugin: Plugin, claim: object, verb: str, point: int, made: bool) -> str:
-    """Kill the plugin at a write of a call. Which write it was, or nothing if the call has not so many."""
+    """Kill the plugin at a write of a call. Which write it was, or nothing if the call has not so many. kubelet repeats
+    a call that fails before, because GPUs come and go.
+    """
     struck = Killed(kernel, point, plugin, made)
-    call = plugin.begin(verb.capitalize(), claim)
-    wait_for(lambda: struck.where or call.done(), "the kill, or an answer")
+
+    def is_struck_or_done() -> bool:
+        call = plugin.begin(verb.capitalize(), claim)
+        wait_for(lambda: struck.where or call.done(), "the kill, or an answer")
+        return bool(struck.where) or not call.result().claims[claim.uid].error  # type: ignore[attr-defined]
+
+    wait_for(is_struck_or_done, f"the kill, or {verb} to succeed")
     if struck.where:
         plugin.kill()
     kernel.strike = lambda *_: None

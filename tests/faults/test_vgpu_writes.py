@@ -26,7 +26,7 @@ from tests.support.plugin import POOL, Plugin, stored_claim
 from tests.support.waiting import wait_for
 
 from .share import share
-from .test_vfio_writes import OPPOSITE, Failed, Hung, Struck, attempt, bring, kill_at, settle
+from .test_vfio_writes import OPPOSITE, Failed, Hung, Struck, attempt, attempt_until_struck, bring, kill_at, settle
 
 pytestmark = [needs_fuse]
 
@@ -111,7 +111,8 @@ def test_a_write_that_fails_or_hangs_changes_nothing_in_the_end(tmp_path: Path, 
         for verb, point in WRITES[kind]:
             settle(plugin, claim, OPPOSITE[verb])
             struck = fault(host, point)
-            assert ("does not finish" if fault is Hung else "busy") in attempt(plugin, claim, verb)
+            error = attempt_until_struck(plugin, claim, verb, struck)
+            assert ("does not finish" if fault is Hung else "busy") in error
             assert struck.where
             if isinstance(struck, Hung):
                 assert "does not finish an earlier change" in attempt(plugin, claim, verb)
