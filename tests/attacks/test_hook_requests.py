@@ -109,7 +109,7 @@ def test_requests_limit_no_cgroup_that_they_are_not_about(node: LimitNode, serve
     with container(tmp_path, ASK, str(server.path), CLAIM, main, str(ROUNDS)) as attacker:
         assert said(attacker) == "asked"
     assert node.limits() == {}
-    assert ask(server, f"1 {CLAIM} gpu-0 {main}\n".encode()) == b"ok\n"
+    wait_for(lambda: ask(server, f"1 {CLAIM} gpu-0 {main}\n".encode()) == b"ok\n", "an answer to the hook program")
     assert node.limits()
 
 

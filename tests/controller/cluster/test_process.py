@@ -91,7 +91,7 @@ def test_single_controller_works_at_once_and_ends_on_sigterm(
     with running(tmp_path, "alone", kubeconfig) as one:
         wait_for(lambda: is_gone(client, name), "the leftover to go")
         wait_for(lambda: one.ask("/readyz") == "ok\n", "it to be ready")
-        assert one.leads
+        wait_for(lambda: one.leads, "it to lead")
         one.process.send_signal(signal.SIGTERM)
         assert one.process.wait(60) == 0
     assert "stopping signal=SIGTERM" in one.log
@@ -108,7 +108,7 @@ def test_the_one_that_stands_by_takes_over(
         with running(tmp_path, "b", kubeconfig, *flags) as b:
             wait_for(lambda: "is held by a_" in b.log, "b to see a")
             assert not b.leads
-            assert b.ask("/readyz") == "ok\n", "who stands by is ready to"
+            wait_for(lambda: b.ask("/readyz") == "ok\n", "who stands by to be ready")
             a.process.send_signal(end)
             name = make_leftover(client)
             wait_for(lambda: b.leads, "b to lead")
@@ -142,7 +142,7 @@ def test_the_leader_also_manages_compute_domains(tmp_path: Path) -> None:
             wait_for(lambda: cluster.get(DAEMON_SETS, daemon_name(uid)), "the DaemonSet")
             wait_for(lambda: is_gone(admin, leftover), "the leftover to go")
             wait_for(lambda: 'compute_domain_info{status="NotReady"} 1.0' in first.ask("/metrics"), "the metric")
-            assert first.ask("/readyz") == "ok\n"
+            wait_for(lambda: first.ask("/readyz") == "ok\n", "the leader to be ready")
             first.process.kill()
             uid = cluster.domain("second")
             wait_for(lambda: cluster.get(DAEMON_SETS, daemon_name(uid)), "the other process to take over")

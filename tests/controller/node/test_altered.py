@@ -22,6 +22,7 @@ from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver import ApiServerOptions, status
 from tests.support.apiserver import SLICES, connect
 from tests.support.faultyserver import Alteration, FaultyServer
+from tests.support.logs import records_of
 from tests.support.nodes import make_node
 from tests.support.publishing import QUICK, publishing
 from tests.support.waiting import wait_for
@@ -258,7 +259,8 @@ def test_altered_slice_is_right_soon_after_the_server_stops_altering(cluster: Cl
         wait_for(lambda: publisher.problem is None, "the slice to be right")
         (gpu,) = filter(None, map(has("gpu-0"), slices_of_node(cluster.client, cluster.node).values()))
         assert gpu["attributes"]["model"] != {"string": "altered"}
-        assert cluster.metric("unpublished_slices", reason="changed") is None
+        # The metrics follow the report.
+        wait_for(lambda: cluster.metric("unpublished_slices", reason="changed") is None, "the metric to go")
 
 
 def test_unknown_fields_that_a_server_adds_are_no_difference(cluster: Cluster, hardware: Hardware) -> None:
@@ -330,7 +332,12 @@ def test_a_defect_that_costs_one_slice_is_logged_counted_and_holds_back_no_other
         assert "gpu-0" not in names
         assert {"gpu-4-mig-1g10gb-19-0", "gpu-7-mig-7g80gb-0-0"} <= names
         compare_often(publisher)
-    (record,) = (one for one in caplog.records if one.levelno == logging.ERROR)
+    (record,) = (
+        one
+        for one in records_of(caplog, "dra_driver.process.containment")
+        if one.getMessage().startswith("publish slice ")
+    )
+    assert record.levelno == logging.ERROR
     assert record.exc_info is not None
     assert record.exc_info[0] is TypeError
     assert cluster.metric("unpublished_slices", reason="failed") == 1

@@ -200,8 +200,9 @@ def test_the_domain_in_the_plugins_file_is_an_attribute(
         path.write_text(f"{DOMAIN}\n", encoding="ascii")
         wait_for(lambda: published() == DOMAIN, "the domain")
         path.write_text("no UID, but a sentence", encoding="ascii")
+        # The file may be read while it is still empty.
+        wait_for(lambda: "has no UID: 'no UID, but a sentence'" in caplog.text, "the wrong content to be read")
         wait_for(lambda: published() is None, "the wrong content to be ignored")
-        assert "has no UID: 'no UID, but a sentence'" in caplog.text
         path.write_text(DOMAIN, encoding="ascii")
         wait_for(lambda: published() == DOMAIN, "the domain again")
         path.write_bytes(b"")
@@ -283,11 +284,16 @@ def test_the_process_sees_the_fabric_when_the_gpus_have_joined_it(
         assert devices(client, node)["channel-0"]["attributes"] == {**found["attributes"], **IN_CLIQUE}
         port = re.search(r"port=(\d+)", log_of(tmp_path))
         assert port is not None
-        assert urllib3.request("GET", f"http://127.0.0.1:{port[1]}/readyz").status == 200
-        metrics = urllib3.request("GET", f"http://127.0.0.1:{port[1]}/metrics").data.decode()
+        endpoint = f"http://127.0.0.1:{port[1]}"
+        wait_for(lambda: urllib3.request("GET", f"{endpoint}/readyz").status == 200, "both drivers to be published")
+
+        def metrics() -> str:
+            return urllib3.request("GET", f"{endpoint}/metrics").data.decode()
+
+        # The metrics follow the slices.
+        wait_for(lambda: f'tainted_devices{{driver="{DRIVER}"' not in metrics(), "the end of the taint in the metrics")
+        for driver, kind, count in ((DRIVER_NAME, "gpu", 4), (DRIVER, "channel", 1), (DRIVER, "daemon", 1)):
+            line = f'nvidia_dra_published_devices{{device_type="{kind}",driver="{driver}",node="{node}"}} {count}.0'
+            wait_for(lambda line=line: line in metrics(), line)  # type: ignore[misc]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-    for driver, kind, count in ((DRIVER_NAME, "gpu", 4), (DRIVER, "channel", 1), (DRIVER, "daemon", 1)):
-        labels = f'device_type="{kind}",driver="{driver}",node="{node}"'
-        assert f"nvidia_dra_published_devices{{{labels}}} {count}.0" in metrics
-    assert f'tainted_devices{{driver="{DRIVER}"' not in metrics

@@ -138,7 +138,8 @@ def test_changes_of_the_hardware_and_the_policy_are_published_and_counted(
         own = f'driver="gpu.nvidia.com",node="{name}"'
         wait_for(lambda: f'nvidia_dra_left_out_devices{{{own},reason="policy"}} 1.0' in metrics(), "the metrics")
         assert f'nvidia_dra_published_devices{{device_type="gpu",{own}}} 2.0' in metrics()
-        assert urllib3.request("GET", f"http://127.0.0.1:{port[1]}/readyz").status == 200
+        ready = f"http://127.0.0.1:{port[1]}/readyz"
+        wait_for(lambda: urllib3.request("GET", ready).status == 200, "the process to be ready")
 
 
 def test_no_text_in_the_policy_file_ends_the_controller(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:

@@ -139,10 +139,11 @@ def test_a_domain_that_fails_delays_no_other(served: tuple[FaultyServer, Cluster
         for number in range(20):
             cluster.domain(f"good-{number}")
         wait_for(lambda: len(cluster.client.list(TEMPLATES, namespace="ml").items) == 20, "the other templates")
+        wait_for(lambda: "conditions" in cluster.status("bad", "other"), "its conditions")
         conditions = cluster.status("bad", "other")["conditions"]
         assert (conditions[0]["status"], conditions[0]["reason"]) == ("False", "WriteFailed")
         assert "injected fault" in conditions[0]["message"]
-        assert work.count("compute_domains_failing") == 1
+        wait_for(lambda: work.count("compute_domains_failing") == 1, "the metric")
         assert work.problem is None
         server.faults.remove(refused)
         wait_for(lambda: cluster.get(TEMPLATES, "bad-channel", "other"), "the template of the first")
