@@ -264,6 +264,19 @@ def test_placements_of_one_type_may_overlap(tmp_path: Path) -> None:
 # vGPUs that are there
 
 
+def test_mediated_device_whose_type_cannot_be_read_is_no_vgpu(tmp_path: Path) -> None:
+    node = make_node(tmp_path / "node", write_node(tmp_path, "{framework: mdev}", "T4-PCIE-16GB"))
+    function = node.sys_root / "bus/pci/devices/0000:41:00.0"
+    found = function.resolve() / TEN
+    found.mkdir()
+    link = node.sys_root / "bus/mdev/devices" / TEN
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(found)
+    assert existing_vgpus(node.sys_root, "GPU-1", "0000:41:00.0") == ()
+    (found / "mdev_type").symlink_to(function.resolve() / "mdev_supported_types/nvidia-222")
+    assert existing_vgpus(node.sys_root, "GPU-1", "0000:41:00.0") == (VgpuPlace("GPU-1", "0000:41:00.0", 222, TEN),)
+
+
 def test_vgpus_of_an_administrator_are_published_as_they_are_and_nothing_beside_them(tmp_path: Path) -> None:
     found = inventory(tmp_path, "{framework: mdev}", "T4-PCIE-16GB")
     place = VgpuPlace(found.gpus[0].uuid, "0000:41:00.0", 1102, TEN)

@@ -13,12 +13,13 @@ from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.claims.call import OWN_WORK, Call
 from kubeletplugin.claims.model import Device, Step
 from kubeletplugin.drivers import gpu_driver
-from kubeletplugin.errors import PrepareError
+from kubeletplugin.errors import PrepareError, UnsupportedError
 from kubeletplugin.kinds.mig.device import MigKind, encode_instance
 from kubeletplugin.kinds.mig.instance import InstanceStep, LookStep
 from kubeletplugin.kinds.mig.instances import MigInstances
 from kubeletplugin.kinds.mig.marks import ModeMark, mode_marks
 from kubeletplugin.kinds.mig.mode import MigModeStep, whole_gpu_steps
+from kubeletplugin.kinds.settings.hardware import ComputeModes
 from kubeletplugin.kinds.settings.steps import ComputeModeStep, TimeSliceStep
 from kubeletplugin.node.gpus import Gpus
 from kubeletplugin.node.node import Node
@@ -146,6 +147,17 @@ def test_a_look_changes_nothing(plugin: Plugin, node: Node, device: MigDevice) -
     look.undo(node, OWN_WORK)
     assert plugin.instances() == ["2:2"]
     assert not look.is_marked(node)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(Return.NOT_SUPPORTED, UnsupportedError), (Return.NO_PERMISSION, NvmlError)]
+)
+def test_compute_mode_that_a_gpu_does_not_have_is_told_from_other_errors(
+    plugin: Plugin, node: Node, code: Return, error: type[Exception]
+) -> None:
+    plugin.node.inject(Fault("nvmlDeviceSetComputeMode", code=code))
+    with pytest.raises(error, match=code.name):
+        node.gpus().of(ComputeModes).set(plugin.gpu(0).uuid, ComputeMode.EXCLUSIVE_PROCESS)
 
 
 def test_a_mode_is_not_switched_where_that_is_not_allowed(plugin: Plugin, node: Node) -> None:

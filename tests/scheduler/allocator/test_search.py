@@ -215,7 +215,7 @@ def divided(count: int) -> list[object]:
     for index in range(count):
         counters[f"gpu-{index}"] = {"parts": 2}
         devices += [gpu(f"half-{index}-{half}", takes={f"gpu-{index}": {"parts": 1}}) for half in range(2)]
-        devices.append(gpu(f"whole-{index}", takes={f"gpu-{index}": {"parts": 2}}))
+        devices.append(gpu(f"whole-{index}", takes={f"gpu-{index}": {"parts": 2}}, attributes={"whole": True}))
     return [slice_of(name="counters", count=2, counters=counters), slice_of(*devices, name="devices", count=2)]
 
 
@@ -223,6 +223,16 @@ def divided(count: int) -> list[object]:
 def test_claims_that_want_more_than_there_is_together_are_refused_without_a_search(count: int, kind: str) -> None:
     claims = [claim(name=f"c{index}", x=wants()) for index in range(count)]
     assert allocate(cluster(*divided(8)), claims, NODE.name, limit=None if count < 17 else 2).kind == kind
+
+
+@pytest.mark.parametrize(("halves", "kind"), [(2, "allocated"), (3, "unavailable")])
+def test_claims_that_take_more_of_the_counters_than_there_is_are_refused_without_a_search(
+    halves: int, kind: str
+) -> None:
+    whole = wants(1, f"has(device.attributes['{DRIVER}'].whole)")
+    claims = [claim(name=f"c{index}", x=whole if index < 7 else wants()) for index in range(7 + halves)]
+    outcome = allocate(cluster(*divided(8)), claims, NODE.name, limit=None if kind == "allocated" else 2)
+    assert outcome.kind == kind
 
 
 def test_devices_without_counters_count_besides_those_with_counters() -> None:

@@ -11,6 +11,7 @@ from dra_driver.gpu.simulated import SimulatedNode
 from kubeletplugin.features.domain.check import domain_findings
 from kubeletplugin.features.domain.offers import HostDaemon
 from kubeletplugin.host.programs import HostPrograms
+from kubeletplugin.kinds.daemon import CONTROL_PROGRAM
 from tests.kubeletplugin.check.support import facts_of, hardware_of
 from tests.support.nodes import make_node
 
@@ -128,6 +129,12 @@ def test_missing_parts_are_reported(
 
 def test_gpus_outside_of_a_fabric_need_nothing(tmp_path: Path) -> None:
     check(tmp_path, make_node(tmp_path / "node", "h100x8").node, DRIVER, ["in no NVLink fabric"], 0)
+
+
+@pytest.mark.node
+def test_daemon_of_the_node_without_its_control_program_is_not_ready(tmp_path: Path) -> None:
+    daemon = HostDaemon(HostPrograms(tmp_path, enter=False), "/imex.sock")
+    assert CONTROL_PROGRAM in (daemon.problem() or "")
 
 
 def check(folder: Path, made: SimulatedNode, is_host: bool, told: list[str], warnings: int) -> None:
