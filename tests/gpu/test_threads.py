@@ -40,6 +40,13 @@ def test_work_gives_its_result_or_its_exception() -> None:
     assert threads.run("GPU-0", lambda _: None) is None
 
 
+def test_renaming_a_gpu_without_a_thread_changes_nothing() -> None:
+    threads = NvmlThreads()
+    threads.rename("GPU-0", "GPU-1")
+    threads.check(["GPU-1"])
+    assert threads.run("GPU-1", lambda _: threading.current_thread().name) == "nvml-GPU-1"
+
+
 def test_steps_may_take_long_together() -> None:
     waits = threading.Event()
 
