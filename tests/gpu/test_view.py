@@ -35,6 +35,19 @@ WHOLE, SPLIT = 1, 5  # indexes: GPUs 0 to 3 are whole, 4 to 7 in MIG mode
 LOST = "gpu.nvidia.com/gpu-lost"
 
 
+class Clock:
+    """The time of day, which a test can move on."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
 @dataclass
 class Node:
     """A simulated node that is being looked at all the time."""
@@ -45,6 +58,7 @@ class Node:
     discovery: HardwareView
     session: Session
     health: HealthMonitor
+    clock: Clock
     changes: int = 0
 
     def describe(self, features: SliceFeatures = EVERYTHING) -> Description:
@@ -124,7 +138,8 @@ def looked_at(
     marks, file = MigMarks(folder / "marks"), folder / "policy.yaml"
     file.write_text(policy, encoding="utf-8")
     both = NodeMarks(marks, VfioMarks(folder / "vfio"))
-    health = HealthMonitor(session, marks=both, timing=MonitorTiming(wait=0.05, look=0.1))
+    clock = Clock()
+    health = HealthMonitor(session, marks=both, clock=clock, timing=MonitorTiming(wait=0.05, look=0.1))
     discovery = HardwareView(
         session,
         marks=both,
@@ -132,8 +147,9 @@ def looked_at(
         policy=PolicyFile(file, "node-a").current,
         health=health,
         looks=Looks(first=0.02, poll=poll, everything=everything, patience=patience),
+        clock=clock,
     )
-    node = Node(simulated, marks, file, discovery, session, health)
+    node = Node(simulated, marks, file, discovery, session, health, clock)
 
     def changed() -> None:
         node.changes += 1
@@ -203,21 +219,19 @@ def test_a_gpu_that_is_plugged_in_is_published(node: Node) -> None:
 
 
 def test_a_gpu_that_vanished_is_withdrawn_after_a_while(tmp_path: Path) -> None:
-    with looked_at(tmp_path, "h100x8-mixed", "health: {withdrawAfterSeconds: 0.5}") as node:
-        seen, tainted = node.changes, set[int]()
+    with looked_at(tmp_path, "h100x8-mixed", "health: {withdrawAfterSeconds: 300}") as node:
+        seen = node.changes
 
-        def told_and_gone() -> bool:
+        def is_told() -> bool:
             """As the publisher does, which describes only when it is told to."""
             nonlocal seen
-            if node.changes == seen:
-                return False
-            seen = node.changes
-            tainted.add(len(of(SPLIT, set(node.taints()))))
-            return not of(SPLIT, set(node.devices()))
+            before, seen = seen, node.changes
+            return before != seen
 
         node.simulated.lose_gpu(SPLIT)
-        wait_for(told_and_gone, "word that its devices are to go")
-        assert 25 in tainted, "they said why before they went"
+        wait_for(lambda: is_told() and len(of(SPLIT, set(node.taints()))) == 25, "the taint of its devices")
+        node.clock.advance(300)
+        wait_for(lambda: is_told() and not of(SPLIT, set(node.devices())), "word that its devices are to go")
         assert len(node.devices()) == 4 + 3 * 25
 
 
@@ -226,19 +240,22 @@ def test_a_gpu_that_is_gone_has_one_taint_which_gets_no_weaker_until_it_goes(
     tmp_path: Path, effect: TaintEffect
 ) -> None:
     """Health and the memory of what was published both know of it, each in its own time."""
-    policy = f"health: {{withdrawAfterSeconds: 0.7, effect: {effect}}}"
+    policy = f"health: {{withdrawAfterSeconds: 300, effect: {effect}}}"
     with looked_at(tmp_path, "h100x8-mixed", policy) as node:
         node.simulated.unplug(WHOLE)
-        seen: list[list[str]] = []
+        seen: list[list[str] | None] = []
 
-        def gone() -> bool:
+        def effects() -> list[str] | None:
+            """Those of its taints, or None for a GPU that is not published."""
             device = node.devices().get(f"gpu-{WHOLE}")
-            if device is not None:
-                seen.append([taint.effect for taint in device.taints if taint.key == LOST])
-            return device is None
+            seen.append(None if device is None else [taint.effect for taint in device.taints if taint.key == LOST])
+            return seen[-1]
 
-        wait_for(gone, "the GPU to be withdrawn")
-    steps = [effects for effects, _ in itertools.groupby(seen) if effects]
+        wait_for(lambda: effects() == [effect], "the taint")
+        node.wait_for_health()
+        node.clock.advance(300)
+        wait_for(lambda: effects() is None, "the GPU to be withdrawn")
+    steps = [each for each, _ in itertools.groupby(seen) if each]
     assert steps in ([[effect]], [[TaintEffect.NO_SCHEDULE], [effect]])
 
 
