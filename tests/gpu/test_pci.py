@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.facts import PciGpu
+from dra_driver.gpu.functions import group_obstacles
 from dra_driver.gpu.pci import KernelDriver, PciBus, read_driver, read_pci_gpus
 from tests.support.nodes import make_node
 
@@ -148,6 +149,22 @@ def test_repeated_look_at_the_bus_finds_changes(tmp_path: Path) -> None:
     (tmp_path / "bus/pci/devices" / ONE).unlink()
     device(tmp_path, "0000:3e:00.0", driver="vfio-pci")
     assert bus.bound_gpus(tmp_path) == (("0000:3c:00.0", None), ("0000:3e:00.0", "vfio-pci"))
+
+
+@pytest.mark.parametrize(
+    ("driver", "is_obstacle"), [("mlx5_core", True), ("vfio-pci", False), ("pci-stub", False), (None, False)]
+)
+def test_network_card_in_the_group_is_an_obstacle_if_the_node_uses_it(
+    tmp_path: Path, driver: str | None, is_obstacle: bool
+) -> None:
+    card = "0000:77:00.0"
+    device(tmp_path, ONE, group="16")
+    device(tmp_path, card, driver=driver, group="16", **{"vendor": "0x15b3", "class": "0x020000"})
+    members = tmp_path / "kernel/iommu_groups/16/devices"
+    members.mkdir(parents=True)
+    for address in (ONE, card):
+        (members / address).touch()
+    assert group_obstacles(tmp_path, ONE) == ((card,) if is_obstacle else ())
 
 
 def test_without_a_pci_bus_there_are_none(tmp_path: Path) -> None:
