@@ -81,6 +81,11 @@ class Node:
         devices = self.devices(features).values()
         return {one.name: [(taint.key, taint.value) for taint in one.taints] for one in devices if one.taints}
 
+    def look(self) -> None:
+        """Look at the hardware, and describe it, since when GPUs count as missed."""
+        assert self.discovery.look_now(60)
+        self.describe()
+
     def wait_for_health(self) -> None:
         """Wait until the health monitor has read all GPUs, beginning after this call: for the second look that ends."""
         for _ in range(2):
@@ -230,6 +235,7 @@ def test_a_gpu_that_vanished_is_withdrawn_after_a_while(tmp_path: Path) -> None:
 
         node.simulated.lose_gpu(SPLIT)
         wait_for(lambda: is_told() and len(of(SPLIT, set(node.taints()))) == 25, "the taint of its devices")
+        node.look()
         node.clock.advance(300)
         wait_for(lambda: is_told() and not of(SPLIT, set(node.devices())), "word that its devices are to go")
         assert len(node.devices()) == 4 + 3 * 25
@@ -252,6 +258,7 @@ def test_a_gpu_that_is_gone_has_one_taint_which_gets_no_weaker_until_it_goes(
             return seen[-1]
 
         wait_for(lambda: effects() == [effect], "the taint")
+        node.look()
         node.wait_for_health()
         node.clock.advance(300)
         wait_for(lambda: effects() is None, "the GPU to be withdrawn")
