@@ -236,10 +236,9 @@ class GpuAccess:
 
     def _explain(self, error: Exception) -> None:
         what = "the NVIDIA driver is not ready" if isinstance(error, NvmlError) else "the node is not ready for claims"
-        problem = f"{what}: {error}"
-        if problem != self._problem:
-            log.warning("%s; trying again", problem)
-        self._problem = problem
+        before, self._problem = self._problem, f"{what}: {error}"
+        if self._problem != before:
+            log.warning("%s; trying again", self._problem)
 
 
 def _nothing_to_do() -> None:

@@ -13,6 +13,7 @@ from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
 from kubeletplugin.errors import NoDriverError, PrepareError
+from kubeletplugin.node import gpus
 from kubeletplugin.node.gpus import GpuAccess
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import TestNode, make_node
@@ -88,6 +89,21 @@ def test_error_without_gpus_names_the_reason(node: TestNode, error: Exception, s
     access.start(ready)
     wait_for(lambda: said in problem(access.current), said)
     access.stop()
+
+
+def test_error_without_gpus_is_known_when_it_is_logged(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads the log line and asks gets this reason."""
+    told: list[str] = []
+
+    def ready() -> None:
+        raise PrepareError("no files")
+
+    access = GpuAccess(Session(node.node.nvml, node.sys_root))
+    monkeypatch.setattr(gpus.log, "warning", lambda *_: told.append(problem(access.known)))
+    access.start(ready)
+    wait_for(lambda: told, "the log line")
+    access.stop()
+    assert told[-1] == "the node is not ready for claims: no files"
 
 
 @pytest.mark.parametrize(
