@@ -161,21 +161,19 @@ class Plugin:
         self.ready.set()
 
     def start(self) -> "Plugin":
-        """Find the driver, recover."""
+        """Find the driver, recover, and sweep. The sweep after the start asks the API server about each claim that has
+        a record, and may hold locks: no test is to meet it by chance.
+        """
         RUNNING.add(self)
         self.place.access.start(self._on_ready)
-        wait_for(self.ready.is_set, "the recovery")
+        assert self.ready.wait(60), "no recovery"
+        assert self._looked_after.wait(60), "no sweep after the recovery"
         wait_for(self.has_driver, "the driver")
         return self
 
     def _note_round(self) -> float:
         self._looked_after.set()
         return 3600.0
-
-    def wait_for_first_sweep(self) -> "Plugin":
-        """Wait until the sweep after the start is over: it asks the API server about each claim that has a record."""
-        wait_for(self._looked_after.is_set, "the first sweep")
-        return self
 
     def stop(self) -> None:
         """Look after the node no more. The threads for its GPUs begin anew if this plugin is asked again."""

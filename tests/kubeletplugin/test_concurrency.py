@@ -19,13 +19,13 @@ from kubeletplugin.claims.model import ClaimRef, State
 from kubeletplugin.claims.specs import ClaimSpecs, cdi_names
 from kubeletplugin.containers.cdi import CLAIM_KIND, SpecDirectory
 from kubeletplugin.errors import PrepareError, StoppedError
-from kubeletplugin.node.node import NodeTimes
-from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, CallThread, Plugin
+from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, QUICK, SMALL, ApiServer, CallThread, Plugin
 from tests.support.claims import allocated_claim
 from tests.support.waiting import wait_for
 
 CREATE, DESTROY = "nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceDestroy"
 OTHER = "gpu-5-mig-1g10gb-19-0"
+FOR_EVER = 10**6
 
 
 @pytest.fixture
@@ -35,11 +35,16 @@ def plugin(tmp_path: Path, api: ApiServer) -> Iterator[Plugin]:
     made.stop()
 
 
-def slow(plugin: Plugin, call: str = CREATE, seconds: float = 0.5, before: int = 0) -> None:
-    """After so many that pass, the next one takes a while."""
+def slow(plugin: Plugin) -> None:
+    """The next creation of an instance takes a while."""
+    plugin.node.inject(Fault(CREATE, seconds=0.5, times=1))
+
+
+def hang(plugin: Plugin, call: str = CREATE, before: int = 0) -> None:
+    """After so many that pass, calls for GPU 4 do not return until the faults are cleared."""
     if before:
-        plugin.node.inject(Fault(call, times=before))
-    plugin.node.inject(Fault(call, seconds=seconds, times=1))
+        plugin.node.inject(Fault(call, 4, times=before))
+    plugin.node.inject(Fault(call, 4, seconds=FOR_EVER))
 
 
 @contextmanager
@@ -62,8 +67,20 @@ def in_the_middle(plugin: Plugin, ref: ClaimRef) -> Iterator[None]:
 # Calls for one claim
 
 
+def is_being_unprepared(plugin: Plugin, ref: ClaimRef) -> bool:
+    """Whether an unprepare of the claim has begun, while another call holds the lock of the claim."""
+
+    def give_up() -> None:
+        raise StoppedError("nobody waits")
+
+    try:
+        plugin.engine.prepare(ref, Call(give_up))
+    except StoppedError as error:
+        return "is being unprepared" in str(error)
+    return False
+
+
 def test_a_call_that_is_repeated_while_the_first_runs_gets_the_same(plugin: Plugin) -> None:
-    plugin.wait_for_first_sweep()
     ref = plugin.api.add(FOUR)
     slow(plugin)
     calls = [CallThread(lambda: plugin.engine.prepare(ref)) for _ in range(4)]
@@ -76,10 +93,13 @@ def test_a_call_that_is_repeated_while_the_first_runs_gets_the_same(plugin: Plug
 
 def test_an_unprepare_makes_a_running_prepare_stop_after_its_step(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
-    slow(plugin, before=1)
+    hang(plugin, before=1)
     prepare = CallThread(lambda: plugin.engine.prepare(ref))
     wait_for(lambda: len(plugin.instances()) == 1, "the first instance")
-    plugin.engine.unprepare(ref)
+    unprepare = CallThread(lambda: plugin.engine.unprepare(ref))
+    wait_for(lambda: is_being_unprepared(plugin, ref), "the unprepare to begin")
+    plugin.node.clear_faults()
+    unprepare.result()
     with pytest.raises(StoppedError, match="is being unprepared"):
         prepare.result()
     assert plugin.left() == NOTHING
@@ -90,11 +110,12 @@ def test_an_unprepare_makes_a_running_prepare_stop_after_its_step(plugin: Plugin
 def test_prepare_succeeds_after_a_concurrent_unprepare(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     plugin.engine.prepare(ref)
-    slow(plugin, DESTROY)
+    hang(plugin, DESTROY)
     unprepare = CallThread(lambda: plugin.engine.unprepare(ref))
     wait_for(lambda: plugin.left()["specs"] == [], "the unprepare to begin")
     with pytest.raises(StoppedError, match="is being unprepared"):
         plugin.engine.prepare(ref)
+    plugin.node.clear_faults()
     unprepare.result()
     plugin.engine.prepare(ref)
     assert plugin.instances() == FOUR_MADE
@@ -258,21 +279,29 @@ def test_shares_come_and_go_at_the_same_time(plugin: Plugin) -> None:
 
 
 @pytest.fixture
-def impatient(tmp_path: Path, api: ApiServer) -> Iterator[Plugin]:
-    """A plugin that waits 0.5 s for a step, and tries again what went wrong all the time."""
-    made = Plugin(
-        tmp_path, api, times=NodeTimes(step=0.5, busy=0.05, calls=CallLimits(look=1.0)), settings=ClaimTimes(retry=0.05)
-    )
+def retrying(tmp_path: Path, api: ApiServer) -> Iterator[Plugin]:
+    """A plugin that tries again what went wrong all the time."""
+    made = Plugin(tmp_path, api, settings=ClaimTimes(retry=0.05))
     yield made
     made.stop()
 
 
-def test_a_prepare_that_hangs_is_said_at_once_ever_after_and_undone_when_it_returns(impatient: Plugin) -> None:
-    plugin = impatient
+@contextmanager
+def impatient(plugin: Plugin) -> Iterator[None]:
+    """While the plugin waits only 1 s for a step. Before and after, the machine may be slow."""
+    plugin.place.times = replace(QUICK, step=1.0)
+    try:
+        yield
+    finally:
+        plugin.place.times = QUICK
+
+
+def test_a_prepare_that_hangs_is_said_at_once_ever_after_and_undone_when_it_returns(retrying: Plugin) -> None:
+    plugin = retrying
     ref, same_gpu, other_gpu = plugin.api.add(FOUR), plugin.api.add(["gpu-4-mig-1g10gb-19-6"]), plugin.api.add([OTHER])
-    slow(plugin, seconds=3.0, before=1)
-    said = rf"^{CREATE} for GPU-.* has not returned within 0.5 s; nothing can be done there until it"
-    with pytest.raises(HungError, match=said):
+    hang(plugin, before=1)
+    said = rf"^{CREATE} for GPU-.* has not returned within 1 s; nothing can be done there until it"
+    with pytest.raises(HungError, match=said), impatient(plugin):
         plugin.engine.prepare(ref)
     for again in (ref, same_gpu):
         with pytest.raises(HungError, match=said):
@@ -281,28 +310,32 @@ def test_a_prepare_that_hangs_is_said_at_once_ever_after_and_undone_when_it_retu
         plugin.engine.unprepare(ref)
     plugin.engine.prepare(other_gpu)
     plugin.engine.unprepare(other_gpu)
+    plugin.node.clear_faults()
     wait_for(lambda: plugin.left() == NOTHING, "the effect of the call to be undone")
     plugin.engine.prepare(ref)
     assert plugin.instances() == FOUR_MADE
 
 
-def test_an_unprepare_that_hangs_is_finished_when_it_returns(impatient: Plugin) -> None:
-    plugin = impatient
+def test_an_unprepare_that_hangs_is_finished_when_it_returns(retrying: Plugin) -> None:
+    plugin = retrying
     ref = plugin.api.add(FOUR)
     plugin.engine.prepare(ref)
-    slow(plugin, DESTROY, seconds=2.0, before=1)
-    with pytest.raises(HungError, match=DESTROY):
+    hang(plugin, DESTROY, before=1)
+    with pytest.raises(HungError, match=DESTROY), impatient(plugin):
         plugin.engine.unprepare(ref)
     assert plugin.record(ref).state is State.UNPREPARING
+    plugin.node.clear_faults()
     wait_for(lambda: plugin.left() == NOTHING, "the rest to be undone")
 
 
-def test_reading_the_node_anew_cannot_hang_the_plugin(impatient: Plugin) -> None:
-    plugin = impatient
-    slow(plugin, "nvmlSystemGetDriverVersion", seconds=5.0)
+def test_reading_the_node_anew_cannot_hang_the_plugin(tmp_path: Path, api: ApiServer) -> None:
+    plugin = Plugin(tmp_path, api, times=replace(QUICK, calls=CallLimits(look=1.0)))
+    plugin.node.inject(Fault("nvmlSystemGetDriverVersion", seconds=FOR_EVER))
     with pytest.raises(HungError, match=r"^nvmlSystemGetDriverVersion for the driver"):
         plugin.engine.prepare(plugin.api.add(["gpu-99"]))
     plugin.engine.prepare(plugin.api.add([SMALL]))
+    plugin.node.clear_faults()
+    plugin.stop()
 
 
 # Two plugins with one folder, as during a rolling update
@@ -318,8 +351,6 @@ def successor(plugin: Plugin, api: ApiServer) -> Iterator[Plugin]:
 def test_claim_is_prepared_by_one_process_and_unprepared_by_another(plugin: Plugin, successor: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     plan = plugin.engine.prepare(ref).plan
-    plugin.wait_for_first_sweep()
-    successor.wait_for_first_sweep()
     asked = plugin.api.asked
     assert successor.engine.prepare(ref).plan == plan
     assert plugin.api.asked == asked

@@ -308,7 +308,6 @@ def test_a_damaged_record_is_made_anew_from_the_claim_and_the_node(plugin: Plugi
     assert after.reasons() == ["RecordDamaged", "RecordRebuilt"]
     assert after.record(ref) == record
     assert after.left() == {**before, "records": [f"{ref.uid}.damaged", f"{ref.uid}.json"]}
-    after.wait_for_first_sweep()
     asked = plugin.api.asked
     assert after.engine.prepare(ref).plan == plan
     assert plugin.api.asked == asked

@@ -106,12 +106,12 @@ def test_mps_daemons_have_a_state_a_start_and_restarts(plugin: Plugin, client: A
         (daemon,) = plugin.state.glob("mps/s*/pipe/nvidia-cuda-mps-control.pid")
         os.kill(int(daemon.read_text()), signal.SIGKILL)
         wait_for(lambda: metrics_of(plugin)[f"{prefix}_restarts_total"] == {(): 1}, "the restart")
-        assert metrics_of(plugin)[f"{prefix}_start_time_seconds"]["gpu-1",] > started
+        wait_for(lambda: metrics_of(plugin)[f"{prefix}_start_time_seconds"]["gpu-1",] > started, "the new start")
         supervisor.stop()
         wait_for(lambda: has(0, 1), "the end")
         plugin.unprepare(claim)
         wait_for(lambda: has(0, 0), "the end of the claim")
-        assert f"{prefix}_start_time_seconds" not in metrics_of(plugin)
+        wait_for(lambda: f"{prefix}_start_time_seconds" not in metrics_of(plugin), "the end of the series")
 
 
 def test_every_series_names_the_driver(plugin: Plugin) -> None:

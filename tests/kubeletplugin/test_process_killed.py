@@ -41,7 +41,7 @@ def test_a_prepare_that_was_killed_is_undone_at_the_next_start(
     plugin: Plugin, client: ApiClient, call: str, before: int, made: list[str]
 ) -> None:
     claim = stored_claim(client, *FOUR)
-    plugin.hold(call, before)
+    plugin.hold(call, before, gpu=4)  # the process looks at the other ones at any time
     running = plugin.begin("Prepare", claim)
     plugin.wait_held()
     plugin.kill()
@@ -62,7 +62,7 @@ def test_an_unprepare_that_was_killed_is_finished_at_the_next_start(
 ) -> None:
     claim = stored_claim(client, *FOUR)
     plugin.prepare(claim)
-    plugin.hold(call, before)
+    plugin.hold(call, before, gpu=4)
     plugin.begin("Unprepare", claim)
     plugin.wait_held()
     plugin.kill()

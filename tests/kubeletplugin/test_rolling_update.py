@@ -143,8 +143,8 @@ class TestUpdate:
         assert len(sockets(old)) == 2
         new.start()
         assert sockets(new) == {new.registration.name, new.service.name}
-        kubelet.wait_registered(DRIVER_NAME)
-        assert [one.endpoint for one in kubelet.plugins(DRIVER_NAME)] == [str(new.service)]
+        endpoints = [str(new.service)]  # kubelet may know the old one for a moment
+        wait_for(lambda: [one.endpoint for one in kubelet.plugins(DRIVER_NAME)] == endpoints, "the new one alone")
 
     def test_plugins_with_and_without_a_uid_run_side_by_side(self, kubeconfig: Path, client: ApiClient) -> None:
         with plugin_on(kubeconfig) as single:
@@ -179,7 +179,7 @@ class TestRegistration:
                 claim = stored_claim(client, "gpu-0")
                 assert kubelet.prepare(DRIVER_NAME, [ref(claim)])[claim.uid].error == ""
                 assert kubelet.unprepare(DRIVER_NAME, [ref(claim)])[claim.uid].error == ""
-        assert old.log.count("registered with kubelet") == 2
+        wait_for(lambda: old.log.count("registered with kubelet") == 2, "kubelet's answers in the log")
 
     def test_the_socket_comes_back_when_kubelets_folder_is_made_anew(
         self, kubelet: Kubelet, old: Plugin, client: ApiClient

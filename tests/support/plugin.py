@@ -194,11 +194,11 @@ class Plugin:
 
     # The node
 
-    def hold(self, call: str, before: int = 0) -> None:
-        """The next call of this NVML function, after so many that pass, never returns."""
+    def hold(self, call: str, before: int = 0, gpu: int | None = None) -> None:
+        """The next call of this NVML function (for a GPU), after so many that pass, never returns."""
         if before:
-            self.node.inject(Fault(call, times=before))
-        self.node.inject(Fault(call, seconds=1000.0, times=1))
+            self.node.inject(Fault(call, gpu, times=before))
+        self.node.inject(Fault(call, gpu, seconds=1000.0, times=1))
 
     def wait_held(self) -> None:
         """Wait until a call is in `hold`."""

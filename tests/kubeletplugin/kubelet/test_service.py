@@ -181,7 +181,7 @@ def test_work_knows_whether_somebody_still_waits(served: Served) -> None:
     wait_for(is_stopped, "the work to hear of it")
     assert not served.service.drain(0)
     served.claims.proceed.set()
-    assert served.service.drain(30)
+    assert served.service.drain(60)
 
 
 def test_the_end_waits_for_answers_to_be_sent(served: Served) -> None:
@@ -189,5 +189,5 @@ def test_the_end_waits_for_answers_to_be_sent(served: Served) -> None:
     wait_for(lambda: "slow" in served.claims.waiting, "the work to begin")
     assert not served.service.drain(0)
     served.claims.proceed.set()
-    assert served.service.drain(30)
+    assert served.service.drain(60)
     assert call.result(timeout=60).claims["slow"].error == ""

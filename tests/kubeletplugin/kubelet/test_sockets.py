@@ -155,17 +155,17 @@ class TestKeeper:
         assert ask(kept.path) == "one"
 
     def test_socket_is_restored_in_a_new_folder(self, kept: SocketServer) -> None:
-        kept.path.unlink()
-        kept.path.parent.rmdir()
-        kept.path.parent.mkdir()
+        kept.path.parent.rename(kept.path.parent.with_name("away"))  # at once, before the socket comes back
+        kept.path.parent.mkdir(exist_ok=True)
         wait_for(kept.path.exists, "the socket")
         assert ask(kept.path) == "one"
 
     def test_socket_that_another_process_took_over_stays(
         self, kept: SocketServer, caplog: pytest.LogCaptureFixture
     ) -> None:
-        kept.path.unlink()
-        with listening(kept.path):
+        other = kept.path.with_name("other.sock")
+        with listening(other):
+            other.replace(kept.path)  # at once, before the socket comes back
             before = kept.path.stat().st_ino
             wait_for(lambda: f"another process took {kept.path} over" in caplog.text, "the log line")
             assert kept.path.stat().st_ino == before
@@ -191,14 +191,18 @@ class TestKeeper:
             keeper.stop()
             server.stop()
 
-    def test_trouble_is_told_once_and_tried_again(self, kept: SocketServer, caplog: pytest.LogCaptureFixture) -> None:
-        folder = kept.path.parent
-        kept.path.unlink()
-        folder.rmdir()
-        folder.write_text("in the way")
-        wait_for(lambda: "a socket cannot be restored" in caplog.text, "the log line")
-        folder.unlink()
-        wait_for(lambda: not kept.missing(), "the socket")
+    def test_trouble_is_told_once_and_tried_again(self, short_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        with serving(short_path / "registry" / "a.sock") as server:
+            folder = server.path.parent
+            server.path.unlink()
+            folder.rmdir()
+            folder.write_text("in the way")
+            keeper = SocketKeeper([server], interval=0.05)
+            keeper.start()
+            wait_for(lambda: "a socket cannot be restored" in caplog.text, "the log line")
+            folder.unlink()
+            wait_for(lambda: not server.missing(), "the socket")
+            keeper.stop()
         assert caplog.text.count("cannot be restored") == 1
 
 

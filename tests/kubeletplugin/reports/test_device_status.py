@@ -152,8 +152,8 @@ def telling(kubeconfig: Path, client: ApiClient, **options: Any) -> Iterator[Tol
     try:
         yield told
     finally:
-        told.reports.stop(10)
-        told.events.close()
+        told.reports.stop(60)
+        told.events.close(60)
         told.connection.close()
 
 
@@ -354,6 +354,7 @@ class TestEvents:
             text = f"ResourceClaim {ref.name} cannot be prepared on node {POOL}: there is no such device"
             wait_for(lambda: len(told.event_texts("PrepareFailed")) == 2, "two events")
             assert told.event_texts("PrepareFailed") == [("Pod", text), ("ResourceClaim", text)]
+            told.reports.stop(60)
             assert bool(told.conditions(ref)) is status
 
     def test_event_is_on_the_pod_group_for_which_a_claim_is_reserved(self, tmp_path: Path) -> None:

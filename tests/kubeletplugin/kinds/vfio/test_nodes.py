@@ -19,7 +19,7 @@ pytestmark = pytest.mark.node
 
 WITH_INTERFACE = {"iommu": {"enableAPIDevice": True}}
 IOMMUFD = {"iommu": {"backendPolicy": "PreferIommuFD"}}
-SECONDS = 1.0
+SECONDS = 2.0
 
 
 @pytest.fixture
@@ -55,7 +55,8 @@ def test_the_node_of_the_interface_may_come_with_its_module(kernel: Kernel, plug
     assert plugin.nodes_of(claim)["gpu-vfio-0"] == [f"/dev/vfio/{kernel.group(kernel.gpus[0])}", "/dev/vfio/vfio"]
 
 
-def test_nodes_of_iommufd_that_udev_makes_late_are_awaited(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
+def test_nodes_of_iommufd_that_udev_makes_late_are_awaited(tmp_path: Path, kernel: Kernel, api: ApiServer) -> None:
+    plugin = Plugin(tmp_path, api, hardware="h100x8", times=replace(QUICK, node=60.0))
     (kernel.dev / "iommu").touch()
     kernel.makes_function_nodes = True
     claim = api.add(["gpu-vfio-1"], machine=IOMMUFD)
