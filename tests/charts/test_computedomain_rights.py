@@ -125,7 +125,7 @@ def test_rights_of_each_account_are_exactly_those_listed(who: str, cluster: dict
         )
         return found >= expected
 
-    wait_for(are_known, "the rights", 10)  # a real API server needs a moment to know new roles
+    wait_for(are_known, "the rights")  # a real API server needs a moment to know new roles
     assert found == expected
 
 

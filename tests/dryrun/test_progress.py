@@ -14,24 +14,34 @@ from dra_driver.dryrun.progress import progress
 pytestmark = pytest.mark.node
 
 SLOW = """
-import sys, time
+import sys
 from dra_driver.dryrun.progress import progress
 with progress("reading [the cluster]", delay=float(sys.argv[1])) as say:
-    time.sleep(0.3)
+    sys.stdin.readline()
     say("allocating")
     print("out")
-    time.sleep(0.3)
+    sys.stdin.readline()
 """
 
 
-def on_a_terminal(delay: float, out: Path) -> str:
-    """What the program writes to standard error, which is a terminal; its standard output is a file."""
+def on_a_terminal(delay: float, out: Path, *shown: str) -> str:
+    """What the program writes to standard error, which is a terminal; its standard output is a file. Each part of its
+    work ends when the text of that part is `shown`, or at once.
+    """
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
     with out.open("wb") as file:
-        run = subprocess.Popen([sys.executable, "-c", SLOW, str(delay)], stdout=file, stderr=slave, env=environment)
+        command = [sys.executable, "-c", SLOW, str(delay)]
+        run = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=slave, env=environment)
         os.close(slave)
+        assert run.stdin is not None
         written = b""
+        for text in shown:
+            while text.encode() not in written and (chunk := _read(master)):
+                written += chunk
+            run.stdin.write(b"\n")
+            run.stdin.flush()
+        run.stdin.close()
         while chunk := _read(master):
             written += chunk
         assert run.wait(60) == 0
@@ -47,7 +57,7 @@ def _read(master: int) -> bytes:
 
 
 def test_long_work_is_told_and_the_line_taken_away(tmp_path: Path) -> None:
-    written = on_a_terminal(0.01, tmp_path / "out")
+    written = on_a_terminal(0.01, tmp_path / "out", "reading [the cluster]", "allocating")
     assert "reading [the cluster]" in written
     assert "allocating" in written
     assert written.endswith("\x1b[2K"), "the line is erased"

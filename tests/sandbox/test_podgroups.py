@@ -191,8 +191,8 @@ def test_gang_that_does_not_fit_is_not_bound(client: ApiClient) -> None:
         ]
         return {condition["message"] for condition in conditions if condition["type"] == "PodScheduled"}
 
-    wait_for(lambda: len(texts()) == 2, "the conditions of the pods")
-    assert texts() == {message, "0/1 nodes are available: 1 cannot allocate all claims."}
+    wanted = {message, "0/1 nodes are available: 1 cannot allocate all claims."}
+    wait_for(lambda: texts() == wanted, "the conditions of the pods")
     assert not any(pod["spec"].get("nodeName") for pod in client.list(PODS).items)
     assert not any((claim.get("status") or {}).get("allocation") for claim in client.list(CLAIMS).items)
 

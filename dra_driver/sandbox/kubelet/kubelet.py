@@ -23,7 +23,7 @@ from .wire import ClaimAnswer, ClaimRef, DeviceHealth
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_TIMEOUT = 30.0
+DEFAULT_TIMEOUT = 60.0
 
 
 class Kubelet:

@@ -50,7 +50,7 @@ def answering(*replies: Reply) -> Iterator[tuple[ScriptedServer, ApiClient]]:
     """A client of a server that gives these answers."""
     with (
         scripted(replies) as server,
-        Connection(Credentials(server.url, lambda: None), "tests", read_seconds=5) as connection,
+        Connection(Credentials(server.url, lambda: None), "tests", read_seconds=60) as connection,
     ):
         yield server, ApiClient(connection)
 

@@ -39,7 +39,7 @@ def recording(client: ApiClient, limits: EventLimits = QUICK) -> Iterator[EventR
     try:
         yield recorder
     finally:
-        recorder.close(30)
+        recorder.close(60)
 
 
 def events_about(client: ApiClient, about: ObjectReference) -> list[JSON]:
@@ -125,7 +125,7 @@ def test_limit_of_events_refills_after_a_while(client: ApiClient, claim: ObjectR
     recorder.warning(claim, "Failed", "too early")
     now += 300
     recorder.warning(claim, "Failed", "second")
-    recorder.close(30)
+    recorder.close(60)
     assert set(counts(client, claim)) == {"first", "second"}
 
 
@@ -166,7 +166,7 @@ def test_unwritten_events_are_logged(claim: ObjectReference, caplog: pytest.LogC
         for text in ("first", "second"):
             recorder.warning(claim, "Failed", text)
             wait_for(lambda text=text: dropped(caplog, text), text)  # type: ignore[misc]
-        recorder.close(30)
+        recorder.close(60)
         recorder.warning(claim, "Failed", "after the end")
         assert [call.split("?")[0] for call in server.calls] == ["POST /api/v1/namespaces/default/events"] * 2
     assert caplog.text.count("events cannot be written: POST /api/v1/namespaces/default/events: 403 Forbidden: no") == 1
@@ -214,5 +214,5 @@ def test_event_that_fails_unexpectedly_stops_no_other(client: ApiClient, claim: 
     for message in ("odd", "plain"):
         recorder.warning(claim, "Failed", message)
     wait_for(lambda: counts(client, claim) == {"plain": 1}, "the other event")
-    recorder.close(30)
+    recorder.close(60)
     assert failed == ["write event"]

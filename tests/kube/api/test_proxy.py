@@ -236,9 +236,9 @@ def test_requests_and_watches_go_through_the_proxy_of_the_kubeconfig(
                 on_event=lambda event, value: seen.put(f"{event} {value['metadata']['name']}"),
             )
             watcher.start()
-            assert seen.get(timeout=30) == "list"
+            assert seen.get(timeout=60) == "list"
             client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-            assert seen.get(timeout=30) == f"ADDED {name}"
+            assert seen.get(timeout=60) == f"ADDED {name}"
             watcher.stop()
     verb = "SOCKS" if scheme == "socks5" else "CONNECT"
     assert set(proxy.asked) == {f"{verb} {address(server)}"}

@@ -31,7 +31,7 @@ def client(plain: FaultyServer) -> Partner:
 @contextmanager
 def watching(server: FaultyServer, path: str) -> Iterator[Iterator[dict[str, Any]]]:
     """The frames of a watch as they come."""
-    pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=20))
+    pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=60, read=60))
     headers = {"Authorization": f"Bearer {server.admin_token}"}
     answer = pool.request("GET", f"{server.url}{path}", headers=headers, preload_content=False)
     assert answer.status == 200

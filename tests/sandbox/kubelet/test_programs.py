@@ -134,7 +134,7 @@ def test_a_program_gets_fields_of_its_pod_and_an_address_of_its_own(
     wait_for(lambda: cluster.status("two").get("podIP") == "127.77.7.2", "the address")
     cluster.ask_to_delete("one")
     running.wait_pod_gone("default", "one")
-    assert servers.started[0].process.wait(10) == 3
+    assert servers.started[0].process.wait(60) == 3
     assert servers.removed == ["uid-one"]
     cluster.add_pod(pod("three"))
     running.wait_pod_running("default", "three")
@@ -156,9 +156,14 @@ def test_a_pod_is_ready_while_its_probe_succeeds(
             servers.ready.touch()
         else:
             servers.ready.unlink(missing_ok=True)
-        wait_for(lambda exists=exists: container_status(cluster, "pod")["ready"] is exists, "readiness")  # type: ignore[misc]
-        ready = next(condition for condition in cluster.status("pod")["conditions"] if condition["type"] == "Ready")
-        assert ready["status"] == str(exists)
+        wait_for(lambda exists=exists: readiness(cluster, "pod") == (exists, str(exists)), "readiness")  # type: ignore[misc]
+
+
+def readiness(cluster: MemoryCluster, name: str) -> tuple[bool, str]:
+    """Whether the container is ready, and the condition of the pod, of one status."""
+    status = cluster.status(name)
+    (condition,) = (one for one in status["conditions"] if one["type"] == "Ready")
+    return status["containerStatuses"][0]["ready"], condition["status"]
 
 
 def test_a_program_that_ends_is_started_again_and_one_that_hangs_is_killed(
@@ -173,11 +178,11 @@ def test_a_program_that_ends_is_started_again_and_one_that_hangs_is_killed(
     assert len(servers.started) == 4
     cluster.ask_to_delete("pod")  # with a grace period of one second
     running.wait_pod_gone("default", "pod")
-    assert servers.started[-1].process.wait(10) == -9
+    assert servers.started[-1].process.wait(60) == -9
 
 
 def test_programs_end_with_kubelet(running: Kubelet, cluster: MemoryCluster, servers: Servers) -> None:
     cluster.add_pod(pod("pod", "stubborn"))
     running.wait_pod_running("default", "pod")
     running.stop()
-    assert servers.started[-1].process.wait(10) == -9
+    assert servers.started[-1].process.wait(60) == -9
