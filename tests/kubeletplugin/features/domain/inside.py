@@ -91,7 +91,7 @@ class DomainPlugin:
         self.service = DraService(self.claims.prepare, self.claims.unprepare, metrics, reports, DRIVER)
         self.server = SocketServer(self.folder.path / name, [self.service])
         self.claims.begin()
-        self._rounds = itertools.count()
+        self._rounds = itertools.count(1)
         self._rounds_over = 0
         self.place.access.attend(self._count_rounds)  # after what the engine does in a round
         self.server.start()
@@ -99,11 +99,14 @@ class DomainPlugin:
         self._begun: list[Any] = []
         if driver:
             self.start_access()
-            wait_for(self.has_driver, "the driver")
 
     def start_access(self) -> None:
-        """Look for the driver from now on."""
+        """Look for the driver from now on, and wait until it is found. The sweep after that would remove the folder of
+        a daemon that a test starts without a claim: it is waited for, too.
+        """
         self.place.access.start(self._ready)
+        wait_for(self.has_driver, "the driver")
+        wait_for(lambda: self._rounds_over, "the first sweep")
 
     def _ready(self) -> None:
         self._common.write(self.place.gpus().inventory.driver_version)

@@ -320,7 +320,6 @@ def test_without_channels_or_a_driver_the_reason_is_told(short_path: Path, kubec
         plugin.unprepared(channel)
         (plugin.node.driver_root / "proc/driver/nvidia/params").write_text("ImexChannelCount: 0\n")
         plugin.start_access()
-        wait_for(plugin.has_driver, "the driver")
         assert "has no IMEX channels" in plugin.prepare(channel).error
         assert plugin.left() == NOTHING
 

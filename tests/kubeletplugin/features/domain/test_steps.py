@@ -481,7 +481,6 @@ def test_claims_outlive_a_driver_that_is_not_there(short_path: Path, kubeconfig:
         plugin.unprepared(channel)
         assert plugin.left().domain == ""
         plugin.start_access()
-        wait_for(plugin.has_driver, "the driver")
         plugin.prepared(daemon)
         plugin.unprepared(daemon)
         assert plugin.left() == NOTHING
