@@ -49,6 +49,7 @@ _CHART = Path(__file__).parents[2] / "charts/dra-driver-gpu/files"
 
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _START_SECONDS: Final = 90.0
+_READY_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.1
 _INDEPENDENT: Final = ("--leader-elect=false", "--secure-port=0")
 """Flags of a component without replicas and without an endpoint."""
@@ -254,6 +255,8 @@ def real_api_server(
         _program(assets / "kube-apiserver", server_flags, folder, lock) as program,
     ):
         with connected(kubeconfig) as client:
+            # Before, discovery may lack groups.
+            program.wait(lambda: list(client.lines("/readyz", seconds=_READY_SECONDS)))
             program.wait(lambda: client.get(NAMESPACES, "default"))
         yield
 
