@@ -19,6 +19,7 @@ _PROC: Final = Path("/proc")
 _MOST: Final = 5
 _REMOTE: Final = (b"fuse", b"nfs", b"cifs", b"smb", b"ceph", b"9p", b"afs", b"lustre", b"gpfs", b"beegfs")
 """How the types of such file systems begin."""
+_WITHOUT_PATH: Final = ("socket:", "pipe:", "anon_inode:")
 _FDINFO_BYTES: Final = 256
 """Of a file in `fdinfo`: `mnt_id` is its third line (proc(5))."""
 
@@ -42,9 +43,8 @@ def openers(nodes: Iterable[Path], proc: Path = _PROC, *, devices: Collection[in
     wanted |= {(device,) for device in devices}
     if not wanted:
         return ()
-    mounts = _RemoteMounts()
     names = (name for name in os.listdir(proc) if name.isdecimal())  # noqa: PTH208 - only names are needed
-    pids = sorted(int(name) for name in names if not wanted.isdisjoint(_open_nodes(f"{proc}/{name}", mounts)))
+    pids = sorted(int(name) for name in names if not wanted.isdisjoint(_open_nodes(f"{proc}/{name}")))
     return tuple(Opener(pid, _name(proc / str(pid))) for pid in pids)
 
 
@@ -55,47 +55,36 @@ def names_of(found: Iterable[Opener]) -> str:
     return ", ".join(texts[:_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
-class _RemoteMounts:
-    """The mounts of FUSE and of network file systems that a process sees. They are read once for each mount namespace
-    and root, which the processes of a container share.
+def _remote_mounts(process: str) -> set[bytes]:
+    """The IDs of the mounts of FUSE and of network file systems that a process sees. Raises OSError.
+
+    They are read for each process. What tells which processes see the same mounts, such as the path of the root, can be
+    made equal by a container.
     """
-
-    def __init__(self) -> None:
-        self._ids: dict[tuple[str, str], frozenset[bytes]] = {}
-
-    def of(self, process: str) -> frozenset[bytes]:
-        """Their IDs. Raises OSError."""
-        seen_from = os.readlink(f"{process}/ns/mnt"), os.readlink(f"{process}/root")  # noqa: PTH115 - thousands of them
-        if seen_from not in self._ids:
-            self._ids[seen_from] = frozenset(_remote_mounts(process))
-        return self._ids[seen_from]
-
-
-def _remote_mounts(process: str) -> Iterator[bytes]:
     with open(f"{process}/mountinfo", "rb") as mounts:  # noqa: PTH123
         parts = (line.partition(b" - ") for line in mounts)
-        yield from (place.split(b" ", 1)[0] for place, _, kind in parts if kind.startswith(_REMOTE))
+        return {place.split(b" ", 1)[0] for place, _, kind in parts if kind.startswith(_REMOTE)}
 
 
-def _open_nodes(process: str, mounts: _RemoteMounts) -> Iterator[tuple[int, ...]]:
+def _open_nodes(process: str) -> Iterator[tuple[int, ...]]:
     try:
         names = os.listdir(f"{process}/fd")  # noqa: PTH208 - only names are needed
-        remote = mounts.of(process)
+        remote = _remote_mounts(process)
     except OSError:  # the process has ended
         return
     for name in names:
-        if not _has_path(f"{process}/fd/{name}") or (remote and _mount(f"{process}/fdinfo/{name}") in remote):
+        if _is_without_path(f"{process}/fd/{name}") or (remote and _mount(f"{process}/fdinfo/{name}") in remote):
             continue
         found = _stat(f"{process}/fd/{name}")
         if found is not None:
             yield _identity(found)
 
 
-def _has_path(descriptor: str) -> bool:
-    """Whether it is a file or device node; sockets and pipes, which are most descriptors of a node, have no path."""
+def _is_without_path(descriptor: str) -> bool:
+    """Whether it is a socket, a pipe or the like, which most descriptors of a node are. Paths begin with `/`."""
     try:
-        return os.readlink(descriptor).startswith("/")  # noqa: PTH115 - called for every descriptor of the node
-    except OSError:
+        return os.readlink(descriptor).startswith(_WITHOUT_PATH)  # noqa: PTH115 - called for every descriptor
+    except OSError:  # it was closed, or its path is longer than the kernel tells
         return False
 
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of binding: which module a device needs, who has a node open, programs of the node, the marks."""
 
+import contextlib
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -95,15 +97,35 @@ def test_processes_that_have_a_node_open_are_found_under_any_name(tmp_path: Path
         child.kill()
 
 
+def test_node_that_is_open_under_a_path_longer_than_the_kernel_tells_is_found(tmp_path: Path) -> None:
+    """A container may make such a path to hide that it has the node open."""
+    node, top = tmp_path / "nvidia0", tmp_path / "top"
+    node.touch()
+    top.mkdir()
+    name = "x" * 250
+    with contextlib.ExitStack() as stack:
+        folder = os.open(top, os.O_RDONLY)
+        for _ in range(4096 // len(name) + 1):
+            stack.callback(os.close, folder)
+            os.mkdir(name, dir_fd=folder)
+            folder = os.open(name, os.O_RDONLY, dir_fd=folder)
+        stack.callback(os.close, folder)
+        os.link(node, "node", dst_dir_fd=folder)
+        opened = os.open("node", os.O_RDONLY, dir_fd=folder)
+        stack.callback(os.close, opened)
+        with pytest.raises(OSError, match="File name too long"):
+            Path(f"/proc/self/fd/{opened}").readlink()
+        assert [opener.pid for opener in openers([node])] == [os.getpid()]
+    shutil.rmtree(top)
+
+
 @pytest.mark.parametrize(("kind", "found"), [("tmpfs", True), ("fuse.sshfs", False), ("nfs4", False)])
 def test_files_whose_server_may_not_answer_are_not_looked_at(tmp_path: Path, kind: str, found: bool) -> None:
     """A look at them may block for ever."""
     node, process = tmp_path / "node", tmp_path / "proc/7"
     node.touch()
-    for name in ("fd", "fdinfo", "ns"):
+    for name in ("fd", "fdinfo"):
         (process / name).mkdir(parents=True)
-    (process / "ns/mnt").symlink_to("mnt:[4026531841]")
-    (process / "root").symlink_to("/")
     (process / "fd/3").symlink_to(node)
     (process / "fdinfo/3").write_text("pos:\t0\nflags:\t02\nmnt_id:\t36\nino:\t1\n", encoding="ascii")
     (process / "mountinfo").write_text(f"36 35 98:0 / /mnt rw,noatime master:1 - {kind} x rw\n", encoding="ascii")
