@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where pods go when others have left: pending pods and those that controllers make again, one after the other."""
+"""Places pods after evictions: pending pods and the pods that controllers make again, one after the other."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

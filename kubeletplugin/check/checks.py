@@ -11,7 +11,7 @@ from ..finding import CheckResult, NodeCheck
 T = TypeVar("T")
 
 
-class Checks:
+class CheckRun:
     """Runs checks one after the other, and collects their findings. If a check fails unexpectedly, that becomes a
     finding, and the other checks run.
     """

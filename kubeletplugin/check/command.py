@@ -39,7 +39,7 @@ from ..node.folders import NodeFolders
 from ..node.node import Node
 from ..options import DomainOptions, domain_options, hook_option, node_options
 from .cdi import cdi_findings, fix_runtime
-from .checks import Checks
+from .checks import CheckRun
 from .cluster import NodeVersions, ask_cluster, cluster_findings, version_findings
 from .driver import NamedHook, driver_findings, gpu_findings, read_driver, read_gpus
 from .folders import folder_findings, foreign_findings
@@ -84,7 +84,7 @@ class Look:
 
 def look_at_hardware(place: CheckFlags) -> tuple[CheckResult, ...]:
     """Check the driver, the GPUs, and everything that kinds and features need of them."""
-    hardware, checks, driver = place.node.hardware, Checks(), gpu_driver()
+    hardware, checks, driver = place.node.hardware, CheckRun(), gpu_driver()
     node = Node(place.node_name, boot_id(), place.node, yields=False)
     checks.add("NVIDIA driver", lambda: driver_findings(read_driver(hardware, _named_hook(place))))
     gpus = checks.read("GPUs", lambda: read_gpus(hardware))
@@ -105,7 +105,7 @@ def look_at_hardware(place: CheckFlags) -> tuple[CheckResult, ...]:
 def look(place: CheckFlags) -> Look:
     """Run all checks."""
     node, host, name = place.node, place.host, place.node_name
-    checks = Checks()
+    checks = CheckRun()
     checks.findings += look_at_hardware(place)
     cluster = checks.read("cluster", lambda: ask_cluster(place.kubeconfig, name, place.in_pod))
     reported = (cluster.node if cluster is not None else None) or NodeVersions()

@@ -76,7 +76,7 @@ class SimulatedNode:
             system.faults.append(fault)
 
     def faults(self) -> tuple[Fault, ...]:
-        """The faults. Those that affect a limited number of calls disappear with the last one."""
+        """The faults. A fault of a limited number of calls is removed by the last of these calls."""
         return tuple(self._store.read_system().faults)
 
     def clear_faults(self) -> None:
