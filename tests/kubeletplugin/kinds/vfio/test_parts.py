@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of binding: which module a device needs, who has a node open, programs of the node, the marks."""
 
-import contextlib
 import fcntl
 import json
 import os
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -95,28 +93,6 @@ def test_processes_that_have_a_node_open_are_found_under_any_name(tmp_path: Path
         opened.close()
         wait_for(lambda: [one.pid for one in openers([node, tmp_path / "gone"])] == [child.pid], "the opener")
         child.kill()
-
-
-def test_node_that_is_open_under_a_path_longer_than_the_kernel_tells_is_found(tmp_path: Path) -> None:
-    """A container may make such a path to hide that it has the node open."""
-    node, top = tmp_path / "nvidia0", tmp_path / "top"
-    node.touch()
-    top.mkdir()
-    name = "x" * 250
-    with contextlib.ExitStack() as stack:
-        folder = os.open(top, os.O_RDONLY)
-        for _ in range(4096 // len(name) + 1):
-            stack.callback(os.close, folder)
-            os.mkdir(name, dir_fd=folder)
-            folder = os.open(name, os.O_RDONLY, dir_fd=folder)
-        stack.callback(os.close, folder)
-        os.link(node, "node", dst_dir_fd=folder)
-        opened = os.open("node", os.O_RDONLY, dir_fd=folder)
-        stack.callback(os.close, opened)
-        with pytest.raises(OSError, match="File name too long"):
-            Path(f"/proc/self/fd/{opened}").readlink()
-        assert [opener.pid for opener in openers([node])] == [os.getpid()]
-    shutil.rmtree(top)
 
 
 @pytest.mark.parametrize(("kind", "found"), [("tmpfs", True), ("fuse.sshfs", False), ("nfs4", False)])
