@@ -15,6 +15,7 @@ from dra_driver.domains.objects import LONGEST, DaemonReport
 from dra_driver.process.exposed import remove_tree
 from kubeletplugin.features.domain.folder import DomainFolder
 from tests.support.isolated import require_namespaces
+from tests.support.listing import paths_in
 
 from .containers import container, said, tell
 
@@ -44,7 +45,7 @@ def host(tmp_path: Path) -> Path:
 
 def left(driver: DomainFolder) -> list[Path]:
     """The folders that daemons have written, those that are being removed included."""
-    return [path for folder in (driver.domains, driver.path / ".trash") if folder.exists() for path in folder.iterdir()]
+    return [path for folder in (driver.domains, driver.path / ".trash") for path in paths_in(folder)]
 
 
 REPORTS = """

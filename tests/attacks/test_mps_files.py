@@ -15,6 +15,7 @@ from dra_driver.names import DRIVER_NAME
 from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.shares import MpsShare, ShareFiles, ShareName
 from kubeletplugin.features.mps.supervisor import Status
+from tests.support.listing import paths_in
 from tests.support.mps import MpsProcess, connect
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
@@ -213,7 +214,7 @@ while True:
         attack.require(3001)
     cluster.release(SERVER)
     assert cluster.files.servers() == [NEIGHBOUR]
-    wait_for(lambda: not list(cluster.files.folder.glob("removed/*")), "the removal of the folders")
+    wait_for(lambda: not paths_in(cluster.files.folder, "removed/*"), "the removal of the folders")
 
 
 def test_folder_that_is_filled_again_and_again_does_not_keep_a_claim_from_ending(cluster: Cluster) -> None:
@@ -231,4 +232,4 @@ while True:
         cluster.release(SERVER)
         assert cluster.files.servers() == [NEIGHBOUR]
         attack.require(attack.attempts + 1000)
-    wait_for(lambda: not list(cluster.files.folder.glob("removed/*")), "the removal of the folders")
+    wait_for(lambda: not paths_in(cluster.files.folder, "removed/*"), "the removal of the folders")

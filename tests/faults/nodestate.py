@@ -12,6 +12,7 @@ from dra_driver.gpu.simulated.store import StateFolder
 from dra_driver.process.files import read_file
 from tests.kubeletplugin.inside import MARKS
 from tests.support.hardware import ControlledNode
+from tests.support.listing import paths_in
 from tests.support.mps import daemons_of
 from tests.support.nodes import stored_boards, stored_instances
 
@@ -33,17 +34,17 @@ def node_state(node: ControlledNode, state: Path, cdi: Path) -> NodeState:
         "records": _files(state / "claims"),
         "specs": _files(cdi),
         "half written": sorted(path.name for folder in (state / "claims", cdi) for path in _half_written(folder)),
-        "marks": sorted(path.name for name in MARKS for path in _entries(state / name)),
-        "MPS": sorted(str(path.relative_to(state / "mps")) for path in (state / "mps").glob("s*/shares/*.json")),
-        "MPS folders": sorted(path.parent.name for path in (state / "mps").glob("s*/shares")),
-        "MPS shared memory": sorted(path.name for path in _entries(state / "shm")),
+        "marks": sorted(path.name for name in MARKS for path in paths_in(state / name)),
+        "MPS": [str(path.relative_to(state / "mps")) for path in paths_in(state / "mps", "s*/shares/*.json")],
+        "MPS folders": [path.parent.name for path in paths_in(state / "mps", "s*/shares")],
+        "MPS shared memory": [path.name for path in paths_in(state / "shm")],
         "MPS processes": daemons_of(state),
     }
 
 
 def _files(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for path in sorted(_entries(folder)):
+    for path in paths_in(folder):
         with contextlib.suppress(FileNotFoundError):  # it went meanwhile
             if path.suffix == ".json":
                 found[path.name] = _content(path)
@@ -58,8 +59,4 @@ def _content(path: Path) -> Any:
 
 
 def _half_written(folder: Path) -> Iterable[Path]:
-    return (path for path in _entries(folder) if path.suffix != ".json")
-
-
-def _entries(folder: Path) -> Iterable[Path]:
-    return folder.iterdir() if folder.is_dir() else ()
+    return (path for path in paths_in(folder) if path.suffix != ".json")

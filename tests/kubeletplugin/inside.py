@@ -31,6 +31,7 @@ from kubeletplugin.node.folders import NodeFolders
 from kubeletplugin.node.node import Node, NodeTimes
 from tests.support.claims import allocated_claim
 from tests.support.hardware import ControlledNode
+from tests.support.listing import paths_in
 from tests.support.nodes import make_node, stored_instances
 from tests.support.waiting import wait_for
 
@@ -240,10 +241,10 @@ class Plugin:
         """Everything that claims have on the node."""
         return {
             "instances": [place for _, place, _ in stored_instances(self.node)],
-            "specs": [path.name for path in sorted(self.cdi.glob("*-claim_*"))],
-            "records": [path.name for path in sorted((self.root / "claims").iterdir())],
-            "marks": sorted(path.name for folder in MARKS for path in self.root.glob(f"{folder}/*")),
-            "shares": sorted(path.name for path in self.root.glob("mps/*/shares/*")),
+            "specs": [path.name for path in paths_in(self.cdi, "*-claim_*")],
+            "records": [path.name for path in paths_in(self.root / "claims")],
+            "marks": sorted(path.name for folder in MARKS for path in paths_in(self.root, f"{folder}/*")),
+            "shares": sorted(path.name for path in paths_in(self.root, "mps/*/shares/*")),
         }
 
     def record(self, ref: ClaimRef) -> Record:

@@ -18,6 +18,7 @@ from dra_driver.sandbox.environment import Sandbox, SandboxError
 from dra_driver.sandbox.kubelet import ContainerSpec
 from dra_driver.sandbox.loop import CLAIMS, CLASSES, SLICES
 from tests.support.hardware import ControlledNode
+from tests.support.listing import paths_in
 from tests.support.mps import connect
 from tests.support.preloaded import children
 from tests.support.waiting import wait_for
@@ -165,7 +166,7 @@ def test_containers_are_served_by_the_mps_daemon_of_their_claim(sandbox: Sandbox
     assert found[0]["percentage"] == (50.0 if example == "mps" else 100.0)
     sandbox.clear()
     folder = node.kubelet_root / "plugins/gpu.nvidia.com/mps"
-    wait_for(lambda: not any(path.is_dir() for path in folder.glob("s*")), "the daemon to end")
+    wait_for(lambda: not any(path.is_dir() for path in paths_in(folder, "s*")), "the daemon to end")
     assert processes_of(folder) == []
     assert list(node.shared_memory.iterdir()) == []
 

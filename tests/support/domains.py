@@ -24,6 +24,7 @@ from dra_driver.sandbox.nodes import SandboxNode
 from kubeletplugin.features.domain.folder import DomainFolder
 
 from .apiserver import ASSETS
+from .listing import paths_in
 from .preloaded import children
 from .waiting import wait_for
 
@@ -182,7 +183,7 @@ class Domains:
     def folders(self) -> list[Path]:
         """The folders of domains on all nodes."""
         plugins = map(self._driver_folder, range(1, len(self.sandbox.nodes) + 1))
-        return [one for folder in plugins for kind in ("domains", "claims") for one in (folder / kind).glob("*")]
+        return [one for folder in plugins for kind in ("domains", "claims") for one in paths_in(folder / kind)]
 
     def processes(self) -> list[int]:
         """The processes that daemons' containers have started."""
@@ -194,7 +195,7 @@ class Domains:
 
     def folders_of(self, number: int) -> list[str]:
         """The UIDs of the domains that have a folder on a node."""
-        return sorted(path.name for path in (self._driver_folder(number) / "domains").glob("*"))
+        return [path.name for path in paths_in(self._driver_folder(number) / "domains")]
 
     def mark(self, number: int) -> str:
         """The UID of the domain that a node is in. Empty if it is in none."""
@@ -217,7 +218,7 @@ class Domains:
         told = [one for one in devices if "domain" in (one.get("attributes") or {})]
         names = [(one["metadata"]["namespace"], one["metadata"]["name"]) for one in objects]
         nodes = self.sandbox.nodes
-        specs = [path for node in nodes for path in (*node.claim_specs(), *(node.kubelet_root / "pods").glob("*"))]
+        specs = [path for node in nodes for path in (*node.claim_specs(), *paths_in(node.kubelet_root / "pods"))]
         return [*names, *self.labels().items(), *told, *self.folders(), *specs, *self.processes()]
 
     def leader(self) -> str:

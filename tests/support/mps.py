@@ -19,6 +19,7 @@ from kubeletplugin.features.mps.client import SupervisorClient
 from kubeletplugin.features.mps.server import SOCKET
 
 from . import preloaded
+from .listing import paths_in
 from .waiting import wait_for
 
 LINKED = "plugins-of-mps"
@@ -97,8 +98,8 @@ class MpsProcess:
 
     def left(self) -> list[str]:
         """What claims have of MPS: folders of groups, shared memory, and processes."""
-        folders = [path.name for path in sorted(self.folder.glob("s*")) if path.is_dir()]
-        memory = [path.name for path in sorted(self.shared_memory.glob("*"))]
+        folders = [path.name for path in paths_in(self.folder, "s*") if path.is_dir()]
+        memory = [path.name for path in paths_in(self.shared_memory)]
         return [*folders, *memory, *map(str, self.processes())]
 
     @property

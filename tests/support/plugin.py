@@ -23,6 +23,7 @@ from kubeletplugin.protocol import dra_v1_pb2, health_v1_pb2, registration_pb2
 
 from .apiserver import CLAIMS
 from .claims import config_of
+from .listing import paths_in
 from .nodes import TestNode, make_node, stored_instances
 from .preloaded import run, start
 from .waiting import wait_for
@@ -212,12 +213,12 @@ class Plugin:
 
     def left(self) -> dict[str, list[str]]:
         """Everything that claims have on the node, with whatever was left half written."""
-        specs = sorted(path.name for path in self.cdi.iterdir()) if self.cdi.is_dir() else []
+        specs = [path.name for path in paths_in(self.cdi)]
         common = SpecDirectory(self.cdi, BASE_KIND).file().name
         return {
             "instances": self.instances(),
             "specs": [name for name in specs if name != common],
-            "records": sorted(path.name for path in self.records.iterdir()) if self.records.is_dir() else [],
+            "records": [path.name for path in paths_in(self.records)],
         }
 
     def spec_devices(self, uid: str) -> dict[str, list[str]]:

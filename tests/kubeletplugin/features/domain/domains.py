@@ -22,6 +22,7 @@ from kubeletplugin.claims.model import ClaimRef
 from kubeletplugin.containers.cdi import DOMAIN_CLAIM_KIND, SpecDirectory
 from kubeletplugin.features.domain.folder import DomainFolder
 from tests.support.apiserver import CLAIMS
+from tests.support.listing import paths_in
 from tests.support.waiting import wait_for
 
 POOL = "node-a"
@@ -146,12 +147,12 @@ NOTHING = Left()
 def left(folder: Path, cdi: Path) -> Left:
     """What is on a node, with whatever was left half written."""
     here = DomainFolder(folder)
-    specs = [path.name for path in sorted(cdi.iterdir())] if cdi.is_dir() else []
-    hidden = [path.name for path in sorted(folder.glob(".*")) if not path.is_socket()]
+    specs = [path.name for path in paths_in(cdi)]
+    hidden = [path.name for path in paths_in(folder, ".*") if not path.is_socket()]
     return Left(
-        (*hidden, *(path.name for path in sorted(here.records.iterdir()))) if here.records.is_dir() else (),
+        (*hidden, *(path.name for path in paths_in(here.records))) if here.records.is_dir() else (),
         tuple(name for name in specs if "compute-domain" in name),
-        tuple(path.name for path in sorted(here.domains.iterdir())) if here.domains.is_dir() else (),
+        tuple(path.name for path in paths_in(here.domains)),
         here.domain(),
     )
 

@@ -23,6 +23,7 @@ from kubeletplugin.kinds.mig.mode import MigModeStep
 from kubeletplugin.kinds.settings.steps import ComputeModeStep
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
 from tests.support.claims import mps, time_slicing
+from tests.support.listing import paths_in
 from tests.support.mps import MpsProcess, RefusedClientError, connect, mps_of
 from tests.support.waiting import wait_for
 
@@ -81,7 +82,7 @@ def compute_mode(plugin: Plugin, index: int = 0) -> int:
 
 def daemons(plugin: Plugin) -> list[int]:
     """The processes of daemons, by their PID files."""
-    return [int(path.read_text()) for path in sorted(plugin.root.glob("mps/*/pipe/*.pid"))]
+    return [int(path.read_text()) for path in paths_in(plugin.root, "mps/*/pipe/*.pid")]
 
 
 def test_a_whole_gpu_is_served_with_limits_and_nothing_is_left(
@@ -323,7 +324,7 @@ def test_unprepare_does_not_need_the_supervisor(plugin: Plugin, api: ApiServer, 
         plugin.engine.prepare(claim)
     assert plugin.left() == NOTHING
     supervisor.start()
-    wait_for(lambda: not any(one.is_dir() for one in plugin.root.glob("mps/s*")), "the folder to go")
+    wait_for(lambda: not any(one.is_dir() for one in paths_in(plugin.root, "mps/s*")), "the folder to go")
 
 
 @pytest.mark.parametrize(
