@@ -155,9 +155,7 @@ def _text(package: str, messages: Messages) -> str:
         if name.rpartition(".")[0] == full:
             lines = [f"  {_line(number, field, full)}\n" for number, field in sorted(messages[name].items())]
             blocks.append(f"\nmessage {name.rpartition('.')[2]} {{\n{''.join(lines)}}}\n")
-            used.update(
-                path for field in messages[name].values() for path in re.findall(r"\.(k8s\.io[\w.]*)\.", field.type)
-            )
+            used.update(path for field in messages[name].values() for path in _MESSAGE_TYPE.findall(field.type))
     imports = sorted(path.removeprefix("k8s.io.").replace(".", "/") for path in used - {full})
     statements = "".join(f'import "{path}.proto";\n' for path in imports)
     return _HEAD.format(package, full) + (f"\n{statements}" if statements else "") + "".join(blocks)

@@ -15,7 +15,6 @@ they are compiled for the first message of a process.
 
 import functools
 import importlib.util
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,11 +26,14 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from ...errors import ProgramError, TimeLimitError
+from ...process.programs import run_program
+
 FOLDER: Final = Path(__file__).parent
 COMPILED: Final = FOLDER / "kubernetes.binpb"
 """The FileDescriptorSet in a wheel."""
-_PROTOC_LIMIT: Final = 60
-"""Seconds. It takes a tenth of one."""
+_PROTOC_SECONDS: Final = 60.0
+"""The time limit of protoc, which takes less than a second."""
 
 
 class NotCompiledError(Exception):
@@ -80,14 +82,9 @@ def protoc(root: Path, files: list[str]) -> bytes:
         output = Path(folder) / "descriptors"
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", "--include_imports"]
         try:
-            subprocess.run(  # noqa: S603 - the arguments are names of files of this package
-                [*command, f"--descriptor_set_out={output}", *files],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=_PROTOC_LIMIT,
-            )
-        except (subprocess.SubprocessError, OSError) as error:
-            said = getattr(error, "stderr", None) or error
-            raise NotCompiledError(f"protoc cannot compile the definitions in {root}: {said}") from error
+            ended = run_program([*command, f"--descriptor_set_out={output}", *files], _PROTOC_SECONDS)
+        except (ProgramError, TimeLimitError) as error:
+            raise NotCompiledError(f"protoc cannot compile the definitions in {root}: {error}") from error
+        if ended.code:
+            raise NotCompiledError(f"protoc cannot compile the definitions in {root}: it {ended}")
         return output.read_bytes()
