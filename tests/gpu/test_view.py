@@ -4,7 +4,7 @@
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.gpu.view import HardwareView, Looks
 from dra_driver.kube.resource import Device, TaintEffect
 from dra_driver.kube.resource.device import SliceFeatures
+from tests.support.clock import Clock
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
@@ -33,19 +34,6 @@ from tests.support.waiting import wait_for
 EVERYTHING = SliceFeatures()
 WHOLE, SPLIT = 1, 5  # indexes: GPUs 0 to 3 are whole, 4 to 7 in MIG mode
 LOST = "gpu.nvidia.com/gpu-lost"
-
-
-class Clock:
-    """The time of day, which a test can move on."""
-
-    def __init__(self) -> None:
-        self._ahead = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self._ahead
-
-    def advance(self, seconds: float) -> None:
-        self._ahead += seconds
 
 
 @dataclass
@@ -58,7 +46,6 @@ class Node:
     discovery: HardwareView
     session: Session
     health: HealthMonitor
-    clock: Clock
     changes: int = 0
 
     def describe(self, features: SliceFeatures = EVERYTHING) -> Description:
@@ -136,6 +123,7 @@ def looked_at(
     poll: float = 0.02,
     everything: float = 3600.0,
     session_type: type[Session] = Session,
+    clock: Callable[[], float] = time.time,
 ) -> Iterator[Node]:
     simulated = make_node(folder / "node", name).node
     manager = simulated.fabric if simulated.fabric.exists else None
@@ -143,7 +131,6 @@ def looked_at(
     marks, file = MigMarks(folder / "marks"), folder / "policy.yaml"
     file.write_text(policy, encoding="utf-8")
     both = NodeMarks(marks, VfioMarks(folder / "vfio"))
-    clock = Clock()
     health = HealthMonitor(session, marks=both, clock=clock, timing=MonitorTiming(wait=0.05, look=0.1))
     discovery = HardwareView(
         session,
@@ -154,7 +141,7 @@ def looked_at(
         looks=Looks(first=0.02, poll=poll, everything=everything, patience=patience),
         clock=clock,
     )
-    node = Node(simulated, marks, file, discovery, session, health, clock)
+    node = Node(simulated, marks, file, discovery, session, health)
 
     def changed() -> None:
         node.changes += 1
@@ -224,7 +211,8 @@ def test_a_gpu_that_is_plugged_in_is_published(node: Node) -> None:
 
 
 def test_a_gpu_that_vanished_is_withdrawn_after_a_while(tmp_path: Path) -> None:
-    with looked_at(tmp_path, "h100x8-mixed", "health: {withdrawAfterSeconds: 300}") as node:
+    clock = Clock(time.time())
+    with looked_at(tmp_path, "h100x8-mixed", "health: {withdrawAfterSeconds: 300}", clock=clock) as node:
         seen = node.changes
 
         def is_told() -> bool:
@@ -236,7 +224,7 @@ def test_a_gpu_that_vanished_is_withdrawn_after_a_while(tmp_path: Path) -> None:
         node.simulated.lose_gpu(SPLIT)
         wait_for(lambda: is_told() and len(of(SPLIT, set(node.taints()))) == 25, "the taint of its devices")
         node.look()
-        node.clock.advance(300)
+        clock.now += 300
         wait_for(lambda: is_told() and not of(SPLIT, set(node.devices())), "word that its devices are to go")
         assert len(node.devices()) == 4 + 3 * 25
 
@@ -247,7 +235,8 @@ def test_a_gpu_that_is_gone_has_one_taint_which_gets_no_weaker_until_it_goes(
 ) -> None:
     """Health and the memory of what was published both know of it, each in its own time."""
     policy = f"health: {{withdrawAfterSeconds: 300, effect: {effect}}}"
-    with looked_at(tmp_path, "h100x8-mixed", policy) as node:
+    clock = Clock(time.time())
+    with looked_at(tmp_path, "h100x8-mixed", policy, clock=clock) as node:
         node.simulated.unplug(WHOLE)
         seen: list[list[str] | None] = []
 
@@ -260,7 +249,7 @@ def test_a_gpu_that_is_gone_has_one_taint_which_gets_no_weaker_until_it_goes(
         wait_for(lambda: effects() == [effect], "the taint")
         node.look()
         node.wait_for_health()
-        node.clock.advance(300)
+        clock.now += 300
         wait_for(lambda: effects() is None, "the GPU to be withdrawn")
     steps = [each for each, _ in itertools.groupby(seen) if each]
     assert steps in ([[effect]], [[TaintEffect.NO_SCHEDULE], [effect]])

@@ -9,19 +9,10 @@ import pytest
 from controller.node.reconcile import Tried
 from controller.node.writer import Attempts, SliceProblem, Why
 from dra_driver.kube.resource import Device, DeviceTaint, ObjectMeta, ResourcePool, ResourceSlice
+from tests.support.clock import Clock
 
 REFUSED = SliceProblem(Why.REFUSED, "403")
 FIRST, LONGEST = 1.0, 300.0
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def a_slice(name: str = "a", *, device: str = "gpu-0", generation: int = 1, count: int = 1) -> ResourceSlice:

@@ -14,6 +14,7 @@ from dra_driver.gpu.simulated.store import StateFolder
 from dra_driver.kube.resource import TaintEffect
 from tests.gpu.calls import destroy_instance, make_instance
 from tests.gpu.health.support import QUICK, watched
+from tests.support.clock import Clock
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 
@@ -32,16 +33,6 @@ def node(tmp_path: Path) -> TestNode:
 def split(tmp_path: Path) -> TestNode:
     """Eight H100 in MIG mode."""
     return make_node(tmp_path, "h100x8-mig")
-
-
-class Clock:
-    """Time that passes when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 # Events

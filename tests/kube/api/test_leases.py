@@ -16,6 +16,7 @@ from dra_driver.kube.api.leases import Election, LeaseCandidate, LeaseTiming
 from dra_driver.kube.kinds import LEASES
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
+from tests.support.clock import Clock
 from tests.support.faultyserver import FaultyServer, RequestFault
 from tests.support.waiting import wait_for
 
@@ -23,16 +24,6 @@ pytestmark = pytest.mark.cluster
 
 NAMESPACE = "default"
 QUICK = LeaseTiming(duration=4.0, renew_deadline=3.0, retry_period=0.05)  # a loaded machine renews late
-
-
-class Clock:
-    """A clock that stands still until it is turned."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from kubeletplugin.node.folders import NodeFolders
 from kubeletplugin.node.node import Node
 from tests.kubeletplugin.inside import NOTHING, QUICK, ApiServer, Plugin
 from tests.support.claims import time_slicing
+from tests.support.clock import Clock
 from tests.support.nodes import hardware_of
 from tests.support.waiting import wait_for
 
@@ -299,15 +300,6 @@ def test_the_next_process_reports_a_setting_that_was_not_restored(tmp_path: Path
     obstacle.vanish()
     wait_for(lambda: later.left() == NOTHING, "the restored setting")
     later.stop()
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_pauses_between_attempts_to_restore_grow_to_minutes() -> None:

@@ -12,6 +12,7 @@ from dra_driver.gpu.passthrough import VfioMarks
 from kubeletplugin.claims.pauses import LONGEST_PAUSE, Pauses
 from kubeletplugin.errors import PrepareError
 from tests.kubeletplugin.inside import QUICK, ApiServer, CallThread, Plugin
+from tests.support.clock import Clock
 from tests.support.kernel import LOAD, NVIDIA, VFIO, Kernel
 from tests.support.waiting import wait_for
 
@@ -122,15 +123,6 @@ def test_a_gpu_that_cannot_be_taken_has_no_pause(kernel: Kernel, plugin: Plugin,
     assert kernel.driver(kernel.gpus[0]) == NVIDIA
     (kernel.dev / "vfio/vfio").touch()
     plugin.engine.prepare(claim)
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def must_wait(pauses: Pauses) -> bool:
