@@ -274,7 +274,8 @@ def check(  # noqa: PLR0913, PLR0917  # one for each flag
     )
     if wait:
         # Process 1 of a container ignores this signal by default, and the deletion of its pod would wait for SIGKILL.
-        signal.signal(signal.SIGTERM, lambda *_: context.exit(128 + signal.SIGTERM))
+        # An exception would be lost where libraries catch every exception, and waiting leaves nothing to undo.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
         wait_for_hardware(
             functools.partial(look_at_hardware, place),
             lambda result: click.echo(line(result), err=True),

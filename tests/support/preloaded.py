@@ -27,6 +27,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from dra_driver.dryrun.main import SUBCOMMANDS
@@ -51,8 +52,17 @@ _HIGH = 1000  # where a file is out of the way of the number that it is to have
 
 
 class _Process(subprocess.Popen[Any]):
+    """As a context, kills the process if the context ends with an exception, instead of waiting for its end."""
+
     _status: int
     """The read end of a pipe: the parent process writes the ID of the process into it, and its exit status later."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.kill()
+        super().__exit__(kind, error, trace)
 
     def _execute_child(self, args: Sequence[str], *options: Any) -> None:
         sys.audit("subprocess.Popen", args[0], args, None, None)  # as Popen does
@@ -102,11 +112,7 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
 def run(command: Sequence[str], *, timeout: float = 60, **options: Any) -> "subprocess.CompletedProcess[str]":
     """subprocess.run for our commands, with both outputs captured as text."""
     with start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options) as process:
-        try:
-            output, errors = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
+        output, errors = process.communicate(timeout=timeout)
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 

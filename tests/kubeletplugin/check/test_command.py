@@ -22,6 +22,16 @@ from .support import make_host, process
 
 pytestmark = pytest.mark.node
 
+SIGNALLED_IN_A_LIBRARY = """
+import io, os, signal, sys
+
+class Stream(io.StringIO):
+    def isatty(self):  # click calls it, and catches every exception
+        os.kill(os.getpid(), signal.SIGTERM)
+        return False
+
+sys.stderr = Stream()
+"""
 RUN = "from dra_driver.process.command import run; from kubeletplugin.check.command import check; run(check)"
 
 
@@ -218,6 +228,13 @@ def test_wait_ends_when_the_pod_is_deleted(node: Node) -> None:
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert output == ""
+
+
+def test_wait_ends_when_the_signal_comes_while_a_library_catches_exceptions(node: Node) -> None:
+    node.hardware.unload_driver(Return.DRIVER_NOT_LOADED)
+    python, option, program, *arguments = node.command("--wait")
+    done = run([python, option, SIGNALLED_IN_A_LIBRARY + program, *arguments], env=node.environment)
+    assert done.returncode == 128 + signal.SIGTERM
 
 
 def test_waiting_says_each_change_once() -> None:
