@@ -267,7 +267,7 @@ class Threads:
         return ask()
 
     def gpus(self, asks: Mapping[int, Callable[[], T]]) -> dict[int, T | NvmlError | None]:
-        """The answers of several GPUs, by index. The answer of a GPU whose thread is busy with other work is None."""
+        """The answers of several GPUs, by index. The answer of a GPU whose other work is not done is None."""
         return {index: ask() for index, ask in asks.items()}
 
 
@@ -284,7 +284,7 @@ def read_inventory(
 
     `sys_root` is where sysfs is mounted. `dev_root` contains dev/iommu, which shows whether the kernel has iommufd.
     `driver_root` contains the pci.ids file that names products. Without these two folders, the values are unknown. A
-    GPU whose thread is busy is reported as it was `before` (by index).
+    GPU whose other work is not done is reported as it was `before` (by index).
     """
     threads = threads or Threads()
     driver_version, cuda_driver_version, count = threads.library(partial(_read_system, nvml))
@@ -324,7 +324,7 @@ def _with_nvlink_groups(nvml: Nvml, found: Sequence[Gpu | Failure], threads: Thr
     """The GPUs with their NVLink groups. GPUs are in one group if they reach each other, possibly through other GPUs.
     GPUs in MIG mode have no NVLink.
 
-    A call about two GPUs runs on the thread of the GPU with the higher index, and a failure counts against that GPU.
+    A call about two GPUs is work for the GPU with the higher index, and a failure counts against that GPU.
     """
     whole = [gpu for gpu in found if isinstance(gpu, Gpu) and not gpu.in_mig_mode]
     groups = {gpu.uuid: {gpu.uuid} for gpu in whole}

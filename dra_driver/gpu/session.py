@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GpuQuestion = Callable[[Nvml, DeviceHandle], T]
-"""A query about one GPU, which runs on the GPU's thread."""
+"""A query about one GPU, which is work for this GPU."""
 
 _PATIENCE = 5.0
 _WATCH_SECONDS = 0.5
@@ -55,8 +55,8 @@ class LettingGoError(NvmlError):
 
 
 class _Initialization(Threads):
-    """One initialization of NVML, with the threads for its GPUs. A thread has the GPU's UUID as its key as soon as that
-    is known. `users` is the number of running uses, and `stale` tells that it is out of date. `held` is closed when it
+    """One initialization of NVML, with the work for its GPUs. Its key is the GPU's UUID as soon as that is known.
+    `users` is the number of running uses, and `stale` tells that it is out of date. `held` is closed when it
     is over. `lost` are the GPUs that were lost when the first pulse was taken. `before` are the GPUs as they were last
     read.
 
@@ -91,7 +91,7 @@ class _Initialization(Threads):
         return {index: answers[key] for index, key in keys.items()}
 
     def name(self, index: int, uuid: str) -> None:
-        """Use the UUID as the key of the GPU's thread."""
+        """Use the UUID as the key of the work for the GPU."""
         if self._keys.get(index) != uuid:
             self._session.threads.rename(self._key(index), uuid)
             self._keys[index] = uuid
@@ -101,7 +101,7 @@ class _Initialization(Threads):
         return next((index for index, known in self._keys.copy().items() if known == uuid), None)
 
     def keep(self, count: int) -> None:
-        """End the threads of GPUs whose index is `count` or higher."""
+        """Forget GPUs whose index is `count` or higher."""
         self._session.threads.keep(map(self._key, range(count)))
 
     def _key(self, index: int) -> str:
@@ -207,7 +207,7 @@ class Session:
         return self._reach().generation
 
     def ask(self, key: str, generation: int, ask: Callable[[Nvml], T], idle: float = 0.0) -> T:
-        """Run a query on the thread `key` (LIBRARY or EVENTS), and wait for its answer. The query may wait for events
+        """Run a query as work for `key` (LIBRARY or EVENTS), and wait for its answer. The query may wait for events
         for `idle` seconds in addition to its time limit.
         """
         return self.threads.wait(self.begin(key, generation, ask, idle))
@@ -217,7 +217,7 @@ class Session:
         return self.threads.start(key, lambda _beat: self._ask(generation, ask), self._limits.look + idle)
 
     def gpus(self, asks: Mapping[str, GpuQuestion[T]], generation: int) -> dict[str, T | NvmlError | None]:
-        """The answers of several GPUs, by UUID. The answer of a GPU whose thread is busy with other work is None."""
+        """The answers of several GPUs, by UUID. The answer of a GPU whose other work is not done is None."""
 
         def question(uuid: str) -> Callable[[Nvml], T]:
             return lambda nvml: asks[uuid](nvml, self.device(nvml, uuid))
@@ -225,7 +225,7 @@ class Session:
         return self.gather({uuid: question(uuid) for uuid in asks}, generation)
 
     def gather(self, asks: Mapping[str, Callable[[Nvml], T]], generation: int) -> dict[str, T | NvmlError | None]:
-        """The answers of several threads, by their keys; see NvmlThreads.gather."""
+        """The answers of several queries, by their keys; see NvmlThreads.gather."""
         work = {key: partial(self._ask, generation, ask) for key, ask in asks.items()}
         return self.threads.gather(work, self._limits.look)
 
@@ -350,7 +350,7 @@ class Session:
     def _is_up_to_date(self, current: _Initialization) -> bool:
         return not (current.stale or self._must_let_go()) and current.driver == read_driver(self._sys_root)
 
-    # Ending and beginning initializations, on the thread LIBRARY
+    # Ending and beginning initializations, as work for LIBRARY
 
     def _renew(self) -> None:
         current = self._current

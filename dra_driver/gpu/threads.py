@@ -2,27 +2,31 @@
 """The threads that call NVML, with a time limit for every call.
 
 A driver with a problem can block a thread for ever, and a thread cannot be ended. So callers never call NVML on their
-own thread: there is one thread for each GPU, one for the library (`LIBRARY`), and one for events (`EVENTS`). A caller
-waits for the answer, but not longer than the time limit. After that the thread counts as hung: further work for it is
-refused at once with HungError, and the other threads are not affected. If the call returns later, the thread is used
-again.
+own thread. Work has a key: the GPU, the library (`LIBRARY`), or events (`EVENTS`). Work with the same key is done in
+order, by one thread at a time. A caller waits for the answer, but not longer than the time limit. After that the key
+counts as hung: further work for it is refused at once with HungError, and other keys are not affected. If the call
+returns later, work for the key is accepted again.
 
-Handing work to a thread costs some ten microseconds, so callers hand over several calls together.
+Handing work to a thread costs some ten microseconds, so callers hand over several calls together. A question to all
+GPUs is asked by one thread, one GPU after the other, because threads would wait for Python's lock and for that of the
+driver. If it takes longer, a thread for each GPU helps.
 """
 
 import contextlib
 import gc
 import logging
-import queue
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
+from ..process.call_threads import CallThreads
 from ..process.containment import Count, contained
 from .fabric import FabricManager
 from .nvml import Nvml, NvmlError, Return
@@ -32,11 +36,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LIBRARY: Final = "the driver"
-"""The key of the thread for calls that concern no single GPU."""
+"""The key of calls that concern no single GPU."""
 EVENTS: Final = "the events"
-"""The key of the thread that waits for events."""
+"""The key of waiting for events."""
 FABRIC: Final = "Fabric Manager"
-"""The key of the thread for calls to Fabric Manager."""
+"""The key of calls to Fabric Manager."""
 
 STEP_SECONDS: Final = 25.0
 """The default time limit of one change of a GPU, in seconds. Creating a MIG instance takes seconds, and kubelet waits
@@ -70,7 +74,7 @@ class LeftError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A call that has exceeded its time limit: NVML's name of the call, the key of its thread (a GPU's UUID, or `GPU 3`
+    """A call that has exceeded its time limit: NVML's name of the call, its key (a GPU's UUID, or `GPU 3`
     while the UUID is unknown), for how many seconds it has run, and its time limit.
     """
 
@@ -96,10 +100,10 @@ class HungError(NvmlError):
 
 
 class Job(Generic[T]):
-    """Work that was handed to a thread."""
+    """Work that was handed over."""
 
-    def __init__(self, thread: "_Thread", work: Callable[[Beat], T], limit: float) -> None:
-        self.thread = thread
+    def __init__(self, queue: "_Queue", work: Callable[[Beat], T], limit: float) -> None:
+        self.queue = queue
         self.limit = limit
         self.began: float | None = None  # None while other work runs
         self.left = False  # nobody waits
@@ -120,6 +124,13 @@ class Job(Generic[T]):
         except BaseException as error:  # the waiting thread raises it
             self.error = error
 
+    def wait_until(self, deadline: float) -> bool:
+        """Whether the work ends before this time of the monotonic clock."""
+        ended = self.unfinished.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        if ended:
+            self.unfinished.release()
+        return ended
+
     def _beat(self) -> None:
         if self.left:
             raise LeftError
@@ -129,18 +140,22 @@ class Job(Generic[T]):
 class NvmlThreads:
     """Runs work on the threads of a process. May be used from all other threads. When nothing refers to this object any
     more, its threads end.
+
+    If a thread that asks several GPUs has not done so after `soon` seconds, other threads help.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, soon: float = 0.05) -> None:
+        self._soon = soon
         self._guard = threading.Lock()
-        self._threads: dict[str, _Thread] = {}
+        self._queues: dict[str, _Queue] = {}
+        self._threads = CallThreads("nvml")
         self._listeners: list[Callable[[str], None]] = []
         self.unexpected: Count = lambda _work: None
         """Counts unexpected exceptions of work on one GPU."""
-        weakref.finalize(self, _end_all, self._threads).atexit = False
+        weakref.finalize(self, self._threads.shutdown).atexit = False
 
     def listen(self, on_return: Callable[[str], None]) -> None:
-        """Have `on_return` called with the key of a thread, on that thread, when a call that hung has returned."""
+        """Have `on_return` called with the key of a call that hung, on its thread, when it has returned."""
         self._listeners.append(on_return)
 
     # Work
@@ -159,25 +174,20 @@ class NvmlThreads:
         return self.wait(self.start(key, work, seconds), when_left=when_left)
 
     def start(self, key: str, work: Callable[[Beat], T], seconds: float) -> Job[T]:
-        """Start `work` on a thread. Each step of it may take `seconds`. Raises HungError if the thread hangs."""
-        with self._guard:
-            thread = self._threads.get(key)
-            if thread is None:
-                thread = self._threads[key] = _Thread(key, weakref.WeakMethod(self._ended))
-            hung = thread.hung()
-            if hung is None:
-                job = Job(thread, work, seconds)
-                thread.jobs.put(job)
-                return job
-        raise HungError(self._told(hung))
+        """Start `work`. Each step of it may take `seconds`. Raises HungError if a call for this key hangs, and another
+        NvmlError if no thread can be started, as after `end`.
+        """
+        job = self._put(key, work, seconds)
+        self._have_done([job])
+        return job
 
     def wait(
         self, job: Job[T], seconds: float | None = None, when_left: Callable[[], Callable[[], object]] | None = None
     ) -> T:
-        """The result of `job`, see `run`. Raises TimeoutError after `seconds` if the thread is busy with other work."""
+        """The result of `job`, see `run`. Raises TimeoutError after `seconds` if other work for its key is not done."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        while not job.unfinished.acquire(timeout=_pause(job.thread, deadline)):
-            hung = job.thread.hung()
+        while not job.unfinished.acquire(timeout=_pause(job.queue, deadline)):
+            hung = job.queue.hung()
             late = deadline is not None and time.monotonic() >= deadline
             if hung is None and not late:
                 continue
@@ -188,25 +198,28 @@ class NvmlThreads:
                 if when_left is not None:
                     job.afterwards.callback(when_left())
             if hung is None:
-                raise TimeoutError(f"the thread of {job.thread.key} is busy")
+                raise TimeoutError(f"other work for {job.queue.key} is not done")
             raise HungError(self._told(hung))
         if job.error is not None:
             raise job.error
         return job.results[0]
 
     def gather(self, work: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T | NvmlError | None]:
-        """Run work on several threads, and return the results by key after `seconds` at the latest. Instead of a result
-        there may be the error, or None for a thread that is busy with other work. An unexpected exception becomes an
-        error of that thread's GPU only.
+        """Run work with several keys, and return the results by key after `seconds` at the latest. Instead of a result
+        there may be the error, or None for a key whose other work is not done. An unexpected exception becomes an error
+        of that GPU only.
         """
         jobs: dict[str, Job[T]] = {}
         found: dict[str, T | NvmlError | None] = {}
         for key, task in work.items():
             try:
-                jobs[key] = self.start(key, _without_beat(task), seconds)
+                jobs[key] = self._put(key, _without_beat(task), seconds)
             except HungError as error:
                 found[key] = error
         deadline = time.monotonic() + seconds + _BETWEEN_JOBS
+        if jobs:
+            self._have_done(list(jobs.values()))
+            self._help(list(jobs.values()))
         for key, job in jobs.items():
             try:
                 found[key] = self.wait(job, max(0.0, deadline - time.monotonic()))
@@ -225,54 +238,80 @@ class NvmlThreads:
     def hangs(self) -> tuple[Hang, ...]:
         """All calls that have exceeded their time limits."""
         with self._guard:
-            threads = list(self._threads.values())
-        return tuple(self._told(hung) for thread in threads if (hung := thread.hung()) is not None)
+            queues = list(self._queues.values())
+        return tuple(self._told(hung) for queue in queues if (hung := queue.hung()) is not None)
 
     def problem(self) -> str | None:
         """The text of `hangs` in one line, or None if no call hangs."""
         return "; ".join(map(str, self.hangs())) or None
 
     def check(self, keys: Iterable[str]) -> None:
-        """Raises HungError if a call on one of these threads hangs."""
+        """Raises HungError if a call for one of these keys hangs."""
         for key in keys:
-            thread = self._threads.get(key)
-            hung = None if thread is None else thread.hung()
+            queue = self._queues.get(key)
+            hung = None if queue is None else queue.hung()
             if hung is not None:
                 raise HungError(self._told(hung))
 
-    # Which threads there are
+    # Which keys there are
 
     def rename(self, old: str, new: str) -> None:
-        """Change the key of a thread, after the UUID of its GPU was read. If a thread with the new key exists, that one
-        stays.
-        """
+        """Change a key, after the UUID of its GPU was read. If there is work for the new key, that key stays."""
         with self._guard:
-            thread = self._threads.pop(old, None)
-            if thread is None:
-                return
-            if self._threads.setdefault(new, thread) is thread:
-                thread.key = new
-            else:
-                thread.jobs.put(None)
+            queue = self._queues.pop(old, None)
+            if queue is not None and self._queues.setdefault(new, queue) is queue:
+                queue.key = new
 
     def keep(self, keys: Iterable[str]) -> None:
-        """End the threads of all other GPUs when their work is done."""
-        self._end_all_but({LIBRARY, EVENTS, FABRIC, *keys})
+        """Forget all other GPUs, except those with a call that hangs."""
+        self._keep({LIBRARY, EVENTS, FABRIC, *keys})
 
     def end(self) -> None:
-        """End all threads when their work is done."""
-        self._end_all_but(set())
+        """End the threads when their work is done."""
+        self._keep(set())
+        self._threads.shutdown()
 
     # Parts
 
-    def _end_all_but(self, wanted: Set[str]) -> None:
+    def _keep(self, keys: Set[str]) -> None:
         with self._guard:
-            for key in [key for key, thread in self._threads.items() if key not in wanted and thread.hung() is None]:
-                self._threads.pop(key).jobs.put(None)
+            for key in [key for key, queue in self._queues.items() if key not in keys and queue.hung() is None]:
+                del self._queues[key]
+
+    def _put(self, key: str, work: Callable[[Beat], T], seconds: float) -> Job[T]:
+        with self._guard:
+            queue = self._queues.get(key)
+            if queue is None:
+                queue = self._queues[key] = _Queue(key, self._guard, weakref.WeakMethod(self._ended))
+            hung = queue.hung()
+            if hung is None:
+                job = Job(queue, work, seconds)
+                queue.jobs.append(job)
+                return job
+        raise HungError(self._told(hung))
+
+    def _have_done(self, jobs: Sequence[Job[Any]]) -> None:
+        """Let one thread do these jobs. Raises NvmlError if there is none."""
+        try:
+            self._threads.start(partial(_do_work, [job.queue for job in jobs]))
+        except RuntimeError as error:
+            for job in jobs:  # a thread that comes to it later must not do it
+                job.left = True
+            raise NvmlError(Return.INSUFFICIENT_RESOURCES, "starting a thread", str(error)) from None
+
+    def _help(self, jobs: Sequence[Job[Any]]) -> None:
+        """Wait a moment for these jobs, and then let a thread do each one that has not begun."""
+        deadline = time.monotonic() + self._soon
+        # Usually all jobs have ended when the last one has, so this thread is woken once.
+        if not all(job.wait_until(deadline) for job in reversed(jobs)):
+            for job in jobs:
+                if job.began is None:
+                    with contextlib.suppress(RuntimeError):
+                        self._threads.start(job.queue.do_work)
 
     def _told(self, job: Job[Any]) -> Hang:
         """The hang of this job. It is logged once."""
-        hang = job.thread.hang_of(job)
+        hang = job.queue.hang_of(job)
         with self._guard:
             news, job.told = not job.told, True
         if news:
@@ -285,23 +324,24 @@ class NvmlThreads:
             job.over = True
         job.afterwards.close()
         if job.told:
-            key = job.thread.key
+            key = job.queue.key
             log.warning("the call that hung has returned", extra={"gpu": key, "error": str(job.error or "")})
             for on_return in self._listeners:
                 on_return(key)
 
 
-class _Thread:
-    """One thread."""
+class _Queue:
+    """The work for one key, which is done in order, by one thread at a time. `guard` is held while `jobs` changes."""
 
-    def __init__(self, key: str, ended: "weakref.WeakMethod[Callable[[Job[Any]], None]]") -> None:
+    def __init__(
+        self, key: str, guard: threading.Lock, ended: "weakref.WeakMethod[Callable[[Job[Any]], None]]"
+    ) -> None:
         self.key = key
-        self.jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self.jobs: deque[Job[Any]] = deque()
         self.running: Job[Any] | None = None
+        self._guard = guard
         self._ended = ended
-        # A thread that hangs must not keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name=f"nvml-{key[-12:]}", daemon=True)
-        self._thread.start()
+        self._thread: int | None = None  # the ident of the one that does the work
 
     def hung(self) -> Job[Any] | None:
         """The job that has exceeded its time limit, or None."""
@@ -315,14 +355,15 @@ class _Thread:
         now = time.monotonic()
         return Hang(self._call(), self.key, now - (job.began or now), job.limit)
 
-    def _call(self) -> str:
-        """The NVML call that the thread is executing, from its stack."""
-        frame = _frame_of(self._thread.ident or 0)
-        names = [name for name in _nvml_calls(frame) if name]
-        return names[-1] if names else "a call to the driver"
-
-    def _run(self) -> None:
-        while (job := self.jobs.get()) is not None:
+    def do_work(self) -> None:
+        """Do all work on this thread, unless another thread does it."""
+        thread = threading.current_thread()
+        with self._guard:
+            if self._thread is not None:
+                return
+            self._thread = thread.ident
+        thread.name = f"nvml-{self.key[-12:]}"
+        while (job := self._next()) is not None:
             self.running = job
             job.run()
             self.running = None
@@ -334,15 +375,28 @@ class _Thread:
             job.unfinished.release()
             del job  # do not keep its result until the next one
 
+    def _next(self) -> Job[Any] | None:
+        with self._guard:
+            if self.jobs:
+                return self.jobs.popleft()
+            self._thread = None
+            return None
 
-def _end_all(threads: Mapping[str, _Thread]) -> None:
-    for thread in threads.values():
-        thread.jobs.put(None)
+    def _call(self) -> str:
+        """The NVML call that the thread is executing, from its stack."""
+        frame = _frame_of(self._thread or 0)
+        names = [name for name in _nvml_calls(frame) if name]
+        return names[-1] if names else "a call to the driver"
 
 
-def _pause(thread: _Thread, deadline: float | None) -> float:
+def _do_work(queues: Iterable[_Queue]) -> None:
+    for queue in queues:
+        queue.do_work()
+
+
+def _pause(queue: _Queue, deadline: float | None) -> float:
     """The number of seconds until a time limit may be exceeded."""
-    job, now = thread.running, time.monotonic()
+    job, now = queue.running, time.monotonic()
     pause = _BETWEEN_JOBS if job is None or job.began is None else max(0.0, job.began + job.limit - now)
     return pause if deadline is None else max(0.0, min(pause, deadline - now))
 

@@ -107,7 +107,7 @@ class Changes:
         """Whether the state of the plan's devices disturbs other claims."""
         return any(step.is_disruptive(self._node) for step in plan.steps)
 
-    # On the thread of a GPU
+    # As work for a GPU
 
     def _visit(self, steps: Sequence[Undoable], work: Callable[[Node, Call], T], held: Held, call: Call) -> T:
         """The result of `work` for `steps`, which have the same key."""

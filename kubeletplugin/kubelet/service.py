@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 
 from dra_driver.names import DRIVER_NAME
+from dra_driver.process.call_threads import CallThreads
 
 from ..claims.answers import PreparedDevice
 from ..claims.boundary import EXPECTED_ERRORS
@@ -25,7 +26,7 @@ from ..metrics import PREPARE, UNPREPARE, PluginMetrics
 from ..protocol import dra_v1_pb2 as messages
 from ..protocol import registration_pb2
 from ..reports.reporter import ClaimReports
-from .sockets import CallThreads, unary
+from .sockets import unary
 
 log = logging.getLogger(__name__)
 

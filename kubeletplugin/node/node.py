@@ -119,7 +119,7 @@ class Node:
         return self._bound
 
     def run(self, key: str, work: Callable[["Node", C], T], held: Held, call: C, *, nvml: bool) -> T:
-        """The result of `work` on the thread of `key`. Each `check` of the call that `work` gets restarts the time
+        """The result of `work`, which is work for `key`. Each `check` of the call that `work` gets restarts the time
         limit of a step. After a hang, HungError is raised, and the lock of `key` is kept until the call returns.
 
         With `nvml`, NVML stays initialized during that time. Raises NoDriverError if there is no driver.

@@ -46,7 +46,7 @@ BACKGROUND = (
 """Threads (by the beginnings of their names) that only look and tell, at any moment: they are not counted."""
 
 GPUS = "nvml-"
-"""What the names of GPUs' threads begin with. They are counted while they carry out the steps of a claim."""
+"""What the names of threads that call NVML begin with. They are counted while they carry out the steps of a claim."""
 
 FABRIC_MANAGER = f"{GPUS}{FABRIC[-12:]}"
 """The thread that calls Fabric Manager. It is always counted."""

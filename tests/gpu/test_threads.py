@@ -169,22 +169,55 @@ def test_answers_of_several_gpus_are_gathered_whatever_becomes_of_one(caplog: py
     assert threads.gather({"hung": lambda: "well"}, 30.0) == {"hung": "well"}
 
 
-def test_a_thread_gets_the_name_of_its_gpu_and_ends_with_it() -> None:
-    threads = NvmlThreads()
-
-    def thread(key: str) -> int:
-        return threads.run(key, lambda _: threading.get_ident())
-
-    first = thread("GPU 3")
+def test_work_for_a_key_goes_on_under_its_new_name() -> None:
+    threads, stuck = NvmlThreads(), Stuck()
+    running = threads.start("GPU 3", stuck, 60.0)
     threads.rename("GPU 3", "GPU-abc")
-    assert thread("GPU-abc") == first
-    assert thread("GPU 3") != first
+    behind = threads.start("GPU-abc", lambda _: "behind", 60.0)
+    assert threads.run("GPU 3", lambda _: "another GPU") == "another GPU"
     threads.rename("GPU 3", "GPU-abc")
-    assert thread("GPU-abc") == first
-    running = {one.ident for one in threading.enumerate()}
-    assert first in running
-    threads.keep([])
-    wait_for(lambda: first not in {one.ident for one in threading.enumerate()}, "the thread to end")
+    behind_both = threads.start("GPU-abc", lambda _: "behind both", 60.0)
+    assert stuck.reached == []
+    stuck.go.set()
+    assert [threads.wait(job) for job in (running, behind, behind_both)] == ["done", "behind", "behind both"]
+
+
+def test_one_thread_asks_all_gpus_that_answer_soon() -> None:
+    threads = NvmlThreads(soon=60.0)
+    answers = threads.gather({f"GPU-{number}": threading.get_ident for number in range(8)}, 60.0)
+    assert len(answers) == 8
+    assert len(set(answers.values())) == 1
+
+
+def test_gpus_behind_one_that_hangs_are_asked_by_other_threads() -> None:
+    threads, stuck = NvmlThreads(), Stuck()
+    work: dict[str, Callable[[], object]] = {"hung": lambda: stuck(lambda: None)}
+    work |= {f"GPU-{number}": lambda: "fine" for number in range(7)}
+    found = threads.gather(work, 0.5)
+    assert isinstance(found.pop("hung"), HungError)
+    assert set(found.values()) == {"fine"}
+    stuck.go.set()
+    wait_for(lambda: threads.problem() is None, "the call to return")
+    assert set(threads.gather({key: lambda: "well" for key in work}, 30.0).values()) == {"well"}
+
+
+def test_the_key_of_a_gpu_that_is_gone_is_forgotten() -> None:
+    threads, gone = NvmlThreads(), Stuck()
+    job = threads.start("GPU-gone", gone, 60.0)
+    threads.keep(["GPU-0"])
+    assert threads.run("GPU-gone", lambda _: "a new GPU") == "a new GPU"
+    gone.go.set()
+    assert threads.wait(job) == "done"
+
+
+def test_after_the_end_nothing_is_begun() -> None:
+    threads, reached = NvmlThreads(), threading.Event()
+    threads.end()
+    with pytest.raises(NvmlError, match="no more calls"):
+        threads.run("GPU-0", lambda _: reached.set())
+    with pytest.raises(NvmlError, match="no more calls"):
+        threads.gather({"GPU-0": reached.set}, 1.0)
+    assert not reached.is_set()
 
 
 def test_the_call_that_hangs_is_named_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,9 +3,7 @@
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.kube.api import ApiClient
 from kubeletplugin.healthchecks import live_checks
 from kubeletplugin.kubelet.service import RegistrationService
-from kubeletplugin.kubelet.sockets import CallThreads, SocketServer
+from kubeletplugin.kubelet.sockets import SocketServer
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
@@ -141,34 +139,3 @@ class Prepare:
             "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", {"NodePrepareResources": handler}
         )
         server.add_generic_rpc_handlers((service,))
-
-
-class TestThreads:
-    """A thread for each call that runs."""
-
-    def test_calls_do_not_wait_for_one_another(self) -> None:
-        threads = CallThreads("test")
-        all_run = threading.Barrier(100, timeout=60)
-        assert all(one.result(60) >= 0 for one in [threads.submit(all_run.wait) for _ in range(100)])
-
-    def test_a_thread_that_is_free_takes_the_next_call(self) -> None:
-        threads = CallThreads("test", idle_seconds=60)
-        served = {threads.submit(threading.get_ident).result(60) for _ in range(200)}
-        assert len(served) < 200  # not 1, because a thread may become free only after the next call has come
-        threads.shutdown()
-
-    def test_threads_end_when_there_is_nothing_to_do(self) -> None:
-        threads = CallThreads("idle-test", idle_seconds=0.2)
-        wait([threads.submit(time.sleep, 0.05) for _ in range(20)], 60)
-        wait_for(lambda: not [one for one in threading.enumerate() if one.name == "idle-test"], "the threads to end")
-        assert threads.submit(lambda: "again").result(60) == "again"
-
-    def test_an_exception_is_the_callers(self) -> None:
-        with pytest.raises(ZeroDivisionError):
-            CallThreads("test").submit(lambda: 1 // 0).result(60)
-
-    def test_after_the_end_no_call_is_taken(self) -> None:
-        threads = CallThreads("test")
-        threads.shutdown()
-        with pytest.raises(RuntimeError, match="take no more calls"):
-            threads.submit(lambda: None)

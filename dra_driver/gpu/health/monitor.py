@@ -172,7 +172,7 @@ class HealthMonitor:
         return max(0.0, min(self._next_look - time.monotonic(), _AGE_SECONDS))
 
     def _look(self) -> None:
-        """Read every GPU, each on its own thread. NVML does not see GPUs of virtual machines, which are not lost."""
+        """Read every GPU. NVML does not see GPUs of virtual machines, which are not lost."""
         watched = self._watch is not None and self._session.is_current(self._watch.generation)
         if self._driver.since is not None or not watched:
             self._session.pulse()  # finds out whether NVML answers, and the index of each GPU

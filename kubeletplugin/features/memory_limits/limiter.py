@@ -34,7 +34,7 @@ from .uses import ClaimUse, DeviceUse, Uses
 log = logging.getLogger(__name__)
 
 SET_SECONDS: Final = 5.0
-"""The time limit of the NVML calls for one container, of waiting for other work on the GPU's thread, and of waiting for
+"""The time limit of the NVML calls for one container, of waiting for other work for the GPU, and of waiting for
 locks. Together they are shorter than the time limit of the hook program.
 """
 TIDY_SECONDS: Final = 60.0
