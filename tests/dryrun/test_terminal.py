@@ -23,6 +23,7 @@ import pytest
 from dra_driver import __version__
 from dra_driver.dryrun.answer import Question, answered
 from dra_driver.dryrun.documents import read_all
+from dra_driver.dryrun.lint.catalog import KnownObjects
 from dra_driver.dryrun.lint.check import LintBasis, check
 from dra_driver.dryrun.main import complete
 from dra_driver.dryrun.main import dryrun as dryrun_group
@@ -176,7 +177,7 @@ def test_an_interrupted_answer_has_what_is_known() -> None:
 def test_an_interrupted_lint_has_what_is_found(write: Write) -> None:
     wrong = claim().replace("requests", "requets")
     reading = read_all([str(write("claims.yaml", f"{wrong}\n---{wrong}"))], lenient=True)
-    found = check(reading, LintBasis("1.36", (), "nowhere"), interrupt)
+    found = check(reading, LintBasis("1.36", KnownObjects(()), "nowhere"), interrupt)
     assert (found.checked, found.left) == (1, 1)
     assert {one.rule for one in found.findings} >= {"unknown-field"}
 

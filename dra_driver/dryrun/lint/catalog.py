@@ -72,30 +72,58 @@ def _kind(slice_: ResourceSlice, device: Device) -> Hashable:
     return (slice_.driver, device.name, *(str(attributes.get(name)) for name in ("type", "productName", "profile")))
 
 
+class KnownObjects:
+    """The devices and classes that files are checked against. Several checks may share them.
+
+    The selectors of classes are evaluated on all devices. These results and the names that devices publish are kept.
+    """
+
+    def __init__(self, objects: Iterable[Decoded]) -> None:
+        everything = list(objects)
+        self.devices = tuple(known_devices(everything))
+        self.classes = {object_.metadata.name: object_ for object_ in everything if isinstance(object_, DeviceClass)}
+        self.slices = tuple(object_ for object_ in everything if isinstance(object_, ResourceSlice))
+        self._steps: dict[tuple[Environment, tuple[str, ...]], tuple[SelectorStep, ...]] = {}
+
+    @cached_property
+    def names(self) -> PublishedNames:
+        """The attributes and capacities that any device publishes."""
+        return PublishedNames.of((device.driver, device.device) for device in self.devices)
+
+    @cached_property
+    def versions(self) -> frozenset[str]:
+        """The names of attributes that are versions."""
+        return version_names(device.device for device in self.devices)
+
+    def steps(self, expressions: Sequence[str], environment: Environment) -> tuple[SelectorStep, ...]:
+        """The results of the selectors of a class on all devices. Ends when no device is left."""
+        key = environment, tuple(expressions)
+        if key not in self._steps:
+            self._steps[key] = _narrow((_compiled(expression, environment) for expression in expressions), self.devices)
+        return self._steps[key]
+
+
 class Catalog:
-    """The devices and the classes of `objects`. A later class replaces an earlier one of the same name.
+    """What is known, with the classes that are `given` in files. These replace known classes of the same name.
 
     `where` is the place of the devices in words. `models`: they are examples of their models.
     """
 
-    def __init__(self, objects: Iterable[Decoded], release: str, where: str, *, models: bool) -> None:
-        everything = list(objects)
+    def __init__(
+        self, known: KnownObjects, given: Iterable[DeviceClass], release: str, where: str, *, models: bool
+    ) -> None:
         self.where = where
         self._models = models
-        self.devices = tuple(known_devices(everything))
-        self.classes = {object_.metadata.name: object_ for object_ in everything if isinstance(object_, DeviceClass)}
-        self._slices = tuple(object_ for object_ in everything if isinstance(object_, ResourceSlice))
+        self._known = known
+        self.devices = known.devices
+        self.classes = {**known.classes, **{device_class.metadata.name: device_class for device_class in given}}
         self._environment = Environment(release)
         # Blame hands the scheduler's features on; the release alone decides here, older ones included.
         self._blame = Blame(lambda text, _: compile_selector(text, self._environment), Features())
         self._of_class: dict[str, tuple[CandidateDevice, ...] | None] = {}
-        self._names: dict[str | None, PublishedNames] = {}
+        self._names: dict[str, PublishedNames] = {}
         self._steps: dict[tuple[str, tuple[str, ...]], tuple[SelectorStep, ...]] = {}
-        self._compile = cache(self._compiled)
-
-    @cached_property
-    def _versions(self) -> frozenset[str]:
-        return version_names(device.device for device in self.devices)
+        self._compile = cache(_compiled)
 
     def of_class(self, name: str) -> tuple[CandidateDevice, ...] | None:
         """The devices of a class; None if the class is unknown, or is for a driver without known devices."""
@@ -104,13 +132,17 @@ class Catalog:
             if found is None or self.is_foreign(found):
                 self._of_class[name] = None
             else:
-                steps = self.narrow(found.selectors, self.devices)
+                steps = self.class_steps(found)
                 self._of_class[name] = steps[-1].after if steps else self.devices
         return self._of_class[name]
 
+    def class_steps(self, device_class: DeviceClass) -> tuple[SelectorStep, ...]:
+        """The selectors of a class, on all known devices."""
+        return self._known.steps(device_class.selectors, self._environment)
+
     def is_foreign(self, device_class: DeviceClass) -> bool:
         """Whether the class is for a driver without known devices: it selects that driver, or reads its attributes."""
-        steps = self.narrow(device_class.selectors, self.devices)
+        steps = self.class_steps(device_class)
         last = steps[-1] if steps else None
         if not self.devices:
             return True
@@ -138,17 +170,11 @@ class Catalog:
 
     def narrow(self, expressions: Sequence[str], devices: tuple[CandidateDevice, ...]) -> tuple[SelectorStep, ...]:
         """One step for each expression, until no device is left."""
-        steps: list[SelectorStep] = []
-        for expression in expressions:
-            steps.append(_step(self._compile(expression), devices))
-            devices = steps[-1].after
-            if not devices:
-                break
-        return tuple(steps)
+        return _narrow((self._compile(expression, self._environment) for expression in expressions), devices)
 
     def mistakes(self, expression: str) -> list[str]:
         """Advice for usual mistakes in an expression."""
-        return usual_mistakes(expression, self._versions)
+        return usual_mistakes(expression, self._known.versions)
 
     def is_conclusive(self, saw: Iterable[str]) -> bool:
         """Whether the values of these attributes on the known devices are those of devices elsewhere."""
@@ -182,7 +208,7 @@ class Catalog:
         single node.
         """
         by_node: dict[str, list[ResourceSlice]] = {}
-        for slice_ in self._slices:
+        for slice_ in self._known.slices:
             if slice_.node_name is None:
                 return {}
             by_node.setdefault(slice_.node_name, []).append(slice_)
@@ -214,17 +240,31 @@ class Catalog:
 
     def names_of(self, class_name: str | None) -> PublishedNames:
         """The attributes and capacities that devices of a class, or all known ones (None), publish."""
+        if class_name is None:
+            return self._known.names
         if class_name not in self._names:
-            devices = self.devices if class_name is None else self.of_class(class_name) or ()
+            devices = self.of_class(class_name) or ()
             self._names[class_name] = PublishedNames.of((device.driver, device.device) for device in devices)
         return self._names[class_name]
 
-    def _compiled(self, expression: str) -> Selector | None:
-        """The compiled expression; None if it does not compile, which is a finding of its own."""
-        try:
-            return compile_selector(expression, self._environment)
-        except CompileError:
-            return None
+
+def _compiled(expression: str, environment: Environment) -> Selector | None:
+    """The compiled expression; None if it does not compile, which is a finding of its own."""
+    try:
+        return compile_selector(expression, environment)
+    except CompileError:
+        return None
+
+
+def _narrow(selectors: Iterable[Selector | None], devices: tuple[CandidateDevice, ...]) -> tuple[SelectorStep, ...]:
+    """One step for each selector, until no device is left."""
+    steps: list[SelectorStep] = []
+    for selector in selectors:
+        steps.append(_step(selector, devices))
+        devices = steps[-1].after
+        if not devices:
+            break
+    return tuple(steps)
 
 
 def _step(selector: Selector | None, devices: tuple[CandidateDevice, ...]) -> SelectorStep:

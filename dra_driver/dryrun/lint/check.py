@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """All rules, applied to all objects: a pure function from the read objects to findings."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ...kube.resource import DeviceClass
-from ...kube.resource.codec import Decoded
 from ..documents import Read
 from ..groups import Elsewhere, ReferencedObjects, only_files
 from ..status import Note
 from . import claims, configs, domains, form, pods, selectors, taintrules
-from .catalog import Catalog
+from .catalog import Catalog, KnownObjects
 from .domains import is_domain, made_templates
 from .finding import LintFinding, LintIssue
 from .pods import is_workload, notes_of
@@ -59,14 +58,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class LintBasis:
-    """What objects are checked against: a Kubernetes release, and slices and classes that are `known` from `where`.
+    """What objects are checked against: a Kubernetes release, and devices and classes that are `known` from `where`.
 
     With `models`, the known devices are examples of their models. Objects to which workloads refer are looked for
     `elsewhere`, too, whose exceptions are raised.
     """
 
     release: str
-    known: Iterable[Decoded]
+    known: KnownObjects
     where: str
     models: bool = False
     elsewhere: Elsewhere = only_files
@@ -82,7 +81,7 @@ def check(reading: Read, basis: LintBasis, tell: Callable[[int, int], None] = la
     # Classes among the files replace those of the same name that are known from elsewhere.
     everything = (*subjects, *made_templates(subjects))
     library = ReferencedObjects((document.value for document in reading.documents), basis.elsewhere)
-    catalog = Catalog([*basis.known, *given], basis.release, basis.where, models=basis.models)
+    catalog = Catalog(basis.known, given, basis.release, basis.where, models=basis.models)
     context = LintContext(basis.release, catalog, everything, library)
     concerned = [subject for subject in subjects if _is_checked(subject)]
     findings = [*findings_of_files(reading.problems)]

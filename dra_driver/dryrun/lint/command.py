@@ -16,6 +16,7 @@ from ..release import Rules
 from ..report import Json, Line, Verbatim, counted, format_option, print_lines, print_report
 from ..sources import Origin, opened, origin_options
 from ..status import ExitStatus, documents_of
+from .catalog import KnownObjects
 from .check import LintBasis, Result, check
 from .finding import RULES, LintFinding, Severity
 from .reading import is_unreadable
@@ -126,7 +127,7 @@ def lint(
     with progress("reading the devices") as say, opened(origin, rules) as place:
         source = place.read(devices_only=True, machines=True)
         release = place.release_among(RELEASES)
-        basis = LintBasis(release, source.objects, source.where, origin.is_built_in, place.referred)
+        basis = LintBasis(release, KnownObjects(source.objects), source.where, origin.is_built_in, place.referred)
         result = check(reading, basis, lambda done, total: say(f"checking {bar(done, total)}"))
     if output in ("table", "wide"):
         click.echo(click.style(printable(f"checked with the devices of {source.where}"), bold=True), err=True)

@@ -28,7 +28,7 @@ def check_class(class_: DeviceClass, context: LintContext) -> Iterator[LintIssue
     others = list(_other_drivers(catalog.narrow(class_.selectors, (_FOREIGN,))))
     yield from others
     if catalog.devices and not others and not catalog.is_foreign(class_):  # some known devices are of another driver
-        yield from _answers("spec", catalog.narrow(class_.selectors, catalog.devices), None, catalog)
+        yield from _answers("spec", catalog.class_steps(class_), None, catalog)
 
 
 def check_request(requirement: Requirement, context: LintContext) -> Iterator[LintIssue]:

@@ -7,10 +7,10 @@ import textwrap
 from typing import Any
 
 from dra_driver.dryrun.documents import read_text
+from dra_driver.dryrun.lint.catalog import KnownObjects
 from dra_driver.dryrun.lint.check import LintBasis, check
 from dra_driver.dryrun.lint.finding import LintFinding
 from dra_driver.dryrun.nodetypes import built_in_nodes
-from dra_driver.kube.resource.codec import Decoded
 from dra_driver.scheduler.cel import NEWEST
 from tests.dryrun.clusters import with_defaults
 
@@ -18,9 +18,9 @@ FILE = "claims.yaml"
 
 
 @functools.cache
-def known() -> tuple[Decoded, ...]:
-    """The devices of the built-in nodes, made once."""
-    return tuple(with_defaults(built_in_nodes(machines=True)))
+def known() -> KnownObjects:
+    """The devices of the built-in nodes. What is found out about them does not depend on the files that are checked."""
+    return KnownObjects(with_defaults(built_in_nodes(machines=True)))
 
 
 def lint_text(text: str, release: str = NEWEST) -> list[LintFinding]:
