@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controller.webhook.review import problems, warnings
 from dra_driver.config import API_VERSION, DEVICE_TYPES, config_for, ineffective
 from dra_driver.dryrun.documents import Document
-from dra_driver.dryrun.lint.catalog import Catalog
+from dra_driver.dryrun.lint.catalog import Catalog, KnownObjects
 from dra_driver.dryrun.lint.configs import check_claim
 from dra_driver.dryrun.lint.finding import LintRule
 from dra_driver.dryrun.lint.subject import LintContext, subject_of
@@ -42,7 +42,7 @@ FOR_NO_DEVICE: Final = "it is for no device that this configuration applies to"
 TYPES: Final = {kind.__name__: forms[0] for kind, forms in DEVICE_TYPES.items()}
 KINDS: Final = {forms[0]: kind for kind, forms in DEVICE_TYPES.items()}
 NOWHERE: Final = Positions(yaml.MappingNode("", []), ())
-CONTEXT: Final = LintContext("1.36", Catalog((), "1.36", "here", models=True))
+CONTEXT: Final = LintContext("1.36", Catalog(KnownObjects(()), (), "1.36", "here", models=True))
 
 VALID: Final[tuple[JSON, ...]] = (
     {"kind": "GpuConfig"},

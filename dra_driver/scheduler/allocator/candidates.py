@@ -29,7 +29,7 @@ from ...kube.resource import (
 )
 from ...kube.resource.claim import tolerates
 from ..cel import CelError, CompileError, EvaluationError
-from .capacity import CapacityRefusal, Share, amounts_for, as_published, shortage
+from .capacity import CapacityRefusal, Share, amounts_for, as_published, has_all_left, shortage
 from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of, fact_of_value
 from .counters import Charge, Counters
 from .features import Features, Variant
@@ -119,6 +119,8 @@ class DeviceChecks:
         if not self._features.consumable_capacity:
             return None
         option, device, requested = candidate.option, candidate.device, candidate.option.requirements.capacity_requests
+        if not requested and device.name not in candidate.usage.consumed and has_all_left(device):
+            return None  # most devices of most requests
         if self._finds_by_domain:
             requested = as_published(requested, device.capacity, candidate.pool.key[0])
         try:
@@ -429,6 +431,8 @@ class SearchProblem:
     """For each claim, a list of requests. Each request is a list of options."""
     charges: list[Charge | None] = field(default_factory=list)
     """The counters that each device takes."""
+    adds_to_counters: bool = False
+    """Whether a device takes a negative amount of a counter."""
     consumed: dict[int, Mapping[str, int]] = field(default_factory=dict)
     """Capacity in use, in billionths, of devices with shares."""
     sharing: set[int] = field(default_factory=set)
@@ -453,6 +457,7 @@ def search_problem(
         usage = survey.usage(pool.key)
         if features.partitionable_devices:
             problem.charges.extend(counters.charges(pool, usage))
+            problem.adds_to_counters |= pool.adds_to_counters
         else:
             problem.charges.extend([None] * len(pool.devices))
         noticed = usage.consumed if features.defects.shares_without_capacity_unnoticed else usage.shared

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...errors import UnrepresentableError
-from ...kube.resource import DeviceCapacity, Format, Quantity, RequestPolicy, RequestRange
+from ...kube.resource import Device, DeviceCapacity, Format, Quantity, RequestPolicy, RequestRange
 from ...kube.resource.quantity import NANO
 from ..cel.library.quantity import is_decimal
 
@@ -76,6 +76,15 @@ def amounts_for(
         if policy is not None and not _is_allowed(amount, origin, policy, arithmetic):
             return CapacityRefusal(name, f"{amount} is not allowed by the device's request policy")
     return {name: amount for name, (amount, _) in amounts.items()}
+
+
+def has_all_left(device: Device) -> bool:
+    """Whether a request without capacities takes the whole device, whatever its capacities are: it has no shares, and
+    no policy that could refuse the request.
+    """
+    return not device.allow_multiple_allocations and all(
+        capacity.request_policy is None for capacity in device.capacity.values()
+    )
 
 
 def as_published(

@@ -154,19 +154,18 @@ class Counters:
             for device in pool.held(usage):
                 for name, own in _groups(device):
                     ledger.use_groups(name, own)
-        return [self._charge(device, ledger, totals) if device.consumes_counters else None for device in pool.devices]
+        return [
+            self._charge(device, amounts, totals, ledger) if device.consumes_counters else None
+            for device, amounts in zip(pool.devices, pool.consumption, strict=True)
+        ]
 
-    def _charge(self, device: Device, ledger: CountersLeft, totals: Totals) -> Charge:
+    def _charge(
+        self, device: Device, amounts: tuple[tuple[CounterKey, int], ...], totals: Totals, ledger: CountersLeft
+    ) -> Charge:
         groups = tuple(_groups(device)) if self.compares_groups else ()
-        return Charge(ledger, totals, tuple(_items(device, ledger)), groups)
+        return Charge(ledger, totals, tuple([(ledger.index[key], amount) for key, amount in amounts]), groups)
 
 
 def _groups(device: Device) -> Iterable[tuple[str, UsedGroups]]:
     for consumption in device.consumes_counters:
         yield consumption.counter_set, UsedGroups.of(consumption.compatibility_groups)
-
-
-def _items(device: Device, ledger: CountersLeft) -> Iterable[tuple[int, int]]:
-    for consumption in device.consumes_counters:
-        for counter, amount in consumption.counters.items():
-            yield ledger.index[consumption.counter_set, counter], amount.nanos

@@ -214,6 +214,23 @@ class PoolView:
         return tuple(chain.from_iterable(slice_.devices for slice_ in self.slices))
 
     @cached_property
+    def consumption(self) -> tuple[tuple[tuple[CounterKey, int], ...], ...]:
+        """The counters that each device consumes, in billionths."""
+        return tuple(
+            tuple(
+                ((consumption.counter_set, counter), amount.nanos)
+                for consumption in device.consumes_counters
+                for counter, amount in consumption.counters.items()
+            )
+            for device in self.devices
+        )
+
+    @cached_property
+    def adds_to_counters(self) -> bool:
+        """Whether a device consumes a negative amount."""
+        return any(amount < 0 for amounts in self.consumption for _, amount in amounts)
+
+    @cached_property
     def attribute_keys(self) -> frozenset[str]:
         """The keys under which any device publishes an attribute."""
         return frozenset([key for device in self.devices for key in device.attributes])

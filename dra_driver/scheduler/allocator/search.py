@@ -12,6 +12,7 @@ attempts read.
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from ...kube.resource import limits
@@ -43,7 +44,7 @@ def cannot_succeed(problem: SearchProblem) -> bool:
         return False
     if _has_derived_errors(options):
         return False
-    if not _only_reduces_counters(problem.charges):
+    if not _only_reduces_counters(problem):
         return False
     alone = [charge is None or charge.fits_alone() for charge in problem.charges]
     requests = [options for requests in problem.claims for options in requests]
@@ -162,7 +163,7 @@ def _leaves_state_unchanged(problem: SearchProblem, options: list[Option], featu
     if any(option.wants_all and option.constraints for option in options):
         return False
     keeps_counters = features.defects.refused_keep_counters and any(problem.charges)
-    return not (constraints and keeps_counters) and _only_reduces_counters(problem.charges)
+    return not (constraints and keeps_counters) and _only_reduces_counters(problem)
 
 
 def _properties(
@@ -180,13 +181,12 @@ def _options(problem: SearchProblem) -> list[Option]:
     return [option for requests in problem.claims for options in requests for option in options]
 
 
-def _only_reduces_counters(charges: list[Charge | None]) -> bool:
+def _only_reduces_counters(problem: SearchProblem) -> bool:
     """Whether no device adds to a counter, and no pool uses the totals of another pool."""
-    known = [charge for charge in charges if charge is not None]
-    pools = {(id(charge.ledger), id(charge.totals)) for charge in known}
-    return len(pools) == len({ledger for ledger, _ in pools}) and all(
-        amount >= 0 for charge in known for _, amount in charge.items
-    )
+    if problem.adds_to_counters:
+        return False
+    pools = {(id(charge.ledger), id(charge.totals)) for charge in problem.charges if charge is not None}
+    return len(pools) == len({ledger for ledger, _ in pools})
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,8 @@ class Search:
         self._name = problem.name
         self._defects = features.defects
         self._slices = problem.slices
-        self._equivalent = equivalent_devices(problem, features) if observer is None and not self._slices else None
+        self._problem = problem
+        self._features = features
         self._permutes = features.variant is Variant.STABLE
         self._observer = observer
         self._picked = [0] * len(problem.charges)  # for each device, a bit for each claim that picked the whole device
@@ -256,6 +257,13 @@ class Search:
         self._stack: list[_Alternatives | _Level] = []
         self._complete = False
         self._limit = limit
+
+    @cached_property
+    def _equivalent(self) -> list[int] | None:
+        """`equivalent_devices`, which only a search that goes back needs. None if an observer sees all attempts."""
+        if self._observer is not None or self._slices:
+            return None
+        return equivalent_devices(self._problem, self._features)
 
     def run(self) -> Solution | None:
         """The first solution, or None if there is no solution. Raises AllocationError."""
@@ -364,7 +372,7 @@ class Search:
                 if self._observer is not None:
                     self._refuse(option, device, Check.PICKED)
                 continue
-            if self._equivalent is not None and (self._equivalent[device], picked[device]) in level.failed:
+            if level.failed and self._is_equivalent_to_failed(device, level):
                 continue
             if device in option.errors:
                 raise option.errors[device]
@@ -378,6 +386,9 @@ class Search:
                 level.position = position + 1
                 return True
         return False
+
+    def _is_equivalent_to_failed(self, device: int, level: _Level) -> bool:
+        return self._equivalent is not None and (self._equivalent[device], self._picked[device]) in level.failed
 
     def _take(self, level: _Level, device: int) -> bool:
         """Picks the device, or a share of it, if counters, taints, constraints and capacity allow it."""
