@@ -244,6 +244,9 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _profile(_: FrameType, event: str, function: object) -> None:
     """The calls of C functions between the opening of a file and its last change."""
+    if not _watches:  # the last file that was opened was neither renamed nor removed
+        sys.setprofile(None)
+        return
     if event != "c_call" or not isinstance(function, BuiltinFunctionType):
         return
     of = function.__self__
