@@ -17,12 +17,10 @@ from collections.abc import Sequence
 from .edits import CONTROL_NODES
 from .files import DAEMON_PLACES, PROGRAM_FOLDERS, PROGRAMS, character_majors, config_places, firmware_folders
 from .libraries import HOOK_FOLDERS, HOOK_NAMES, library_folders, more_folders
-from .root import DriverRoot, Root
+from .root import DriverRoot, Links, Root
 
 _PROGRAMS = tuple(f"{folder}/{name}" for folder in PROGRAM_FOLDERS for name in PROGRAMS)
 _HOOKS = tuple(f"{folder}/{name}" for folder in HOOK_FOLDERS for name in HOOK_NAMES)
-
-_Folders = dict[tuple[Root, str], str | None]
 
 Fingerprint = tuple[object, ...]
 """Only compare fingerprints for equality. Their content has no other meaning."""
@@ -43,12 +41,12 @@ def fingerprint(
     """
     firmware = firmware_folders(root.sys, driver_version, kernel_release)
     libraries = library_folders(root.files, root.library_folders)
-    folders: _Folders = {}
+    links: Links = {}
     return (
         driver_version,
-        [_folder(root.files, path) for path in (*libraries, *more_folders(libraries), *firmware)],
-        [_file(root.files, path, folders) for path in _files(machine)],
-        [_file(hook_root, path, folders) for hook_root in hook_roots for path in _HOOKS],
+        [_folder(root.files, path, links) for path in (*libraries, *more_folders(libraries), *firmware)],
+        [_file(root.files, path, links) for path in _files(machine)],
+        [_file(hook_root, path, links) for hook_root in hook_roots for path in _HOOKS],
         _control_nodes(root),
     )
 
@@ -74,36 +72,20 @@ def _control_nodes(root: DriverRoot) -> list[object]:
     return found
 
 
-def _folder(root: Root, path: str) -> tuple[str, int, int] | None:
+def _folder(root: Root, path: str, links: Links) -> tuple[str, int, int] | None:
     """The folder at `path` without links, its inode and modification time. None if it is missing."""
-    found = _status(root, path)
+    found = _status(root, path, links)
     return None if found is None else (found[0], found[1].st_ino, found[1].st_mtime_ns)
 
 
-def _file(root: Root, path: str, folders: _Folders) -> tuple[str, int] | None:
-    """The file at `path` without links, its type, and who may execute it. None if there is nothing. Many files are in
-    few folders, so the `folders` without links are kept.
-    """
-    folder, _, name = path.rpartition("/")
-    if (root, folder) not in folders:
-        folders[root, folder] = root.resolve(folder)
-    parent = folders[root, folder]
-    found = None if parent is None else _status_in(root, parent, name)
-    if found is not None and stat.S_ISLNK(found[1].st_mode):
-        found = _status(root, path)
+def _file(root: Root, path: str, links: Links) -> tuple[str, int] | None:
+    """The file at `path` without links, its type, and who may execute it. None if there is nothing."""
+    found = _status(root, path, links)
     return None if found is None else (found[0], stat.S_IFMT(found[1].st_mode) | found[1].st_mode & 0o111)
 
 
-def _status_in(root: Root, folder: str, name: str) -> tuple[str, os.stat_result] | None:
-    source = f"{folder.rstrip('/')}/{name}"
-    try:
-        return source, os.lstat(f"{root.path}{source}")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _status(root: Root, path: str) -> tuple[str, os.stat_result] | None:
-    source = root.resolve(path)
+def _status(root: Root, path: str, links: Links) -> tuple[str, os.stat_result] | None:
+    source = root.resolve(path, links)
     try:
         return None if source is None else (source, os.lstat(f"{root.path}{source}"))
     except (FileNotFoundError, NotADirectoryError):  # removed a moment ago

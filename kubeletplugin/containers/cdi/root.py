@@ -16,6 +16,10 @@ _LONGEST_CHAIN = 40
 """The number of symbolic links that Linux follows before it gives up."""
 
 
+Links = dict[str, str | None]
+"""By path for this process: where the symbolic link leads, empty for what is no link, None for what does not exist."""
+
+
 @dataclass(frozen=True, slots=True)
 class Root:
     """A file system tree: at `path` for this process, at `host_path` for the runtime."""
@@ -35,32 +39,33 @@ class Root:
         """The path of `path` for the container runtime."""
         return f"{self.host_path.rstrip('/')}/{path.lstrip('/')}"
 
-    def resolve(self, path: str) -> str | None:
+    def resolve(self, path: str, links: Links | None = None) -> str | None:
         """`path` with all symbolic links followed, or None if it does not exist.
 
         Absolute links stay in the tree, as for a program that runs in it. Opening `here(path)` would follow them out of
-        the tree.
+        the tree. `links` keeps what was read, for callers that resolve many paths of the same few folders at a time.
         """
+        known = {} if links is None else links
         base = str(self.path)  # operations on Path objects would take most of the time
         found: list[str] = []
         ahead = _parts(path)
-        links = 0
+        followed = 0
         while ahead:
             part = ahead.pop()
             if part == "..":
                 del found[-1:]
                 continue
-            try:
-                target = os.readlink("/".join([base, *found, part]))  # noqa: PTH115
-            except OSError as error:
-                if error.errno == errno.EINVAL:  # it exists and is not a link
-                    found.append(part)
-                    continue
-                if error.errno in (errno.ENOENT, errno.ENOTDIR):
-                    return None
-                raise
-            links += 1
-            if links > _LONGEST_CHAIN:
+            name = "/".join([base, *found, part])
+            if name not in known:
+                known[name] = _target(name)
+            target = known[name]
+            if target is None:
+                return None
+            if not target:
+                found.append(part)
+                continue
+            followed += 1
+            if followed > _LONGEST_CHAIN:
                 return None
             if target.startswith("/"):
                 found.clear()
@@ -89,6 +94,18 @@ class DriverRoot:
     sys: Path = Path("/sys")
     machine: Root = Root(Path("/"))
     library_folders: tuple[str, ...] = ()
+
+
+def _target(path: str) -> str | None:
+    """The value of Links for this path."""
+    try:
+        return os.readlink(path)  # noqa: PTH115 - a Path would take most of the time
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # it exists and is not a link
+            return ""
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise
 
 
 def _parts(path: str) -> list[str]:
