@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from dra_driver.gpu.devices import VgpuDevice, device_targets
 from dra_driver.gpu.inventory import Gpu, Inventory, PciGpu
@@ -34,7 +34,10 @@ Found = Gpu | MigDevice | VgpuDevice | PciGpu
 """The hardware of a device name of this node."""
 
 _PROC = Path("/proc")
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
+FIRST_PAUSE: Final = 1.0
+"""The first pause between looks for a driver."""
+
+_LONGEST_PAUSE = 10.0
 _LET_GO_SECONDS = 0.5
 _LOOK_SECONDS = 5.0
 _RETURN_SECONDS = 10.0
@@ -96,10 +99,11 @@ class Gpus:
 
 class GpuAccess:
     """Finds the driver and stays with it, on a thread of its own after `start`. `current` returns the GPUs or raises an
-    error with the reason. `proc_root` has the NVIDIA driver's /proc.
+    error with the reason. `proc_root` has the NVIDIA driver's /proc. Pauses between looks for a driver begin with
+    `first_pause` seconds.
     """
 
-    def __init__(self, session: Session, proc_root: Path = _PROC) -> None:
+    def __init__(self, session: Session, proc_root: Path = _PROC, first_pause: float = FIRST_PAUSE) -> None:
         self._session = session
         self._on_ready: Callable[[], None] = _nothing_to_do
         self._new: Gpus | None = None
@@ -110,7 +114,7 @@ class GpuAccess:
         self._problem = "the NVIDIA driver is not ready: it is being looked for"
         self._returned = threading.Event()
         self._returned.set()
-        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._backoff = Backoff(first_pause, _LONGEST_PAUSE)
         self._due: list[float] = []  # when each of the attendants is called next (monotonic seconds)
         self._is_woken = False
         self._worker = Worker("look after GPUs", self._round)

@@ -14,7 +14,7 @@ from dra_driver.gpu.session import Session
 from dra_driver.gpu.threads import STEP_SECONDS, Beat, CallLimits, NvmlThreads
 
 from .folders import NodeFolders
-from .gpus import GpuAccess, Gpus
+from .gpus import FIRST_PAUSE, GpuAccess, Gpus
 
 T = TypeVar("T")
 
@@ -23,8 +23,9 @@ T = TypeVar("T")
 class NodeTimes:
     """Time limits in seconds: of one `step` on a GPU; how long a step waits for a process that still uses a MIG device
     (`busy`; kubelet asks again about every 10 s); of one run of nvidia-smi (`program`), which must wake the GPU first
-    without the persistence daemon; of one `write` to sysfs; and how long udev may take to create a `node`. `calls` are
-    the limits of queries to NVML.
+    without the persistence daemon; of one `write` to sysfs; and how long udev may take to create a `node`. A look at
+    the NVSwitches waits for `look` seconds while another process changes partitions. `driver` is the first pause
+    between looks for the NVIDIA driver. `calls` are the limits of queries to NVML.
     """
 
     step: float = STEP_SECONDS
@@ -32,6 +33,8 @@ class NodeTimes:
     program: float = 10.0
     write: float = 15.0
     node: float = 3.0
+    look: float = 5.0
+    driver: float = FIRST_PAUSE
     calls: CallLimits = field(default_factory=CallLimits)
 
 
@@ -93,7 +96,7 @@ class Node:
     @functools.cached_property
     def access(self) -> GpuAccess:
         """The way to the GPUs, which may come late and go again."""
-        return GpuAccess(self.session, self.folders.hardware.proc_root)
+        return GpuAccess(self.session, self.folders.hardware.proc_root, self.times.driver)
 
     def gpus(self) -> Gpus:
         """The GPUs: inside of `run`, those of the initialization of NVML under which the work runs. Raises

@@ -39,7 +39,7 @@ SMALL = "gpu-4-mig-1g10gb-19-0"
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
 FOUR_MADE = ["0:1", "1:1", "2:2", "4:4"]
 NOTHING: dict[str, list[str]] = {"instances": [], "specs": [], "records": [], "marks": [], "shares": []}
-QUICK = NodeTimes(busy=0.05)
+QUICK = NodeTimes(busy=0.05, driver=0.05)
 DEFAULT_SETTINGS = ClaimTimes()
 NO_POLICY = NodePolicy()
 DYNAMIC = NodePolicy((GpuRule(mig=MigPolicy.DYNAMIC),))

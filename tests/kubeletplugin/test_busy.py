@@ -65,6 +65,7 @@ def test_claims_that_wait_for_one_gpu_delay_nothing_else(
     wait_for(lambda: metrics_of(plugin)[INFLIGHT]["prepare",] <= in_driver, "the others to be given up")
 
 
+@pytest.mark.node
 class TestLiveness:
     """Servers that are dead."""
 
@@ -89,7 +90,6 @@ class TestLiveness:
         server.stop()
         assert "does not answer on its own sockets" in (live_checks(server)["sockets"]() or "")
 
-    @pytest.mark.node
     @pytest.mark.parametrize("silent", ["dra.sock", "reg.sock"])
     def test_a_socket_that_takes_connections_and_answers_nothing_is_noticed(
         self, short_path: Path, silent: str

@@ -21,8 +21,6 @@ from ...node.node import Node
 
 log = logging.getLogger(__name__)
 
-_PATIENCE = 5.0
-
 
 class FabricPartitions:
     """The partitions of the node. All methods raise FabricError, PrepareError or OSError. A call is checked while they
@@ -76,7 +74,7 @@ class FabricPartitions:
         try:
             if not self._access.has_switches():
                 return False
-            with self._current(_brief_call()):
+            with self._current(_brief_call(self._node.times.look)):
                 self._problem = ""
         except (FabricError, OSError) as error:
             if isinstance(error, FabricError) and error.code is FabricCode.NOT_SUPPORTED:
@@ -141,9 +139,9 @@ class FabricPartitions:
             ) from None
 
 
-def _brief_call() -> Call:
-    """A call that ends with FabricError if it waits for long, because no caller waits for the result."""
-    deadline = time.monotonic() + _PATIENCE
+def _brief_call(seconds: float) -> Call:
+    """A call that ends with FabricError if it waits for longer, because no caller waits for the result."""
+    deadline = time.monotonic() + seconds
 
     def check() -> None:
         if time.monotonic() > deadline:

@@ -315,8 +315,9 @@ def test_a_fabric_manager_that_waits_for_its_first_list_gets_an_empty_one(tmp_pa
 
 
 def test_a_look_does_not_wait_for_a_process_that_changes_partitions(
-    plugin: Plugin, api: ApiServer, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, api: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
+    plugin = Plugin(tmp_path, api, hardware=NODE, times=replace(QUICK, look=0.1), settings=SETTINGS)
     claim, marks = api.add(PAIR_GPUS), FabricMarks(plugin.root / "fabric")
     with marks.locked(lambda: None):
         plugin.node.fabric.start()

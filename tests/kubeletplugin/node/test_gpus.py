@@ -19,6 +19,8 @@ from tests.support.hardware import ControlledNode
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 
+PAUSE = 0.02
+"""The first pause between looks for a driver."""
 GONE = NvmlError(Return.DRIVER_NOT_LOADED, "a call")
 
 
@@ -46,7 +48,7 @@ def test_a_driver_that_went_away_is_looked_for_with_pauses(node: TestNode) -> No
         looked.append(time.monotonic())
         return node.node.nvml()
 
-    access = GpuAccess(Session(look, node.sys_root))
+    access = GpuAccess(Session(look, node.sys_root), first_pause=PAUSE)
     access.start(do_nothing)
     wait_for(lambda: has_gpus(access), "the driver")
     node.node.unload_driver()
@@ -54,7 +56,7 @@ def test_a_driver_that_went_away_is_looked_for_with_pauses(node: TestNode) -> No
     wait_for(lambda: len(looked) >= 5, "four looks for it")
     access.stop()
     _, _, *again = looked  # the first look is repeated at once if the loss is reported while it runs
-    assert all(later - earlier >= 0.5 for earlier, later in itertools.pairwise(again))
+    assert all(later - earlier >= PAUSE / 2 for earlier, later in itertools.pairwise(again))
 
 
 @pytest.mark.parametrize("error", [PrepareError("no files"), OSError(30, "Read-only"), GONE])
@@ -65,7 +67,7 @@ def test_failed_preparation_of_the_node_is_tried_again(node: TestNode, error: Ex
         if failures:
             raise failures.pop()
 
-    access = GpuAccess(Session(node.node.nvml, node.sys_root))
+    access = GpuAccess(Session(node.node.nvml, node.sys_root), first_pause=PAUSE)
     access.start(ready)
     wait_for(lambda: not failures, "the first attempt")
     wait_for(lambda: has_gpus(access), "the second one")
