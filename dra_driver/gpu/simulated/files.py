@@ -43,13 +43,13 @@ _LIBRARIES = {
 _BINARIES = ("nvidia-debugdump", "nvidia-persistenced")
 _PROGRAMS = {
     "nvidia-cuda-mps-control": "mps_control",
-    "nvidia-cuda-mps-server": "mps_control",
-    "nvidia-imex": "imex_programs",
-    "nvidia-imex-ctl": "imex_programs",
+    "nvidia-cuda-mps-server": "mps_server",
+    "nvidia-imex": "imex_daemon",
+    "nvidia-imex-ctl": "imex_control",
 }
 """The stand-ins of NVIDIA's programs, by the names of the programs."""
 _STAND_INS = Path(__file__).parents[2] / "sandbox/standins"
-"""Scripts that run on their own: nothing of them is imported."""
+"""A package of programs that run on their own: neither does the driver import them, nor do they import the driver."""
 _INSTANCES_PER_GPU = 15
 _COMPUTES_PER_INSTANCE = 8
 
@@ -76,8 +76,8 @@ def channel_major(identity: str) -> int:
 def install_programs(root: Path) -> None:
     """Install the programs of MPS and IMEX in a driver root, whose parent folder contains their `state`."""
     for name, module in _PROGRAMS.items():
-        start = f"#!{sys.executable} -IS\nimport sys\nsys.path.append({str(_STAND_INS)!r})\n"
-        _text(root / "usr/bin" / name, f"{start}import {module}\n{module}.main()\n", 0o755)
+        start = f"#!{sys.executable} -IS\nimport sys\nsys.path.append({str(_STAND_INS.parent)!r})\n"
+        _text(root / "usr/bin" / name, f"{start}from {_STAND_INS.name} import {module}\n{module}.main()\n", 0o755)
 
 
 class DriverFiles:

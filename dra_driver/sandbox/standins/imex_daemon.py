@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated nvidia-imex and nvidia-imex-ctl: programs in the driver root of a simulated node.
+"""The simulated nvidia-imex, a program in the driver root of a simulated node. `imex_control` is its nvidia-imex-ctl.
 
 They import nothing from this driver. As with the real daemon, configuration and node list are read at the start only,
 a daemon's node ID is the first line of the node list that resolves to an own address, daemons with different node lists
@@ -39,14 +39,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .imex_common import ANSWER_SECONDS, LOOK_SECONDS, STATE, Config, ImexRefusedError, family, fault, log, resolve
+
 JSON = dict[str, Any]
 
-_ROOT = Path(sys.argv[0]).resolve().parents[2]
-_STATE = Path("/var/run/nvidia-imex/state") if str(_ROOT) == "/" else _ROOT.parent / "state" / "imex"
-_LOCK = _STATE.with_name("imex.lock")
-_ANSWER_SECONDS = 5.0
-_ASK_SECONDS = 1.0
-_LOOK_SECONDS = 0.05
+_LOCK = Path(STATE).with_name("imex.lock")
 _LONGEST_PAUSE = 1000.0
 _VERSION = "570.158.01"
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1}
@@ -54,78 +51,19 @@ _IN_USE = "Failed to allocate Imex session object: NV_ERR_IN_USE"
 _NO_INTERFACE = "No matching network interface found for any IP addresses in the node configuration file"
 
 
-class ImexRefusedError(Exception):
-    """The program prints the text and exits with code 1."""
-
-
-def _fault(name: str) -> str | None:
-    """The text of the file of a fault, or None if there is no such file."""
-    try:
-        return (_STATE / name).read_text("utf-8")
-    except OSError:
-        return None
-
-
-def _log(level: str, text: str) -> None:
-    stamp = time.strftime("%b %d %Y %H:%M:%S")
-    with contextlib.suppress(OSError):  # nobody reads it any more
-        os.write(2, f"[{stamp}] [{level}] [tid {threading.get_native_id()}] {text}\n".encode())
-
-
-class Config:
-    """A configuration file and its node list."""
-
-    def __init__(self, path: str) -> None:
-        try:
-            lines = [line.strip() for line in Path(path).read_text("utf-8").splitlines()]
-            pairs = (line.partition("=")[::2] for line in lines if line and not line.startswith("#"))
-            self._values = {key.strip(): value.strip() for key, value in pairs}
-            nodes = Path(self.get("IMEX_NODE_CONFIG_FILE", "/etc/nvidia-imex/nodes_config.cfg"))
-            names = [line.partition("#")[0].strip() for line in nodes.read_text("utf-8").splitlines()]
-        except OSError as error:
-            raise ImexRefusedError(f"Failed to read {error.filename}: {error.strerror}") from None
-        self.nodes = [name for name in names if name]
-
-    def get(self, key: str, default: str = "") -> str:
-        """A value, or the default if it is missing or empty."""
-        return self._values.get(key) or default
-
-    @property
-    def control_port(self) -> int:
-        """The port of the command service."""
-        return int(self.get("IMEX_CMD_PORT", "50005"))
-
-
-def _resolve(name: str) -> str | None:
-    """The address of a host name or address, or None."""
-    path = os.environ.get("DRA_SIMULATED_HOSTS_FILE")
-    with contextlib.suppress(OSError):
-        if not path or name[0].isdigit() or ":" in name:
-            return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
-        for line in Path(path).read_text("utf-8").splitlines():
-            address, *names = line.partition("#")[0].split() or [""]
-            if name in names:
-                return address
-    return None
-
-
 def _is_own(address: str) -> bool:
     only = os.environ.get("DRA_SIMULATED_ADDRESS")
     if only or address.startswith("127."):
         return address == only
-    with contextlib.suppress(OSError), socket.socket(_family(address)) as probe:
+    with contextlib.suppress(OSError), socket.socket(family(address)) as probe:
         probe.bind((address, 0))
         return True
     return False
 
 
-def _family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
-
-
 def _listen(address: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((address, port), family=_family(address), backlog=64)
+        return socket.create_server((address, port), family=family(address), backlog=64)
     except OSError as error:
         raise ImexRefusedError(f"Failed to bind {address}:{port}: {error.strerror}") from None
 
@@ -141,7 +79,7 @@ class Stream:
         """Send a message. Raises OSError."""
         self._connection.sendall(json.dumps(message).encode() + b"\n")
 
-    def receive(self, seconds: float | None = _ANSWER_SECONDS) -> JSON:
+    def receive(self, seconds: float | None = ANSWER_SECONDS) -> JSON:
         """The next message, empty at the end. Raises OSError."""
         self._connection.settimeout(seconds)
         try:
@@ -189,7 +127,7 @@ class Security:
 
     def server(self, connection: socket.socket) -> socket.socket:
         """The server's side. Raises OSError."""
-        connection.settimeout(_ANSWER_SECONDS)
+        connection.settimeout(ANSWER_SECONDS)
         if self._contexts is None:
             return connection
         return self._contexts[0].wrap_socket(connection, server_side=True)  # type: ignore[no-any-return]
@@ -228,7 +166,7 @@ class ImexDaemon:
         self.state = "INITIALIZING"
         self._window = float(os.environ.get("DRA_SIMULATED_IMEX_WINDOW", "5"))
         self._pause = float(os.environ.get("DRA_SIMULATED_IMEX_PAUSE", "15"))
-        found = ((number, _resolve(name) or "") for number, name in enumerate(config.nodes))
+        found = ((number, resolve(name) or "") for number, name in enumerate(config.nodes))
         self._number, self._address = next((node for node in found if node[1] and _is_own(node[1])), (-1, ""))
         if not self._address:
             raise ImexRefusedError(_NO_INTERFACE)
@@ -240,11 +178,11 @@ class ImexDaemon:
 
     def run(self) -> None:
         """Work until SIGTERM."""
-        _log("INFO", f"Identified this node as ID {self._number}, using bind IP of '{self._address}'")
+        log("INFO", f"Identified this node as ID {self._number}, using bind IP of '{self._address}'")
         address = self._config.get("BIND_INTERFACE_IP", self._address)
         listener = _listen(address, int(self._config.get("SERVER_PORT", "50000")))
         self._start(self._accept, self._control_listener(), self._answer)
-        while (state := _fault("state")) is not None:
+        while (state := fault("state")) is not None:
             self.state = state.strip()
             if self._signal() is not None:
                 return
@@ -252,10 +190,10 @@ class ImexDaemon:
         for peer in self._peers.values():
             self._start(self._keep_connected, peer)
         self.state = "READY"
-        _log("INFO", "IMEX is ready")
+        log("INFO", "IMEX is ready")
         while (number := self._signal()) is None:
             self._drop_partitioned()
-        _log("INFO", f"received signal {number}, shutting down")
+        log("INFO", f"received signal {number}, shutting down")
         self.state = "SHUTTING_DOWN"
         for stream in (*self._incoming, *(peer.stream for peer in self._peers.values())):
             with contextlib.suppress(OSError):
@@ -269,21 +207,21 @@ class ImexDaemon:
 
     def _signal(self) -> int | None:
         """Wait a moment for a signal, and handle SIGUSR1. Returns the number of a signal that ends the daemon."""
-        info = signal.sigtimedwait(_SIGNALS, _LOOK_SECONDS)
+        info = signal.sigtimedwait(_SIGNALS, LOOK_SECONDS)
         if info is None:
             return None
         if info.si_signo != signal.SIGUSR1:
-            return None if _fault("end-hangs") is not None else info.si_signo
+            return None if fault("end-hangs") is not None else info.si_signo
         now = time.monotonic()
         if now - self._signalled < self._window:
-            _log("WARNING", "SIGUSR1 is dropped: the last one was processed a moment ago")
+            log("WARNING", "SIGUSR1 is dropped: the last one was processed a moment ago")
             return None
         self._signalled = now
-        _log("INFO", "SIGUSR1: restarting all outgoing connections")
+        log("INFO", "SIGUSR1: restarting all outgoing connections")
         try:
             self._security.load()
         except ImexRefusedError as error:
-            _log("ERROR", str(error))
+            log("ERROR", str(error))
         for peer in self._peers.values():
             peer.again.set()
             if peer.stream is not None:
@@ -291,7 +229,7 @@ class ImexDaemon:
         return None
 
     def _partitioned(self) -> set[int]:
-        return {int(word) for word in (_fault("partition") or "").split()}
+        return {int(word) for word in (fault("partition") or "").split()}
 
     def _drop_partitioned(self) -> None:
         if cut := self._partitioned():
@@ -317,33 +255,33 @@ class ImexDaemon:
 
     def _connect(self, peer: Peer) -> bool:
         """Connect to a peer, and wait for the end of the connection. Returns whether there was one."""
-        peer.host = _resolve(peer.name) or ""
+        peer.host = resolve(peer.name) or ""
         hello = {"nodes": self._config.nodes, "id": self._number, "name": self._name, "to": peer.name}
         try:
             if not peer.host or peer.number in self._partitioned():
                 return False
             port = int(self._config.get("SERVER_PORT", "50000"))
-            raw = socket.create_connection((peer.host, port), _ANSWER_SECONDS)
+            raw = socket.create_connection((peer.host, port), ANSWER_SECONDS)
             with self._security.client(raw, peer.name) as connection:
                 peer.stream = stream = Stream(connection)
                 stream.send(hello)
                 answer = stream.receive()
                 if answer.get("id") != peer.number:
-                    _log("ERROR", f"node {peer.number} at {peer.host}: {answer.get('refused', 'no answer')}")
+                    log("ERROR", f"node {peer.number} at {peer.host}: {answer.get('refused', 'no answer')}")
                     return False
                 peer.note("C")
-                _log("INFO", f"Connected to node {peer.number}")
+                log("INFO", f"Connected to node {peer.number}")
                 if "shutdown" in stream.receive(None):
-                    _log("INFO", f"node {peer.number} is shutting down")
+                    log("INFO", f"node {peer.number} is shutting down")
             return True
         except OSError as error:
-            _log("WARNING", f"Connection to node {peer.number} at {peer.host}: {error}")
+            log("WARNING", f"Connection to node {peer.number} at {peer.host}: {error}")
             return False
         finally:
             peer.stream = None
             if peer.status == "C":
                 peer.note("D")
-                _log("ERROR", f"Node disconnect event detected for node {peer.number}")
+                log("ERROR", f"Node disconnect event detected for node {peer.number}")
 
     def _accept(self, listener: socket.socket, serve: Any) -> None:
         while True:
@@ -359,7 +297,7 @@ class ImexDaemon:
             if number in self._partitioned():
                 return
             if problem := self._problem(hello):
-                _log("ERROR", f"Refused a connection of {hello.get('name')}: {problem}")
+                log("ERROR", f"Refused a connection of {hello.get('name')}: {problem}")
                 stream.send({"refused": problem})
                 return
             self._incoming[stream] = number
@@ -394,14 +332,22 @@ class ImexDaemon:
             stream = Stream(connection)
             if not stream.receive():
                 return
-            while _fault("control-hangs") is not None:
-                time.sleep(_LOOK_SECONDS)
+            while fault("control-hangs") is not None:
+                time.sleep(LOOK_SECONDS)
             peers = {
                 str(at): {"host": peer.host, "status": peer.status, "changed": _stamp(peer.changed)}
                 for at, peer in self._peers.items()
             }
-            me = {"host": self._address, "hostName": self._name, "version": _VERSION, "connections": peers}
-            stream.send({"status": self.state, **me, "changed": _stamp(time.time())})
+            me = {
+                "status": self.state,
+                "host": self._address,
+                "hostName": self._name,
+                "version": _VERSION,
+                "connections": peers,
+            }
+            entry = json.dumps({**me, "changed": _stamp(time.time())})
+            letters = "".join(sorted({peer["status"] for peer in peers.values()}))
+            connection.sendall(f"{me['status']}\t{self._name}\t{letters}\t{entry}\n".encode())
 
 
 def _stamp(seconds: float) -> str:
@@ -414,9 +360,9 @@ def _imex(arguments: list[str]) -> None:
     threading.stack_size(1 << 18)
     if len(arguments) != 2 or arguments[0] != "-c":
         raise ImexRefusedError(f"Invalid arguments: {' '.join(arguments)}")
-    if (text := _fault("start-fails")) is not None:
+    if (text := fault("start-fails")) is not None:
         raise ImexRefusedError(text)
-    _STATE.parent.mkdir(parents=True, exist_ok=True)
+    _LOCK.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -426,65 +372,10 @@ def _imex(arguments: list[str]) -> None:
     os._exit(0)  # threads wait for connections
 
 
-# The control program
-
-
-def _ask(address: str | tuple[str, int]) -> JSON:
-    """The answer of the command service at an address. Raises OSError."""
-    family = socket.AF_UNIX if isinstance(address, str) else _family(address[0])
-    with socket.socket(family) as connection:
-        connection.settimeout(_ASK_SECONDS if isinstance(address, tuple) else _ANSWER_SECONDS)
-        connection.connect(address)
-        stream = Stream(connection)
-        stream.send({"command": "status"})
-        return stream.receive()
-
-
-def _domain(config: Config) -> JSON:
-    """The output of -N -j."""
-    nodes: JSON = {}
-    for number, name in enumerate(config.nodes):
-        host = _resolve(name) or ""
-        found: JSON = {"status": "UNAVAILABLE", "host": host, "hostName": name, "version": "", "connections": {}}
-        with contextlib.suppress(OSError):
-            answer = _ask((host, config.control_port)) if host else {}
-            if answer.get("hostName") == name:
-                found = answer
-        nodes[str(number)] = found
-    ready = [node for node in nodes.values() if node["status"] == "READY"]
-    letters = {link["status"] for node in ready for link in node["connections"].values()}
-    up = len(ready) == len(nodes) and letters <= {"C"}
-    return {"nodes": nodes, "timestamp": _stamp(time.time()), "status": "UP" if up else "DEGRADED" if ready else "DOWN"}
-
-
-def _control(arguments: list[str]) -> None:
-    """Run the control program."""
-    match arguments:
-        case ["-c", path, "-N", "-j"]:
-            while _fault("nodes-hangs") is not None:
-                time.sleep(_LOOK_SECONDS)
-            print(json.dumps(_domain(Config(path))))  # noqa: T201
-        case ["-c", path, "-q"]:
-            config = Config(path)
-            address = config.get("IMEX_CMD_BIND_INTERFACE_IP", "127.0.0.1"), config.control_port
-            _print_state(config.get("IMEX_CMD_UNIX_DOMAIN_PATH") or address)
-        case ["-q", word] if word.startswith("--u="):
-            _print_state(word.removeprefix("--u="))
-        case _:
-            raise ImexRefusedError(f"Invalid arguments: {' '.join(arguments)}")
-
-
-def _print_state(address: str | tuple[str, int]) -> None:
-    try:
-        print(_ask(address).get("status", "UNAVAILABLE"))  # noqa: T201
-    except OSError as error:
-        raise ImexRefusedError(f"Failed to connect to the IMEX daemon: {error}") from None
-
-
 def main() -> None:
     """Entry point."""
     try:
-        (_control if Path(sys.argv[0]).name == "nvidia-imex-ctl" else _imex)(sys.argv[1:])
+        _imex(sys.argv[1:])
     except ImexRefusedError as error:
-        _log("ERROR", str(error))
+        log("ERROR", str(error))
         os._exit(1)
