@@ -131,8 +131,13 @@ def drawn(profile: GpuInstanceProfile, placement: Placement) -> dict[str, Quanti
     return {**_amounts(profile), **{f"memory-slice-{index}": Quantity.of(1) for index in placement.slices}}
 
 
-def totals(profiles: Iterable[MigProfile]) -> dict[str, Quantity]:
+def totals(profiles: tuple[MigProfile, ...]) -> dict[str, Quantity]:
     """The maximum that any profile consumes of each counter, without counters that no profile consumes."""
+    return dict(_most(profiles))
+
+
+@lru_cache(maxsize=64)  # the GPUs of a node mostly have the same profiles
+def _most(profiles: tuple[MigProfile, ...]) -> Counters:
     found: dict[str, Quantity] = {}
     for profile in profiles:
         for placement in profile.placements:
@@ -156,7 +161,7 @@ def fits(wanted: Counters, pot: Counters) -> bool:
     return all(name in pot and amount <= pot[name] for name, amount in wanted.items())
 
 
-def whole_counters(gpu: Gpu, profiles: Iterable[MigProfile]) -> Counters:
+def whole_counters(gpu: Gpu, profiles: tuple[MigProfile, ...]) -> Counters:
     """The counters of a GPU that is allocated as a whole. `profiles` are those of its model, as far as they are known:
     NVML reports them for some models only in MIG mode.
     """

@@ -25,6 +25,7 @@ import enum
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ..functions import obstacle_text
 from ..inventory import Gpu, MigProfile, PciGpu
@@ -291,14 +292,21 @@ def _rank(profile: MigProfile) -> tuple[int, int, str]:
 
 def _sequence(group: Sequence[MigDevice], every: Iterable[MigDevice]) -> list[MigDevice]:
     """The devices of one profile in the order in which they should be allocated."""
-    left, sequence = list(group), []
-    larger = [device.placement for device in every if _size(device) > _size(group[0])]
+    larger = tuple(device.placement for device in every if _size(device) > _size(group[0]))
+    by_placement = {device.placement: device for device in group}
+    return [by_placement[placement] for placement in _order(tuple(by_placement), larger)]
+
+
+@lru_cache(maxsize=256)  # the GPUs of a node mostly have the same profiles
+def _order(placements: tuple[Placement, ...], larger: tuple[Placement, ...]) -> tuple[Placement, ...]:
+    """The order in which placements of one profile should be allocated, beside the placements of larger profiles."""
+    left, sequence = list(placements), []
     while left:
-        best = min(left, key=lambda device: (_damage(device.placement, larger), -device.placement.start))
+        best = min(left, key=lambda placement: (_damage(placement, larger), -placement.start))
         left.remove(best)
         sequence.append(best)
-        larger = [other for other in larger if not other.overlaps(best.placement)]
-    return sequence
+        larger = tuple(other for other in larger if not other.overlaps(best))
+    return tuple(sequence)
 
 
 def _damage(placement: Placement, larger: Iterable[Placement]) -> tuple[int, ...]:
