@@ -33,6 +33,7 @@ from typing import Any
 from dra_driver.dryrun.main import SUBCOMMANDS
 from dra_driver.gpu.simulated.board import boards
 from dra_driver.sandbox import child
+from dra_driver.scheduler.cel.parse.grammar import lark_parser
 
 PRELOADED = (
     *("controller.main", "controller.cluster.main", "controller.webhook.main", "kubeletplugin.main"),
@@ -45,6 +46,8 @@ PRELOADED = (
     *(entry.module for entry in SUBCOMMANDS.values()),
     *("dra_driver.dryrun.start", "dra_driver.domains.daemon.main", "grpc._server", "tests.faults.child"),
 )
+_WITH_CEL = ("dra-dryrun", "kubectl-dra_dryrun", "dra-sandbox", "dra_driver.dryrun.main", "dra_driver.sandbox.main")
+"""Commands that parse expressions. Making the parser takes longer than most of them do otherwise."""
 _ROOT = Path(__file__).parents[2]
 _LARGEST_ORDER = 1 << 20  # bytes: a command and its environment
 _MOST_FILES = 16
@@ -153,13 +156,16 @@ def serve(orders: socket.socket) -> Callable[[], object]:
             for pid in children:
                 os.kill(pid, signal.SIGKILL)
             sys.exit()
+        order = json.loads(message)
+        if any(Path(word).name in _WITH_CEL for word in order["command"][:3]):
+            lark_parser()  # is kept for all further processes
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             orders.detach()
-            return _become(json.loads(message), received)
+            return _become(order, received)
         *files, children[pid] = received
         with contextlib.suppress(BrokenPipeError):  # who ordered it has ended meanwhile
             os.write(children[pid], pid.to_bytes(4, "big"))
