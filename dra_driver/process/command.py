@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -298,8 +299,6 @@ class _TextFormatter(logging.Formatter):
 
 
 def _timestamp(record: logging.LogRecord) -> str:
-    import time
-
     seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
     return f"{seconds}.{int(record.msecs):03}Z"
 

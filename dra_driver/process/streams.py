@@ -72,7 +72,7 @@ def read_standard_input() -> bytes:
 
 def printable(text: str) -> str:
     """The text without such characters. Names and texts of manifests and clusters may contain any of them."""
-    return text.translate(_REPLACED)
+    return text if text.isprintable() else text.translate(_REPLACED)
 
 
 def abandon_output() -> None:

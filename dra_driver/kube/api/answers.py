@@ -33,6 +33,8 @@ def _number(text: str) -> int | float:
 
 def _may_be_deep(data: bytes) -> bool:
     """Whether a text may have more than `DEEPEST` levels. This is also true if strings contain single brackets."""
+    if data.count(b"[") + data.count(b"{") <= DEEPEST:
+        return False
     brackets = data.translate(None, _NO_BRACKETS)
     for _ in range(DEEPEST):
         if not brackets:

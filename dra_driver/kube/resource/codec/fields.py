@@ -60,7 +60,7 @@ class Fields:
         self._step = step
         self.strict: bool = strict if parent is None else parent.strict
         self._unread: dict[str, None] = {} if parent is None else parent._unread
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):  # the second check takes long
             raise DecodeError(self.path(), f"must be an object, not {json_type(value)}")
         self._left: dict[str, Any] = {key: item for key, item in value.items() if item is not None}
         self._known: list[str] = []
@@ -87,7 +87,8 @@ class Fields:
         return self._left.pop(field, None)
 
     def _typed(self, field: str, kind: type[T], wanted: str) -> T | None:
-        value = self.take(field)
+        self._known.append(field)
+        value = self._left.pop(field, None)
         if value is None or type(value) is kind:
             return value
         raise self.error(field, f"must be {wanted}, not {json_type(value)}")
@@ -174,7 +175,10 @@ class Fields:
 
     def objects(self, field: str, decode: "Callable[[Fields], T]") -> tuple[T, ...]:
         """A list of objects, each converted by `decode`."""
-        return tuple(decode(Fields(value, f"{field}[{index}]", self)) for index, value in enumerate(self.array(field)))
+        values = self.array(field)
+        if not values:
+            return ()
+        return tuple(decode(Fields(value, f"{field}[{index}]", self)) for index, value in enumerate(values))
 
     def decode_all(self, field: str, decode: "Callable[[Fields], T]") -> tuple[T, ...]:
         """Like `objects`, but `decode` must read all fields of an object."""
