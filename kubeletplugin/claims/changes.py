@@ -9,7 +9,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -50,8 +50,7 @@ class Changes:
         self._unrestored = unrestored
         self._boundary = boundary
 
-    @contextmanager
-    def hold(self, keys: Iterable[str], call: Call) -> Iterator[Held]:
+    def hold(self, keys: Iterable[str], call: Call) -> AbstractContextManager[Held]:
         """A context with the locks of these keys. Raises HungError if a call for one of them hangs, or StoppedError if
         a lock is held by others for too long.
         """
@@ -62,8 +61,7 @@ class Changes:
 
         nothing_hangs()
         waiting = call.also(nothing_hangs).within(KUBELET_SECONDS, ", ".join(names))
-        with self._locks.hold(*names, call=waiting) as held:
-            yield held
+        return self._locks.hold(*names, call=waiting)
 
     def do(self, plan: Plan, held: Held, call: Call, *, was_prepared: bool = False) -> dict[str, JSON]:
         """Do the steps. Returns what they found, by device name. Steps that are already done change nothing. Raises

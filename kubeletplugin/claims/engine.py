@@ -399,7 +399,7 @@ class Engine:
     # The calls of one claim
 
     def _require_not_unpreparing(self, ref: ClaimRef) -> None:
-        if self._unpreparing[ref.uid]:
+        if ref.uid in self._unpreparing:
             raise StoppedError(f"claim {ref} is being unprepared")
 
     @contextlib.contextmanager

@@ -17,8 +17,9 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Self
 
 from dra_driver.process.backoff import Backoff
 from dra_driver.process.files import make_folder, open_lock
@@ -85,24 +86,35 @@ def _byte(key: str) -> int:
 
 
 class Held:
-    """Locks that a caller holds. A lock that was handed over stays locked until the returned function is called."""
+    """A context in which a caller holds the locks of `wanted`. They are taken in the order of their names, so that two
+    callers cannot block each other. A lock that was handed over stays locked until the returned function is called.
+    """
 
-    def __init__(self, locks: "KeyedLocks") -> None:
+    def __init__(self, locks: "KeyedLocks", wanted: Iterable[str], call: Call) -> None:
         self._locks = locks
+        self._wanted = sorted(set(wanted))
+        self._call = call
         self._keys: list[str] = []
 
-    def take(self, key: str, call: Call) -> None:
-        """Wait for the lock of `key`. An exception of `call.check` ends the waiting."""
-        self._locks.acquire(key, call)
-        self._keys.append(key)
+    def __enter__(self) -> Self:
+        try:
+            for key in self._wanted:
+                self._locks.acquire(key, self._call)
+                self._keys.append(key)
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._release()
 
     def hand_over(self, key: str) -> Callable[[], None]:
-        """Keep the lock beyond `release`. The returned function releases it and must be called once."""
+        """Keep the lock beyond the context. The returned function releases it and must be called once."""
         self._keys.remove(key)
         return lambda: self._locks.release(key)
 
-    def release(self) -> None:
-        """Release the locks that were not handed over."""
+    def _release(self) -> None:
         while self._keys:
             self._locks.release(self._keys.pop())
 
@@ -118,18 +130,9 @@ class KeyedLocks:
         self._guard = threading.Lock()
         self._locks: dict[str, tuple[threading.Lock, int]] = {}
 
-    @contextlib.contextmanager
-    def hold(self, *keys: str, call: Call = OWN_WORK) -> Iterator[Held]:
-        """Hold the locks of all `keys`. They are taken in the order of their names, so that two callers cannot block
-        each other.
-        """
-        held = Held(self)
-        try:
-            for key in sorted(set(keys)):
-                held.take(key, call)
-            yield held
-        finally:
-            held.release()
+    def hold(self, *keys: str, call: Call = OWN_WORK) -> Held:
+        """A context with the locks of all `keys`. An exception of `call.check` ends the waiting for them."""
+        return Held(self, keys, call)
 
     @contextlib.contextmanager
     def try_hold(self, key: str) -> Iterator[bool]:
@@ -175,10 +178,14 @@ class KeyedLocks:
         return self._files is None or self._files.try_lock(self._prefix + key)
 
     def _wait_for_file(self, key: str, call: Call) -> None:
+        if self._lock_file(key):
+            return
         backoff = Backoff(_SHORTEST_PAUSE, _LONGEST_PAUSE)
-        while not self._lock_file(key):
+        while True:
             call.check()
             time.sleep(backoff.pause())
+            if self._lock_file(key):
+                return
 
     def _enter(self, key: str) -> threading.Lock:
         with self._guard:

@@ -429,6 +429,9 @@ class Driver:
         """The steps of a claim in the order of doing, without duplicates. Inside of a phase, GPUs are in the order of
         the devices, so that consecutive steps of a GPU are one visit of its thread.
         """
+        distinct = tuple(dict.fromkeys(steps))
+        if len(distinct) < 2:
+            return distinct
         keys = {key: index for index, device in reversed(tuple(enumerate(devices))) for key in device.kind.keys}
         phase_of = {step: index for index, phase in enumerate(self.phases) for step in phase}
         classes = self.steps
@@ -436,4 +439,4 @@ class Driver:
         def order(step: Step) -> tuple[int, int, int]:
             return phase_of[type(step)], keys.get(step.key, -1), classes.index(type(step))
 
-        return tuple(dict.fromkeys(sorted(steps, key=order)))
+        return tuple(sorted(distinct, key=order))
