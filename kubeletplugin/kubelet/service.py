@@ -100,9 +100,8 @@ class DraService:
         """Count the work, which may last longer than the caller waits, and the call, which ends when its answer is
         sent.
         """
-        self._count(1)
+        self._count(2)
         try:
-            self._count(1)
             if not context.add_callback(lambda: self._count(-1)):
                 self._count(-1)  # the caller has already gone
             yield

@@ -39,6 +39,9 @@ _RETIRE_SECONDS = 60.0  # kubelet waits less for any call
 _CONNECT_SECONDS = 1.0
 _STOP_SECONDS = 5.0
 
+_OPTIONS = (("grpc.http2.bdp_probe", 0),)
+"""No measurement of the bandwidth, which costs a ping for a call, and is of no use on a Unix socket."""
+
 
 class Service(Protocol):
     """A service that answers RPCs."""
@@ -121,7 +124,7 @@ class SocketServer:
 
     def _listen(self, paths: Sequence[Path]) -> None:
         """Serve on these paths with a new gRPC server, because a server that was started takes no more sockets."""
-        server = grpc.server(self._threads)  # type: ignore[arg-type]  # gRPC only submits calls to it
+        server = grpc.server(self._threads, options=_OPTIONS)  # type: ignore[arg-type]  # gRPC only submits calls to it
         for service in self._services:
             service.add_to(server)
         hidden = {path: path.with_name(f".{os.urandom(3).hex()}") for path in paths}  # never longer than the path
