@@ -58,7 +58,7 @@ class MarkStore(ABC, Generic[K, T]):
     def clear(self, key: K) -> None:
         """Remove a mark, because its change was undone. Raises OSError."""
         for name in self._names(key):
-            remove_file(self._folder / name)
+            remove_file(self._prefix + name)
 
     def forget(self) -> None:
         """Remove all marks, including unreadable marks, because they are of an earlier boot. Raises OSError."""
@@ -86,7 +86,7 @@ class MarkStore(ABC, Generic[K, T]):
         Of several names of a key, the first one counts.
         """
         listed: dict[K, str] = {}
-        for name in sorted(names_in(self._folder), key=lambda name: (len(name), name)):
+        for name in sorted(names_in(self._prefix), key=lambda name: (len(name), name)):
             key = self._key_in(name)
             if key is not None:
                 listed.setdefault(key, name)
@@ -127,7 +127,7 @@ class ValueMarks(MarkStore[K, T]):
         make_folder(self._folder)
         (name,) = self._names(self._key(mark))
         data = json.dumps(self._encode(mark)).encode()
-        write_file(self._folder / name, data, self._folder / f"{name}.new")
+        write_file(self._prefix + name, data, f"{self._prefix}{name}.new")
 
     @abstractmethod
     def _key(self, mark: T) -> K:
@@ -152,7 +152,7 @@ class ValueMarks(MarkStore[K, T]):
         return self._parse(name.removesuffix(self.SUFFIX)) if name.endswith(self.SUFFIX) else None
 
     def _load(self, key: K, name: str) -> T:
-        mark = self._decode(key, json.loads(read_file(self._folder / name)))
+        mark = self._decode(key, json.loads(read_file(self._prefix + name)))
         if self._key(mark) != key:
             raise ValueError(f"its content is the mark of {self._key(mark)}")
         return mark

@@ -96,7 +96,7 @@ def read_driver(sys_root: Path) -> KernelDriver:
     links = _links(f"{root}/bus/pci/drivers/{NVIDIA_DRIVER}")
     module = f"{root}/module/{NVIDIA_DRIVER}"
     return KernelDriver(
-        gpus=tuple(sorted(link for link in links if ":" in link[0])),  # no other entry of the folder has one
+        gpus=tuple(sorted([link for link in links if ":" in link[0]])),  # no other entry of the folder has one
         module=_inode(module),
         version=_text(f"{module}/version"),
     )

@@ -53,6 +53,7 @@ class SpecDirectory:
 
     def __init__(self, path: Path, kind: str, *, sync: bool = True) -> None:
         self.path = path
+        self._prefix = f"{path}/"  # paths as text are quicker
         self._stem = kind.replace("/", "-")
         self._sync = sync
 
@@ -70,7 +71,7 @@ class SpecDirectory:
 
     def exists(self, identifier: str = "") -> bool:
         """Whether there is a spec. Raises ValueError."""
-        return os.path.isfile(f"{self.path}/{self._name(identifier)}")  # noqa: PTH113
+        return os.path.isfile(self._prefix + self._name(identifier))  # noqa: PTH113
 
     def write(self, spec: Spec, identifier: str = "") -> Path:
         """Write or replace a spec, and return its file. Raises SpecError, and writes nothing, if a runtime would refuse
@@ -79,11 +80,11 @@ class SpecDirectory:
         Creates the directory if it is missing, because `/var/run` is empty after a reboot.
         """
         name = self._name(identifier)
-        target = f"{self.path}/{name}"
+        target = self._prefix + name
         if problems := validate(spec):
             raise SpecError(target, *problems)
         data = dumps(spec)
-        temporary = f"{self.path}/.{name}.{os.urandom(8).hex()}{_TEMPORARY}"
+        temporary = f"{self._prefix}.{name}.{os.urandom(8).hex()}{_TEMPORARY}"
         try:
             self._put(target, data, temporary)
         except BaseException as error:
@@ -114,7 +115,7 @@ class SpecDirectory:
 
     def remove(self, identifier: str = "") -> bool:
         """Remove a spec. Returns False if there was none."""
-        return remove_file(f"{self.path}/{self._name(identifier)}")
+        return remove_file(self._prefix + self._name(identifier))
 
     def identifiers(self) -> list[str]:
         """The sorted identifiers of the stored specs, without the spec that has no identifier."""

@@ -104,7 +104,7 @@ class Discovered:
 def character_majors(proc: Path) -> Mapping[str, int]:
     """Major number of every character driver in `proc`/devices, by name. Empty if the file is missing."""
     try:
-        lines = read_file(proc / "devices").decode().splitlines()
+        lines = read_file(f"{proc}/devices").decode().splitlines()
     except FileNotFoundError:
         return {}
     majors: dict[str, int] = {}

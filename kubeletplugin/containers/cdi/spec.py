@@ -82,8 +82,13 @@ class ContainerEdits:
 
     def __add__(self, other: "ContainerEdits") -> "ContainerEdits":
         """These edits, followed by those of `other`."""
-        names = (field.name for field in dataclasses.fields(self))
-        return ContainerEdits(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return ContainerEdits(
+            self.env + other.env,
+            self.device_nodes + other.device_nodes,
+            self.mounts + other.mounts,
+            self.hooks + other.hooks,
+            self.additional_gids + other.additional_gids,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +130,10 @@ def _wrong_name(device: str) -> str:
 
 def minimum_version(spec: Spec) -> str:
     """The lowest version with which a runtime accepts `spec`."""
-    edits = list(_all_edits(spec))
     if has_group_ids(spec):
         return "0.7.0"
     if any("0" <= device.name[:1] <= "9" for device in spec.devices) or any(
-        node.host_path for edit in edits for node in edit.device_nodes
+        node.host_path for edit in _all_edits(spec) for node in edit.device_nodes
     ):
         return "0.5.0"
     return "0.3.0"
@@ -152,10 +156,8 @@ def without_group_ids(spec: Spec) -> Spec:
     )
 
 
-def _all_edits(spec: Spec) -> Iterator[ContainerEdits]:
-    yield spec.container_edits
-    for device in spec.devices:
-        yield device.container_edits
+def _all_edits(spec: Spec) -> list[ContainerEdits]:
+    return [spec.container_edits, *[device.container_edits for device in spec.devices]]
 
 
 def validate(spec: Spec) -> list[str]:
