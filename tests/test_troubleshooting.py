@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parents[1]
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs/how-to/troubleshooting").glob("*.md")}
 FOREIGN = re.compile(r" \((?:containerd|Linux)'s\)$")

@@ -5,6 +5,7 @@ Each test has one level: that of its own marker or its file's marker, otherwise 
 """
 
 import contextlib
+import functools
 import re
 import sys
 import threading
@@ -59,8 +60,14 @@ def level_of(item: pytest.Item) -> str:
     found = {marker.name for marker in item.iter_markers()} & {*LEVELS}
     if len(found) > 1:
         raise pytest.UsageError(f"{item.nodeid} has several levels: {', '.join(sorted(found))}")
-    folder = item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
-    return found.pop() if found else FOLDERS.get(folder, "unit")
+    return found.pop() if found else _level_of_folder(item.path)
+
+
+@functools.cache
+def _level_of_folder(path: Path) -> str:
+    """The level of a file's folder."""
+    folder = path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""
+    return FOLDERS.get(folder, "unit")
 
 
 def is_file_of_another_level(path: Path) -> bool:

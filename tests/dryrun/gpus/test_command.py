@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dra_driver.dryrun.documents import list_of_lines
 from tests.bench.cluster import objects
@@ -196,8 +195,8 @@ def test_the_old_names_tell_the_new_one(name: str, dryrun: DryRun) -> None:
 def test_node_of_a_snapshot_in_lines_equals_the_node_of_the_whole_cluster(
     dryrun: DryRun, snapshot: Path, tmp_path: Path
 ) -> None:
-    whole = tmp_path / "cluster.yaml"
-    whole.write_text(yaml.dump(json.loads(snapshot.read_text()), Dumper=yaml.CSafeDumper))
+    whole = tmp_path / "cluster.json"
+    whole.write_text(json.dumps(json.loads(snapshot.read_text())))
     nodes = {node["name"]: node for node in documented(dryrun, whole)["nodes"]}
     for name in ("node-1", "node-4", "node-9", "node-15", "node-20"):
         assert documented(dryrun, snapshot, name)["nodes"] == [nodes[name]]
