@@ -182,7 +182,7 @@ def test_work_for_a_key_goes_on_under_its_new_name() -> None:
     assert [threads.wait(job) for job in (running, behind, behind_both)] == ["done", "behind", "behind both"]
 
 
-def test_one_thread_asks_all_gpus_that_answer_soon() -> None:
+def test_all_gpus_that_answer_soon_are_asked_by_the_same_thread() -> None:
     threads = NvmlThreads(soon=60.0)
     answers = threads.gather({f"GPU-{number}": threading.get_ident for number in range(8)}, 60.0)
     assert len(answers) == 8
