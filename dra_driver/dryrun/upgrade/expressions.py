@@ -5,6 +5,7 @@ The scheduler compiles stored expressions. The API server checks written express
 made from a template is written for each pod.
 """
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from ...kube.resource.codec import Decoded
 from ...scheduler.cel import (
     COST_LIMIT,
     CompileError,
+    Derivation,
     Environment,
     EvaluationError,
     Selector,
@@ -86,6 +88,15 @@ def _forms(slices: Iterable[ResourceSlice]) -> list[tuple[str, Device]]:
     return list(found.values())
 
 
+@functools.lru_cache(maxsize=1024)
+def _program(expression: str, environment: Environment, *, derives: bool) -> Selector | Derivation | CompileError:
+    """The program of an expression, or why it does not compile. Many namespaces have claims with the same selectors."""
+    try:
+        return (compile_derivation if derives else compile_selector)(expression, environment)
+    except CompileError as error:
+        return error
+
+
 def _compiled(expression: str, side: Side, devices: Iterable[tuple[str, Device]], *, derives: bool) -> Compiled:
     errors: dict[bool, str] = {}
     cost = measured = 0
@@ -96,10 +107,9 @@ def _compiled(expression: str, side: Side, devices: Iterable[tuple[str, Device]]
             list_type_attributes=side.features.list_attributes,
             stored=stored,
         )
-        try:
-            program = (compile_derivation if derives else compile_selector)(expression, environment)
-        except CompileError as error:
-            errors[stored] = error.message
+        program = _program(expression, environment, derives=derives)
+        if isinstance(program, CompileError):
+            errors[stored] = program.message
             continue
         cost = program.max_cost
         errors[stored] = "" if stored or cost <= COST_LIMIT else f"may cost {cost}, more than {COST_LIMIT}"
