@@ -135,6 +135,16 @@ class ClaimController:
         change = {"status": {"resourceClaimStatuses": [*others, {"name": name, "resourceClaimName": claim}]}}
         self._client.patch(POD_GROUPS, meta["name"], change, namespace=meta["namespace"], subresource="status")
 
+    def _is_new(self, consumer: JSON, claim: JSON) -> bool:
+        """Whether the consumer is a pod that the list of pods, which can be older than that of claims, did not have."""
+        if consumer["resource"] != PODS.plural:
+            return False
+        try:
+            pod = self._client.get(PODS, consumer["name"], claim["metadata"]["namespace"])
+        except NotFoundError:
+            return False
+        return bool(pod["metadata"]["uid"] == consumer["uid"])
+
     def _release_claims(self, claims: Sequence[JSON], pods: Sequence[JSON], groups: PodGroups) -> None:
         """Remove reservations of pods that ended and of PodGroups that are gone, then allocations without reservations,
         then the delete protection.
@@ -146,7 +156,11 @@ class ClaimController:
         for claim in claims:
             status = claim.get("status") or {}
             reserved = status.get("reservedFor") or []
-            kept = [consumer for consumer in reserved if consumer["uid"] in using]
+            kept = [
+                consumer
+                for consumer in reserved
+                if consumer["uid"] in using or (consumer["uid"] not in finished and self._is_new(consumer, claim))
+            ]
             if len(kept) != len(reserved):
                 status = {key: value for key, value in status.items() if kept or key not in ("allocation", "devices")}
                 status["reservedFor"] = kept

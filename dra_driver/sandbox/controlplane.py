@@ -35,11 +35,12 @@ from .apiserver import ApiServer, ApiServerOptions, Release
 from .apiserver.server import kubeconfig as kubeconfig_document
 from .apiserver.server import make_certificates, write_kubeconfig
 from .claimcontroller import ClaimController
-from .loop import JSON, Controller, ControlLoop, connected
+from .loop import JSON, Controller, ControlLoop, connected, connection
 from .podgroups import served_groups
 from .quotas import QuotaCheck, QuotaCounter
 from .scheduler import Scheduler
 from .taintevictions import TaintEvictions
+from .watchedlists import WatchedLists
 from .workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets
 
 RELEASE = "dra-driver-gpu"
@@ -103,10 +104,12 @@ def _embedded(kubernetes: Kubernetes, folder: Path, kubeconfig: Path) -> Iterato
         server.cluster.check_new = QuotaCheck(server.cluster.store)
         stack.enter_context(server)
         server.write_kubeconfig(kubeconfig)
-        client = stack.enter_context(connected(kubeconfig))
+        opened = stack.enter_context(connection(kubeconfig))
+        client, lists = ApiClient(opened), WatchedLists(opened)
         taint_rules = newest_taint_rules(client)
         more = (*(() if taint_rules is None else (taint_rules,)), *served_groups(client))
-        loop = ControlLoop(client, controllers(client, kubernetes.version, release, taint_rules), more)
+        run = controllers(ApiClient(lists), kubernetes.version, release, taint_rules)
+        loop = ControlLoop(client, run, more, lists)
 
         def start() -> None:
             loop.start()

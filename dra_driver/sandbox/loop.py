@@ -32,6 +32,7 @@ from ..kube.resource.codec import V1
 from ..process.backoff import Backoff
 from ..process.worker import Worker
 from .kubelet.podstatus import timestamp
+from .watchedlists import WatchedLists
 
 JSON = dict[str, Any]
 
@@ -115,8 +116,13 @@ def reference(pod: JSON) -> ObjectReference:
 @contextmanager
 def connected(kubeconfig: Path) -> Iterator[ApiClient]:
     """Give a client of the API server that the kubeconfig names. Raises ConnectionConfigError."""
-    with Connection(load_credentials(str(kubeconfig)), f"dra-sandbox/{__version__}") as connection:
-        yield ApiClient(connection)
+    with connection(kubeconfig) as opened:
+        yield ApiClient(opened)
+
+
+def connection(kubeconfig: Path) -> Connection:
+    """Return a connection to the API server that the kubeconfig names. Raises ConnectionConfigError."""
+    return Connection(load_credentials(str(kubeconfig)), f"dra-sandbox/{__version__}")
 
 
 class Controller(Protocol):
@@ -132,15 +138,32 @@ class Controller(Protocol):
 class ControlLoop:
     """Runs the controllers in order, on its own thread, after every change of the objects that they read."""
 
-    def __init__(self, client: ApiClient, controllers: Sequence[Controller], more: Iterable[Kind] = ()) -> None:
-        """`more` are kinds that only some releases serve."""
+    def __init__(
+        self,
+        client: ApiClient,
+        controllers: Sequence[Controller],
+        more: Iterable[Kind] = (),
+        lists: WatchedLists | None = None,
+    ) -> None:
+        """`more` are kinds that only some releases serve. `lists` are those that the controllers have instead of
+        `client`, if any.
+        """
         self._controllers = controllers
         self._backoff = Backoff(_FIRST_RETRY, _LONGEST_RETRY)
         self._worker = Worker("run controllers", self._round)
-        self._watchers = [
-            Watcher(client, kind, on_list=lambda _: self._worker.wake(), on_event=lambda *_: self._worker.wake())
-            for kind in (*_WATCHED, *more)
-        ]
+        self._lists = lists
+        self._watchers = [self._watcher(client, kind) for kind in (*_WATCHED, *more)]
+
+    def _watcher(self, client: ApiClient, kind: Kind) -> Watcher:
+        def changed(*_: object) -> None:
+            if self._lists is not None:
+                self._lists.forget(kind)
+            self._worker.wake()
+
+        watcher = Watcher(client, kind, on_list=changed, on_event=changed)
+        if self._lists is not None:
+            self._lists.add(kind, lambda: watcher.problem)
+        return watcher
 
     def start(self) -> None:
         """Start the loop."""
