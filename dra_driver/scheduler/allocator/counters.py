@@ -147,6 +147,7 @@ class Counters:
         """
         left = pool.available(usage)
         ledger = self._ledgers.setdefault(pool.name if self.by_name else pool.key, CountersLeft())
+        is_first = not ledger.index
         for key in left:
             ledger.index.setdefault(key, len(ledger.index))
         totals = Totals(ledger, left)
@@ -154,16 +155,16 @@ class Counters:
             for device in pool.held(usage):
                 for name, own in _groups(device):
                     ledger.use_groups(name, own)
+        consumption = pool.consumption
+        if not is_first:  # the ledger numbers the counters of several pools
+            places = [ledger.index[key] for key in pool.counters]
+            consumption = tuple(tuple((places[number], amount) for number, amount in items) for items in consumption)
         return [
-            self._charge(device, amounts, totals, ledger) if device.consumes_counters else None
-            for device, amounts in zip(pool.devices, pool.consumption, strict=True)
+            Charge(ledger, totals, items, tuple(_groups(device)) if self.compares_groups else ())
+            if device.consumes_counters
+            else None
+            for device, items in zip(pool.devices, consumption, strict=True)
         ]
-
-    def _charge(
-        self, device: Device, amounts: tuple[tuple[CounterKey, int], ...], totals: Totals, ledger: CountersLeft
-    ) -> Charge:
-        groups = tuple(_groups(device)) if self.compares_groups else ()
-        return Charge(ledger, totals, tuple([(ledger.index[key], amount) for key, amount in amounts]), groups)
 
 
 def _groups(device: Device) -> Iterable[tuple[str, UsedGroups]]:

@@ -214,11 +214,17 @@ class PoolView:
         return tuple(chain.from_iterable(slice_.devices for slice_ in self.slices))
 
     @cached_property
-    def consumption(self) -> tuple[tuple[tuple[CounterKey, int], ...], ...]:
-        """The counters that each device consumes, in billionths."""
+    def counters(self) -> Mapping[CounterKey, int]:
+        """The number of each counter, in order."""
+        keys = ((name, counter) for name, counters in self.counter_sets.items() for counter in counters.counters)
+        return {key: number for number, key in enumerate(keys)}
+
+    @cached_property
+    def consumption(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The counters that each device consumes: (number, amount in billionths)."""
         return tuple(
             tuple(
-                ((consumption.counter_set, counter), amount.nanos)
+                (self.counters[consumption.counter_set, counter], amount.nanos)
                 for consumption in device.consumes_counters
                 for counter, amount in consumption.counters.items()
             )
