@@ -8,17 +8,20 @@ and an /etc/hosts of its own.
 
 import contextlib
 import itertools
+import json
 import os
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from dra_driver.domains.daemon.report import read_report
+from dra_driver.domains.daemon.times import DaemonTimes
 from dra_driver.domains.names import clique_name
 from dra_driver.domains.objects import (
     CLIQUES,
@@ -44,14 +47,9 @@ NAMESPACE: Final = "default"
 UP: Final = DaemonReport(True, "READY", "UP", "")
 _networks: Final = itertools.count()
 _WINDOW: Final = 5.0 if REAL else 1.0
-_PROGRAM: Final = f"""
-from dra_driver.domains.daemon import control, main, rows, supervisor
-rows._SETTLE_SECONDS = 0.2
-control._SLOW_SECONDS, control._NODES_SECONDS = 1.0, 3.0
-supervisor._SIGNAL_SECONDS, supervisor._GRACE_SECONDS = {_WINDOW * 1.2}, 2.0
-supervisor._FIRST_PAUSE, supervisor._LONGEST_PAUSE = 0.1, 0.5
-main.main()
-"""
+_TIMES: Final = DaemonTimes(
+    settle=0.2, look=1.0, nodes=3.0, signal=_WINDOW * 1.2, grace=2.0, first_pause=0.1, longest_pause=0.5
+)
 _JOIN: Final = """
 ip netns add $2
 ip link add $3 type veth peer name eth0 netns $2
@@ -184,7 +182,7 @@ class Daemon:
             variables |= {"DRA_SIMULATED_HOSTS_FILE": str(self.hosts), "DRA_SIMULATED_ADDRESS": self.address}
         with self._log.open("ab") as output:
             self._process = preloaded.start(
-                [sys.executable, "-c", _PROGRAM, *flags],
+                [sys.executable, "-m", "tests.support.imexdaemon", json.dumps(asdict(_TIMES)), *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

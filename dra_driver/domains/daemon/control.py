@@ -21,6 +21,7 @@ from ...errors import ProgramError
 from ...process.containment import Count, nobody
 from ...process.programs import run_program
 from ...process.worker import Worker
+from .times import DaemonTimes
 
 READY: Final = "READY"
 _STATES: Final = frozenset(
@@ -38,10 +39,8 @@ _STATES: Final = frozenset(
 _PREFIX: Final = re.compile(r"^(?:\[[^\]]*\]\s*)+")
 _CONNECTED: Final = ("C", "CONNECTED")
 _STATE_SECONDS: Final = 5.0
-_NODES_SECONDS: Final = 20.0  # the program waits for peers that do not answer
 _FIRST_SECONDS: Final = 0.3
 _NOT_READY_SECONDS: Final = 1.0
-_SLOW_SECONDS: Final = 5.0
 _SHARE: Final = 0.2
 """Of the time that the domain has not changed, how long the pause before the next question is."""
 
@@ -86,15 +85,22 @@ class Monitor:
     """
 
     def __init__(
-        self, program: str, config: Path, index: int, changed: Callable[[], None], count: Count = nobody
+        self,
+        program: str,
+        config: Path,
+        index: int,
+        changed: Callable[[], None],
+        times: DaemonTimes,
+        count: Count = nobody,
     ) -> None:
         self.status = ImexStatus()
         self._program = program
         self._config = config
         self._index = index
         self._changed = changed
+        self._times = times
         self._changed_at = time.monotonic()
-        self._worker = Worker("ask for the status", self._look, interval=_SLOW_SECONDS, count=count)
+        self._worker = Worker("ask for the status", self._look, interval=times.look, count=count)
         self._worker.start()
 
     def hurry(self) -> None:
@@ -112,7 +118,7 @@ class Monitor:
             self.status = status
             self._changed_at = time.monotonic()
             self._changed()
-        longest = _SLOW_SECONDS if self.status.state == READY else _NOT_READY_SECONDS
+        longest = self._times.look if self.status.state == READY else _NOT_READY_SECONDS
         return min(max(_FIRST_SECONDS, _SHARE * (time.monotonic() - self._changed_at)), longest)
 
     def _ask(self) -> ImexStatus:
@@ -121,7 +127,7 @@ class Monitor:
             state = state_of(output)
             if state != READY:
                 return ImexStatus(state, None, "" if state else " ".join(map(plain, output.splitlines())))
-            return ImexStatus(state, connected_peers(self._query(_NODES_SECONDS, "-N", "-j"), self._index), "")
+            return ImexStatus(state, connected_peers(self._query(self._times.nodes, "-N", "-j"), self._index), "")
         except ProgramError as error:
             return ImexStatus(problem=str(error))
 

@@ -16,10 +16,10 @@ from ...process.containment import Count, nobody
 from ...process.worker import Worker
 from ..objects import CLIQUES, DaemonReport, Member, encode_report
 from .peers import CliqueWatch
+from .times import DaemonTimes
 
 log = logging.getLogger(__name__)
 
-_SETTLE_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 _REFUSED: Final = (403, 404, 409, 422)
@@ -30,14 +30,22 @@ _REFUSED_SECONDS: Final = 60.0
 class RowReporter:
     """Reports to the row of `node`, as long as the row has the address of this daemon."""
 
-    def __init__(
-        self, client: ApiClient, namespace: str, watch: CliqueWatch, node: str, address: str, count: Count = nobody
+    def __init__(  # noqa: PLR0913, PLR0917  # the row, and times
+        self,
+        client: ApiClient,
+        namespace: str,
+        watch: CliqueWatch,
+        node: str,
+        address: str,
+        times: DaemonTimes,
+        count: Count = nobody,
     ) -> None:
         self._client = client
         self._namespace = namespace
         self._watch = watch
         self._node = node
         self._address = address
+        self._settle = times.settle
         self._wanted: DaemonReport | None = None
         self._answer: tuple[DaemonReport, DaemonReport] | None = None  # a report, and what the server stored of it
         self._differs_since: float | None = None
@@ -76,7 +84,7 @@ class RowReporter:
             self._differs_since = now
         due = self._retry
         if row.report.ready == wanted.ready and not self._worker.is_finishing:
-            due = max(due, self._differs_since + _SETTLE_SECONDS)
+            due = max(due, self._differs_since + self._settle)
         if self._refused is not None and self._refused[0] == self._watch.events:
             due = max(due, self._refused[1] + _REFUSED_SECONDS)
         if now < due:

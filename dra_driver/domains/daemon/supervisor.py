@@ -28,21 +28,14 @@ from .hosts import host_lines, write_hosts
 from .peers import DomainPlace
 from .process import ImexProcess
 from .report import ReportFile
+from .times import DaemonTimes
 
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 5.0
 _LIVE_SECONDS: Final = 60.0
-_SIGNAL_SECONDS: Final = 5.5
-"""The time between two SIGUSR1. nvidia-imex drops one within five seconds after it has processed the last one, which is
-a moment after that was sent.
-"""
-_GRACE_SECONDS: Final = 10.0
-"""The time to end after SIGTERM."""
-_FIRST_PAUSE: Final = 1.0
-_LONGEST_PAUSE: Final = 60.0
-"""A process that ends is started again after a pause, which grows unless the process ran for `_STABLE_SECONDS`."""
 _STABLE_SECONDS: Final = 60.0
+"""After this time, the pause before the next start is short again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +49,7 @@ class Setup:
     imex: str
     control: str
     tls: Path | None
+    times: DaemonTimes
 
 
 class DaemonMetrics:
@@ -103,7 +97,7 @@ class ImexSupervisor:
         self._signalled = 0.0  # the time of the last SIGUSR1, or of the start
         self._changed = False  # since then
         self._unreached: frozenset[int] = frozenset()
-        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._backoff = Backoff(setup.times.first_pause, setup.times.longest_pause)
         self._certificates: object = None
         self._worker = Worker("supervise", self._round, interval=_LOOK_SECONDS, count=count, at_end=self._end)
         self._beat = time.monotonic()
@@ -241,7 +235,7 @@ class ImexSupervisor:
         except (ImexError, OSError):
             self._due = time.monotonic() + self._backoff.pause()
             raise
-        self._monitor = Monitor(setup.control, config, place.index, self.wake, self._count)
+        self._monitor = Monitor(setup.control, config, place.index, self.wake, setup.times, self._count)
         self._note_signal()
         self._starts += 1
         if self._starts > 1:
@@ -265,7 +259,7 @@ class ImexSupervisor:
         process = self._process
         if process is not None:
             self._forget_process()
-            process.stop(_GRACE_SECONDS)
+            process.stop(self._setup.times.grace)
             log.info("nvidia-imex ended")
 
     def _forget_process(self) -> None:
@@ -283,7 +277,7 @@ class ImexSupervisor:
     @property
     def _signal_due(self) -> float:
         """The earliest time for the next signal. nvidia-imex would drop it before."""
-        return self._signalled + _SIGNAL_SECONDS
+        return self._signalled + self._setup.times.signal
 
     def _note_signal(self) -> None:
         self._signalled, self._changed, self._unreached = time.monotonic(), False, frozenset()
