@@ -16,7 +16,6 @@ from dra_driver.process.boot import boot_id
 from dra_driver.process.command import UserError, end_when_a_thread_fails, on_termination
 from dra_driver.process.containment import contained
 from dra_driver.process.endpoints import new_registry, serving
-from dra_driver.process.large_pages import use_large_pages
 
 from .claims.answers import PreparedDevice, prepared_devices
 from .claims.boundary import ClaimBoundary
@@ -259,7 +258,6 @@ class _Plugin:
         ):
             self.common.write(self.node.gpus().inventory.driver_version)
             self._engine.recover()
-            use_large_pages()  # of what has been read by now
             self._limits.restore()
             for record in self._prepared.records():
                 self._reports.prepared(record.plan.claim, known=True)

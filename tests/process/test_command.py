@@ -160,7 +160,7 @@ def test_version_is_the_packages(command: str) -> None:
         ("dra-controller", ["--node-name", "a", "--simulated-node", "h100x8"], "--simulated-root"),
         (
             "dra-controller",
-            ["--node-name", "a", "--simulated-node", "h1000x8", "--simulated-root", "/tmp/x"],
+            ["--node-name", "a", "--simulated-node", "h1000x8", "--simulated-root", "/nonexistent/x"],
             "h1000x8",
         ),
         ("dra-kubeletplugin", ["--node-name", "a", "surplus"], "no such command 'surplus'"),
