@@ -32,18 +32,22 @@ class CallThreads(Executor):
         self._ended = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Start a call. Raises RuntimeError after `shutdown`."""
+        """Start a call. If no more threads are possible, the next free one runs it. Raises RuntimeError after
+        `shutdown`.
+        """
         future: Future[T] = Future()
-        self.start(lambda: _run(future, lambda: fn(*args, **kwargs)))
+        self.start(lambda: _run(future, lambda: fn(*args, **kwargs)), may_wait=True)
         return future
 
-    def start(self, call: Callable[[], None]) -> None:
-        """Start a call whose exception ends the thread. Raises RuntimeError after `shutdown`."""
+    def start(self, call: Callable[[], None], *, may_wait: bool = False) -> None:
+        """Start a call whose exception ends the thread. Raises RuntimeError if no more threads are possible, unless it
+        `may_wait` for one that runs another call, and after `shutdown`.
+        """
         with self._guard:
             if self._ended:
                 raise RuntimeError(f"the threads of {self._name} take no more calls")
             if self._waiting >= self._idle:
-                self._add_thread()
+                self._add_thread(may_wait)
             self._waiting += 1
         self._calls.put(call)
 
@@ -55,11 +59,11 @@ class CallThreads(Executor):
         for _ in range(threads):
             self._calls.put(None)
 
-    def _add_thread(self) -> None:
+    def _add_thread(self, may_wait: bool) -> None:
         try:
             threading.Thread(target=self._serve, name=self._name, daemon=True).start()
-        except RuntimeError as error:  # no more threads are possible, so the next free thread runs the call
-            if not self._threads:
+        except RuntimeError as error:
+            if not may_wait or not self._threads:
                 raise
             log.warning("a call has to wait for a thread: %s", error)
         else:

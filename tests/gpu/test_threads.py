@@ -239,6 +239,37 @@ def test_the_call_that_hangs_is_named_and_logged_once(tmp_path: Path, caplog: py
     assert "has returned" in caplog.text
 
 
+WITHOUT_MORE_THREADS = """
+import threading
+from dra_driver.gpu.nvml import NvmlError
+from dra_driver.gpu.threads import NvmlThreads
+from dra_driver.process.call_threads import CallThreads
+threads, calls, go = NvmlThreads(), CallThreads("calls"), threading.Event()
+threads.start("GPU-0", lambda _: go.wait(), 60.0)
+running = calls.submit(go.wait)
+threading.stack_size(1 << 47)  # more than there is: no thread can be started
+try:
+    threads.run("GPU-1", lambda _: None)
+except NvmlError as error:
+    print(error)
+print(threads.gather({}, 1.0))
+waiting = calls.submit(lambda: "it waited")
+go.set()
+print(waiting.result(60))
+"""
+
+
+@pytest.mark.node
+def test_work_without_a_thread_is_refused_at_once_and_a_call_of_kubelet_waits() -> None:
+    command = [sys.executable, "-c", WITHOUT_MORE_THREADS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == [
+        "starting a thread: INSUFFICIENT_RESOURCES (can't start new thread)",
+        "{}",
+        "it waited",
+    ]
+
+
 COLLECTING = """
 import gc, threading, time
 from dra_driver.gpu.threads import NvmlThreads, HungError
