@@ -208,8 +208,9 @@ class GpuAccess:
             return self._missed()
         self._backoff.reset()
         self._due = [0.0] * len(self._attendants)
-        self._gpus = gpus
-        self._returned.set()
+        with self._guard:  # a caller may lose them at once, and then clears this
+            self._gpus = gpus
+            self._returned.set()
         extra = {"gpus": len(gpus.inventory.gpus), "driver": gpus.inventory.driver_version}
         log.info("GPUs are ready", extra=extra)
         return 0.0
