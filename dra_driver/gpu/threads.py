@@ -341,7 +341,7 @@ class _Queue:
         self.running: Job[Any] | None = None
         self._guard = guard
         self._ended = ended
-        self._thread: int | None = None  # the ident of the one that does the work
+        self._thread: int | None = None  # the ident of the thread that does the work
 
     def hung(self) -> Job[Any] | None:
         """The job that has exceeded its time limit, or None."""

@@ -145,8 +145,8 @@ class ControlLoop:
         more: Iterable[Kind] = (),
         lists: WatchedLists | None = None,
     ) -> None:
-        """`more` are kinds that only some releases serve. `lists` are those that the controllers have instead of
-        `client`, if any.
+        """`more` are kinds that only some releases serve. If the controllers read through `lists`, the loop tells
+        `lists` which kinds have changed.
         """
         self._controllers = controllers
         self._backoff = Backoff(_FIRST_RETRY, _LONGEST_RETRY)

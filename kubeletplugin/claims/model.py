@@ -427,7 +427,7 @@ class Driver:
 
     def ordered(self, steps: Iterable[Step], devices: Iterable[Device]) -> tuple[Step, ...]:
         """The steps of a claim in the order of doing, without duplicates. Inside of a phase, GPUs are in the order of
-        the devices, so that consecutive steps of a GPU are one visit of its thread.
+        the devices, so that consecutive steps of a GPU are handed over together.
         """
         distinct = tuple(dict.fromkeys(steps))
         if len(distinct) < 2:

@@ -104,7 +104,7 @@ class KnownObjects:
 
 
 class Catalog:
-    """What is known, with the classes that are `given` in files. These replace known classes of the same name.
+    """The known objects and the classes that are `given` in files. These replace known classes of the same name.
 
     `where` is the place of the devices in words. `models`: they are examples of their models.
     """
