@@ -291,9 +291,13 @@ class NvmlThreads:
         raise HungError(self._told(hung))
 
     def _have_done(self, jobs: Sequence[Job[Any]]) -> None:
-        """Let one thread do these jobs. Raises NvmlError if there is none."""
+        """Let one thread do these jobs, unless their keys have threads. Raises NvmlError if there is none."""
+        with self._guard:
+            waiting = [job.queue for job in jobs if not job.queue.has_thread]
+        if not waiting:
+            return
         try:
-            self._threads.start(partial(_do_work, [job.queue for job in jobs]))
+            self._threads.start(partial(_do_work, waiting))
         except RuntimeError as error:
             for job in jobs:  # a thread that comes to it later must not do it
                 job.left = True
@@ -342,6 +346,11 @@ class _Queue:
         self._guard = guard
         self._ended = ended
         self._thread: int | None = None  # the ident of the thread that does the work
+
+    @property
+    def has_thread(self) -> bool:
+        """Whether a thread does the work, also that of all jobs that are in `jobs` now. Read it with `guard` held."""
+        return self._thread is not None
 
     def hung(self) -> Job[Any] | None:
         """The job that has exceeded its time limit, or None."""

@@ -245,8 +245,10 @@ from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.threads import NvmlThreads
 from dra_driver.process.call_threads import CallThreads
 threads, calls, go = NvmlThreads(), CallThreads("calls"), threading.Event()
-threads.start("GPU-0", lambda _: go.wait(), 60.0)
+begun = threading.Event()
+threads.start("GPU-0", lambda _: begun.set() or go.wait(), 60.0)
 running = calls.submit(go.wait)
+begun.wait(60)
 threading.stack_size(1 << 47)  # more than there is: no thread can be started
 try:
     threads.run("GPU-1", lambda _: None)
@@ -254,8 +256,10 @@ except NvmlError as error:
     print(error)
 print(threads.gather({}, 1.0))
 waiting = calls.submit(lambda: "it waited")
+behind = threads.start("GPU-0", lambda _: "so did work for a GPU that has a thread", 60.0)
 go.set()
 print(waiting.result(60))
+print(threads.wait(behind))
 """
 
 
@@ -267,6 +271,7 @@ def test_work_without_a_thread_is_refused_at_once_and_a_call_of_kubelet_waits() 
         "starting a thread: INSUFFICIENT_RESOURCES (can't start new thread)",
         "{}",
         "it waited",
+        "so did work for a GPU that has a thread",
     ]
 
 
