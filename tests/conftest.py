@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of several packages share: an API server, and a client of it."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ from dra_driver.kube.api import ApiClient
 
 from .support.apiserver import api_server, connect
 from .support.levels import inside_of_the_process, is_file_of_another_level, level_of
+from .support.preloaded import one_parent
 
 # The same examples in every run: a change is blamed for what it broke. HYPOTHESIS_PROFILE=explore finds new ones.
 settings.register_profile("repeat", derandomize=True, deadline=None)
@@ -40,6 +42,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """All workers start processes from the same parent process."""
+    if not hasattr(config, "workerinput"):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(one_parent())
+            config.add_cleanup(stack.pop_all().close)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

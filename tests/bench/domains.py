@@ -249,6 +249,7 @@ class Ours:
         self.daemon = stack.enter_context(connected(kubeconfig, "daemon", 512))
         lock = os.open(kubeconfig, os.O_RDONLY)
         stack.callback(os.close, lock)
+        stack.enter_context(preloaded.one_parent())
         self._processes = ClusterProcesses(kubeconfig.parent / "logs", kubeconfig, preloaded.children(lock))
         stack.callback(self._processes.stop)
         self._processes.start_controller()

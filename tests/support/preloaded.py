@@ -8,50 +8,29 @@ streams, which can be stopped and killed. Two things differ from a process that 
 variables that the interpreter itself reads at its start (PYTHONPATH, PYTHONIOENCODING, ...) have no effect, and modules
 that the command does not need are loaded as well. Tests of these two use subprocess.
 
-Each test worker has one such parent process. It is this module as a program: `python -m tests.support.preloaded FD`.
+All test workers of a run share one such parent process, `preloading.py`, which ends with the last of them.
 """
 
-import atexit
 import contextlib
 import fcntl
 import functools
-import gc
-import importlib
 import json
 import os
-import runpy
 import select
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
-from dra_driver.dryrun.main import SUBCOMMANDS
-from dra_driver.gpu.simulated.board import boards
 from dra_driver.sandbox import child
-from dra_driver.scheduler.cel.parse.grammar import lark_parser
 
-PRELOADED = (
-    *("controller.main", "controller.cluster.main", "controller.webhook.main", "kubeletplugin.main"),
-    *(
-        "dra_driver.dryrun.main",
-        "kubeletplugin.features.mps.main",
-        "dra_driver.sandbox.main",
-        "dra_driver.sandbox.demo",
-    ),
-    *(entry.module for entry in SUBCOMMANDS.values()),
-    *("dra_driver.dryrun.start", "dra_driver.domains.daemon.main", "grpc._server", "tests.faults.child"),
-)
-_WITH_CEL = ("dra-dryrun", "kubectl-dra_dryrun", "dra-sandbox", "dra_driver.dryrun.main", "dra_driver.sandbox.main")
-"""Commands that parse expressions. Making the parser takes longer than most of them do otherwise."""
+FOLDER_VARIABLE: Final = "TESTS_PRELOADED_FOLDER"
+"""Names the folder of the socket on which the parent process takes orders."""
 _ROOT = Path(__file__).parents[2]
-_LARGEST_ORDER = 1 << 20  # bytes: a command and its environment
-_MOST_FILES = 16
-_HIGH = 1000  # where a file is out of the way of the number that it is to have
 
 
 class _Process(subprocess.Popen[Any]):
@@ -124,122 +103,42 @@ def children(lock: int) -> child.Children:
     return child.Children(lock, start)
 
 
+@contextlib.contextmanager
+def one_parent() -> Iterator[None]:
+    """All processes that are started meanwhile, and this one, share one parent process."""
+    with tempfile.TemporaryDirectory(prefix="dra-") as folder:
+        os.environ[FOLDER_VARIABLE] = folder
+        yield
+        del os.environ[FOLDER_VARIABLE]
+
+
 @functools.cache
 def orders() -> socket.socket:
-    """The worker's end of a socket to its parent process, which ends with the worker."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        descriptor = theirs.fileno()
-        subprocess.Popen([sys.executable, "-m", __name__, str(descriptor)], pass_fds=[descriptor], cwd=_ROOT)
+    """This process's connection to the parent process, which is started unless there is one."""
+    folder = Path(os.environ[FOLDER_VARIABLE])
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    path = folder / "orders"
+    with locked(folder):
+        try:
+            ours.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            path.unlink(missing_ok=True)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+                listening.bind(str(path))
+                listening.listen()
+                descriptor = listening.fileno()
+                command = [sys.executable, "-m", f"{__package__}.preloading", str(descriptor)]
+                subprocess.Popen(command, pass_fds=[descriptor], cwd=_ROOT)
+            ours.connect(str(path))
     return ours
 
 
-# The parent process
-
-
-def serve(orders: socket.socket) -> Callable[[], object]:
-    """Fork a process for each order. Returns in these processes only: what they have to do."""
-    children: dict[int, int] = {}
-    woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the worker's end is this process's end
-    signal.set_wakeup_fd(wakes)
-    while True:
-        ready, _, _ = select.select([woken, orders.fileno()], [], [])
-        if woken in ready:
-            os.read(woken, 4096)
-            _bury(children)
-        if orders.fileno() not in ready:
-            continue
-        message, received, _, _ = socket.recv_fds(orders, _LARGEST_ORDER, _MOST_FILES)
-        if not message:
-            for pid in children:
-                os.kill(pid, signal.SIGKILL)
-            sys.exit()
-        order = json.loads(message)
-        if any(Path(word).name in _WITH_CEL for word in order["command"][:3]):
-            lark_parser()  # is kept for all further processes
-        pid = os.fork()
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            orders.detach()
-            return _become(order, received)
-        *files, children[pid] = received
-        with contextlib.suppress(BrokenPipeError):  # who ordered it has ended meanwhile
-            os.write(children[pid], pid.to_bytes(4, "big"))
-        for file in files:
-            os.close(file)
-
-
-def _bury(children: dict[int, int]) -> None:
-    """Tell the exit status of every child that has ended."""
-    with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            code = os.waitstatus_to_exitcode(ended[1])
-            pipe = children.pop(ended[0])
-            with contextlib.suppress(BrokenPipeError):  # nobody waits for it
-                os.write(pipe, code.to_bytes(4, "big", signed=True))
-            os.close(pipe)
-
-
-def _become(order: dict[str, Any], files: Sequence[int]) -> Callable[[], object]:
-    for number, file in enumerate(files[:3]):
-        os.dup2(file, number)
-    passed = [fcntl.fcntl(file, fcntl.F_DUPFD, _HIGH) for file in files[3:-1]]
-    os.closerange(3, _HIGH)
-    for number, file in zip(order["passed"], passed, strict=True):
-        os.dup2(file, number)
-        os.close(file)
-    os.chdir(order["cwd"])
-    os.environ.clear()
-    os.environ.update(order["environment"])
-    program, *arguments = order["command"]
-    if program != sys.executable:
-        sys.argv = [program, *arguments]
-        return lambda: runpy.run_path(program, run_name="__main__")
-    how, what, *arguments = arguments
-    sys.argv = [how, *arguments]
-    if how == "-c":
-        return lambda: exec(what, {"__name__": "__main__"})
-    assert how == "-m", order["command"]
-    for module in (what, arguments[0]) if what == child.__name__ else (what,):
-        sys.modules.pop(module, None)
-    return lambda: runpy.run_module(what, run_name="__main__", alter_sys=True)
-
-
-def _preload() -> None:
-    for module in PRELOADED:
-        importlib.import_module(module)
-    boards()  # which every simulated node reads
-    gc.collect()
-    gc.freeze()
-
-
-def _end_after(work: Callable[[], object]) -> None:
-    """Do the work and end as Python ends, but without the taking down of all modules, which costs 0.1 seconds."""
-    ended: list[int] = []
-    atexit.register(_leave, ended)  # what is registered first runs last
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Nobody else starts or ends the parent process."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        work()
-    except SystemExit as end:
-        if end.code is not None and not isinstance(end.code, int):
-            raise
-        ended.append(end.code or 0)
-    else:
-        ended.append(0)
-
-
-def _leave(ended: Sequence[int]) -> None:
-    if not ended:
-        return  # an error, which Python prints
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and not stream.closed:
-            stream.flush()
-    os._exit(ended[0])
-
-
-if __name__ == "__main__":
-    _preload()
-    _end_after(serve(socket.socket(fileno=int(sys.argv[1]))))
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
