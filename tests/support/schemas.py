@@ -22,6 +22,23 @@ def validate(value: dict[str, Any], release: str) -> None:
     _validator(release, value["kind"], value["apiVersion"]).validate(value)
 
 
+def validate_slice(value: dict[str, Any], release: str) -> None:
+    """Like `validate`, for a ResourceSlice. Schemas restrict the fields and the types of its devices, and nothing else.
+    Therefore, of devices in which both are the same, only the first is validated.
+    """
+    devices = {_shape(device): device for device in reversed(value["spec"].get("devices", ()))}
+    validate({**value, "spec": {**value["spec"], "devices": list(devices.values())}}, release)
+
+
+def _shape(value: Any) -> object:
+    """The fields and the types of a value. Numbers are left out of the keys: no field has a number, but counters do."""
+    if isinstance(value, dict):
+        return frozenset((key.rstrip("0123456789"), _shape(item)) for key, item in value.items())
+    if isinstance(value, list):
+        return tuple(map(_shape, value))
+    return type(value)
+
+
 @cache
 def _validator(release: str, kind: str, api_version: str) -> Any:
     group, _, version = api_version.rpartition("/")
