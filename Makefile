@@ -180,7 +180,7 @@ $(IMAGE_TOOLS)/.ready: $(READY)
 
 scan: $(READY)
 	$(PYTHON) -m venv $(VENV)/scan
-	$(VENV)/scan/bin/python -m pip install -q checkov==3.3.30 pip-audit==2.10.1
+	$(VENV)/scan/bin/python -m pip install -q bandit==1.9.4 checkov==3.3.30 pip-audit==2.10.1
 	PATH="$(CURDIR)/$(VENV)/scan/bin:$$PATH" $(BIN)/python -m pytest tests/test_scans.py tests/test_image.py
 	@echo "pip-audit of requirements.lock"
 	@$(VENV)/scan/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.lock \

@@ -11,7 +11,7 @@ needs them for the first time. The same commit gives the same files each time.
 """
 
 import io
-import pickle
+import pickle  # noqa: S403 - writes the tables; nothing is read here
 import sys
 import tempfile
 from pathlib import Path

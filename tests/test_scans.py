@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Static scans of what ships: every finding is explained where it is, or in the page about security for all places.
 
-checkov, which is too large to be installed for every test run, is run when it is on PATH, as by `make scan`.
+checkov is too large to be installed for every test run. bandit takes long, and `make lint` checks its rules.
+Both are run when they are on PATH, as by `make scan`.
 """
 
 import json
@@ -22,6 +23,7 @@ PACKAGES = ("dra_driver", "controller", "kubeletplugin")
 SECURITY = (ROOT / "docs/explanation/image-and-scans.md").read_text(encoding="utf-8")
 MANIFESTS = ROOT / "tests/charts/golden/defaults.yaml"
 NO_PASSWORDS = ("''", "'pass'")
+NEEDS_BANDIT = pytest.mark.skipif(shutil.which("bandit") is None, reason="bandit is not installed")
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,8 @@ class Finding:
 @pytest.fixture
 def bandit(tmp_path: Path) -> list[Finding]:
     """bandit's findings."""
-    pytest.importorskip("bandit", reason="bandit is not installed")
     output = tmp_path / "findings.json"
-    command = [sys.executable, "-m", "bandit", "--quiet", "--recursive", "--format", "json", "--output", str(output)]
+    command = ["bandit", "--quiet", "--recursive", "--format", "json", "--output", str(output)]
     done = subprocess.run([*command, *PACKAGES], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert output.exists(), done.stderr
     answer = json.loads(output.read_text(encoding="utf-8"))
@@ -65,6 +66,7 @@ def is_explained_there(finding: Finding) -> bool:
     return any(re.search(rf"# noqa: [\w, ]*\bS{finding.rule[1:]}\b", line) for line in lines)
 
 
+@NEEDS_BANDIT
 @pytest.mark.timeout(300)
 def test_findings_of_bandit_are_those_that_are_explained(bandit: list[Finding]) -> None:
     everywhere = explained("bandit")
@@ -78,6 +80,25 @@ def test_findings_of_bandit_are_those_that_are_explained(bandit: list[Finding]) 
     ]
     assert open_findings == []
     assert everywhere - {finding.rule for finding in bandit} == set(), "the page explains what bandit does not find"
+
+
+@NEEDS_BANDIT
+def test_lint_checks_the_rules_of_bandit_but_those_that_are_explained() -> None:
+    rules = set(re.findall(r"^\s+B(\d+)\t", output_of("bandit", "--help"), re.MULTILINE))
+    ruff = str(Path(sys.executable).with_name("ruff"))
+    settings = output_of(ruff, "check", "--show-settings", "dra_driver/__init__.py")
+    enabled = settings.split("linter.rules.enabled = [", 1)[1].split("]", 1)[0]
+    checked = set(re.findall(r"\(S(\d+)\)", enabled))
+    assert checked
+    assert {f"B{rule}" for rule in rules - checked} == explained("Rules of bandit that ruff does not have")
+    assert "(PLE2502)" in enabled
+
+
+def output_of(*command: str) -> str:
+    """What a command prints, at the root of the repository."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_nothing_is_hidden_from_bandit() -> None:
