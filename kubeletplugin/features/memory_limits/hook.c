@@ -35,6 +35,7 @@ static char state[1 << 20];    /* annotations can be large */
 static char cgroups[1 << 16];
 static char request[1 << 13];
 static char answer[1 << 12];
+static char problem[1 << 12];
 static int64_t deadline;
 
 static void fail(const char *format, ...) {
@@ -54,12 +55,13 @@ static int64_t left_ms(void) {
     return left > 0 ? left : 0;
 }
 
-/* Wait until `fd` is ready. 0 if that takes too long. */
+/* Wait until `fd` is ready. 0 if that takes too long, with errno. */
 static int ready(int fd, short events) {
     struct pollfd one = {.fd = fd, .events = events};
     int found;
     do found = poll(&one, 1, (int)left_ms());
     while (found < 0 && errno == EINTR);
+    if (found == 0) errno = ETIMEDOUT;
     return found > 0;
 }
 
@@ -67,10 +69,7 @@ static int ready(int fd, short events) {
 static ssize_t read_all(int fd, char *to, size_t size, int line) {
     size_t got = 0;
     while (got < size - 1) {
-        if (!ready(fd, POLLIN)) {
-            errno = ETIMEDOUT;
-            return -1;
-        }
+        if (!ready(fd, POLLIN)) return -1;
         ssize_t more = read(fd, to + got, size - 1 - got);
         if (more < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (more < 0) return -1;
@@ -138,9 +137,9 @@ static int ask(const struct sockaddr_un *address) {
         answered = got > 0 && answer[got - 1] == '\n';
         if (got >= 0 && !answered) errno = ECONNRESET; /* the plugin ended meanwhile */
     }
-    int problem = errno;
+    int error = errno;
     close(fd);
-    errno = problem;
+    errno = error;
     return answered;
 }
 
@@ -157,14 +156,15 @@ int main(int argc, char **argv) {
     if (!pid) fail("the OCI state on stdin has no pid");
     int size = snprintf(request, sizeof request, "1 %s %s %s\n", argv[2], argv[3], cgroup_of(pid));
     if (size < 0 || (size_t)size >= sizeof request) fail("the path of the container's cgroup is too long");
-    const char *problem;
     for (;;) {
         int answered = ask(&address);
         if (answered) answer[strcspn(answer, "\n")] = 0;
         if (answered && !strcmp(answer, "ok")) return 0;
         if (answered && !strncmp(answer, "error ", 6)) fail("%s", answer + 6);
         if (answered && strncmp(answer, "later ", 6)) fail("the plugin answers %s", answer);
-        problem = answered ? answer + 6 : strerror(errno);
+        /* The last try has little time left, and says less than an answer before it. */
+        if (answered) strcpy(problem, answer + 6);
+        else if (errno != ETIMEDOUT || !*problem) snprintf(problem, sizeof problem, "%s", strerror(errno));
         if (left_ms() <= PAUSE_MS) break;
         poll(NULL, 0, PAUSE_MS);
     }
