@@ -15,12 +15,12 @@ from click.shell_completion import CompletionItem
 
 from ..errors import DriverError
 from ..gpu.simulated import shipped_nodes
-from ..kube.api import ApiClient, ConnectionConfigError, Kind
+from ..kube.api import ApiClient, ConnectionConfigError, Kind, served_versions
 from ..kube.api.kubeconfig import parse_kubeconfig
 from ..kube.kinds import NAMESPACES, NODES, kind_named
 from ..kube.resource import Node, ResourceSlice
 from .connection import ClusterChoice, ClusterConnection
-from .inventory import from_cluster, served_versions
+from .inventory import from_cluster
 from .nodetypes import built_in_nodes, is_node_type, node_types
 from .references import key_of_type
 

@@ -25,6 +25,8 @@ Key = tuple[str, str]
 Elsewhere = Callable[[Key, str, str], JSON | str]
 """(key, namespace, name) -> an object that is not among the files, or a text why there is none."""
 NOT_AMONG_FILES: Final = "is not among the files"
+NOT_SAVED: Final = "the files of --slices have no objects of this kind"
+"""Ends the text if files with the pods of a cluster lack a kind of which the cluster may have objects."""
 
 
 @dataclass(frozen=True, slots=True)

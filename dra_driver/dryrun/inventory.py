@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices to allocate from: slices in files, a live cluster, or built-in example nodes."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ from ..process.collection import collection_paused
 from ..process.command import InputError
 from ..scheduler.pods import READ, Reader
 from .documents import Document
+from .podgroups import KINDS as POD_GROUP_KINDS
+from .podgroups import concerns_groups
 from .revisions import REVISIONS
 from .status import Note
 from .unread import decode_kept
@@ -65,8 +67,8 @@ def from_documents(
     for object_ in objects:
         version = object_.value.get("apiVersion")
         is_known = object_.kind in (*_SLICES_WITH, *REVISIONS) or is_of_world(version, object_.kind)
-        if not is_known and not _is_of_kueue(version, object_.kind):
-            known = ", ".join(dict.fromkeys([*_SLICES_WITH, *(kind for _, kind in READ), *REVISIONS]))
+        if not is_known and not concerns_groups(object_) and not _is_of_kueue(version, object_.kind):
+            known = ", ".join(dict.fromkeys([*_SLICES_WITH, *(kind for _, kind in READ), *POD_GROUP_KINDS, *REVISIONS]))
             raise InputError(
                 f"--slices: {object_}: objects of this kind decide nothing: leave it out (known are {known})"
             )
@@ -206,13 +208,3 @@ def nodes_without_objects(objects: Sequence[Decoded]) -> Collection[str]:
 def _node(name: str) -> Node:
     """A node of which only the name is known."""
     return Node(ObjectMeta(name=name, labels={HOSTNAME: name}))
-
-
-def served_versions(client: ApiClient, group: str) -> Iterator[str]:
-    """The versions of an API group, the preferred one first. Raises ApiError."""
-    if not group:
-        yield "v1"
-        return
-    served = client.get_path(f"/apis/{group}")
-    known = (served.get("preferredVersion") or {}, *(served.get("versions") or ()))
-    yield from dict.fromkeys(version["groupVersion"] for version in known if "groupVersion" in version)

@@ -39,10 +39,11 @@ _PUBLIC_LABELS: Final = frozenset({"kubernetes.io/os", "kubernetes.io/arch"})
 """Labels that keep their values, as those of nvidia.com do."""
 _NAMESPACED: Final = frozenset(
     {"Pod", "PersistentVolumeClaim", "LimitRange", "ResourceQuota", "PodDisruptionBudget"}
-    | {"ResourceClaim", "ResourceClaimTemplate", "CSIStorageCapacity"}
+    | {"ResourceClaim", "ResourceClaimTemplate", "CSIStorageCapacity", "PodGroup", "Workload"}
 )
 _DEFAULT: Final = "default"
 _OF_KUBERNETES: Final = "kube-"
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
 _SEVERAL: Final = "__"
 """Stands between the zones of a volume that is in several."""
 _NAMESPACE: Final = "kubernetes.io/metadata.name"
@@ -51,6 +52,7 @@ _OBJECTS: Final = frozenset(
     {"name", "uid", "resourceClaimTemplateName", "priorityClassName", "runtimeClassName", "claimName", "volumeName"}
     | {"storageClassName", "volume.beta.kubernetes.io/storage-class", "volumeAttributesClassName", "provisioner"}
     | {"driver", "volumeHandle", "pdName", "volumeID", "iqn", "image", "pool", "hostIP"}
+    | {"podGroup", "podGroupName", "parentCompositePodGroupName", "schedulerName"}
 )
 """Fields with the name of an object or of a part of it, or with what identifies one elsewhere."""
 _LEFT: Final = frozenset({"counters", "capacity", "consumedCapacity"})
@@ -182,7 +184,11 @@ class _Object:
         return self._object(metadata["name"])
 
     def _object(self, name: str) -> str:
-        public = name in ("", ANY_ADDRESS) or name.startswith("system-") or name.split("/")[0].endswith(_PUBLIC_DOMAINS)
+        public = (
+            name in ("", ANY_ADDRESS, _DEFAULT_SCHEDULER)
+            or name.startswith("system-")
+            or name.split("/")[0].endswith(_PUBLIC_DOMAINS)
+        )
         return name if public else self._rename("object", name)
 
     def _around(self, value: Any) -> Any:
@@ -210,6 +216,8 @@ class _Object:
                 return self._label_key(value)
             case "matchLabelKeys" | "mismatchLabelKeys":
                 return [self._label_key(key) for key in value]
+            case "topology":
+                return [{**element, "key": self._label_key(element.get("key", ""))} for element in value]
             case "taints" | "tolerations":
                 return [self._taint(element) for element in value]
             case "hard" | "used":

@@ -49,6 +49,9 @@ _VOLUME: Final = _only(
     rbd=_only("monitors pool image readOnly"),
 )
 
+_POLICY: Final = "schedulingPolicy schedulingConstraints resourceClaims"
+"""The fields that say how the pods of a group are placed."""
+
 _KEPT: Final[Mapping[str, Kept]] = {
     "Node": _only(
         "",
@@ -62,7 +65,9 @@ _KEPT: Final[Mapping[str, Kept]] = {
         spec=_only(
             "nodeName nodeSelector affinity tolerations topologySpreadConstraints schedulingGates resourceClaims"
             " resources overhead priority priorityClassName preemptionPolicy runtimeClassName activeDeadlineSeconds"
-            " hostNetwork hostPID hostIPC hostUsers",
+            " hostNetwork hostPID hostIPC hostUsers schedulerName",
+            schedulingGroup=_only("podGroupName"),
+            workloadRef=_only("name podGroup"),
             containers=_CONTAINER,
             initContainers=_CONTAINER,
             volumes=_VOLUME,
@@ -100,6 +105,12 @@ _KEPT: Final[Mapping[str, Kept]] = {
     "CSINode": _only("", metadata=_only("name"), spec=_only("", drivers=_only("name allocatable"))),
     "CSIDriver": _only("", metadata=_only("name"), spec=_only("storageCapacity")),
     "CSIStorageCapacity": _only("storageClassName nodeTopology maximumVolumeSize capacity", metadata=_NAME),
+    "PodGroup": _only("", metadata=_NAME, spec=_only(f"parentCompositePodGroupName {_POLICY}")),
+    "Workload": _only(
+        "",
+        metadata=_NAME,
+        spec=_only("", controllerRef=_only("apiGroup kind name"), podGroupTemplates=_only(f"name {_POLICY}")),
+    ),
     "ResourceClaimTemplate": _only("", metadata=_NAME, spec=_only("spec")),
 }
 

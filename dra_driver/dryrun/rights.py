@@ -22,10 +22,12 @@ Right = Callable[[ApiClient], object]
 @dataclass(frozen=True, slots=True)
 class Needs:
     """The objects that a command reads besides devices: the pods, nodes and other objects that decide about whole pods,
-    single claims and templates that other objects refer to, and changes of all objects.
+    all Workloads and PodGroups (`groups`), single claims and templates that other objects refer to, and changes of all
+    objects.
     """
 
     whole_pods: bool = False
+    groups: bool = False
     references: bool = False
     watches: bool = False
 

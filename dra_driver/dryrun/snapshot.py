@@ -68,22 +68,23 @@ JSON = dict[str, Any]
 def snapshot(origin: Origin, anonymous: bool, devices_only: bool, output: str) -> None:
     """Write what decides about pods in a cluster, to be read with --slices.
 
-    That is ResourceSlices, DeviceClasses, claims, nodes, pods without what they run, namespaces, volumes, quotas, and
-    the classes of pods and volumes. The cluster is that of the flags, or the current cluster, as for kubectl. It is
-    only read.
+    That is ResourceSlices, DeviceClasses, claims, nodes, pods without what they run, PodGroups and Workloads,
+    namespaces, volumes, quotas, and the classes of pods and volumes. The cluster is that of the flags, or the current
+    cluster, as for kubectl. It is only read.
     """
     if origin.is_built_in and not origin.asked:
         raise InputError("no cluster is configured: set --kubeconfig or KUBECONFIG, or give --built-in")
-    needs = Needs(whole_pods=not devices_only)
+    needs = Needs(whole_pods=not devices_only, groups=not devices_only)
     with progress("reading the cluster") as say, opened(origin, needs=needs) as place:
         objects = list(encoded(place.read(devices_only=True, exactly=True).objects))
         if not devices_only:
             around, forbidden = place.around(_reduced)
             objects = [*(object_ for object_ in objects if object_["kind"] != "Node"), *around] if around else objects
-            if forbidden:
-                click.echo(
-                    f"note: not in the snapshot, as listing them is not allowed: {', '.join(forbidden)}", err=True
-                )
+            groups, unlisted = place.pod_groups(reduced_object)
+            objects += groups
+            if forbidden or unlisted:
+                plurals = ", ".join((*forbidden, *unlisted))
+                click.echo(f"note: not in the snapshot, as listing them is not allowed: {plurals}", err=True)
         say("writing")
         text = written(anonymise(objects) if anonymous else objects, output)
     click.echo(text, nl=False)

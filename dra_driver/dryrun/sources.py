@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The source of the devices: the options that all subcommands share, and the place that they name."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,8 +11,16 @@ import click
 from click.core import ParameterSource
 
 from ..gpu.policy import NodePolicy
-from ..kube.api import ApiClient, ApiError, ConnectionConfigError, NotFoundError, StatusError, newest_dialect
-from ..kube.kinds import PODS, kind_named, templates_of
+from ..kube.api import (
+    ApiClient,
+    ApiError,
+    ConnectionConfigError,
+    NotFoundError,
+    StatusError,
+    newest_dialect,
+    served_versions,
+)
+from ..kube.kinds import PODS, Kind, kind_named, templates_of
 from ..kube.releases import has_rule
 from ..kube.resource import DeviceClass, DeviceTaintRule, Node, ResourceSlice
 from ..kube.resource.codec import Decoded, DecodeError
@@ -31,12 +39,13 @@ from .inventory import (
     get_object,
     kinds,
     nodes_without_objects,
-    served_versions,
     template_kind,
     with_nodes_of_slices,
 )
 from .nodetypes import built_in_nodes, classes_with_resources
 from .options import option
+from .podgroups import KINDS as POD_GROUP_KINDS
+from .podgroups import POD_GROUP, SavedPodGroups, served_kinds, workloads_of_cluster
 from .references import POD, Reference
 from .release import NAMES_NONE, Rules, ServerRelease, server_of
 from .revisions import REVISIONS, Templates, none_known, template_of
@@ -49,6 +58,8 @@ from .world import DEVICES_ONLY, KINDS, TEMPLATE, Found, World, is_of_world, rea
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+
+JSON = dict[str, Any]
 
 NO_NODE_LEFT = "no node is left: --drain names all of them"
 _UNAUTHORIZED = 401
@@ -295,11 +306,24 @@ class Place:
         A text if the cluster has none, or if it may not be read. Raises ApiError.
         """
         if self.connection is None:
-            return NOT_AMONG_FILES
+            saved = key == POD_GROUP and self._origin.slices
+            return self._pod_groups.find(namespace, name) if saved else NOT_AMONG_FILES
         found = self._in_cluster(key, namespace, name)
         if found == _NOT_IN_CLUSTER:
             return "is neither among the files nor in the cluster"
         return f"{NOT_AMONG_FILES}, and {found}" if isinstance(found, str) else found
+
+    @cached_property
+    def _pod_groups(self) -> SavedPodGroups:
+        return SavedPodGroups(self._documents, self.where)
+
+    def workloads(self, namespaces: Collection[str]) -> tuple[list[Document], tuple[Note, ...]]:
+        """The Workloads of these namespaces, and a note if they are not known. Raises ApiError."""
+        if self.connection is None:
+            values, unknown = self._pod_groups.workloads(namespaces)
+        else:
+            values, unknown = workloads_of_cluster(ApiClient(self.connection), namespaces)
+        return [Document(value, self.where, stored=True) for value in values], (Note("", unknown),) if unknown else ()
 
     def _in_cluster(self, key: Key, namespace: str, name: str) -> dict[str, Any] | str:
         """An object of the cluster, or a text why it is not known. Raises ApiError."""
@@ -479,7 +503,7 @@ class Place:
             templates=self.template,
         )
 
-    def around(self, reduce: Callable[[Mapping[str, Any]], dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    def around(self, reduce: Callable[[Mapping[str, Any]], JSON]) -> tuple[list[JSON], list[str]]:
         """The objects besides devices that affect decisions, each reduced by `reduce`, and the plurals that may not be
         listed.
 
@@ -494,12 +518,19 @@ class Place:
             return kept, []
         client = ApiClient(self.connection)
         kinds = {**KINDS, TEMPLATE: templates_of(newest_dialect(client))}
-        found, forbidden = read_around(client, kinds, reduce)
-        missing = kinds.keys() - {name for name, _ in found} - set(forbidden)
-        empty = [
-            {"apiVersion": kinds[name].api_version, "kind": f"{name}List", "items": []} for name in sorted(missing)
-        ]
-        return [*(object_ for _, object_ in found), *empty], [kinds[name].plural for name in forbidden]
+        return _with_empty_lists(kinds, *read_around(client, kinds, reduce))
+
+    def pod_groups(self, reduce: Callable[[Mapping[str, Any]], JSON]) -> tuple[list[JSON], list[str]]:
+        """The Workloads and PodGroups, each reduced by `reduce`, and the plurals that may not be listed.
+
+        Of a kind without objects, or that the cluster does not serve, there is an empty list. Raises ApiError.
+        """
+        if self.connection is None:
+            documents = self._pod_groups.documents
+            return [document.value if document.is_empty_list else reduce(document.value) for document in documents], []
+        client = ApiClient(self.connection)
+        served = served_kinds(client)
+        return _with_empty_lists({**POD_GROUP_KINDS, **served}, *read_around(client, served, reduce))
 
     def gather(
         self,
@@ -525,6 +556,18 @@ class Place:
         else:
             source = self.read(around, devices_only=devices_only, policy=what_if.policy)
         return completed(source, what_if, self.features, added, given)
+
+
+def _with_empty_lists(
+    kinds: Mapping[str, Kind], found: Iterable[tuple[str, JSON]], forbidden: Collection[str]
+) -> tuple[list[JSON], list[str]]:
+    """The found objects, with an empty list of each of the `kinds` of which there is none, and the plurals of the kinds
+    that may not be listed.
+    """
+    objects = list(found)
+    missing = kinds.keys() - {name for name, _ in objects} - set(forbidden)
+    empty = [{"apiVersion": kinds[name].api_version, "kind": f"{name}List", "items": []} for name in sorted(missing)]
+    return [*(object_ for _, object_ in objects), *empty], [kinds[name].plural for name in forbidden]
 
 
 def lookup_among(documents: Sequence[Document]) -> Lookup:
@@ -595,8 +638,8 @@ def _refused(error: StatusError, connection: ClusterConnection, needs: Needs) ->
         templates = template_kind(known)
         claims = replace(known["ResourceClaim"], namespaced=True)
         actions += missing(client, rights([*devices, *others], (claims, templates), needs))
-        if needs.whole_pods:
-            actions += missing(client, rights((templates,), (), DEVICES))  # they are never watched
+        listed = [*((templates,) if needs.whole_pods else ()), *(served_kinds(client).values() if needs.groups else ())]
+        actions += missing(client, rights(listed, (), DEVICES))  # they are never watched
     actions = list(dict.fromkeys(actions))
     return f"not allowed to {', '.join(actions)} ({connection.identity}): {error.message}; {advice(actions, needs)}"
 

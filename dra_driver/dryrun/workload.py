@@ -24,6 +24,7 @@ from .documents import JSON, Document, DocumentError, within
 from .groups import Elsewhere, PodGroup, ReferencedObjects, key_of, only_files, pods_of
 from .kinds import KINDS
 from .podforms import FORMS
+from .podgroups import POD_GROUP
 from .status import Note
 from .strict import Identity, identity_of
 from .world import is_of_world
@@ -32,7 +33,6 @@ _GROUP = "resource.k8s.io/"
 _DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _GROUP_OF_PODS: Final = "schedulingGroup"
-_POD_GROUP: Final = ("scheduling.k8s.io", "PodGroup")
 _SHARED_GATE: Final = "DRAWorkloadResourceClaims"
 _CLAIM_FIELDS: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
 _NO_LABEL: Final = re.compile("[^a-z0-9-]+")
@@ -420,7 +420,7 @@ class _Made:
         resourceClaimName and resourceClaimTemplateName.
         """
         name = _group_name(spec) if _has_templates(spec) else ""
-        value = self._library.find(_POD_GROUP, namespace, name) if name else None
+        value = self._library.find(POD_GROUP, namespace, name) if name else None
         entries = within(value or {}, "spec").get("resourceClaims") or []
         known = (entry for entry in entries if isinstance(entry, dict))
         return name, frozenset(tuple(str(entry.get(field) or "") for field in _CLAIM_FIELDS) for entry in known)
@@ -431,8 +431,8 @@ class _Made:
         if not name:
             return
         yield f"the field spec.{_GROUP_OF_PODS} of the pod is not evaluated: dra-dryrun gangs places the whole group"
-        if _has_templates(spec) and self._library.find(_POD_GROUP, namespace, name) is None:
-            reason = self._library.reason(_POD_GROUP, namespace, name)
+        if _has_templates(spec) and self._library.find(POD_GROUP, namespace, name) is None:
+            reason = self._library.reason(POD_GROUP, namespace, name)
             yield f"PodGroup {namespace}/{name} {reason}: whether its pods share claims is not known"
 
 

@@ -73,7 +73,8 @@ NETWORK_POLICIES: Final = Kind("networking.k8s.io/v1", "networkpolicies", namesp
 ROLES: Final = Kind("rbac.authorization.k8s.io/v1", "roles", namespaced=True)
 ROLE_BINDINGS: Final = Kind("rbac.authorization.k8s.io/v1", "rolebindings", namespaced=True)
 POD_GROUPS: Final = Kind("scheduling.k8s.io/v1beta1", "podgroups", namespaced=True)
-"""Kubernetes 1.37 serves them with the gate GenericWorkload."""
+"""Kubernetes 1.37 serves them, and Workloads, with the gate GenericWorkload."""
+WORKLOADS: Final = Kind("scheduling.k8s.io/v1beta1", "workloads", namespaced=True)
 
 CERTIFICATES: Final = Kind("cert-manager.io/v1", "certificates", namespaced=True)
 NODE_FEATURES: Final = Kind("nfd.k8s-sigs.io/v1alpha1", "nodefeatures", namespaced=True)

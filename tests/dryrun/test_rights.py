@@ -16,6 +16,7 @@ from dra_driver.kube.kinds import NAMESPACES, NODES, PODS
 from dra_driver.sandbox.apiserver.users import AUTHENTICATED, User
 from tests.charts.rendering import find, render
 from tests.support.apiserver import SLICES, embedded
+from tests.support.faultyserver import FaultyServer
 
 from .conftest import DryRun, Write, gpu, install_classes, slice_of
 from .migrate.test_cluster import install_kind, store
@@ -93,22 +94,27 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("rights")
     # The release has the gate of DeviceTaintRules; the other gate shows whether the metrics are read.
     with embedded(folder, rbac=True, minor=37, gates={"DRAConsumableCapacity": False}) as (server, _, client):
-        install_classes(client)
-        made = node("a")
-        client.create(NODES, made)
-        client.update(NODES, {**client.get(NODES, "a"), "status": made["status"]}, subresource="status")
-        client.create(SLICES, slice_of("a", gpu("gpu-0")))
-        client.create(TEMPLATES, {"metadata": {"name": "shape"}, "spec": {"spec": SPEC}}, "default")
-        client.create(PODS, referring("waiting", resourceClaimTemplateName="shape"), "default")
-        client.create(ROLES, {"metadata": {"name": "some"}, "rules": []})
-        binding = {
-            "metadata": {"name": "some"},
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "some"},
-            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "someone"}],
-        }
-        client.create(Kind(f"{RBAC}/v1", "clusterrolebindings"), binding)
-        token = server.add_user(User("someone", (AUTHENTICATED,)))
-        yield Cluster(client, server.write_kubeconfig(folder / "someone", token=token))
+        yield filled(server, client, folder)
+
+
+def filled(server: FaultyServer, client: ApiClient, folder: Path) -> Cluster:
+    """The cluster of a server."""
+    install_classes(client)
+    made = node("a")
+    client.create(NODES, made)
+    client.update(NODES, {**client.get(NODES, "a"), "status": made["status"]}, subresource="status")
+    client.create(SLICES, slice_of("a", gpu("gpu-0")))
+    client.create(TEMPLATES, {"metadata": {"name": "shape"}, "spec": {"spec": SPEC}}, "default")
+    client.create(PODS, referring("waiting", resourceClaimTemplateName="shape"), "default")
+    client.create(ROLES, {"metadata": {"name": "some"}, "rules": []})
+    binding = {
+        "metadata": {"name": "some"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "some"},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "someone"}],
+    }
+    client.create(Kind(f"{RBAC}/v1", "clusterrolebindings"), binding)
+    token = server.add_user(User("someone", (AUTHENTICATED,)))
+    return Cluster(client, server.write_kubeconfig(folder / "someone", token=token))
 
 
 @pytest.fixture
@@ -250,6 +256,47 @@ def test_missing_right_to_read_a_group_of_pods_is_named(cluster: Cluster, dryrun
     assert code == 3, out + err
     assert "it is not known whether kube-scheduler schedules it" in out
     assert "to get podgroups.scheduling.k8s.io in the cluster is not allowed" in out
+
+
+@pytest.fixture(scope="module")
+def with_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that serves Workloads and PodGroups, and has none."""
+    folder = tmp_path_factory.mktemp("groups")
+    with embedded(folder, rbac=True, minor=37, gates={"GenericWorkload": True}) as (server, _, client):
+        yield filled(server, client, folder)
+
+
+@pytest.mark.parametrize("resource", ["podgroups", "workloads"])
+def test_missing_right_to_list_groups_of_pods_is_named_by_the_snapshot(
+    resource: str, with_groups: Cluster, dryrun: DryRun
+) -> None:
+    (number,) = (number for number, verb, name in EVERY_RIGHT if (verb, name) == ("list", resource))
+    with_groups.grant(without(number, "list", resource))
+    code, _, err = dryrun("snapshot", "--kubeconfig", with_groups.config)
+    assert (code, err) == (0, f"note: not in the snapshot, as listing them is not allowed: {resource}\n")
+    with_groups.grant([])
+    code, _, err = dryrun("snapshot", "--kubeconfig", with_groups.config)
+    assert code == 2
+    assert f"list {resource}.scheduling.k8s.io" in err
+
+
+def test_missing_right_to_list_workloads_makes_groups_uncertain(
+    with_groups: Cluster, dryrun: DryRun, write: Write
+) -> None:
+    spec = {**referring("p", resourceClaimTemplateName="shape")["spec"], "restartPolicy": "Never"}
+    template = {"metadata": {}, "spec": spec}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
+    asked = ("gangs", write("job.json", job), "--min-count", 1, "--kubeconfig", with_groups.config)
+    with_groups.grant(ROLE["rules"])
+    assert dryrun(*asked)[0] == 0
+    with_groups.grant([rule for rule in ROLE["rules"] if rule.get("resources") != ["workloads"]])
+    code, out, err = dryrun(*asked)
+    assert code == 3, out + err
+    assert "not known: not considered, as listing them is not allowed: workloads" in out
+    saved = write("saved.json", dryrun("snapshot", "--kubeconfig", with_groups.config, "-o", "json")[1])
+    code, out, err = dryrun(*asked[:-2], "--slices", saved)
+    assert code == 3, out + err
+    assert "not known: not considered, as they are not in the files of --slices: workloads" in out
 
 
 @pytest.mark.parametrize(("name", "resource"), [("deploy/web", "deployments.apps"), ("job/web", "jobs.batch")])

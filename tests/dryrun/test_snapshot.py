@@ -201,6 +201,8 @@ def private_pods() -> list[dict[str, Any]]:
         "serviceAccountName": "secret-account",
         "priorityClassName": "secret-class",
         "runtimeClassName": "secret-runtime",
+        "schedulerName": "secret-scheduler",
+        "schedulingGroup": {"podGroupName": "secret-group"},
         "schedulingGates": [{"name": "acme.example/secret-gate"}],
         "tolerations": [{"key": "acme.example/secret", "value": "secret-taint"}],
         "topologySpreadConstraints": [{**term, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
@@ -224,6 +226,16 @@ def private_pods() -> list[dict[str, Any]]:
             {"name": "config", "configMap": {"name": "secret-map"}},
         ],
     }
+    policy = {
+        "schedulingPolicy": {"gang": {"minCount": 1}},
+        "schedulingConstraints": {"topology": [{"key": "acme.example/secret"}]},
+        "resourceClaims": [
+            {"name": "secret-slot", "resourceClaimName": "secret-claim"},
+            {"name": "secret-other", "resourceClaimTemplateName": "secret-template"},
+        ],
+    }
+    controller = {"apiGroup": "batch", "kind": "Job", "name": "secret-job"}
+    workload = {"controllerRef": controller, "podGroupTemplates": [{"name": "secret-role", **policy}]}
     pod = {"metadata": {**named, "name": "secret-pod", "labels": labels, "uid": "secret-uid"}, "spec": spec}
     volume = {
         "metadata": {"name": "secret-volume", "labels": labels},
@@ -271,6 +283,15 @@ def private_pods() -> list[dict[str, Any]]:
                 "status": {"disruptedPods": {"secret-pod": "2026-11-22T10:00:00Z"}},
             },
         ),
+        (
+            "scheduling.k8s.io/v1beta1",
+            "PodGroup",
+            {
+                "metadata": {**named, "name": "secret-group"},
+                "spec": {**policy, "parentCompositePodGroupName": "secret-parent", "workloadRef": {"name": "secret"}},
+            },
+        ),
+        ("scheduling.k8s.io/v1beta1", "Workload", {"metadata": {**named, "name": "secret-load"}, "spec": workload}),
         ("scheduling.k8s.io/v1", "PriorityClass", {"metadata": {"name": "secret-class"}, "value": 5}),
         (
             "node.k8s.io/v1",
@@ -324,7 +345,7 @@ def test_nothing_private_is_left_and_what_is_compared_still_agrees(dryrun: DryRu
     assert [word for word in PRIVATE if word in text] == []
     slices, claim, *around = yaml.safe_load_all(text)
     first, second = (one for one in around if one["kind"] == "Node")
-    assert {one["kind"] for one in around} >= {kind for _, kind in READ}
+    assert {one["kind"] for one in around} >= {"PodGroup", "Workload", *(kind for _, kind in READ)}
     assert slices["spec"]["nodeName"] == slices["spec"]["pool"]["name"] == second["metadata"]["name"] == "node-2"
     assert second["metadata"]["labels"] == {
         "kubernetes.io/hostname": "node-2",

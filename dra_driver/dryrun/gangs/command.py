@@ -24,7 +24,7 @@ from ..rights import Needs
 from ..sources import Origin, Place, opened, origin_options
 from ..status import Note, NotesError
 from ..whatif import WhatIf, label_options, what_if_options
-from ..workload import Input, sort_documents
+from ..workload import Input, is_workload, sort_documents
 from .ask import answers
 from .grouping import Grouped, grouped
 from .printed import GangReport
@@ -144,7 +144,10 @@ def _read(  # what the options name
     found_errors: tuple[Note, ...] = (*(problem.note for problem in read.problems), *errors, *more, *given.errors)
     given = replace(given, errors=found_errors)
     library = ReferencedObjects((document.value for document in documents), place.referred)
-    found = grouped(documents, given.demands, library, min_count)
+    namespaces = {document.namespace for document in documents if document.kind != "Pod" and is_workload(document)}
+    workloads, notes = place.workloads(sorted(namespaces)) if namespaces else ([], ())
+    given = replace(given, unknown=(*given.unknown, *notes))
+    found = grouped([*documents, *workloads], given.demands, library, min_count)
     if found.groups:
         return given, found
     if given.errors or found.errors:

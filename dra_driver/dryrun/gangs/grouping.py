@@ -20,16 +20,15 @@ from typing import Any, Final
 
 from ...kube.resource import ObjectMeta, ResourceClaim
 from ...kube.resource.codec import DecodeError, Fields
-from ...scheduler.gangs import Policy, decode_pod_group, decode_policy, decode_workload
+from ...scheduler.gangs import Policy, Workload, decode_pod_group, decode_policy, decode_workload
 from ..documents import Document, within
-from ..groups import Key, ReferencedObjects, key_of
+from ..groups import NOT_SAVED, Key, ReferencedObjects, key_of
+from ..podgroups import POD_GROUP, WORKLOAD
 from ..status import Note
 from ..workload import Demand
 
 JSON = Mapping[str, Any]
 
-POD_GROUP: Final[Key] = ("scheduling.k8s.io", "PodGroup")
-_WORKLOAD: Final[Key] = ("scheduling.k8s.io", "Workload")
 _JOB: Final[Key] = ("batch", "Job")
 _LEADER_WORKER_SET: Final[Key] = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
 _VOLCANO_JOB: Final[Key] = ("batch.volcano.sh", "Job")
@@ -43,8 +42,8 @@ _ANNOTATIONS: Final[Mapping[str, Key]] = {
     "pod-group-name": ("scheduling.run.ai", "PodGroup"),
 }
 """The kind of the group that each annotation of a pod names."""
-_FORBIDDEN: Final = "is not allowed"
-"""How the reason ends if an object may not be read."""
+_UNKNOWN: Final = ("is not allowed", NOT_SAVED)
+"""How the reason ends if the object may exist: it may not be read, or is not in a snapshot."""
 _AS_IF: Final = "kube-scheduler has no such groups: the verdict is what it would be for a PodGroup with this minimum"
 
 
@@ -147,23 +146,28 @@ def _of_annotation(
 
 
 def _without_object(group: PodsOfGroup, reason: str) -> PodsOfGroup:
-    """The group, of which the PodGroup does not exist, or may not be read."""
+    """The group, of which the PodGroup does not exist, or is not known."""
     text = f"the PodGroup {reason}"
-    return replace(group, unknown=(text,)) if _FORBIDDEN in reason else replace(group, notes=(text,))
+    return replace(group, unknown=(text,)) if reason.endswith(_UNKNOWN) else replace(group, notes=(text,))
 
 
 def _workloads(documents: Iterable[Document], errors: list[Note]) -> Iterator[tuple[str, str, str, Policy]]:
-    """The namespace, kind and name of the controllers of Workloads, with the policy of their only template."""
+    """The namespace, kind and name of the controllers of Workloads, with the policy of their only template. Of several
+    Workloads of one name, the first counts: those of files come before those of the cluster.
+    """
+    found: dict[tuple[str, str], Workload] = {}
     for document in documents:
-        if key_of(document.value) == _WORKLOAD:
+        if key_of(document.value) == WORKLOAD:
             try:
                 workload = decode_workload(document.value)
             except DecodeError as error:
                 errors.append(document.note(str(error), error.path))
                 continue
-            if len(workload.templates) == 1 and all(workload.controller):
-                kind, name = workload.controller
-                yield workload.namespace, kind, name, next(iter(workload.templates.values()))
+            found.setdefault((workload.namespace, workload.name), workload)
+    for workload in found.values():
+        if len(workload.templates) == 1 and all(workload.controller):
+            kind, name = workload.controller
+            yield workload.namespace, kind, name, next(iter(workload.templates.values()))
 
 
 def _of_object(

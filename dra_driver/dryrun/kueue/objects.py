@@ -12,12 +12,11 @@ from typing import Any, Final
 import yaml
 
 from ...errors import QuantityError
-from ...kube.api import ApiClient, NotFoundError, StatusError
+from ...kube.api import ApiClient, NotFoundError, StatusError, served_versions
 from ...kube.kinds import CONFIG_MAPS, kind_named
 from ...kube.resource import Quantity
 from ...process.command import InputError
 from ..documents import Document, each, within
-from ..inventory import served_versions
 from ..rights import FORBIDDEN
 from ..sources import Place
 from ..status import Note

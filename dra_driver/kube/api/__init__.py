@@ -10,7 +10,7 @@ exceptions.
 """
 
 from ..kinds import Kind
-from .client import ApiClient, Selection, Transport, newest_dialect, newest_taint_rules
+from .client import ApiClient, Selection, Transport, first_served, newest_dialect, newest_taint_rules, served_versions
 from .connection import Connection
 from .errors import ApiError, ConflictError, ConnectionConfigError, NotFoundError, StatusError, UnreachableError
 from .kubeconfig import Credentials, load_credentials
@@ -30,7 +30,9 @@ __all__ = [
     "Transport",
     "UnreachableError",
     "Watcher",
+    "first_served",
     "load_credentials",
     "newest_dialect",
     "newest_taint_rules",
+    "served_versions",
 ]

@@ -3,7 +3,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, Unpack
 from urllib.parse import urlencode
@@ -346,13 +346,30 @@ def newest_dialect(client: ApiClient) -> Dialect:
     )
 
 
+def served_versions(client: ApiClient, group: str) -> Iterator[str]:
+    """The versions of an API group, such as `apps/v1`, the preferred one first. Raises ApiError."""
+    if not group:
+        yield "v1"
+        return
+    served = client.get_path(f"/apis/{group}")
+    known = (served.get("preferredVersion") or {}, *(served.get("versions") or ()))
+    yield from dict.fromkeys(version["groupVersion"] for version in known if "groupVersion" in version)
+
+
 def newest_taint_rules(client: ApiClient) -> Kind | None:
     """The newest version in which the server has DeviceTaintRules. None if it has none. Raises ApiError."""
-    for version in TAINT_RULE_VERSIONS:
+    return first_served(client, (Kind(version, _TAINT_RULES) for version in TAINT_RULE_VERSIONS))
+
+
+def first_served(client: ApiClient, kinds: Iterable[Kind]) -> Kind | None:
+    """The first of these kinds that the server has. None if it has none of them. It needs no right to read objects.
+    Raises ApiError.
+    """
+    for kind in kinds:
         try:
-            resources = client.get_path(f"/apis/{version}").get("resources") or []
+            resources = client.get_path(f"/apis/{kind.api_version}").get("resources") or []
         except NotFoundError:
             continue
-        if any(resource.get("name") == _TAINT_RULES for resource in resources):
-            return Kind(version, _TAINT_RULES)
+        if any(resource.get("name") == kind.plural for resource in resources):
+            return kind
     return None
