@@ -17,6 +17,9 @@ from dra_driver.kube.api import ApiClient
 from dra_driver.kube.kinds import classes_of
 from dra_driver.kube.resource.codec import V1
 from tests.support.apiserver import api_server, connect
+from tests.support.browser import address
+
+__all__ = ["address"]
 
 DryRun = Callable[..., tuple[int, str, str]]
 Write = Callable[[str, object], Path]

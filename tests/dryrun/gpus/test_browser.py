@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of `dra-dryrun gpus` in a real browser (`tests.dryrun.test_html_browser`)."""
+"""The page of `dra-dryrun gpus` in a real browser."""
 
 from pathlib import Path
 
@@ -11,12 +11,9 @@ from dra_driver.dryrun.gpus.users import ConsumerPod
 from dra_driver.kube.resource.codec import BY_API_VERSION, decode
 from dra_driver.scheduler.allocator import Features
 from tests.bench.cluster import objects
-from tests.dryrun import test_html_browser
-from tests.dryrun.test_html_browser import WIDTHS, address, seen
+from tests.support.browser import NEEDS_BROWSER, SCREENS, seen
 
-__all__ = ["address"]
-
-pytestmark = test_html_browser.pytestmark
+pytestmark = [pytest.mark.node, NEEDS_BROWSER]
 PAPER = 718
 """The width of A4 without margins of 1 cm, in CSS pixels."""
 
@@ -41,13 +38,13 @@ def test_page_needs_no_network_and_shows_every_user(address: str, page: Path) ->
     assert "Deployment embeddings" in shown.facts["shown"]
 
 
-@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_page_can_be_read_on_every_screen(scheme: str, width: int, address: str, page: Path) -> None:
-    facts = seen(address, page, scheme, width).facts
-    assert facts["width"] <= width
-    assert facts["sideways"] == 0 or width > 400
-    assert facts["contrast"] >= 4.5
+def test_page_can_be_read_on_every_screen(address: str, page: Path, subtests: pytest.Subtests) -> None:
+    for scheme, width in SCREENS:
+        with subtests.test(scheme=scheme, width=width):
+            facts = seen(address, page, scheme, width).facts
+            assert facts["width"] <= width
+            assert facts["sideways"] == 0 or width > 400
+            assert facts["contrast"] >= 4.5
 
 
 def test_nothing_is_cut_off_in_print(address: str, page: Path) -> None:
