@@ -55,7 +55,7 @@ def write_files(folder: Path) -> None:
         "mig.yaml": (BENCH / "b-claim.yaml").read_text(encoding="utf-8"),
         "cluster.json": snapshot(),
         "crowded.json": crowded(),
-        "fleet.json": list_of_lines(objects(1000, 5000)),
+        "fleet.json": list_of_lines(objects(200, 1000)),
         "fragmented.json": json.dumps({"apiVersion": "v1", "kind": "List", "items": repack_world.crowded()}),
         "large.yaml": repack_world.large_pod(),
         "charts/app/Chart.yaml": "apiVersion: v2\nname: app\nversion: 0.1.0\n",
