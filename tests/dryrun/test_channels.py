@@ -52,7 +52,8 @@ def test_a_claim_is_allocated_on_the_built_in_nodes_with_channels(dryrun: DryRun
 def test_the_template_of_a_node_has_both_drivers(dryrun: DryRun) -> None:
     out = dryrun("node-template", "gb200x4")[1]
     names = {
-        one["spec"]["driver"]: [device["name"] for device in one["spec"]["devices"]] for one in yaml.safe_load_all(out)
+        one["spec"]["driver"]: [device["name"] for device in one["spec"]["devices"]]
+        for one in yaml.load_all(out, yaml.CSafeLoader)
     }
     assert names == {
         "gpu.nvidia.com": [f"gpu-{number}" for number in range(4)],

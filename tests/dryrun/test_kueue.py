@@ -37,7 +37,7 @@ def configuration(mappings: list[JSON], **gates: bool) -> JSON:
 
 def write(folder: Path, *objects: JSON) -> Path:
     file = folder / "objects.yaml"
-    file.write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+    file.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper), encoding="utf-8")
     return file
 
 
@@ -66,7 +66,7 @@ def test_devices_are_counted_by_the_mapping_of_their_class(dryrun: DryRun, tmp_p
 
 
 def test_configuration_may_be_the_config_map_of_the_manager(dryrun: DryRun, tmp_path: Path) -> None:
-    data = {"controller_manager_config.yaml": yaml.safe_dump(configuration(MAPPINGS))}
+    data = {"controller_manager_config.yaml": yaml.dump(configuration(MAPPINGS), Dumper=yaml.CSafeDumper)}
     metadata = {"name": "kueue-manager-config", "namespace": "kueue-system"}
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     code, queue = asked(dryrun, write(tmp_path, *example().values(), config_map))
@@ -300,7 +300,7 @@ def test_limits_never_give_more_than_the_whole_pot(
 def test_queues_and_configuration_of_a_cluster_are_read(dryrun: DryRun, tmp_path: Path) -> None:
     objects = example()
     version = objects["ClusterQueue"]["apiVersion"]
-    data = {"controller_manager_config.yaml": yaml.safe_dump(configuration(MAPPINGS))}
+    data = {"controller_manager_config.yaml": yaml.dump(configuration(MAPPINGS), Dumper=yaml.CSafeDumper)}
     with embedded(tmp_path) as (_, kubeconfig, client):
         for kind in ("ClusterQueue", "LocalQueue", "ResourceFlavor"):
             namespaced = kind == "LocalQueue"

@@ -61,7 +61,7 @@ def arguments(write: Write) -> dict[str, list[object]]:
 
 
 def loaded(out: str, output: str) -> Any:
-    return json.loads(out) if output == "json" else yaml.safe_load(out)
+    return json.loads(out) if output == "json" else yaml.load(out, yaml.CSafeLoader)
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLE)

@@ -69,7 +69,7 @@ def test_every_kind_of_answer_follows_the_schema(report: Report) -> None:
 def test_output_follows_the_schema(output: str, flags: tuple[str, ...], dryrun: DryRun) -> None:
     code, out, _ = dryrun("--built-in", EXAMPLES / "mig-slices.yaml", "-o", output, *flags)
     assert code == 0
-    document = yaml.safe_load(out)
+    document = yaml.load(out, yaml.CSafeLoader)
     check(document)
     assert document["inputs"]["source"] == "built-in example nodes (no cluster was asked)"
     (gpu,) = [
@@ -80,7 +80,7 @@ def test_output_follows_the_schema(output: str, flags: tuple[str, ...], dryrun: 
 
 def test_yaml_says_the_same_as_json(report: Report) -> None:
     document = to_document(report)
-    assert yaml.safe_load(to_yaml(document)) == json.loads(to_json(document)) == document
+    assert yaml.load(to_yaml(document), yaml.CSafeLoader) == json.loads(to_json(document)) == document
 
 
 def test_devices_that_an_earlier_demand_gets_are_held_in_the_pictures_that_follow(report: Report) -> None:

@@ -343,7 +343,7 @@ def test_nothing_private_is_left_and_what_is_compared_still_agrees(dryrun: DryRu
     code, text, _ = dryrun("snapshot", "--slices", file, "--anonymise")
     assert code == 0
     assert [word for word in PRIVATE if word in text] == []
-    slices, claim, *around = yaml.safe_load_all(text)
+    slices, claim, *around = yaml.load_all(text, yaml.CSafeLoader)
     first, second = (one for one in around if one["kind"] == "Node")
     assert {one["kind"] for one in around} >= {"PodGroup", "Workload", *(kind for _, kind in READ)}
     assert slices["spec"]["nodeName"] == slices["spec"]["pool"]["name"] == second["metadata"]["name"] == "node-2"
@@ -380,7 +380,7 @@ def test_a_live_cluster_is_saved_and_asked_again(
     client.create(SLICES, slice_of(node, gpu("gpu-0"), gpu("gpu-1", f"the {form} one")))
     code, text, _ = dryrun("snapshot", "--kubeconfig", kubeconfig, "-o", form)
     assert code == 0
-    documents = json.loads(text)["items"] if form == "json" else [*yaml.safe_load_all(text)]
+    documents = json.loads(text)["items"] if form == "json" else [*yaml.load_all(text, yaml.CSafeLoader)]
     fields = {key for one in documents for key in one.get("metadata", {})}
     assert {"managedFields", "resourceVersion", "selfLink"}.isdisjoint(fields)
     expression = f"device.attributes['gpu.nvidia.com'].productName == 'the {form} one'"
@@ -474,7 +474,7 @@ def test_namespaces_that_every_cluster_has_keep_their_names(dryrun: DryRun, writ
     )
     code, text, _ = dryrun("snapshot", "--slices", file, "--anonymise")
     assert code == 0
-    found = [one["metadata"]["name"] for one in yaml.safe_load_all(text) if one["kind"] == "Namespace"]
+    found = [one["metadata"]["name"] for one in yaml.load_all(text, yaml.CSafeLoader) if one["kind"] == "Namespace"]
     assert found[1:2] + found[3:5] == ["default", "kube-public", "kube-system"]
     assert not {"acme", "ex", "kubeflow", "team"} & set(found)
     assert sorted(found) == found

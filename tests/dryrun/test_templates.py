@@ -17,7 +17,7 @@ TAINT = {"key": "gpu.nvidia.com/xid", "effect": "NoSchedule", "timeAdded": "2026
 
 
 def slices_of(out: str) -> list[dict[str, Any]]:
-    return [one["spec"] for one in yaml.safe_load_all(out)]
+    return [one["spec"] for one in yaml.load_all(out, yaml.CSafeLoader)]
 
 
 @pytest.mark.parametrize(

@@ -28,14 +28,14 @@ def asked(dryrun: DryRun, cluster: Path, *arguments: object) -> tuple[int, Any]:
 
 
 def selectors(out: str) -> list[JSON]:
-    return [rule["spec"]["deviceSelector"] for rule in yaml.safe_load_all(out)]
+    return [rule["spec"]["deviceSelector"] for rule in yaml.load_all(out, yaml.CSafeLoader)]
 
 
 def test_rule_of_a_gpu_goes_to_standard_output_alone(dryrun: DryRun, tmp_path: Path) -> None:
     cluster = save(tmp_path, *two_nodes(*running("train", NODE, "gpu-5")))
     code, out, err = dryrun("drain", f"{NODE}/5", "--slices", cluster)
     assert code == 0
-    assert yaml.safe_load(out) == {
+    assert yaml.load(out, yaml.CSafeLoader) == {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceTaintRule",
         "metadata": {"name": f"drain-{NODE}-gpu-5"},
@@ -177,7 +177,7 @@ def test_version_of_the_rule_is_that_of_the_release(release: str, dryrun: DryRun
     code, out, err = dryrun("drain", f"{NODE}/0", "--slices", cluster, "--kubernetes-version", release, *gates)
     assert code == 0, err
     expected = "v1" if minor_of(release) >= 37 else "v1beta2" if minor_of(release) == 36 else "v1alpha3"
-    assert yaml.safe_load(out)["apiVersion"] == f"resource.k8s.io/{expected}"
+    assert yaml.load(out, yaml.CSafeLoader)["apiVersion"] == f"resource.k8s.io/{expected}"
 
 
 def test_release_without_rules_gets_a_policy_that_excludes_the_gpu(dryrun: DryRun, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_release_without_rules_gets_a_policy_that_excludes_the_gpu(dryrun: DryRu
     cluster = save(tmp_path, *objects)
     code, out, err = dryrun("drain", f"{NODE}/5", "--slices", cluster, "--kubernetes-version", "1.36")
     uuid = devices[5]["attributes"]["uuid"]["string"]
-    assert yaml.safe_load(out) == {
+    assert yaml.load(out, yaml.CSafeLoader) == {
         "policy": {"gpus": [{"match": {"nodes": [NODE], "uuids": [uuid]}, "publish": False}]}
     }
     assert "stays: 1 pod" in err
@@ -198,7 +198,7 @@ def test_policy_selects_the_gpus_of_a_simulated_node(dryrun: DryRun, tmp_path: P
     arguments = ("--slices", cluster, "--kubernetes-version", "1.36")
     _, out, _ = dryrun("drain", f"{NODE}/5", *arguments)
     policy = tmp_path / "policy.yaml"
-    policy.write_text(yaml.safe_dump(yaml.safe_load(out)["policy"]), encoding="utf-8")
+    policy.write_text(yaml.safe_dump(yaml.load(out, yaml.CSafeLoader)["policy"]), encoding="utf-8")
     _, out, _ = dryrun("gpus", NODE, "--with-node", "h100x8", "--policy", policy, "-o", "json")
     names = [gpu["name"] for node in json.loads(out)["nodes"] for gpu in node["gpus"]]
     assert names == ["gpu-0", "gpu-1", "gpu-2", "gpu-3", "gpu-4", "gpu-6", "gpu-7"]
@@ -262,12 +262,12 @@ def test_undo_prints_the_rules_of_the_cluster(dryrun: DryRun, tmp_path: Path) ->
     objects = two_nodes(*full, pod("waits"), claim("waits"))
     plain = save(tmp_path, *objects)
     _, out, _ = dryrun("drain", NODE, "--slices", plain)
-    rule = yaml.safe_load(out)
+    rule = yaml.load(out, yaml.CSafeLoader)
     foreign = with_selector(driver="gpu.nvidia.com", pool=OTHER)
     drained = save(tmp_path, *objects, rule, foreign)
     code, out, err = dryrun("drain", "--undo", "--slices", drained)
     assert code == 0
-    assert list(yaml.safe_load_all(out)) == [rule]
+    assert list(yaml.load_all(out, yaml.CSafeLoader)) == [rule]
     assert "can start then: 1 pod" in err
 
 

@@ -74,7 +74,10 @@ def ask(dryrun: DryRun, write: Write) -> Any:
     """Asks about objects in a cluster of objects: the exit status and the document."""
 
     def asked(objects: list[JSON], cluster: list[JSON], *arguments: str) -> tuple[int, JSON]:
-        files = write("objects.yaml", yaml.safe_dump_all(objects)), write("cluster.yaml", yaml.safe_dump_all(cluster))
+        files = (
+            write("objects.yaml", yaml.dump_all(objects, Dumper=yaml.CSafeDumper)),
+            write("cluster.yaml", yaml.dump_all(cluster, Dumper=yaml.CSafeDumper)),
+        )
         status, out, _ = dryrun("gangs", files[0], "--slices", files[1], "-o", "json", *arguments)
         return status, json.loads(out)
 
@@ -294,7 +297,7 @@ def test_pods_of_other_objects_are_a_gang_on_request(ask: Any, dryrun: DryRun, w
     status, document = ask([template(), job()], cluster, "--min-count", "2")
     assert [(answer["pods"], answer["minCount"]) for answer in document["groups"]] == [(3, 2)]
     assert status == 0
-    file = write("job.yaml", yaml.safe_dump_all([template(), job()]))
+    file = write("job.yaml", yaml.dump_all([template(), job()], Dumper=yaml.CSafeDumper))
     status, _, err = dryrun("gangs", file)
     assert status == 2
     assert "in no group; --min-count takes the pods of an object as one" in err
@@ -316,7 +319,10 @@ def test_pod_that_the_api_server_refuses_is_told(ask: Any) -> None:
 
 def test_tables_show_assignment_and_changes(dryrun: DryRun, write: Write) -> None:
     objects = [template(WHOLE_OR_HALF), pod_group(), pod("p"), pod("q"), pod("alone", "")]
-    files = write("o.yaml", yaml.safe_dump_all(objects)), write("c.yaml", yaml.safe_dump_all(divided("node-a")))
+    files = (
+        write("o.yaml", yaml.dump_all(objects, Dumper=yaml.CSafeDumper)),
+        write("c.yaml", yaml.dump_all(divided("node-a"), Dumper=yaml.CSafeDumper)),
+    )
     status, out, _ = dryrun("gangs", files[0], "--slices", files[1])
     assert status == 1
     assert "PodGroup default/train: 2 pods, minCount 2: kube-scheduler refuses it" in out
@@ -335,7 +341,10 @@ def test_pods_of_several_schedulers_make_the_verdict_uncertain(ask: Any) -> None
 
 def test_pods_of_a_group_may_be_in_the_snapshot(dryrun: DryRun, write: Write) -> None:
     objects = [template(), pod("p"), pod("q"), slice_of("node-a", gpu("gpu-0"), gpu("gpu-1"))]
-    file, group = write("snapshot.yaml", yaml.safe_dump_all(objects)), write("group.yaml", pod_group())
+    file, group = (
+        write("snapshot.yaml", yaml.dump_all(objects, Dumper=yaml.CSafeDumper)),
+        write("group.yaml", pod_group()),
+    )
     status, out, _ = dryrun("gangs", group, "podgroup/train", "--slices", file, "-o", "json")
     assert (status, json.loads(out)["groups"][0]["outcome"]) == (0, "scheduled")
     status, _, err = dryrun("gangs", group, "podgroup/other", "--slices", file)

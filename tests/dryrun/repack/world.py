@@ -106,7 +106,7 @@ def large_pod() -> str:
     documents = [template("7g.80gb"), pod("train", "7g.80gb", owner="")]
     for document in documents:
         document["metadata"].pop("uid", None)
-    return yaml.safe_dump_all(documents)
+    return yaml.dump_all(documents, Dumper=yaml.CSafeDumper)
 
 
 def sharing(name: str, gpu: int, memory: int, node: str = "new-l40sx4-shares-1") -> list[JSON]:
