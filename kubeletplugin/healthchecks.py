@@ -15,12 +15,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import grpc
 import urllib3
 
-from dra_driver.kube.api import ApiClient, ApiError, Connection, Credentials, UnreachableError
+from dra_driver.kube.api import ApiClient, ApiError, Connection, Credentials, RequestOptions, UnreachableError
 from dra_driver.process.worker import Worker
 
 from .containers.common import CommonSpec
@@ -87,7 +87,7 @@ class ObservedConnection(Connection):
         self._contact = contact
         self._observe = observe
 
-    def request(self, method: str, path: str, **options: Any) -> urllib3.BaseHTTPResponse:
+    def request(self, method: str, path: str, **options: Unpack[RequestOptions]) -> urllib3.BaseHTTPResponse:
         """See Connection."""
         try:
             response = super().request(method, path, **options)

@@ -18,14 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import urllib3
 import yaml
 from urllib3.util import Retry, Timeout
 
 from .. import __version__
-from ..kube.api import ConnectionConfigError, UnreachableError
+from ..kube.api import ConnectionConfigError, RequestOptions, UnreachableError
 from ..kube.api.kubeconfig import parse_kubeconfig
 from .unreachable import unreachable
 
@@ -128,41 +128,30 @@ class ClusterConnection:
         self._headers = _impersonation(acting)
         self.seconds = choice.seconds
 
-    def request(  # noqa: PLR0913  # the parameters of the official client
-        self,
-        method: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        content_type: str | None = None,
-        stream_seconds: float | None = None,
-        repeatable: bool = True,
-        accept: str | None = None,
-    ) -> urllib3.BaseHTTPResponse:
+    def request(self, method: str, path: str, **options: Unpack[RequestOptions]) -> urllib3.BaseHTTPResponse:
         """Sends one request. Any HTTP status is an answer. Raises UnreachableError if there is none in time."""
         headers = self._headers.copy()
-        headers.extend({"Accept": accept or "application/json", "User-Agent": f"dra-dryrun/{__version__}"})
-        if content_type:
+        accept = options.get("accept") or "application/json"
+        headers.extend({"Accept": accept, "User-Agent": f"dra-dryrun/{__version__}"})
+        if content_type := options.get("content_type"):
             headers["Content-Type"] = content_type
-        streamed = stream_seconds is not None
+        pause = options.get("stream_seconds")
+        limit = self.seconds or None
         try:
             for setting in self._configuration.auth_settings().values():
                 headers[setting["key"]] = setting["value"]
             answer: urllib3.BaseHTTPResponse = self._rest.pool_manager.request(
                 method,
                 self.server + path,
-                body=body,
+                body=options.get("body"),
                 headers=headers,
-                retries=_BUSY if repeatable else False,
+                retries=_BUSY if options.get("repeatable", True) else False,
                 redirect=False,
-                timeout=Timeout(
-                    connect=self.seconds or None, read=stream_seconds if streamed else self.seconds or None
-                ),
-                preload_content=not streamed,
+                timeout=Timeout(connect=limit, read=limit if pause is None else pause),
+                preload_content=pause is None,
             )
         except urllib3.exceptions.HTTPError as error:
-            limit = self.seconds or stream_seconds or 0
-            raise UnreachableError(unreachable(error, self.server, limit)) from None
+            raise UnreachableError(unreachable(error, self.server, limit or pause or 0)) from None
         return answer
 
     def close(self) -> None:

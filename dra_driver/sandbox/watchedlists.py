@@ -6,10 +6,11 @@ Each controller lists what it needs at every step, so one change of one object w
 
 import threading
 from collections.abc import Callable
+from typing import Unpack
 
 import urllib3
 
-from ..kube.api import Transport
+from ..kube.api import RequestOptions, Transport
 from ..kube.kinds import Kind
 
 
@@ -39,45 +40,24 @@ class WatchedLists:
         """Read this kind again."""
         self._forget(kind.path())
 
-    def request(  # noqa: PLR0913  # the parts of an HTTP request
-        self,
-        method: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        content_type: str | None = None,
-        stream_seconds: float | None = None,
-        repeatable: bool = True,
-        accept: str | None = None,
-    ) -> urllib3.BaseHTTPResponse:
+    def request(self, method: str, path: str, **options: Unpack[RequestOptions]) -> urllib3.BaseHTTPResponse:
         """Send one request, like `Connection.request`, or return the last answer."""
-
-        def send() -> urllib3.BaseHTTPResponse:
-            return self._connection.request(
-                method,
-                path,
-                body=body,
-                content_type=content_type,
-                stream_seconds=stream_seconds,
-                repeatable=repeatable,
-                accept=accept,
-            )
-
         if method != "GET":
             try:
-                return send()
+                return self._connection.request(method, path, **options)
             finally:
                 self._forget(_collection(path))
         kind = path.partition("?")[0]
         problem = self._problems.get(kind)
-        if problem is None or problem() is not None or stream_seconds is not None or accept is not None:
-            return send()
+        is_plain = options.get("stream_seconds") is None and options.get("accept") is None
+        if problem is None or problem() is not None or not is_plain:
+            return self._connection.request(method, path, **options)
         with self._guard:
             known = self._answers.setdefault(kind, {}).get(path)
             changes = self._changes
         if known is not None:
             return known
-        answer = send()
+        answer = self._connection.request(method, path, **options)
         with self._guard:
             if answer.status == 200 and changes == self._changes:  # otherwise, it may be older than the change
                 self._answers.setdefault(kind, {})[path] = answer

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 import urllib3
@@ -20,7 +20,7 @@ from controller.node.labels import NODE_NAME_LABEL
 from dra_driver.domains.names import DOMAIN_LABEL
 from dra_driver.domains.names import DRIVER as DOMAIN_DRIVER
 from dra_driver.domains.objects import CLIQUES, LONGEST, decode_clique
-from dra_driver.kube.api import ApiClient, Kind, NotFoundError, load_credentials
+from dra_driver.kube.api import ApiClient, Kind, NotFoundError, RequestOptions, load_credentials
 from dra_driver.kube.kinds import NODE_FEATURES, NODES
 from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver.users import NODE_NAME
@@ -381,20 +381,12 @@ class Impersonating:
         self._headers = {"Authorization": f"Bearer {credentials.token()}", **acting}
         self._pool = urllib3.PoolManager(cert_reqs="CERT_NONE")
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        content_type: str | None = None,
-        stream_seconds: float | None = None,
-        repeatable: bool = True,
-        accept: str | None = None,
-    ) -> urllib3.BaseHTTPResponse:
+    def request(self, method: str, path: str, **options: Unpack[RequestOptions]) -> urllib3.BaseHTTPResponse:
         """Send one request."""
-        headers = {**self._headers, **({"Content-Type": content_type} if content_type else {})}
-        return self._pool.request(method, f"{self.server}{path}", body=body, headers=headers, retries=False)
+        form = options.get("content_type")
+        headers = {**self._headers, **({"Content-Type": form} if form else {})}
+        url, body = f"{self.server}{path}", options.get("body")
+        return self._pool.request(method, url, body=body, headers=headers, retries=False)
 
 
 @pytest.fixture(scope="module")

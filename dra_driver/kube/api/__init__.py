@@ -11,7 +11,7 @@ exceptions.
 
 from ..kinds import Kind
 from .client import ApiClient, Selection, Transport, first_served, newest_dialect, newest_taint_rules, served_versions
-from .connection import Connection
+from .connection import Connection, RequestOptions
 from .errors import ApiError, ConflictError, ConnectionConfigError, NotFoundError, StatusError, UnreachableError
 from .kubeconfig import Credentials, load_credentials
 from .watch import Watcher
@@ -25,6 +25,7 @@ __all__ = [
     "Credentials",
     "Kind",
     "NotFoundError",
+    "RequestOptions",
     "Selection",
     "StatusError",
     "Transport",

@@ -13,6 +13,7 @@ import urllib3
 from ..kinds import Kind
 from ..resource.codec import DIALECTS, GROUP, TAINT_RULE_VERSIONS, Dialect
 from .answers import decode_answer
+from .connection import RequestOptions
 from .errors import (
     ApiError,
     GoneError,
@@ -119,17 +120,7 @@ class Transport(Protocol):
     server: str
     identity: str
 
-    def request(  # noqa: PLR0913  # the parts of an HTTP request
-        self,
-        method: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        content_type: str | None = None,
-        stream_seconds: float | None = None,
-        repeatable: bool = True,
-        accept: str | None = None,
-    ) -> urllib3.BaseHTTPResponse:
+    def request(self, method: str, path: str, **options: Unpack[RequestOptions]) -> urllib3.BaseHTTPResponse:
         """Send one request, like `Connection.request`."""
 
 

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import ssl
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypedDict, Unpack
 
 import urllib3
 from urllib3 import BaseHTTPResponse
@@ -61,6 +61,21 @@ REPEATABLE: Final = _policy(1, (429, 502, 503, 504))
 ONCE: Final = _policy(0, (429,))
 
 
+class RequestOptions(TypedDict, total=False):
+    """The parts of a request that most requests lack.
+
+    `content_type` is that of the `body`, and `accept` requests another form than plain JSON. With `stream_seconds`, the
+    body of the answer is read later in pieces, with pauses of at most this time. A request that is not `repeatable` is
+    never sent again if the server may have received it; by default, requests are repeatable.
+    """
+
+    body: bytes | None
+    content_type: str | None
+    accept: str | None
+    stream_seconds: float | None
+    repeatable: bool
+
+
 class Connection:
     """Requests to one server with one identity. Closed by `close` or as a context manager.
 
@@ -104,21 +119,9 @@ class Connection:
             manager = self.proxy.manager(tls, options)
         self._pool = manager.connection_from_host(host, port, url.scheme)
 
-    def request(  # noqa: PLR0913  # the parts of an HTTP request
-        self,
-        method: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        content_type: str | None = None,
-        stream_seconds: float | None = None,
-        repeatable: bool = True,
-        accept: str | None = None,
-    ) -> urllib3.BaseHTTPResponse:
-        """Send one request. Any HTTP status is an answer. With `stream_seconds`, the body is read later in pieces, with
-        pauses of at most this time. A request that is not `repeatable` is never sent again if the server may have
-        received it. `accept` requests another form than plain JSON. Raises UnreachableError, also if there is no token
-        at the moment.
+    def request(self, method: str, path: str, **options: Unpack[RequestOptions]) -> urllib3.BaseHTTPResponse:
+        """Send one request. Any HTTP status is an answer. Raises UnreachableError, also if there is no token at the
+        moment.
         """
         headers = dict(self._headers)
         try:
@@ -127,22 +130,23 @@ class Connection:
             raise UnreachableError(f"{method} {self.server}{path}: {error}") from None
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        if accept:
+        if accept := options.get("accept"):
             headers["Accept"] = accept
-        if content_type:
+        if content_type := options.get("content_type"):
             headers["Content-Type"] = content_type
-        streamed = stream_seconds is not None
+        pause = options.get("stream_seconds")
+        timeout = self._timeout if pause is None else Timeout(connect=_CONNECT_SECONDS, read=pause)
         try:
             return self._pool.urlopen(
                 method,
                 self._prefix + path,
-                body=body,
+                body=options.get("body"),
                 headers=headers,
-                retries=REPEATABLE if repeatable else ONCE,
+                retries=REPEATABLE if options.get("repeatable", True) else ONCE,
                 redirect=False,
                 assert_same_host=False,  # the pool may have connections to a proxy
-                timeout=Timeout(connect=_CONNECT_SECONDS, read=stream_seconds) if streamed else self._timeout,
-                preload_content=not streamed,
+                timeout=timeout,
+                preload_content=pause is None,
             )
         except urllib3.exceptions.HTTPError as error:
             raise UnreachableError(f"{method} {self.server}{path}: {_reason(error, self.proxy)}") from None
