@@ -8,6 +8,7 @@ alone, not on the order, so every set is looked at once, in the order of the dev
 """
 
 import itertools
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,21 +74,34 @@ def candidates(gpu: Gpu, devices: GpuDevices) -> tuple[tuple[int, ...], list[Can
 
 
 def disagreements(board: Board, left: tuple[int, ...], rest: list[Candidate], chosen: tuple[str, ...]) -> Iterator[str]:
-    """Sets that extend `chosen` and that the board and the counters see differently."""
-    for position, candidate in enumerate(rest):
-        remaining = tuple(have - want for have, want in zip(left, candidate.drawn, strict=True))
+    """Sets that extend `chosen` and that the board and the counters see differently.
+
+    A device that neither takes is not tried again in larger sets: a device more gives nothing back to them.
+    """
+    fitting: list[tuple[Candidate, tuple[int, ...]]] = []
+    for candidate in rest:
+        remaining = tuple(map(operator.sub, left, candidate.drawn))
         allowed = min(remaining) >= 0
-        names = (*chosen, candidate.name)
-        try:
-            made = board.create_gpu_instance(candidate.mig.profile_id, candidate.mig.placement)
-        except NvmlError as error:
-            if allowed or error.code is not Return.INSUFFICIENT_RESOURCES:
-                yield f"{names}: {error}"
-            continue
-        if not allowed:
-            yield f"{names}: the counters do not allow it"
-        yield from disagreements(board, remaining, rest[position + 1 :], names)
+        refusal = refused(board, candidate)
+        if allowed != (refusal is None) or (refusal and refusal.code is not Return.INSUFFICIENT_RESOURCES):
+            yield f"{(*chosen, candidate.name)}: {refusal or 'the counters do not allow it'}"
+        elif allowed:
+            fitting.append((candidate, remaining))
+    for position, (candidate, remaining) in enumerate(fitting):
+        made = board.create_gpu_instance(candidate.mig.profile_id, candidate.mig.placement)
+        later = [other for other, _ in fitting[position + 1 :]]
+        yield from disagreements(board, remaining, later, (*chosen, candidate.name))
         board.destroy_gpu_instance(made.id)
+
+
+def refused(board: Board, candidate: Candidate) -> NvmlError | None:
+    """The error of the board for one more device. None if it takes the device."""
+    try:
+        made = board.create_gpu_instance(candidate.mig.profile_id, candidate.mig.placement)
+    except NvmlError as error:
+        return error
+    board.destroy_gpu_instance(made.id)
+    return None
 
 
 def split_board(model: BoardModel, instances: Sequence[Place] = ()) -> Board | None:

@@ -6,6 +6,7 @@ engines that run out, and modes that stay pending while a process runs.
 """
 
 import functools
+import operator
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -28,6 +29,10 @@ from .state import BoardState, ComputeInstanceState, GpuInstanceState
 
 COMPUTE_PROFILES = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
 """The id of the compute instance profile by its number of slices. The NVML constant has the same value."""
+
+_ENGINES = ("multiprocessors", "copy_engines", "decoders", "encoders", "jpeg_engines", "ofa_engines")
+_engines_of = operator.attrgetter(*_ENGINES)
+"""The numbers of engines in the description of a profile. The largest profile of a board has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,9 +295,9 @@ class Board:
         existing = [self.profile(gpu_instance.profile_id, call).info for gpu_instance in self.state.gpu_instances]
         if sum(info.id == wanted.info.id for info in existing) >= wanted.info.instance_count:
             raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, f"no more instances of {wanted.info.name}")
-        for engine in ("multiprocessors", "copy_engines", "decoders", "encoders", "jpeg_engines", "ofa_engines"):
-            there_are = max(getattr(profile.info, engine) for profile in self.model.profiles)
-            needed = sum(getattr(info, engine) for info in (*existing, wanted.info))
+        largest = map(max, zip(*(_engines_of(profile.info) for profile in self.model.profiles), strict=True))
+        together = map(sum, zip(*map(_engines_of, (*existing, wanted.info)), strict=True))
+        for engine, there_are, needed in zip(_ENGINES, largest, together, strict=True):
             if needed > there_are:
                 raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, f"{needed} {engine} of {there_are}")
 
