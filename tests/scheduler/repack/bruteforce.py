@@ -120,9 +120,9 @@ class Tried:
         self._example = example
         self._takes: dict[Place, Mapping[tuple[str, str, str], int]] = {}
         self._totals: dict[tuple[str, str, str], int] = {}
-        self._places: dict[str, list[Place]] = {}
+        self._places: dict[str, dict[CounterSets, list[Place]]] = {}
         self._sets: dict[Place, CounterSets] = {}
-        self._answers: dict[tuple[Place, frozenset[Place]], bool] = {}
+        self._free: dict[tuple[str, CounterSets, frozenset[Place]], list[Place]] = {}
         for one in example.objects:
             if isinstance(one, ResourceSlice) and one.driver == DRIVER:
                 self._read(one)
@@ -136,23 +136,23 @@ class Tried:
             kind = str(device.attributes.get("profile") or "")
             if device.attributes.get("type") == "gpu":
                 kind = "gpu"
-            self._places.setdefault(kind, []).append((pool, device.name))
             self._takes[pool, device.name] = {
                 (pool, consumption.counter_set, name): amount.nanos
                 for consumption in device.consumes_counters
                 for name, amount in consumption.counters.items()
             }
-            self._sets[pool, device.name] = frozenset((pool, one.counter_set) for one in device.consumes_counters)
+            sets = frozenset((pool, one.counter_set) for one in device.consumes_counters)
+            self._sets[pool, device.name] = sets
+            self._places.setdefault(kind, {}).setdefault(sets, []).append((pool, device.name))
             assert len(device.consumes_counters) <= 1
 
     def profile(self, place: Place) -> str:
         """The profile of a device, or `gpu`."""
-        return next(profile for profile, places in self._places.items() if place in places)
+        return next(profile for profile, places in self._places.items() if place in places.get(self._sets[place], ()))
 
     def random_place(self, rng: random.Random, profile: str, used: Sequence[Place]) -> Place | None:
         """A free place for a device of a profile, beside those in use. None if there is none."""
-        beside = self._by_set(used)
-        free = [place for place in self._places.get(profile, ()) if self._fits(place, beside)]
+        free = list(self._free_places(profile, self._by_set(used)))
         return rng.choice(free) if free else None
 
     def _by_set(self, places: Iterable[Place]) -> dict[CounterSets, frozenset[Place]]:
@@ -162,12 +162,13 @@ class Tried:
             found.setdefault(self._sets[place], set()).add(place)
         return {sets: frozenset(members) for sets, members in found.items()}
 
-    def _fits(self, place: Place, used: Mapping[CounterSets, frozenset[Place]]) -> bool:
-        """Whether a device can be allocated beside those in use. Few answers are needed, each of them very often."""
-        key = (place, used.get(self._sets[place], frozenset()))
-        if key not in self._answers:
-            self._answers[key] = self._is_enough(*key)
-        return self._answers[key]
+    def _free_places(self, profile: str, used: Mapping[CounterSets, frozenset[Place]]) -> Iterator[Place]:
+        """The places that a device of a profile can have beside those in use."""
+        for sets, places in self._places.get(profile, {}).items():
+            key = (profile, sets, used.get(sets, frozenset()))
+            if key not in self._free:  # few answers are needed, each of them very often
+                self._free[key] = [place for place in places if self._is_enough(place, key[2])]
+            yield from self._free[key]
 
     def _is_enough(self, place: Place, beside: frozenset[Place]) -> bool:
         left = dict(self._totals)
@@ -179,11 +180,8 @@ class Tried:
     def _all_fit(self, wanted: Sequence[str], used: tuple[Place, ...]) -> bool:
         if not wanted:
             return True
-        beside = self._by_set(used)
-        return any(
-            self._fits(place, beside) and self._all_fit(wanted[1:], (*used, place))
-            for place in self._places.get(wanted[0], ())
-        )
+        free = self._free_places(wanted[0], self._by_set(used))
+        return any(self._all_fit(wanted[1:], (*used, place)) for place in free)
 
     def least(self, most: int) -> int | None:
         """The least number of moves, up to `most`. None if there is no sequence of so few."""
@@ -198,14 +196,14 @@ class Tried:
         return None
 
     def _after(self, state: tuple[Place, ...]) -> Iterator[tuple[Place, ...]]:
+        used = self._by_set(state)
         for index, pod in enumerate(self._example.pods):
             if pod.stays:
                 continue
-            others = (*state[:index], *state[index + 1 :])
-            beside = self._by_set(others)
-            for place in self._places[pod.profile]:
-                if self._fits(place, beside):
-                    yield (*state[:index], place, *state[index + 1 :])
+            before, place, after = state[:index], state[index], state[index + 1 :]
+            sets = self._sets[place]
+            for free in self._free_places(pod.profile, {**used, sets: used[sets] - {place}}):
+                yield (*before, free, *after)
 
 
 @cache
