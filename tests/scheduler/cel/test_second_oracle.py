@@ -494,11 +494,12 @@ def literal(value: cel.Value) -> str:
 def our_answer(expression: str, theirs: Answer, environment: Environment) -> Answer:
     """The answer of this project. A value is only compared with that of the other implementation."""
     if theirs.stage != "value":
-        selector_text = f"dyn({expression}) == null"
+        condition = "value == null"
     elif theirs.detail == NAN:
-        selector_text = f"dyn({expression}) != dyn({expression})"
+        condition = "value != value"
     else:
-        selector_text = f"dyn({expression}) == {theirs.detail} && type({expression}) == type({theirs.detail})"
+        condition = f"value == {theirs.detail} && type(value) == type({theirs.detail})"
+    selector_text = f"[dyn({expression})].all(value, {condition})"
     try:
         selector = compile_selector(selector_text, environment)
     except CompileError as error:
