@@ -16,6 +16,7 @@ from dra_driver.kube.api import ApiClient
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.codec import V1, decode_slice, encode_slice
 from dra_driver.kube.resource.device import SliceFeatures
+from dra_driver.kube.resource.limits import COUNTER_SETS_PER_SLICE
 from dra_driver.kube.resource.names import is_subdomain
 from dra_driver.kube.resource.validation import slice_problems
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
@@ -153,7 +154,8 @@ def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize("model", boards().values(), ids=list(boards()))
 def test_api_servers_old_and_new_keep_all_of_it(model: BoardModel, release: Release) -> None:
     client, features = release
-    described = describe(board_inventory(model, 16), EVERYTHING, features=features)
+    gpus = COUNTER_SETS_PER_SLICE + 1
+    described = describe(board_inventory(model, gpus), EVERYTHING, features=features)
     for one in node_slices("node-a", "uid", described.gpus, features):
         sent = replace(one, pool=replace(one.pool, generation=1))
         answer = decode_slice(client.create(SLICES, encode_slice(sent, V1), dry_run=True), V1, strict=False)

@@ -43,7 +43,7 @@ def test_values_up_to_the_limit_are_decoded_unchanged(levels: int) -> None:
     assert decode_answer(text.encode()) == json.loads(text)
 
 
-@pytest.mark.parametrize("levels", [DEEPEST + 1, 2 * DEEPEST + 1, 999, 5_000, 500_000])
+@pytest.mark.parametrize("levels", [DEEPEST + 1, 2 * DEEPEST + 1, 999, 5_000, 100_000])
 def test_deeper_values_are_replaced_by_null(levels: int) -> None:
     found = decode_answer(f'{{"deep": [{nested(levels)}, 2], "after": "]"}}'.encode())
     assert depth(found) == DEEPEST

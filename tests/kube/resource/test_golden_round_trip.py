@@ -15,6 +15,7 @@ from dra_driver.kube.resource import Node, Quantity, ResourceClaim, ResourceSlic
 from dra_driver.kube.resource.codec import (
     BY_API_VERSION,
     DIALECTS,
+    Decoded,
     Dialect,
     decode,
     decode_claim,
@@ -32,10 +33,10 @@ KINDS = {"ResourceSlice", "ResourceClaim", "DeviceClass", "Node"}
 
 
 @functools.cache
-def documents(category: str) -> list[tuple[str, JSON]]:
-    """(scenario, object) of a category."""
+def documents(category: str) -> list[tuple[str, JSON, Decoded]]:
+    """(scenario, object, decoded object) of a category."""
     scenarios = category_scenarios(GOLDEN, category)
-    return [(stored.name, document) for stored in scenarios for document in stored.documents()]
+    return [(stored.name, document, decode(document)) for stored in scenarios for document in stored.documents()]
 
 
 def quantity(value: object) -> str:
@@ -142,9 +143,8 @@ def keep_parameters(entries: Any, given: Any) -> None:
 
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_slices_come_out_as_they_went_in(category: str) -> None:
-    for file, document in documents(category):
+    for file, document, decoded in documents(category):
         if document["kind"] == "ResourceSlice":
-            decoded = decode(document)
             assert isinstance(decoded, ResourceSlice)
             encoded = encode_slice(decoded, BY_API_VERSION[document["apiVersion"]])
             assert encoded["spec"] == slice_spec(document["spec"]), file
@@ -153,9 +153,8 @@ def test_slices_come_out_as_they_went_in(category: str) -> None:
 
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_claims_come_out_as_they_went_in(category: str) -> None:
-    for file, document in documents(category):
+    for file, document, decoded in documents(category):
         if document["kind"] == "ResourceClaim":
-            decoded = decode(document)
             assert isinstance(decoded, ResourceClaim)
             encoded = encode_claim_spec(decoded.spec, BY_API_VERSION[document["apiVersion"]])
             assert encoded == claim_spec(document["spec"]), file
@@ -168,8 +167,7 @@ def test_claims_come_out_as_they_went_in(category: str) -> None:
 @pytest.mark.parametrize("category", CATEGORIES)
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.version)
 def test_every_version_says_the_same(category: str, dialect: Dialect) -> None:
-    for file, document in documents(category):
-        decoded = decode(document)
+    for file, document, decoded in documents(category):
         if isinstance(decoded, ResourceSlice):
             assert decode(encode_slice(decoded, dialect)) == decoded, file
         elif isinstance(decoded, ResourceClaim):
@@ -186,9 +184,8 @@ def test_every_version_says_the_same(category: str, dialect: Dialect) -> None:
 
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_classes_and_nodes_are_read(category: str) -> None:
-    for file, document in documents(category):
+    for file, document, decoded in documents(category):
         assert document["kind"] in KINDS, file
-        decoded = decode(document)
         assert decoded.metadata.name == document["metadata"]["name"], file
         assert not isinstance(decoded, Node) or dict(decoded.metadata.labels) == document["metadata"].get("labels", {})
 
@@ -196,7 +193,6 @@ def test_classes_and_nodes_are_read(category: str) -> None:
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_slices_that_the_api_server_accepted_have_no_problems(category: str) -> None:
     """The scenarios' answers say which objects 1.36 refuses: no slice, with all features on."""
-    for file, document in documents(category):
-        decoded = decode(document)
+    for file, _, decoded in documents(category):
         if isinstance(decoded, ResourceSlice):
             assert [str(problem) for problem in slice_problems(decoded)] == [], file
