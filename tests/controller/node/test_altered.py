@@ -15,7 +15,7 @@ from controller.node.metrics import PublisherMetrics
 from controller.node.publisher import NodeDevices, Publisher, PublisherTiming, PublishReport
 from controller.node.writer import Why
 from dra_driver.gpu.devices import Description
-from dra_driver.gpu.inventory import Inventory, read_inventory
+from dra_driver.gpu.inventory import Inventory
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.names import DRIVER_NAME
@@ -23,7 +23,6 @@ from dra_driver.sandbox.apiserver import ApiServerOptions, status
 from tests.support.apiserver import SLICES, connect
 from tests.support.faultyserver import Alteration, FaultyServer
 from tests.support.logs import records_of
-from tests.support.nodes import make_node
 from tests.support.publishing import QUICK, publishing
 from tests.support.waiting import wait_for
 
@@ -34,6 +33,7 @@ from .test_publisher import (
     device_names,
     make_cluster_node,
     published,
+    read_four_gpus,
     slices_of_node,
     versions,
 )
@@ -101,8 +101,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def inventory(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
-    node = make_node(tmp_path_factory.mktemp("node"), "h100x8-mixed")
-    return read_inventory(node.nvml, node.sys_root)
+    return read_four_gpus(tmp_path_factory.mktemp("node"))
 
 
 @pytest.fixture

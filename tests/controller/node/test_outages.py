@@ -12,7 +12,7 @@ import urllib3
 
 from dra_driver.gpu.devices import Description, describe
 from dra_driver.gpu.health import Finding, taint
-from dra_driver.gpu.inventory import Inventory, read_inventory
+from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.kube.api import ApiClient, ApiError, Connection, load_credentials
 from dra_driver.kube.kinds import NODES
@@ -22,11 +22,10 @@ from dra_driver.kube.resource.device import SliceFeatures
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import SLICES
 from tests.support.faultyserver import FaultyServer, RequestFault
-from tests.support.nodes import make_node
 from tests.support.publishing import publishing
 from tests.support.waiting import wait_for
 
-from .test_publisher import make_cluster_node
+from .test_publisher import make_cluster_node, read_four_gpus
 
 pytestmark = pytest.mark.cluster
 
@@ -71,8 +70,7 @@ class Hardware:
 
 @pytest.fixture(scope="module")
 def inventory(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
-    node = make_node(tmp_path_factory.mktemp("node"), "h100x8-mixed")
-    return read_inventory(node.nvml, node.sys_root)
+    return read_four_gpus(tmp_path_factory.mktemp("node"))
 
 
 @pytest.fixture
