@@ -155,11 +155,17 @@ def _folder(minor: int, instance: int, compute: int | None) -> Path:
 
 def _text(path: Path, text: str, mode: int = 0o644) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        _write(f"{path}", text)
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        _write(f"{path}", text)
     path.chmod(mode)
+
+
+def _write(path: str, text: str) -> None:
+    """Write a file without pathlib, which would take most of the time that a node takes to be made."""
+    with open(path, "wb", buffering=0) as file:  # noqa: PTH123 - see above
+        file.write(text.encode())
 
 
 def _device_node(path: Path, major: int, minor: int, mode: int = 0o666) -> None:
@@ -231,7 +237,7 @@ class SysFiles:
         }
         device.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            (device / name).write_text(f"{text}\n", encoding="ascii")
+            _write(f"{device}/{name}", f"{text}\n")
         self._link(self._sys / "bus/pci/devices" / address, device)
         self._link(group / "devices" / address, device)
         self._link(device / "iommu_group", group)
@@ -245,9 +251,10 @@ class SysFiles:
     def add_driver(self, name: str) -> Path:
         """The folder of a driver, which is made when it is missing."""
         folder = self._sys / "bus/pci/drivers" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in ("bind", "unbind"):
-            (folder / file).touch(0o200)
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            for file in ("bind", "unbind"):
+                (folder / file).touch(0o200)
         return folder
 
     def load_module(self, version: str) -> None:
@@ -259,10 +266,17 @@ class SysFiles:
 
     def _link(self, link: Path, target: Path) -> None:
         """Create a relative link, so that the folder can be mounted elsewhere."""
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        up = len(link.parent.relative_to(self._sys).parts)
-        link.symlink_to(Path(*[".."] * up) / target.relative_to(self._sys))
+        root = f"{self._sys}/"
+        up = f"{link}".removeprefix(root).count("/") * "../"
+        text = up + f"{target}".removeprefix(root)
+        try:
+            link.symlink_to(text)
+        except FileNotFoundError:
+            link.parent.mkdir(parents=True)
+            link.symlink_to(text)
+        except FileExistsError:
+            link.unlink()
+            link.symlink_to(text)
 
 
 def _modalias(board: BoardModel) -> str:
