@@ -29,7 +29,7 @@ from ...kube.resource import (
 )
 from ...kube.resource.claim import tolerates
 from ..cel import CelError, CompileError, EvaluationError
-from .capacity import CapacityRefusal, Share, amounts_for, as_published, has_all_left, shortage
+from .capacity import CapacityRefusal, Share, amounts_for, as_published, shortage
 from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of, fact_of_value
 from .counters import Charge, Counters
 from .features import Features, Variant
@@ -119,7 +119,7 @@ class DeviceChecks:
         if not self._features.consumable_capacity:
             return None
         option, device, requested = candidate.option, candidate.device, candidate.option.requirements.capacity_requests
-        if not requested and device.name not in candidate.usage.consumed and has_all_left(device):
+        if not requested and candidate.pool.whole[candidate.local] and device.name not in candidate.usage.consumed:
             return None  # most devices of most requests
         if self._finds_by_domain:
             requested = as_published(requested, device.capacity, candidate.pool.key[0])

@@ -119,8 +119,13 @@ class Charge:
 
     def fits_alone(self) -> bool:
         """Whether `reserve` would succeed if nothing else had been reserved."""
+        if self.totals.is_overdrawn:
+            return False
         vector = self.totals.vector
-        return not self.totals.is_overdrawn and all(vector[index] >= amount for index, amount in self.items)
+        for index, amount in self.items:  # noqa: SIM110 - `all` takes twice as long, for every device of every search
+            if vector[index] < amount:
+                return False
+        return True
 
     def overdrawn(self) -> list[CounterKey]:
         """The counters that keep `reserve` from succeeding."""

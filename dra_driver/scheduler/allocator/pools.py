@@ -18,6 +18,7 @@ from typing import cast
 
 from ...kube.resource import AttributeValue, CounterSet, Device, DeviceCapacity, ResourceClaim, ResourceSlice, Version
 from ..cel import Reads
+from .capacity import has_all_left
 from .features import Features
 from .nodes import Place, place
 
@@ -230,6 +231,11 @@ class PoolView:
             )
             for device in self.devices
         )
+
+    @cached_property
+    def whole(self) -> tuple[bool, ...]:
+        """For each device, whether a request without capacities takes all of it (`has_all_left`)."""
+        return tuple(has_all_left(device) for device in self.devices)
 
     @cached_property
     def adds_to_counters(self) -> bool:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import pytest
 
@@ -56,9 +57,9 @@ def allocated(slices: Sequence[ResourceSlice], *selectors: str) -> list[str]:
     return names
 
 
-def computed(slices: Iterable[ResourceSlice], held: Sequence[str]) -> float:
-    """What cluster-autoscaler computes if these devices are allocated."""
-    return utilization([encode_slice(one, V1) for one in slices], held)
+def encoded(slices: Iterable[ResourceSlice]) -> list[dict[str, Any]]:
+    """The slices as cluster-autoscaler reads them."""
+    return [encode_slice(one, V1) for one in slices]
 
 
 def gpu_number(device: str) -> int:
@@ -72,9 +73,10 @@ def test_the_utilization_of_every_built_in_node_is_the_part_of_its_gpus_in_use(k
     held = allocated(slices)
     gpus = len({gpu_number(name) for name in held})
     first_half = [name for name in held if gpu_number(name) < gpus // 2]
-    assert computed(slices, []) == 0
-    assert computed(slices, first_half) == pytest.approx(gpus // 2 / gpus)
-    assert computed(slices, held) == pytest.approx(1)
+    published = encoded(slices)
+    assert utilization(published, []) == 0
+    assert utilization(published, first_half) == pytest.approx(gpus // 2 / gpus)
+    assert utilization(published, held) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in NODES if kind.endswith("-mixed")])
@@ -100,7 +102,7 @@ def test_every_gpu_of_a_pool_with_counters_has_a_counter_set() -> None:
     held = [device.name for one in slices for device in one.devices if gpu_number(device.name) >= 2]
     assert len(held) == 2
     slices = tuple(replace(one, pool=replace(one.pool, generation=1)) for one in slices)
-    assert computed(slices, held) == pytest.approx(0.5)
+    assert utilization(encoded(slices), held) == pytest.approx(0.5)
 
 
 ROWS = [
@@ -123,7 +125,7 @@ ROWS = [
 def test_the_page_tells_the_utilization(words: str, kind: str, choose: object, result: float) -> None:
     assert callable(choose)
     slices = pool_of(kind)
-    assert computed(slices, choose(allocated(slices))) == pytest.approx(result)
+    assert utilization(encoded(slices), choose(allocated(slices))) == pytest.approx(result)
     assert f"| {words} | {result:g} |\n" in PAGE
 
 
