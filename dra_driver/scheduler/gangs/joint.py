@@ -60,133 +60,161 @@ def assign(gang: Gang, snapshot: Snapshot, features: Features, seconds: float = 
     needed = max(1, gang.needed)
     if len(members) < needed:
         return JointAnswer(proof=f"{needed} pods are needed, and {len(members)} wait for a node")
-    clock = Clock(seconds)
-    ideal = replace(features, as_specified=True)
+    search = _Search(tuple(members), needed, snapshot, replace(features, as_specified=True), Clock(seconds))
     if gang.group is None or not gang.group.policy.topology_key:
-        return _assign(members, needed, snapshot, ideal, clock)
+        return search.answer()
     try:
         domains = topology_domains(gang, snapshot)
     except ValueError as error:
         return JointAnswer(proof=str(error))
-    return _in_domains(gang.group.policy.topology_key, domains, members, needed, snapshot, ideal, clock)
+    return search.in_domains(gang.group.policy.topology_key, domains)
 
 
-def _in_domains(  # noqa: PLR0913, PLR0917  # the domains, and what is to be assigned
-    key: str,
-    domains: Mapping[str, Sequence[str]],
-    members: Sequence[GangMember],
-    needed: int,
-    snapshot: Snapshot,
-    features: Features,
-    clock: Clock,
-) -> JointAnswer:
-    """An assignment within one of the domains, or a proof for all of them."""
-    reasons: dict[str, None] = {}
-    are_decided = True
-    for names in domains.values():
-        answer = _assign(members, needed, within(snapshot, names), features, clock)
-        if answer.placements:
-            checked = verified(answer.placements, snapshot, features)
-            if checked is not None:
-                return JointAnswer(tuple(checked))
-        are_decided = are_decided and bool(answer.proof)
-        reasons[answer.proof] = None
-    if not are_decided:
-        return JointAnswer()
-    return JointAnswer(proof=f"in each of {len(domains)} domains of {key}: {'; '.join(reasons) or 'there is no node'}")
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A search for nodes for at least `needed` of the members, until the clock ends it."""
 
+    members: Sequence[GangMember]
+    needed: int
+    snapshot: Snapshot
+    features: Features
+    clock: Clock
 
-def _assign(
-    members: Sequence[GangMember], needed: int, snapshot: Snapshot, features: Features, clock: Clock
-) -> JointAnswer:
-    apart = _too_few_domains(members, needed, snapshot)
-    if apart:
-        return JointAnswer(proof=apart)
-    shared = sharing(members)
-    is_separate = separate(snapshot.cluster)
-    try:
-        answer = JointAnswer()
-        if is_separate or not shared:
-            answer = _packed(_units(members, shared), needed, snapshot, features, clock)
-            is_whole = not shared or needed == len(members)
-            if answer.placements or (answer.proof and is_whole):
-                return answer
-            if is_local(members, snapshot) and is_whole:
-                return JointAnswer()
-        if shared and not (features.node_allocatable_resources and snapshot.taking):
-            fewer = _packed([(_without(member, shared),) for member in members], needed, snapshot, features, clock)
-            if fewer.proof:
-                return fewer
-        together = _together(members, needed, snapshot, features, clock)
-        return together if together.is_decided else _in_many_orders(members, needed, snapshot, features, clock)
-    except OutOfTimeError:
-        return JointAnswer()
-
-
-def _together(
-    members: Sequence[GangMember], needed: int, snapshot: Snapshot, features: Features, clock: Clock
-) -> JointAnswer:
-    """The answer for pods that attract each other: all of them are in one domain of the label of their affinity."""
-    for term in members[0].pod.affinity:
-        if all(
-            term in member.pod.affinity and term.matches(member.pod, _labels_of(member, snapshot)) for member in members
-        ):
-            break
-    else:
-        return JointAnswer()
-    domains: dict[str, list[str]] = defaultdict(list)
-    for name, site in sorted(snapshot.sites.items()):
-        if term.topology_key in site.node.labels:
-            domains[site.node.labels[term.topology_key]].append(name)
-    if len(domains) == 1:
-        return JointAnswer()
-    answer = _in_domains(term.topology_key, domains, members, needed, snapshot, features, clock)
-    others = (pod for site in snapshot.sites.values() for pod in site.pods)
-    attracted = any(term.matches(pod, snapshot.labels_of(pod.namespace)) for pod in others)
-    return answer if answer.placements or not attracted else JointAnswer()  # other pods may attract to several domains
-
-
-def _labels_of(member: GangMember, snapshot: Snapshot) -> Mapping[str, str]:
-    return snapshot.labels_of(member.pod.namespace)
-
-
-def _too_few_domains(members: Sequence[GangMember], needed: int, snapshot: Snapshot) -> str:
-    """A proof by anti-affinity: pods that must be apart are more than there are values of the label."""
-    by_term: dict[AffinityTerm, list[GangMember]] = defaultdict(list)
-    for member in members:
-        for term in member.pod.anti_affinity:
-            if term.matches(member.pod, snapshot.labels_of(member.pod.namespace)):
-                by_term[term].append(member)
-    for term, apart in by_term.items():
-        values = {site.node.labels.get(term.topology_key) for site in snapshot.sites.values()}
-        if None not in values and len(apart) - len(values) > len(members) - needed:
-            return f"{len(apart)} pods must have different values of {term.topology_key}, and nodes have {len(values)}"
-    return ""
-
-
-def _packed(units: Sequence[Unit], needed: int, snapshot: Snapshot, features: Features, clock: Clock) -> JointAnswer:
-    """The answer of the packing of these units, each of them whole. Raises OutOfTimeError."""
-    shapes = units_by_shape(units)
-    firsts = [alike[0] for alike in shapes]
-    kinds = node_kinds([member for unit in firsts for member in unit], snapshot, features)
-    pieces = Parts(snapshot)
-    bins = [BinKind(len(names), NodeRoom(pieces.of(names[0]), firsts, features).holds) for names in kinds]
-    demand, values = tuple(map(len, shapes)), tuple(map(len, firsts))
-    found = pack(bins, demand, values, needed, clock)
-    if found.bins is None:
-        return JointAnswer(proof=found.reason)
-    left = [list(alike) for alike in shapes]
-    free = [list(names) for names in kinds]
-    placements: list[GangPlacement] = []
-    for kind, pattern in found.bins:
-        clock.check()
-        node = free[kind].pop(0)
-        chosen = [left[shape].pop(0) for shape, count in enumerate(pattern) for _ in range(count)]
-        placed = NodeRoom(pieces.of(node), chosen, features).place_all() if chosen else []
-        if placed is None:
+    def in_domains(self, key: str, domains: Mapping[str, Sequence[str]]) -> JointAnswer:
+        """An assignment within one of the domains, which are names of nodes by the value of the label `key`, or a proof
+        for all of them.
+        """
+        reasons: dict[str, None] = {}
+        are_decided = True
+        for names in domains.values():
+            answer = replace(self, snapshot=within(self.snapshot, names)).answer()
+            if answer.placements:
+                checked = verified(answer.placements, self.snapshot, self.features)
+                if checked is not None:
+                    return JointAnswer(tuple(checked))
+            are_decided = are_decided and bool(answer.proof)
+            reasons[answer.proof] = None
+        if not are_decided:
             return JointAnswer()
-        placements += placed
-    return JointAnswer(tuple(verified(placements, snapshot, features) or ()))
+        texts = "; ".join(reasons) or "there is no node"
+        return JointAnswer(proof=f"in each of {len(domains)} domains of {key}: {texts}")
+
+    def answer(self) -> JointAnswer:
+        """An assignment to any nodes of the snapshot, or a proof that there is none."""
+        members, snapshot = self.members, self.snapshot
+        apart = self._too_few_domains()
+        if apart:
+            return JointAnswer(proof=apart)
+        shared = sharing(members)
+        try:
+            if not shared or separate(snapshot.cluster):
+                answer = self._packed(_units(members, shared))
+                is_whole = not shared or self.needed == len(members)
+                if answer.placements or (answer.proof and is_whole):
+                    return answer
+                if is_local(members, snapshot) and is_whole:
+                    return JointAnswer()
+            if shared and not (self.features.node_allocatable_resources and snapshot.taking):
+                fewer = self._packed([(_without(member, shared),) for member in members])
+                if fewer.proof:
+                    return fewer
+            together = self._together()
+            return together if together.is_decided else self._in_many_orders()
+        except OutOfTimeError:
+            return JointAnswer()
+
+    def _too_few_domains(self) -> str:
+        """A proof by anti-affinity: pods that must be apart are more than there are values of the label."""
+        by_term: dict[AffinityTerm, list[GangMember]] = defaultdict(list)
+        for member in self.members:
+            for term in member.pod.anti_affinity:
+                if term.matches(member.pod, self._labels_of(member)):
+                    by_term[term].append(member)
+        for term, apart in by_term.items():
+            key = term.topology_key
+            values = {site.node.labels.get(key) for site in self.snapshot.sites.values()}
+            if None not in values and len(apart) - len(values) > len(self.members) - self.needed:
+                return f"{len(apart)} pods must have different values of {key}, and nodes have {len(values)}"
+        return ""
+
+    def _labels_of(self, member: GangMember) -> Mapping[str, str]:
+        """The labels of the member's namespace."""
+        return self.snapshot.labels_of(member.pod.namespace)
+
+    def _packed(self, units: Sequence[Unit]) -> JointAnswer:
+        """The answer of the packing of these units, each of them whole. Raises OutOfTimeError."""
+        shapes = units_by_shape(units)
+        firsts = [alike[0] for alike in shapes]
+        kinds = node_kinds([member for unit in firsts for member in unit], self.snapshot, self.features)
+        pieces = Parts(self.snapshot)
+        bins = [BinKind(len(names), NodeRoom(pieces.of(names[0]), firsts, self.features).holds) for names in kinds]
+        demand, values = tuple(map(len, shapes)), tuple(map(len, firsts))
+        found = pack(bins, demand, values, self.needed, self.clock)
+        if found.bins is None:
+            return JointAnswer(proof=found.reason)
+        left = [list(alike) for alike in shapes]
+        free = [list(names) for names in kinds]
+        placements: list[GangPlacement] = []
+        for kind, pattern in found.bins:
+            self.clock.check()
+            node = free[kind].pop(0)
+            chosen = [left[shape].pop(0) for shape, count in enumerate(pattern) for _ in range(count)]
+            placed = NodeRoom(pieces.of(node), chosen, self.features).place_all() if chosen else []
+            if placed is None:
+                return JointAnswer()
+            placements += placed
+        return JointAnswer(tuple(verified(placements, self.snapshot, self.features) or ()))
+
+    def _together(self) -> JointAnswer:
+        """The answer for pods that attract each other: all of them are in one domain of the label of their affinity."""
+        snapshot = self.snapshot
+        for term in self.members[0].pod.affinity:
+            if all(
+                term in member.pod.affinity and term.matches(member.pod, self._labels_of(member))
+                for member in self.members
+            ):
+                break
+        else:
+            return JointAnswer()
+        domains: dict[str, list[str]] = defaultdict(list)
+        for name, site in sorted(snapshot.sites.items()):
+            if term.topology_key in site.node.labels:
+                domains[site.node.labels[term.topology_key]].append(name)
+        if len(domains) == 1:
+            return JointAnswer()
+        answer = self.in_domains(term.topology_key, domains)
+        others = (pod for site in snapshot.sites.values() for pod in site.pods)
+        attracted = any(term.matches(pod, snapshot.labels_of(pod.namespace)) for pod in others)
+        # Other pods may attract to several domains.
+        return answer if answer.placements or not attracted else JointAnswer()
+
+    def _in_many_orders(self) -> JointAnswer:
+        """Places the pods one after the other, in one order after the other. Raises OutOfTimeError."""
+        chance = random.Random(len(self.members))  # noqa: S311 - the same orders each time
+        order = list(self.members)
+        for number in range(_MOST_ORDERS):
+            for preference in Preference:
+                placements = self._one_by_one(order, preference)
+                is_enough = len(placements) >= self.needed
+                checked = verified(placements, self.snapshot, self.features) if is_enough else None
+                if checked:
+                    return JointAnswer(tuple(checked))
+            order = list(reversed(self.members)) if number == 0 else order
+            if number:
+                chance.shuffle(order)
+        return JointAnswer()
+
+    def _one_by_one(self, order: Sequence[GangMember], preference: Preference) -> list[GangPlacement]:
+        board = board_of(self.snapshot, self.features, order, preference)
+        placements: list[GangPlacement] = []
+        for index, member in enumerate(order):
+            self.clock.check()
+            choice = board.choose(member)
+            if choice.node is not None:
+                placements.append(GangPlacement(member, choice.node, board.place(member, choice.node)))
+            elif len(placements) + len(order) - index - 1 < self.needed:
+                break
+        return placements
 
 
 def _units(members: Sequence[GangMember], shared: Mapping[ClaimKey, Sequence[int]]) -> list[Unit]:
@@ -204,41 +232,3 @@ def _units(members: Sequence[GangMember], shared: Mapping[ClaimKey, Sequence[int
 def _without(member: GangMember, shared: Container[ClaimKey]) -> GangMember:
     """The member without claims that it shares. If it does not fit without them, it does not fit with them."""
     return GangMember(member.pod, tuple(claim for claim in member.claims if claim_key(claim) not in shared))
-
-
-def _in_many_orders(
-    members: Sequence[GangMember], needed: int, snapshot: Snapshot, features: Features, clock: Clock
-) -> JointAnswer:
-    """Places the pods one after the other, in one order after the other. Raises OutOfTimeError."""
-    chance = random.Random(len(members))  # noqa: S311 - the same orders each time
-    order = list(members)
-    for number in range(_MOST_ORDERS):
-        for preference in Preference:
-            placements = _one_by_one(order, needed, snapshot, features, preference, clock)
-            checked = verified(placements, snapshot, features) if len(placements) >= needed else None
-            if checked:
-                return JointAnswer(tuple(checked))
-        order = list(reversed(members)) if number == 0 else order
-        if number:
-            chance.shuffle(order)
-    return JointAnswer()
-
-
-def _one_by_one(
-    members: Sequence[GangMember],
-    needed: int,
-    snapshot: Snapshot,
-    features: Features,
-    preference: Preference,
-    clock: Clock,
-) -> list[GangPlacement]:
-    board = board_of(snapshot, features, members, preference)
-    placements: list[GangPlacement] = []
-    for index, member in enumerate(members):
-        clock.check()
-        choice = board.choose(member)
-        if choice.node is not None:
-            placements.append(GangPlacement(member, choice.node, board.place(member, choice.node)))
-        elif len(placements) + len(members) - index - 1 < needed:
-            break
-    return placements
