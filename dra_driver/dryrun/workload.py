@@ -126,53 +126,63 @@ def sort_documents(
     errors: list[Note] = []
     usable = [document for document in documents if _is_usable(document, errors)]
     usable = list(_without_twins(usable, errors))
-    objects: list[Decoded] = []
-    workloads, ignored = [], []
+    objects = list(_decoded_objects(usable, errors))
+    workloads: list[Document] = []
+    ignored: list[Document] = []
     for document in usable:
-        if _is_decoded(document):
-            try:
-                objects.append(_as_stored(decode_document(document)))
-            except DocumentError as error:
-                errors += error.notes
-        elif is_workload(document):
-            workloads.append(document)
-        else:
-            ignored.append(document)
-    claims = [object_ for object_ in objects if isinstance(object_, ResourceClaim)]
-    templates = [object_ for object_ in objects if isinstance(object_, ResourceClaimTemplate)]
-    alone: list[ResourceClaim | ResourceClaimTemplate] = [
-        *(claim for claim in claims if not claim.allocation),
-        *templates,
-    ]
-    found = _Found((*claims, *templates), lookup, names)
+        if not _is_decoded(document):
+            (workloads if is_workload(document) else ignored).append(document)
+    claims = [object_ for object_ in objects if isinstance(object_, ResourceClaim | ResourceClaimTemplate)]
+    found = _Found(claims, lookup, names)
     made = _Made(found, ReferencedObjects((document.value for document in usable), elsewhere), errors)
     for workload in workloads:
         made.add(workload)
-    demands = made.demands()
-    demands += [_alone(object_) for object_ in alone if _key(object_) not in found.used]
+    demands = [*made.demands(), *_unused(claims, found)]
     if len(demands) > MOST_DEMANDS:
         raise InputError(
             f"there are {len(demands)} pods, templates and claims to place, more than {MOST_DEMANDS}: give fewer, or"
             " one with --replicas"
         )
-    kept = [object_ for object_ in objects if not isinstance(object_, ResourceClaimTemplate)]
-    allocated = [
-        object_ for object_ in kept if not isinstance(object_, ResourceClaim) or object_.allocation is not None
-    ]
-    around = [
-        document
-        for document in usable
-        if document.kind != "Pod" and is_of_world(document.value.get("apiVersion"), document.kind)
-    ]
     return Input(
         tuple(demands),
-        tuple(allocated),
+        tuple(object_ for object_ in objects if _is_of_cluster(object_)),
         tuple(ignored),
-        tuple(around),
-        tuple(made.unknown),
-        tuple(errors),
-        tuple(made.idle),
+        around=tuple(document for document in usable if _is_around(document)),
+        unknown=tuple(made.unknown),
+        errors=tuple(errors),
+        idle=tuple(made.idle),
     )
+
+
+def _decoded_objects(documents: Iterable[Document], errors: list[Note]) -> Iterator[Decoded]:
+    """The objects of resource.k8s.io and the Nodes. Objects that cannot be decoded are errors."""
+    for document in documents:
+        if _is_decoded(document):
+            try:
+                yield _as_stored(decode_document(document))
+            except DocumentError as error:
+                errors += error.notes
+
+
+def _unused(claims: Sequence[ResourceClaim | ResourceClaimTemplate], found: "_Found") -> Iterator[Demand]:
+    """The demands of claims without an allocation, and then of templates, that no pod uses."""
+    alone: list[ResourceClaim | ResourceClaimTemplate] = [
+        *(claim for claim in claims if isinstance(claim, ResourceClaim) and not claim.allocation),
+        *(claim for claim in claims if isinstance(claim, ResourceClaimTemplate)),
+    ]
+    yield from (_alone(claim) for claim in alone if _key(claim) not in found.used)
+
+
+def _is_of_cluster(object_: Decoded) -> bool:
+    """Whether the object belongs to the cluster that demands are placed in: all but templates and pending claims."""
+    if isinstance(object_, ResourceClaim):
+        return object_.allocation is not None
+    return not isinstance(object_, ResourceClaimTemplate)
+
+
+def _is_around(document: Document) -> bool:
+    """Whether the object, which is no pod, matters for whole pods."""
+    return document.kind != "Pod" and is_of_world(document.value.get("apiVersion"), document.kind)
 
 
 def is_workload(document: Document) -> bool:

@@ -4,6 +4,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import click
@@ -143,16 +144,14 @@ class _Question:
         """Rules for the devices that the user names. Raises InputError."""
         published = PublishedDevices.of(self.source.objects)
         devices = published.find(wanted, self.place.features, self.source.where)
-        version = self._version
-        if not version:
-            values = policy_for(devices)
-            return self._result(wanted.words, self._effect.of_withdrawn(devices), [values], (), "")
+        if not self._version:
+            return self._result(wanted.words, self._effect.of_withdrawn(devices), [policy_for(devices)])
         rules = rules_for(devices, published, taint)
         there = {rule.metadata.name for rule in self._existing}
         notes = [
             f"the cluster has the rule {rule.metadata.name} already" for rule in rules if rule.metadata.name in there
         ]
-        return self._of_rules(wanted.words, rules, version, notes[:1])
+        return self._of_rules(wanted.words, self._effect.of_rules(rules), rules, notes[:1])
 
     def of_files(self, files: tuple[str, ...]) -> DrainResult:
         """The effects of the rules in files. Raises InputError."""
@@ -166,19 +165,19 @@ class _Question:
         rules = [rule for _, rule in decoded if isinstance(rule, DeviceTaintRule)]
         if not rules:
             raise InputError(f"{' '.join(files)}: there is no DeviceTaintRule in it")
-        version = self._version
-        if not version:
+        if not self._version:
             raise InputError(f"{self.source.where} serves no DeviceTaintRules: these rules have no effect there")
-        return self._of_rules(f"rules in {', '.join(files)}", rules, version, ())
+        return self._of_rules(f"rules in {', '.join(files)}", self._effect.of_rules(rules), rules)
 
     def of_undo(self, wanted: Wanted | None, taint: DeviceTaint) -> DrainResult:
         """The undo: the rules of the cluster with this taint, or the rules that a drain prints. Raises InputError."""
         published = PublishedDevices.of(self.source.objects)
-        features, version = self.place.features, self._version
-        devices = published.find(wanted, features, self.source.where) if wanted is not None else list(published.devices)
+        devices = list(published.devices)
+        if wanted is not None:
+            devices = published.find(wanted, self.place.features, self.source.where)
         words = wanted.words if wanted is not None else f"all devices with the taint {taint.key}"
-        if not version:
-            return self._result(words, self._effect.of_withdrawn([]), [policy_for(devices)], (), "", is_undo=True)
+        if not self._version:
+            return self._result(words, self._effect.of_withdrawn([]), [policy_for(devices)], is_undo=True)
         own = [rule for rule in self._existing if rule.taint.key == taint.key]
         rules = [rule for rule in own if _facts(rule, devices, self._every).devices]
         notes: list[str] = []
@@ -187,20 +186,23 @@ class _Question:
                 raise InputError(f"{self.source.where} has no DeviceTaintRule with the taint {taint.key} for {words}")
             rules = rules_for(devices, published, taint)
             notes = [f"no DeviceTaintRule is known in {self.source.where}: these are the rules that a drain makes"]
-        effects = self._effect.of_end(rules)
-        facts = [_facts(rule, published.devices, self._every) for rule in rules]
-        objects = [encoded_rule(rule, version) for rule in rules]
-        return self._result(words, effects, objects, facts, version, notes, is_undo=True)
+        return self._of_rules(words, self._effect.of_end(rules), rules, notes, is_undo=True)
 
     def _of_rules(
-        self, words: str, rules: Sequence[DeviceTaintRule], version: str, notes: Sequence[str]
+        self,
+        words: str,
+        effects: Effects,
+        rules: Sequence[DeviceTaintRule],
+        notes: Sequence[str] = (),
+        *,
+        is_undo: bool = False,
     ) -> DrainResult:
         devices = PublishedDevices.of(self.source.objects).devices
         facts = [_facts(rule, devices, self._every) for rule in rules]
-        objects = [encoded_rule(rule, version) for rule in rules]
-        return self._result(words, self._effect.of_rules(rules), objects, facts, version, notes)
+        objects = [encoded_rule(rule, self._version) for rule in rules]
+        return self._result(words, effects, objects, facts, notes, is_undo=is_undo)
 
-    @property
+    @cached_property
     def _version(self) -> str:
         """The version of DeviceTaintRules that is served; empty if there are none."""
         features = self.place.features
@@ -225,13 +227,12 @@ class _Question:
         labels = OpenLabels(source.open_nodes)
         return DrainAnalysis(Cluster.of(source.objects), source.world, self.place.features, labels, self.tell)
 
-    def _result(  # noqa: PLR0913  # the parts of a result
+    def _result(
         self,
         words: str,
         effects: Effects,
         objects: Sequence[dict[str, Any]],
-        facts: Sequence[RuleFacts],
-        version: str,
+        facts: Sequence[RuleFacts] = (),
         notes: Sequence[str] = (),
         *,
         is_undo: bool = False,
@@ -240,7 +241,7 @@ class _Question:
         said = (*source.warnings, *source.notes, *notes)
         unknown = (*source.unknown, *source.unknown_of_pods)
         return DrainResult(
-            source.where, words, effects, objects, facts, version, is_undo, source.assumptions, said, unknown
+            source.where, words, effects, objects, facts, self._version, is_undo, source.assumptions, said, unknown
         )
 
 
