@@ -61,26 +61,9 @@ def probe_features(
     ApiError.
     """
     pool = ResourcePool(node_name, generation=0, resource_slice_count=1)
-    empty = ResourceSlice(
-        ObjectMeta(name=object_name(f"probe-{driver}-{node_name}")), driver, pool, node_name=node_name
-    )
-
+    name = object_name(f"probe-{driver}-{node_name}")
+    empty = ResourceSlice(ObjectMeta(name=name), driver, pool, node_name=node_name)
     doubted = suspected | {"list_attributes", "partition_type"}
-
-    def missing(asked: ResourceSlice) -> frozenset[str]:
-        value = encode_slice(asked, dialect)
-        try:
-            answer = client.create(slices_of(dialect), value, dry_run=True)
-        except StatusError as error:
-            if error.status not in (_BAD_REQUEST, _UNPROCESSABLE):
-                raise
-            # The first write will show what this server drops. List attributes and the partition type are refused
-            # instead of dropped.
-            log.debug("asking what the API server keeps: %s", error)
-            bare = replace(empty, devices=tuple(Device(device.name) for device in asked.devices))
-            return dropped(asked, bare) & doubted
-        return dropped(asked, decode_slice(answer, dialect, strict=False))
-
     counters = CounterSet("probe", {"probe": Quantity.of(1)})
     device = Device(
         "probe",
@@ -89,17 +72,34 @@ def probe_features(
         binding_conditions=(f"{driver}/probe",),
         binding_failure_conditions=(f"{driver}/failed-probe",),
     )
-    gone = missing(replace(empty, shared_counters=(counters,))) | missing(replace(empty, devices=(device,)))
+    asked = [replace(empty, shared_counters=(counters,)), replace(empty, devices=(device,))]
     if lists:
-        gone |= missing(replace(empty, devices=(Device("probe", {"probe": AttributeList("ints", (0,))}),)))
+        asked.append(replace(empty, devices=(Device("probe", {"probe": AttributeList("ints", (0,))}),)))
     minor = _minor_version(client)
     has_type = minor >= _PARTITION_TYPE_SINCE
     if has_type:
         typed = (Device("probe", {"profile": "probe"}),)
-        gone |= missing(replace(empty, devices=typed, partition_type_attribute=f"{driver}/profile"))
+        asked.append(replace(empty, devices=typed, partition_type_attribute=f"{driver}/profile"))
+    gone = frozenset[str]().union(*(_missing(client, dialect, slice_, doubted) for slice_ in asked))
     beside = minor < COUNTERS_APART_SINCE
     stored = SliceFeatures(list_attributes=lists, partition_type=has_type, counters_beside_devices=beside)
     return without(stored, gone)
+
+
+def _missing(client: ApiClient, dialect: Dialect, asked: ResourceSlice, doubted: Set[str]) -> frozenset[str]:
+    """The features of a slice that the server drops in a dry run. If it refuses the slice, those that are `doubted`."""
+    value = encode_slice(asked, dialect)
+    try:
+        answer = client.create(slices_of(dialect), value, dry_run=True)
+    except StatusError as error:
+        if error.status not in (_BAD_REQUEST, _UNPROCESSABLE):
+            raise
+        # The first write will show what this server drops. List attributes and the partition type are refused instead
+        # of dropped.
+        log.debug("asking what the API server keeps: %s", error)
+        bare = tuple(Device(device.name) for device in asked.devices)
+        return dropped(asked, replace(asked, devices=bare, shared_counters=(), partition_type_attribute=None)) & doubted
+    return dropped(asked, decode_slice(answer, dialect, strict=False))
 
 
 def dropped(sent: ResourceSlice, stored: ResourceSlice) -> frozenset[str]:
