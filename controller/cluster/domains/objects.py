@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from dra_driver.domains.daemon import COMMAND_PORT, PEER_PORT
@@ -113,8 +112,8 @@ def workload_template(domain: ComputeDomain, dialect: Dialect, *, host_managed: 
     owner = _owner(COMPUTE_DOMAINS.api_version, "ComputeDomain", domain.name, domain.uid)
     spec = {"spec": encode_claim_spec(claim, dialect)}
     labels = {DOMAIN_LABEL: domain.uid, TARGET_LABEL: "Workload"}
-    place = (domain.namespace, domain.template)
-    return _desired(place, owner, templates_of(dialect), "ResourceClaimTemplate", labels, spec, ("spec",))
+    metadata = {"name": domain.template, "namespace": domain.namespace, "ownerReferences": [owner], "labels": labels}
+    return _desired(templates_of(dialect), "ResourceClaimTemplate", metadata, spec, ("spec",))
 
 
 def daemon_objects(
@@ -125,16 +124,16 @@ def daemon_objects(
     owner = _owner("v1", "ServiceAccount", account.name, account.uid)
     labels = {DOMAIN_LABEL: uid}
     template = {"spec": encode_claim_spec(daemon_claim(uid), dialect)}
-    of_daemon = {**labels, TARGET_LABEL: "Daemon"}
-    desired = partial(_desired, (settings.namespace, name), owner)
+    metadata: JSON = {"name": name, "namespace": settings.namespace, "ownerReferences": [owner], "labels": labels}
+    of_daemon = {**metadata, "labels": {**labels, TARGET_LABEL: "Daemon"}}
     made = [
-        desired(templates_of(dialect), "ResourceClaimTemplate", of_daemon, template, ("spec",)),
-        desired(DAEMON_SETS, "DaemonSet", labels, _daemon_set(uid, daemons), ("spec", "selector")),
+        _desired(templates_of(dialect), "ResourceClaimTemplate", of_daemon, template, ("spec",)),
+        _desired(DAEMON_SETS, "DaemonSet", metadata, _daemon_set(uid, daemons), ("spec", "selector")),
     ]
     if daemons.network_policy:
-        made.append(desired(NETWORK_POLICIES, "NetworkPolicy", labels, _policy(uid)))
+        made.append(_desired(NETWORK_POLICIES, "NetworkPolicy", metadata, _policy(uid)))
     if daemons.issuer is not None:
-        made.append(desired(CERTIFICATES, "Certificate", labels, _certificate(uid, daemons.issuer, slots)))
+        made.append(_desired(CERTIFICATES, "Certificate", metadata, _certificate(uid, daemons.issuer, slots)))
     return made
 
 
@@ -166,25 +165,11 @@ def _owner(api_version: str, kind: str, name: str, uid: str) -> JSON:
     return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
-def _desired(  # noqa: PLR0913, PLR0917  # what the object is made of
-    place: tuple[str, str],
-    owner: JSON,
-    kind: Kind,
-    kind_name: str,
-    labels: Mapping[str, str],
-    spec: JSON,
-    fixed: tuple[str, ...] = (),
-) -> Desired:
+def _desired(kind: Kind, kind_name: str, metadata: JSON, spec: JSON, fixed: tuple[str, ...] = ()) -> Desired:
+    """The object, with an annotation that changes with its spec."""
     revision = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
-    namespace, name = place
-    metadata = {
-        "name": name,
-        "namespace": namespace,
-        "labels": labels,
-        "annotations": {REVISION_ANNOTATION: revision},
-        "ownerReferences": [owner],
-    }
-    value = {"apiVersion": kind.api_version, "kind": kind_name, "metadata": metadata, "spec": spec}
+    noted = {**metadata, "annotations": {REVISION_ANNOTATION: revision}}
+    value = {"apiVersion": kind.api_version, "kind": kind_name, "metadata": noted, "spec": spec}
     return Desired(kind, value, fixed)
 
 

@@ -77,7 +77,7 @@ def _supervise(options: DaemonOptions, times: DaemonTimes) -> None:
             rows.wake()
 
         watch = CliqueWatch(client, options.namespace, clique_name(uid, options.clique_id), changed, count)
-        rows = RowReporter(client, options.namespace, watch, node, address, times, count)
+        rows = RowReporter(client, watch, node, address, times, count)
 
         def place() -> DomainPlace:
             return place_in(watch.clique, node, address, watch.problem)

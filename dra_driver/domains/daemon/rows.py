@@ -7,6 +7,7 @@ Other changes wait a moment, because a domain passes through several states whil
 
 import logging
 import time
+from dataclasses import dataclass
 from typing import Final
 
 from ...kube.api import ApiClient, ApiError, StatusError
@@ -14,7 +15,7 @@ from ...kube.api.client import JSON
 from ...process.backoff import Backoff
 from ...process.containment import Count, nobody
 from ...process.worker import Worker
-from ..objects import CLIQUES, DaemonReport, Member, encode_report
+from ..objects import CLIQUES, Clique, DaemonReport, Member, encode_report
 from .peers import CliqueWatch
 from .times import DaemonTimes
 
@@ -27,13 +28,24 @@ _REFUSED: Final = (403, 404, 409, 422)
 _REFUSED_SECONDS: Final = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of a clique."""
+
+    clique: Clique
+    position: int
+
+    @property
+    def member(self) -> Member:
+        return self.clique.members[self.position]
+
+
 class RowReporter:
     """Reports to the row of `node`, as long as the row has the address of this daemon."""
 
-    def __init__(  # noqa: PLR0913, PLR0917  # the row, and times
+    def __init__(
         self,
         client: ApiClient,
-        namespace: str,
         watch: CliqueWatch,
         node: str,
         address: str,
@@ -41,7 +53,6 @@ class RowReporter:
         count: Count = nobody,
     ) -> None:
         self._client = client
-        self._namespace = namespace
         self._watch = watch
         self._node = node
         self._address = address
@@ -74,36 +85,35 @@ class RowReporter:
     def _attempt(self) -> float | None:
         """Write the report if that is due. Returns the seconds until it is due, None if there is nothing to do."""
         wanted, found = self._wanted, self._own_row()
-        if wanted is None or found is None or self._is_stored(found[2], wanted):
+        if wanted is None or found is None or self._is_stored(found.member, wanted):
             self._differs_since = None
             self._backoff.reset()
             return None
-        name, position, row = found
         now = time.monotonic()
         if self._differs_since is None:
             self._differs_since = now
         due = self._retry
-        if row.report.ready == wanted.ready and not self._worker.is_finishing:
+        if found.member.report.ready == wanted.ready and not self._worker.is_finishing:
             due = max(due, self._differs_since + self._settle)
         if self._refused is not None and self._refused[0] == self._watch.events:
             due = max(due, self._refused[1] + _REFUSED_SECONDS)
         if now < due:
             return due - now
-        return self._write(name, position, wanted)
+        return self._write(found, wanted)
 
-    def _own_row(self) -> tuple[str, int, Member] | None:
+    def _own_row(self) -> _Row | None:
         clique = self._watch.clique
         position = None if clique is None else clique.row(self._node)
         if clique is None or position is None or clique.members[position].address != self._address:
             return None
-        return clique.name, position, clique.members[position]
+        return _Row(clique, position)
 
     def _is_stored(self, row: Member, wanted: DaemonReport) -> bool:
         """Whether the row has the report. NVIDIA's CRD drops some of its fields."""
         return row.report == wanted or self._answer == (wanted, row.report)
 
-    def _write(self, name: str, position: int, wanted: DaemonReport) -> float | None:
-        path = f"/daemons/{position}"
+    def _write(self, row: _Row, wanted: DaemonReport) -> float | None:
+        path = f"/daemons/{row.position}"
         operations: list[JSON] = [
             {"op": "test", "path": f"{path}/nodeName", "value": self._node},
             {"op": "test", "path": f"{path}/ipAddress", "value": self._address},
@@ -113,7 +123,7 @@ class RowReporter:
         ]
         events = self._watch.events
         try:
-            answer = self._client.json_patch(CLIQUES, name, operations, namespace=self._namespace)
+            answer = self._client.json_patch(CLIQUES, row.clique.name, operations, namespace=row.clique.namespace)
         except ApiError as error:
             log.warning("the state of this daemon cannot be reported: %s", error)
             if isinstance(error, StatusError) and error.status in _REFUSED:
@@ -125,5 +135,5 @@ class RowReporter:
         self._refused = None
         self._watch.offer(answer)
         if (found := self._own_row()) is not None:
-            self._answer = wanted, found[2].report
+            self._answer = wanted, found.member.report
         return 0.0
