@@ -284,10 +284,8 @@ class CandidateOptions:
         return option
 
     def _find_candidates(self, option: Option) -> None:
-        for candidate in self._candidates(option):
-            verdict = candidate.verdict
-            if verdict is not None and verdict.error is None and self._observer is None:
-                continue  # most devices: later checks are not recorded for them
+        # Most devices are not selected. An observer records later checks also for them.
+        for candidate in self._candidates(option, only_selected=self._observer is None):
             try:
                 refusal = self._refusal(candidate)
             except AllocationError as error:
@@ -328,8 +326,8 @@ class CandidateOptions:
             if tainted is not None:
                 option.tainted[candidate.index] = tainted
 
-    def _candidates(self, option: Option) -> Iterator[Candidate]:
-        """The devices that the node sees.
+    def _candidates(self, option: Option, *, only_selected: bool = False) -> Iterator[Candidate]:
+        """The devices that the node sees; with `only_selected`, without those of which a selector is false.
 
         Raises AllocationError for a request for All at an incomplete or invalid pool.
         """
@@ -340,6 +338,8 @@ class CandidateOptions:
                 raise _unknown_devices(option, pool, fatal=self._features.defects.unknown_devices_fail_pods)
             usage = self._survey.usage(pool.key)
             for local, verdict in enumerate(verdicts.of_pool(pool)):
+                if only_selected and verdict is not None and verdict.error is None:
+                    continue
                 yield Candidate(option, first + local, pool, local, verdict, usage)
             first += len(pool.devices)
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objects that allocation reads, and the indexes that are computed from them once."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ...kube.resource import DeviceClass, Node, ResourceClaim, ResourceSlice
 from .equivalence import NodeEquivalence
 from .features import Features
-from .pools import pools_of
+from .pools import PoolView, pools_of
 from .selectors import SelectorVerdicts
 from .survey import Survey
 
@@ -21,6 +21,7 @@ class Cluster:
     classes: tuple[DeviceClass, ...] = ()
     nodes: tuple[Node, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
+    _pools: dict[Hashable, PoolView] = field(default_factory=dict, init=False, repr=False)
     _surveys: dict[Features, Survey] = field(default_factory=dict, init=False, repr=False)
     _equivalence: dict[Features, NodeEquivalence] = field(default_factory=dict, init=False, repr=False)
     _verdicts: dict[Features, SelectorVerdicts] = field(default_factory=dict, init=False, repr=False)
@@ -75,7 +76,7 @@ class Cluster:
     def survey(self, features: Features) -> Survey:
         """The views of the nodes under these features. Computed once."""
         if features not in self._surveys:
-            self._surveys[features] = Survey(self.slices, self.claims, features)
+            self._surveys[features] = Survey(self.slices, self.claims, features, self._pools)
         return self._surveys[features]
 
     def equivalence(self, features: Features) -> NodeEquivalence:

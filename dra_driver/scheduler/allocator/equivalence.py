@@ -21,7 +21,7 @@ from .constraints import find_attribute
 from .features import Features
 from .nodes import is_at
 from .outcome import AllocationError
-from .pools import PoolKey, PoolView, attribute_column, capacity_column, distinguishable, keys_of, read_values
+from .pools import PoolKey, PoolView, capacity_column, distinguishable, keys_of, read_values
 from .survey import NodeView, Survey
 
 _ABSENT = -1
@@ -150,7 +150,7 @@ class NodeEquivalence:
             case ("capacities",):
                 yield from [repr(device.capacity) for pool in pools for device in pool.devices]
             case ("everything",):
-                yield from [tuple(read_values(pool.devices, pool.driver, _ALL)) for pool in pools]
+                yield from [tuple(read_values(pool, _ALL)) for pool in pools]
             case ("compared", attribute):
                 yield self._compared(pools, attribute)
 
@@ -211,7 +211,7 @@ class NodeEquivalence:
             return _ABSENT
         number = self._columns.get((pool, key))
         if number is None:
-            number = self._columns[pool, key] = self._id(tuple(attribute_column(pool.devices, key)))
+            number = self._columns[pool, key] = self._id(tuple(pool.attribute_column(key)))
         return number
 
     def _compared(self, pools: Iterable[PoolView], attribute: str) -> Hashable:

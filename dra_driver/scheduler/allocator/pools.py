@@ -108,18 +108,13 @@ def usage_after(
     return {**usage, **{key: counted.get(key, NOTHING) for key in touched}}
 
 
-def read_values(devices: Sequence[Device], driver: str, reads: Reads) -> list[Hashable]:
-    """A key for each device of `driver`. Devices with equal keys have equal values of everything that is read."""
+def read_values(pool: "PoolView", reads: Reads) -> list[Hashable]:
+    """A key for each device of the pool. Devices with equal keys have equal values of everything that is read."""
     if reads.everything:
-        return [repr((device.attributes, device.capacity)) for device in devices]
-    columns = [attribute_column(devices, key) for key in published_keys(reads.attributes, driver)]
-    columns += [capacity_column(devices, key) for key in published_keys(reads.capacities, driver)]
-    return list(zip(*columns, strict=True)) if columns else [()] * len(devices)
-
-
-def attribute_column(devices: Sequence[Device], key: str) -> Sequence[Hashable]:
-    """The attribute published as `key`, for each device."""
-    return distinguishable([device.attributes.get(key) for device in devices])
+        return [repr((device.attributes, device.capacity)) for device in pool.devices]
+    columns = [pool.attribute_column(key) for key in published_keys(reads.attributes, pool.driver)]
+    columns += [capacity_column(pool.devices, key) for key in published_keys(reads.capacities, pool.driver)]
+    return list(zip(*columns, strict=True)) if columns else [()] * len(pool.devices)
 
 
 def capacity_column(devices: Sequence[Device], key: str) -> Sequence[Hashable]:
@@ -198,6 +193,13 @@ class PoolView:
     slices: tuple[ResourceSlice, ...] = ()
     elsewhere: tuple[ResourceSlice, ...] = ()
     counter_sets: Mapping[str, CounterSet] = field(default_factory=dict)
+    _columns: dict[str, Sequence[Hashable]] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def content(self) -> Hashable:
+        """Equal for views with the same slices, as long as these exist."""
+        slices = (tuple(map(id, some)) for some in (self.slices, self.elsewhere, self.counter_sets.values()))
+        return (self.key, self.state, self.reason, *slices)
 
     @property
     def driver(self) -> str:
@@ -223,13 +225,18 @@ class PoolView:
     @cached_property
     def consumption(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The counters that each device consumes: (number, amount in billionths)."""
+        numbers = self.counters
         return tuple(
-            tuple(
-                (self.counters[consumption.counter_set, counter], amount.nanos)
-                for consumption in device.consumes_counters
-                for counter, amount in consumption.counters.items()
-            )
-            for device in self.devices
+            [
+                tuple(
+                    [
+                        (numbers[consumption.counter_set, counter], amount.nanos)
+                        for consumption in device.consumes_counters
+                        for counter, amount in consumption.counters.items()
+                    ]
+                )
+                for device in self.devices
+            ]
         )
 
     @cached_property
@@ -246,6 +253,12 @@ class PoolView:
     def attribute_keys(self) -> frozenset[str]:
         """The keys under which any device publishes an attribute."""
         return frozenset([key for device in self.devices for key in device.attributes])
+
+    def attribute_column(self, key: str) -> Sequence[Hashable]:
+        """The attribute published as `key`, for each device. Computed once."""
+        if key not in self._columns:
+            self._columns[key] = distinguishable([device.attributes.get(key) for device in self.devices])
+        return self._columns[key]
 
     @cached_property
     def odd_devices(self) -> frozenset[int]:

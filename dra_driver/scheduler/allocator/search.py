@@ -46,8 +46,12 @@ def cannot_succeed(problem: SearchProblem) -> bool:
         return False
     if not _only_reduces_counters(problem):
         return False
-    alone = [charge is None or charge.fits_alone() for charge in problem.charges]
     requests = [options for requests in problem.claims for options in requests]
+    if any(
+        all(len(option.devices) < max(option.count, option.wants_all) for option in options) for options in requests
+    ):
+        return True
+    alone = [charge is None or charge.fits_alone() for charge in problem.charges]
     if any(all(_lacks_devices(option, alone) for option in options) for options in requests):
         return True
     return len(requests) > 1 and _exceeds_total(requests, problem.charges, alone)
@@ -121,8 +125,12 @@ def _has_derived_errors(options: list[Option]) -> bool:
     return any(bound.errors for option in options for bound in option.constraints)
 
 
+def _has_too_few_candidates(option: Option) -> bool:
+    return (option.wants_all and not option.devices) or len(option.devices) < option.count
+
+
 def _lacks_devices(option: Option, alone: list[bool]) -> bool:
-    if option.wants_all and not option.devices:
+    if _has_too_few_candidates(option):
         return True
     serving = sum(
         (alone[device] or device in option.shares)

@@ -108,15 +108,15 @@ class Verdicts:
         return self._by_pool[pool]
 
     def _judge_all(self, pool: PoolView) -> Iterator[Verdict]:
-        values_of_each = read_values(pool.devices, pool.driver, self.reads)
-        for index, (device, values) in enumerate(zip(pool.devices, values_of_each, strict=True)):
-            if index in pool.odd_devices:
-                yield self._judge(pool.driver, device)
+        driver, odd_devices, by_values = pool.driver, pool.odd_devices, self._by_values
+        for index, (device, values) in enumerate(zip(pool.devices, read_values(pool, self.reads), strict=True)):
+            if index in odd_devices:
+                yield self._judge(driver, device)
                 continue
-            key = (pool.driver, device.allow_multiple_allocations, values)
-            if key not in self._by_values:
-                self._by_values[key] = self._judge(pool.driver, device)
-            yield self._by_values[key]
+            key = (driver, device.allow_multiple_allocations, values)
+            if key not in by_values:
+                by_values[key] = self._judge(driver, device)
+            yield by_values[key]
 
     def _judge(self, driver: str, device: Device) -> Verdict:
         for unmet, check in self._checks:

@@ -8,7 +8,7 @@ relevant for every node, so an incomplete pool of one node affects all other nod
 import copy
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -56,7 +56,17 @@ class NodeView:
 class Survey:
     """Views of a cluster under some features. They are computed when they are first needed."""
 
-    def __init__(self, slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim], features: Features) -> None:
+    def __init__(
+        self,
+        slices: Iterable[ResourceSlice],
+        claims: Iterable[ResourceClaim],
+        features: Features,
+        known: dict[Hashable, PoolView],
+    ) -> None:
+        """`known` has the views that other surveys of the same slices have made, and gets those of this survey. Views
+        keep what is computed from their devices.
+        """
+        self._known = known
         self._features = features
         self._binding_last = features.variant is not Variant.STABLE
         self._usage = usage_of(claims, shares=features.consumable_capacity)
@@ -157,7 +167,8 @@ class Survey:
     def _pool(self, key: PoolKey, slices: Sequence[ResourceSlice]) -> PoolView | None:
         cached = (key, tuple(map(id, slices)))  # the cluster keeps its slices alive
         if cached not in self._views:
-            self._views[cached] = pool_view(key, slices, self._pools[key], self._features)
+            made = pool_view(key, slices, self._pools[key], self._features)
+            self._views[cached] = made and self._known.setdefault(made.content, made)
         return self._views[cached]
 
 
