@@ -184,12 +184,10 @@ class _GpuFacts:
         vfio = next((device for device in devices if device.attributes["type"] == VFIO_TYPE), None)
         board = _board(devices[0])
         address = _text(devices, PCI_BUS_ID)
-        root, numa = _text(devices, _PCIE_ROOT), _numa(devices)
         mode = bool(instances) and (whole is None or any(device.name in in_use for device in instances))
         switchable = bool(board.profiles) and board.architecture >= Architecture.HOPPER
         uuid = whole.attributes.get("uuid") if whole is not None else _text(instances, "parentUUID")
         module = whole.attributes.get("gpuModuleID") if whole is not None else None
-        position = _POSITION.fullmatch(vfio.name) if vfio is not None else None
         gpu = Gpu(
             index=index,
             minor=_minor(devices, index),
@@ -200,8 +198,8 @@ class _GpuFacts:
             compute_capability=board.compute_capability,
             memory=_memory(whole, instances, board),
             pci_address=address,
-            pcie_root=root,
-            numa_node=numa,
+            pcie_root=_text(devices, _PCIE_ROOT),
+            numa_node=_numa(devices),
             addressing_mode=None,
             module_id=module if isinstance(module, int) else None,
             mig_mode=MigMode(mode, mode) if board.profiles else None,
@@ -215,20 +213,25 @@ class _GpuFacts:
         )
         existing = [device for device in instances if "uuid" in device.attributes]
         gpu = replace(gpu, mig_instances=tuple(_instances(gpu, existing)))
-        if address is None:
-            return _GpuFacts(gpu, None, tuple(devices))
-        pci = PciGpu(
-            position=int(position[1]) if position is not None else index,
-            address=address,
-            device_id=board.pci_device_id >> 16,
-            product_name=board.pci_name,
-            driver=NVIDIA_DRIVER,
-            iommu_group=index,
-            addressable_memory=1 << (board.bar1_mib + _OTHER_MIB - 1 << 20).bit_length(),
-            pcie_root=root,
-            numa_node=numa,
-        )
-        return _GpuFacts(gpu, pci, tuple(devices))
+        return _GpuFacts(gpu, _pci_gpu(gpu, board, vfio), tuple(devices))
+
+
+def _pci_gpu(gpu: Gpu, board: BoardModel, vfio: Device | None) -> PciGpu | None:
+    """The PCI function of a GPU, which may be published as `vfio`. None if its address is not known."""
+    if gpu.pci_address is None:
+        return None
+    position = _POSITION.fullmatch(vfio.name) if vfio is not None else None
+    return PciGpu(
+        position=int(position[1]) if position is not None else gpu.index,
+        address=gpu.pci_address,
+        device_id=board.pci_device_id >> 16,
+        product_name=board.pci_name,
+        driver=NVIDIA_DRIVER,
+        iommu_group=gpu.index,
+        addressable_memory=1 << (board.bar1_mib + _OTHER_MIB - 1 << 20).bit_length(),
+        pcie_root=gpu.pcie_root,
+        numa_node=gpu.numa_node,
+    )
 
 
 def _board(device: Device) -> BoardModel:
