@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sandbox with four nodes in two cliques, which the tests of a worker share."""
+"""A sandbox with four nodes in two cliques, which the tests of a file share.
+
+It ends with the last of them, because it uses CPU time as long as it runs.
+"""
 
 from collections.abc import Iterator
 
@@ -11,7 +14,7 @@ QUICK = {"DRA_SIMULATED_IMEX_WINDOW": "0.5", "DRA_SIMULATED_IMEX_PAUSE": "0.5"}
 """Times of the simulated nvidia-imex in seconds, which are ten times as long or more in the real one."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_domains() -> Iterator[Domains]:
     with pytest.MonkeyPatch.context() as patch, domains_running(4, 2) as running:
         for name, value in QUICK.items():
