@@ -2,10 +2,12 @@
 """A file system in user space, spoken to through /dev/fuse (include/uapi/linux/fuse.h, protocol 7.31). It needs root.
 
 It shows the files of another folder. Reads and writes of files can be answered by the test; a write may raise OSError
-or block, as a file of sysfs may. The kernel remembers only folders that last as long as the file system, so each system
-call sees the current state.
+or block, as a file of sysfs may. The kernel remembers what does not change: the attributes of a file, the target of a
+link, and the paths that the test names as lasting. Everything else is looked up by each system call, which so sees the
+current state. Most requests of a test are for a path through the same links and folders, therefore that matters.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -26,6 +28,8 @@ _UNANSWERED = (_FORGET, _INTERRUPT, _BATCH_FORGET)
 _IN, _OUT = struct.Struct("<IIQQIIIHH"), struct.Struct("<IiQ")
 _ATTRIBUTES = struct.Struct("<QQQQQQIIIIIIIIII")
 _DIRECT_IO = 1
+_CACHE_SYMLINKS = 1 << 23
+_FORGET_ENTRY = 3  # FUSE_NOTIFY_INVAL_ENTRY
 _BUFFER = 1 << 17
 _MOST = 1 << 12
 _ROOT = 1
@@ -46,7 +50,8 @@ needs_fuse = pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
 class Fuse:
     """Shows the folder `backing` at `target` between `mount` and `unmount`. Writes are answered by `on_write`.
 
-    A folder whose path `lasting` matches is never removed or replaced: the kernel asks for it only once.
+    What has a path that `lasting` matches is neither removed nor replaced without `forget`: the kernel asks for it only
+    once.
     """
 
     def __init__(self, backing: Path, target: Path, on_write: Write, lasting: re.Pattern[str]) -> None:
@@ -56,7 +61,7 @@ class Fuse:
         self._lasting = lasting
         self._guard = threading.Lock()
         self._nodes: dict[int, str] = {_ROOT: ""}
-        self._numbers: dict[tuple[str, int, int], int] = {}
+        self._numbers: dict[tuple[str, int, int, int], int] = {}
         self._device = -1
         self._stop, self._stopped = os.pipe()
         self._thread = threading.Thread(target=self._serve, name="fuse", daemon=True)
@@ -77,6 +82,17 @@ class Fuse:
         self._thread.join()
         os.close(self._device)
         os.close(self._stop)
+
+    def forget(self, path: str) -> None:
+        """Let the kernel ask for a lasting path again, which was removed from the folder."""
+        folder, _, name = path.rpartition("/")
+        encoded = os.fsencode(name)
+        with self._guard:
+            numbers = [number for number, known in self._nodes.items() if known == folder]
+        for number in numbers:
+            message = struct.pack("<QII", number, len(encoded), 0) + encoded + b"\0"
+            with contextlib.suppress(FileNotFoundError):  # the kernel does not remember it
+                os.write(self._device, _OUT.pack(_OUT.size + len(message), _FORGET_ENTRY, 0) + message)
 
     def _serve(self) -> None:
         ready = select.poll()
@@ -113,8 +129,9 @@ class Fuse:
 
     def _answer(self, opcode: int, node: int, body: bytes) -> bytes:
         if opcode == _INIT:
-            major, minor, readahead, _ = struct.unpack_from("<IIII", body)
-            return struct.pack("<IIIIHHIIHHI28x", major, min(minor, 31), readahead, 0, 12, 9, _MOST, 1, 1, 0, 0)
+            major, minor, readahead, offered = struct.unpack_from("<IIII", body)
+            flags = offered & _CACHE_SYMLINKS
+            return struct.pack("<IIIIHHIIHHI28x", major, min(minor, 31), readahead, flags, 12, 9, _MOST, 1, 1, 0, 0)
         path = self._nodes[node]
         if opcode == _LOOKUP:
             return self._entry(f"{path}/{body.rstrip(bytes(1)).decode()}")
@@ -142,12 +159,14 @@ class Fuse:
 
     def _entry(self, path: str) -> bytes:
         found = os.lstat(self._backing + path)
-        key = path, found.st_ino, stat.S_IFMT(found.st_mode)
+        kind = stat.S_IFMT(found.st_mode)
+        # Another link to another target is another file, even if it has the same inode number.
+        key = path, found.st_ino, kind, found.st_ctime_ns if kind == stat.S_IFLNK else 0
         with self._guard:
             number = self._numbers.setdefault(key, len(self._nodes) + 1)
             self._nodes[number] = path
         seconds = _LONG if self._lasting.fullmatch(path) else 0
-        return struct.pack("<QQQQII", number, 0, seconds, 0, 0, 0) + _attributes(found)
+        return struct.pack("<QQQQII", number, 0, seconds, _LONG, 0, 0) + _attributes(found)
 
     def _entries(self, path: str, offset: int, size: int) -> bytes:
         with os.scandir(self._backing + path) as found:

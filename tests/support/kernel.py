@@ -28,7 +28,9 @@ from .vgpus import VgpuManager
 VFIO, NVIDIA, AUDIO = "vfio-pci", "nvidia", "snd_hda_intel"
 NODE_DELAY = 0.2
 LASTING = re.compile("/(bus(/pci(/devices|/drivers)?)?|devices(/pci[^/]*)?|kernel(/iommu_groups)?)")
-"""The folders of /sys that no device or driver is, and that are there as long as the machine runs."""
+"""The folders of /sys that no device or driver is, and that are there as long as the machine runs. GPUs last too,
+as long as they are not unplugged.
+"""
 LOAD = ".load"
 """The file below /sys through which the simulated modprobe reaches this kernel."""
 
@@ -82,10 +84,12 @@ class Kernel:
         self._held: dict[str, threading.Event] = {}
         self._numbers = itertools.count()
         self._cdevs = itertools.count()
-        self._fuse = Fuse(self.sys, self.driver_root / "sys", self._write, LASTING)
         devices = (self.sys / "bus/pci/devices").iterdir()
         physical = sorted(one.name for one in devices if not (one / "physfn").exists())
         self._positions = {name: index for index, name in enumerate(physical)}
+        gpus = "|".join(map(re.escape, physical))
+        lasting = re.compile(f"{LASTING.pattern}|/(bus/pci/devices|devices/pci[^/]*)/({gpus})")
+        self._fuse = Fuse(self.sys, self.driver_root / "sys", self._write, lasting)
         self.vgpus = VgpuManager(self.sys, self.dev, self.node)
         for file in ("bus/pci/drivers_probe", LOAD):
             (self.sys / file).touch(0o200)
@@ -171,7 +175,10 @@ class Kernel:
         with self._lock:
             if self.driver(address) is not None:
                 self._detach(address)
+            folder = self._device(address).resolve().relative_to(self.sys)
             self.node.unplug(self._positions[address])
+        for path in (f"/bus/pci/devices/{address}", f"/{folder}"):
+            self._fuse.forget(path)
 
     def hold(self, address: str) -> None:
         """Let an unbind of the device block from now on, until `release`."""
