@@ -68,12 +68,13 @@ def _remote_mounts(process: str) -> set[bytes]:
 
 def _open_nodes(process: str) -> Iterator[tuple[int, ...]]:
     try:
-        names = os.listdir(f"{process}/fd")  # noqa: PTH208 - only names are needed
-        remote = _remote_mounts(process)
+        descriptors = os.listdir(f"{process}/fd")  # noqa: PTH208 - only names are needed
+        names = [name for name in descriptors if not _is_without_path(f"{process}/fd/{name}")]
+        remote = _remote_mounts(process) if names else set()  # threads of the kernel have no files
     except OSError:  # the process has ended
         return
     for name in names:
-        if _is_without_path(f"{process}/fd/{name}") or (remote and _mount(f"{process}/fdinfo/{name}") in remote):
+        if remote and _mount(f"{process}/fdinfo/{name}") in remote:
             continue
         found = _stat(f"{process}/fd/{name}")
         if found is not None:

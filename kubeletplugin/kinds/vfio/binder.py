@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -131,9 +132,14 @@ class VfioBinder:
         """Bind all functions of the GPU as `wanted`, unless it or one of the `others`, which will follow, is in use.
         `call` is checked before each change. Raises PrepareError or OSError.
         """
-        for member in (gpu, *others):
-            if bound_driver(self.sys_root, member.address) == NVIDIA_DRIVER:
-                self._require_unused(member, self._nvidia_nodes(member), "they use it as a GPU of this node")
+        nodes = [
+            (member, self._nvidia_nodes(member))
+            for member in (gpu, *others)
+            if bound_driver(self.sys_root, member.address) == NVIDIA_DRIVER
+        ]
+        if openers(chain.from_iterable(own for _, own in nodes)):  # one look at all processes, if nothing is in use
+            for member, own in nodes:
+                self._require_unused(member, own, "they use it as a GPU of this node")
         for function in wanted:
             self._override(gpu, function, call)
         for function in wanted:
