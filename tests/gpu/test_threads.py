@@ -13,6 +13,7 @@ import pytest
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.gpu.threads import Beat, HungError, LeftError, NvmlThreads
+from dra_driver.process.call_threads import CallThreads
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
 
@@ -140,11 +141,10 @@ def test_work_that_waits_behind_slow_work_is_not_hung() -> None:
 
 
 def test_answers_of_several_gpus_are_gathered_whatever_becomes_of_one(caplog: pytest.LogCaptureFixture) -> None:
-    threads, stuck, slow = NvmlThreads(), Stuck(), Stuck()
+    threads = NvmlThreads()
     unexpected: list[str] = []
     threads.unexpected = unexpected.append
     error = NvmlError(Return.UNKNOWN, "nvmlDeviceGetUUID")
-    waiting = threads.start("busy", slow, 60.0)
 
     def fails() -> str:
         raise error
@@ -152,16 +152,22 @@ def test_answers_of_several_gpus_are_gathered_whatever_becomes_of_one(caplog: py
     def is_wrong() -> str:
         raise KeyError("a bug")
 
-    def hangs() -> str:
-        return stuck(lambda: None)
-
-    work = {"well": lambda: "fine", "bad": fails, "wrong": is_wrong, "hung": hangs, "busy": lambda: "late"}
-    found = threads.gather(work, 0.5)
-    assert (found["well"], found["bad"], found["busy"]) == ("fine", error, None)
-    assert isinstance(found["hung"], HungError)
+    found = threads.gather({"well": lambda: "fine", "bad": fails, "wrong": is_wrong}, 60.0)
+    assert (found["well"], found["bad"]) == ("fine", error)
     assert "KeyError" in str(found["wrong"])
     assert "Traceback" in caplog.text
     assert unexpected == ["read GPU"]
+
+
+def test_a_gpu_that_does_not_answer_in_time_has_no_answer_or_hangs() -> None:
+    threads, slow, stuck = NvmlThreads(), Stuck(), Stuck()
+    waiting = threads.start("busy", slow, 60.0)
+    assert threads.gather({"busy": lambda: "late"}, 0.1) == {"busy": None}
+
+    def answer() -> object:
+        return threads.gather({"hung": lambda: stuck(lambda: None)}, 0.1)["hung"]
+
+    wait_for(lambda: isinstance(answer(), HungError), "a call that had its whole time")
     slow.go.set()
     stuck.go.set()
     assert threads.wait(waiting) == "done"
@@ -191,14 +197,14 @@ def test_all_gpus_that_answer_soon_are_asked_by_the_same_thread() -> None:
 
 def test_gpus_behind_one_that_hangs_are_asked_by_other_threads() -> None:
     threads, stuck = NvmlThreads(), Stuck()
+    asked = [threading.Event() for _ in range(7)]
     work: dict[str, Callable[[], object]] = {"hung": lambda: stuck(lambda: None)}
-    work |= {f"GPU-{number}": lambda: "fine" for number in range(7)}
-    found = threads.gather(work, 0.5)
-    assert isinstance(found.pop("hung"), HungError)
-    assert set(found.values()) == {"fine"}
+    work |= {f"GPU-{number}": each.set for number, each in enumerate(asked)}
+    gathering = CallThreads("gather").submit(threads.gather, work, 60.0)
+    assert all(each.wait(60) for each in asked)
+    assert stuck.reached == []
     stuck.go.set()
-    wait_for(lambda: threads.problem() is None, "the call to return")
-    assert set(threads.gather({key: lambda: "well" for key in work}, 30.0).values()) == {"well"}
+    assert gathering.result(60) == {"hung": "done"} | dict.fromkeys(list(work)[1:])
 
 
 def test_the_key_of_a_gpu_that_is_gone_is_forgotten() -> None:
