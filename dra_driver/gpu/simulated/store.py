@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class StateFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._prefix = f"{folder}/"
+        self._known: dict[str, _KnownFile] = {}  # by name
 
     def read_description(self) -> NodeDescription | None:
         """The description, or None if the node was not created yet."""
@@ -73,7 +74,7 @@ class StateFolder:
 
     def read_board_text(self, index: int) -> bytes:
         """The stored JSON of the state of GPU `index`."""
-        return _read(f"{self._prefix}gpu-{index}.json")
+        return self._text(f"gpu-{index}.json")
 
     def write_board(self, index: int, state: BoardState) -> None:
         """Replace the state of GPU `index`. The caller holds its lock."""
@@ -85,7 +86,7 @@ class StateFolder:
 
     def read_system_text(self) -> bytes:
         """The stored text, to find out cheaply whether it has changed."""
-        return _read(f"{self._prefix}system.json")
+        return self._text("system.json")
 
     def write_system(self, state: SystemState) -> None:
         """Replace the state of the driver, and wake the waiting event sets. The caller holds its lock."""
@@ -101,6 +102,34 @@ class StateFolder:
     def make_events(self) -> None:
         """Create the file."""
         Path(self.events).touch()
+
+    def _text(self, name: str) -> bytes:
+        path = f"{self._prefix}{name}"
+        known = self._known.get(name)
+        if known is None or not known.is_at(path):
+            known = self._known[name] = _KnownFile(path)
+        return known.text
+
+
+class _KnownFile:
+    """The text of a file that is replaced as a whole. The file stays open, so that no other one can get its inode."""
+
+    __slots__ = ("_descriptor", "_identity", "text")
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        found = os.fstat(self._descriptor)
+        self._identity = found.st_dev, found.st_ino
+        self.text = _read_all(self._descriptor)
+
+    def is_at(self, path: str) -> bool:
+        """Whether the file has not been replaced."""
+        found = os.stat(path)  # noqa: PTH116 - pathlib would take most of the time
+        return (found.st_dev, found.st_ino) == self._identity
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if hasattr(self, "_descriptor"):
+            close(self._descriptor)
 
 
 def parse_system(text: bytes) -> SystemState:
@@ -131,13 +160,17 @@ def _runs(pid: int) -> bool:
 def _read(path: str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        found = more = os.read(descriptor, _CHUNK)
-        while len(more) == _CHUNK:  # less is the rest of a file
-            more = os.read(descriptor, _CHUNK)
-            found += more
-        return found
+        return _read_all(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _read_all(descriptor: int) -> bytes:
+    found = more = os.read(descriptor, _CHUNK)
+    while len(more) == _CHUNK:  # less is the rest of a file
+        more = os.read(descriptor, _CHUNK)
+        found += more
+    return found
 
 
 def _replace(path: str, value: object) -> None:
