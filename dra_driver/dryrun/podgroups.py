@@ -32,8 +32,8 @@ def concerns_groups(document: Document) -> bool:
 
 
 def served_kinds(client: ApiClient) -> dict[str, Kind]:
-    """Those of both kinds that the server has, by name, in the version that it prefers. This needs no right to read
-    objects. Raises ApiError.
+    """The served kinds of `KINDS` by name, in the version that the server prefers. This needs no right to read objects.
+    Raises ApiError.
     """
     try:
         versions = [version for version in served_versions(client, POD_GROUPS.group) if version != _OTHER_FORM]

@@ -87,7 +87,9 @@ def probe_features(
 
 
 def _missing(client: ApiClient, dialect: Dialect, asked: ResourceSlice, doubted: Set[str]) -> frozenset[str]:
-    """The features of a slice that the server drops in a dry run. If it refuses the slice, those that are `doubted`."""
+    """The features of a slice that the server drops in a dry run. If the server refuses the slice, only `doubted`
+    features count as dropped.
+    """
     value = encode_slice(asked, dialect)
     try:
         answer = client.create(slices_of(dialect), value, dry_run=True)

@@ -13,6 +13,7 @@ from dra_driver.kube.kinds import NODES, POD_GROUPS, PODS, WORKLOADS, Kind, slic
 from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver.users import AUTHENTICATED, User
 from tests.support.apiserver import embedded
+from tests.support.faultyserver import FaultyServer
 
 from ..conftest import DryRun, Write, gpu, install_classes, slice_of
 from ..migrate.test_cluster import install_kind
@@ -185,10 +186,10 @@ def test_answers_about_groups_from_a_snapshot_are_those_from_the_live_cluster(
 
 def test_workload_of_a_file_replaces_that_of_the_cluster(dryrun: DryRun, write: Write) -> None:
     stored = write("cluster.json", {"apiVersion": "v1", "kind": "List", "items": [*machine("gpu-0"), workload()]})
-    one = workload()
-    one["spec"]["podGroupTemplates"][0]["schedulingPolicy"]["gang"]["minCount"] = 1
+    smaller = workload()
+    smaller["spec"]["podGroupTemplates"][0]["schedulingPolicy"]["gang"]["minCount"] = 1
     objects = {"apiVersion": "v1", "kind": "List", "items": [template(), job()]}
-    for items, least in ((objects["items"], 2), ([*objects["items"], one], 1)):
+    for items, least in ((objects["items"], 2), ([*objects["items"], smaller], 1)):
         asked = write("asked.json", {**objects, "items": items})
         _, (answer,) = groups(dryrun("gangs", asked, "--slices", stored, "-o", "json"))
         assert answer["minCount"] == least
@@ -214,13 +215,8 @@ def test_pod_groups_that_may_not_be_listed_are_unknown_in_the_snapshot(
         client.create(POD_GROUPS, pod_group(), "default")
         for value in pods("p", "q"):
             client.create(PODS, value, "default")
-        everything = [
-            {"apiGroups": [group], "resources": ["*"], "verbs": ["*"]}
-            for group in ("", "policy", "resource.k8s.io", "node.k8s.io", "storage.k8s.io")
-        ]
         listed = ["priorityclasses", "workloads", *(() if is_forbidden else ("podgroups",))]
-        rule = {"apiGroups": ["scheduling.k8s.io"], "resources": listed, "verbs": ["list"]}
-        config = config_of(server.add_user, server.write_kubeconfig, client, [*everything, rule], tmp_path)
+        config = config_of(server, client, listed, tmp_path)
         status, text, err = dryrun("snapshot", "--kubeconfig", config, "-o", "json")
     assert status == 0, err
     said = "note: not in the snapshot, as listing them is not allowed: podgroups\n"
@@ -231,8 +227,11 @@ def test_pod_groups_that_may_not_be_listed_are_unknown_in_the_snapshot(
     assert (status, answer["outcome"]) == ((3, "not known") if is_forbidden else (0, "scheduled"))
 
 
-def config_of(add_user: Any, write_kubeconfig: Any, client: ApiClient, rules: list[JSON], folder: Path) -> Path:
-    """The kubeconfig of a user with these rules."""
+def config_of(server: FaultyServer, client: ApiClient, listed: Sequence[str], folder: Path) -> Path:
+    """The kubeconfig of a user who may list only these resources of scheduling.k8s.io, and all other objects."""
+    others = ("", "policy", "resource.k8s.io", "node.k8s.io", "storage.k8s.io")
+    rules = [{"apiGroups": [group], "resources": ["*"], "verbs": ["*"]} for group in others]
+    rules.append({"apiGroups": ["scheduling.k8s.io"], "resources": list(listed), "verbs": ["list"]})
     client.create(Kind(f"{RBAC}/v1", "clusterroles"), {"metadata": {"name": "some"}, "rules": rules})
     binding = {
         "metadata": {"name": "some"},
@@ -240,20 +239,15 @@ def config_of(add_user: Any, write_kubeconfig: Any, client: ApiClient, rules: li
         "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "someone"}],
     }
     client.create(Kind(f"{RBAC}/v1", "clusterrolebindings"), binding)
-    path: Path = write_kubeconfig(folder / "someone", token=add_user(User("someone", (AUTHENTICATED,))))
-    return path
+    token = server.add_user(User("someone", (AUTHENTICATED,)))
+    return server.write_kubeconfig(folder / "someone", token=token)
 
 
 @pytest.mark.cluster
 def test_cluster_without_these_kinds_needs_no_rights_for_them(dryrun: DryRun, write: Write, tmp_path: Path) -> None:
     with embedded(tmp_path, minor=36, rbac=True) as (server, _, client):
         fill(client)
-        rules = [
-            {"apiGroups": [group], "resources": ["*"], "verbs": ["*"]}
-            for group in ("", "policy", "resource.k8s.io", "node.k8s.io", "storage.k8s.io")
-        ]
-        rules.append({"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["list"]})
-        config = config_of(server.add_user, server.write_kubeconfig, client, rules, tmp_path)
+        config = config_of(server, client, ["priorityclasses"], tmp_path)
         status, text, err = dryrun("snapshot", "--kubeconfig", config, "-o", "json")
         assert (status, err) == (0, "")
         found = kinds_in(text)
