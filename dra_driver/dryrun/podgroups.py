@@ -74,7 +74,7 @@ class SavedPodGroups:
             if key_of(document.value) == POD_GROUP
         }
         kinds = {document.kind.removesuffix("List") for document in self.documents}
-        has_pods = any(document.kind == "Pod" for document in documents)
+        has_pods = any(document.kind in ("Pod", "PodList") for document in documents)
         self._lacks_groups = has_pods and POD_GROUP[1] not in kinds
         self._lacks_workloads = POD_GROUP[1] in kinds and WORKLOAD[1] not in kinds
 

@@ -184,6 +184,23 @@ def test_answers_about_groups_from_a_snapshot_are_those_from_the_live_cluster(
     assert fit[1]["demands"] == fit[0]["demands"]
 
 
+@pytest.mark.parametrize(
+    ("saved", "outcome"),
+    [
+        pytest.param([{"apiVersion": "v1", "kind": "PodList", "items": []}], "not known", id="pods only"),
+        pytest.param([{"apiVersion": "v1", "kind": "PodList", "items": []}, NO_GROUPS], "waiting", id="also groups"),
+        pytest.param([], "waiting", id="only devices"),
+    ],
+)
+def test_group_that_may_be_in_the_cluster_of_a_snapshot_is_unknown(
+    saved: list[JSON], outcome: str, dryrun: DryRun, write: Write
+) -> None:
+    cluster = write("cluster.json", {"apiVersion": "v1", "kind": "List", "items": [*machine("gpu-0"), *saved]})
+    asked = write("asked.json", {"apiVersion": "v1", "kind": "List", "items": [template(), pod("p")]})
+    _, (answer,) = groups(dryrun("gangs", asked, "--slices", cluster, "-o", "json"))
+    assert answer["outcome"] == outcome
+
+
 def test_workload_of_a_file_replaces_that_of_the_cluster(dryrun: DryRun, write: Write) -> None:
     stored = write("cluster.json", {"apiVersion": "v1", "kind": "List", "items": [*machine("gpu-0"), workload()]})
     smaller = workload()
