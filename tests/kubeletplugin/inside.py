@@ -32,7 +32,7 @@ from kubeletplugin.node.node import Node, NodeTimes
 from tests.support.claims import allocated_claim
 from tests.support.hardware import ControlledNode
 from tests.support.listing import paths_in
-from tests.support.nodes import make_node, stored_instances
+from tests.support.nodes import make_node, stored_boards, stored_instances
 from tests.support.waiting import wait_for
 
 SMALL = "gpu-4-mig-1g10gb-19-0"
@@ -214,9 +214,8 @@ class Plugin:
 
     def mode(self, index: int) -> tuple[bool, bool]:
         """The MIG mode of a GPU now, and after a reset."""
-        mode = self.gpu(index).mig_mode
-        assert mode is not None
-        return mode.current, mode.pending
+        board = stored_boards(self.node)[index]
+        return board.mig_current, board.mig_pending
 
     def set_mode(self, index: int, enabled: bool) -> None:
         """An administrator switches the MIG mode of a GPU."""

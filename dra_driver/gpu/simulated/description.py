@@ -28,6 +28,7 @@ faults:                     # see dra_driver.gpu.simulated.faults
 - {call: nvmlDeviceCreateGpuInstanceWithPlacement, gpu: 0, code: INSUFFICIENT_RESOURCES, times: 1}
 """
 
+import functools
 import re
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
@@ -138,17 +139,7 @@ def load_description(name_or_path: str) -> NodeDescription:
     if name_or_path in shipped:
         base, mode = name_or_path, ""
     if base in shipped and mode in ("", "mig", "mixed", "vgpu"):
-        text = resources.files(__package__).joinpath("nodes", f"{base}.yaml").read_text(encoding="utf-8")
-        node = parse_description(text, base)
-        if mode == "vgpu":
-            host = VgpuHostDescription(VgpuFramework.VFIO, _MOST_FUNCTIONS, mixed=True)
-            return replace(node, gpus=tuple(replace(gpu, vgpu_host=host) for gpu in node.gpus))
-        first = {"": len(node.gpus), "mig": 0, "mixed": len(node.gpus) // 2}[mode]
-        gpus = (
-            replace(gpu, mig=gpu.mig or (index >= first and bool(gpu.board.profiles)))
-            for index, gpu in enumerate(node.gpus)
-        )
-        return replace(node, gpus=tuple(gpus))
+        return _built_in(base, mode)
     path = Path(name_or_path)
     if not path.is_file():
         raise DescriptionError(
@@ -162,6 +153,22 @@ def load_description(name_or_path: str) -> NodeDescription:
     except ParseError as error:
         raise DescriptionError(f"simulated node {name_or_path}:{error}") from None
     return parse_description(text, name_or_path)
+
+
+@functools.cache
+def _built_in(base: str, mode: str) -> NodeDescription:
+    """A built-in example node, of which there are some dozens."""
+    text = resources.files(__package__).joinpath("nodes", f"{base}.yaml").read_text(encoding="utf-8")
+    node = parse_description(text, base)
+    if mode == "vgpu":
+        host = VgpuHostDescription(VgpuFramework.VFIO, _MOST_FUNCTIONS, mixed=True)
+        return replace(node, gpus=tuple(replace(gpu, vgpu_host=host) for gpu in node.gpus))
+    first = {"": len(node.gpus), "mig": 0, "mixed": len(node.gpus) // 2}[mode]
+    gpus = (
+        replace(gpu, mig=gpu.mig or (index >= first and bool(gpu.board.profiles)))
+        for index, gpu in enumerate(node.gpus)
+    )
+    return replace(node, gpus=tuple(gpus))
 
 
 def parse_description(text: str, source: str) -> NodeDescription:

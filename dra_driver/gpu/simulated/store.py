@@ -9,6 +9,7 @@ events.jsonl         NVML events, appended
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -50,7 +51,7 @@ class StateFolder:
     def read_description(self) -> NodeDescription | None:
         """The description, or None if the node was not created yet."""
         try:
-            return decode_description(json.loads(_read(f"{self._prefix}description.json")))
+            return _parse_description(_read(f"{self._prefix}description.json"))
         except FileNotFoundError:
             return None
 
@@ -130,6 +131,12 @@ class _KnownFile:
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if hasattr(self, "_descriptor"):
             close(self._descriptor)
+
+
+@functools.lru_cache(maxsize=32)
+def _parse_description(text: bytes) -> NodeDescription:
+    """The description of a node from its stored text, which every initialization of NVML reads."""
+    return decode_description(json.loads(text))
 
 
 def parse_system(text: bytes) -> SystemState:
