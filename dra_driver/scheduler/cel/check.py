@@ -268,7 +268,7 @@ class _Checker:
         names = overload.type_parameters
         if not names:
             return overload.parameters, overload.result
-        fresh = {name: self._new_variable() for name in sorted(names)}
+        fresh = {name: self._new_variable() for name in names}
         return [types.substitute(fresh, part) for part in overload.parameters], types.substitute(fresh, overload.result)
 
     # literals

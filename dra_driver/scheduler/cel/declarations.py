@@ -162,11 +162,12 @@ class Overload:
     lazy: bool = False
     cost: Cost | None = None
     since: int = 0
+    type_parameters: tuple[str, ...] = field(init=False, compare=False)
+    """The names of its type parameters, sorted."""
 
-    @property
-    def type_parameters(self) -> frozenset[str]:
-        """The names of its type parameters."""
-        return frozenset(name for part in (*self.parameters, self.result) for name in parameters_of(part))
+    def __post_init__(self) -> None:
+        names = {name for part in (*self.parameters, self.result) for name in parameters_of(part)}
+        object.__setattr__(self, "type_parameters", tuple(sorted(names)))
 
 
 @dataclass(frozen=True, slots=True)

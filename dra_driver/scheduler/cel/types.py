@@ -275,9 +275,10 @@ def assignable(bindings: Bindings, given: tuple[Type, ...], wanted: tuple[Type, 
 
 
 def _all_assignable(bindings: Bindings, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
-    return all(
-        _assignable(bindings, given_type, wanted_type) for given_type, wanted_type in zip(given, wanted, strict=True)
-    )
+    for given_type, wanted_type in zip(given, wanted, strict=True):
+        if not _assignable(bindings, given_type, wanted_type):
+            return False
+    return True
 
 
 def _assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:

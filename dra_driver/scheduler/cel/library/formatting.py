@@ -224,7 +224,8 @@ def _string(clause: Clause, value: object) -> str:
 
 def _list(values: list[object]) -> str:
     spend(len(values))
-    return f"[{', '.join(map(_literal, values))}]"
+    # A million integers reach the limit of costs: they are not compared with all types that have a literal.
+    return f"[{', '.join([str(value) if value.__class__ is int else _literal(value) for value in values])}]"
 
 
 def _map(value: MapValue) -> str:
