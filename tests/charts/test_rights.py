@@ -23,7 +23,7 @@ from tests.support.waiting import wait_for
 from .domains import DAEMONS, OBJECTS
 from .rendering import JSON, NAMESPACE, RENDERINGS, find, merged, render
 from .rendering import VALUES as RENDERED
-from .workloads import NODE, STARTUP_TAINT, Containers, installed, may_mount, paths, short_folder
+from .workloads import NODE, STARTUP_TAINT, Containers, installed, may_mount, render_in, short_folder
 
 VALUES: JSON = {
     "simulatedNode": "h100x8-mixed",
@@ -385,7 +385,7 @@ UNASKED: JSON = {"policy": {"gpus": []}}
 def test_the_rights_are_enough(component: str, values: JSON, undone: tuple[str, ...]) -> None:
     """Those that come with the values: what is not done needs none."""
     with short_folder() as folder:
-        objects = render(merged(merged(VALUES, values), paths(folder)), 36)
+        objects = render_in(folder, merged(VALUES, values), 36)
         assert (rules(objects) < PROVEN) == bool(undone)
         with installed(objects, folder) as containers:
             work = COMPONENTS[component](containers)
@@ -396,7 +396,7 @@ def test_the_rights_are_enough(component: str, values: JSON, undone: tuple[str, 
 @pytest.mark.parametrize(("component", "right"), RIGHTS)
 def test_without_any_one_of_the_rights_something_breaks(component: str, right: Right) -> None:
     with short_folder() as folder:
-        objects = render(merged(VALUES, paths(folder)), 36)
+        objects = render_in(folder, VALUES, 36)
         with installed(without(objects, right), folder) as containers:
             work = COMPONENTS[component](containers)
             assert work.first_broken() is not None, f"{right} is not needed"
@@ -415,12 +415,12 @@ def test_the_last_step_before_an_uninstall_leaves_nothing_on_the_node(
     if mounted and not may_mount():
         pytest.skip("this process may not mount")
     with short_folder() as folder:
-        values = merged(VALUES, paths(folder))
-        with installed(render(values, 36), folder) as containers:
+        with installed(render_in(folder, VALUES, 36), folder) as containers:
             work = NodeWork(containers)
             wait_for(lambda: work.publishes() and work.prepares_a_claim(), "a claim that is prepared", 60)
             containers.terminate()
-            containers.upgrade(render(merged(values, {"cleanup": {"enabled": True, "force": force}}), 36))
+            cleanup = {"cleanup": {"enabled": True, "force": force}}
+            containers.upgrade(render_in(folder, merged(VALUES, cleanup), 36))
             assert containers.start("DaemonSet", "cleanup", mounted=mounted).wait(60) == code, containers.log
         files = [path for name in ("registry", "plugins", "cdi") for path in (folder / name).rglob("*")]
         assert bool(files) == left, files
@@ -449,7 +449,7 @@ def test_every_account_with_rights_is_one_whose_rights_are_proven() -> None:
 
 def test_the_check_of_a_node_finds_the_rights_to_be_there_and_what_is_missing() -> None:
     with short_folder() as folder:
-        objects = render(merged(VALUES, paths(folder)), 36)
+        objects = render_in(folder, VALUES, 36)
         for name in ("registry", "plugins", "cdi"):
             (folder / name).mkdir()
         lacking = without(objects, next(right for right in rights(objects, "kubeletplugin") if right.verb == "delete"))

@@ -2,6 +2,7 @@
 """The chart's containers as processes, as they are rendered, on an API server that enforces the rendered RBAC."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer
 from tests.support.preloaded import start
 
-from .rendering import JSON, NAMESPACE, find
+from .rendering import JSON, NAMESPACE, find, merged, render
 
 NODE = "node-a"
 STARTUP_TAINT = "gpu.nvidia.com/starting"
@@ -134,6 +135,16 @@ def paths(folder: Path) -> JSON:
             "cdiRoot": str(folder / "cdi"),
         }
     }
+
+
+_ANY_FOLDER = Path("/folder-of-a-test")
+
+
+def render_in(folder: Path, values: JSON, minor: int) -> list[JSON]:
+    """The objects of a rendering whose pods keep to a folder. Equal values are rendered once for all folders."""
+    text = json.dumps(render(merged(values, paths(_ANY_FOLDER)), minor))
+    found: list[JSON] = json.loads(text.replace(str(_ANY_FOLDER), str(folder)))
+    return found
 
 
 @contextlib.contextmanager
