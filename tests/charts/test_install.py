@@ -29,7 +29,7 @@ from dra_driver.kube.kinds import (
 )
 from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
-from tests.support.apiserver import connect
+from tests.support.apiserver import api_server, connect
 
 from . import rendering
 from .policies import delete
@@ -68,6 +68,19 @@ def left(client: ApiClient, namespace: str) -> set[tuple[str, str]]:
         for one in client.list(kind, namespace=namespace).items
         if {"Helm", "helm"} & set((one["metadata"].get("labels") or {}).values())
     }
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of a server with TLS, without which Helm sends no token."""
+    with api_server(tmp_path_factory.mktemp("apiserver"), tls=True) as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def client(kubeconfig: Path) -> Iterator[ApiClient]:
+    with connect(kubeconfig) as connected:
+        yield connected
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def short_folder() -> Iterator[Path]:
 def installed(objects: list[JSON], folder: Path) -> Iterator[Containers]:
     """Roles, bindings and accounts of a rendering on an API server of their own, with a node; nothing runs yet."""
     with (
-        FaultyServer(ApiServerOptions(rbac=True)) as server,
+        FaultyServer(ApiServerOptions(rbac=True, tls=False)) as server,
         connect(server.write_kubeconfig(folder / "admin")) as admin,
     ):
         spec = {"taints": [{"key": STARTUP_TAINT, "effect": "NoSchedule"}]}

@@ -23,15 +23,16 @@ CLAIMS: Final = claims_of(V1)
 
 
 @contextlib.contextmanager
-def api_server(folder: Path, *, rbac: bool = False, resource_version: str = "") -> Iterator[Path]:
-    """A server that runs inside of the context; gives its administrator's kubeconfig. A real one always has RBAC.
+def api_server(folder: Path, *, rbac: bool = False, tls: bool = False, resource_version: str = "") -> Iterator[Path]:
+    """A server that runs inside of the context; gives its administrator's kubeconfig. A real server has RBAC and TLS.
 
-    With `resource_version`, it serves only this version of resource.k8s.io.
+    TLS takes a quarter of the time of most tests. Helm and kubectl need it, because they send no token without it. With
+    `resource_version`, the server serves only this version of resource.k8s.io.
     """
     path = folder / "kubeconfig"
     served = (resource_version,) if resource_version else None
     if not ASSETS:
-        with FaultyServer(ApiServerOptions(rbac=rbac, resource_versions=served)) as server:
+        with FaultyServer(ApiServerOptions(rbac=rbac, resource_versions=served, tls=tls)) as server:
             yield server.write_kubeconfig(path)
         return
     # Without a controller manager, no namespace gets a service account, and no node loses its first taint.
@@ -46,7 +47,7 @@ def api_server(folder: Path, *, rbac: bool = False, resource_version: str = "") 
 @contextlib.contextmanager
 def embedded(folder: Path, **options: Any) -> Iterator[tuple[FaultyServer, Path, ApiClient]]:
     """The embedded server with these options, for a test that does something to it; its administrator's kubeconfig and
-    client. It speaks no TLS unless the options say so: that takes a quarter of the time of such a test.
+    client. It speaks no TLS unless the options say so.
     """
     with FaultyServer(ApiServerOptions(**{"tls": False, **options})) as server:
         kubeconfig_file = server.write_kubeconfig(folder / "config")
