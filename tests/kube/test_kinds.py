@@ -14,7 +14,7 @@ from tests.support.apiserver import api_server, connect
 
 pytestmark = pytest.mark.cluster
 
-NOT_SERVED = {kinds.CERTIFICATES, kinds.NODE_FEATURES, kinds.ACCESS_REVIEWS, kinds.POD_GROUPS}
+NOT_SERVED = {kinds.CERTIFICATES, kinds.NODE_FEATURES, kinds.ACCESS_REVIEWS, kinds.POD_GROUPS, kinds.WORKLOADS}
 """Kinds of cert-manager and node feature discovery, and those that the embedded server of this release lacks."""
 
 
