@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kubernetes' rules for names in resource.k8s.io."""
 
+import functools
 import hashlib
 import re
 
 from . import limits
 
 _HASH_DIGITS = 16
+_LONGEST_KEY = limits.DRIVER_NAME_BYTES + 1 + limits.IDENTIFIER_BYTES
+_REMEMBERED_KEYS = 1024
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
@@ -49,6 +52,12 @@ def is_identifier(text: str) -> bool:
 
 def is_qualified_name(text: str) -> bool:
     """Whether the text is the key of an attribute or capacity: `identifier` or `domain/identifier`."""
+    return len(text) <= _LONGEST_KEY and _is_qualified_name(text)
+
+
+@functools.lru_cache(_REMEMBERED_KEYS)
+def _is_qualified_name(text: str) -> bool:
+    """All devices of a cluster have the same few keys."""
     domain, slash, identifier = text.rpartition("/")
     return is_identifier(identifier) and (not slash or is_driver_name(domain))
 

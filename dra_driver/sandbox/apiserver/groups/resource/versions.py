@@ -8,7 +8,7 @@ fields that the driver and its users set.
 v1beta2 has v1's form. v1beta1 has a device's fields under `basic`, and the fields of `exactly` directly in the request.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...kinds import Conversion
@@ -118,22 +118,17 @@ def _has(obj: Object, field: str) -> bool:
     return any(parent.get(last) for parent in _parents(obj, path))
 
 
-def _parents(value: Any, path: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the objects at `path`."""
-    if not path:
-        if isinstance(value, dict):
-            yield value
-        return
-    head, rest = path[0], path[1:]
-    inner: Iterable[Any]
-    if head == "[]":
-        inner = value if isinstance(value, list) else ()
-    elif head == "{}":
-        inner = value.values() if isinstance(value, dict) else ()
-    else:
-        inner = (value[head],) if isinstance(value, dict) and head in value else ()
-    for item in inner:
-        yield from _parents(item, rest)
+def _parents(value: Any, path: Sequence[str]) -> list[dict[str, Any]]:
+    """The objects at `path`, in which `[]` stands for the items of a list and `{}` for the values of an object."""
+    found = [value]
+    for word in path:
+        if word == "[]":
+            found = [item for outer in found if isinstance(outer, list) for item in outer]
+        elif word == "{}":
+            found = [item for outer in found if isinstance(outer, dict) for item in outer.values()]
+        else:
+            found = [outer[word] for outer in found if isinstance(outer, dict) and word in outer]
+    return [one for one in found if isinstance(one, dict)]
 
 
 def _flat_device(device: Object) -> Object:
