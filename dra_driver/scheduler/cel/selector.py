@@ -5,6 +5,7 @@ A selector is compiled once and then evaluated for each device.
 """
 
 import functools
+from collections.abc import Hashable
 from typing import Final
 
 from ...kube.resource import AttributeList, AttributeValue, Device, Version, attribute_kind
@@ -38,6 +39,7 @@ class _Program:
         self._slots = slots
         self._lists = environment.reads_lists
         self._converts_optionals = environment.converts_optionals
+        self._hints: dict[Hashable, str] = {}
 
     @property
     def output_type(self) -> Type:
@@ -82,8 +84,13 @@ class _Program:
     def _hint(self, error: ErrorValue, frame: Frame) -> str:
         if error.kind != "no_such_key" or error.offset is None:
             return ""
-        hint = suggestion(self._tree, error.offset, frame.driver, frame.device)
-        return f": {hint}" if hint else ""
+        device = frame.device
+        # A hint depends on the names alone, which most devices have in common.
+        key = (error.offset, frame.driver, tuple(device.attributes), tuple(device.capacity))
+        if key not in self._hints:
+            hint = suggestion(self._tree, error.offset, frame.driver, device)
+            self._hints[key] = f": {hint}" if hint else ""
+        return self._hints[key]
 
     def unknown_names(self, names: PublishedNames) -> list[CelError]:
         """The names that the expression reads but no device has, each with its place and the most similar name."""
