@@ -140,7 +140,7 @@ def compiled(pattern: str) -> Pattern:
         rewritten, by_character = _rewritten(pattern)
         alone = _compiled(rewritten)
         # the prefix consumes whole characters before the match, so RE2 only tries matches at characters
-        return Pattern(alone, _compiled(f"(?s:.)*?({rewritten})") if by_character else None)
+        return Pattern(alone, _compiled(f"(?s:.)*?({rewritten})", captures=True) if by_character else None)
     except (_SyntaxError, UnicodeError) as error:
         raise ErrorValue("regex", f"error parsing regular expression {pattern!r}: {error}") from None
 
@@ -154,12 +154,14 @@ class _SyntaxError(Exception):
     """The pattern is not a regular expression of Go."""
 
 
-def _compiled(pattern: str) -> Any:
+def _compiled(pattern: str, *, captures: bool = False) -> Any:
+    """The pattern for RE2. Without `captures`, RE2 does not find out what groups match, which takes long."""
     import re2  # type: ignore[import-untyped]  # compiled code, needed by few expressions
 
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY
+    options.never_capture = not captures
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
