@@ -195,7 +195,7 @@ def test_at_rest_nothing_is_asked(served: tuple[FaultyServer, Cluster, Connectio
         assert asked.hits == 9, "none but the test's own"
 
 
-def test_an_index_is_stable_over_a_hundred_joins_and_leaves(
+def test_an_index_is_stable_while_nodes_join_and_leave(
     served: tuple[FaultyServer, Cluster, Connection],
 ) -> None:
     _, cluster, _ = served
@@ -205,7 +205,7 @@ def test_an_index_is_stable_over_a_hundred_joins_and_leaves(
     claims: dict[str, JSON] = {}
     first: dict[str, int] = {}
     with at_work(cluster.client):
-        for _ in range(100):
+        for _ in range(30):
             node = chance.choice(nodes)
             if node in claims:
                 cluster.release(claims.pop(node))
