@@ -142,9 +142,15 @@ def _parse_description(text: bytes) -> NodeDescription:
 def parse_system(text: bytes) -> SystemState:
     """The state of the driver, from the text of `StateFolder.read_system_text`."""
     value: dict[str, Any] = json.loads(text)
-    faults = [decode_fault(Fields(row)) for row in value["faults"]]
+    faults = [_parse_fault(tuple(row.items())) for row in value["faults"]]
     absent = None if value["absent"] is None else Return(value["absent"])
     return SystemState(**{**value, "absent": absent, "faults": faults})
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse_fault(fields: tuple[tuple[str, Any], ...]) -> Fault:
+    """A fault from its stored form. Most faults stay when the state of the driver changes."""
+    return decode_fault(Fields(dict(fields)))
 
 
 def parse_board(text: bytes) -> BoardState:
