@@ -198,20 +198,23 @@ def test_call_ends_after_the_caller_is_gone(plugin: DomainPlugin, admin: ApiClie
         plugin.prepared(channel)
 
 
-def test_many_waiting_claims_do_not_hold_up_their_daemon(plugin: DomainPlugin, admin: ApiClient) -> None:
+def test_many_waiting_claims_do_not_hold_up_their_daemon(short_path: Path, kubeconfig: Path, admin: ApiClient) -> None:
+    """They look at the interval of a real plugin: with a shorter one, so many claims need a whole processor."""
     uid = add_domain(admin)
     daemon = add_daemon(admin, uid)
     channels = [add_channel(admin, uid) for _ in range(110)]
-    calls = {one.uid: plugin.begin("Prepare", one) for one in channels[:90]}
-    together = plugin.begin("Prepare", *channels[90:])  # as kubelet does for a pod with several claims
-    plugin.waits(*channels)
-    plugin.prepared(daemon)
-    assert not together.done()
-    with running_daemon(plugin.folder.of_domain(uid)):
-        answers = {**together.result(60).claims, **{key: call.result(60).claims[key] for key, call in calls.items()}}
-    assert {answers[one.uid].error for one in channels} == {""}
-    plugin.unprepared(daemon, *channels)
-    assert plugin.left() == NOTHING
+    with domain_plugin(short_path, kubeconfig, times=ClaimTimes(wait=60.0)) as plugin:
+        calls = {one.uid: plugin.begin("Prepare", one) for one in channels[:90]}
+        together = plugin.begin("Prepare", *channels[90:])  # as kubelet does for a pod with several claims
+        plugin.waits(*channels)
+        plugin.prepared(daemon)
+        assert not together.done()
+        with running_daemon(plugin.folder.of_domain(uid)):
+            each = {key: call.result(60).claims[key] for key, call in calls.items()}
+            answers = {**together.result(60).claims, **each}
+        assert {answers[one.uid].error for one in channels} == {""}
+        plugin.unprepared(daemon, *channels)
+        assert plugin.left() == NOTHING
 
 
 def test_the_domain_must_be_in_the_claims_namespace(impatient: DomainPlugin, admin: ApiClient) -> None:
