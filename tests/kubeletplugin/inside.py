@@ -177,9 +177,9 @@ class Plugin:
         return 3600.0
 
     def stop(self) -> None:
-        """Look after the node no more. The threads for its GPUs begin anew if this plugin is asked again."""
+        """Look after the node no more, and end NVML with all threads of this plugin."""
         self.place.access.stop()
-        self.place.threads.end()
+        self.place.session.close()
         RUNNING.discard(self)
 
     def has_driver(self) -> bool:
