@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import types
 import weakref
 from collections import Counter, deque
@@ -51,13 +52,14 @@ def write_on_signal(number: signal.Signals, file: Path) -> None:
     """From now on write the counts of this process to `file` whenever the signal comes."""
 
     def answer(*_: object) -> None:
-        if gc.get_freeze_count():  # the first time: most processes are never asked, and counting takes long
-            gc.unfreeze()  # what the process was forked with counts, too
-            resource_counts()  # fills the caches of what counting calls
         # No other thread may run meanwhile: a tuple that it is about to make is broken by a second reference to it.
         interval = sys.getswitchinterval()
         sys.setswitchinterval(60)
+        time.sleep(0.05)  # threads that wait for their turn already learn of the new interval
         try:
+            if gc.get_freeze_count():  # the first time: most processes are never asked, and counting takes long
+                gc.unfreeze()  # what the process was forked with counts, too
+                resource_counts()  # fills the caches of what counting calls
             text = json.dumps(resource_counts())
         finally:
             sys.setswitchinterval(interval)
