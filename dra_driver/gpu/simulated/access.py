@@ -73,6 +73,7 @@ class Access:
             self.enter("nvmlShutdown")
         finally:
             self._initialized = None
+            self._store.forget()
 
     @property
     def description(self) -> NodeDescription:

@@ -104,6 +104,10 @@ class StateFolder:
         """Create the file."""
         Path(self.events).touch()
 
+    def forget(self) -> None:
+        """Close the files that are kept open."""
+        self._known = {}
+
     def _text(self, name: str) -> bytes:
         path = f"{self._prefix}{name}"
         known = self._known.get(name)

@@ -139,7 +139,7 @@ class DomainPlugin:
         self._channel.close()
         self.server.stop()
         self.place.access.stop()
-        self.place.threads.end()
+        self.place.session.close()
         self._connection.close()
 
     # kubelet's calls
