@@ -47,9 +47,7 @@ def cannot_succeed(problem: SearchProblem) -> bool:
     if not _only_reduces_counters(problem):
         return False
     requests = [options for requests in problem.claims for options in requests]
-    if any(
-        all(len(option.devices) < max(option.count, option.wants_all) for option in options) for options in requests
-    ):
+    if any(all(map(_has_too_few_candidates, options)) for options in requests):
         return True
     alone = [charge is None or charge.fits_alone() for charge in problem.charges]
     if any(all(_lacks_devices(option, alone) for option in options) for options in requests):
