@@ -251,8 +251,8 @@ class SysFiles:
     def add_driver(self, name: str) -> Path:
         """The folder of a driver, which is made when it is missing."""
         folder = self._sys / "bus/pci/drivers" / name
-        if not folder.exists():
-            folder.mkdir(parents=True)
+        if not (folder / "unbind").exists():
+            folder.mkdir(parents=True, exist_ok=True)
             for file in ("bind", "unbind"):
                 (folder / file).touch(0o200)
         return folder
@@ -272,7 +272,7 @@ class SysFiles:
         try:
             link.symlink_to(text)
         except FileNotFoundError:
-            link.parent.mkdir(parents=True)
+            link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(text)
         except FileExistsError:
             link.unlink()
