@@ -38,6 +38,8 @@ Observe = Callable[[str, str], None]
 """Called with the method and the HTTP status (or `unreachable`) of each request."""
 
 _SECONDS: Final = 2.0
+_OWN_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1),)
+"""gRPC shares connections within a process. One that another call has open works although the socket is gone."""
 
 _PREPARE: Final = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
 _GET_INFO: Final = "/pluginregistration.Registration/GetInfo"
@@ -166,5 +168,5 @@ def _gpus(node: Node) -> str | None:
 
 def _call(socket: Path, method: str, request: Any, response: Any) -> None:
     """Call a method of this process like kubelet does. An empty prepare needs no claim."""
-    with grpc.insecure_channel(f"unix:{socket}") as channel:
+    with grpc.insecure_channel(f"unix:{socket}", options=_OWN_CONNECTION) as channel:
         channel.unary_unary(method, type(request).SerializeToString, response.FromString)(request, timeout=_SECONDS)

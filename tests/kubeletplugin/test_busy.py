@@ -78,9 +78,11 @@ class TestLiveness:
         check = live_checks(server)["sockets"]
         server.start()
         try:
-            assert check() is None
-            (short_path / removed).unlink()
-            assert "does not answer on its own sockets" in (check() or "")
+            with grpc.insecure_channel(f"unix:{short_path / removed}") as connected:
+                grpc.channel_ready_future(connected).result(60)
+                assert check() is None
+                (short_path / removed).unlink()
+                assert "does not answer on its own sockets" in (check() or "")
         finally:
             server.stop()
 
