@@ -13,11 +13,10 @@ import pytest
 import yaml
 
 from dra_driver.dryrun.connection import ClusterChoice, ClusterConnection
-from dra_driver.kube.api import ApiClient, Kind, UnreachableError
+from dra_driver.kube.api import ApiClient, UnreachableError
 from dra_driver.kube.kinds import NAMESPACES, NODES, classes_of, templates_of
 from dra_driver.kube.resource.codec import V1
-from dra_driver.sandbox.apiserver.users import User
-from tests.support.apiserver import CLAIMS, SLICES, embedded
+from tests.support.apiserver import CLAIMS, SLICES, embedded, kubeconfig_of_user
 from tests.support.paging import Collection, paged
 
 from .conftest import DryRun, Write, gpu, install_classes, slice_of
@@ -331,15 +330,7 @@ def test_missing_rights_are_one_line_with_verb_and_resource(
         rules.append({"nonResourceURLs": ["/apis/*"], "verbs": ["get"]})
         if not flag:
             rules[0]["resources"] = ["nodes"]
-        rbac = "rbac.authorization.k8s.io"
-        client.create(Kind(f"{rbac}/v1", "clusterroles"), {"metadata": {"name": "some"}, "rules": rules})
-        binding = {
-            "metadata": {"name": "some"},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "some"},
-            "subjects": [{"apiGroup": rbac, "kind": "User", "name": "someone"}],
-        }
-        client.create(Kind(f"{rbac}/v1", "clusterrolebindings"), binding)
-        path = server.write_kubeconfig(tmp_path / "some", token=server.add_user(User("someone")))
+        path = kubeconfig_of_user(server, client, tmp_path, rules)
         code, out, err = dryrun(wanted, "--kubeconfig", path, *([flag] if flag else []))
         assert (code, out, err.count("\n")) == (2, "", 1)
         verb = "watch" if flag else "list"

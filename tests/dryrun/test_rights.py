@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.kube.api import ApiClient, Kind
+from dra_driver.kube.api import ApiClient
 from dra_driver.kube.kinds import NAMESPACES, NODES, PODS
-from dra_driver.sandbox.apiserver.users import AUTHENTICATED, User
+from dra_driver.sandbox.apiserver.users import AUTHENTICATED
 from tests.charts.rendering import find, render
-from tests.support.apiserver import SLICES, embedded
+from tests.support.apiserver import CLUSTER_ROLES, SLICES, embedded, kubeconfig_of_user
 from tests.support.faultyserver import FaultyServer
 
 from .conftest import DryRun, Write, gpu, install_classes, slice_of
@@ -29,8 +29,6 @@ pytestmark = pytest.mark.cluster
 
 JSON = dict[str, Any]
 PAGE = Path(__file__).parents[2] / "docs/reference/dry-run-cluster.md"
-RBAC = "rbac.authorization.k8s.io"
-ROLES = Kind(f"{RBAC}/v1", "clusterroles")
 ROLE: JSON = find(render({"dryRun": {"clusterRole": True}}), "ClusterRole", "dry-run")
 OF_MIGRATE = ("apps", "batch", "kubevirt.io", "nvidia.com", "kueue.x-k8s.io")
 """API groups that only `migrate` reads."""
@@ -70,7 +68,7 @@ class Cluster:
 
     def grant(self, rules: list[JSON]) -> None:
         """Give the user these rules, and no other rights."""
-        self._client.update(ROLES, {**self._client.get(ROLES, "some"), "rules": rules})
+        self._client.update(CLUSTER_ROLES, {**self._client.get(CLUSTER_ROLES, "some"), "rules": rules})
 
     def store(self, *values: JSON) -> None:
         """Create these objects, and their namespaces."""
@@ -106,15 +104,7 @@ def filled(server: FaultyServer, client: ApiClient, folder: Path) -> Cluster:
     client.create(SLICES, slice_of("a", gpu("gpu-0")))
     client.create(TEMPLATES, {"metadata": {"name": "shape"}, "spec": {"spec": SPEC}}, "default")
     client.create(PODS, referring("waiting", resourceClaimTemplateName="shape"), "default")
-    client.create(ROLES, {"metadata": {"name": "some"}, "rules": []})
-    binding = {
-        "metadata": {"name": "some"},
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "some"},
-        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "someone"}],
-    }
-    client.create(Kind(f"{RBAC}/v1", "clusterrolebindings"), binding)
-    token = server.add_user(User("someone", (AUTHENTICATED,)))
-    return Cluster(client, server.write_kubeconfig(folder / "someone", token=token))
+    return Cluster(client, kubeconfig_of_user(server, client, folder, [], (AUTHENTICATED,)))
 
 
 @pytest.fixture

@@ -10,16 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dra_driver.kube.api import ApiClient, Connection, load_credentials
+from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
 from dra_driver.kube.kinds import DEFINITIONS, claims_of, slices_of
 from dra_driver.kube.resource.codec import DIALECTS, V1
 from dra_driver.sandbox.apiserver import ApiServerOptions
+from dra_driver.sandbox.apiserver.users import User
 from dra_driver.sandbox.controlplane import real_api_server
 from tests.support.faultyserver import FaultyServer
 
 ASSETS: Final = os.environ.get("KUBEBUILDER_ASSETS", "")
 SLICES: Final = slices_of(V1)
 CLAIMS: Final = claims_of(V1)
+CLUSTER_ROLES: Final = Kind("rbac.authorization.k8s.io/v1", "clusterroles")
 
 
 @contextlib.contextmanager
@@ -60,6 +62,21 @@ def connect(kubeconfig_file: Path) -> Iterator[ApiClient]:
     """A client of the server."""
     with Connection(load_credentials(str(kubeconfig_file)), "tests") as connection:
         yield ApiClient(connection)
+
+
+def kubeconfig_of_user(
+    server: FaultyServer, admin: ApiClient, folder: Path, rules: list[dict[str, Any]], groups: tuple[str, ...] = ()
+) -> Path:
+    """The kubeconfig of a user whose only rights are these rules of the ClusterRole `some`, and those of the groups."""
+    rbac = "rbac.authorization.k8s.io"
+    admin.create(CLUSTER_ROLES, {"metadata": {"name": "some"}, "rules": rules})
+    binding = {
+        "metadata": {"name": "some"},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "some"},
+        "subjects": [{"apiGroup": rbac, "kind": "User", "name": "someone"}],
+    }
+    admin.create(Kind(f"{rbac}/v1", "clusterrolebindings"), binding)
+    return server.write_kubeconfig(folder / "someone", token=server.add_user(User("someone", groups)))
 
 
 def serve_node_features(admin: ApiClient) -> None:

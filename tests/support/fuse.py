@@ -3,8 +3,8 @@
 
 It shows the files of another folder. Reads and writes of files can be answered by the test; a write may raise OSError
 or block, as a file of sysfs may. The kernel remembers what does not change: the attributes of a file, the target of a
-link, and the paths that the test names as lasting. Everything else is looked up by each system call, which so sees the
-current state. Most requests of a test are for a path through the same links and folders, therefore that matters.
+link, and the paths that the test names as lasting. Each system call looks up everything else, and sees its current
+state. This matters because most paths of a test lead through the same links and folders.
 """
 
 import contextlib

@@ -11,8 +11,8 @@ import pytest
 from dra_driver.kube.api import ApiClient
 from dra_driver.kube.kinds import NODES, POD_GROUPS, PODS, WORKLOADS, Kind, slices_of, templates_of
 from dra_driver.kube.resource.codec import V1
-from dra_driver.sandbox.apiserver.users import AUTHENTICATED, User
-from tests.support.apiserver import embedded
+from dra_driver.sandbox.apiserver.users import AUTHENTICATED
+from tests.support.apiserver import embedded, kubeconfig_of_user
 from tests.support.faultyserver import FaultyServer
 
 from ..conftest import DryRun, Write, gpu, install_classes, slice_of
@@ -22,7 +22,6 @@ from .test_command import WHOLE_OR_HALF, divided, job, pod, pod_group, template,
 JSON = dict[str, Any]
 GATES = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
 ALL = ("--all-pending", "-A")
-RBAC = "rbac.authorization.k8s.io"
 RACK = "example.com/rack"
 
 
@@ -247,17 +246,9 @@ def test_pod_groups_that_may_not_be_listed_are_unknown_in_the_snapshot(
 def config_of(server: FaultyServer, client: ApiClient, listed: Sequence[str], folder: Path) -> Path:
     """The kubeconfig of a user who may list only these resources of scheduling.k8s.io, and all other objects."""
     others = ("", "policy", "resource.k8s.io", "node.k8s.io", "storage.k8s.io")
-    rules = [{"apiGroups": [group], "resources": ["*"], "verbs": ["*"]} for group in others]
+    rules: list[dict[str, Any]] = [{"apiGroups": [group], "resources": ["*"], "verbs": ["*"]} for group in others]
     rules.append({"apiGroups": ["scheduling.k8s.io"], "resources": list(listed), "verbs": ["list"]})
-    client.create(Kind(f"{RBAC}/v1", "clusterroles"), {"metadata": {"name": "some"}, "rules": rules})
-    binding = {
-        "metadata": {"name": "some"},
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "some"},
-        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "someone"}],
-    }
-    client.create(Kind(f"{RBAC}/v1", "clusterrolebindings"), binding)
-    token = server.add_user(User("someone", (AUTHENTICATED,)))
-    return server.write_kubeconfig(folder / "someone", token=token)
+    return kubeconfig_of_user(server, client, folder, rules, (AUTHENTICATED,))
 
 
 @pytest.mark.cluster

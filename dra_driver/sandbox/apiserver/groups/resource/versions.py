@@ -128,7 +128,7 @@ def _parents(value: Any, path: Sequence[str]) -> list[dict[str, Any]]:
             found = [item for outer in found if isinstance(outer, dict) for item in outer.values()]
         else:
             found = [outer[word] for outer in found if isinstance(outer, dict) and word in outer]
-    return [one for one in found if isinstance(one, dict)]
+    return [value for value in found if isinstance(value, dict)]
 
 
 def _flat_device(device: Object) -> Object:
