@@ -6,9 +6,7 @@ file that describes a node (`dra_driver.gpu.simulated.description`).
 """
 
 import functools
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,13 +19,14 @@ from ..domains.names import DRIVER as DOMAIN_DRIVER
 from ..gpu.devices import describe
 from ..gpu.fabric import Partition, SwitchFacts
 from ..gpu.facts import Inventory
-from ..gpu.imex import fabric_of, read_channels
-from ..gpu.inventory import read_inventory
-from ..gpu.labels import MACHINE_LABEL, Machine, gpu_labels, read_machine
+from ..gpu.functions import GPU_CLASSES
+from ..gpu.imex import fabric_of
+from ..gpu.labels import MACHINE_LABEL, Machine, gpu_labels
 from ..gpu.layout import node_slices
 from ..gpu.policy import GpuRule, NodePolicy
-from ..gpu.simulated import DescriptionError, NodeDescription, SimulatedNode, load_description, shipped_nodes
+from ..gpu.simulated import DescriptionError, load_description, shipped_nodes
 from ..gpu.simulated.board import boards
+from ..gpu.simulated.facts import inventory_of
 from ..kube.resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..kube.resource.codec import Decoded
 from ..kube.resource.device import SliceFeatures
@@ -41,7 +40,8 @@ _OTHER_TYPES: Final = ("l40sx4-vgpu", "l4x4-shares")
 """Variants that only one of the built-in nodes is."""
 _GRACE: Final = re.compile(r"NVIDIA G[BH]\d")
 """Products whose CPU is an Arm one."""
-_MEMORY: Final = "/dev/shm"  # noqa: S108 - what is made in it has a name of its own
+_MACHINE: Final = Machine(None, frozenset({f"{GPU_CLASSES[-1] << 8:#08x}"}))
+"""A machine without a name, with GPUs that have no display."""
 _UUIDS: Final = {"uuid", "parentUUID"}
 
 
@@ -136,7 +136,7 @@ def simulated_nodes(kind: str, count: int, policy: NodePolicy | None = None) -> 
         rules = policy and policy.on_node(name)
         try:
             node, slices = alike.setdefault(rules, alike.get(rules) or _simulated(kind, name, rules))
-        except (DescriptionError, OSError) as error:
+        except DescriptionError as error:
             raise InputError(f"node type {kind}: {error}") from None
         made += [_renamed(node, name), *(like(slice_, name) for slice_ in slices)]
     return made
@@ -170,19 +170,20 @@ def _renewed(attributes: Mapping[str, AttributeValue], name: str) -> dict[str, A
 
 
 def _simulated(kind: str, name: str, policy: NodePolicy | None = None) -> tuple[Node, list[ResourceSlice]]:
-    """A node of this type, and its slices. Raises DescriptionError and OSError."""
+    """A node of this type, and its slices. Raises DescriptionError."""
     variant = _variant(kind)
     description = kind.removesuffix(variant.suffix) + variant.description
     identity = description if name == kind else name
     rules = NodePolicy() if policy is None else policy.on_node(name)
     # The policy's way to enforce shares is assumed to work on a simulated node.
     rules = replace(rules, rules=(*variant.policy.rules, *rules.rules), mps=True, memory_limits=True)
-    inventory, machine, has_channels = _hardware(load_description(description), identity)
+    hardware = load_description(description)
+    inventory = _inventory(hardware, identity)
     if variant.partitioned:
         inventory = replace(inventory, switches=_partitions(len(inventory.gpus)))
-    node = Node(ObjectMeta(name=name, labels={**_labels(inventory, rules, machine), HOSTNAME: name}))
+    node = Node(ObjectMeta(name=name, labels={**_labels(inventory, rules), HOSTNAME: name}))
     made = list(node_slices(identity, "", describe(inventory, rules).gpus))
-    if has_channels:
+    if hardware.imex_channels:
         found = describe_channels(fabric_of(inventory), len(inventory.gpus), "", SliceFeatures())
         made += node_slices(identity, "", found.gpus, driver=DOMAIN_DRIVER)
     return node, [like(replace(slice_, pool=replace(slice_.pool, generation=1)), name) for slice_ in made]
@@ -196,28 +197,13 @@ def _variant(kind: str) -> _Variant:
     )
 
 
-@functools.lru_cache(maxsize=64)
-def _hardware(description: NodeDescription, identity: str) -> tuple[Inventory, Machine, bool]:
-    """The GPUs of a simulated node, its machine, and whether it has IMEX channels. UUIDs follow from `identity`.
-
-    Raises OSError.
-    """
-    # In memory, where there is a folder for that: on some disks the files of all built-in nodes take seconds.
-    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="dra-dryrun-", dir=memory) as folder:
-        node = SimulatedNode.create(Path(folder), description, identity)
-        nvml = node.nvml()
-        nvml.initialize()
-        root = node.driver_root
-        inventory = read_inventory(nvml, root / "sys", dev_root=root, driver_root=root)
-        machine = read_machine(inventory.gpus, root / "sys")
-        return replace(inventory, switches=node.fabric.facts), machine, read_channels(root / "proc") is not None
+_inventory = functools.lru_cache(maxsize=64)(inventory_of)
 
 
-def _labels(inventory: Inventory, policy: NodePolicy, machine: Machine) -> dict[str, str]:
+def _labels(inventory: Inventory, policy: NodePolicy) -> dict[str, str]:
     """The labels of a simulated node: those of kubelet, and those of this driver. A simulation has no machine."""
     arm = any(_GRACE.match(gpu.product_name or "") for gpu in inventory.gpus)
-    found = {} if not inventory.gpus else dict(gpu_labels(inventory, frozenset(), policy, machine))
+    found = {} if not inventory.gpus else dict(gpu_labels(inventory, frozenset(), policy, _MACHINE))
     found.pop(MACHINE_LABEL, None)
     return {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64" if arm else "amd64", **found}
 

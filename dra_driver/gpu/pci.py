@@ -191,11 +191,17 @@ def _text(file: str) -> str | None:
 
 def _addressable_memory(resource: Path) -> int | None:
     try:
-        lines = resource.read_text(encoding="ascii").splitlines()[:_BARS]
-        regions = [[int(part, 0) for part in line.split()] for line in lines]
-        sizes = [end - start + 1 for start, end, flags in regions if end and flags & _ADDRESS_BITS == _BITS_64]
+        return addressable_memory(resource.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
+
+
+def addressable_memory(resource: str) -> int | None:
+    """The sum of a device's 64-bit BARs in bytes, rounded up to a power of two; None if it has none. `resource` is the
+    text of its file in sysfs. Raises ValueError.
+    """
+    regions = [[int(part, 0) for part in line.split()] for line in resource.splitlines()[:_BARS]]
+    sizes = [end - start + 1 for start, end, flags in regions if end and flags & _ADDRESS_BITS == _BITS_64]
     return 1 << (sum(sizes) - 1).bit_length() if sizes else None
 
 

@@ -40,7 +40,7 @@ from ...kube.resource.codec import DecodeError, Fields
 from ...process.parsing import decode_text, load
 from ..nvml import NvmlError, Placement
 from ..vgpus import VgpuFramework
-from .board import Board, BoardModel, ProfileModel, boards
+from .board import COMPUTE_PROFILES, Board, BoardModel, ProfileModel, boards
 from .faults import Fault, decode_fault, encode_fault
 from .state import BoardState
 
@@ -359,6 +359,16 @@ def _check_fit(fields: Fields, board: BoardModel, instances: tuple[InstanceDescr
             trial.create_gpu_instance(profile.info.id, placement)
         except NvmlError as error:
             raise fields.error(f"instances[{index}]", f"does not fit beside the others: {error.detail}") from None
+
+
+def first_state(gpu: GpuDescription) -> BoardState:
+    """The state of a GPU before anything has changed it: its MIG mode, and the instances that exist from the start."""
+    board = Board(gpu.board, BoardState(mig_current=gpu.mig, mig_pending=gpu.mig))
+    for wanted in gpu.instances:
+        profile, placement = wanted.on(gpu.board)
+        instance = board.create_gpu_instance(profile.info.id, placement)
+        board.create_compute_instance(instance.id, COMPUTE_PROFILES[profile.info.slice_count])
+    return board.state
 
 
 def _with_addresses(gpus: tuple[GpuDescription, ...]) -> list[GpuDescription]:

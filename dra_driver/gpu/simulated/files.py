@@ -19,7 +19,7 @@ from ..vgpus import VgpuFramework
 from .board import BoardModel
 from .description import GpuDescription, NodeDescription
 from .smi import nvidia_smi_script
-from .vgpu import function_address, vgpu_files
+from .vgpu import function_address, vgpu_addresses, vgpu_files
 
 MAJORS = {"nvidia": 195, "nvidiactl": 195, "nvidia-uvm": 510, "nvidia-caps": 235}
 """The major numbers in /proc/devices of the simulated node."""
@@ -68,6 +68,16 @@ def capability_minor(minor: int, instance: int, compute: int | None = None) -> i
     return base if compute is None else base + 1 + compute
 
 
+def iommu_group(position: int) -> int:
+    """The IOMMU group of the GPU at this position."""
+    return _FIRST_IOMMU_GROUP + position
+
+
+def product_names(node: NodeDescription) -> dict[int, str]:
+    """The names in pci.ids of the node's GPUs, by device ID."""
+    return {gpu.board.pci_device_id >> 16: gpu.board.pci_name for gpu in node.gpus}
+
+
 def channel_major(identity: str) -> int:
     """The major number of the IMEX channels on a node. It differs between nodes, as on real ones."""
     return _FIRST_CHANNEL_MAJOR + zlib.crc32(identity.encode()) % _CHANNEL_MAJORS
@@ -108,8 +118,7 @@ class DriverFiles:
             self._add_capability(Path("fabric-imex-mgmt"), _IMEX_MINOR, 0o400)
         parameters = f"ImexChannelCount: {node.imex_channels}\nCreateImexChannel0: 0\n"
         _text(self.root / "proc/driver/nvidia/params", parameters)
-        products = {gpu.board.pci_device_id >> 16: gpu.board.pci_name for gpu in node.gpus}
-        lines = "".join(f"\t{number:04x}  {name}\n" for number, name in sorted(products.items()))
+        lines = "".join(f"\t{number:04x}  {name}\n" for number, name in sorted(product_names(node).items()))
         _text(self.root / "usr/share/misc/pci.ids", f"10de  NVIDIA Corporation\n{lines}")
         _text(self.root / "sys/fs/cgroup/cgroup.controllers", _CONTROLLERS)
         self.install(node.driver_version)
@@ -201,9 +210,9 @@ class SysFiles:
         texts = {
             "sriov_totalvfs": str(functions),
             "sriov_numvfs": str(functions),
-            "resource": "\n".join(_resource(position, gpu.board)),
+            "resource": resource_text(position, gpu.board),
         }
-        self._add(gpu, gpu.pci_address, _FIRST_IOMMU_GROUP + position, texts)
+        self._add(gpu, gpu.pci_address, iommu_group(position), texts)
         for number in range(functions):
             address = function_address(gpu, number)
             self._add(gpu, address, _function_group(position, number), {})
@@ -214,7 +223,7 @@ class SysFiles:
             self._link(device / "physfn", physical)
             self._link(device / "driver", self.add_driver("nvidia"))
         if host is not None:
-            for address in [function_address(gpu, number) for number in range(functions)] or [gpu.pci_address]:
+            for address in vgpu_addresses(gpu, host):
                 for name, text in vgpu_files(gpu, host).items():
                     _text(self._sys / "devices" / gpu.pcie_root / address / name, text)
                 if host.framework is VgpuFramework.MDEV:
@@ -286,8 +295,8 @@ def _modalias(board: BoardModel) -> str:
     return f"pci:v{vendor:08X}d{device:08X}sv{maker:08X}sd{model:08X}bc03sc02i00"
 
 
-def _resource(position: int, board: BoardModel) -> list[str]:
-    """The lines of a GPU's file `resource`, with start, end and flags: its registers, the window to its memory, and one
+def resource_text(position: int, board: BoardModel) -> str:
+    """A GPU's file `resource`, with start, end and flags on each line: its registers, the window to its memory, and one
     more.
 
     A BAR with 64-bit addresses takes two lines, and the second one is empty. From Hopper on, all three BARs are such.
@@ -303,4 +312,4 @@ def _resource(position: int, board: BoardModel) -> list[str]:
     for line, (size, flags) in bars.items():
         start = 0xC000_0000 + position * 16 * _MIB if flags == _MEMORY_32 else at + line * (1 << 38)
         lines[line] = f"0x{start:016x} 0x{start + size - 1:016x} 0x{flags:016x}"
-    return lines
+    return "\n".join(lines)

@@ -17,8 +17,13 @@ _CONTROLLERS = "cgroup.controllers"
 
 def require_limits(driver_version: str, call: str) -> None:
     """Raises NvmlError if the library of this driver does not have the call."""
-    if int(driver_version.partition(".")[0]) < MINIMUM_DRIVER:
+    if not has_limits(driver_version):
         raise NvmlError(Return.FUNCTION_NOT_FOUND, call)
+
+
+def has_limits(driver_version: str) -> bool:
+    """Whether this driver can limit memory."""
+    return int(driver_version.partition(".")[0]) >= MINIMUM_DRIVER
 
 
 def get_limits(state: BoardState, cgroup: str, call: str) -> MemoryLimits:

@@ -9,8 +9,7 @@ from typing import Self
 
 from ...errors import DescriptionError
 from ..pci import NVIDIA_DRIVER
-from .board import COMPUTE_PROFILES, Board
-from .description import GpuDescription, NodeDescription
+from .description import GpuDescription, NodeDescription, first_state
 from .fabric import SimulatedFabric
 from .faults import Fault
 from .files import DriverFiles, SysFiles
@@ -105,15 +104,14 @@ class SimulatedNode:
         for index, gpu in enumerate(description.gpus):
             sysfs.plug(index, gpu)
             sysfs.bind(gpu, NVIDIA_DRIVER)
-            self._store.write_board(index, self._initial_board(gpu))
+            self._store.write_board(index, self._first_state(gpu))
         self._store.write_description(description)
 
-    def _initial_board(self, gpu: GpuDescription) -> BoardState:
-        board = Board(gpu.board, BoardState(mig_current=gpu.mig, mig_pending=gpu.mig))
-        for wanted in gpu.instances:
-            profile, placement = wanted.on(gpu.board)
-            instance = board.create_gpu_instance(profile.info.id, placement)
+    def _first_state(self, gpu: GpuDescription) -> BoardState:
+        """The state of a GPU, with the files of the instances that exist from the start."""
+        state = first_state(gpu)
+        for instance in state.gpu_instances:
             self._files.add_instance(gpu.minor, instance.id)
-            compute = board.create_compute_instance(instance.id, COMPUTE_PROFILES[profile.info.slice_count])
-            self._files.add_instance(gpu.minor, instance.id, compute.id)
-        return board.state
+            for compute in instance.compute_instances:
+                self._files.add_instance(gpu.minor, instance.id, compute.id)
+        return state

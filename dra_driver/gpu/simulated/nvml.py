@@ -41,14 +41,18 @@ from ..nvml import (
 )
 from ..vgpus import VgpuTypes
 from .access import Access, FileWatch
-from .board import COMPUTE_PROFILES, Board
+from .board import COMPUTE_PROFILES, Board, BoardModel
+from .description import NodeDescription
 from .fabric import SimulatedFabric
 from .files import DriverFiles
 from .limits import get_limits, require_limits, set_limits
 from .store import StateFolder
 from .vgpu import vgpu_types
 
-_BRAND_NVIDIA = 14
+BRAND = 14
+"""NVML_BRAND_NVIDIA, which all simulated GPUs are."""
+ADDRESSING_MODE = "HMM"
+"""That of all simulated GPUs."""
 _NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # a random one, for name-based UUIDs
 _COMPUTE_SLICES = {constant: slices for slices, constant in COMPUTE_PROFILES.items()}
 _EVENTS = EventType.SINGLE_BIT_ECC | EventType.DOUBLE_BIT_ECC | EventType.XID
@@ -98,6 +102,17 @@ def mig_uuid(gpu: str, instance: int, compute: int) -> str:
     return f"MIG-{uuid.uuid5(_NAMESPACE, f'{gpu}/{instance}/{compute}')}"
 
 
+def cuda_version(node: NodeDescription) -> int:
+    """The version of CUDA as NVML reports it: 12080 for 12.8."""
+    major, _, minor = node.cuda_version.partition(".")
+    return 1000 * int(major) + 10 * int(minor or 0)
+
+
+def module_id(model: BoardModel, position: int) -> int:
+    """The number of a GPU's place on the baseboard, from 1 on. 0 for a board that is not on one."""
+    return position + 1 if model.nvlinks else 0
+
+
 class SimulatedNvml(Nvml):
     """NVML of the simulated node in `root` (see SimulatedNode, which creates the node)."""
 
@@ -121,8 +136,7 @@ class SimulatedNvml(Nvml):
 
     def cuda_driver_version(self) -> int:
         self._access.enter("nvmlSystemGetCudaDriverVersion")
-        major, _, minor = self._access.description.cuda_version.partition(".")
-        return 1000 * int(major) + 10 * int(minor or 0)
+        return cuda_version(self._access.description)
 
     # GPUs
 
@@ -168,7 +182,7 @@ class SimulatedNvml(Nvml):
 
     def brand(self, device: DeviceHandle) -> int:
         self._board("nvmlDeviceGetBrand", device)
-        return _BRAND_NVIDIA
+        return BRAND
 
     def architecture(self, device: DeviceHandle) -> int:
         return int(self._board("nvmlDeviceGetArchitecture", device).model.architecture)
@@ -186,12 +200,11 @@ class SimulatedNvml(Nvml):
 
     def module_id(self, device: DeviceHandle) -> int:
         call = "nvmlDeviceGetModuleId"
-        on_baseboard = self._board(call, device).model.nvlinks
-        return _position(device, call) + 1 if on_baseboard else 0
+        return module_id(self._board(call, device).model, _position(device, call))
 
     def addressing_mode(self, device: DeviceHandle) -> str:
         self._board("nvmlDeviceGetAddressingMode", device)
-        return "HMM"
+        return ADDRESSING_MODE
 
     def virtualization_mode(self, device: DeviceHandle) -> int:
         call = "nvmlDeviceGetVirtualizationMode"

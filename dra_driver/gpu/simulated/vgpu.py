@@ -51,6 +51,11 @@ def vgpu_files(gpu: GpuDescription, host: VgpuHostDescription) -> dict[str, str]
     }
 
 
+def vgpu_addresses(gpu: GpuDescription, host: VgpuHostDescription) -> tuple[str, ...]:
+    """The addresses of the functions that can have vGPUs."""
+    return tuple(function_address(gpu, number) for number in range(host.functions)) or (gpu.pci_address,)
+
+
 def function_address(gpu: GpuDescription, number: int) -> str:
     """The address of a virtual function. The first one is function 4 of the GPU's slot."""
     bus, _, _ = gpu.pci_address.rpartition(":")
