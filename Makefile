@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BYTECODE := $(VENV)/.bytecode
 IMAGE_TOOLS := $(VENV)/image
 DIST := dist
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' dra_driver/__init__.py)
@@ -31,8 +32,13 @@ demo: $(READY)
 # workers than processors. Temporary files are in memory if there is enough.
 WORKERS ?= 8
 test test-unit: export TMPDIR := $(or $(TMPDIR),$(shell .ci/memory))
-test: $(READY)
+test: $(BYTECODE)
 	$(BIN)/python -m pytest -n $(WORKERS) $(if $(LEVELS),-m '$(LEVELS)')
+
+# In a fresh clone, every worker would compile all tests. What is wrong in them is told by the run itself.
+$(BYTECODE): $(READY)
+	-@$(BIN)/python -m pytest -n 0 --collect-only -qq >/dev/null
+	@touch $@
 
 test-unit: $(READY)
 	$(BIN)/python -m pytest -m unit
