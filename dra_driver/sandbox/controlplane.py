@@ -298,7 +298,11 @@ def _program(path: Path, flags: Sequence[str], folder: Path, lock: int | None) -
     with (
         log.open("wb") as output,
         subprocess.Popen(  # noqa: S603
-            [*guard, str(path), *flags], stdout=output, stderr=output, pass_fds=inherited
+            [*guard, str(path), *flags],
+            stdout=output,
+            stderr=output,
+            pass_fds=inherited,
+            start_new_session=True,  # Ctrl-C would end the API server before the nodes, which then wait for it
         ) as process,
     ):
         try:

@@ -190,6 +190,21 @@ def test_a_program_that_ends_is_named_with_its_last_word(
     assert said.endswith(" is: unknown flag")
 
 
+def test_programs_are_out_of_reach_of_the_terminals_ctrl_c(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its signal goes to a whole session. The nodes need the API server until their pods have ended."""
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    for name in PROGRAMS:
+        program = tmp_path / name
+        program.write_text(
+            "#!/bin/sh\nread _ _ _ _ _ session _ </proc/$$/stat\necho $session\nexit 3\n", encoding="utf-8"
+        )
+        program.chmod(0o755)
+    said = refusal(capsys, "--folder", str(tmp_path / "s"), "--real")[1]
+    assert int(said.rpartition(" is: ")[2]) != os.getsid(0)
+
+
 @pytest.mark.skipif(not all(map(binary, PROGRAMS)), reason=f"no {', '.join(PROGRAMS)} in KUBEBUILDER_ASSETS")
 def test_kubernetes_own_programs_place_pods_on_the_simulated_nodes(short_path: Path) -> None:
     apiserver = binary("kube-apiserver")
