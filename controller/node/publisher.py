@@ -16,6 +16,7 @@ from dra_driver.gpu.devices import Description, GpuDevices, LeftOut
 from dra_driver.gpu.health import keep_times
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError
+from dra_driver.gpu.view import UnreadError
 from dra_driver.kube.api import ApiClient, ApiError, Kind, NotFoundError, Watcher, newest_dialect
 from dra_driver.kube.api.client import JSON
 from dra_driver.kube.api.features import GATES, missing_gates, probe_features, without
@@ -192,9 +193,9 @@ class Publisher:
     def _failed(self, error: Exception) -> float:
         pause = self._backoff.pause()
         self._tell(PublishReport(error=str(error)))
-        log.warning(
-            "not published yet: %s", error, extra={"driver": self._source.driver, "retry_seconds": round(pause, 1)}
-        )
+        level = logging.INFO if isinstance(error, UnreadError) else logging.WARNING
+        extra = {"driver": self._source.driver, "retry_seconds": round(pause, 1)}
+        log.log(level, "not published yet: %s", error, extra=extra)
         return pause
 
     def _tell(self, report: PublishReport) -> None:

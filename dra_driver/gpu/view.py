@@ -66,6 +66,13 @@ _Basis = tuple[_Seen, NodePolicy, SliceFeatures]
 """The values from which a description is made."""
 
 
+class UnreadError(NvmlError):
+    """The hardware was not read yet, as in the first moments of a process. This is no failure."""
+
+    def __init__(self) -> None:
+        super().__init__(Return.UNINITIALIZED, "nvmlInitWithFlags", "the hardware was not read yet")
+
+
 class HardwareView:
     """Looks at the hardware between `start` and `stop`, and tells the health monitor which GPUs to watch. Calls
     `on_change` when the results of `describe`, `published` or `problem` may have changed.
@@ -97,7 +104,7 @@ class HardwareView:
         self._lost = LostGpus()
         self._seen: _Seen | None = None
         self._described: tuple[_Basis, Description] | None = None  # kept, because describing takes long
-        self._problem = NvmlError(Return.UNINITIALIZED, "nvmlInitWithFlags", "the hardware was not read yet")
+        self._problem: NvmlError = UnreadError()
         self._failing = True
         self._worker = Worker("read hardware", self._round)
         session.threads.listen(lambda _key: self.look_soon())

@@ -18,6 +18,7 @@ from dra_driver.gpu.devices import Description, Reason, describe
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError, Return
+from dra_driver.gpu.view import UnreadError
 from dra_driver.kube.api import ApiClient, Connection, load_credentials
 from dra_driver.kube.api.features import GATES
 from dra_driver.kube.kinds import NODES, slices_of
@@ -345,12 +346,19 @@ def test_hardware_that_stops_answering_keeps_what_was_published(
         assert versions(slices_of_node(client, node)) == before
 
 
-def test_hardware_that_is_late_is_waited_for(client: ApiClient, node: str, hardware: Hardware) -> None:
-    hardware.error = NvmlError(Return.DRIVER_NOT_LOADED, "nvmlInit_v2")
-    with publishing(client, node, hardware):
+@pytest.mark.parametrize(
+    ("error", "warns"), [(NvmlError(Return.DRIVER_NOT_LOADED, "nvmlInit_v2"), True), (UnreadError(), False)]
+)
+def test_hardware_that_is_late_is_waited_for(
+    error: NvmlError, warns: bool, client: ApiClient, node: str, hardware: Hardware, caplog: pytest.LogCaptureFixture
+) -> None:
+    hardware.error = error
+    with caplog.at_level("INFO"), publishing(client, node, hardware):
         wait_for(lambda: hardware.looks >= 2, "the first failures")
         hardware.error = None
         assert published(client, node)
+    said = {one.levelname for one in caplog.records if one.getMessage() == f"not published yet: {error}"}
+    assert said == {"WARNING" if warns else "INFO"}
 
 
 def test_a_node_that_registers_late_is_waited_for(client: ApiClient, hardware: Hardware) -> None:
