@@ -181,7 +181,7 @@ def _is_allowed(amount: Quantity, origin: _Origin, policy: RequestPolicy, arithm
     """Kubernetes looks for the default by comparing Go structs, which are never equal when they hold decimals."""
     default = policy.default
     same = default is not None and amount == default and amount.format is default.format
-    if same and origin is not _Origin.ROUNDED and not is_decimal(amount):
+    if same and not is_decimal(amount) and not (arithmetic.is_checked and origin is _Origin.ROUNDED):
         return True
     if policy.valid_range is not None:
         return _is_in_range(amount, policy.valid_range, arithmetic.unit(policy.valid_range))

@@ -54,6 +54,9 @@ def policy(default: str | None = None, *values: str, least: str = "", most: str 
         pytest.param(policy(None, least="1k", step="24"), "1001", "1Ki", id="a rounded amount has a binary suffix"),
         pytest.param(policy("8Gi", least="1Gi", most="4Gi"), None, "8Gi", id="a default need not be in the range"),
         pytest.param(policy(None, least="1Gi", step="3Gi"), None, None, id="all is no step"),
+        pytest.param(
+            policy("7Gi", least="1Gi", most="4Gi", step="2Gi"), "6Gi", "7Gi", id="a rounded amount can be the default"
+        ),
     ],
 )
 def test_amount_follows_the_policy_of_the_device(
