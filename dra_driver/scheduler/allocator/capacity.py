@@ -45,13 +45,18 @@ class Arithmetic:
     is_checked: bool = False
     """Results outside of an int64 are errors, and results keep the notation of the step: so from 1.37."""
     fractions: bool = False
-    """Ranges that are exact in thousandths are computed in thousandths (DRAFractionalCapacityRange)."""
+    """Ranges that are exact in thousandths are computed in thousandths (DRAFractionalCapacityRange), if their bounds in
+    thousandths are int64."""
 
     def unit(self, valid: RequestRange) -> int:
         """The unit in which a range with a step is computed, in billionths: a whole, or a thousandth."""
         bounds = [bound.nanos for bound in (valid.minimum, valid.maximum, valid.step) if bound is not None]
         in_thousandths = self.fractions and valid.step is not None and valid.step.nanos >= _MILLI
-        return _MILLI if in_thousandths and not any(bound % _MILLI for bound in bounds) else NANO
+        return _MILLI if in_thousandths and all(map(_is_exact_in_thousandths, bounds)) else NANO
+
+
+def _is_exact_in_thousandths(nanos: int) -> bool:
+    return nanos % _MILLI == 0 and nanos // _MILLI <= _MOST
 
 
 WHOLES: Final = Arithmetic()

@@ -7,7 +7,7 @@ import pytest
 
 from dra_driver.kube.resource import DeviceCapacity, DeviceRequirements, Quantity, RequestPolicy, RequestRange
 from dra_driver.scheduler.allocator import ErrorKind, Features
-from dra_driver.scheduler.allocator.capacity import CapacityRefusal, amounts_for
+from dra_driver.scheduler.allocator.capacity import Arithmetic, CapacityRefusal, amounts_for
 
 from .build import (
     Requests,
@@ -65,6 +65,12 @@ def test_amount_follows_the_policy_of_the_device(
     capacities = {"memory": DeviceCapacity(Q("8Gi"), request_policy)}
     amounts = amounts_for(capacities, {} if requested is None else {"memory": Q(requested)})
     assert (None if isinstance(amounts, CapacityRefusal) else str(amounts["memory"])) == taken
+
+
+def test_range_beyond_an_int64_of_thousandths_is_computed_in_wholes() -> None:
+    capacities = {"memory": DeviceCapacity(Q("16Pi"), policy("1Gi", least="1Gi", most="16Pi", step="1Gi"))}
+    amounts = amounts_for(capacities, {"memory": Q("9Pi")}, Arithmetic(is_checked=True, fractions=True))
+    assert amounts == {"memory": Q("9Pi")}
 
 
 def test_capacity_that_does_not_exist_cannot_be_requested() -> None:
