@@ -2,7 +2,7 @@
 """Stage 1: from text to a tree whose macros are expanded.
 
 `grammar` has the parser, `builder` makes the tree, `literals` has the values of literals, and `macros` rewrites calls
-of macros.
+of macros. `prefix` finds the errors in front of a syntax error.
 
 `parse` follows cel-go's `parser/parser.go`, including its two limits of nesting: the depth of each rule of the grammar,
 and the depth of operators, selections and calls in the tree. Which macros exist depends on the environment.
@@ -14,7 +14,6 @@ the parser accepts need about ten thousand frames.
 """
 
 import inspect
-import itertools
 import re
 import sys
 from collections.abc import Iterable
@@ -22,9 +21,10 @@ from typing import Any, Final, cast
 
 from ..errors import CelIssue, CompileError
 from ..tree import Expression, Invalid, depth, walk
-from .builder import RESERVED, Piece
+from .builder import Piece
 from .grammar import lark_parser
 from .macros import Macros, TooLargeError, expand
+from .prefix import first_invalid
 
 MAX_CODE_POINTS: Final = 100_000
 MAX_DEPTH: Final = 250
@@ -36,7 +36,6 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _OPENING: Final = frozenset(("LPAR", "LSQB", "LBRACE"))
 _CLOSING: Final = frozenset(("RPAR", "RSQB", "RBRACE"))
 _SHOWN: Final = {"RPAR": "')'", "RSQB": "']'", "RBRACE": "'}'", "COMMA": "','", "COLON": "':'", "$END": "the end"}
-_BEFORE_FIELDS: Final = frozenset(("DOT", "QMARK"))
 
 
 def parse(expression: str, macros: Macros, *, quoted_names: bool = False) -> Expression:
@@ -54,7 +53,7 @@ def parse(expression: str, macros: Macros, *, quoted_names: bool = False) -> Exp
     try:
         piece = cast(Piece, parser.parse(expression))
     except UnexpectedInput as error:
-        raise _syntax_error(expression, error, parser, quoted_names=quoted_names) from None
+        raise _syntax_error(expression, error, parser, macros, quoted_names=quoted_names) from None
     if "`" in expression and not quoted_names:
         quoted = _first_quoted_name(parser.lex(expression))
         if quoted is not None:
@@ -93,7 +92,7 @@ def _invalid_places(root: Expression) -> list[CelIssue]:
     return sorted(found, key=lambda issue: issue.offset)
 
 
-def _syntax_error(expression: str, error: Any, parser: Any, *, quoted_names: bool) -> CompileError:
+def _syntax_error(expression: str, error: Any, parser: Any, macros: Macros, *, quoted_names: bool) -> CompileError:
     """The error for text that is not an expression. `error` is lark's UnexpectedInput."""
     from lark.exceptions import UnexpectedToken
 
@@ -104,7 +103,11 @@ def _syntax_error(expression: str, error: Any, parser: Any, *, quoted_names: boo
     if _deepest_bracket(before) >= MAX_DEPTH:
         return _too_deep(expression)
     issue = None if quoted_names else _first_quoted_name(before)
-    issue = issue or _first_reserved(before) or CelIssue("syntax", _describe(error), offset)
+    issue = (
+        issue
+        or first_invalid(expression[:offset], before, parser, macros)
+        or CelIssue("syntax", _describe(error), offset)
+    )
     return refusal(expression, [issue])
 
 
@@ -114,14 +117,6 @@ def _first_quoted_name(tokens: Iterable[Any]) -> CelIssue | None:
     if quoted is None:
         return None
     return CelIssue("syntax", "syntax error: names in backquotes are supported from 1.37 on", quoted.start_pos)
-
-
-def _first_reserved(tokens: list[Any]) -> CelIssue | None:
-    """The first reserved word that is used as a name, such as `let` in `let x = 1`. It explains the syntax error."""
-    for previous, token in itertools.pairwise([None, *tokens]):
-        if token.type == "IDENT" and token in RESERVED and (previous is None or previous.type not in _BEFORE_FIELDS):
-            return CelIssue("reserved", f"reserved identifier: {token}", token.start_pos)
-    return None
 
 
 def _describe(error: Any) -> str:

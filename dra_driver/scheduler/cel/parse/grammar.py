@@ -20,7 +20,8 @@ from .literals import LITERALS
 _FOLDER: Final = Path(__file__).parent
 _EXTENSION: Final = _FOLDER / "selector.lark"
 
-_OPERAND_ENDS: Final = frozenset((*LITERALS, "IDENT", "RPAR", "RSQB", "RBRACE"))
+OPERAND_ENDS: Final = frozenset((*LITERALS, "IDENT", "RPAR", "RSQB", "RBRACE"))
+"""The terminals that can end an operand."""
 
 
 @functools.cache
@@ -100,6 +101,6 @@ class Signs:
                 token.start_pos, token.line, token.column = sign.start_pos, sign.line, sign.column
             yield from held
             held.clear()
-            operand_may_end = token.type in _OPERAND_ENDS
+            operand_may_end = token.type in OPERAND_ENDS
             yield token
         yield from held
