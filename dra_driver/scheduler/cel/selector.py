@@ -114,12 +114,12 @@ class Selector(_Program):
         value = self._result(frame)
         if value is True or value is False:
             return value
+        if isinstance(value, ErrorValue):
+            raise self._error(value, frame)
         while isinstance(value, OptionalValue) and value.present:
             value = value.value
         if isinstance(value, bool):
             return value
-        if isinstance(value, ErrorValue):
-            raise self._error(value, frame)
         message = f"the expression evaluates to a {type_name(value)}, but a selector must evaluate to a bool"
         raise EvaluationError("result_not_bool", message, self.expression, cost=frame.cost)
 

@@ -12,6 +12,11 @@ from tests.golden.cel import __main__ as runner
 from .support import DEVICE, WITH_LISTS, WITHOUT_LISTS, answer
 
 EXACT: dict[str, dict[str, bool | str]] = {
+    "the query of a URL is a map that hashes keys": {
+        "semver('1.2.3') in dyn(url('/?a=b').getQuery())": "internal",
+        "dyn(1) in url('/?a=b').getQuery()": False,
+        "url('/?a=b&a=c').getQuery() == {'a': ['b', 'c']}": True,
+    },
     "the accumulator's old name is refused for loop variables, and for nothing else": {
         "[1].all(__result__, true)": "compile:macro",
         "[1].transformList(i, __result__, i) == []": "compile:macro",
@@ -130,19 +135,42 @@ CHANGED: dict[str, tuple[bool | str, bool | str]] = {
     "`device`.driver == ''": ("compile:syntax", "compile:syntax"),
     "[].flatten(-1) == []": ("other", "other"),
     "lists.range(-1) == []": (True, "other"),
+    "'abc'.indexOf('', 5) == 3": (False, True),
+    "'abc'.indexOf('', -1) == -1": (True, "out_of_range"),
+    "'abc'.lastIndexOf('', 5) == 3": (False, True),
+    "'abc'.lastIndexOf('', -1) == -1": (True, "out_of_range"),
+    "'abc'.lastIndexOf('') == 3": (True, True),
+    "dyn('x').orValue('y') == 'x'": (True, "no_such_overload"),
+    "dyn(1 / 0).orValue(1) == 1": ("div_by_zero", "div_by_zero"),
 }
 """The answers of 1.36 and of 1.37, whose release of cel-go is another one."""
 
 SYNTAX: dict[str, str] = {
-    # the first syntax error is the only one
-    "has(1 + * 2)": "syntax",
-    "has(device": "syntax",
-    "[99999999999999999999, 3.?].size()": "syntax",
+    # a literal without a value is reported before the syntax error that follows it
+    "[99999999999999999999, 3.?].size()": "literal",
+    "'\\ud800' x": "literal",
+    "@ 99999999999999999999": "syntax",
+    "[1, 3.?].size()": "syntax",
     "[1].exists(x, x == 'x)": "syntax",
+    # so is a macro with wrong arguments, even if the syntax error is inside of them
+    "has(1 + * 2)": "macro",
+    "has(device": "macro",
+    "has(device.": "macro",
+    "has(device.driver": "syntax",
+    "has(a.b) && has(a) b": "macro",
+    "[1].all(1, true x": "macro",
+    "[1].exists(x, has(x), 1": "macro",
+    "cel.bind(1, 2, 3 4": "macro",
+    "x.bind(1, 2, 3 4": "syntax",
+    ".has(a) 1": "syntax",
     # a reserved word that is used as a name explains it
     "let a = 1; a == 1": "reserved",
     "true && function() { return true }": "reserved",
+    "true + .let in": "reserved",
+    "let[1 2": "reserved",
     "device.let in": "syntax",
+    "device.?let in": "syntax",
+    "let.if{ 1": "syntax",
     # a keyword is no field, but the rest of the expression is read
     "{'in': 1}.in == 1": "syntax",
     "device.?true == optional.none()": "syntax",
@@ -175,6 +203,7 @@ def test_answer_before_and_after_the_update_of_cel_go(expression: str) -> None:
         ("dyn(optional.of(optional.of(false)))", WITH_LISTS, False),
         ("dyn(optional.none())", WITH_LISTS, "result_not_bool"),
         ("dyn(optional.of(1))", WITH_LISTS, "result_not_bool"),
+        ("cel.bind(o, optional.of(quantity('1')), dyn(o))", WITH_LISTS, "result_not_bool"),
         ("dyn(optional.of(true))", WITHOUT_LISTS, "compile:wrong_output_type"),
         ("optional.of(true)", WITH_LISTS, "compile:wrong_output_type"),
     ],

@@ -70,6 +70,7 @@ def test_cost_limit_ends_an_evaluation_inside_of_or() -> None:
         ("optional.of(1)" + ".optMap(x, x)" * 100 + ".hasValue()", "compile:size_limit"),
         ("'a'" + ".replace('', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')" * 40 + " == ''", "cost_limit"),
         ("lists.range(1000000000000).size() == 1", "cost_limit"),
+        ("[1, 2].flatten(-9223372036854775808) == []", "cost_limit"),
         ("'" + "a" * 5000 + "'.matches('(a*)*(a*)*b')", False),
         ("'a'.matches('((a{1000}){1000}){1000}')", "compile:invalid_literal"),
         ("'%.999999999f'.format([1.0]) == ''", False),

@@ -16,7 +16,7 @@ from typing import Final
 from ..declarations import CelLibrary, Cost, Declarations, Environment, method
 from ..sizes import TRAVERSAL, CallEstimate, add, scaled
 from ..types import BOOL, STRING, Type, TypeKind
-from .containers import CONTAINERS, INCLUDES, OPTIONAL_LISTS, TWO_VARIABLES
+from .containers import ALTERNATIVES, CONTAINERS, INCLUDES, OPTIONAL_LISTS, TWO_VARIABLES
 from .conversions import CONVERSIONS, INT_DURATIONS
 from .lists import COUNTED_TRANSFORMS, INCLUDES_IN_LISTS, LIST_TRANSFORMS, LISTS
 from .named_formats import FORMAT
@@ -25,7 +25,7 @@ from .operators import OPERATORS
 from .quantity import QUANTITIES, QUANTITY_SUMS
 from .regex import REGEX
 from .semver import SEMVERS
-from .strings import AFFIXES, STRINGS
+from .strings import AFFIXES, POSITIONS, STRINGS
 from .time import TIME
 from .values import cost_size, no_such_overload
 
@@ -94,10 +94,12 @@ _LIBRARIES: Final[tuple[CelLibrary, ...]] = (
     CONVERSIONS,
     INT_DURATIONS,
     CONTAINERS,
+    *ALTERNATIVES,
     TIME,
     OPTIONAL_LISTS,
     STRINGS,
     *AFFIXES,
+    *POSITIONS,
     REGEX,
     LISTS,
     LIST_TRANSFORMS,

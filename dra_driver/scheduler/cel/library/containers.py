@@ -10,6 +10,7 @@ optional types. includes(), for attributes that may be lists, follows k8s.io/dyn
 """
 
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -316,19 +317,36 @@ def _value(optional: OptionalValue) -> object:
     raise ErrorValue("optional_none", "optional.none() has no value")
 
 
-def _or(site: CallSite, *, unwrap: bool = False) -> Evaluable:
-    """optional.or(optional) and optional.orValue(value). The second operand is only evaluated if it is needed."""
+def _or(site: CallSite, *, checks: bool, unwrap: bool = False) -> Evaluable:
+    """optional.or(optional) and optional.orValue(value). The second operand is only evaluated if it is needed.
+
+    `checks`: a value that is not optional is an error. Without it, such a value is the result.
+    """
     optional, otherwise = (operand.run for operand in site.operands)
 
     def run(frame: CostCounter) -> object:
         value = optional(frame)
         if not isinstance(value, OptionalValue):
-            return value
+            return value if not checks or isinstance(value, ErrorValue) else no_such_overload()
         if not value.present:
             return otherwise(frame)
         return value.value if unwrap else value
 
     return Evaluable(run)
+
+
+def _alternatives(*, checks: bool, release: int = 0, until: int = sys.maxsize) -> CelLibrary:
+    make = functools.partial(_or, checks=checks)
+    return CelLibrary(
+        method("or", ("optional_or_optional", (_OPTIONAL, _OPTIONAL), _OPTIONAL), make=make),
+        method(
+            "orValue",
+            ("optional_orValue_value", (_OPTIONAL, _V), _V),
+            make=functools.partial(make, unwrap=True),
+        ),
+        release=release,
+        until=until,
+    )
 
 
 def _first(values: list[object]) -> OptionalValue:
@@ -381,8 +399,6 @@ CONTAINERS = CelLibrary(
     function("optional.none", ("optional_none", (), _OPTIONAL, lambda: NONE)),
     method("value", ("optional_value", (_OPTIONAL,), _V, _value)),
     method("hasValue", ("optional_hasValue", (_OPTIONAL,), BOOL, lambda optional: optional.present)),
-    method("or", ("optional_or_optional", (_OPTIONAL, _OPTIONAL), _OPTIONAL), make=_or),
-    method("orValue", ("optional_orValue_value", (_OPTIONAL, _V), _V), make=functools.partial(_or, unwrap=True)),
     function(
         "_[?_]",
         ("list_optindex_optional_int", (_LIST_OF_V, INT), _OPTIONAL),
@@ -403,6 +419,9 @@ CONTAINERS = CelLibrary(
         Macro("optFlatMap", 2, _opt_flat_map, copies_target=True),
     ),
 )
+
+ALTERNATIVES = (_alternatives(checks=False, until=CEL_GO_29), _alternatives(checks=True, release=CEL_GO_29))
+"""or() and orValue() of optional values. From cel-go 0.29 on, they refuse a value that is not optional."""
 
 OPTIONAL_LISTS = CelLibrary(
     method("first", ("list_first", (_LIST_OF_V,), _OPTIONAL, _first)),

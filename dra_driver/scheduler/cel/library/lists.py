@@ -24,6 +24,7 @@ from ..types import (
     DURATION,
     DYN,
     INT,
+    INT_MIN,
     STRING,
     TIMESTAMP,
     UINT,
@@ -262,7 +263,10 @@ def _flatten_cost(arguments: Sequence[object], result: object) -> int:
     depth = arguments[1] if len(arguments) == 2 else 1
     if not isinstance(depth, int) or depth.__class__ is not int:
         raise Abort("internal", "the depth of flatten() is not an int")
-    return allocation_cost(cost_size(arguments[0]), float(depth))
+    product = int(cost_size(arguments[0]) * float(depth))
+    if not INT_MIN <= product <= UNBOUNDED:
+        product = -INT_MIN  # the uint64 that Go makes of a float beyond the range of 64 bits
+    return allocation_cost(product)
 
 
 def _saturating_flatten_cost(arguments: Sequence[object], result: object) -> int:

@@ -25,7 +25,7 @@ from .formatting import quoted
 from .values import (
     READ,
     Extension,
-    TextMap,
+    LiteralMap,
     cost_size,
     no_such_overload,
     parser,
@@ -412,6 +412,13 @@ def _is_well_escaped(text: str, allowed: frozenset[int]) -> bool:
     return all(byte in allowed or byte in _LEFT_AS_WRITTEN for byte in text.encode(errors="replace"))
 
 
+def _query(url: URLValue) -> LiteralMap:
+    query = LiteralMap()
+    for name, values in url.parameters().items():
+        query.insert(name, values)
+    return query
+
+
 NETWORK = CelLibrary(
     parser("ip", "string_to_ip", IP, parse_address),
     parser("isIP", "is_ip", BOOL, succeeds(parse_address)),
@@ -461,6 +468,6 @@ NETWORK = CelLibrary(
     method("getEscapedPath", ("url_get_escaped_path", (URL,), STRING, lambda url: url.escaped_path)),
     method(
         "getQuery",
-        ("url_get_query", (URL,), map_of(STRING, list_of(STRING)), lambda url: TextMap(url.parameters())),
+        ("url_get_query", (URL,), map_of(STRING, list_of(STRING)), _query),
     ),
 )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from ..declarations import CEL_GO_29, CelLibrary, Cost, RuntimeCost, function, method
+from ..declarations import CEL_GO_29, CelLibrary, Cost, Implementation, RuntimeCost, function, method
 from ..errors import ErrorValue
 from ..sizes import TRAVERSAL, UNBOUNDED, CallEstimate, Operand, Size, add, times, traversal
 from ..tree import Literal
@@ -69,6 +69,22 @@ def _last_index_of(text: str, part: str, start: int | None = None) -> int:
     if start >= len(text):
         return -1
     return text.rfind(part, 0, start + len(part))
+
+
+def _checked_index_of(text: str, part: str, start: int = 0) -> int:
+    """Like `_index_of`, but an empty part is only found within the text."""
+    return _index_of(text, part, start) if part else _clamped(text, start)
+
+
+def _checked_last_index_of(text: str, part: str, start: int | None = None) -> int:
+    """Like `_last_index_of`, but an empty part is only found within the text."""
+    return _last_index_of(text, part, start) if part or start is None else _clamped(text, start)
+
+
+def _clamped(text: str, start: int) -> int:
+    if start < 0:
+        raise _out_of_range(start)
+    return min(start, len(text))
 
 
 def _lower(text: str) -> str:
@@ -170,24 +186,39 @@ def _affixes(actual: RuntimeCost, *, release: int = 0, until: int = sys.maxsize)
     )
 
 
+def _positions(
+    index_of: Implementation, last_index_of: Implementation, *, release: int = 0, until: int = sys.maxsize
+) -> CelLibrary:
+    return CelLibrary(
+        method(
+            "indexOf",
+            ("string_index_of_string", (STRING, STRING), INT, index_of),
+            ("string_index_of_string_int", (STRING, STRING, INT), INT, index_of),
+            cost=VISIT,
+        ),
+        method(
+            "lastIndexOf",
+            ("string_last_index_of_string", (STRING, STRING), INT, last_index_of),
+            ("string_last_index_of_string_int", (STRING, STRING, INT), INT, last_index_of),
+            cost=VISIT,
+        ),
+        release=release,
+        until=until,
+    )
+
+
 AFFIXES = (_affixes(read_core, until=CEL_GO_29), _affixes(_read_affix, release=CEL_GO_29))
 """startsWith() and endsWith(). They cost a traversal of the text, and from cel-go 0.29 on one of the affix."""
+
+POSITIONS = (
+    _positions(_index_of, _last_index_of, until=CEL_GO_29),
+    _positions(_checked_index_of, _checked_last_index_of, release=CEL_GO_29),
+)
+"""indexOf() and lastIndexOf(). From cel-go 0.29 on, they check the position also if the part is empty."""
 
 STRINGS = CelLibrary(
     method("contains", ("contains_string", (STRING, STRING), BOOL, operator.contains), cost=_CONTAINS),
     method("charAt", ("string_char_at_int", (STRING, INT), STRING, _char_at)),
-    method(
-        "indexOf",
-        ("string_index_of_string", (STRING, STRING), INT, _index_of),
-        ("string_index_of_string_int", (STRING, STRING, INT), INT, _index_of),
-        cost=VISIT,
-    ),
-    method(
-        "lastIndexOf",
-        ("string_last_index_of_string", (STRING, STRING), INT, _last_index_of),
-        ("string_last_index_of_string_int", (STRING, STRING, INT), INT, _last_index_of),
-        cost=VISIT,
-    ),
     method("lowerAscii", ("string_lower_ascii", (STRING,), STRING, _lower), cost=READ),
     method("upperAscii", ("string_upper_ascii", (STRING,), STRING, _upper), cost=READ),
     method(
