@@ -387,15 +387,14 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 def validate(root: Expression, registry: Declarations) -> list[CelIssue]:
     """The errors that remain if the types are right, in source order."""
-    found: list[CelIssue] = []
+    try:
+        found = list(_mixed(root))  # at the same place, before errors of format()
+    except _PanicError as panic:  # Kubernetes reports nothing else then
+        return [panic.issue]
     for node in walk(root):
         if isinstance(node, Call) and node.arguments and node.function in registry.functions:
             constants = registry.functions[node.function].constants
             found += constants(node) if constants else ()
-    try:
-        found += _mixed(root)
-    except _PanicError as panic:  # Kubernetes reports nothing else then
-        return [panic.issue]
     return sorted(found, key=lambda issue: issue.offset)
 
 

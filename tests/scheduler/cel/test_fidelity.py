@@ -12,6 +12,10 @@ from tests.golden.cel import __main__ as runner
 from .support import DEVICE, WITH_LISTS, WITHOUT_LISTS, answer
 
 EXACT: dict[str, dict[str, bool | str]] = {
+    "at one place, a list of different types is reported before a wrong format": {
+        "[null, '%%'.format([1])] == []": "compile:type_mismatch",
+        "['%%'.format([1]), 1] == []": "compile:format",
+    },
     "the query of a URL is a map that hashes keys": {
         "semver('1.2.3') in dyn(url('/?a=b').getQuery())": "internal",
         "dyn(1) in url('/?a=b').getQuery()": False,
