@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing runs away: nesting, cost, size of data, patterns and numbers are bounded as in Kubernetes, or tighter."""
 
+from typing import Any
+
 import pytest
 
-from dra_driver.scheduler.cel import COST_LIMIT, EvaluationError, compile_selector
+from dra_driver.scheduler.cel import COST_LIMIT, Environment, EvaluationError, compile_selector
+from dra_driver.scheduler.cel.library import registry_of
+from dra_driver.scheduler.cel.parse.grammar import lark_parser
+from dra_driver.scheduler.cel.parse.prefix import first_invalid
 
 from .support import DEVICE, DRIVER, answer
 
@@ -83,3 +88,22 @@ def test_cost_limit_ends_an_evaluation_inside_of_or() -> None:
 )
 def test_small_expressions_cannot_ask_for_much(expression: str, expected: bool | str) -> None:
     assert answer(expression) == expected
+
+
+class CountingParser:
+    """The parser, with the number of characters that it has read."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+
+    def parse(self, text: str) -> Any:
+        self.characters += len(text)
+        return lark_parser().parse(text)
+
+
+@pytest.mark.parametrize("text", ["[1].all(x, " * 200 + "x + " * 1800, nested("has(", "1" + " + 1" * 1500, "", 240)])
+def test_macros_in_front_of_a_syntax_error_are_read_once(text: str) -> None:
+    parser = CountingParser()
+    macros = registry_of(Environment()).macros
+    assert first_invalid(text, list(lark_parser().lex(text)), parser, macros) is None
+    assert 0 < parser.characters <= 20_000

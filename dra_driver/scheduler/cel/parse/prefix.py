@@ -20,6 +20,8 @@ _CLOSING: Final = {"LPAR": ")", "LSQB": "]", "LBRACE": "}"}
 _CLOSED: Final = frozenset(("RPAR", "RSQB", "RBRACE"))
 _MOST_LEVELS: Final = 50
 """Macros whose arguments are nested deeper are not examined, because that would need much recursion."""
+_MOST_CHARACTERS: Final = 10_000
+"""The length of all calls of macros that are examined. Nested calls would take the square of the text's length."""
 
 
 def first_invalid(text: str, tokens: list[Any], parser: Any, macros: Macros) -> CelIssue | None:
@@ -60,6 +62,7 @@ def _is_message(tokens: list[Any], index: int) -> bool:
 def _wrong_macros(text: str, tokens: list[Any], parser: Any, macros: Macros) -> Iterator[CelIssue]:
     """The wrong arguments of macros. The last call may be incomplete: an operand and brackets are added."""
     names = {name for name, _, _ in macros}
+    left = _MOST_CHARACTERS
     for index, token in enumerate(tokens[:-1]):
         if token.type != "IDENT" or token not in names or tokens[index + 1].type != "LPAR":
             continue
@@ -69,6 +72,9 @@ def _wrong_macros(text: str, tokens: list[Any], parser: Any, macros: Macros) -> 
         end, closing = _end_of_call(text, tokens, index + 1)
         call = text[token.start_pos : end]
         for ending in (closing, f" x{closing}") if closing else ("",):
+            left -= len(call)
+            if left < 0:
+                return
             found = _wrong_arguments(f"{target}{call}{ending}", parser, macros)
             if found is not None:
                 shift = token.start_pos - len(target)
