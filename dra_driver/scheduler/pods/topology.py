@@ -111,9 +111,13 @@ def _places(terms: Iterable[AffinityTerm], labels: Mapping[str, str]) -> Iterato
 
 
 def _resolved(term: AffinityTerm, pod: Pod, snapshot: Snapshot) -> AffinityTerm:
-    """The term with its namespace selector replaced by the names of the namespaces that it matches."""
+    """The term with its namespace selector replaced by the names of the namespaces that it matches.
+
+    The scheduler adds the names but keeps the selector (a defect of 1.36 and 1.37), and then applies it to namespaces
+    without labels. A selector that only excludes (NotIn, DoesNotExist) therefore selects all namespaces.
+    """
     selector = term.namespace_selector
-    if selector.nothing or selector.everything:
+    if selector.nothing or selector.matches(EMPTY):
         return term
     names = {*snapshot.all_namespaces, pod.namespace}
     selected = (name for name in names if selector.matches(snapshot.labels_of(name)))
