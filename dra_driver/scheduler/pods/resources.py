@@ -5,7 +5,7 @@ Follows k8s.io/component-helpers/resource (init containers, sidecars, overhead, 
 resizes in place), `pkg/scheduler/framework.Resource` and `pkg/apis/core/v1/helper` of Kubernetes 1.36.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -120,29 +120,36 @@ def read_containers(spec: Fields) -> list[ContainerResources]:
 
 
 def aggregate(
-    containers: Iterable[ContainerResources], of: Callable[[ContainerResources], Quantities]
+    containers: Collection[ContainerResources], of: Callable[[ContainerResources], Quantities]
 ) -> dict[str, Quantity]:
-    """The largest sum that the containers need at one time, init containers first. `of` gives the needs of one."""
+    """The largest sum that the containers need at one time, init containers in order. `of` gives the needs of one.
+
+    The sum has the format of the first container, before those of sidecars.
+    """
     running: dict[str, Quantity] = {}
     sidecars: dict[str, Quantity] = {}
     starting: dict[str, Quantity] = {}
     for container in containers:
+        if not container.init:
+            add(running, of(container))
+    for container in containers:
+        if not container.init:
+            continue
         wanted = of(container)
-        if container.init and not container.sidecar:
+        if container.sidecar:
+            add(running, wanted)
+            add(sidecars, wanted)
+            _raise(starting, sidecars)
+        else:
             peak = dict(wanted)
             add(peak, sidecars)
             _raise(starting, peak)
-            continue
-        add(running, wanted)
-        if container.sidecar:
-            add(sidecars, wanted)
-            _raise(starting, sidecars)
     _raise(running, starting)
     return running
 
 
 def pod_requests(
-    containers: Iterable[ContainerResources],
+    containers: Collection[ContainerResources],
     own: Quantities,
     overhead: Quantities,
     status: "StatusResources | None" = None,
@@ -155,7 +162,9 @@ def pod_requests(
     return requests
 
 
-def pod_limits(containers: Iterable[ContainerResources], own: Quantities, overhead: Quantities) -> dict[str, Quantity]:
+def pod_limits(
+    containers: Collection[ContainerResources], own: Quantities, overhead: Quantities
+) -> dict[str, Quantity]:
     """The limits of a pod. `own` is `spec.resources.limits`."""
     limits = aggregate(containers, lambda container: container.limits)
     limits.update((name, quantity) for name, quantity in own.items() if is_of_pods(name))

@@ -114,6 +114,14 @@ def test_resources_of_the_pod_agree_with_those_of_its_containers(own: JSON, cont
     assert said in errors(resources=own, containers=made)
 
 
+def test_sum_has_the_format_of_containers_before_that_of_sidecars() -> None:
+    own, sidecar = {"requests": {"memory": "1M"}}, container("init", resources=resources({"memory": "1Mi"}))
+    made = [container(resources=resources({"memory": "1M"}))]
+    said = 'spec.resources.requests[memory]: Invalid value: "1M": must be greater than or equal to aggregate container'
+    found = errors(resources=own, containers=made, initContainers=[{**sidecar, "restartPolicy": "Always"}])
+    assert found == [f"{said} requests of 2048576"]
+
+
 def test_duplicate_host_port_is_refused() -> None:
     ports = [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 81, "hostPort": 8080}]
     assert errors(containers=[container(ports=ports)]) == [f'{C}.ports[1].hostPort: Duplicate value: "TCP//8080"']
