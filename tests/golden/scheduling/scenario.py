@@ -142,7 +142,7 @@ def _pod_answer(attempt: Attempt, errors: tuple[str, ...]) -> JSON:
         answer["preFilter"] = _refusal(attempt.refusal)
     elif attempt.snapshot.nodes:
         answer["nodes"] = {name: _node(attempt, name, one) for name, one in attempt.refusals.items()}
-    if not attempt.fits and verdict != "error":
+    if not attempt.fits and not attempt.errors:
         answer["fitError"] = attempt.fit_error
     if verdict in ("unfit", "error") and attempt.event:
         answer["event"] = attempt.event
