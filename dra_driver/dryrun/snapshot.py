@@ -15,6 +15,7 @@ import yaml
 
 from ..kube.resource import (
     DeviceClass,
+    DeviceStatus,
     DeviceTaintRule,
     Node,
     ObjectMeta,
@@ -179,7 +180,14 @@ def _claim(claim: ResourceClaim) -> JSON:
         status["allocation"] = encode_allocation(claim.allocation)
     if claim.reserved_for:
         status["reservedFor"] = [{"resource": by.resource, "name": by.name, "uid": by.uid} for by in claim.reserved_for]
+    if claim.device_statuses:
+        status["devices"] = [_device_status(one) for one in claim.device_statuses]
     return {**found, "status": status} if status else found
+
+
+def _device_status(status: DeviceStatus) -> JSON:
+    conditions = [{"type": name, "status": "True"} for name in sorted(status.conditions)]
+    return {"driver": status.driver, "pool": status.pool, "device": status.device, "conditions": conditions}
 
 
 def _node(node: Node) -> JSON:

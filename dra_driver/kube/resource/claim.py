@@ -187,6 +187,16 @@ class ConsumerReference:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceStatus:
+    """An entry of `status.devices`, as a driver reports it. `conditions` are those that are true."""
+
+    driver: str
+    pool: str
+    device: str
+    conditions: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class ResourceClaim:
     """A claim. `allocation` is None until devices are allocated."""
 
@@ -194,6 +204,8 @@ class ResourceClaim:
     spec: DeviceClaim
     allocation: AllocationResult | None = None
     reserved_for: tuple[ConsumerReference, ...] = ()
+    device_statuses: tuple[DeviceStatus, ...] = ()
+    """None are read if no allocated device has binding conditions."""
     unread: tuple[str, ...] = ()
 
 

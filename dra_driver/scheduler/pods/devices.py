@@ -73,6 +73,7 @@ class Devices:
         self._has_special = any(request.resource in self._served for request in pod.extended)
         self._pending = [claim for claim in claims if claim.allocation is None]
         self._held = [claim for claim in claims if claim.allocation is not None]
+        self._failed = {id(claim) for claim in self._held if features.binding and _failed_to_bind(claim)}
         self._outcomes: dict[tuple[ExtendedRequest, ...] | None, tuple[tuple[ResourceClaim, ...], Outcomes]] = {}
 
     @property
@@ -169,9 +170,10 @@ class Devices:
         return total
 
     def _elsewhere(self, site: Site) -> Iterator[ResourceClaim]:
+        """The allocated claims that cannot be used on the node."""
         for claim in self._held:
             selector = claim.allocation.node_selector if claim.allocation is not None else None
-            if selector is not None and not selector_matches(selector, site.node.node):
+            if id(claim) in self._failed or (selector is not None and not selector_matches(selector, site.node.node)):
                 yield claim
 
     def gives(self, site: Site) -> tuple[Given, ...]:
@@ -239,6 +241,24 @@ class Devices:
             return tuple(self._pending)
         metadata = ObjectMeta(name=SPECIAL_CLAIM, namespace=self._pod.namespace)
         return (*self._pending, claim_for(special, metadata, self._served))
+
+
+def _failed_to_bind(claim: ResourceClaim) -> bool:
+    """Whether a driver reports that a device of the claim cannot be bound.
+
+    The scheduler stops at the first device that is not ready. It also gives up claims that are not ready for too long,
+    which depends on the time and is left out.
+    """
+    true = {(status.driver, status.pool, status.device): status.conditions for status in claim.device_statuses}
+    for result in claim.allocation.results if claim.allocation is not None else ():
+        if not result.binding_conditions:
+            continue
+        conditions = true.get((result.driver, result.pool, result.device))
+        if conditions is not None and not conditions.isdisjoint(result.binding_failure_conditions):
+            return True
+        if conditions is None or not conditions.issuperset(result.binding_conditions):
+            return False
+    return False
 
 
 def total_of(uses: Iterable[NodeResourceUse]) -> dict[str, Quantity]:

@@ -18,6 +18,7 @@ from ..claim import (
     DeviceConstraint,
     DeviceRequest,
     DeviceRequirements,
+    DeviceStatus,
     DeviceSubRequest,
     ResourceClaim,
     ResourceClaimTemplate,
@@ -70,13 +71,28 @@ def _class(top: Fields) -> DeviceClass:
 def _claim(top: Fields, dialect: Dialect) -> ResourceClaim:
     metadata = object_meta(top)
     spec = _claim_spec(top.required_object("spec"), dialect)
-    allocation, reserved = top.decode_one("status", _claim_status) or (None, ())
-    return ResourceClaim(metadata, spec, allocation, reserved)
+    return ResourceClaim(metadata, spec, *(top.decode_one("status", _claim_status) or ()))
 
 
-def _claim_status(status: Fields) -> tuple[AllocationResult | None, tuple[ConsumerReference, ...]]:
+def _claim_status(
+    status: Fields,
+) -> tuple[AllocationResult | None, tuple[ConsumerReference, ...], tuple[DeviceStatus, ...]]:
+    allocation = status.decode_one("allocation", _allocation)
+    reserved = status.decode_all("reservedFor", _consumer)
+    if allocation is not None and any(result.binding_conditions for result in allocation.results):
+        return allocation, reserved, status.objects("devices", _device_status)
     status.ignore("devices")
-    return status.decode_one("allocation", _allocation), status.decode_all("reservedFor", _consumer)
+    return allocation, reserved, ()
+
+
+def _device_status(fields: Fields) -> DeviceStatus:
+    conditions = fields.objects("conditions", lambda condition: (condition.text("type"), condition.text("status")))
+    return DeviceStatus(
+        fields.required_text("driver"),
+        fields.required_text("pool"),
+        fields.required_text("device"),
+        frozenset(kind for kind, status in conditions if status == "True"),
+    )
 
 
 def _template(top: Fields, dialect: Dialect) -> ResourceClaimTemplate:
