@@ -51,6 +51,20 @@ def without_names(outcome: NodeOutcome) -> object:
     return outcome.kind, outcome.error_kind, outcome.fatal, devices, selectors
 
 
+def test_conditions_of_devices_that_must_be_bound_are_saved() -> None:
+    key = {"driver": "gpu.nvidia.com", "pool": "node-a", "device": "gpu-0"}
+    waits = {"request": "gpu", **key, "bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]}
+    conditions = [{"type": "failed", "status": "True"}, {"type": "ready", "status": "False"}]
+    value = claim("wanted")
+    value["status"] = {
+        "allocation": {"devices": {"results": [waits]}},
+        "devices": [{**key, "conditions": conditions, "data": {"serial": "private"}}],
+    }
+    (saved,) = encoded([decode(value)])
+    assert saved["status"]["devices"] == [{**key, "conditions": [{"type": "failed", "status": "True"}]}]
+    assert decode(saved) == decode(value)
+
+
 @pytest.mark.parametrize("category", categories(FOLDER))
 def test_every_decision_on_a_snapshot_is_the_clusters(category: str) -> None:
     for stored in category_scenarios(FOLDER, category):
