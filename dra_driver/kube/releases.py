@@ -118,7 +118,8 @@ _TEXTS: Final[Mapping[str, str]] = {
     " driver's domain",
     "capacity_of_another_device": "the capacity that is left is looked up for another device of the same slice",
     "cel_go_before_29": "field names in backquotes, wrappers as results, and optionals of quantities do not work;"
-    " startsWith() and endsWith() cost the length of the text; lists.range(-1) is an empty list",
+    " startsWith() and endsWith() cost the length of the text; lists.range(-1) is an empty list; indexOf('', 99) is 99;"
+    " orValue() takes any value",
     "common_values_stay_narrow": "a refused device narrows the values that matchAttribute finds common to lists",
     "config_names_all_requests": "a configuration in the result names its requests, even if these are all of the claim",
     "config_repeats": "a configuration appears in the result once for each of its requests",
