@@ -176,14 +176,19 @@ def test_a_folder_without_the_programs_is_named(
     assert f"{tmp_path} has no kube-apiserver, kube-controller-manager, kube-scheduler" in said
 
 
+def install_programs(folder: Path, script: str) -> None:
+    """Programs of a control plane that run this script of a shell and fail."""
+    for name in PROGRAMS:
+        program = folder / name
+        program.write_text(f"#!/bin/sh\n{script}\nexit 3\n", encoding="utf-8")
+        program.chmod(0o755)
+
+
 def test_a_program_that_ends_is_named_with_its_last_word(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
-    for name in PROGRAMS:
-        program = tmp_path / name
-        program.write_text("#!/bin/sh\necho unknown flag\nexit 3\n", encoding="utf-8")
-        program.chmod(0o755)
+    install_programs(tmp_path, "echo unknown flag")
     found, said = refusal(capsys, "--folder", str(tmp_path / "s"), "--real")
     assert found == 1
     assert "kube-apiserver ended with code 3" in said
@@ -193,14 +198,9 @@ def test_a_program_that_ends_is_named_with_its_last_word(
 def test_programs_are_out_of_reach_of_the_terminals_ctrl_c(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its signal goes to a whole session. The nodes need the API server until their pods have ended."""
+    """Its signal goes to a whole group of processes. The nodes need the API server until their pods have ended."""
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
-    for name in PROGRAMS:
-        program = tmp_path / name
-        program.write_text(
-            "#!/bin/sh\nread _ _ _ _ _ session _ </proc/$$/stat\necho $session\nexit 3\n", encoding="utf-8"
-        )
-        program.chmod(0o755)
+    install_programs(tmp_path, "read _ _ _ _ _ session _ </proc/$$/stat\necho $session")
     said = refusal(capsys, "--folder", str(tmp_path / "s"), "--real")[1]
     assert int(said.rpartition(" is: ")[2]) != os.getsid(0)
 
