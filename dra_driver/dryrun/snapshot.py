@@ -181,7 +181,7 @@ def _claim(claim: ResourceClaim) -> JSON:
     if claim.reserved_for:
         status["reservedFor"] = [{"resource": by.resource, "name": by.name, "uid": by.uid} for by in claim.reserved_for]
     if claim.device_statuses:
-        status["devices"] = [_device_status(one) for one in claim.device_statuses]
+        status["devices"] = [_device_status(reported) for reported in claim.device_statuses]
     return {**found, "status": status} if status else found
 
 

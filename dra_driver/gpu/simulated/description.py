@@ -89,6 +89,11 @@ class GpuDescription:
     vgpu: bool = False
     vgpu_host: VgpuHostDescription | None = None
 
+    @property
+    def virtual_functions(self) -> int:
+        """The number of its virtual functions of SR-IOV."""
+        return 0 if self.vgpu_host is None else self.vgpu_host.functions
+
 
 @dataclass(frozen=True, slots=True)
 class FabricDescription:

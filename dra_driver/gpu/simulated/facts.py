@@ -23,12 +23,18 @@ from .vgpu import vgpu_addresses, vgpu_types
 
 
 def inventory_of(node: NodeDescription, identity: str) -> Inventory:
-    """The GPUs of the node that `SimulatedNode.create` makes of the same two, without its faults."""
+    """The GPUs of the node that `SimulatedNode.create` makes of this description and identity, without its faults."""
     gpus = [_gpu(node, position, identity) for position in range(len(node.gpus))]
-    linked = {gpu.uuid for gpu, of in zip(gpus, node.gpus, strict=True) if of.board.nvlinks and not gpu.in_mig_mode}
+    linked = {
+        gpu.uuid
+        for gpu, described in zip(gpus, node.gpus, strict=True)
+        if described.board.nvlinks and not gpu.in_mig_mode
+    }
     group = min(linked) if len(linked) > 1 else None
     names = product_names(node)
-    partitions = tuple(Partition(number, tuple(sorted(of))) for number, of in enumerate(node.partitions, start=1))
+    partitions = tuple(
+        Partition(number, tuple(sorted(modules))) for number, modules in enumerate(node.partitions, start=1)
+    )
     return Inventory(
         driver_version=node.driver_version,
         cuda_driver_version=cuda_version(node),
@@ -56,7 +62,7 @@ def _gpu(node: NodeDescription, position: int, identity: str) -> Gpu:
         memory=board.memory_mib << 20,
         pci_address=gpu.pci_address,
         pcie_root=gpu.pcie_root,
-        numa_node=None if gpu.numa_node == -1 else gpu.numa_node,
+        numa_node=_numa_node(gpu),
         addressing_mode=ADDRESSING_MODE,
         module_id=module_id(board, position) or None,
         fabric=_fabric(node, identity),
@@ -111,6 +117,10 @@ def _pci_gpu(gpu: GpuDescription, position: int, names: Mapping[int, str]) -> Pc
         iommu_group=iommu_group(position),
         addressable_memory=addressable_memory(resource_text(position, gpu.board)),
         pcie_root=gpu.pcie_root,
-        numa_node=None if gpu.numa_node == -1 else gpu.numa_node,
-        virtual_functions=0 if gpu.vgpu_host is None else gpu.vgpu_host.functions,
+        numa_node=_numa_node(gpu),
+        virtual_functions=gpu.virtual_functions,
     )
+
+
+def _numa_node(gpu: GpuDescription) -> int | None:
+    return None if gpu.numa_node == -1 else gpu.numa_node  # -1: unknown, as in sysfs

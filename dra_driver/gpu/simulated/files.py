@@ -102,7 +102,7 @@ class DriverFiles:
         """Create all files that do not depend on MIG instances."""
         for position, gpu in enumerate(node.gpus):
             _device_node(self._dev / f"nvidia{gpu.minor}", MAJORS["nvidia"], gpu.minor)
-            for number in range(0 if gpu.vgpu_host is None else gpu.vgpu_host.functions):
+            for number in range(gpu.virtual_functions):
                 _device_node(self._dev / f"vfio/{_function_group(position, number)}", _VFIO, number)
         _device_node(self._dev / "nvidiactl", MAJORS["nvidiactl"], _CTL_MINOR)
         _device_node(self._dev / "nvidia-modeset", MAJORS["nvidia"], _MODESET_MINOR)
@@ -205,8 +205,7 @@ class SysFiles:
 
     def plug(self, position: int, gpu: GpuDescription) -> None:
         """Add a GPU to the bus, bound to no driver."""
-        host = gpu.vgpu_host
-        functions = 0 if host is None else host.functions
+        host, functions = gpu.vgpu_host, gpu.virtual_functions
         texts = {
             "sriov_totalvfs": str(functions),
             "sriov_numvfs": str(functions),
