@@ -209,6 +209,7 @@ _UNNAMED = {*_OF_A_STREAM, *(one.__name__ for one in _OF_A_DESCRIPTOR)}  # these
 
 _watches: list[tuple[tuple[str, ...], Callable[[str], None]]] = []
 _installed: list[bool] = []
+_setting = threading.RLock()
 
 
 def _install() -> None:
@@ -235,17 +236,25 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
             return
         if flags & _WRITING:
             reach(f"open {path}")
-        sys.setprofile(_profile)
+        _set_profile(_profile)
     else:
         if event in _LAST_OF_A_FILE:
-            sys.setprofile(None)
+            _set_profile(None)
         reach(f"{event.removeprefix('os.')} {path}")
+
+
+def _set_profile(profile: Callable[[FrameType, str, object], None] | None) -> None:
+    """One thread after the other: with an audit hook, CPython lets another thread run in the middle of this call, which
+    is then refused (`RuntimeError: Cannot install a profile function while another ... is being installed`).
+    """
+    with _setting:
+        sys.setprofile(profile)
 
 
 def _profile(_: FrameType, event: str, function: object) -> None:
     """The calls of C functions between the opening of a file and its last change."""
     if not _watches:  # the last file that was opened was neither renamed nor removed
-        sys.setprofile(None)
+        _set_profile(None)
         return
     if event != "c_call" or not isinstance(function, BuiltinFunctionType):
         return
