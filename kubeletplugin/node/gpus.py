@@ -156,9 +156,9 @@ class GpuAccess:
         is_own_thread = threading.get_ident() == self._thread
         if is_own_thread and self._new is not None:
             return self._new  # `on_ready` works with it
-        if self._gpus is None and not is_own_thread:
-            self._returned.wait(_RETURN_SECONDS)
         gpus = self._gpus
+        if gpus is None and not is_own_thread:
+            gpus = self._await_return()
         if gpus is None:
             raise NoDriverError(self._problem)
         return gpus
@@ -176,6 +176,15 @@ class GpuAccess:
         gpus = self._gpus
         if gpus is not None and not gpus.is_current:
             self._lose(gpus, "it was unloaded or loaded anew, or has other GPUs now")
+
+    def _await_return(self) -> Gpus | None:
+        """The GPUs, which may soon be lost again. None after an attempt to find the driver failed."""
+        deadline = time.monotonic() + _RETURN_SECONDS
+        while self._returned.wait(max(0.0, deadline - time.monotonic())):
+            with self._guard:
+                if self._returned.is_set():
+                    return self._gpus
+        return None
 
     def _lose(self, gpus: Gpus, why: str) -> None:
         with self._guard:
@@ -216,8 +225,9 @@ class GpuAccess:
         return 0.0
 
     def _missed(self) -> float:
-        self._gpus = None
-        self._returned.set()  # nobody waits for more than one attempt
+        with self._guard:
+            self._gpus = None
+            self._returned.set()  # nobody waits for more than one attempt
         return self._backoff.pause()
 
     def _attend(self, woken: bool) -> float:

@@ -136,6 +136,23 @@ def test_another_driver_or_other_gpus_are_noticed_without_an_error(
     access.stop()
 
 
+def test_a_caller_gets_the_gpus_of_a_driver_that_is_loaded_several_times(node: TestNode) -> None:
+    loads: list[None] = []
+
+    def ready() -> None:
+        if loads:
+            loads.pop()
+            node.node.load_driver()
+
+    access = GpuAccess(Session(node.node.nvml, node.sys_root), first_pause=PAUSE)
+    access.start(ready)
+    wait_for(lambda: has_gpus(access), "the driver")
+    loads.extend([None] * 3)
+    node.node.load_driver()
+    assert access.current().inventory.gpus
+    access.stop()
+
+
 def test_the_node_is_looked_after_when_it_is_time_and_when_somebody_asks(node: TestNode) -> None:
     pauses = [0.01, 3600.0, 3600.0]
     left = list(pauses)
