@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -13,6 +14,8 @@ from tests.support.kernel import AUDIO, Function, Kernel
 from tests.support.nodes import make_node
 
 TIMES = replace(QUICK, write=5.0)
+HARDWARE: Final = str(Path(__file__).with_name("node.yaml"))
+"""The simulated node, for `Plugin`."""
 
 
 @pytest.fixture
@@ -20,7 +23,7 @@ def kernel(tmp_path: Path) -> Iterator[Kernel]:
     """The node's kernel. The first GPU has an audio function in its group, and a bridge above it."""
     if not usable():
         pytest.skip("needs root and /dev/fuse")
-    make_node(tmp_path / "node", "h100x8")
+    make_node(tmp_path / "node", HARDWARE)
     kernel = Kernel(tmp_path / "node")
     first = kernel.gpus[0]
     kernel.add(Function(audio_of(first), "0x040300", AUDIO), kernel.group(first))
@@ -37,6 +40,6 @@ def audio_of(address: str) -> str:
 @pytest.fixture
 def plugin(tmp_path: Path, kernel: Kernel, api: ApiServer) -> Iterator[Plugin]:
     """A plugin that runs on the node."""
-    plugin = Plugin(tmp_path, api, hardware="h100x8", times=TIMES)
+    plugin = Plugin(tmp_path, api, hardware=HARDWARE, times=TIMES)
     yield plugin
     plugin.stop()

@@ -18,7 +18,7 @@ from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.kernel import AUDIO, NVIDIA, VFIO, Function, Kernel
 from tests.support.waiting import wait_for
 
-from .conftest import audio_of
+from .conftest import HARDWARE, audio_of
 
 pytestmark = pytest.mark.node
 
@@ -45,7 +45,7 @@ def test_a_claim_binds_all_functions_of_its_gpu_and_brings_them_back(
     assert (kind.address, kind.iommu_group) == (address, kernel.group(address))
     assert kernel.picture()[address] == kernel.picture()[audio_of(address)] == (VFIO, VFIO)
     assert {name for name, now in kernel.picture().items() if now != before[name]} == {address, audio_of(address)}
-    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 7, "NVML without the GPU")
+    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 4, "NVML without the GPU")
     plugin.engine.unprepare(claim)
     assert kernel.picture() == before
     wait_for(lambda: returned(kernel, plugin), "NVML with the GPU")
@@ -99,7 +99,7 @@ def test_persistence_mode_that_cannot_be_restored_is_restored_soon(
 def test_a_gpu_that_an_administrator_bound_is_left_as_it_was(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
     address = kernel.gpus[2]
     kernel.force(address, VFIO)
-    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 7, "NVML without the GPU")
+    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 4, "NVML without the GPU")
     before, claim = kernel.picture(), api.add(["gpu-vfio-2"])
     plugin.engine.prepare(claim)
     assert kernel.picture() == before
@@ -111,7 +111,7 @@ def test_a_gpu_that_an_administrator_bound_is_left_as_it_was(kernel: Kernel, plu
 def test_a_gpu_without_a_driver_goes_back_to_no_driver(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
     address = kernel.gpus[2]
     kernel.force(address, None)
-    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 7, "NVML without the GPU")
+    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 4, "NVML without the GPU")
     claim = api.add(["gpu-vfio-2"])
     plugin.engine.prepare(claim)
     assert kernel.driver(address) == VFIO
@@ -249,7 +249,7 @@ def test_the_next_plugin_keeps_the_gpu_of_a_prepared_claim(
     record = plugin.engine.prepare(claim)
     plugin.stop()
     bound = kernel.picture()
-    later = Plugin(tmp_path, api, hardware="h100x8")
+    later = Plugin(tmp_path, api, hardware=HARDWARE)
     assert kernel.picture() == bound
     assert later.engine.prepare(claim) == record
     later.engine.unprepare(claim)
@@ -286,11 +286,11 @@ def test_a_gpu_that_comes_back_while_its_next_claim_is_planned_keeps_its_uuid(tm
             return super().fetch(ref)
 
     api = Overtaken()
-    plugin = Plugin(tmp_path, api, hardware="h100x8")
+    plugin = Plugin(tmp_path, api, hardware=HARDWARE)
     uuid = plugin.gpu(0).uuid
     first, second = api.add(["gpu-vfio-0"]), api.add(["gpu-vfio-0"])
     plugin.engine.prepare(first)
-    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 7, "NVML without the GPU")
+    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 4, "NVML without the GPU")
     api.meanwhile = first
     assert [device.kind.keys for device in plugin.engine.prepare(second).plan.devices] == [{uuid}]
     assert [mark.gpu_uuid for mark in marks(plugin)] == [uuid]

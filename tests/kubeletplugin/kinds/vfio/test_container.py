@@ -31,6 +31,8 @@ from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.kernel import Kernel
 from tests.support.kubevirt import ROOT, device_of, plugin_devices
 
+from .conftest import HARDWARE
+
 pytestmark = pytest.mark.node
 
 UID = "9d3c6f2e-46a8-4a63-9fd2-b8c2f1d0a111"
@@ -92,7 +94,7 @@ def plugin(tmp_path: Path, kernel: Kernel, api: ApiServer) -> Iterator[Plugin]:
             files = MetadataFiles(node.folders.metadata)
             super().__init__(node, common, ClaimMetadata(files, attributes, api.fetch, enabled=True))
 
-    plugin = Plugin(tmp_path, api, hardware="h100x8", specs=WithMetadata)
+    plugin = Plugin(tmp_path, api, hardware=HARDWARE, specs=WithMetadata)
     yield plugin
     plugin.stop()
 

@@ -16,7 +16,7 @@ from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.kernel import NVIDIA, VFIO, Kernel
 from tests.support.waiting import wait_for
 
-from .conftest import TIMES
+from .conftest import HARDWARE, TIMES
 
 pytestmark = pytest.mark.node
 
@@ -32,7 +32,7 @@ def plugin(tmp_path: Path, kernel: Kernel, api: ApiServer) -> Iterator[Plugin]:
     for first, *rest in (GROUP, OTHERS):
         for one in rest:
             kernel.join(kernel.gpus[one], kernel.group(kernel.gpus[first]))
-    plugin = Plugin(tmp_path, api, hardware="h100x8", times=TIMES, policy=ONLY)
+    plugin = Plugin(tmp_path, api, hardware=HARDWARE, times=TIMES, policy=ONLY)
     yield plugin
     plugin.stop()
 
@@ -67,12 +67,12 @@ def test_a_claim_gets_all_gpus_of_the_group_and_brings_them_back(
     assert [one.name for one in plan.devices] == ["gpu-vfio-0", "gpu-vfio-1", "gpu-vfio-2"]
     assert [one.name for one in plan.given()] == [DEVICE], "kubelet knows the allocated device"
     assert plugin.record(claim).plan == plan
-    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 5, "NVML without the GPUs")
+    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 2, "NVML without the GPUs")
     assert plugin.engine.prepare(claim).plan == plan
     assert plugin.nodes_of(claim)[DEVICE] == [f"/dev/vfio/{kernel.group(kernel.gpus[0])}"]
     plugin.engine.unprepare(claim)
     assert (kernel.picture(), marked(plugin, kernel)) == (before, [])
-    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 8, "NVML with the GPUs")
+    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 5, "NVML with the GPUs")
     assert kernel.node.nvidia_smi.persistence(on)
 
 
@@ -155,7 +155,7 @@ def test_gpus_that_an_administrator_bound_are_left_as_they_were(
 ) -> None:
     for index in indexes:
         kernel.force(kernel.gpus[index], driver)
-    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 8 - len(indexes), "NVML without the GPUs")
+    wait_for(lambda: plugin.has_driver() and len(plugin.gpus()) == 5 - len(indexes), "NVML without the GPUs")
     wait_for(lambda: driver is None or (kernel.dev / f"vfio/{kernel.group(kernel.gpus[0])}").exists(), "the node")
     before, claim = kernel.picture(), api.add([DEVICE])
     plugin.engine.prepare(claim)
@@ -184,7 +184,7 @@ def test_a_gpu_that_the_policy_keeps_is_not_taken(
 ) -> None:
     plugin.stop()
     policy = NodePolicy((GpuRule(passthrough=True), GpuRule(indexes=(0, 1), passthrough=PassthroughMode.ONLY)))
-    later = Plugin(tmp_path, api, hardware="h100x8", policy=policy)
+    later = Plugin(tmp_path, api, hardware=HARDWARE, policy=policy)
     with pytest.raises(PrepareError, match=f"GPU {kernel.gpus[2]}.* cannot be given to a virtual machine"):
         later.engine.prepare(api.add([DEVICE]))
     assert {kernel.driver(address) for address in kernel.gpus} == {NVIDIA}
@@ -195,7 +195,7 @@ def test_the_next_plugin_brings_a_group_back(tmp_path: Path, kernel: Kernel, plu
     before, claim = kernel.picture(), api.add([DEVICE])
     record = plugin.engine.prepare(claim)
     plugin.stop()
-    later = Plugin(tmp_path, api, hardware="h100x8", policy=ONLY)
+    later = Plugin(tmp_path, api, hardware=HARDWARE, policy=ONLY)
     assert on_vfio(kernel) == list(GROUP)
     assert later.engine.prepare(claim) == record
     later.engine.unprepare(claim)

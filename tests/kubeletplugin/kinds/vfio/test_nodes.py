@@ -16,6 +16,8 @@ from tests.support.clock import Clock
 from tests.support.kernel import LOAD, NVIDIA, VFIO, Kernel
 from tests.support.waiting import wait_for
 
+from .conftest import HARDWARE
+
 pytestmark = pytest.mark.node
 
 WITH_INTERFACE = {"iommu": {"enableAPIDevice": True}}
@@ -26,7 +28,7 @@ SECONDS = 2.0
 @pytest.fixture
 def plugin(tmp_path: Path, kernel: Kernel, api: ApiServer) -> Iterator[Plugin]:
     """A plugin that does not wait for long for nodes."""
-    plugin = Plugin(tmp_path, api, hardware="h100x8", times=replace(QUICK, node=SECONDS))
+    plugin = Plugin(tmp_path, api, hardware=HARDWARE, times=replace(QUICK, node=SECONDS))
     yield plugin
     plugin.stop()
 
@@ -57,7 +59,7 @@ def test_the_node_of_the_interface_may_come_with_its_module(kernel: Kernel, plug
 
 
 def test_nodes_of_iommufd_that_udev_makes_late_are_awaited(tmp_path: Path, kernel: Kernel, api: ApiServer) -> None:
-    plugin = Plugin(tmp_path, api, hardware="h100x8", times=replace(QUICK, node=60.0))
+    plugin = Plugin(tmp_path, api, hardware=HARDWARE, times=replace(QUICK, node=60.0))
     (kernel.dev / "iommu").touch()
     kernel.makes_function_nodes = True
     claim = api.add(["gpu-vfio-1"], machine=IOMMUFD)
@@ -71,7 +73,7 @@ def test_nodes_of_iommufd_that_udev_makes_late_are_awaited(tmp_path: Path, kerne
 def test_other_claims_are_prepared_while_a_claim_waits_for_nodes(
     tmp_path: Path, kernel: Kernel, api: ApiServer
 ) -> None:
-    plugin = Plugin(tmp_path, api, hardware="h100x8", times=replace(QUICK, node=60.0))
+    plugin = Plugin(tmp_path, api, hardware=HARDWARE, times=replace(QUICK, node=60.0))
     (kernel.dev / "iommu").touch()
     waiting = CallThread(lambda: plugin.engine.prepare(api.add(["gpu-vfio-1"], machine=IOMMUFD)))
     group = kernel.dev / f"vfio/{kernel.group(kernel.gpus[1])}"
