@@ -26,8 +26,8 @@ from tests.support.waiting import wait_for
 
 from .altering import AlteringServer
 
-ROUNDS = 12
-WAKES = 30
+ROUNDS = 8
+WAKES = 10
 HOUR = PublisherTiming(settle=0.0, resync=0.05, first_retry=3600.0, longest_retry=0.2, longest_slice_retry=3600.0)
 """Whatever is tried again is tried once more after the test."""
 

@@ -69,10 +69,10 @@ class SimulatedNode:
         """An NVML interface to this node, which is not initialized."""
         return SimulatedNvml(self.root)
 
-    def inject(self, fault: Fault) -> None:
-        """Let a call fail or be slow from now on."""
+    def inject(self, *faults: Fault) -> None:
+        """Let calls fail or be slow from now on."""
         with self._changing_system() as system:
-            system.faults.append(fault)
+            system.faults.extend(faults)
 
     def faults(self) -> tuple[Fault, ...]:
         """The faults. A fault of a limited number of calls is removed by the last of these calls."""
