@@ -88,9 +88,9 @@ class MpsProcess:
         """End it if it runs, and everything that it, or one before, started."""
         if self._process is None:
             return
-        if self._process.poll() is None:
-            self.kill()
-        self.start().stop()
+        if self._process.poll() is not None:
+            self.start()
+        self.stop()
 
     def processes(self) -> list[int]:
         """The daemons and servers."""
