@@ -34,7 +34,7 @@ from .supervisor import MpsSupervisor
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 1.0
 _DRIVER_ROOT: Final = Path("/driver-root")
 _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 

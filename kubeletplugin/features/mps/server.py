@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 SOCKET: Final = "supervisor.sock"
 _LONGEST_LINE: Final = 4096
 _READ_SECONDS: Final = 5.0
+_SHUTDOWN_SECONDS: Final = 0.5
 
 
 class SupervisorServer:
@@ -40,7 +41,9 @@ class SupervisorServer:
         finally:
             os.umask(before)
         self._server.supervisor = supervisor
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="mps-server", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_SHUTDOWN_SECONDS,), name="mps-server", daemon=True
+        )
 
     def start(self) -> None:
         """Start serving requests."""
