@@ -97,12 +97,9 @@ cluster (not even its Pods), the release does, which --kube-version gives. */ -}
 {{- define "dra-driver-gpu.resourceVersion" -}}
 {{- $served := list -}}
 {{- $usual := list -}}
+{{- $versions := join "\n" .Capabilities.APIVersions -}}
 {{- range $known := list (list "v1" ">=1.34-0") (list "v1beta2" ">=1.33-0") (list "v1beta1" ">=1.32-0") -}}
-{{- $count := 0 -}}
-{{- range $.Capabilities.APIVersions -}}
-{{- if hasPrefix (printf "resource.k8s.io/%s/" (first $known)) (printf "%s/" .) -}}{{- $count = add1 $count -}}{{- end -}}
-{{- end -}}
-{{- if ge (int $count) 2 -}}{{- $served = append $served (first $known) -}}{{- end -}}
+{{- if ge (regexFindAll (printf `(?m)^resource\.k8s\.io/%s(/|$)` (first $known)) $versions -1 | len) 2 -}}{{- $served = append $served (first $known) -}}{{- end -}}
 {{- if include "dra-driver-gpu.kubernetes" (list $ (last $known)) -}}{{- $usual = append $usual (first $known) -}}{{- end -}}
 {{- end -}}
 {{- if and (not $served) (not (.Capabilities.APIVersions.Has "v1/Pod")) -}}{{- $served = $usual -}}{{- end -}}
