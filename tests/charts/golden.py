@@ -36,7 +36,10 @@ def golden() -> Iterator[tuple[str, str]]:
 
 
 def _rendering(objects: list[JSON]) -> Rendering:
-    return {f"{one['kind']} {one['metadata']['name']}": yaml.safe_dump(_plain(one), width=120) for one in objects}
+    return {
+        f"{one['kind']} {one['metadata']['name']}": yaml.dump(_plain(one), Dumper=yaml.CSafeDumper, width=120)
+        for one in objects
+    }
 
 
 def _plain(value: JSON) -> JSON:
