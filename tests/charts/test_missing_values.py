@@ -5,7 +5,10 @@ Values are missing where somebody sets them to null, and after `helm upgrade --r
 the chart that was there before: sections that are newer than the first release must not be needed.
 """
 
-from collections.abc import Iterator
+import functools
+import operator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import helm_python
@@ -50,7 +53,17 @@ def paths(node: JSON, above: Path = ()) -> Iterator[Path]:
             yield from paths(value, here)
 
 
-PATHS = list(paths(yaml.load((CHART / "values.yaml").read_bytes(), yaml.CSafeLoader)))
+DEFAULTS: JSON = yaml.load((CHART / "values.yaml").read_bytes(), yaml.CSafeLoader)
+PATHS = list(paths(DEFAULTS))
+
+
+def is_switch(path: Path) -> bool:
+    """Whether it is true or false by default. Without it, a template may not read other values."""
+    return isinstance(functools.reduce(operator.getitem, path, DEFAULTS), bool)
+
+
+LEAVES = [path for path in PATHS if path not in {path[:-1] for path in PATHS}]
+SECTIONS = sorted({(path[0], is_switch(path)) for path in LEAVES})
 
 
 def without(path: Path, base: JSON) -> JSON:
@@ -62,6 +75,11 @@ def without(path: Path, base: JSON) -> JSON:
     return found
 
 
+def without_all(paths: Iterable[Path], base: JSON) -> JSON:
+    """`base`, with null at each of the paths."""
+    return functools.reduce(lambda values, path: without(path, values), paths, base)
+
+
 def nothing_in(value: Any) -> bool:
     """Whether some field is there without a value."""
     if isinstance(value, dict):
@@ -71,21 +89,40 @@ def nothing_in(value: Any) -> bool:
     return value is None or (isinstance(value, str) and ("<nil>" in value or "%!" in value))
 
 
-def is_needed(path: Path) -> bool:
-    """Whether the schema refuses to go without. What it does not refuse, it renders."""
+def missed(values: JSON) -> set[Path]:
+    """The paths that the schema refuses to go without. What it does not refuse, is rendered."""
     try:
-        render_files(without(path, {}), apis=PLATFORM)
+        render_files(values, apis=PLATFORM)
     except helm_python.HelmError as error:
         text = str(error)
     else:
-        return False
-    assert f"'{path[-1]}'" in text, text
-    assert "missing propert" in text, text
-    return True
+        return set()
+    found = re.findall(r"^- at '(.*)': missing propert(?:y|ies) (.*)$", text, re.MULTILINE)
+    assert found, text
+    return {(*above.split("/")[1:], name) for above, names in found for name in re.findall(r"'(\w+)'", names)}
+
+
+def is_needed(path: Path) -> bool:
+    """Whether the schema refuses to go without."""
+    needed = missed(without(path, BASE))
+    assert needed <= {path}
+    return bool(needed)
 
 
 def test_the_sections_that_are_needed_are_those_of_the_first_release() -> None:
     assert {path[0] for path in PATHS if len(path) == 1 and is_needed(path)} == NEEDED_SECTIONS
+
+
+def assert_valid(values: JSON, base: JSON) -> None:
+    """The objects that are other ones than with `base` are valid. Tests of whole renderings look at the others."""
+    whole = render_files(base, apis=PLATFORM)
+    files = render_files(values, apis=PLATFORM)
+    for one in objects({name: text for name, text in files.items() if text != whole.get(name)}):
+        assert not nothing_in(one), one
+        if is_custom(one):
+            assert not complaints(one)
+        else:
+            validate(one, f"1.{NEWEST}")
 
 
 @pytest.mark.parametrize("path", PATHS, ids=".".join)
@@ -93,16 +130,20 @@ def test_without_a_value_that_is_not_needed_the_objects_are_valid(path: Path) ->
     if is_needed(path):
         assert path[0] in NEEDED_SECTIONS
         return
-    for base in ({}, BASE, VALUES["cleanup"]):
-        whole = render_files(base, apis=PLATFORM)
-        files = render_files(without(path, base), apis=PLATFORM)
-        # Tests of whole renderings look at the others.
-        for one in objects({name: text for name, text in files.items() if text != whole.get(name)}):
-            assert not nothing_in(one), one
-            if is_custom(one):
-                assert not complaints(one)
-            else:
-                validate(one, f"1.{NEWEST}")
+    assert_valid(without(path, BASE), BASE)
+
+
+@pytest.mark.parametrize("base", [{}, VALUES["cleanup"]], ids=["defaults", "cleanup"])
+@pytest.mark.parametrize(("section", "switches"), SECTIONS)
+def test_without_all_values_of_a_section_that_are_not_needed_the_objects_are_valid(
+    section: str, switches: bool, base: JSON
+) -> None:
+    """Also without the features that the test above enables."""
+    paths = [path for path in LEAVES if (path[0], is_switch(path)) == (section, switches)]
+    while needed := missed(without_all(paths, base)):
+        assert needed <= set(paths)
+        paths = [path for path in paths if path not in needed]
+    assert_valid(without_all(paths, base), base)
 
 
 def test_sections_that_are_missing_mean_their_defaults() -> None:
