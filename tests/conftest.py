@@ -31,7 +31,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # Helm and kubectl, as a library and as programs, need not save memory.
-os.environ.setdefault("GOGC", "400")
+os.environ.setdefault("GOGC", "1000")
 
 # readline, which pytest loads, writes the width of its terminal to the environment of the workers.
 for name in ("COLUMNS", "LINES"):

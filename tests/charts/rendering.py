@@ -94,7 +94,6 @@ def find(objects: Iterable[JSON], kind: str, name: str = "") -> JSON:
 def refusal(values: JSON, minor: int = NEWEST, **options: Any) -> str:
     """Why Helm does not render these values."""
     try:
-        chart().validate_schema(values)
         render_files(values, minor, **options)
     except helm_python.HelmError as error:
         return str(error)

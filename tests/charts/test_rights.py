@@ -21,7 +21,7 @@ from tests.support.apiserver import CLAIMS, SLICES, serve_node_features
 from tests.support.waiting import wait_for
 
 from .domains import DAEMONS, OBJECTS
-from .rendering import JSON, NAMESPACE, RENDERINGS, find, merged, render
+from .rendering import JSON, MINORS, NAMESPACE, NEWEST, find, merged, render
 from .rendering import VALUES as RENDERED
 from .workloads import NODE, STARTUP_TAINT, Containers, installed, may_mount, render_in, short_folder
 
@@ -426,7 +426,9 @@ def test_the_last_step_before_an_uninstall_leaves_nothing_on_the_node(
         assert bool(files) == left, files
 
 
-@pytest.mark.parametrize(("name", "minor"), RENDERINGS)
+@pytest.mark.parametrize(
+    ("name", "minor"), [*((name, NEWEST) for name in RENDERED), *(("everything", minor) for minor in MINORS[:-1])]
+)
 def test_no_values_give_more_rights_than_are_proven_to_be_needed(name: str, minor: int) -> None:
     """Those for ComputeDomains are asked for one by one in test_computedomain_rights.py, and those of people who run
     dra-dryrun in tests/dryrun/test_rights.py.
