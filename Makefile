@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BYTECODE := $(VENV)/.bytecode
-IMAGE_TOOLS := $(VENV)/image
+LOCK_TOOLS := $(VENV)/lock
+SBOM_TOOLS := $(VENV)/sbom
 DIST := dist
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' dra_driver/__init__.py)
 # Where the repository is (pyproject.toml), and the files of a release: empty as long as no address is known.
@@ -167,21 +168,21 @@ tools: $(READY)
 	.ci/tools
 
 # The image's packages and what builds it, pinned by hash: the base dependencies and the build backend of pyproject.toml.
-lock: $(IMAGE_TOOLS)/.ready
-	UV_CUSTOM_COMPILE_COMMAND='make lock' $(IMAGE_TOOLS)/bin/uv pip compile -q pyproject.toml $(LOCKED) -o requirements.lock
+lock: $(LOCK_TOOLS)/.ready
+	UV_CUSTOM_COMPILE_COMMAND='make lock' $(LOCK_TOOLS)/bin/uv pip compile -q pyproject.toml $(LOCKED) -o requirements.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
-	  | UV_CUSTOM_COMPILE_COMMAND='make lock' $(IMAGE_TOOLS)/bin/uv pip compile -q - $(LOCKED) -o requirements-build.lock
+	  | UV_CUSTOM_COMPILE_COMMAND='make lock' $(LOCK_TOOLS)/bin/uv pip compile -q - $(LOCKED) -o requirements-build.lock
 LOCKED := --universal --python-version 3.11 --generate-hashes --no-annotate --no-strip-extras
 
-sbom: $(IMAGE_TOOLS)/.ready
+sbom: $(SBOM_TOOLS)/.ready
 	mkdir -p '$(DIST)'
 	$(PYTHON) -m venv --clear --without-pip build/sbom
 	$(BIN)/python -m pip --python build/sbom/bin/python install -q --require-hashes -r requirements.lock
-	$(IMAGE_TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o '$(DIST)/sbom.cdx.json' build/sbom/bin/python
+	$(SBOM_TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o '$(DIST)/sbom.cdx.json' build/sbom/bin/python
 
-$(IMAGE_TOOLS)/.ready: $(READY)
-	$(PYTHON) -m venv --without-pip $(IMAGE_TOOLS)
-	$(BIN)/python -m pip --python $(IMAGE_TOOLS)/bin/python install --quiet --no-compile --group image
+$(LOCK_TOOLS)/.ready $(SBOM_TOOLS)/.ready: $(VENV)/%/.ready: $(READY)
+	$(PYTHON) -m venv --without-pip $(@D)
+	$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --no-compile --group $*
 	@touch $@
 
 scan: $(READY)
@@ -193,10 +194,11 @@ scan: $(READY)
 	  || { echo "pip-audit found a vulnerability (a table above names it), or could not ask https://pypi.org/pypi for"; \
 	       echo "advisories (an error above): then nothing is known of the packages; run it where PyPI is reached"; exit 1; }
 
-# The lowest version that the runtime dependencies allow, so that the generated code runs with all of them.
+# The lowest version that the runtime dependencies allow, so that the generated code runs with all of them. protoc itself
+# needs no other package.
 proto: $(READY)
 	$(PYTHON) -m venv --without-pip $(VENV)/proto
-	$(BIN)/python -m pip --python $(VENV)/proto install --quiet --no-compile 'grpcio-tools==1.74.*'
+	$(BIN)/python -m pip --python $(VENV)/proto install --quiet --no-compile --no-deps 'grpcio-tools==1.74.*'
 	$(VENV)/proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/protocol/*.proto
 
 clean:
