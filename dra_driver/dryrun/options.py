@@ -9,12 +9,12 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ..errors import DriverError, OutputError
-from ..kube.releases import first_with_rules_of, is_supported, minor_release
 from ..process.command import InputError, flags, logging_options, version_option
 from ..scheduler.allocator import RELEASES
 from ..scheduler.allocator.features import DEFAULT_RELEASE
 from . import INTERRUPTED
 from .release import Rules
+from .releaseparameter import ReleaseParameter
 from .report import DOCUMENTS, error_document, print_document
 from .status import Note, NotesError
 from .subcommands import HelpInShort
@@ -196,21 +196,6 @@ def _rules(kubernetes_version: str | None, feature_gates: str, ideal: bool) -> R
     rules = Rules(kubernetes_version or "", parse_gates(feature_gates), ideal)
     rules.features()  # gates that are not known are an error before anything is read
     return rules
-
-
-class ReleaseParameter(click.ParamType[str]):
-    """A minor release, or a patch release of it. The value is the first release that has its rules."""
-
-    name = "release"
-
-    def __init__(self, minor_releases: Sequence[str]) -> None:
-        self._known = minor_releases
-
-    def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
-        """The release. Fails if it is not known."""
-        if not is_supported(value) or minor_release(value) not in self._known:
-            self.fail(f"{value!r} is not one of {', '.join(self._known)}, or a patch release of them", param, context)
-        return first_with_rules_of(value)
 
 
 def _version_option(releases: Sequence[str], meaning: str) -> Callable[[Any], Any]:

@@ -17,7 +17,7 @@ import click
 import yaml
 from rich.console import Console
 
-from ..dryrun.options import ReleaseParameter
+from ..dryrun.releaseparameter import ReleaseParameter
 from ..gpu.simulated import DescriptionError
 from ..kube.api import ApiError
 from ..kube.releases import API_VERSIONS, RELEASED, minor_of

@@ -16,7 +16,6 @@ from ..documents import in_namespace, read_all
 from ..domains import with_templates
 from ..emptiness import release_notes
 from ..options import (
-    ReleaseParameter,
     Subcommand,
     complete_files,
     filename_option,
@@ -26,6 +25,7 @@ from ..options import (
 )
 from ..progress import bar, progress
 from ..release import Rules, ServerRelease
+from ..releaseparameter import ReleaseParameter
 from ..report import format_option, print_report
 from ..rights import Needs
 from ..sources import Origin, Place, Source, opened, origin_options
