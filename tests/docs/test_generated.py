@@ -7,11 +7,13 @@ environments of its own.
 """
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -26,8 +28,16 @@ COMMANDS = sorted({" ".join(step.parts[0]) for step in given_to(__name__) if WRI
 """Without their comments: some stand on two pages."""
 
 
-Checkout = tuple[Path, dict[str, str], int]
-"""The folder, and the variables and the file descriptor that its dra-sandbox needs."""
+class Checkout(NamedTuple):
+    """A copy of the checkout."""
+
+    folder: Path
+    contents: Mapping[str, str]
+    """What is in it, before any command."""
+    variables: Mapping[str, str]
+    """Those that its dra-sandbox needs."""
+    descriptor: int
+    """The file descriptor that its dra-sandbox needs."""
 
 
 @pytest.fixture(scope="module")
@@ -46,26 +56,30 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         for program in (*programs.iterdir(), *(Path(sys.prefix) / "bin").iterdir()):
             if not (copy / ".venv/bin" / program.name).exists():
                 (copy / ".venv/bin" / program.name).symlink_to(program)
-        yield copy, {**environment(), **variables}, descriptor
+        yield Checkout(copy, dict(contents(copy)), {**environment(), **variables}, descriptor)
 
 
 def contents(checkout: Path) -> Iterator[tuple[str, str]]:
     """(path, digest) of each file, those that git would ignore aside."""
-    for path in checkout.rglob("*"):
-        name = path.relative_to(checkout)
-        if path.is_file() and name.parts[0] not in (".venv", "build") and "__pycache__" not in name.parts:
-            yield str(name), hashlib.sha256(path.read_bytes()).hexdigest()
+    for folder, folders, files in os.walk(checkout):
+        folders[:] = [name for name in folders if name not in (".venv", "build", "__pycache__")]
+        for name in files:
+            path = Path(folder, name)
+            yield str(path.relative_to(checkout)), hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_generated_files_are_up_to_date(command: str, checkout: Checkout) -> None:
-    folder, variables, descriptor = checkout
     if "tests.charts" in command:
         pytest.importorskip("helm_python", reason="Helm's engine has wheels for x86-64 only")
-    before = dict(contents(folder))
-    shell = ["bash", "-euc", command]
     done = subprocess.run(
-        shell, cwd=folder, env=variables, pass_fds=[descriptor], capture_output=True, text=True, check=False
+        ["bash", "-euc", command],
+        cwd=checkout.folder,
+        env=checkout.variables,
+        pass_fds=[checkout.descriptor],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert set(contents(folder)) ^ set(before.items()) == set(), f"`{command}` writes it anew"
+    assert set(contents(checkout.folder)) ^ checkout.contents.items() == set(), f"`{command}` writes it anew"
