@@ -52,7 +52,7 @@ def typed(program: str) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str) -> None:
-    done = subprocess.run([BIN / command, "--help"], env=clean(), capture_output=True, text=True, check=False)
+    done = run(command, "--help")
     assert done.returncode == 0
     assert "--version" in done.stdout
     assert done.stdout.startswith(f"Usage: {typed(command)}")

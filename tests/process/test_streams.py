@@ -110,17 +110,13 @@ def test_a_demo_that_nobody_looks_at_ends() -> None:
     assert_lost(GONE, "dra-sandbox", "demo")
 
 
-LINTED = pytest.mark.parametrize(("content", "status"), [({**FITS_NOWHERE, "spec": 5}, 1), ({}, 0)])
-
-
-@LINTED
-def test_messages_whose_stream_is_closed_change_no_answer(tmp_path: Path, content: object, status: int) -> None:
+def test_messages_whose_stream_is_closed_change_no_answer(tmp_path: Path) -> None:
     file = tmp_path / "object.json"
-    file.write_text(json.dumps(content), encoding="utf-8")
-    assert redirected(">/dev/null 2>&-", "dra-dryrun", "lint", str(file)).returncode == status
+    file.write_text(json.dumps({**FITS_NOWHERE, "spec": 5}), encoding="utf-8")
+    assert redirected(">/dev/null 2>&-", "dra-dryrun", "lint", str(file)).returncode == 1
 
 
-@LINTED
+@pytest.mark.parametrize(("content", "status"), [({**FITS_NOWHERE, "spec": 5}, 1), ({}, 0)])
 def test_messages_that_cannot_be_written_change_no_answer(tmp_path: Path, content: object, status: int) -> None:
     file = tmp_path / "object.json"
     file.write_text(json.dumps(content), encoding="utf-8")
