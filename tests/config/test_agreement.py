@@ -33,7 +33,7 @@ from tests.support.plans import make_plan
 
 JSON = dict[str, Any]
 
-CONFIGURATIONS: Final = 5_000
+CONFIGURATIONS: Final = 1_500
 BATCH: Final = 50
 
 PLACE: Final = "spec.devices.config[0].opaque.parameters"
