@@ -57,23 +57,27 @@ def templates(path: Path) -> frozenset[str]:
 
 
 def candidates(text: str) -> Iterator[str]:
-    """The literals among which `text` would be: those of files that have all of its words. Parsing every file takes
-    seconds.
+    """The literals among which `text` would be: those of files that have all of its words, and first of files that have
+    its longest part in one line. Parsing every file takes seconds.
     """
     words = re.findall(r"[A-Za-z]{3,}", text)
-    for path, source in sources().items():
-        if all(word in source for word in words):
-            yield from templates(path)
+    longest = max(text.split("…"), key=len)
+    paths = [path for path, source in sources().items() if all(word in source for word in words)]
+    for path in sorted(paths, key=lambda path: longest not in sources()[path]):
+        yield from templates(path)
 
 
-def literals(node: ast.AST) -> Iterator[ast.expr]:
+def literals(tree: ast.AST) -> Iterator[ast.expr]:
     """The texts in a tree, each as a whole."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-            continue  # a docstring
-        if isinstance(child, ast.Constant | ast.JoinedStr | ast.BinOp):
-            yield child
-        yield from literals(child)
+    waiting = [tree]
+    while waiting:
+        for child in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+                continue  # a docstring
+            if isinstance(child, ast.Constant | ast.JoinedStr | ast.BinOp):
+                yield child
+            if not isinstance(child, ast.Constant | ast.Name):
+                waiting.append(child)
 
 
 def pattern(text: str) -> re.Pattern[str]:
