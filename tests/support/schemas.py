@@ -6,7 +6,7 @@ schemas refer to them: looking them up would be half of the time.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,16 @@ def validate(value: dict[str, Any], release: str) -> None:
     _validator(release, value["kind"], value["apiVersion"]).validate(value)
 
 
-def validate_slice(value: dict[str, Any], release: str) -> None:
-    """Like `validate`, for a ResourceSlice. Schemas restrict the fields and the types of its devices, and nothing else.
-    Therefore, of devices in which both are the same, only the first is validated.
+def validate_slices(values: Iterable[dict[str, Any]], release: str) -> None:
+    """Like `validate`, for ResourceSlices. Schemas restrict the fields and the types of devices, and nothing else:
+    of devices in which both are the same, only the first is validated.
     """
-    devices = {_shape(device): device for device in reversed(value["spec"].get("devices", ()))}
-    validate({**value, "spec": {**value["spec"], "devices": list(devices.values())}}, release)
+    seen = set[object]()
+    for value in values:
+        devices = {_shape(device): device for device in reversed(value["spec"].get("devices", ()))}
+        new = [device for shape, device in devices.items() if shape not in seen]
+        seen.update(devices)
+        validate({**value, "spec": {**value["spec"], "devices": new}}, release)
 
 
 def _shape(value: Any) -> object:
