@@ -2,13 +2,13 @@
 """What is checked of a documented command without running it: flags, targets and values that it names exist."""
 
 import itertools
+import json
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-import yaml
 
 from controller.cluster.main import cluster_controller
 from controller.main import controller
@@ -66,7 +66,7 @@ def make(words: Sequence[str]) -> None:
 
 def setting(text: str) -> None:
     """`a.b.c=value`: asserts that the chart's schema has it."""
-    schema: Any = yaml.safe_load((ROOT / "charts/dra-driver-gpu/values.schema.json").read_text(encoding="utf-8"))
+    schema: Any = json.loads((ROOT / "charts/dra-driver-gpu/values.schema.json").read_bytes())
     for key in text.partition("=")[0].split("."):
         assert key in schema.get("properties", {}), f"the chart has no value {text.partition('=')[0]}"
         schema = schema["properties"][key]
