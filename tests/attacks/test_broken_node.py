@@ -5,6 +5,7 @@ Each attack is a loop of requests. The embedded API server does not enforce poli
 policies on each request. With KUBEBUILDER_ASSETS, a real API server gets the same requests, with such tokens.
 """
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -31,17 +32,22 @@ from tests.support.apiserver import CLAIMS, SLICES, api_server, connect, serve_n
 from tests.support.waiting import wait_for
 
 TAINT = "gpu.nvidia.com/starting"
-OBJECTS = render(
-    {
-        "kubeletPlugin": {"startupTaint": TAINT},
-        "nodeLabels": "node-feature",
-        "resources": {"computeDomains": {"imex": {"tls": {"issuerName": "ca"}}}},
-    }
-)
 POD_NAME = "authentication.kubernetes.io/pod-name"
 DRIVER = "release-dra-driver-gpu-kubeletplugin"
 ROUNDS = 3
 """How often each request of an attack is sent, with other names and values."""
+
+
+@functools.cache
+def rendered() -> list[JSON]:
+    """The objects with all policies about nodes and ComputeDomains."""
+    return render(
+        {
+            "kubeletPlugin": {"startupTaint": TAINT},
+            "nodeLabels": "node-feature",
+            "resources": {"computeDomains": {"imex": {"tls": {"issuerName": "ca"}}}},
+        }
+    )
 
 
 @dataclass(frozen=True)
@@ -316,7 +322,7 @@ USERS: Mapping[str, JSON] = {
 @pytest.mark.parametrize("what", ATTACKS)
 def test_policies_refuse_each_request_of_an_attack(what: str) -> None:
     attack = ATTACKS[what]
-    spec, user = policy(OBJECTS, attack.policy), USERS[attack.user]
+    spec, user = policy(rendered(), attack.policy), USERS[attack.user]
     for number in range(ROUNDS):
         for request in attack.requests(number):
             found = verdict(spec, request.operation, request.value, request.old, user, attack.namespace)
@@ -324,7 +330,7 @@ def test_policies_refuse_each_request_of_an_attack(what: str) -> None:
 
 
 def test_field_managers_do_not_fill_an_object() -> None:
-    spec, user = policy(OBJECTS, "cliques"), USERS["daemon"]
+    spec, user = policy(rendered(), "cliques"), USERS["daemon"]
     for number in range(21, 81, 5):
         managers = [{"manager": str(one), "operation": "Apply"} for one in range(number)]
         value = with_metadata(row(0, message=str(number)), managedFields=managers)
@@ -397,7 +403,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ApiCli
     urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     with api_server(folder, rbac=True) as kubeconfig, connect(kubeconfig) as admin:
         serve_node_features(admin)
-        with installed(admin, kubeconfig, folder, OBJECTS, pods) as clients:
+        with installed(admin, kubeconfig, folder, rendered(), pods) as clients:
             for kind in (CLIQUES, NODE_FEATURES):
                 wait_for(lambda kind=kind: not denied(lambda: admin.list(kind)), "a kind")  # type: ignore[misc]
             binding = {

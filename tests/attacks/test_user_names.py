@@ -21,7 +21,7 @@ from kubeletplugin.drivers import gpu_driver
 from kubeletplugin.errors import PrepareError, RecordError
 from kubeletplugin.features.domain.plan import requested
 from kubeletplugin.kinds.vfio.kubevirt import variable
-from tests.charts.domains import OBJECTS
+from tests.charts.domains import domain_objects
 from tests.charts.policies import policy, verdict
 
 ROUNDS = 20
@@ -90,7 +90,7 @@ def test_no_annotation_leads_a_metadata_file_to_another_path(tmp_path: Path) -> 
 
 
 def test_no_position_in_a_claim_hides_the_class_of_imex_daemons() -> None:
-    spec = policy(OBJECTS, "daemon-claims")
+    spec = policy(domain_objects(), "daemon-claims")
     for number in range(12):
         others = [{"name": f"r{one}", "exactly": {"deviceClassName": f"class-{one}"}} for one in range(number)]
         options = [{"name": f"o{one}", "deviceClassName": f"class-{one}"} for one in range(number % 8)]

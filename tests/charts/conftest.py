@@ -17,14 +17,14 @@ collect_ignore_glob = [] if importlib.util.find_spec("helm_python") else ["test_
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ApiClient]]:
     """An API server with the chart's definitions, rights and policies: clients of `domains.PODS`, and `admin`."""
-    from .domains import OBJECTS, PODS
+    from .domains import PODS, domain_objects
     from .policies import denied, installed
 
     folder = tmp_path_factory.mktemp("domains")
     with (
         api_server(folder, rbac=True) as kubeconfig,
         connect(kubeconfig) as admin,
-        installed(admin, kubeconfig, folder, OBJECTS, PODS) as clients,
+        installed(admin, kubeconfig, folder, domain_objects(), PODS) as clients,
     ):
         kinds = (COMPUTE_DOMAINS, CLIQUES)
         wait_for(lambda: not denied(lambda: [admin.list(kind) for kind in kinds]), "the definitions to be served")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renderings, pods and objects for the tests of ComputeDomains in the chart."""
 
+import functools
 from typing import Any
 
 import pytest
@@ -29,8 +30,12 @@ def domains(**values: Any) -> JSON:
     return {"resources": {"computeDomains": values}}
 
 
-OBJECTS = render(domains(imex={"tls": {"issuerName": "ca"}}))
-HOST_MANAGED = render(domains(imex={"mode": "hostManaged"}))
+@functools.cache
+def domain_objects() -> list[JSON]:
+    """The objects of a rendering with ComputeDomains."""
+    return render(domains(imex={"tls": {"issuerName": "ca"}}))
+
+
 REAL = pytest.mark.skipif(
     not ASSETS, reason="no KUBEBUILDER_ASSETS: the embedded API server applies no schemas or policies"
 )

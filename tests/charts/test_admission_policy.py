@@ -5,6 +5,7 @@ cel-python evaluates the policies' CEL. With KUBEBUILDER_ASSETS, a real API serv
 """
 
 import copy
+import functools
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,13 @@ from .policies import denied, installed, policy, verdict
 from .rendering import JSON, NAMESPACE, find, merged, render
 
 TAINT = "gpu.nvidia.com/starting"
-OBJECTS = render({"kubeletPlugin": {"startupTaint": TAINT}, "nodeLabels": "node-feature"})
 ACCOUNT = "release-dra-driver-gpu-kubeletplugin"
+
+
+@functools.cache
+def rendered() -> list[JSON]:
+    """The objects with all policies about nodes."""
+    return render({"kubeletPlugin": {"startupTaint": TAINT}, "nodeLabels": "node-feature"})
 
 
 def slice_of(node: str | None, *, pool: str = "", driver: str = DRIVER_NAME, name: str = "", **metadata: Any) -> JSON:
@@ -92,7 +98,7 @@ UNKNOWN = "the token of the driver's service account does not say on which node 
 def test_a_driver_writes_the_slices_of_its_own_node_only(
     operation: str, value: JSON | None, old: JSON | None, node: str | None, expected: str | None
 ) -> None:
-    assert verdict(policy(OBJECTS, "resourceslices"), operation, value, old, driver_on(node)) == expected
+    assert verdict(policy(rendered(), "resourceslices"), operation, value, old, driver_on(node)) == expected
 
 
 def owner(kind: str, name: str, **more: Any) -> JSON:
@@ -130,12 +136,12 @@ LONG = f"{'node.' * 45}end"
 def test_a_slice_cannot_hold_up_or_replace_other_objects(
     operation: str, value: JSON | None, old: JSON | None, expected: str | None
 ) -> None:
-    assert verdict(policy(OBJECTS, "resourceslices"), operation, value, old, driver_on("a")) == expected
+    assert verdict(policy(rendered(), "resourceslices"), operation, value, old, driver_on("a")) == expected
 
 
 def test_slices_of_a_node_with_a_very_long_name_are_not_refused() -> None:
     value = slice_of(LONG, name=object_name(f"00000-{DRIVER_NAME}-{LONG}"))
-    assert verdict(policy(OBJECTS, "resourceslices"), "CREATE", value, None, driver_on(LONG)) is None
+    assert verdict(policy(rendered(), "resourceslices"), "CREATE", value, None, driver_on(LONG)) is None
 
 
 ALLOCATION = {"devices": {"results": [{"request": "gpu", **device("a")}]}}
@@ -166,7 +172,7 @@ def test_a_driver_writes_the_status_of_its_own_devices_only(
     before: JSON, after: JSON, node: str | None, expected: str | None
 ) -> None:
     found = verdict(
-        policy(OBJECTS, "resourceclaims"), "UPDATE", claim_with(**after), claim_with(**before), driver_on(node)
+        policy(rendered(), "resourceclaims"), "UPDATE", claim_with(**after), claim_with(**before), driver_on(node)
     )
     assert found == expected
 
@@ -186,8 +192,8 @@ CLAIM_METADATA = "the driver may not change labels, annotations, finalizers and 
 def test_the_metadata_of_a_claim_stays(metadata: JSON) -> None:
     changed = {**claim_with(), "metadata": metadata}
     for old, new in ((claim_with(), changed), (changed, claim_with())):
-        assert verdict(policy(OBJECTS, "resourceclaims"), "UPDATE", new, old, driver_on("a")) == CLAIM_METADATA
-    assert verdict(policy(OBJECTS, "resourceclaims"), "UPDATE", changed, changed, driver_on("a")) is None
+        assert verdict(policy(rendered(), "resourceclaims"), "UPDATE", new, old, driver_on("a")) == CLAIM_METADATA
+    assert verdict(policy(rendered(), "resourceclaims"), "UPDATE", changed, changed, driver_on("a")) is None
 
 
 def node_with(*taints: str, name: str = "a", spec: JSON | None = None, **metadata: Any) -> JSON:
@@ -219,7 +225,7 @@ TAINTS_ONLY = "the driver may change the taints of a Node only"
 def test_a_driver_removes_the_startup_taint_of_its_own_node_only(
     before: JSON, after: JSON, node: str | None, expected: str | None
 ) -> None:
-    assert verdict(policy(OBJECTS, "nodes"), "UPDATE", after, before, driver_on(node)) == expected
+    assert verdict(policy(rendered(), "nodes"), "UPDATE", after, before, driver_on(node)) == expected
 
 
 OWN_FEATURES = "the driver on node a may write the NodeFeature of that node only"
@@ -244,13 +250,13 @@ def test_a_driver_requests_labels_of_its_own_node_only(
     labels = {} if target is None else {NODE_NAME_LABEL: target}
     value = {"metadata": {"name": name, "labels": labels}, "spec": {"labels": {label: "1"}}}
     for operation in ("CREATE", "UPDATE"):
-        assert verdict(policy(OBJECTS, "nodefeatures"), operation, value, value, driver_on(node)) == expected
+        assert verdict(policy(rendered(), "nodefeatures"), operation, value, value, driver_on(node)) == expected
 
 
 def test_a_node_feature_cannot_hold_up_its_namespace() -> None:
     meta = {"name": "nvidia.com-a", "labels": {NODE_NAME_LABEL: "a"}}
     value, held = ({"metadata": {**meta, **more}, "spec": {}} for more in ({}, {"finalizers": ["a.b/c"]}))
-    spec = policy(OBJECTS, "nodefeatures")
+    spec = policy(rendered(), "nodefeatures")
     expected = "the driver may not set or remove finalizers of a NodeFeature"
     assert verdict(spec, "CREATE", held, None, driver_on("a")) == expected
     assert verdict(spec, "UPDATE", held, value, driver_on("a")) == expected
@@ -259,25 +265,25 @@ def test_a_node_feature_cannot_hold_up_its_namespace() -> None:
 
 def test_policies_do_not_apply_to_other_users() -> None:
     for name in ("resourceslices", "resourceclaims", "nodes", "nodefeatures"):
-        assert verdict(policy(OBJECTS, name), "DELETE", None, B, {"username": "system:node:b"}) is None
+        assert verdict(policy(rendered(), name), "DELETE", None, B, {"username": "system:node:b"}) is None
 
 
 def test_the_policies_are_about_the_account_that_the_pods_have() -> None:
     """The official chart's is about one that does not exist."""
-    pod = find(OBJECTS, "DaemonSet")["spec"]["template"]["spec"]
+    pod = find(rendered(), "DaemonSet")["spec"]["template"]["spec"]
     account = f"system:serviceaccount:{NAMESPACE}:{pod['serviceAccountName']}"
     for name in ("resourceslices", "resourceclaims", "nodes", "nodefeatures"):
-        (condition,) = policy(OBJECTS, name)["matchConditions"]
+        (condition,) = policy(rendered(), name)["matchConditions"]
         assert condition["expression"] == f"request.userInfo.username == '{account}'"
 
 
 def test_every_policy_is_bound_and_denies() -> None:
     bound = {
         one["spec"]["policyName"]: one["spec"]["validationActions"]
-        for one in OBJECTS
+        for one in rendered()
         if one["kind"] == "ValidatingAdmissionPolicyBinding"
     }
-    names = [one["metadata"]["name"] for one in OBJECTS if one["kind"] == "ValidatingAdmissionPolicy"]
+    names = [one["metadata"]["name"] for one in rendered() if one["kind"] == "ValidatingAdmissionPolicy"]
     assert bound == {name: ["Deny"] for name in names}
 
 
@@ -287,7 +293,7 @@ def test_every_policy_is_bound_and_denies() -> None:
 @pytest.mark.skipif(not ASSETS, reason="no KUBEBUILDER_ASSETS: the embedded API server does not enforce policies")
 def test_a_real_api_server_enforces_the_policies(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:
     pods = {node: (node, ACCOUNT) for node in ("a", "b")}
-    with installed(client, kubeconfig, tmp_path, OBJECTS, pods) as nodes:
+    with installed(client, kubeconfig, tmp_path, rendered(), pods) as nodes:
         a, b = nodes["a"], nodes["b"]
 
         def misplaced() -> str:  # until the policy is in force, some slices of b are made from a

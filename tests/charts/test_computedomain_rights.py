@@ -22,9 +22,9 @@ from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver.users import NODE_NAME
 from tests.support.waiting import wait_for
 
-from .domains import DAEMON, DAEMONS, FOREIGN, HOST_MANAGED, OBJECTS, ONE, REAL, ROW, TWO, clique
+from .domains import DAEMON, DAEMONS, FOREIGN, ONE, REAL, ROW, TWO, clique, domain_objects, domains
 from .policies import ACCOUNT, delete, denied, policy, verdict
-from .rendering import JSON, NAMESPACE, find, merged
+from .rendering import JSON, NAMESPACE, find, merged, render
 
 # Rights
 
@@ -139,7 +139,8 @@ def test_some_objects_are_named(cluster: dict[str, ApiClient]) -> None:
 
 
 def test_without_daemons_the_controller_has_no_rights_for_them() -> None:
-    roles = [one for one in HOST_MANAGED if one["kind"] in ("Role", "ClusterRole")]
+    objects = render(domains(imex={"mode": "hostManaged"}))
+    roles = [one for one in objects if one["kind"] in ("Role", "ClusterRole")]
     resources = {(one["kind"], name) for one in roles for rule in one["rules"] for name in rule["resources"]}
     assert {name for kind, name in resources if kind == "Role"} == {"leases"}
     (controller,) = (one for one in roles if one["kind"] == "ClusterRole" and "-controller" in one["metadata"]["name"])
@@ -200,7 +201,7 @@ REPORTS: Mapping[str, tuple[JSON, str | None]] = {
 
 def test_a_daemon_cannot_fill_an_object_with_field_managers() -> None:
     managers = [{"manager": str(number), "operation": "Apply"} for number in range(21)]
-    spec, user = policy(OBJECTS, "cliques"), {"username": f"{ACCOUNT}{DAEMONS}", "extra": KNOWN}
+    spec, user = policy(domain_objects(), "cliques"), {"username": f"{ACCOUNT}{DAEMONS}", "extra": KNOWN}
     few, many = (merged(OLD, {"metadata": {"managedFields": managers[:count]}}) for count in (20, 21))
     assert verdict(spec, "UPDATE", few, OLD, user) is None
     assert verdict(spec, "UPDATE", many, few, user) == MANAGERS
@@ -221,13 +222,13 @@ KUBELETS: Mapping[str, tuple[JSON | None, JSON, str | None]] = {
 @pytest.mark.parametrize("what", KUBELETS)
 def test_a_kubelet_does_not_put_its_node_into_a_domain(what: str) -> None:
     old, new, expected = KUBELETS[what]
-    spec, operation = policy(OBJECTS, "kubelets"), "UPDATE" if old else "CREATE"
+    spec, operation = policy(domain_objects(), "kubelets"), "UPDATE" if old else "CREATE"
     assert verdict(spec, operation, new, old, KUBELET) == expected
     assert verdict(spec, operation, new, old, {"username": "admin", "groups": ["system:masters"]}) is None
 
 
 def test_kubelet_policy_covers_the_status_of_nodes() -> None:
-    (rule,) = policy(OBJECTS, "kubelets")["matchConstraints"]["resourceRules"]
+    (rule,) = policy(domain_objects(), "kubelets")["matchConstraints"]["resourceRules"]
     assert rule["resources"] == ["nodes", "nodes/status"]
 
 
@@ -258,13 +259,13 @@ def test_only_the_driver_claims_daemons(what: str, kind: str) -> None:
     requests, is_refused = REQUESTS[what]
     spec: JSON = {"devices": {"requests": requests}} if requests else {}
     value = {"metadata": {"name": "a"}, "spec": spec if kind == "ResourceClaim" else {"spec": spec}}
-    found = verdict(policy(OBJECTS, "daemon-claims"), "CREATE", value, None, USER, "default")
+    found = verdict(policy(domain_objects(), "daemon-claims"), "CREATE", value, None, USER, "default")
     assert found == (ONLY_DRIVER if is_refused else None)
-    assert verdict(policy(OBJECTS, "daemon-claims"), "CREATE", value, None, USER, NAMESPACE) is None
+    assert verdict(policy(domain_objects(), "daemon-claims"), "CREATE", value, None, USER, NAMESPACE) is None
 
 
 def test_existing_claims_for_daemons_can_be_released_and_deleted() -> None:
-    (rule,) = policy(OBJECTS, "daemon-claims")["matchConstraints"]["resourceRules"]
+    (rule,) = policy(domain_objects(), "daemon-claims")["matchConstraints"]["resourceRules"]
     assert rule["operations"] == ["CREATE"]
     assert rule["resources"] == ["resourceclaims", "resourceclaimtemplates"]
 
@@ -278,7 +279,7 @@ def test_the_driver_itself_claims_daemons_with_this_class() -> None:
 def test_a_daemon_reports_its_own_state_only(what: str) -> None:
     new, expected = REPORTS[what]
     user = {"username": f"{ACCOUNT}{DAEMONS}", "extra": KNOWN}
-    assert verdict(policy(OBJECTS, "cliques"), "UPDATE", new, OLD, user) == expected
+    assert verdict(policy(domain_objects(), "cliques"), "UPDATE", new, OLD, user) == expected
 
 
 @pytest.mark.parametrize(
@@ -295,8 +296,8 @@ def test_a_daemon_reports_its_own_state_only(what: str) -> None:
 def test_a_daemon_writes_to_its_own_domain_only(operation: str, extra: JSON, expected: str) -> None:
     old, new = None if operation == "CREATE" else OLD, None if operation == "DELETE" else OLD
     user = {"username": f"{ACCOUNT}{DAEMONS}", "extra": extra}
-    assert verdict(policy(OBJECTS, "cliques"), operation, new, old, user) == expected
-    assert verdict(policy(OBJECTS, "cliques"), operation, new, old, {**user, "username": "other"}) is None
+    assert verdict(policy(domain_objects(), "cliques"), operation, new, old, user) == expected
+    assert verdict(policy(domain_objects(), "cliques"), operation, new, old, {**user, "username": "other"}) is None
 
 
 ONE_LABEL = "the cluster controller may change the label resource.nvidia.com/computeDomain of a Node only"
@@ -323,8 +324,8 @@ LABELS: Mapping[str, tuple[JSON, JSON, str | None]] = {
 @pytest.mark.parametrize("what", LABELS)
 def test_the_controller_labels_nodes_and_changes_nothing_else(what: str) -> None:
     old, new, expected = LABELS[what]
-    spec = policy(OBJECTS, "domain-labels")
-    account = find(OBJECTS, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
+    spec = policy(domain_objects(), "domain-labels")
+    account = find(domain_objects(), "Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
     assert verdict(spec, "UPDATE", new, old, {"username": f"{ACCOUNT}{account}"}) == expected
     assert verdict(spec, "UPDATE", new, old, {"username": "other"}) is None
 
@@ -364,7 +365,7 @@ def test_a_real_api_server_holds_daemons_to_their_row(cluster: dict[str, ApiClie
         lambda: own.patch(NODES, "a", {"metadata": {"labels": {DOMAIN_LABEL: ONE}}}),
     ):
         assert "403" in denied(action)
-    for one in OBJECTS:
+    for one in domain_objects():
         if one["kind"] == "ValidatingAdmissionPolicy":
             kind = Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies")
             assert (
@@ -453,7 +454,9 @@ def test_a_real_api_server_limits_the_texts_of_a_row(cluster: dict[str, ApiClien
 
 
 def test_the_definition_has_the_limits_of_a_report() -> None:
-    (definition,) = (one for one in OBJECTS if one["metadata"]["name"] == "computedomaincliques.resource.nvidia.com")
+    (definition,) = (
+        one for one in domain_objects() if one["metadata"]["name"] == "computedomaincliques.resource.nvidia.com"
+    )
     (version,) = definition["spec"]["versions"]
     rows = version["schema"]["openAPIV3Schema"]["properties"]["daemons"]
     limits = {name: field["maxLength"] for name, field in rows["items"]["properties"].items() if "maxLength" in field}

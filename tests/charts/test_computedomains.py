@@ -17,7 +17,7 @@ from dra_driver.kube.api import ApiClient
 from dra_driver.kube.kinds import DEFINITIONS
 
 from .cel import evaluate
-from .domains import DAEMONS, OBJECTS, REAL, ROW, clique, domains
+from .domains import DAEMONS, REAL, ROW, clique, domain_objects, domains
 from .policies import denied
 from .rendering import JSON, NAMESPACE, VALUES, render
 
@@ -168,7 +168,7 @@ def definition(kind: str) -> JSON:
     found: JSON
     (found,) = (
         one["spec"]
-        for one in OBJECTS
+        for one in domain_objects()
         if one["kind"] == "CustomResourceDefinition" and one["spec"]["names"]["kind"] == kind
     )
     return found

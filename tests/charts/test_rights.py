@@ -20,7 +20,7 @@ from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS, SLICES, serve_node_features
 from tests.support.waiting import wait_for
 
-from .domains import DAEMONS, OBJECTS
+from .domains import DAEMONS, domain_objects
 from .rendering import JSON, MINORS, NAMESPACE, NEWEST, find, merged, render
 from .rendering import VALUES as RENDERED
 from .workloads import NODE, STARTUP_TAINT, Containers, installed, may_mount, render_in, short_folder
@@ -434,7 +434,7 @@ def test_no_values_give_more_rights_than_are_proven_to_be_needed(name: str, mino
     dra-dryrun in tests/dryrun/test_rights.py.
     """
     found = rules(render(RENDERED[name], minor))
-    assert found <= PROVEN | rules(OBJECTS) | rules(render({"dryRun": {"clusterRole": True}}))
+    assert found <= PROVEN | rules(domain_objects()) | rules(render({"dryRun": {"clusterRole": True}}))
     assert found
 
 

@@ -3,6 +3,7 @@
 
 import base64
 import copy
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +20,20 @@ from tests.support.waiting import wait_for
 from .cel import evaluate
 from .rendering import JSON, find, render
 
-OBJECTS = render({"webhook": {"enabled": True}})
-WEBHOOKS = {one["rules"][0]["resources"][0]: one for one in find(OBJECTS, "ValidatingWebhookConfiguration")["webhooks"]}
 CONFIGURATIONS = Kind("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations")
 CLASSES = classes_of(V1)
+
+
+@functools.cache
+def rendered() -> list[JSON]:
+    """The objects with the webhook."""
+    return render({"webhook": {"enabled": True}})
+
+
+def webhooks() -> dict[str, JSON]:
+    """Resource -> the webhook that reviews it."""
+    configuration = find(rendered(), "ValidatingWebhookConfiguration")
+    return {one["rules"][0]["resources"][0]: one for one in configuration["webhooks"]}
 
 
 def config(driver: str, kind: str = "GpuConfig") -> JSON:
@@ -50,26 +61,26 @@ OURS, THEIRS = config("gpu.nvidia.com"), config("other.example.com")
     ],
 )
 def test_only_objects_with_a_configuration_for_this_driver_are_sent(resource: str, spec: JSON, sent: bool) -> None:
-    (condition,) = WEBHOOKS[resource]["matchConditions"]
+    (condition,) = webhooks()[resource]["matchConditions"]
     assert bool(evaluate(condition["expression"], {"object": {"spec": spec}})) == sent
 
 
 def test_webhook_configuration_has_the_path_and_port_of_the_server() -> None:
-    for one in WEBHOOKS.values():
+    for one in webhooks().values():
         assert one["clientConfig"]["service"]["path"] == REVIEW_PATH
-        service = find(OBJECTS, "Service")
+        service = find(rendered(), "Service")
         assert one["clientConfig"]["service"]["name"] == service["metadata"]["name"]
         assert one["clientConfig"]["service"]["port"] == service["spec"]["ports"][0]["port"]
         assert one["sideEffects"] == "None"
 
 
 def test_the_certificate_is_for_the_name_that_the_api_server_uses() -> None:
-    service = WEBHOOKS["resourceclaims"]["clientConfig"]["service"]
-    certificate = find(OBJECTS, "Certificate")
+    service = webhooks()["resourceclaims"]["clientConfig"]["service"]
+    certificate = find(rendered(), "Certificate")
     assert certificate["spec"]["dnsNames"] == [f"{service['name']}.{service['namespace']}.svc"]
-    pod = find(OBJECTS, "Deployment", "webhook")["spec"]["template"]["spec"]
+    pod = find(rendered(), "Deployment", "webhook")["spec"]["template"]["spec"]
     assert pod["volumes"][0]["secret"]["secretName"] == certificate["spec"]["secretName"]
-    annotations = find(OBJECTS, "ValidatingWebhookConfiguration")["metadata"]["annotations"]
+    annotations = find(rendered(), "ValidatingWebhookConfiguration")["metadata"]["annotations"]
     meta = certificate["metadata"]
     assert annotations["cert-manager.io/inject-ca-from"] == f"{meta['namespace']}/{meta['name']}"
 
@@ -84,7 +95,7 @@ def registered(client: ApiClient, tmp_path: Path) -> Iterator[int]:
     (tmp_path / "tls.crt").write_bytes(made.certificate)
     (tmp_path / "tls.key").write_bytes(made.key)
     with serving(0, TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")) as port:
-        value = copy.deepcopy(find(OBJECTS, "ValidatingWebhookConfiguration"))
+        value = copy.deepcopy(find(rendered(), "ValidatingWebhookConfiguration"))
         for one in value["webhooks"]:
             authority = base64.b64encode(made.authority).decode()
             one["clientConfig"] = {"url": f"https://127.0.0.1:{port}{REVIEW_PATH}", "caBundle": authority}
