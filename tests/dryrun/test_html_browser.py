@@ -28,7 +28,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_shows_without_network_scripts_or_complaints(address: str, page: Path) -> None:
-    shown = seen(address, page)
+    shown = seen(address, page, picture=True)
     assert shown.requests == [page.as_uri()]
     assert shown.complaints == []
     assert shown.facts["hacked"] == "undefined"

@@ -79,6 +79,7 @@ class DevTools:
         self._socket = socket
         self._last = 0
         self._session: dict[str, str] = {}
+        self._target = ""
         self.events: list[tuple[str, dict[str, Any]]] = []
 
     async def call(self, method: str, **params: object) -> dict[str, Any]:
@@ -94,6 +95,11 @@ class DevTools:
         target = await self.call("Target.createTarget", url="about:blank")
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = {"sessionId": attached["sessionId"]}
+        self._target = target["targetId"]
+
+    async def close_page(self) -> None:
+        self._session = {}
+        await self.call("Target.closeTarget", targetId=self._target)
 
     async def wait_for(self, event: str) -> None:
         while event not in [name for name, _ in self.events]:
@@ -123,7 +129,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             os.killpg(browser.pid, signal.SIGKILL)  # Debian's command is a script that starts the browser
 
 
-async def look(address: str, page: Path, scheme: str, width: int, media: str) -> Seen:
+async def look(address: str, page: Path, scheme: str, width: int, media: str, picture: bool) -> Seen:
     async with aiohttp.ClientSession() as session, session.ws_connect(address, max_msg_size=0) as socket:
         tools = DevTools(socket)
         await tools.open_page()
@@ -137,7 +143,10 @@ async def look(address: str, page: Path, scheme: str, width: int, media: str) ->
         await tools.wait_for("Page.loadEventFired")
         found = await tools.call("Runtime.evaluate", expression=FACTS, returnByValue=True)
         assert "exceptionDetails" not in found, found
-        shot = await tools.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        shot = {"data": ""}
+        if picture:
+            shot = await tools.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        await tools.close_page()
         complaints = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
         return Seen(
             found["result"]["value"],
@@ -147,5 +156,14 @@ async def look(address: str, page: Path, scheme: str, width: int, media: str) ->
         )
 
 
-def seen(address: str, page: Path, scheme: str = "light", width: int = WIDTHS["laptop"], media: str = "screen") -> Seen:
-    return asyncio.run(asyncio.wait_for(look(address, page, scheme, width, media), 60))
+def seen(
+    address: str,
+    page: Path,
+    scheme: str = "light",
+    width: int = WIDTHS["laptop"],
+    media: str = "screen",
+    *,
+    picture: bool = False,
+) -> Seen:
+    """The page on a screen. A picture is taken on request only, because this takes longer than everything else."""
+    return asyncio.run(asyncio.wait_for(look(address, page, scheme, width, media, picture), 60))

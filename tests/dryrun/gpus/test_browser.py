@@ -31,7 +31,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_page_needs_no_network_and_shows_every_user(address: str, page: Path) -> None:
-    shown = seen(address, page)
+    shown = seen(address, page, picture=True)  # which makes the browser paint all of it
     assert shown.requests == [page.as_uri()]
     assert shown.complaints == []
     assert "students/notebook-0-0" in shown.facts["shown"]
