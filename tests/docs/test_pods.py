@@ -17,9 +17,10 @@ from dra_driver.kube.api import ApiClient
 from dra_driver.kube.kinds import DAEMON_SETS, NODES
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.apiserver import connect
+from tests.support.preloaded import run
 
 from .commands import COMMANDS, ROOT, Command, given_to, says
-from .running import environment
+from .running import BIN, environment
 
 EXEC = [step for step in given_to(__name__) if step.parts[0][1] == "exec"]
 ROLLOUT = [step for step in given_to(__name__) if step.parts[0][1] == "rollout"]
@@ -56,14 +57,8 @@ def test_command_in_a_pod_prints_the_output_of_the_page(command: Command, kubeco
         "SIMULATED_ROOT": str(short_path / "gpus"),
     }
     (words,) = command.parts
-    done = subprocess.run(
-        words[words.index("--") + 1 :],
-        env=environment(kubeconfig) | container,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    program, *arguments = words[words.index("--") + 1 :]
+    done = run([str(BIN / program), *arguments], env=environment(kubeconfig) | container)
     printed = done.stdout.replace(f"{short_path}/gpus/driver/", "/")
     assert says(command.output, printed), printed + done.stderr
     assert done.returncode == 0, printed
