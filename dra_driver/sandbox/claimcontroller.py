@@ -43,7 +43,7 @@ class ClaimController:
         """Check all pods and claims. Raises ApiError."""
         pods = self._client.list(PODS).items
         claims = list(self._client.list(CLAIMS).items)
-        groups = PodGroups.read(self._client)
+        groups = self._groups(pods, claims)
         self._release_claims(claims, pods, groups)
         for pod in pods:
             if is_alive(pod):
@@ -55,6 +55,14 @@ class ClaimController:
     def close(self) -> None:
         """Write the Events that are still queued."""
         self._events.close()
+
+    def _groups(self, pods: Sequence[JSON], claims: Sequence[JSON]) -> PodGroups:
+        """Read the PodGroups, if a pod or a reservation names one."""
+        consumers = (consumer for claim in claims for consumer in (claim.get("status") or {}).get("reservedFor") or ())
+        is_named = any(pod["spec"].get("schedulingGroup") for pod in pods) or any(
+            consumer["resource"] == POD_GROUPS.plural for consumer in consumers
+        )
+        return PodGroups.read(self._client) if is_named else PodGroups({})
 
     def _make_claims(self, pod: JSON, claims: list[JSON], groups: PodGroups) -> None:
         """Create the claims of a pod that are missing, and add them to `claims`."""

@@ -56,8 +56,10 @@ class TaintEvictions:
         self._events.close()
 
     def _found(self) -> list[Eviction]:
-        taints = self._taints()
-        rules = taints_of_rules(taint_rules(self._client, self._rules))
+        taints, rules_found = self._taints(), taint_rules(self._client, self._rules)
+        if not taints and not rules_found:
+            return []
+        rules = taints_of_rules(rules_found)
 
         def taints_of(result: AllocatedDevice) -> list[DeviceTaint]:
             return [*taints.get((result.driver, result.pool, result.device), ()), *rules(result)]
@@ -75,7 +77,11 @@ class TaintEvictions:
 
     def _taints(self) -> dict[tuple[str, str, str], tuple[DeviceTaint, ...]]:
         """Return the taints of published devices by driver, pool and name."""
-        values = self._client.list(SLICES).items
+        values = [
+            value
+            for value in self._client.list(SLICES).items
+            if any(device.get("taints") for device in value["spec"].get("devices") or ())
+        ]
         slices = (
             decode({**value, "apiVersion": V1.api_version, "kind": "ResourceSlice"}, strict=False) for value in values
         )

@@ -4,6 +4,7 @@
 from collections.abc import Callable
 
 from ...kube.kinds import DAEMON_SETS, NODES, PODS
+from ...scheduler.pods import ClusterNode, Pod
 from ...scheduler.pods.decode import decode_cluster_node
 from ...scheduler.pods.node_filters import RequiredAffinity, untolerated
 from ..loop import JSON, is_alive, is_finished
@@ -22,13 +23,15 @@ class DaemonSets(Workloads):
 
     def prepare(self) -> Callable[[JSON], None]:
         """See `Workloads.prepare`."""
-        nodes, pods = self.client.list(NODES).items, self.client.list(PODS).items
+        nodes = [decode_cluster_node(node) for node in self.client.list(NODES).items]
+        pods = self.client.list(PODS).items
         return lambda workload: self._sync(workload, [pod for pod in pods if is_owned(pod, workload)], nodes)
 
-    def _sync(self, workload: JSON, pods: list[JSON], nodes: list[JSON]) -> None:
+    def _sync(self, workload: JSON, pods: list[JSON], nodes: list[ClusterNode]) -> None:
         template = workload["spec"]["template"]
         spec = {**template["spec"], "tolerations": [*(template["spec"].get("tolerations") or []), _CORDONED]}
-        wanted = [node["metadata"]["name"] for node in nodes if _runs_on(spec, node)]
+        pod_of_template = decode_pod({"metadata": {}, "spec": spec})
+        wanted = [node.name for node in nodes if _runs_on(pod_of_template, node)]
         revision = revision_of(template)
         by_node: dict[str, list[JSON]] = {name: [] for name in wanted}
         misplaced = []
@@ -76,10 +79,9 @@ class DaemonSets(Workloads):
         self.delete(PODS, [pod for pod in outdated if is_ready(pod)][: max(0, most - unavailable)])
 
 
-def _runs_on(spec: JSON, node: JSON) -> bool:
-    """Return whether a pod with this `spec` selects the node and tolerates its taints."""
-    pod, where = decode_pod({"metadata": {}, "spec": spec}), decode_cluster_node(node)
-    return RequiredAffinity(pod).matches(where) and untolerated(where.taints, pod.tolerations) is None
+def _runs_on(pod: Pod, node: ClusterNode) -> bool:
+    """Return whether a pod selects the node and tolerates its taints."""
+    return RequiredAffinity(pod).matches(node) and untolerated(node.taints, pod.tolerations) is None
 
 
 def _affinity(spec: JSON, node: str) -> JSON:
