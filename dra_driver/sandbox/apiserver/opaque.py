@@ -77,9 +77,9 @@ def recoded(value: Any, form: Callable[[str], str]) -> Any:
     if type(value) is Opaque:
         return Opaque(json.loads(value.text), form(value.text))
     if isinstance(value, dict):
-        return {key: recoded(item, form) for key, item in value.items()}
+        return {key: recoded(item, form) if isinstance(item, (dict, list)) else item for key, item in value.items()}
     if isinstance(value, list):
-        return [recoded(item, form) for item in value]
+        return [recoded(item, form) if isinstance(item, (dict, list)) else item for item in value]
     return value
 
 

@@ -57,7 +57,11 @@ def leaves(value: Any, node: SchemaType) -> dict[Path, Any]:
 def _collect(value: Any, node: SchemaType, path: Path, found: dict[Path, Any]) -> None:
     if value and _is_map(value, node):
         for name, item in value.items():
-            _collect(item, node.child(name), (*path, f"f:{name}"), found)
+            here = (*path, f"f:{name}")
+            if item and isinstance(item, (dict, list)):
+                _collect(item, node.child(name), here, found)
+            else:
+                found[here] = item
     elif value and _is_associative(value, node):
         for element, item in _keyed(value, node).items():
             found[*path, element] = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-class Shape(enum.Enum):
+class Shape(enum.StrEnum):
     """The JSON type of a value, and its meaning."""
 
     STRUCT = "object"
