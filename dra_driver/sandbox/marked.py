@@ -54,7 +54,7 @@ def _all(proc: Path) -> Iterator[int]:
 
 def _environment(proc: Path, pid: int) -> bytes:
     try:
-        return (proc / str(pid) / "environ").read_bytes()
+        return _read(f"{proc}/{pid}/environ")
     except OSError:  # the process has ended, or belongs to another user
         return b"\0"
 
@@ -62,7 +62,13 @@ def _environment(proc: Path, pid: int) -> bytes:
 def _is_program(proc: Path, pid: int) -> bool:
     """Whether a process runs, and is not a thread of the kernel."""
     try:
-        state, _, _, _, _, _, flags = (proc / str(pid) / "stat").read_bytes().rpartition(b") ")[2].split()[:7]
+        state, _, _, _, _, _, flags = _read(f"{proc}/{pid}/stat").rpartition(b") ")[2].split()[:7]
     except OSError:
         return False
     return state not in _DEAD and not int(flags) & _KERNEL_THREAD
+
+
+def _read(path: str) -> bytes:
+    """Read a file without pathlib, which would take longer than reading it."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see above
+        return file.read()

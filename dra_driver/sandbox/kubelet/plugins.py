@@ -11,6 +11,7 @@ registered one after the other.
 """
 
 import math
+import os
 import stat
 import threading
 import time
@@ -149,12 +150,12 @@ class Plugins:
 def scan(directory: Path) -> Mapping[str, SocketId]:
     """Return all sockets in `directory`, by path. Names that begin with a dot are ignored."""
     found = {}
-    with suppress(FileNotFoundError):
-        for path in directory.iterdir():
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
             with suppress(FileNotFoundError):  # removed after the directory was read
-                status = path.stat()
-                if stat.S_ISSOCK(status.st_mode) and not path.name.startswith("."):
-                    found[str(path)] = (status.st_ino, status.st_mtime_ns)
+                status = entry.stat()
+                if stat.S_ISSOCK(status.st_mode) and not entry.name.startswith("."):
+                    found[entry.path] = (status.st_ino, status.st_mtime_ns)
     return found
 
 
