@@ -2,7 +2,7 @@
 """Writes of claims that keep the text of their opaque parameters, as those of kube-scheduler and its like do.
 
 An update in JSON would change this text (see `apiserver.opaque`), which is immutable. So the object is sent in
-protobuf, with the texts that the API server has.
+protobuf, with the texts that the API server has. A claim without such parameters is sent in JSON.
 """
 
 import json
@@ -23,11 +23,14 @@ def update_claim(client: ApiClient, claim: JSON, subresource: str = "") -> JSON:
     group, _, version = CLAIMS.api_version.partition("/")
     node = schemas_of(NEWEST_MINOR).find(group, version, "ResourceClaim")
     assert node is not None, "ResourceClaim is published"
+    decoded = decode(claim, node).value
+    if not any(texts(decoded)):
+        return client.update(CLAIMS, claim, subresource=subresource)
     meta = claim["metadata"]
     path = CLAIMS.path(meta["namespace"], meta["name"])
     _, stored = read_envelope(client.send("GET", path, accept=PROTOBUF))
     known = {canonical(json.loads(text)): text for text in texts(decode_message(stored, node))}
-    value = recoded(decode(claim, node).value, lambda text: known.get(canonical(json.loads(text)), text))
+    value = recoded(decoded, lambda text: known.get(canonical(json.loads(text)), text))
     body = encode_object({"apiVersion": CLAIMS.api_version, "kind": "ResourceClaim", **value}, node)
     target = CLAIMS.path(meta["namespace"], meta["name"], subresource)
     written: JSON = json.loads(client.send("PUT", target, body, content_type=PROTOBUF))
