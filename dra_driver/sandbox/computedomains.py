@@ -64,7 +64,8 @@ def _is_bound(mark: socket.socket, network: IPv4Network) -> bool:
 
 def custom_kinds() -> list[JSON]:
     """Return the chart's CustomResourceDefinitions."""
-    return [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(chart_file("crds").glob("*.yaml"))]
+    paths = sorted(chart_file("crds").glob("*.yaml"))
+    return [yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader) for path in paths]
 
 
 def install(client: ApiClient) -> None:

@@ -166,7 +166,7 @@ def device_classes(*, compute_domains: bool = False) -> list[JSON]:
             }
         )
         for name in names
-        for device_class in yaml.safe_load(chart_file(name).read_text(encoding="utf-8"))
+        for device_class in yaml.load(chart_file(name).read_text(encoding="utf-8"), yaml.CSafeLoader)
     ]
 
 

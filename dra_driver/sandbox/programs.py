@@ -101,7 +101,7 @@ class PodPrograms:
                 answer = client.create(SERVICE_ACCOUNTS, request, pod.namespace, name=account, subresource="token")
         except (ApiError, ConnectionConfigError) as error:
             raise OSError(f"no token of service account {pod.namespace}/{account}: {error}") from error
-        document = yaml.safe_load(self._kubeconfig.read_text(encoding="utf-8"))
+        document = yaml.load(self._kubeconfig.read_text(encoding="utf-8"), yaml.CSafeLoader)
         document["users"][0]["user"] = {"token": answer["status"]["token"]}
         return write_kubeconfig(path, document)
 

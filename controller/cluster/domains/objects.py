@@ -97,10 +97,10 @@ class Desired:
 
 def _covers(found: Any, wanted: Any) -> bool:
     """Whether everything that is wanted is there. An empty value is the same as none."""
-    if wanted in (None, "", False) or wanted == {} or wanted == []:
+    if not wanted:
         return not found
-    if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(_covers(found.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and all(_covers(found.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):
         return isinstance(found, list) and len(found) == len(wanted) and all(map(_covers, found, wanted))
     return bool(found == wanted)

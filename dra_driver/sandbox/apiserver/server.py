@@ -136,7 +136,7 @@ def write_kubeconfig(path: Path, document: dict[str, Any]) -> Path:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     beside.touch(mode=0o600)
-    beside.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    beside.write_text(yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False), encoding="utf-8")
     return beside.replace(path)
 
 
