@@ -98,22 +98,6 @@ def test_pods_that_are_deleted_by_force_do_not_end_the_domain(domains: Domains) 
     assert domains.running() == {"one-1", "one-2", "one-3"}
 
 
-def test_a_node_that_is_lost_returns_with_its_index(domains: Domains) -> None:
-    uid = domains.run("one", 1, 2)
-    wait_ready(domains, uid, 2)
-    before = dict(domains.indices(uid))
-    domains.lose(2)
-    domains.wait_status("one", "NotReady", 2)
-    for pod in (*domains.daemons(uid), domains.client.get(PODS, "one-2", "default")):
-        if pod["spec"]["nodeName"] == "node-2":  # as an administrator does for a node that is out of service
-            domains.force_delete(pod)
-    wait_for(lambda: domains.indices(uid) == {"node-1": before["node-1"]}, "the daemon of the other node to be alone")
-    domains.restore(2)
-    domains.wait_running(*domains.start("one", 2))
-    wait_ready(domains, uid, 2)
-    assert domains.indices(uid) == before
-
-
 def test_domains_share_neither_nodes_nor_names_when_addresses_are_used_again(domains: Domains) -> None:
     first = domains.run("one", 1, 2)
     addresses = {pod["status"]["podIP"] for pod in domains.daemons(first)}
@@ -133,19 +117,21 @@ def test_domains_share_neither_nodes_nor_names_when_addresses_are_used_again(dom
     assert host_name(first, 0) != host_name(second, 0)
 
 
-def test_a_domain_of_three_nodes_outlives_a_daemon_and_a_node_and_its_pods_outlive_it(domains: Domains) -> None:
-    """A second domain waits for one of its nodes all the time, and gets it when the pods of the first are gone."""
+def test_a_domain_of_three_nodes_outlives_daemons_and_a_node_and_its_pods_outlive_it(domains: Domains) -> None:
+    """The node that was lost returns with its index. A second domain waits for another node all the time, and gets it
+    when the pods of the first are gone.
+    """
     first = domains.run("one", 1, 2, 3)
     wait_ready(domains, first, 3)
     before = dict(domains.indices(first))
     second = domains.create("two")
     domains.start("two", 1)
 
-    killed = domains.processes_of(3)  # a daemon
+    killed = [*domains.processes_of(2), *domains.processes_of(3)]  # two daemons, whose peer goes on
     for pid in killed:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: killed and not set(killed) & set(domains.processes_of(3)), "the daemon to end")
+    wait_for(lambda: killed and not set(killed) & set(domains.processes()), "the daemons to end")
     wait_ready(domains, first, 3)
     assert domains.indices(first) == before
 
@@ -159,13 +145,16 @@ def test_a_domain_of_three_nodes_outlives_a_daemon_and_a_node_and_its_pods_outli
     assert domains.running() == {"one-1", "one-3"}
     domains.restore(2)
     wait_for(lambda: first not in domains.folders_of(2), "the node that returned to forget the domain")
+    domains.wait_running(*domains.start("one", 2))
+    wait_ready(domains, first, 3)
+    assert domains.indices(first) == before
 
     domains.client.delete(COMPUTE_DOMAINS, "one", "default")  # under running pods
     wait_for(lambda: not domains.daemons(first), "the daemons to end")
-    assert domains.running() == {"one-1", "one-3"}
+    assert domains.running() == {"one-1", "one-2", "one-3"}
     assert domains.mark(1) == first
     assert "two-1" not in domains.running()
-    for name in ("one-1", "one-3"):
+    for name in ("one-1", "one-2", "one-3"):
         domains.client.delete(PODS, name, "default")
     domains.wait_running("two-1")
     wait_ready(domains, second, 1)
@@ -214,19 +203,6 @@ def test_a_claim_that_waits_survives_a_plugin_that_is_killed(domains: Domains) -
 
 def _reported(domains: Domains, uid: str, text: str) -> bool:
     return any(text in row.report.state for clique in domains.cliques(uid) for row in clique.members)
-
-
-def test_daemons_that_are_killed_start_again(domains: Domains) -> None:
-    uid = domains.run("one", 1, 2)
-    wait_ready(domains, uid, 2)
-    before = dict(domains.indices(uid))
-    killed = domains.processes()
-    for pid in killed:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not set(killed) & set(domains.processes()), "the processes to end")
-    wait_ready(domains, uid, 2)
-    assert domains.indices(uid) == before
 
 
 @pytest.mark.parametrize("first", ["account", "domain"])
