@@ -355,5 +355,5 @@ def test_logs_are_structured_and_without_errors(sandbox: Sandbox) -> None:
 
 def test_a_process_that_cannot_start_ends_the_sandbox_with_its_reason(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 20)  # too long for a socket
-    with pytest.raises(SandboxError, match="choose a shorter folder"), Sandbox(folder, "a30x4"):
+    with pytest.raises(SandboxError, match="choose a shorter folder"), Sandbox(folder, "a30x4", children=children):
         pass

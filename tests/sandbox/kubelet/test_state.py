@@ -6,12 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_driver.sandbox.kubelet import ClaimRef
 from dra_driver.sandbox.kubelet.state import CheckpointError, ClaimCache, ClaimInfo
 from dra_driver.sandbox.kubelet.wire import PreparedDevice
+from tests.support import examples
 
 CLAIM = ClaimInfo(
     ClaimRef("default", "claim", "uid-7"),
@@ -34,6 +35,7 @@ _claims = st.builds(
 )
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(_claims, max_size=3, unique_by=lambda claim: (claim.ref.namespace, claim.ref.name)))
 def test_everything_but_the_prepared_flag_survives(claims: list[ClaimInfo]) -> None:
     with TemporaryDirectory() as folder:

@@ -205,7 +205,7 @@ def test_an_index_is_stable_while_nodes_join_and_leave(
     claims: dict[str, JSON] = {}
     first: dict[str, int] = {}
     with at_work(cluster.client):
-        for _ in range(30):
+        for _ in range(12):
             node = chance.choice(nodes)
             if node in claims:
                 cluster.release(claims.pop(node))
@@ -221,7 +221,7 @@ def test_many_domains_at_once(served: tuple[FaultyServer, Cluster, Connection]) 
     _, cluster, connection = served
     with ExitStack() as stack:
         work = stack.enter_context(at_work(ApiClient(connection)))
-        uids = {f"domain-{number}": cluster.domain(f"domain-{number}") for number in range(30)}
+        uids = {f"domain-{number}": cluster.domain(f"domain-{number}") for number in range(12)}
         for number, uid in enumerate(uids.values()):
             cluster.claim(uid, cluster.node(f"node-{number}", RACK))
         cluster.until(lambda: work.count("compute_domain_info", status="Ready") == len(uids), "all to be ready")
