@@ -18,9 +18,9 @@ from .device import (
     CounterConsumption,
     CounterSet,
     Device,
-    DeviceCapacity,
     DeviceTaint,
     MalformedAttribute,
+    RequestPolicy,
     ResourceSlice,
     SliceFeatures,
     TaintEffect,
@@ -185,11 +185,14 @@ def _device(device: Device, path: str, features: SliceFeatures) -> Iterator[Viol
     for key, value in device.attributes.items():
         if not names.is_qualified_name(key):
             yield Violation(f"{path}.attributes[{key}]", "is not an identifier, optionally after a domain and a slash")
-        yield from _attribute(value, f"{path}.attributes[{key}]")
+        if not _is_short(value):
+            yield from _attribute(value, f"{path}.attributes[{key}]")
     for key, capacity in device.capacity.items():
         if not names.is_qualified_name(key):
             yield Violation(f"{path}.capacity[{key}]", "is not an identifier, optionally after a domain and a slash")
-        yield from _request_policy(capacity, device.allow_multiple_allocations, f"{path}.capacity[{key}].requestPolicy")
+        if capacity.request_policy is not None:
+            policy = f"{path}.capacity[{key}].requestPolicy"
+            yield from _request_policy(capacity.request_policy, device.allow_multiple_allocations, policy)
     if features.device_taints:
         yield from _taints(device.taints, f"{path}.taints", features)
     yield from _consumptions(
@@ -257,16 +260,20 @@ def _binding_conditions(device: Device, path: str) -> Iterator[Violation]:
                 yield Violation(f"{path}.{field}", f"{condition!r} is not formed like the key of a label")
 
 
-def _request_policy(capacity: DeviceCapacity, shared: bool, path: str) -> Iterator[Violation]:
-    policy = capacity.request_policy
-    if policy is None:
-        return
+def _request_policy(policy: RequestPolicy, shared: bool, path: str) -> Iterator[Violation]:
     if not shared:
         yield Violation(path, "needs the device's allowMultipleAllocations")
     if policy.valid_values and policy.valid_range is not None:
         yield Violation(path, "validValues and validRange exclude each other")
     if policy.default is None and (policy.valid_values or policy.valid_range is not None):
         yield Violation(f"{path}.default", "is required with validValues or validRange")
+
+
+def _is_short(value: AttributeValue) -> bool:
+    """Whether an attribute is a short text, a number or a boolean, as most are: then it breaks no rule."""
+    if isinstance(value, str):
+        return value.isascii() and len(value) <= limits.ATTRIBUTE_VALUE_BYTES
+    return isinstance(value, int)
 
 
 def _attribute(value: AttributeValue, path: str) -> Iterator[Violation]:
