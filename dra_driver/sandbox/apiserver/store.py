@@ -18,7 +18,7 @@ from dra_driver.kube.resource.codec import GROUP
 
 from .kinds import Served
 from .objects import Object, encode
-from .opaque import encode_with_texts
+from .opaque import HOLDERS, encode_with_texts
 
 HISTORY: Final = 10_000
 """The number of events that a collection keeps. A watch that needs older events gets 410 Gone."""
@@ -48,7 +48,8 @@ class StoredObject:
         found = self._bodies.get(served.prefix)
         if found is None:
             converted = served.kind.from_stored(self.object, served.version)
-            whole = encode_with_texts(converted) if served.kind.group == GROUP else encode(converted)
+            has_texts = served.kind.group == GROUP and served.kind.name in HOLDERS
+            whole = encode_with_texts(converted) if has_texts else encode(converted)
             found = self._bodies[served.prefix] = whole[1:]
         return found
 

@@ -12,12 +12,12 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 from dra_driver.kube.api import ApiClient, Connection, Kind, load_credentials
 from dra_driver.kube.kinds import PODS, claims_of, slices_of
-from dra_driver.kube.releases import NEWEST_MINOR
+from dra_driver.kube.releases import NEWEST_MINOR, OLDEST_MINOR
 from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.apiserver.groups import builtin_kinds
 from dra_driver.sandbox.apiserver.groups.crds import GROUP as JSON_ONLY
-from dra_driver.sandbox.apiserver.opaque import texts
+from dra_driver.sandbox.apiserver.opaque import DEFINITION, HOLDERS, texts
 from dra_driver.sandbox.apiserver.schema import SchemaType, Shape
 from dra_driver.sandbox.apiserver.schema.protobuf import (
     WireError,
@@ -245,6 +245,28 @@ def test_opaque_parameters_keep_their_text() -> None:
     config = {"deviceConfiguration": {"opaque": opaque}}
     data = message(spec={"devices": {"config": [config]}}).SerializeToString()
     assert list(texts(decoded(data, "ResourceClaim", "resource.k8s.io"))) == ['{"b": 1.50}']
+
+
+@pytest.mark.parametrize("minor", range(OLDEST_MINOR, NEWEST_MINOR + 1))
+def test_kinds_with_opaque_objects_are_those_whose_texts_are_kept(minor: int) -> None:
+    schemas, group = schemas_of(minor), "resource.k8s.io"
+    kinds = {kind.name for kind in builtin_kinds(ApiServerOptions(minor=minor).release()) if kind.group == group}
+    found = {
+        kind
+        for kind in kinds
+        for version in ("v1", "v1beta2", "v1beta1", "v1alpha3")
+        if (node := schemas.find(group, version, kind)) is not None and has_opaque_object(node, set())
+    }
+    assert found == HOLDERS
+
+
+def has_opaque_object(node: SchemaType, seen: set[int]) -> bool:
+    """Whether a value of the type can have an opaque object."""
+    if id(node) in seen:
+        return False
+    seen.add(id(node))
+    below = [*node.fields.values(), *([node.element] if node.element is not None else [])]
+    return node.definition == DEFINITION or any(has_opaque_object(child, seen) for child in below)
 
 
 def test_field_of_newer_client_is_skipped() -> None:
