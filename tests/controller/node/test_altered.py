@@ -186,7 +186,7 @@ def test_altered_slice_is_named_and_not_written_again_at_once_and_the_others_are
 
 def compare_often(publisher: Publisher) -> None:
     """Wake the publisher again and again."""
-    for _ in range(20):
+    for _ in range(8):
         seen = publisher.comparisons
         publisher.wake()
         wait_for(lambda seen=seen: publisher.comparisons > seen, "a comparison")  # type: ignore[misc]

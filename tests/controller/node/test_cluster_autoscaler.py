@@ -195,7 +195,7 @@ def test_counters_of_whole_gpus_change_no_decision_of_the_scheduler(kind: str, f
     before = without_needless_counters(slices)
     assert before != slices
     outcomes = set()
-    for seed in range(examples(20)):
+    for seed in range(examples(10)):
         found = decisions(slices, features, f"{kind} {seed}")
         assert found == decisions(before, features, f"{kind} {seed}")
         outcomes.add(tuple(found))
