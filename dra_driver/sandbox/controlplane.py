@@ -104,18 +104,23 @@ def _embedded(kubernetes: Kubernetes, folder: Path, kubeconfig: Path) -> Iterato
         server.cluster.check_new = QuotaCheck(server.cluster.store)
         stack.enter_context(server)
         server.write_kubeconfig(kubeconfig)
-        opened = stack.enter_context(connection(kubeconfig))
-        client, lists = ApiClient(opened), WatchedLists(opened)
-        taint_rules = newest_taint_rules(client)
-        more = (*(() if taint_rules is None else (taint_rules,)), *served_groups(client))
-        run = controllers(ApiClient(lists), kubernetes.version, release, taint_rules)
-        loop = ControlLoop(client, run, more, lists)
+        loop = stack.enter_context(control_loop(kubeconfig, kubernetes.version, release))
 
         def start() -> None:
             loop.start()
             stack.callback(loop.stop)
 
         yield start
+
+
+@contextlib.contextmanager
+def control_loop(kubeconfig: Path, version: str, release: Release) -> Iterator[ControlLoop]:
+    """Give the loop of the stand-in controllers, which is not started. It needs the context until it has stopped."""
+    with connection(kubeconfig) as opened:
+        client, lists = ApiClient(opened), WatchedLists(opened)
+        taint_rules = newest_taint_rules(client)
+        more = (*(() if taint_rules is None else (taint_rules,)), *served_groups(client))
+        yield ControlLoop(client, controllers(ApiClient(lists), version, release, taint_rules), more, lists)
 
 
 def controllers(client: ApiClient, version: str, release: Release, taint_rules: Kind | None = None) -> list[Controller]:

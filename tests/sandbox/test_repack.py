@@ -25,8 +25,8 @@ from dra_driver.dryrun.snapshot import encoded
 from dra_driver.kube.api import ApiClient, Kind, newest_taint_rules
 from dra_driver.kube.kinds import DEPLOYMENTS, NODES, PODS, kind_named
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
-from dra_driver.sandbox.controlplane import controllers
-from dra_driver.sandbox.loop import CLAIMS, CLASSES, SLICES, ControlLoop
+from dra_driver.sandbox.controlplane import control_loop
+from dra_driver.sandbox.loop import CLAIMS, CLASSES, SLICES
 from tests.dryrun.clusters import node
 from tests.dryrun.drain.world import device_class
 from tests.support import examples
@@ -150,7 +150,7 @@ def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
             client.create(TEMPLATES, template(profile), "default")
         rules = newest_taint_rules(client)
         assert rules is not None
-        loop = ControlLoop(client, controllers(client, "1.37", options.release(), rules), [rules])
+        loop = stack.enter_context(control_loop(kubeconfig, "1.37", options.release()))
         loop.start()
         stack.callback(loop.stop)
         yield Sandbox(client, kubeconfig, rules)
@@ -209,7 +209,7 @@ def test_the_script_of_the_page_makes_room_again_and_again_while_pods_come_and_g
     rng = random.Random(45)
     for name in (*(f"d{number}" for number in range(GPUS * SLICES_OF_GPU)), *STREAM):
         sandbox.deploy(name, 0)
-    for _ in range(examples(10)):
+    for _ in range(examples(6)):
         wanted = spread_pods(sandbox, rng)
         with sandbox.streaming():
             run_script(sandbox, tmp_path)

@@ -11,8 +11,8 @@ import pytest
 from dra_driver.kube.api import ApiClient, newest_taint_rules
 from dra_driver.kube.kinds import NODES, PODS
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
-from dra_driver.sandbox.controlplane import controllers
-from dra_driver.sandbox.loop import CLAIMS, CLASSES, SLICES, ControlLoop
+from dra_driver.sandbox.controlplane import control_loop
+from dra_driver.sandbox.loop import CLAIMS, CLASSES, SLICES
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
 
@@ -29,13 +29,12 @@ def client(tmp_path: Path) -> Iterator[ApiClient]:
     with ExitStack() as stack:
         options = ApiServerOptions(minor=37)
         server = stack.enter_context(ApiServer(options))
-        found = stack.enter_context(connect(server.write_kubeconfig(tmp_path / "kubeconfig")))
+        kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+        found = stack.enter_context(connect(kubeconfig))
         found.create(NODES, node("node-1"))
         found.create(CLASSES, device_class("gpu", "nvidia.com/gpu"))
         found.create(SLICES, slice_of("gpu-0", "gpu-1", "gpu-2"))
-        rules = newest_taint_rules(found)
-        assert rules is not None
-        loop = ControlLoop(found, controllers(found, "1.37", options.release(), rules), [rules])
+        loop = stack.enter_context(control_loop(kubeconfig, "1.37", options.release()))
         loop.start()
         stack.callback(loop.stop)
         yield found

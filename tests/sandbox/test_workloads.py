@@ -12,10 +12,9 @@ import pytest
 from dra_driver.kube.api import ApiClient, Kind, NotFoundError
 from dra_driver.kube.kinds import DAEMON_SETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PODS, REPLICA_SETS, STATEFUL_SETS
 from dra_driver.sandbox.apiserver import ApiServerOptions
-from dra_driver.sandbox.controlplane import controllers
+from dra_driver.sandbox.controlplane import control_loop
 from dra_driver.sandbox.kubelet import Kubelet, KubeletOptions, KubernetesCluster
 from dra_driver.sandbox.kubelet.model import RUN_SECONDS
-from dra_driver.sandbox.loop import ControlLoop
 from dra_driver.sandbox.workloads.owned import share
 from tests.support.apiserver import connect
 from tests.support.faultyserver import FaultyServer, RequestFault
@@ -39,7 +38,7 @@ def cluster(server: FaultyServer) -> Iterator[ApiClient]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dra-")))
         kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
         client = stack.enter_context(connect(kubeconfig))
-        loop = ControlLoop(client, controllers(client, "1.36", options.release()))
+        loop = stack.enter_context(control_loop(kubeconfig, "1.36", options.release()))
         loop.start()
         stack.callback(loop.stop)
         for name in NODE_NAMES:
