@@ -163,9 +163,10 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
     spread, errors = spread_over_nodes(question.demands, objects, source.world, labels)
     demands = [*with_pods_of_cluster(spread, objects, source.world, source.templates)]
     source = replace(source, errors=(*source.errors, *errors))
+    cluster = Cluster.of(objects)
     verdicts: list[Verdict] = []
     try:
-        for verdict in evaluate_each(demands, objects, features, source.world, labels):
+        for verdict in evaluate_each(demands, cluster, features, source.world, labels):
             verdicts.append(replace(verdict, unknown=(*verdict.unknown, *unread.about(verdict))))
             tell(len(verdicts), len(demands))
     except KeyboardInterrupt:
@@ -173,7 +174,6 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
     if (verdicts and all(verdict.error for verdict in verdicts)) or (errors and not verdicts):
         raise NotesError(*Answer(question, source, verdicts).errors)
     fitting = [verdict for verdict in verdicts if not verdict.state and not verdict.demand.stage]
-    cluster = Cluster.of(objects)
     workloads = in_queues((verdict.demand for verdict in verdicts if not verdict.state), question.queues)
     queues = tuple(QueueAdmission(question.kueue, cluster, features).verdicts(workloads))
     return Answer(question, source, verdicts, leftovers(fitting, cluster, features), queues=queues)

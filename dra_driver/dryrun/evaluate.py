@@ -40,18 +40,18 @@ def evaluate(
     """The verdict on each demand, in order. With a `world`, it is about the whole pod, else about its devices only.
     `labels` tells of which nodes some labels are unknown.
     """
-    return list(evaluate_each(demands, objects, features, world, labels))
+    return list(evaluate_each(demands, Cluster.of(objects), features, world, labels))
 
 
 def evaluate_each(
     demands: Iterable[Demand],
-    objects: Sequence[Decoded],
+    cluster: Cluster,
     features: Features,
     world: World | None = None,
     labels: OpenLabels = ALL_KNOWN,
 ) -> Iterator[Verdict]:
     """Like `evaluate`, but gives each verdict immediately."""
-    one_by_one = _OneByOne(Cluster.of(objects), world, features, labels)
+    one_by_one = _OneByOne(cluster, world, features, labels)
     for stage, group in groupby(demands, lambda demand: demand.stage):
         # The pods of a stage end before those of the next one begin.
         placing = one_by_one.apart() if stage else one_by_one

@@ -224,11 +224,13 @@ def _parts(pool: PoolView, features: Features) -> Iterator[_Part]:
 
 
 def _kind(device: Device, driver: str) -> DeviceKind:
-    texts = []
-    for name in ("productName", "profile"):
-        value = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
-        texts.append(value if isinstance(value, str) else "")
-    return DeviceKind(driver, *texts)
+    return DeviceKind(driver, _text(device, driver, "productName"), _text(device, driver, "profile"))
+
+
+def _text(device: Device, driver: str, name: str) -> str:
+    """The attribute, empty if the device has no such text."""
+    value = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
+    return value if isinstance(value, str) else ""
 
 
 def _takes(device: Device, total: Mapping[CounterKey, int]) -> Amounts:
@@ -315,14 +317,23 @@ def leftovers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features)
         (result.driver, result.pool) for claim in taken if claim.allocation for result in claim.allocation.results
     }
     takers = Stocktaker(features)
-    every = takers.count(cluster)
-    old = totals(count for count in every if (count.driver, count.pool) in touched)
+    old = totals(takers.count(cluster, touched))
     new = totals(takers.count(cluster.after(taken), touched))
+    fewer = {kind: new[kind].free - amount.free for kind, amount in old.items() if new[kind].free != amount.free}
+    every = totals(takers.count(cluster, _pools_with(fewer, cluster)))
     return [
-        DeviceCount(kind, amount.free, amount.free - old[kind].free + new[kind].free)
-        for kind, amount in totals(every).items()
-        if kind in old and new[kind].free != old[kind].free
+        DeviceCount(kind, amount.free, amount.free + fewer[kind]) for kind, amount in every.items() if kind in fewer
     ]
+
+
+def _pools_with(kinds: Iterable[DeviceKind], cluster: Cluster) -> set[PoolKey]:
+    """The pools that have a device of one of the models."""
+    models = {kind.model for kind in kinds}
+    return {
+        (slice_.driver, slice_.pool.name)
+        for slice_ in cluster.slices
+        if any(_text(device, slice_.driver, "productName") in models for device in slice_.devices)
+    }
 
 
 def _taken(verdict: Verdict, drivers: Mapping[int, str]) -> list[ResourceClaim]:

@@ -42,7 +42,7 @@ def judged_demands(
     for side in sides:
         spread, problems = spread_over_nodes(demands, side.objects, source.world, labels)
         placed = [*with_pods_of_cluster(spread, side.objects, source.world, source.templates)]
-        found = list(evaluate_each(placed, side.objects, side.features, source.world, labels))
+        found = list(evaluate_each(placed, side.cluster, side.features, source.world, labels))
         errors += (*problems, *(Note(verdict.demand.name, verdict.error) for verdict in found if verdict.error))
         verdicts.append([replace(each, unknown=(*each.unknown, *side.unread.about(each))) for each in found])
     return list(_joined(*verdicts)), tuple(dict.fromkeys(errors))

@@ -21,7 +21,8 @@ class Cluster:
     classes: tuple[DeviceClass, ...] = ()
     nodes: tuple[Node, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
-    _pools: dict[Hashable, PoolView] = field(default_factory=dict, init=False, repr=False)
+    _pools: dict[Hashable, PoolView] = field(default_factory=dict, repr=False, kw_only=True)
+    """Views of pools by their content. A cluster that `replace` makes shares them."""
     _surveys: dict[Features, Survey] = field(default_factory=dict, init=False, repr=False)
     _equivalence: dict[Features, NodeEquivalence] = field(default_factory=dict, init=False, repr=False)
     _verdicts: dict[Features, SelectorVerdicts] = field(default_factory=dict, init=False, repr=False)

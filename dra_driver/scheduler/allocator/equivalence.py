@@ -15,13 +15,13 @@ from functools import cached_property
 from typing import Final
 
 from ...errors import NodeSelectorError
-from ...kube.resource import AttributeValue, Device, Node, RequestPolicy, ResourceSlice
+from ...kube.resource import AttributeValue, Node
 from ..cel import Reads
 from .constraints import find_attribute
 from .features import Features
 from .nodes import is_at
 from .outcome import AllocationError
-from .pools import PoolKey, PoolView, capacity_column, distinguishable, keys_of, read_values
+from .pools import PoolKey, PoolView, capacity_column, capacity_facts, distinguishable, keys_of, read_values
 from .survey import NodeView, Survey
 
 _ABSENT = -1
@@ -67,6 +67,7 @@ class NodeEquivalence:
         self._nodes = nodes
         self._features = features
         self._ids: dict[Hashable, int] = {}
+        self._facts: dict[PoolView, int] = {}
         self._basic: dict[PoolView, int] = {}
         self._columns: dict[tuple[PoolView, str], int] = {}
         self._numbers: dict[Aspect, list[int]] = {}
@@ -160,40 +161,10 @@ class NodeEquivalence:
     def _basics(self, pool: PoolView) -> int:
         """A number for the properties of a pool that every claim depends on."""
         if pool not in self._basic:
-            self._basic[pool] = self._id(
-                (
-                    pool.driver,
-                    pool.state,
-                    tuple([(len(slice_.devices), *_place_form(slice_)) for slice_ in pool.slices]),
-                    tuple([self._device_facts(device) for device in pool.devices]),
-                    tuple([(index, repr(pool.devices[index].attributes)) for index in sorted(pool.odd_devices)]),
-                    tuple(self._use(pool)),
-                )
-            )
+            if pool not in self._facts:
+                self._facts[pool] = self._id(pool.facts)
+            self._basic[pool] = self._id((self._facts[pool], *self._use(pool)))
         return self._basic[pool]
-
-    def _device_facts(self, device: Device) -> Hashable:
-        shared = device.allow_multiple_allocations
-        policies = [capacity for capacity in device.capacity.values() if capacity.request_policy is not None]
-        return (
-            tuple(
-                [
-                    (
-                        taken.counter_set,
-                        taken.compatibility_groups,
-                        *taken.counters,
-                        *[amount.nanos for amount in taken.counters.values()],
-                    )
-                    for taken in device.consumes_counters
-                ]
-            ),
-            device.taints,
-            shared,
-            bool(device.binding_conditions),
-            device.binds_to_node,
-            *_place_form(device),
-            _capacity_facts(device) if shared or policies else None,
-        )
 
     def _use(self, pool: PoolView) -> Iterator[Hashable]:
         usage = self._survey.usage(pool.key)
@@ -202,7 +173,7 @@ class NodeEquivalence:
             for device in pool.devices:
                 name = device.name
                 consumed = usage.consumed.get(name)
-                amounts = (tuple(sorted(consumed.items())), _capacity_facts(device)) if consumed else None
+                amounts = (tuple(sorted(consumed.items())), capacity_facts(device)) if consumed else None
                 yield name in usage.whole, name in usage.shared, amounts
 
     def _column(self, pool: PoolView, key: str) -> int:
@@ -224,34 +195,10 @@ class NodeEquivalence:
         return tuple(distinguishable(values)) if odd else _pattern(distinguishable(values))
 
 
-def _capacity_facts(device: Device) -> Hashable:
-    """The amounts of a device, with their notations and policies. Allocations contain them."""
-    return tuple(
-        [
-            (name, capacity.value.nanos, capacity.value.format, _policy_facts(capacity.request_policy))
-            for name, capacity in device.capacity.items()
-        ]
-    )
-
-
-def _policy_facts(policy: RequestPolicy | None) -> Hashable:
-    if policy is None:
-        return None
-    valid = policy.valid_range
-    amounts = [policy.default, *policy.valid_values]
-    amounts += [] if valid is None else [valid.minimum, valid.maximum, valid.step]
-    return (valid is None, *[None if amount is None else (amount.nanos, amount.format) for amount in amounts])
-
-
 def _pattern(values: Iterable[Hashable]) -> Hashable:
     """Replaces each value by the number of its first occurrence. None stays None."""
     numbers: dict[Hashable, int | None] = {None: None}
     return tuple([numbers.setdefault(value, len(numbers)) for value in values])
-
-
-def _place_form(where: Device | ResourceSlice) -> tuple[bool, int]:
-    """The properties that determine whether the node selector of an allocation can be written."""
-    return where.node_name is not None, len(where.node_selector.terms) if where.node_selector is not None else 0
 
 
 def _matches(pool: PoolView, node: Node) -> Iterator[bool | None]:

@@ -16,7 +16,16 @@ from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 from typing import cast
 
-from ...kube.resource import AttributeValue, CounterSet, Device, DeviceCapacity, ResourceClaim, ResourceSlice, Version
+from ...kube.resource import (
+    AttributeValue,
+    CounterSet,
+    Device,
+    DeviceCapacity,
+    RequestPolicy,
+    ResourceClaim,
+    ResourceSlice,
+    Version,
+)
 from ..cel import Reads
 from .capacity import has_all_left
 from .features import Features
@@ -151,15 +160,13 @@ def odd_devices(devices: Sequence[Device]) -> frozenset[int]:
             index
             for index, device in enumerate(devices)
             for value in device.attributes.values()
-            if type(value) is not str and _is_odd(value)
+            if type(value) not in _SCALARS and _is_odd(value)
         ]
     )
 
 
 def _is_odd(value: AttributeValue) -> bool:
-    if isinstance(value, Version):
-        return not _is_strict(value.text)
-    return type(value) not in _SCALARS
+    return not (isinstance(value, Version) and _is_strict(value.text))
 
 
 @lru_cache(maxsize=4096)
@@ -266,6 +273,17 @@ class PoolView:
         return odd_devices(self.devices)
 
     @cached_property
+    def facts(self) -> Hashable:
+        """The properties that every claim depends on, without the use. Equal for pools with equal devices."""
+        return (
+            self.driver,
+            self.state,
+            tuple([(len(slice_.devices), *_place_facts(slice_)) for slice_ in self.slices]),
+            tuple([_device_facts(device) for device in self.devices]),
+            tuple([(index, repr(self.devices[index].attributes)) for index in sorted(self.odd_devices)]),
+        )
+
+    @cached_property
     def has_binding_conditions(self) -> bool:
         """Whether a device has binding conditions. Such pools are searched last."""
         return any(device.binding_conditions for device in self.devices)
@@ -305,6 +323,54 @@ class PoolView:
         """The devices of the pool that are held completely or in part, including devices of other nodes."""
         for slice_ in chain(self.slices, self.elsewhere):
             yield from (device for device in slice_.devices if usage.is_used(device.name))
+
+
+def _device_facts(device: Device) -> Hashable:
+    shared = device.allow_multiple_allocations
+    policies = [capacity for capacity in device.capacity.values() if capacity.request_policy is not None]
+    return (
+        tuple(
+            [
+                (
+                    taken.counter_set,
+                    taken.compatibility_groups,
+                    *taken.counters,
+                    *[amount.nanos for amount in taken.counters.values()],
+                )
+                for taken in device.consumes_counters
+            ]
+        ),
+        device.taints,
+        shared,
+        bool(device.binding_conditions),
+        device.binds_to_node,
+        *_place_facts(device),
+        capacity_facts(device) if shared or policies else None,
+    )
+
+
+def capacity_facts(device: Device) -> Hashable:
+    """The amounts of a device, with their notations and policies. Allocations contain them."""
+    return tuple(
+        [
+            (name, capacity.value.nanos, capacity.value.format, _policy_facts(capacity.request_policy))
+            for name, capacity in device.capacity.items()
+        ]
+    )
+
+
+def _policy_facts(policy: RequestPolicy | None) -> Hashable:
+    if policy is None:
+        return None
+    valid = policy.valid_range
+    amounts = [policy.default, *policy.valid_values]
+    amounts += [] if valid is None else [valid.minimum, valid.maximum, valid.step]
+    return (valid is None, *[None if amount is None else (amount.nanos, amount.format) for amount in amounts])
+
+
+def _place_facts(where: Device | ResourceSlice) -> tuple[bool, int]:
+    """The properties that determine whether the node selector of an allocation can be written."""
+    return where.node_name is not None, len(where.node_selector.terms) if where.node_selector is not None else 0
 
 
 def pool_view(
@@ -363,13 +429,14 @@ def _repeated(what: str, names: Iterable[str]) -> str:
 
 
 def _undefined_counter(sets: Mapping[str, CounterSet], slices: Iterable[ResourceSlice]) -> str:
+    defined = {name: frozenset(counters.counters) for name, counters in sets.items()}
     for slice_ in slices:
         for device in slice_.devices:
             for consumption in device.consumes_counters:
                 name = consumption.counter_set
-                if name not in sets:
+                if name not in defined:
                     return f"its device {device.name} consumes counter set {name}, which it does not define"
-                undefined = consumption.counters.keys() - sets[name].counters.keys()
-                if undefined:
-                    return f"its device {device.name} consumes counter {min(undefined)}, which set {name} does not have"
+                if not defined[name].issuperset(consumption.counters):
+                    undefined = min(consumption.counters.keys() - defined[name])
+                    return f"its device {device.name} consumes counter {undefined}, which set {name} does not have"
     return ""
