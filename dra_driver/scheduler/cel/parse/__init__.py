@@ -13,6 +13,7 @@ limit of the process. The limit is not lowered again, because another thread may
 the parser accepts need about ten thousand frames.
 """
 
+import functools
 import inspect
 import re
 import sys
@@ -51,7 +52,7 @@ def parse(expression: str, macros: Macros, *, quoted_names: bool = False) -> Exp
 
     parser = lark_parser()
     try:
-        piece = cast(Piece, parser.parse(expression))
+        piece = _read(expression)
     except UnexpectedInput as error:
         raise _syntax_error(expression, error, parser, macros, quoted_names=quoted_names) from None
     if "`" in expression and not quoted_names:
@@ -60,7 +61,8 @@ def parse(expression: str, macros: Macros, *, quoted_names: bool = False) -> Exp
             raise refusal(expression, [quoted])
     if _is_too_deep(piece):
         raise _too_deep(expression)
-    tree = _expanded(expression, piece.node, macros)
+    make_room(piece.node)
+    tree = _expanded(expression, piece.node.copy(), macros)
     issues = _invalid_places(tree)
     if issues:
         raise refusal(expression, issues)
@@ -73,8 +75,16 @@ def refusal(expression: str, issues: list[CelIssue]) -> CompileError:
     return CompileError(first.kind, first.message, expression, first.offset, issues=tuple(issues))
 
 
+@functools.lru_cache(maxsize=8)
+def _read(expression: str) -> Piece:
+    """The tree before macros are expanded, which must be copied before it is changed. Raises UnexpectedInput of lark.
+
+    An expression is often compiled for several environments, one after the other, and the text has one tree in all.
+    """
+    return cast(Piece, lark_parser().parse(expression))
+
+
 def _expanded(expression: str, tree: Expression, macros: Macros) -> Expression:
-    make_room(tree)
     try:
         tree = expand(tree, macros)
     except TooLargeError:
