@@ -14,7 +14,7 @@ def test_our_order_keeps_more_room_for_large_profiles() -> None:
     for mix in MIXES:
         days = Result()
         for load, seed in itertools.product(LOADS, range(1)):
-            days.add(run(Day(boards()[MODEL], mix, load, seed, gpus=4, arrivals=160, checkpoint=20)))
+            days.add(run(Day(boards()[MODEL], mix, load, seed, gpus=2, arrivals=100, checkpoint=20)))
         assert days.ours.total() >= days.official.total(), mix
         total.add(days)
     assert total.ours.total() > 1.05 * total.official.total()
