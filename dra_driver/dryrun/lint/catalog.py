@@ -96,10 +96,17 @@ class KnownObjects:
         return version_names(device.device for device in self.devices)
 
     def steps(self, expressions: Sequence[str], environment: Environment) -> tuple[SelectorStep, ...]:
-        """The results of the selectors of a class on all devices. Ends when no device is left."""
+        """The results of the selectors of a class on all devices. Ends when no device is left.
+
+        Many classes begin with the same selector, such as those for MIG profiles, so its result is kept, too.
+        """
         key = environment, tuple(expressions)
         if key not in self._steps:
-            self._steps[key] = _narrow((_compiled(expression, environment) for expression in expressions), self.devices)
+            first = self.steps(expressions[:1], environment) if len(expressions) > 1 else ()
+            left = first[-1].after if first else self.devices
+            others = expressions[len(first) :] if left or not first else ()
+            more = _narrow((_compiled(expression, environment) for expression in others), left)
+            self._steps[key] = (*first, *more)
         return self._steps[key]
 
 
