@@ -47,8 +47,7 @@ class Access:
     def __init__(self, store: StateFolder) -> None:
         self._store = store
         self._initialized: _Initialization | None = None
-        self._system = SystemState()
-        self._system_text = b""
+        self._system = b"", SystemState()  # the last state of the driver, and its text before it
         self._states: dict[int, tuple[bytes, BoardState]] = {}  # the last state of each board, and its text
 
     def initialize(self) -> None:
@@ -59,10 +58,10 @@ class Access:
         description = self._store.read_description()
         if description is None:
             raise NvmlError(Return.LIBRARY_NOT_FOUND, call, f"no simulated node in {self._store.folder}")
-        system = self._refresh_system()
+        system = self._read_system()
         if system.absent is not None:
             raise NvmlError(system.absent, call)
-        self._strike(call, None)
+        self._strike(call, None, system)
         slots = {position: self._store.read_board(position).slot for position in range(len(description.gpus))}
         probes = {position: slot.probes for position, slot in slots.items() if slot.is_nvidias}
         self._initialized = _Initialization(description, system.identity, system.driver_loads, probes)
@@ -93,17 +92,17 @@ class Access:
     @property
     def driver_version(self) -> str:
         """The version of the loaded driver."""
-        return self._refresh_system().driver_version or self.description.driver_version
+        return self._read_system().driver_version or self.description.driver_version
 
     def enter(self, call: str, position: int | None = None) -> None:
         """The beginning of every call: raises NvmlError without a driver, or because of an injected fault."""
         initialized = self._require(call)
-        system = self._refresh_system()
+        system = self._read_system()
         if system.absent is not None:
             raise NvmlError(system.absent, call, "the driver was unloaded")
         if system.driver_loads != initialized.driver_loads:
             raise NvmlError(Return.UNKNOWN, call, "the driver was loaded anew after this initialization")
-        self._strike(call, position)
+        self._strike(call, position, system)
 
     def board(self, call: str, position: int) -> Board:
         """A board, for reading only. The state of a board that has not changed is the same object."""
@@ -112,9 +111,8 @@ class Access:
 
     def pass_by(self, call: str, position: int) -> None:
         """Let a call that searches all GPUs pass one of them. A fault of that GPU may let it hang, but not fail."""
-        fault = next(
-            (fault for fault in self._system.faults if fault.hits(call, position) and fault.code is None), None
-        )
+        faults = self._read_system().faults
+        fault = next((fault for fault in faults if fault.hits(call, position) and fault.code is None), None)
         if fault is not None and fault.gpu == position and not fault.times:
             self._linger(fault)
 
@@ -150,16 +148,15 @@ class Access:
 
     def fault(self, call: str) -> Return | FabricCode | None:
         """The code that a call of another library fails with, or None. Waits as long as an injected fault requires."""
-        self._refresh_system()
-        return self._injected(call, None)
+        return self._injected(call, None, self._read_system())
 
-    def _strike(self, call: str, position: int | None) -> None:
-        code = self._injected(call, position)
+    def _strike(self, call: str, position: int | None, system: SystemState) -> None:
+        code = self._injected(call, position, system)
         if isinstance(code, Return):
             raise NvmlError(code, call, "injected fault")
 
-    def _injected(self, call: str, position: int | None) -> Return | FabricCode | None:
-        fault = next((fault for fault in self._system.faults if fault.hits(call, position)), None)
+    def _injected(self, call: str, position: int | None, system: SystemState) -> Return | FabricCode | None:
+        fault = next((fault for fault in system.faults if fault.hits(call, position)), None)
         if fault is not None and fault.times:
             fault = self._use_up(call, position)
         if fault is None:
@@ -172,7 +169,7 @@ class Access:
         end = time.monotonic() + fault.seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _CLEARED_SECONDS))
-            if not fault.times and fault not in self._refresh_system().faults:
+            if not fault.times and fault not in self._read_system().faults:
                 break
 
     def _use_up(self, call: str, position: int | None) -> Fault | None:
@@ -188,11 +185,14 @@ class Access:
                     return fault
         return None
 
-    def _refresh_system(self) -> SystemState:
+    def _read_system(self) -> SystemState:
+        """The state of the driver at this moment. What other threads have read may be older."""
         text = self._store.read_system_text()
-        if text != self._system_text:
-            self._system, self._system_text = parse_system(text), text
-        return self._system
+        before, state = self._system
+        if text != before:
+            state = parse_system(text)
+            self._system = text, state
+        return state
 
 
 class FileWatch:
