@@ -173,9 +173,6 @@ class HealthMonitor:
 
     def _look(self) -> None:
         """Read every GPU. NVML does not see GPUs of virtual machines, which are not lost."""
-        watched = self._watch is not None and self._session.is_current(self._watch.generation)
-        if self._driver.since is not None or not watched:
-            self._session.pulse()  # finds out whether NVML answers, and the index of each GPU
         watch = self._current_watch()
         with self._lock:
             gpus = self._ledger.gpus()
@@ -200,7 +197,7 @@ class HealthMonitor:
 
     def _current_watch(self) -> EventWatch:
         """The watch for events of the current initialization. A watch of an older one, or that failed, is replaced."""
-        generation = self._session.reach()
+        generation = self._reach()
         version = self._session.ask(LIBRARY, generation, lambda nvml: nvml.driver_version())  # fails without a driver
         watch = self._watch
         if watch is None or watch.generation != generation:
@@ -213,6 +210,17 @@ class HealthMonitor:
         self._unwatch()
         watch = self._watch = EventWatch(self._session, generation)
         return watch
+
+    def _reach(self) -> int:
+        """The generation of an initialization in which the index of each GPU is known. Otherwise NVML would search for
+        GPUs by their UUIDs, and hang at every GPU that hangs.
+        """
+        watch, known = self._watch, 0
+        if watch is not None and self._driver.since is None and self._session.is_current(watch.generation):
+            known = watch.generation
+        while (generation := self._session.reach()) != known:
+            known = self._session.pulse().generation  # also finds out whether NVML answers
+        return generation
 
     def _record(self, readings: dict[str, Reading], watch: EventWatch) -> None:
         failing, problems = self._events.problem, {}
