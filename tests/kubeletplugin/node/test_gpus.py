@@ -136,19 +136,20 @@ def test_another_driver_or_other_gpus_are_noticed_without_an_error(
     access.stop()
 
 
-def test_a_caller_gets_the_gpus_of_a_driver_that_is_loaded_several_times(node: TestNode) -> None:
-    loads: list[None] = []
+def test_a_caller_gets_gpus_that_were_lost_several_times_in_a_row(node: TestNode) -> None:
+    losses: list[None] = []
+    session = Session(node.node.nvml, node.sys_root)
 
     def ready() -> None:
-        if loads:
-            loads.pop()
-            node.node.load_driver()
+        if losses:
+            losses.pop()
+            session.distrust(session.generation)
 
-    access = GpuAccess(Session(node.node.nvml, node.sys_root), first_pause=PAUSE)
+    access = GpuAccess(session, first_pause=PAUSE)
     access.start(ready)
     wait_for(lambda: has_gpus(access), "the driver")
-    loads.extend([None] * 3)
-    node.node.load_driver()
+    losses.extend([None] * 3)
+    session.distrust(session.generation)
     assert access.current().inventory.gpus
     access.stop()
 
