@@ -178,7 +178,7 @@ class GpuAccess:
             self._lose(gpus, "it was unloaded or loaded anew, or has other GPUs now")
 
     def _await_return(self) -> Gpus | None:
-        """The GPUs, which may soon be lost again. None after an attempt to find the driver failed."""
+        """The GPUs, which may soon be lost again. None if the driver was not found, or not in time."""
         deadline = time.monotonic() + _RETURN_SECONDS
         while self._returned.wait(max(0.0, deadline - time.monotonic())):
             with self._guard:

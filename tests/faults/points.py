@@ -209,7 +209,7 @@ _UNNAMED = {*_OF_A_STREAM, *(one.__name__ for one in _OF_A_DESCRIPTOR)}  # these
 
 _watches: list[tuple[tuple[str, ...], Callable[[str], None]]] = []
 _installed: list[bool] = []
-_setting = threading.RLock()
+_profile_lock = threading.RLock()
 
 
 def _install() -> None:
@@ -247,7 +247,7 @@ def _set_profile(profile: Callable[[FrameType, str, object], None] | None) -> No
     """One thread after the other: with an audit hook, CPython lets another thread run in the middle of this call, which
     is then refused (`RuntimeError: Cannot install a profile function while another ... is being installed`).
     """
-    with _setting:
+    with _profile_lock:
         sys.setprofile(profile)
 
 

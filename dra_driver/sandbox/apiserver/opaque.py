@@ -18,14 +18,14 @@ from json.decoder import JSONObject  # type: ignore[attr-defined]  # a public na
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any, Final
 
+from dra_driver.kube.resource.codec import GROUP
+
 from .objects import Object, encode
 
 DEFINITION: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 """The type of opaque objects in the published schemas."""
-HOLDERS: Final = frozenset(("DeviceClass", "ResourceClaim", "ResourceClaimTemplate"))
-"""The kinds of resource.k8s.io with opaque objects. JSON of other kinds is parsed and encoded without their texts,
-which is many times as fast.
-"""
+OPAQUE_KINDS: Final = frozenset(("DeviceClass", "ResourceClaim", "ResourceClaimTemplate"))
+"""The kinds of resource.k8s.io with opaque objects."""
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\s+')
 _ESCAPED: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
@@ -57,6 +57,13 @@ def _parse_object(text_and_end: tuple[str, int], *arguments: Any) -> tuple[Opaqu
     text, begin = text_and_end
     value, end = JSONObject(text_and_end, *arguments)
     return Opaque(value, text[begin - 1 : end]), end
+
+
+def has_opaque_objects(group: str, kind: str) -> bool:
+    """Whether objects of a kind can have opaque objects. JSON of other kinds is parsed and encoded without their texts,
+    which is many times as fast.
+    """
+    return group == GROUP and kind in OPAQUE_KINDS
 
 
 def parse(body: bytes) -> Any:

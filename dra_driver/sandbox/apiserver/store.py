@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from dra_driver.kube.resource.codec import GROUP
-
 from .kinds import Served
 from .objects import Object, encode
-from .opaque import HOLDERS, encode_with_texts
+from .opaque import encode_with_texts, has_opaque_objects
 
 HISTORY: Final = 10_000
 """The number of events that a collection keeps. A watch that needs older events gets 410 Gone."""
@@ -48,8 +46,8 @@ class StoredObject:
         found = self._bodies.get(served.prefix)
         if found is None:
             converted = served.kind.from_stored(self.object, served.version)
-            has_texts = served.kind.group == GROUP and served.kind.name in HOLDERS
-            whole = encode_with_texts(converted) if has_texts else encode(converted)
+            is_opaque = has_opaque_objects(served.kind.group, served.kind.name)
+            whole = encode_with_texts(converted) if is_opaque else encode(converted)
             found = self._bodies[served.prefix] = whole[1:]
         return found
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 SOCKET: Final = "supervisor.sock"
 _LONGEST_LINE: Final = 4096
 _READ_SECONDS: Final = 5.0
-_SHUTDOWN_SECONDS: Final = 0.5
+_SHUTDOWN_SECONDS: Final = 0.5  # how often the server looks whether it is to stop
 
 
 class SupervisorServer:

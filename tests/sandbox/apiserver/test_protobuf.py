@@ -17,7 +17,7 @@ from dra_driver.kube.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from dra_driver.sandbox.apiserver.groups import builtin_kinds
 from dra_driver.sandbox.apiserver.groups.crds import GROUP as JSON_ONLY
-from dra_driver.sandbox.apiserver.opaque import DEFINITION, HOLDERS, texts
+from dra_driver.sandbox.apiserver.opaque import DEFINITION, OPAQUE_KINDS, texts
 from dra_driver.sandbox.apiserver.schema import SchemaType, Shape
 from dra_driver.sandbox.apiserver.schema.protobuf import (
     WireError,
@@ -257,7 +257,7 @@ def test_kinds_with_opaque_objects_are_those_whose_texts_are_kept(minor: int) ->
         for version in ("v1", "v1beta2", "v1beta1", "v1alpha3")
         if (node := schemas.find(group, version, kind)) is not None and has_opaque_object(node, set())
     }
-    assert found == HOLDERS
+    assert found == OPAQUE_KINDS
 
 
 def has_opaque_object(node: SchemaType, seen: set[int]) -> bool:

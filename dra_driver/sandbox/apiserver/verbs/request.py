@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from multidict import MultiDict, MultiMapping
 
-from dra_driver.kube.resource.codec import GROUP
-
 from .. import field_errors as errors
 from .. import status
 from ..catalog import ServedCluster
@@ -18,7 +16,7 @@ from ..field_errors import FieldError
 from ..kinds import FieldSelectors, Served, ServedKind, text_at
 from ..listing import ListPage, ListQuery, SelectorError, Test, field_test, label_test, list_page
 from ..objects import Object
-from ..opaque import HOLDERS, parse
+from ..opaque import has_opaque_objects, parse
 from ..schema.decode import TypeMismatchError, decode
 from ..schema.protobuf import WireError, decode_message, read_envelope
 from ..store import StoredObject
@@ -170,7 +168,7 @@ def read_body(cluster: ServedCluster, body: bytes, content_type: str, kind: str,
     `kind` and `api_version` are those of the URL. Raises 400 or 415.
     """
     form = media_type(content_type) or JSON
-    read_json = parse if api_version.startswith(f"{GROUP}/") and kind in HOLDERS else json.loads
+    read_json = parse if has_opaque_objects(api_version.rpartition("/")[0], kind) else json.loads
     if form not in (JSON, PROTOBUF):
         raise status.unsupported_media_type((JSON, PROTOBUF))
     try:
