@@ -217,7 +217,7 @@ class Engine:
     def _undo_failed(self, record: Record, held: Held, cause: Exception) -> None:
         """Undo a failed prepare. If that fails too, the record stays, and it is tried again."""
         claim = record.plan.claim
-        log.warning("prepare failed, undoing it: %s", cause, extra=fields_of(record.plan))
+        log.info("undoing a failed prepare", extra=fields_of(record.plan))  # the caller logs the cause
         if self._changes.are_disruptive(record.plan):
             self._pauses.begin(claim.uid, cause)
         with self._boundary.around("undo claim", claim, lambda error: self._look_after(claim, error)):

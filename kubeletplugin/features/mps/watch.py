@@ -141,21 +141,19 @@ class MpsWatch:
         failed = [(step, status) for step, status in found if status.problem]
         devices = tuple(name for step, _ in failed or found for name in step.devices)
         if failed:
-            problem = "; ".join(dict.fromkeys(f"MPS does not serve the devices: {one.problem}" for _, one in failed))
-            unchanged = before is not None and before.problem == problem
+            text = "; ".join(dict.fromkeys(f"MPS does not serve the devices: {one.problem}" for _, one in failed))
+            unchanged = before is not None and before.problem == text
             since = before.since if before is not None and unchanged else time.time()
-            self._seen[uid] = _Seen(devices, problem, since)
-            if not unchanged:
-                self._boundary.on_event(claim, DOWN, problem)
+            self._seen[uid] = _Seen(devices, text, since)
         else:
+            text = "the MPS daemon of this claim was restarted; containers that used it have to be restarted"
             self._seen[uid] = _Seen(devices, "", max(status.since for _, status in found))
             unchanged = before is None or before == self._seen[uid]
             if not unchanged:
                 self._restarted[uid] = self._seen[uid].since
-                text = "the MPS daemon of this claim was restarted; containers that used it have to be restarted"
-                self._boundary.on_event(claim, RESTARTED, text)
         if not unchanged:
-            log.warning("MPS of a claim: %s", self.trouble(uid), extra={"claim": str(claim), "claim_uid": uid})
+            self._boundary.on_event(claim, DOWN if failed else RESTARTED, text)
+            log.warning("%s", text, extra={"claim": str(claim), "claim_uid": uid})
             self._on_claim(claim)
             self._on_health()
 
