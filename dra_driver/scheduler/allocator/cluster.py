@@ -21,8 +21,8 @@ class Cluster:
     classes: tuple[DeviceClass, ...] = ()
     nodes: tuple[Node, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
-    _pools: dict[Hashable, PoolView] = field(default_factory=dict, repr=False, kw_only=True)
-    """Views of pools by their content. A cluster that `replace` makes shares them."""
+    pool_views: dict[Hashable, PoolView] = field(default_factory=dict, repr=False, kw_only=True)
+    """The views of pools so far, by their content. A cluster that `dataclasses.replace` makes shares them."""
     _surveys: dict[Features, Survey] = field(default_factory=dict, init=False, repr=False)
     _equivalence: dict[Features, NodeEquivalence] = field(default_factory=dict, init=False, repr=False)
     _verdicts: dict[Features, SelectorVerdicts] = field(default_factory=dict, init=False, repr=False)
@@ -77,7 +77,7 @@ class Cluster:
     def survey(self, features: Features) -> Survey:
         """The views of the nodes under these features. Computed once."""
         if features not in self._surveys:
-            self._surveys[features] = Survey(self.slices, self.claims, features, self._pools)
+            self._surveys[features] = Survey(self.slices, self.claims, features, self.pool_views)
         return self._surveys[features]
 
     def equivalence(self, features: Features) -> NodeEquivalence:
