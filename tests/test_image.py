@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -34,7 +34,6 @@ BASE = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 OURS = ("dra_driver", "controller", "kubeletplugin")
 LOCKED = ("--no-compile", "--only-binary=:all:", "--require-hashes", "--requirement")
-IMPORTED = ("controller.main", "controller.cluster.main", "kubeletplugin.check.command", "dra_driver.sandbox.main")
 NEED_AN_EXTRA = {"dra-dryrun": "dryrun", "kubectl-dra_dryrun": "dryrun", "dra-sandbox": "sandbox"}
 _PT_INTERP = 3  # elf(5): the path of the loader, which a static program does not have
 NO_PRIVILEGES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
@@ -192,6 +191,7 @@ def statements(module: ast.Module) -> Iterator[ast.stmt]:
         waiting += (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
 
 
+@functools.cache
 def source(module: str) -> Path | None:
     """The file of one of our modules."""
     path = ROOT.joinpath(*module.split("."))
@@ -237,10 +237,27 @@ def reached(entries: Iterable[str]) -> tuple[set[str], set[str]]:
     return ours, others - sys.stdlib_module_names
 
 
+def node_modules() -> set[str]:
+    """Our modules that the processes of a node or of the cluster can import."""
+    ours, _ = reached(modules_of("controller", "kubeletplugin"))
+    return ours
+
+
+def importing(modules: Iterable[str]) -> str:
+    """A program that imports these modules."""
+    return f"import importlib\nfor module in {sorted(modules)!r}: importlib.import_module(module)"
+
+
 def distributions(modules: Iterable[str]) -> set[str]:
     """The packages that bring these modules."""
-    known = importlib.metadata.packages_distributions()
+    known = packages_of_modules()
     return {canonicalize_name(known[module][0]) for module in modules}
+
+
+@functools.cache
+def packages_of_modules() -> Mapping[str, list[str]]:
+    """The installed packages of each module. Finding them reads the lists of all installed files."""
+    return importlib.metadata.packages_distributions()
 
 
 def test_node_processes_import_the_base_dependencies_and_no_others() -> None:
@@ -286,8 +303,8 @@ def installed() -> Iterator[Path]:
             [*pip, "--python", str(own), "install", "--no-compile", "--no-deps", str(checkout)],
         ):
             subprocess.run(command, check=True, timeout=240, env={**os.environ, "HATCH_BUILD_NO_HOOKS": "true"})
-        # The Dockerfile compiles everything, which takes long. This compiles what the commands below import.
-        program = f"import importlib\nfor module in {IMPORTED!r}: importlib.import_module(module)"
+        # The Dockerfile compiles everything, which takes long. This compiles what the tests below import.
+        program = importing({*node_modules(), "dra_driver.sandbox.main"})
         subprocess.run([str(own), "-c", program], check=True, timeout=120)
         for path in (target, *target.rglob("*")):
             if not path.is_symlink():
@@ -325,10 +342,9 @@ def test_wheel_marks_packages_as_typed(installed: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_imports_of_node_processes_need_only_the_locked_packages(installed: Path) -> None:
-    ours, _ = reached(modules_of("controller", "kubeletplugin"))
+    ours = node_modules()
     assert "dra_driver.gpu.nvml_library" in ours
-    program = f"import importlib\nfor module in {sorted(ours)!r}: importlib.import_module(module)"
-    done = run(installed, "python3", "-I", "-c", program)
+    done = run(installed, "python3", "-I", "-c", importing(ours))
     assert (done.returncode, done.stderr) == (0, "")
 
 
