@@ -57,3 +57,14 @@ def test_refreshed_category_file_has_the_texts_of_the_source(tmp_path: Path) -> 
     answer = '{\n "nodes": {}\n}'
     expected = [StoredScenario("basics", name, text, answer) for name, text in sorted(texts.items())]
     assert list(stored_scenarios(target)) == expected
+
+
+def test_refreshed_generated_cluster_has_the_objects_and_comments_of_the_source(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "basics").mkdir(parents=True)
+    (source / "basics" / "gen-01.yaml").write_text("# feature-gates: A=true\nkind: Any\n---\nkind: Other\nvalue: 1.5\n")
+    (source / "basics" / "gen-01.expect.json").write_text('{"nodes": {}}\n')
+    refresh_scenarios(source, target)
+    (stored,) = stored_scenarios(target)
+    assert stored.cluster == '# feature-gates: A=true\n--- {"kind": "Any"}\n--- {"kind": "Other", "value": 1.5}\n'
+    assert stored.documents() == [{"kind": "Any"}, {"kind": "Other", "value": 1.5}]
