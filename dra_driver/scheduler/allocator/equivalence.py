@@ -149,7 +149,7 @@ class NodeEquivalence:
                     for key in keys_of(domain, identifier, pool.driver)
                 ]
             case ("capacities",):
-                yield from [repr(device.capacity) for pool in pools for device in pool.devices]
+                yield from [capacity_facts(device) for pool in pools for device in pool.devices]
             case ("everything",):
                 yield from [tuple(read_values(pool, _ALL)) for pool in pools]
             case ("compared", attribute):

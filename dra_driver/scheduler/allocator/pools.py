@@ -120,7 +120,7 @@ def usage_after(
 def read_values(pool: "PoolView", reads: Reads) -> list[Hashable]:
     """A key for each device of the pool. Devices with equal keys have equal values of everything that is read."""
     if reads.everything:
-        return [repr((device.attributes, device.capacity)) for device in pool.devices]
+        return [(repr(device.attributes), _written_capacities(device)) for device in pool.devices]
     columns = [pool.attribute_column(key) for key in published_keys(reads.attributes, pool.driver)]
     columns += [capacity_column(pool.devices, key) for key in published_keys(reads.capacities, pool.driver)]
     return list(zip(*columns, strict=True)) if columns else [()] * len(pool.devices)
@@ -176,6 +176,10 @@ def _is_strict(version: str) -> bool:
 
 def _written(capacity: DeviceCapacity | None) -> Hashable:
     return None if capacity is None else (capacity.value.nanos, capacity.value.format)
+
+
+def _written_capacities(device: Device) -> Hashable:
+    return tuple([(name, _written(capacity)) for name, capacity in device.capacity.items()])
 
 
 class PoolState(enum.Enum):
