@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dra-dryrun gpus` on a cluster of 20 nodes."""
+"""`dra-dryrun gpus` on a cluster of 20 nodes, and on a larger one where many nodes are to be summed up."""
 
 import json
 import re
@@ -13,12 +13,19 @@ from tests.bench.cluster import objects
 from tests.dryrun.conftest import DryRun, Write, gpu, slice_of
 
 NODES = 60
-"""With node-47, which has an unhealthy GPU."""
+"""Of the larger cluster, with node-47, which has an unhealthy GPU."""
 
 
 @pytest.fixture(scope="session")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gpus") / "cluster.json"
+    path.write_text(list_of_lines(objects(20, 100)))
+    return path
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gpus") / "large.json"
     path.write_text(list_of_lines(objects(NODES, 300)))
     return path
 
@@ -26,7 +33,16 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lines(dryrun: DryRun, snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The lines that the command prints on a terminal of some columns."""
+    return printing(dryrun, snapshot, monkeypatch)
 
+
+@pytest.fixture
+def lines_of_large(dryrun: DryRun, large: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The lines that it prints of the larger cluster."""
+    return printing(dryrun, large, monkeypatch)
+
+
+def printing(dryrun: DryRun, snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(*arguments: str, columns: int = 0) -> list[str]:
         if columns:
             monkeypatch.setenv("COLUMNS", str(columns))
@@ -81,22 +97,22 @@ def test_mig_devices_stand_below_their_gpu_and_in_a_picture(lines: Any) -> None:
     assert "a students/notebook-0-1-gpus-" in "".join(found)
 
 
-def test_a_large_cluster_is_numbers_and_equal_nodes_are_one(lines: Any) -> None:
-    _, headings, *rows, hint = lines()
+def test_a_large_cluster_is_numbers_and_equal_nodes_are_one(lines_of_large: Any) -> None:
+    _, headings, *rows, hint = lines_of_large()
     assert headings.split() == ["NODE", "NODES", "GPUS", "FREE", "PARTLY", "USED", "USED", "UNHEALTHY", "MODEL"]
     assert len(rows) < 15
     assert rows[-1].split() == ["total", str(NODES), "408", *rows[-1].split()[3:]]
     assert hint == "`dra-dryrun gpus NODE` lists the users of its GPUs, and -o wide those of all nodes"
 
 
-def test_a_wide_output_has_the_users_of_all_nodes(lines: Any) -> None:
-    found = lines("-o", "wide")
+def test_a_wide_output_has_the_users_of_all_nodes(lines_of_large: Any) -> None:
+    found = lines_of_large("-o", "wide")
     assert sum("Deployment chat" in line for line in found) > 90
     assert "UUID" in found[1]
 
 
-def test_idle_nodes_are_one_also_in_a_tree(lines: Any) -> None:
-    (line,) = [line for line in lines("--free", "whole", "-o", "wide") if " 8 of 8 free" in line]
+def test_idle_nodes_are_one_also_in_a_tree(lines_of_large: Any) -> None:
+    (line,) = [line for line in lines_of_large("--free", "whole", "-o", "wide") if " 8 of 8 free" in line]
     assert line.startswith("node-16 and ")
 
 
@@ -119,15 +135,15 @@ def test_columns_are_left_out_in_a_fixed_order(lines: Any) -> None:
     assert left_out == order
 
 
-def test_the_numbers_are_summed_up_by_a_label(lines: Any) -> None:
-    _, by, headings, *rows = lines("--by", "topology.kubernetes.io/zone")
+def test_the_numbers_are_summed_up_by_a_label(lines_of_large: Any) -> None:
+    _, by, headings, *rows = lines_of_large("--by", "topology.kubernetes.io/zone")
     assert by == "by topology.kubernetes.io/zone:"
     assert headings.split()[:3] == ["VALUE", "NODES", "GPUS"]
     assert [row.split()[:2] for row in rows] == [["zone-a", "20"], ["zone-b", "20"], ["zone-c", "20"]]
 
 
-def test_nodes_without_the_label_come_last(lines: Any) -> None:
-    assert lines("--by", "example.com/none")[-1].split()[:2] == ["(none)", str(NODES)]
+def test_nodes_without_the_label_come_last(lines_of_large: Any) -> None:
+    assert lines_of_large("--by", "example.com/none")[-1].split()[:2] == ["(none)", str(NODES)]
 
 
 @pytest.mark.parametrize(
@@ -138,11 +154,14 @@ def test_nodes_without_the_label_come_last(lines: Any) -> None:
         (["--pod", "students/notebook-0-1"], ["node-4"]),
         (["--pod", "notebook-0-1", "-n", "students"], ["node-4"]),
         (["--pod", "notebook-0-1", "-n", "serving"], []),
-        (["--unhealthy"], ["node-47"]),
     ],
 )
 def test_flags_select_nodes(arguments: list[str], nodes: list[str], dryrun: DryRun, snapshot: Path) -> None:
     assert [node["name"] for node in documented(dryrun, snapshot, *arguments)["nodes"]] == nodes
+
+
+def test_nodes_with_an_unhealthy_gpu_are_selected(dryrun: DryRun, large: Path) -> None:
+    assert [node["name"] for node in documented(dryrun, large, "--unhealthy")["nodes"]] == ["node-47"]
 
 
 def test_a_pod_is_shown_without_the_other_users_of_its_gpu(dryrun: DryRun, snapshot: Path) -> None:
@@ -165,8 +184,8 @@ def test_gpus_with_a_free_profile_are_selected(dryrun: DryRun, snapshot: Path) -
     assert all("1g.20gb" in found["free"] for node in nodes for found in node["gpus"])
 
 
-def test_an_unhealthy_gpu_is_told_with_its_taint_and_since_when(lines: Any) -> None:
-    found = lines("--unhealthy")
+def test_an_unhealthy_gpu_is_told_with_its_taint_and_since_when(lines_of_large: Any) -> None:
+    found = lines_of_large("--unhealthy")
     assert any("used, unhealthy" in line for line in found)
     assert any(re.match(r"node-47/gpu-7: health: gpu.nvidia.com/xid=48:NoSchedule since 2026-", line) for line in found)
 
