@@ -23,7 +23,7 @@ from tests.support.waiting import wait_for
 
 from .rendering import CHART, JSON, VALUES, find, merged, render
 
-OPERATOR: JSON = yaml.safe_load((CHART / "values-gpu-operator.yaml").read_text(encoding="utf-8"))
+OPERATOR: JSON = yaml.load((CHART / "values-gpu-operator.yaml").read_bytes(), yaml.CSafeLoader)
 CLIENT, PLUGIN = "nvidia.com/gpu.deploy.client", {"app": "nvidia-dra-driver-kubelet-plugin"}
 GPU_NODE = {"kubernetes.io/os": "linux", "nvidia.com/gpu.present": "true", CLIENT: "true"}
 PAUSED = "paused-for-driver-upgrade"

@@ -33,13 +33,13 @@ PAGE = (ROOT / "docs/how-to/quotas.md").read_text(encoding="utf-8")
 def example(name: str) -> dict[str, JSON]:
     """The objects of an example by kind."""
     text = (ROOT / f"examples/{name}.yaml").read_text(encoding="utf-8")
-    return {one["kind"]: one for one in yaml.safe_load_all(text)}
+    return {one["kind"]: one for one in yaml.load_all(text, yaml.CSafeLoader)}
 
 
 KUEUE, KUEUE_MEMORY = example("kueue"), example("kueue-memory")
-(QUOTA,) = yaml.safe_load_all((ROOT / "examples/quota.yaml").read_text(encoding="utf-8"))
+(QUOTA,) = yaml.load_all((ROOT / "examples/quota.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 MAPPINGS, MEMORY_MAPPINGS = (
-    yaml.safe_load(content)["resources"]["deviceClassMappings"]
+    yaml.load(content, yaml.CSafeLoader)["resources"]["deviceClassMappings"]
     for _, _, content in blocks(PAGE)
     if "deviceClassMappings:" in content
 )
