@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Alerts and the dashboard read metrics and labels that are in the processes' own registries, and link to sections."""
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ TARGET = frozenset({"namespace", "pod", "container"})
 """Labels that Prometheus adds. A metric's own label of such a name gets another name, so nothing may use it."""
 
 
+@functools.cache
 def exported() -> Mapping[str, frozenset[str]]:
     """Name of a series -> its labels."""
     found: dict[str, frozenset[str]] = {}
@@ -34,9 +36,6 @@ def exported() -> Mapping[str, frozenset[str]]:
             else:
                 found[series] = found.get(series, own) & own
     return found
-
-
-SERIES = exported()
 
 
 def rules(values: JSON = ALERTS) -> list[JSON]:
@@ -97,7 +96,7 @@ def result_labels(expression: Expr) -> frozenset[str]:
         case Call():
             return result_labels(expression.args[0])
     (selector,) = selectors(expression)
-    return SERIES[str(selector.name)] | TARGET
+    return exported()[str(selector.name)] | TARGET
 
 
 QUERIES = [
@@ -112,9 +111,9 @@ def test_a_query_reads_metrics_and_labels_that_are_exported(name: str, text: str
     assert read
     for selector in read:
         assert selector.name is not None
-        assert selector.name in SERIES, name
+        assert selector.name in exported(), name
         for matcher in selector.matchers.matchers:
-            assert matcher.name in SERIES[selector.name] | TARGET
+            assert matcher.name in exported()[selector.name] | TARGET
             assert matcher.name != "state" or matcher.value in MPS_STATES
             assert (matcher.value == "$node") == (matcher.op == MatchOp.Re)
     assert result_labels(parsed(text)) is not None
@@ -182,7 +181,7 @@ def test_the_dashboard_has_its_sections_and_no_panel_covers_another() -> None:
     assert {x for x, _ in cells} == set(range(24))
     variables = {one["name"]: one["query"] for one in found["templating"]["list"]}
     metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variables["node"]).groups()  # type: ignore[union-attr]
-    assert label in SERIES[metric]
+    assert label in exported()[metric]
     assert {one["datasource"]["uid"] for one in panels()} == {"${datasource}"}
     assert "datasource" in variables
 

@@ -3,6 +3,7 @@
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -36,29 +37,32 @@ _ERROR_TYPES = _values("error_type", sorted({"internal", *(error_type(one.__new_
 
 _STEPS = [step_label(step) for driver in (gpu_driver(), domain_driver()) for step in driver.steps if not step.SPEC_ONLY]
 
-MORE: Mapping[str, str] = {
-    "api_requests_total": "`code` is `unreachable` if there was no answer",
-    "claim_events_total": _values("reason", sorted(event_reasons("kubeletplugin") - {"PrepareFailed"}))
-    + "; their meaning: [Events](../how-to/troubleshooting/events.md)",
-    "claim_status_writes_total": _values("result", ("written", "unchanged", "failed", "dropped")),
-    "left_out_devices": _values("reason", sorted(Reason)),
-    "leftover_slices_removed_total": _values("reason", REASONS),
-    "missing_feature_gates": "What is published without it: [Kubernetes versions](devices.md#kubernetes-versions)",
-    "mps_daemon_start_time_seconds": "`devices`: names of devices, such as `gpu-0,gpu-1`",
-    "mps_daemons": f"{_values('state', MPS_STATES)}",
-    "node_prepare_errors_total": _ERROR_TYPES,
-    "node_unprepare_errors_total": _ERROR_TYPES,
-    "registrations_total": _values("result", ("success", "failure")),
-    "request_duration_seconds": _OPERATIONS,
-    "requests_inflight": _OPERATIONS,
-    "requests_total": f"Without failures. {_OPERATIONS}",
-    "share_memory_limit_bytes": f"{_values('enforced_by', sorted({*Enforcement} - {Enforcement.AUTO}))}",
-    "step_duration_seconds": f"{_values('verb', ('do', 'undo'))}; {_values('step', _STEPS)}",
-    "unexpected_errors_total": "Each one is a defect of the driver; the log has its traceback",
-    "unpublished_slices": _values("reason", sorted(Why)),
-    "tainted_devices": "Keys: [taints](health.md)",
-}
-"""What to say beside the code's own text, by the metric's name without the prefix."""
+
+@cache
+def additional_texts() -> Mapping[str, str]:
+    """What to say beside the code's own text, by the metric's name without the prefix."""
+    return {
+        "api_requests_total": "`code` is `unreachable` if there was no answer",
+        "claim_events_total": _values("reason", sorted(event_reasons("kubeletplugin") - {"PrepareFailed"}))
+        + "; their meaning: [Events](../how-to/troubleshooting/events.md)",
+        "claim_status_writes_total": _values("result", ("written", "unchanged", "failed", "dropped")),
+        "left_out_devices": _values("reason", sorted(Reason)),
+        "leftover_slices_removed_total": _values("reason", REASONS),
+        "missing_feature_gates": "What is published without it: [Kubernetes versions](devices.md#kubernetes-versions)",
+        "mps_daemon_start_time_seconds": "`devices`: names of devices, such as `gpu-0,gpu-1`",
+        "mps_daemons": f"{_values('state', MPS_STATES)}",
+        "node_prepare_errors_total": _ERROR_TYPES,
+        "node_unprepare_errors_total": _ERROR_TYPES,
+        "registrations_total": _values("result", ("success", "failure")),
+        "request_duration_seconds": _OPERATIONS,
+        "requests_inflight": _OPERATIONS,
+        "requests_total": f"Without failures. {_OPERATIONS}",
+        "share_memory_limit_bytes": f"{_values('enforced_by', sorted({*Enforcement} - {Enforcement.AUTO}))}",
+        "step_duration_seconds": f"{_values('verb', ('do', 'undo'))}; {_values('step', _STEPS)}",
+        "unexpected_errors_total": "Each one is a defect of the driver; the log has its traceback",
+        "unpublished_slices": _values("reason", sorted(Why)),
+        "tainted_devices": "Keys: [taints](health.md)",
+    }
 
 
 class _Collected(CollectorRegistry):
@@ -132,7 +136,7 @@ def _rows(registry: _Collected) -> Iterator[Sequence[str]]:
     for collector in registry.collectors:
         (family,) = collector.collect()
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        more = MORE.get(name.removeprefix(f"{PREFIX}_"), "")
+        more = additional_texts().get(name.removeprefix(f"{PREFIX}_"), "")
         yield f"`{name}`", family.type, ", ".join(_labels(collector, family)), f"{family.documentation} {more}".strip()
 
 
