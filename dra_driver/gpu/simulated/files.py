@@ -126,9 +126,10 @@ class DriverFiles:
     def install(self, version: str) -> None:
         """Install this version of the driver, and remove any other version."""
         libraries = self.root / "usr/lib/x86_64-linux-gnu"
-        for name, soname in _LIBRARIES.items():
-            for old in libraries.glob(f"{name}*"):
+        for old in libraries.glob("lib*"):
+            if old.name.partition(".so")[0] + ".so" in _LIBRARIES:
                 old.unlink()
+        for name, soname in _LIBRARIES.items():
             _text(libraries / f"{name}.{version}", f"simulated {name}\n", 0o755)
             for link, target in ((soname, f"{name}.{version}"), (name, soname)):
                 (libraries / link).symlink_to(target)
@@ -172,9 +173,12 @@ def _text(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    """Write a file without pathlib, which would take most of the time that a node takes to be made."""
-    with open(path, "wb", buffering=0) as file:  # noqa: PTH123 - see above
-        file.write(text.encode())
+    """Write a file. `open` takes twice as long."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)
 
 
 def _device_node(path: Path, major: int, minor: int, mode: int = 0o666) -> None:
@@ -215,23 +219,21 @@ class SysFiles:
         for number in range(functions):
             address = function_address(gpu, number)
             self._add(gpu, address, _function_group(position, number), {})
-            device, physical = (
-                self._sys / "devices" / gpu.pcie_root / function for function in (address, gpu.pci_address)
-            )
-            self._link(physical / f"virtfn{number}", device)
-            self._link(device / "physfn", physical)
-            self._link(device / "driver", self.add_driver("nvidia"))
+            device, physical = self._device(gpu, address), self._device(gpu, gpu.pci_address)
+            self._link(f"{physical}/virtfn{number}", device)
+            self._link(f"{device}/physfn", physical)
+            self._link(f"{device}/driver", self.add_driver("nvidia"))
         if host is not None:
             for address in vgpu_addresses(gpu, host):
+                device = self._device(gpu, address)
                 for name, text in vgpu_files(gpu, host).items():
-                    _text(self._sys / "devices" / gpu.pcie_root / address / name, text)
+                    _text(Path(device, name), text)
                 if host.framework is VgpuFramework.MDEV:
-                    self._link(self._sys / "class/mdev_bus" / address, self._sys / "devices" / gpu.pcie_root / address)
+                    self._link(f"{self._sys}/class/mdev_bus/{address}", device)
 
     def _add(self, gpu: GpuDescription, address: str, number: int, texts: Mapping[str, str]) -> None:
         """Add a function of a GPU to the bus, in the IOMMU group `number`."""
-        board, device = gpu.board, self._sys / "devices" / gpu.pcie_root / address
-        group = self._sys / "kernel/iommu_groups" / str(number)
+        board, device, group = gpu.board, self._device(gpu, address), f"{self._sys}/kernel/iommu_groups/{number}"
         texts = {
             "class": "0x030200",
             "vendor": f"0x{board.pci_device_id & 0xFFFF:04x}",
@@ -243,27 +245,31 @@ class SysFiles:
             "modalias": _modalias(board),
             **texts,
         }
-        device.mkdir(parents=True, exist_ok=True)
+        os.makedirs(device, exist_ok=True)
         for name, text in texts.items():
             _write(f"{device}/{name}", f"{text}\n")
-        self._link(self._sys / "bus/pci/devices" / address, device)
-        self._link(group / "devices" / address, device)
-        self._link(device / "iommu_group", group)
+        self._link(f"{self._sys}/bus/pci/devices/{address}", device)
+        self._link(f"{group}/devices/{address}", device)
+        self._link(f"{device}/iommu_group", group)
+
+    def _device(self, gpu: GpuDescription, address: str) -> str:
+        """The folder of a GPU or of one of its functions."""
+        return f"{self._sys}/devices/{gpu.pcie_root}/{address}"
 
     def bind(self, gpu: GpuDescription, driver: str) -> None:
         """Bind a GPU, which has no driver, to this one."""
-        device, folder = self._sys / "devices" / gpu.pcie_root / gpu.pci_address, self.add_driver(driver)
-        self._link(folder / gpu.pci_address, device)
-        self._link(device / "driver", folder)
+        device, folder = self._device(gpu, gpu.pci_address), self.add_driver(driver)
+        self._link(f"{folder}/{gpu.pci_address}", device)
+        self._link(f"{device}/driver", folder)
 
-    def add_driver(self, name: str) -> Path:
+    def add_driver(self, name: str) -> str:
         """The folder of a driver, which is made when it is missing."""
         folder = self._sys / "bus/pci/drivers" / name
         if not (folder / "unbind").exists():
             folder.mkdir(parents=True, exist_ok=True)
             for file in ("bind", "unbind"):
                 (folder / file).touch(0o200)
-        return folder
+        return str(folder)
 
     def load_module(self, version: str) -> None:
         """Load the NVIDIA module."""
@@ -272,19 +278,18 @@ class SysFiles:
         (module / "version").write_text(f"{version}\n", encoding="ascii")
         self.add_driver("nvidia")
 
-    def _link(self, link: Path, target: Path) -> None:
+    def _link(self, link: str, target: str) -> None:
         """Create a relative link, so that the folder can be mounted elsewhere."""
         root = f"{self._sys}/"
-        up = f"{link}".removeprefix(root).count("/") * "../"
-        text = up + f"{target}".removeprefix(root)
+        text = link.removeprefix(root).count("/") * "../" + target.removeprefix(root)
         try:
-            link.symlink_to(text)
+            os.symlink(text, link)
         except FileNotFoundError:
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(text)
+            os.makedirs(link.rpartition("/")[0], exist_ok=True)
+            os.symlink(text, link)
         except FileExistsError:
-            link.unlink()
-            link.symlink_to(text)
+            os.unlink(link)
+            os.symlink(text, link)
 
 
 def _modalias(board: BoardModel) -> str:
