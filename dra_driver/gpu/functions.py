@@ -41,7 +41,7 @@ def is_vfio(driver: str | None) -> bool:
 
 def device_folder(sys_root: Path, address: str) -> Path:
     """The folder of a function in sysfs."""
-    return sys_root / "bus/pci/devices" / address
+    return sys_root / f"bus/pci/devices/{address}"
 
 
 def read_function(sys_root: Path, address: str) -> PciFunction:
@@ -150,7 +150,8 @@ def listed(folder: Path) -> list[str]:
 
 def read_number(file: Path) -> int:
     """The number in a file, such as `0x10de`. Raises OSError or ValueError."""
-    return int(file.read_text(encoding="ascii"), 0)
+    with open(file, "rb", buffering=0) as stream:  # noqa: PTH123 - is called often; decoding takes most of the time
+        return int(stream.read(), 0)
 
 
 def number_in(file: Path) -> int | None:
