@@ -260,8 +260,11 @@ class _Object:
         return self._of_devices(value)
 
     def _text(self, text: str) -> str:
-        text = _UUID.sub(lambda found: self._rename("uuid", found[0]), text)
-        return _PCI_ADDRESS.sub(lambda found: self._rename("pci", found[0]), text)
+        if "-" in text:
+            text = _UUID.sub(lambda found: self._rename("uuid", found[0]), text)
+        if ":" in text:
+            text = _PCI_ADDRESS.sub(lambda found: self._rename("pci", found[0]), text)
+        return text
 
     def _attribute(self, name: str, typed: JSON) -> JSON:
         """`{string: …}`, or another kind of value, or a list."""
