@@ -9,6 +9,7 @@ The clusters of generated scenarios, which are two thirds of all text, have one 
 still YAML, but as JSON it is read in a twentieth of the time.
 """
 
+import contextlib
 import itertools
 import json
 import textwrap
@@ -42,8 +43,9 @@ class StoredScenario:
     def documents(self) -> list[dict[str, Any]]:
         """The objects of the cluster."""
         lines = [line for line in self.cluster.splitlines() if not line.startswith("#")]
-        if lines and lines[0].startswith(_OBJECT):
-            return [json.loads(line.removeprefix("---")) for line in lines]
+        if all(line.startswith(_OBJECT) for line in lines):
+            with contextlib.suppress(json.JSONDecodeError):  # YAML in braces, from a source
+                return [json.loads(line.removeprefix("---")) for line in lines]
         return [document for document in yaml.load_all(self.cluster, Loader=LOADER) if document is not None]
 
     def expected(self) -> dict[str, Any]:
