@@ -192,11 +192,17 @@ class Extra:
         return [module for module in self.modules if importlib.util.find_spec(module) is None]
 
 
-def run(command: click.Command, arguments: Sequence[str] | None = None, extra: Extra | None = None) -> None:
+def run(
+    command: click.Command,
+    arguments: Sequence[str] | None = None,
+    extra: Extra | None = None,
+    context_object: object = None,
+) -> None:
     """Run a command as a process. Errors end the process with one line on standard error and a code that is not 0.
 
     If the command needs an `extra` that is not installed, this is the error, whatever the arguments are. If the reader
-    of the output ends, the process ends like after SIGPIPE. SIGUSR2 prints the stacks of all threads.
+    of the output ends, the process ends like after SIGPIPE. SIGUSR2 prints the stacks of all threads. The command finds
+    `context_object` in its click context.
     """
     name = _program(command)
     adopt_streams()
@@ -205,7 +211,8 @@ def run(command: click.Command, arguments: Sequence[str] | None = None, extra: E
         _end(f"{name}: modules {modules} are not installed: pip install 'dra-driver-gpu[{extra.name}]'", USAGE)
     faulthandler.register(signal.SIGUSR2, file=2)
     try:
-        code = command.main(args=None if arguments is None else list(arguments), prog_name=name, standalone_mode=False)
+        words = None if arguments is None else list(arguments)
+        code = command.main(args=words, prog_name=name, standalone_mode=False, obj=context_object)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         _end(error.format_message(), USAGE)

@@ -5,9 +5,9 @@ Each step checks what it shows, so the demo fails if the driver fails. It shows 
 their memory slices.
 """
 
+import contextlib
+import io
 import json
-import subprocess
-import sys
 from importlib import resources
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from ..dryrun.main import dryrun
 from ..errors import DemoError
 from ..gpu.inventory import Gpu, Inventory
 from ..gpu.simulated.faults import Fault
@@ -102,10 +103,12 @@ class Demo:
 
     def _dry_run(self) -> None:
         manifest = str(self._examples / f"{MIG_POD}.yaml")
-        command = ["-m", "dra_driver.dryrun.main", "--kubeconfig", str(self._sandbox.kubeconfig), manifest]
-        result = subprocess.run([sys.executable, *command], stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
-        self._console.out(f"$ dra-dryrun --kubeconfig kubeconfig examples/{MIG_POD}.yaml\n{result.stdout}", end="")
-        self._require(result.returncode == 0, f"dra-dryrun to find room, not exit code {result.returncode}")
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            words = ["--kubeconfig", str(self._sandbox.kubeconfig), manifest]
+            code = dryrun.main(words, prog_name="dra-dryrun", standalone_mode=False)
+        self._console.out(f"$ dra-dryrun --kubeconfig kubeconfig examples/{MIG_POD}.yaml\n{output.getvalue()}", end="")
+        self._require(code == 0, f"dra-dryrun to find room, not exit code {code}")
 
     def _apply_examples(self) -> None:
         for name in EXAMPLES:

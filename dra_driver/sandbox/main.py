@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from ..kube.releases import API_VERSIONS, RELEASED, minor_of
 from ..process.command import Extra, InputError, UserError, flag, logging_options, run, version_option
 from ..scheduler.allocator import RELEASES
 from ..scheduler.allocator.features import DEFAULT_RELEASE
+from .child import Children
 
 EXTRA: Final = Extra(
     "sandbox",
@@ -46,8 +47,11 @@ KIND_DRIVER_ROOT: Final = "/host"
 
 @click.group("dra-sandbox")
 @version_option
-def sandbox() -> None:
+@click.pass_context
+def sandbox(context: click.Context) -> None:
     """Run the driver on simulated GPUs, with a built-in API server, kubelet and scheduler."""
+    if context.obj is None:
+        context.obj = Children
 
 
 @sandbox.command(short_help="Show the life of claims from request to deletion, in a minute.")
@@ -71,7 +75,7 @@ def demo(context: click.Context, keep: Path | None) -> None:
     console = Console(highlight=False)
     folder = keep or Path(tempfile.mkdtemp(prefix="dra-"))
     try:
-        with Sandbox(folder, HARDWARE) as running:
+        with Sandbox(folder, HARDWARE, children=context.obj) as running:
             Demo(running, console, examples_folder()).run()
     except (DemoError, SandboxError, DescriptionError, ApiError, OSError) as error:
         logs = f"the logs are in {keep}" if keep else "use --keep FOLDER to keep the logs"
@@ -134,7 +138,9 @@ def demo(context: click.Context, keep: Path | None) -> None:
 )
 @_logging_options
 @version_option
+@click.pass_obj
 def up(  # noqa: PLR0913, PLR0917  # one for each flag
+    children: Callable[[int], Children],
     folder: Path,
     node: str,
     nodes: int,
@@ -158,7 +164,7 @@ def up(  # noqa: PLR0913, PLR0917  # one for each flag
             load_policy(policy)
         assets = _assets() if real else None
         kubernetes = Kubernetes(kubernetes_version, parse_gates(feature_gates), port, assets)
-        running = Sandbox(folder, node, nodes=nodes, policy=policy, kubernetes=kubernetes)
+        running = Sandbox(folder, node, nodes=nodes, policy=policy, kubernetes=kubernetes, children=children)
         with running as it, suppress(KeyboardInterrupt):
             click.echo(f"export KUBECONFIG={it.kubeconfig}")
             shown = f"the programs of {assets}" if real else f"Kubernetes {kubernetes_version}"
@@ -222,11 +228,11 @@ def _assets() -> Path:
     return Path(named).absolute()
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point."""
+def main(arguments: Sequence[str] | None = None, children: Callable[[int], Children] = Children) -> None:
+    """Entry point. `children` starts the processes of nodes, see `Sandbox`."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC would log an INFO line for every plugin that ends
     _end_in_order()
-    run(sandbox, arguments, EXTRA)
+    run(sandbox, arguments, EXTRA, children)
 
 
 def _end_in_order() -> None:

@@ -5,7 +5,6 @@ Commands of kubectl and Helm are run if these are on PATH, with an API server. c
 """
 
 import contextlib
-import shlex
 import shutil
 import signal
 import subprocess
@@ -17,12 +16,12 @@ import pytest
 
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.onpath import on_path
-from tests.support.preloaded import start
+from tests.support.preloaded import SANDBOX, start
 
 from .checks import check
 from .commands import COMMANDS, PAGES, ROOT, Command, commands, inline, says
 from .reader import write_files
-from .running import BIN, environment
+from .running import environment
 
 BENCH = ROOT / "tests/golden/bench"
 NODES = ("node-0000", "node-0001", "node-0002")
@@ -34,16 +33,13 @@ INSTALL = next(one for one in COMMANDS if one.text.startswith("helm install"))
 """What upgrades and uninstalls need to have been run."""
 
 
-def here(text: str) -> str:
-    """The command with the programs of the environment that the tests run in."""
-    return text.replace(".venv/bin/", f"{BIN}/")
-
-
 @contextlib.contextmanager
 def started_sandbox() -> Iterator[Path]:
     """The kubeconfig of the sandbox that the README starts, as a user's shell would get it."""
     with tempfile.TemporaryDirectory(prefix="dra-") as folder:
-        words = shlex.split(here(UP.text), comments=True)
+        program, *arguments = UP.parts[0]
+        assert program.endswith("dra-sandbox")
+        words = [*SANDBOX, *arguments]
         with start(words, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None

@@ -23,7 +23,7 @@ from .commands import given_to
 from .running import copy_checkout, environment
 
 ENVIRONMENT = ("lib", "pyvenv.cfg")
-WRITES = re.compile(r"make (demo|docs|lock|proto)\b|python -m tests\.")
+WRITES = re.compile(r"make (docs|lock|proto)\b|python -m tests\.")
 COMMANDS = sorted({" ".join(step.parts[0]) for step in given_to(__name__) if WRITES.match(step.text)})
 """Without their comments: some stand on two pages."""
 
@@ -68,14 +68,12 @@ def contents(checkout: Path) -> Iterator[tuple[str, str]]:
             yield str(path.relative_to(checkout)), hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_generated_files_are_up_to_date(command: str, checkout: Checkout) -> None:
-    if "tests.charts" in command:
-        pytest.importorskip("helm_python", reason="Helm's engine has wheels for x86-64 only")
+def run(command: str, checkout: Checkout, **variables: str) -> str:
+    """Run a command in the copy, in which it must change nothing. Return what it prints."""
     done = subprocess.run(
         ["bash", "-euc", command],
         cwd=checkout.folder,
-        env=checkout.variables,
+        env={**checkout.variables, **variables},
         pass_fds=[checkout.descriptor],
         capture_output=True,
         text=True,
@@ -83,3 +81,19 @@ def test_generated_files_are_up_to_date(command: str, checkout: Checkout) -> Non
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(contents(checkout.folder)) ^ checkout.contents.items() == set(), f"`{command}` writes it anew"
+    return done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_generated_files_are_up_to_date(command: str, checkout: Checkout) -> None:
+    if "tests.charts" in command:
+        pytest.importorskip("helm_python", reason="Helm's engine has wheels for x86-64 only")
+    run(command, checkout)
+
+
+def test_demo_shows_every_step_and_leaves_nothing(checkout: Checkout, short_path: Path) -> None:
+    shown = run("make demo", checkout, DRA_SANDBOX_KEEP=str(short_path / "kept"))
+    steps = ("fits  Pod mig-slices", "|    2g.20gb    |1g.10gb|1g.10gb|", '"kind": "k8s.gpu.nvidia.com/claim"')
+    for text in (*steps, "killed process", "nothing is left"):
+        assert text in shown
+    assert (short_path / "kept/node-1/logs/kubeletplugin.log").is_file()

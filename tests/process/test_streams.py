@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support.preloaded import start
+from ..support.preloaded import FOLDER_VARIABLE, SANDBOX, start
 from .test_command import BIN, COMMANDS, clean
 
 pytestmark = pytest.mark.node
@@ -55,10 +55,11 @@ def redirected(how: str, command: str, *arguments: str, **environment: str) -> "
     try:
         if how in (GONE, FULL) and not environment:
             with open(how.removeprefix(">") or writer, "wb", closefd=how == FULL) as output:
-                order = [str(BIN / command), *arguments]
+                order = [*(SANDBOX if command == "dra-sandbox" else (str(BIN / command),)), *arguments]
                 pipe = subprocess.PIPE
+                env = clean(**{FOLDER_VARIABLE: os.environ[FOLDER_VARIABLE]})
                 with start(
-                    order, cwd=ROOT, env=clean(), stdin=subprocess.DEVNULL, stdout=output, stderr=pipe, text=True
+                    order, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=pipe, text=True
                 ) as process:
                     _, errors = process.communicate(timeout=120)
             return subprocess.CompletedProcess(order, process.returncode, None, errors)

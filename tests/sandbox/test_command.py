@@ -22,16 +22,6 @@ from tests.support.waiting import wait_for
 SANDBOX = (sys.executable, "-m", "dra_driver.sandbox.main")
 
 
-def test_the_demo_shows_every_step_and_leaves_nothing(short_path: Path) -> None:
-    command = [*SANDBOX, "demo", "--keep", str(short_path / "kept")]
-    result = preloaded.run(command, timeout=120)
-    assert result.returncode == 0, result.stderr
-    shown = ("fits  Pod mig-slices", "|    2g.20gb    |1g.10gb|1g.10gb|", '"kind": "k8s.gpu.nvidia.com/claim"')
-    for text in (*shown, "killed process", "nothing is left"):
-        assert text in result.stdout
-    assert (short_path / "kept/node-1/logs/kubeletplugin.log").is_file()
-
-
 @contextlib.contextmanager
 def up(
     folder: Path, errors: IO[str] | None = None, begin: Callable[..., "subprocess.Popen[Any]"] = preloaded.start

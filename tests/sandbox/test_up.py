@@ -39,7 +39,7 @@ CHART = Path(__file__).parents[2] / "charts/dra-driver-gpu"
 @contextlib.contextmanager
 def up(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[ApiClient, list[str]]]:
     """`dra-sandbox up` in a folder: a client of it, and what it says."""
-    command = [*SANDBOX, "up", "--folder", str(folder), *arguments]
+    command = [*preloaded.SANDBOX, "up", "--folder", str(folder), *arguments]
     variables = {**os.environ, **environment}
     with preloaded.start(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=variables

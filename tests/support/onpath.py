@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from .preloaded import orders
+from .preloaded import SANDBOX, orders
 
 _VARIABLE: Final = "TESTS_PRELOADED_ORDERS"
 """Has the file descriptor of the socket of `preloaded`."""
@@ -25,7 +25,7 @@ told = os.environ.pop({variable!r}, None)
 if told is None:
     os.execv(script, [script, *sys.argv[1:]])
 status, writer = os.pipe()
-order = {{"command": [script, *sys.argv[1:]], "cwd": os.getcwd(), "environment": dict(os.environ), "passed": []}}
+order = {{"command": [*{command!r}, *sys.argv[1:]], "cwd": os.getcwd(), "environment": dict(os.environ), "passed": []}}
 with socket.socket(fileno=os.dup(int(told))) as orders:
     socket.send_fds(orders, [json.dumps(order).encode()], [0, 1, 2, writer])
 os.close(writer)
@@ -51,7 +51,8 @@ def on_path(*names: str) -> Iterator[tuple[Path, Mapping[str, str], int]]:
         folder, descriptor = Path(name), inherited.fileno()
         for command in names:
             script = str(Path(sys.executable).with_name(command))
-            text = _PROGRAM.format(python=sys.executable, script=script, variable=_VARIABLE)
+            ordered = SANDBOX if command == "dra-sandbox" else (script,)
+            text = _PROGRAM.format(python=sys.executable, script=script, command=ordered, variable=_VARIABLE)
             (folder / command).write_text(text, encoding="utf-8")
             (folder / command).chmod(0o755)
         yield folder, {_VARIABLE: str(descriptor)}, descriptor

@@ -30,6 +30,8 @@ from dra_driver.sandbox import child
 
 FOLDER_VARIABLE: Final = "TESTS_PRELOADED_FOLDER"
 """Names the folder of the socket on which the parent process takes orders."""
+SANDBOX: Final = (sys.executable, "-m", f"{__package__}.sandboxcommand")
+"""The command dra-sandbox. The processes that it starts also come from the parent process."""
 _ROOT = Path(__file__).parents[2]
 
 

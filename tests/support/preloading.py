@@ -40,8 +40,12 @@ PRELOADED = (
     ),
     *(entry.module for entry in SUBCOMMANDS.values()),
     *("dra_driver.dryrun.start", "dra_driver.domains.daemon.main", "grpc._server", "tests.faults.child"),
+    *("kubernetes.client.rest", "kubernetes.config", "encodings.idna"),  # of a dry run for a cluster
 )
-_WITH_CEL = ("dra-dryrun", "kubectl-dra_dryrun", "dra-sandbox", "dra_driver.dryrun.main", "dra_driver.sandbox.main")
+_WITH_CEL = (
+    *("dra-dryrun", "kubectl-dra_dryrun", "dra-sandbox", "dra_driver.dryrun.main", "dra_driver.sandbox.main"),
+    "tests.support.sandboxcommand",
+)
 """Commands that parse expressions and simulate nodes. Making the parser and the nodes takes longer than most of them do
 otherwise.
 """
