@@ -46,6 +46,8 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 log = logging.getLogger(__name__)
 
+_SETTLE_SECONDS = 0.02
+"""How long a round waits after a change. A step of a controller often causes several changes."""
 _FIRST_RETRY = 0.5
 _LONGEST_RETRY = 5.0
 _STOP_SECONDS = 10.0
@@ -158,7 +160,7 @@ class ControlLoop:
         def changed(*_: object) -> None:
             if self._lists is not None:
                 self._lists.forget(kind)
-            self._worker.wake()
+            self._worker.wake(_SETTLE_SECONDS)
 
         watcher = Watcher(client, kind, on_list=changed, on_event=changed)
         if self._lists is not None:
