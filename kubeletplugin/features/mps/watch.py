@@ -145,14 +145,16 @@ class MpsWatch:
             unchanged = before is not None and before.problem == text
             since = before.since if before is not None and unchanged else time.time()
             self._seen[uid] = _Seen(devices, text, since)
+            if not unchanged:
+                self._boundary.on_event(claim, DOWN, text)
         else:
             text = "the MPS daemon of this claim was restarted; containers that used it have to be restarted"
             self._seen[uid] = _Seen(devices, "", max(status.since for _, status in found))
             unchanged = before is None or before == self._seen[uid]
             if not unchanged:
                 self._restarted[uid] = self._seen[uid].since
+                self._boundary.on_event(claim, RESTARTED, text)
         if not unchanged:
-            self._boundary.on_event(claim, DOWN if failed else RESTARTED, text)
             log.warning("%s", text, extra={"claim": str(claim), "claim_uid": uid})
             self._on_claim(claim)
             self._on_health()
