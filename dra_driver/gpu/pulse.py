@@ -10,6 +10,7 @@ from .inventory import Threads, mig_mode
 from .nvml import DeviceHandle, Fabric, MigMode, Nvml, NvmlError, Placement, Return
 from .pci import PciBus
 from .profiles import supported_profiles
+from .threads import HungError
 from .vgpus import VgpuPlace, existing_vgpus
 
 
@@ -53,6 +54,14 @@ class PulseTaker:
         self._before: dict[int, GpuPulse] = {}
         self._handles: dict[int, DeviceHandle] = {}
         self._profiles: dict[int, tuple[int, ...]] = {}
+        self._late: frozenset[int] = frozenset()
+        self.uuids: dict[int, str] = {}
+        """The UUIDs by index, also of GPUs of which a later call has not returned yet."""
+
+    @property
+    def silent(self) -> frozenset[int]:
+        """The indexes of the GPUs that have not told their UUIDs, because a call hangs or other work is not done."""
+        return self._late - self.uuids.keys()
 
     def take(self, generation: int, sys_root: Path, vgpu_hosts: Mapping[int, str | None]) -> Pulse:
         """Take a pulse. `vgpu_hosts` has the addresses of the GPUs with a vGPU manager, by index. Raises NvmlError if
@@ -61,6 +70,9 @@ class PulseTaker:
         count = self._threads.library(self._count)
         asks = {index: partial(self._gpu, index, sys_root, vgpu_hosts.get(index)) for index in range(count)}
         answers = self._threads.gpus(asks)
+        self._late = frozenset(
+            index for index, answer in answers.items() if answer is None or isinstance(answer, HungError)
+        )
         self._before = {index: self._found(index, answer) for index, answer in answers.items()}
         return Pulse(generation, tuple(self._before.values()), self._bus.bound_gpus(sys_root))
 
@@ -83,7 +95,7 @@ class PulseTaker:
         nvml, pulse = self._nvml, GpuPulse(index)
         try:
             handle = self.handle(index)
-            uuid = nvml.uuid(handle)
+            uuid = self.uuids[index] = nvml.uuid(handle)
             pulse = replace(pulse, uuid=uuid)
             if vgpu_host is not None:
                 pulse = replace(pulse, vgpus=existing_vgpus(sys_root, uuid, vgpu_host))

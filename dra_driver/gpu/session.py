@@ -14,7 +14,7 @@ interface left (see `nvml_library`). Calls run on `threads`, so a call that hang
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from .nvml import NO_DRIVER, DeviceHandle, Nvml, NvmlError, Return
 from .passthrough import VfioMarks
 from .pci import KernelDriver, read_driver
 from .pulse import Pulse, PulseTaker
-from .threads import LIBRARY, CallLimits, Job, NvmlThreads
+from .threads import LIBRARY, CallLimits, HungError, Job, NvmlThreads
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,12 @@ class _Initialization(Threads):
 
     def index(self, uuid: str) -> int | None:
         """The index of this GPU, if it is known."""
-        return next((index for index, known in self._keys.copy().items() if known == uuid), None)
+        known = self.taker.uuids.copy() | self._keys.copy()
+        return next((index for index, other in known.items() if other == uuid), None)
+
+    def silent(self) -> list[str]:
+        """The keys of the GPUs that have not told their UUIDs yet."""
+        return [self._key(index) for index in self.taker.silent if index not in self._keys]
 
     def keep(self, count: int) -> None:
         """Forget GPUs whose index is `count` or higher."""
@@ -217,12 +222,26 @@ class Session:
         return self.threads.start(key, lambda _beat: self._ask(generation, ask), self._limits.look + idle)
 
     def gpus(self, asks: Mapping[str, GpuQuestion[T]], generation: int) -> dict[str, T | NvmlError | None]:
-        """The answers of several GPUs, by UUID. The answer of a GPU whose other work is not done is None."""
+        """The answers of several GPUs, by UUID. The answer of a GPU whose other work is not done is None.
+
+        While a GPU has not told its UUID, NVML is not asked for unknown GPUs, for which it would wait as well.
+        """
 
         def question(uuid: str) -> Callable[[Nvml], T]:
             return lambda nvml: asks[uuid](nvml, self.device(nvml, uuid))
 
-        return self.gather({uuid: question(uuid) for uuid in asks}, generation)
+        current = self._current
+        silent = [] if current is None or current.generation != generation else current.silent()
+        unknown = [uuid for uuid in asks if silent and current is not None and current.index(uuid) is None]
+        answers = self.gather({uuid: question(uuid) for uuid in asks if uuid not in unknown}, generation)
+        return answers | dict.fromkeys(unknown, self._hang_of(silent))
+
+    def _hang_of(self, keys: Iterable[str]) -> HungError | None:
+        try:
+            self.threads.check(keys)
+        except HungError as error:
+            return error
+        return None
 
     def gather(self, asks: Mapping[str, Callable[[Nvml], T]], generation: int) -> dict[str, T | NvmlError | None]:
         """The answers of several queries, by their keys; see NvmlThreads.gather."""

@@ -14,16 +14,17 @@ from dra_driver.gpu.pulse import GpuPulse
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulated.faults import Fault
 from dra_driver.gpu.simulated.nvml import SimulatedNvml
+from dra_driver.gpu.threads import CallLimits, HungError
 from tests.gpu.calls import destroy_instance, make_instance, refusal
 from tests.support.hardware import ControlledNode
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 
 
-def session(node: TestNode, patience: float = 30.0) -> Session:
+def session(node: TestNode, patience: float = 30.0, limits: CallLimits | None = None) -> Session:
     """A session with this node."""
     root = node.node.driver_root
-    return Session(node.node.nvml, node.sys_root, dev_root=root, driver_root=root, patience=patience)
+    return Session(node.node.nvml, node.sys_root, dev_root=root, driver_root=root, patience=patience, limits=limits)
 
 
 def gateway(held: Session) -> Nvml:
@@ -306,6 +307,23 @@ def test_gpu_that_was_lost_before_its_first_reading_has_no_uuid(node: TestNode) 
     node.node.lose_gpu(3)
     (failure,) = session(node).inventory().failures
     assert (failure.uuid, failure.pci_address) == (None, FOURTH)
+
+
+@pytest.mark.parametrize(("call", "hangs"), [("nvmlDeviceGetUUID", True), ("nvmlDeviceGetMigMode", False)])
+def test_no_gpu_is_searched_by_its_uuid_while_another_call_hangs(node: TestNode, call: str, hangs: bool) -> None:
+    """NVML would ask all GPUs up to the one that is searched."""
+    held = session(node, limits=CallLimits(look=0.5))
+    minors = {gpu.uuid: gpu.minor for gpu in held.inventory().gpus}
+    held.distrust(held.generation)
+    node.node.inject(Fault(call, gpu=2, seconds=10**6), Fault("nvmlDeviceGetHandleByUUID", times=1))
+    generation = held.pulse().generation
+    answers = held.gpus(dict.fromkeys(minors, lambda nvml, gpu: nvml.minor(gpu)), generation)
+    hung = [uuid for uuid, answer in answers.items() if isinstance(answer, HungError)]
+    assert hung == [uuid for uuid in list(minors)[2:3] if hangs]
+    assert {uuid: answer for uuid, answer in answers.items() if uuid not in hung}.items() <= minors.items()
+    assert "nvmlDeviceGetHandleByUUID" in {fault.call for fault in node.node.faults()}
+    node.node.clear_faults()
+    held.close()
 
 
 # Pulses
