@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +41,10 @@ STARTED = "controller.main: started"
 HUNG = "ERROR   dra_driver.gpu.threads"
 TOLERANCE = Tolerance(500, 0.02)
 """What was sent last of a slice may be kept beside what the server has now: about 48 quantities for each of 8 GPUs."""
+_BETWEEN_CENSUSES = 2.0
+"""Seconds. During a census no other thread of the process runs. On a busy machine, calls hung because of one after the
+other.
+"""
 
 
 class Life:
@@ -89,10 +94,11 @@ class Life:
 
         def same() -> bool:
             nonlocal last
+            time.sleep(_BETWEEN_CENSUSES)
             before, last = last, self.resource_counts()
             return before["items"] == last["items"]
 
-        wait_for(same, "two censuses that are equal")
+        wait_for(same, "two censuses that are equal", 120.0)
         return last
 
     def right(self) -> bool:
