@@ -230,11 +230,11 @@ class Session:
         def question(uuid: str) -> Callable[[Nvml], T]:
             return lambda nvml: asks[uuid](nvml, self.device(nvml, uuid))
 
+        unknown: dict[str, HungError | None] = {}
         current = self._current
-        silent = [] if current is None or current.generation != generation else current.silent()
-        unknown = [uuid for uuid in asks if silent and current is not None and current.index(uuid) is None]
-        answers = self.gather({uuid: question(uuid) for uuid in asks if uuid not in unknown}, generation)
-        return answers | dict.fromkeys(unknown, self._hang_of(silent))
+        if current is not None and current.generation == generation and (silent := current.silent()):
+            unknown = dict.fromkeys((uuid for uuid in asks if current.index(uuid) is None), self._hang_of(silent))
+        return self.gather({uuid: question(uuid) for uuid in asks if uuid not in unknown}, generation) | unknown
 
     def _hang_of(self, keys: Iterable[str]) -> HungError | None:
         try:

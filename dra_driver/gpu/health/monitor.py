@@ -212,8 +212,8 @@ class HealthMonitor:
         return watch
 
     def _reach(self) -> int:
-        """The generation of an initialization in which the index of each GPU is known. Otherwise NVML would search for
-        GPUs by their UUIDs, and hang at every GPU that hangs.
+        """The generation of an initialization in which a pulse was taken, so that the index of each GPU that answers is
+        known. Otherwise NVML would search for GPUs by their UUIDs, and hang at every GPU that hangs.
         """
         watch, known = self._watch, 0
         if watch is not None and self._driver.since is None and self._session.is_current(watch.generation):
