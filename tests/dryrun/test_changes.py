@@ -14,7 +14,7 @@ from dra_driver.kube.resource import ResourceClaim
 from dra_driver.scheduler.allocator import Cluster, allocate_all
 from tests import golden
 from tests.golden.allocation.scenario import Scenario, load
-from tests.golden.stored import StoredScenario, stored_scenarios
+from tests.golden.stored import StoredScenario, categories, category_scenarios
 
 FOLDER = Path(golden.__file__).parent / "allocation"
 
@@ -33,34 +33,46 @@ def is_hopeless(stored: StoredScenario) -> bool:
     return all(node["outcome"] != "allocated" for node in stored.expected()["nodes"].values())
 
 
-HOPELESS = [stored for stored in stored_scenarios(FOLDER) if is_hopeless(stored)]
+def hopeless(category: str) -> list[StoredScenario]:
+    return [stored for stored in category_scenarios(FOLDER, category) if is_hopeless(stored)]
+
+
+def all_hopeless() -> list[StoredScenario]:
+    return [stored for category in categories(FOLDER) for stored in hopeless(category)]
 
 
 def test_more_than_100_scenarios_have_nothing_that_fits() -> None:
-    assert len(HOPELESS) > 100
+    assert len(all_hopeless()) > 100
 
 
-@pytest.mark.parametrize("stored", HOPELESS, ids=str)
-def test_suggestion_makes_claims_fit(stored: StoredScenario) -> None:
-    scenario = load(stored)
+@pytest.mark.parametrize("category", categories(FOLDER))
+def test_suggestions_make_claims_fit(category: str) -> None:
+    for stored in hopeless(category):
+        require_that_suggestions_help(stored.name, load(stored))
+
+
+def require_that_suggestions_help(name: str, scenario: Scenario) -> None:
+    """Nothing fits in the scenario of this name, and with each suggestion something does."""
     cluster, claims = scenario.cluster, scenario.cluster.pending
-    assert claims
-    assert not fits(cluster, claims, scenario)
+    assert claims, name
+    assert not fits(cluster, claims, scenario), name
     for change in helpful_changes(ClaimTrial(cluster, claims, scenario.features), cluster.allocated):
-        assert change.node in cluster.node_by_name
+        where = f"{name}: {change.text}"
+        assert change.node in cluster.node_by_name, where
         if change.text.startswith("wait for claim"):
-            names = set(re.sub(r"^wait for claims? ", "", change.text).split(", "))
-            assert fits(without_claims(cluster, names), claims, scenario)
-            for name in names if len(names) > 1 else ():
-                assert not fits(without_claims(cluster, names - {name}), claims, scenario), "one claim too many"
+            waited = set(re.sub(r"^wait for claims? ", "", change.text).split(", "))
+            assert fits(without_claims(cluster, waited), claims, scenario), where
+            for one in waited if len(waited) > 1 else ():
+                assert not fits(without_claims(cluster, waited - {one}), claims, scenario), f"{where}: one too many"
         if change.text.startswith("remove the constraint"):
             unconstrained = tuple(replace(one, spec=replace(one.spec, constraints=())) for one in claims)
-            assert fits(cluster, unconstrained, scenario) or len(claims) > 1 or len(claims[0].spec.constraints) > 1
+            several = len(claims) > 1 or len(claims[0].spec.constraints) > 1
+            assert several or fits(cluster, unconstrained, scenario), where
 
 
 def test_the_scheduler_is_blamed_where_its_own_defect_decides() -> None:
     """Scenarios that Kubernetes' generator marked: freeing the counters of refused candidates changes an answer."""
-    leaking = [load(stored) for stored in HOPELESS if "counter-leak" in (stored.expected().get("quirks") or ())]
+    leaking = [load(stored) for stored in all_hopeless() if "counter-leak" in (stored.expected().get("quirks") or ())]
     assert leaking
     blamed = [defect(ClaimTrial(one.cluster, one.cluster.pending, one.features)) for one in leaking]
     assert any(fault is not None and "140436" in fault.text for fault in blamed)
