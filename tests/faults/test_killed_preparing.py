@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process is killed before and after every call of NVML, and before every change of a file:
-at all of these points with FAULTS_EVERY=1, else at every fiftieth, in each scenario from another one on.
+at all of these points with FAULTS_EVERY=1, else at every thirty-sixth, in each scenario from another one on.
 
 kubelet repeats its call, or, where the pod is gone, makes the opposite one. The moment after a call of NVML is the one
 before the next point, so that both are tried at each: the opposite after points "after ...", the same after others.
@@ -22,4 +22,4 @@ from .share import points
 def test_killed_anywhere_in_a_prepare(
     plugin: KillablePlugin, client: ApiClient, number: int, scenario: Scenario
 ) -> None:
-    KilledClaim(plugin, client, scenario).kill_at_points("Prepare", points(4 * number, 50))
+    KilledClaim(plugin, client, scenario).kill_at_points("Prepare", points(3 * number, 36))

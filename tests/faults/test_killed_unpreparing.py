@@ -17,7 +17,7 @@ from .share import points
 def test_killed_anywhere_in_an_unprepare(
     plugin: KillablePlugin, client: ApiClient, number: int, scenario: Scenario
 ) -> None:
-    KilledClaim(plugin, client, scenario).kill_at_points("Unprepare", points(4 * number % 50, 50))
+    KilledClaim(plugin, client, scenario).kill_at_points("Unprepare", points(number % 12, 36))
 
 
 @pytest.mark.parametrize(("verb", "point"), [("Prepare", 50), ("Unprepare", 20)])

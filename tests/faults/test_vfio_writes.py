@@ -128,7 +128,7 @@ def test_a_plugin_that_is_killed_at_a_write_brings_everything_back(
             assert bound != before
             try:
                 first = {"prepare": 0, "unprepare": 1}[verb] + 2 * made
-                for point in points(first, 12 if others else 8):
+                for point in points(first, 9 if others else 6):
                     bring(plugin, claim, OPPOSITE[verb])
                     where = kill_at(kernel, plugin, claim, verb, point, made)
                     if not where:
