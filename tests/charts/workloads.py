@@ -16,7 +16,7 @@ from dra_driver.kube.api import ApiClient, Kind
 from dra_driver.kube.kinds import NAMESPACES, NODES, ROLES
 from dra_driver.sandbox.apiserver import ApiServerOptions
 from tests.support.apiserver import connect
-from tests.support.faultyserver import FaultyServer
+from tests.support.faultyserver import Faults, FaultyServer
 from tests.support.preloaded import start
 
 from .rendering import JSON, NAMESPACE, find, merged, render
@@ -49,8 +49,11 @@ _DOWNWARD: Mapping[str, str] = {
 class Containers:
     """Containers of one rendering, run as processes of their service accounts on `NODE`."""
 
-    def __init__(self, objects: list[JSON], admin: ApiClient, kubeconfigs: Mapping[str, Path], folder: Path) -> None:
+    def __init__(
+        self, objects: list[JSON], admin: ApiClient, faults: Faults, kubeconfigs: Mapping[str, Path], folder: Path
+    ) -> None:
         self.admin = admin
+        self.faults = faults
         self.folder = folder
         self.policy = folder / "policy.yaml"
         self._objects = objects
@@ -175,7 +178,7 @@ def installed(objects: list[JSON], folder: Path) -> Iterator[Containers]:
                 token = server.add_service_account(meta["namespace"], meta["name"], node=NODE)
                 path = folder / f"kubeconfig-{meta['name']}"
                 kubeconfigs[meta["name"]] = server.write_kubeconfig(path, token=token)
-        containers = Containers(objects, admin, kubeconfigs, folder)
+        containers = Containers(objects, admin, server.faults, kubeconfigs, folder)
         try:
             yield containers
         finally:

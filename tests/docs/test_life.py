@@ -97,7 +97,7 @@ class Cluster:
                 name = one["metadata"]["name"]
                 token = self.server.add_service_account(NAMESPACE, name, node=NODE)
                 accounts[name] = self.server.write_kubeconfig(self.folder / f"kubeconfig-{name}", token=token)
-        return Containers(objects, self.admin, accounts, self.folder)
+        return Containers(objects, self.admin, self.server.faults, accounts, self.folder)
 
     def on_node(self) -> list[str]:
         """What the driver has on the node: sockets, records, marks and CDI specs; the hardware aside."""
