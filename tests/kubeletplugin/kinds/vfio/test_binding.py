@@ -185,20 +185,17 @@ def numvfs(kernel: Kernel, count: int) -> None:
     (kernel.sys / "bus/pci/devices" / kernel.gpus[0] / "sriov_numvfs").write_text(f"{count}\n")
 
 
-@pytest.mark.parametrize("code", [errno.EBUSY, errno.ENODEV, errno.EINVAL])
 def test_a_driver_that_refuses_the_gpu_leaves_everything_as_it_was(
-    kernel: Kernel, plugin: Plugin, api: ApiServer, code: int
+    kernel: Kernel, plugin: Plugin, api: ApiServer
 ) -> None:
     address, before = kernel.gpus[0], kernel.picture()
 
     def refuse(_number: int, path: str, _text: str) -> None:
         if path == f"bus/pci/drivers/{VFIO}/bind":
-            raise OSError(code, "")
+            raise OSError(errno.EINVAL, "")
 
     kernel.strike = refuse
-    with pytest.raises(
-        PrepareError, match=rf"refuses to write '{address}' to .*{VFIO}/bind: .*{errno.errorcode[code]}"
-    ):
+    with pytest.raises(PrepareError, match=rf"refuses to write '{address}' to .*{VFIO}/bind: .*EINVAL"):
         plugin.engine.prepare(api.add(["gpu-vfio-0"]))
     assert kernel.picture() == before
     assert not marks(plugin)
