@@ -63,7 +63,14 @@ def is_switch(path: Path) -> bool:
 
 
 LEAVES = [path for path in PATHS if path not in {path[:-1] for path in PATHS}]
-SECTIONS = sorted({(path[0], is_switch(path)) for path in LEAVES})
+
+
+def section_of(path: Path) -> str:
+    """The section that a value is in. Values outside of all sections are one more."""
+    return path[0] if path[1:] else ""
+
+
+SECTIONS = sorted({(section_of(path), is_switch(path)) for path in LEAVES})
 
 
 def without(path: Path, base: JSON) -> JSON:
@@ -125,23 +132,23 @@ def assert_valid(values: JSON, base: JSON) -> None:
             validate(one, f"1.{NEWEST}")
 
 
-@pytest.mark.parametrize("path", PATHS, ids=".".join)
-def test_without_a_value_that_is_not_needed_the_objects_are_valid(path: Path) -> None:
+@pytest.mark.parametrize("path", [path for path in PATHS if path not in LEAVES or is_switch(path)], ids=".".join)
+def test_without_a_section_or_switch_that_is_not_needed_the_objects_are_valid(path: Path) -> None:
     if is_needed(path):
         assert path[0] in NEEDED_SECTIONS
         return
     assert_valid(without(path, BASE), BASE)
 
 
-@pytest.mark.parametrize("base", [{}, VALUES["cleanup"]], ids=["defaults", "cleanup"])
+@pytest.mark.parametrize("base", [{}, VALUES["cleanup"], BASE], ids=["defaults", "cleanup", "everything"])
 @pytest.mark.parametrize(("section", "switches"), SECTIONS)
 def test_without_all_values_of_a_section_that_are_not_needed_the_objects_are_valid(
     section: str, switches: bool, base: JSON
 ) -> None:
-    """Also without the features that the test above enables."""
-    paths = [path for path in LEAVES if (path[0], is_switch(path)) == (section, switches)]
+    paths = [path for path in LEAVES if (section_of(path), is_switch(path)) == (section, switches)]
     while needed := missed(without_all(paths, base)):
         assert needed <= set(paths)
+        assert section in NEEDED_SECTIONS
         paths = [path for path in paths if path not in needed]
     assert_valid(without_all(paths, base), base)
 
