@@ -117,29 +117,6 @@ def test_an_uninstall_leaves_the_definitions_and_no_other_object(
     assert kept < left(client, namespace)
 
 
-def test_definitions_are_upgraded(helm: tuple[helm_python.Config, str], client: ApiClient, tmp_path: Path) -> None:
-    """Helm does not do so for its folder `crds`."""
-    config, namespace = helm
-    older = tmp_path / "dra-driver-gpu"
-    shutil.copytree(CHART, older)
-    path = older / "files/crds/computedomaincliques.yaml"
-    value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    fields = value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["daemons"]["items"]["properties"]
-    expected = set(fields)
-    del fields["domainState"]
-    path.write_text(yaml.safe_dump(value), encoding="utf-8")
-
-    def stored() -> set[str]:
-        found = client.get(KINDS["CustomResourceDefinition"], value["metadata"]["name"])
-        schema = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        return set(schema["properties"]["daemons"]["items"]["properties"])
-
-    config.install(str(older), "release", VALUES, namespace=namespace)
-    assert stored() == set(fields)
-    config.upgrade(CHART, "release", VALUES)
-    assert stored() == expected
-
-
 @pytest.mark.skipif(shutil.which("helm") is None, reason="no helm")
 def test_definitions_of_nvidias_chart_are_taken_over(
     helm: tuple[helm_python.Config, str], client: ApiClient, kubeconfig: Path
@@ -179,10 +156,10 @@ def test_a_second_release_needs_classes_that_are_not_its_own(
             client.get(KINDS["DeviceClass"], one["metadata"]["name"])
 
 
-def test_values_of_an_older_chart_can_be_reused(
+def test_an_upgrade_from_an_older_chart_reuses_its_values_and_replaces_its_definitions(
     helm: tuple[helm_python.Config, str], client: ApiClient, tmp_path: Path
 ) -> None:
-    """They have no values for what is newer."""
+    """There are no values for what is newer. Helm does not upgrade the definitions of its folder `crds`."""
     config, namespace = helm
     older = tmp_path / "dra-driver-gpu"
     shutil.copytree(CHART, older)
@@ -190,8 +167,22 @@ def test_values_of_an_older_chart_can_be_reused(
     for key in NEWER:
         del values[key]
     (older / "values.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    path = older / "files/crds/computedomaincliques.yaml"
+    value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    fields = value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["daemons"]["items"]["properties"]
+    expected = set(fields)
+    del fields["domainState"]
+    path.write_text(yaml.safe_dump(value), encoding="utf-8")
+
+    def stored() -> set[str]:
+        found = client.get(KINDS["CustomResourceDefinition"], value["metadata"]["name"])
+        schema = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        return set(schema["properties"]["daemons"]["items"]["properties"])
+
     config.install(str(older), "release", VALUES, namespace=namespace)
+    assert stored() == set(fields)
     config.upgrade(CHART, "release", {"logVerbosity": 4}, reuse_values=True)
+    assert stored() == expected
     (daemonset,) = client.list(KINDS["DaemonSet"], namespace=namespace).items
     told = {one["name"]: one.get("value") for one in daemonset["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert told["LOG_VERBOSITY"] == "4"
@@ -235,6 +226,7 @@ def is_hook(value: JSON) -> bool:
 def test_upgrade_and_rollback_keep_running_pods_where_only_the_policy_changes(
     helm: tuple[helm_python.Config, str], client: ApiClient
 ) -> None:
+    """Also after the last step before an uninstall, which replaces the driver's pods."""
     config, namespace = helm
     name = find(render(VALUES), "DaemonSet")["metadata"]["name"]
 
@@ -255,21 +247,12 @@ def test_upgrade_and_rollback_keep_running_pods_where_only_the_policy_changes(
     config.upgrade(CHART, "release", merged(VALUES, {"policy": {"gpus": [{"mig": "dynamic"}]}}))
     assert "mig: dynamic" in policy()
     assert template() == first
-    config.upgrade(CHART, "release", merged(VALUES, {"logVerbosity": 4}))
-    assert template() != first
-    config.rollback("release", version=1)
-    assert template() == first
-    assert policy().strip() == "{}"
-
-
-def test_the_last_step_before_an_uninstall_replaces_the_drivers_pods(
-    helm: tuple[helm_python.Config, str], client: ApiClient
-) -> None:
-    config, namespace = helm
-    config.install(CHART, "release", VALUES, namespace=namespace)
     config.upgrade(CHART, "release", merged(VALUES, {"cleanup": {"enabled": True}}))
     (only,) = client.list(KINDS["DaemonSet"], namespace=namespace).items
     assert only["metadata"]["name"].endswith("-cleanup")
+    config.rollback("release", version=1)
+    assert template() == first
+    assert policy().strip() == "{}"
 
 
 def cluster_policy(client: ApiClient, enabled: bool) -> None:
@@ -315,11 +298,12 @@ def test_the_gpu_operators_driver_container_is_found(enabled: bool, root: str, t
 
 @pytest.mark.parametrize(
     ("minor", "served", "expected"),
-    [(33, ("v1beta1",), "v1beta1"), (33, ("v1beta1", "v1beta2"), "v1beta2"), (34, None, "v1"), (32, None, None)],
+    [(33, ("v1beta1",), "v1beta1"), (33, ("v1beta1", "v1beta2"), "v1beta2"), (32, None, None)],
 )
 def test_the_version_of_the_api_is_the_newest_that_the_server_has(
     minor: int, served: tuple[str, ...] | None, expected: str | None, tmp_path: Path
 ) -> None:
+    """The other tests install on servers with v1."""
     options = ApiServerOptions(minor=minor, resource_versions=served)
     with ApiServer(options) as server:
         path = server.write_kubeconfig(tmp_path / "kubeconfig")
