@@ -3,6 +3,7 @@
 
 import ast
 import functools
+import hashlib
 import importlib.metadata
 import os
 import re
@@ -14,6 +15,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import pytest
 from packaging.requirements import Requirement
@@ -25,10 +27,12 @@ from dra_driver.gpu.memory_limits import HOOK_PROGRAM
 from dra_driver.process.command import Extra
 from dra_driver.sandbox import main as sandbox
 
+from .support.dockerfile import DOCKERFILE, copied, instructions, stages
+from .support.wheels import built_wheels
+
 pytestmark = pytest.mark.node
 
 ROOT = Path(__file__).parents[1]
-DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BASE = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
@@ -39,29 +43,10 @@ _PT_INTERP = 3  # elf(5): the path of the loader, which a static program does no
 NO_PRIVILEGES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
-def instructions() -> list[tuple[str, str]]:
-    """(instruction, arguments) of the Dockerfile, continued lines joined."""
-    text = "\n".join(line for line in DOCKERFILE.splitlines() if not line.startswith("#"))
-    joined = re.sub(r"\\\n\s*", " ", text)
-    found = [line.split(maxsplit=1) for line in joined.splitlines() if line.strip()]
-    return [(name, arguments) for name, arguments in found]
-
-
 def segment_types(program: bytes) -> set[int]:
     """The types of the segments of a 64-bit ELF file."""
     start, size, count = struct.unpack_from("<Q14xHH", program, 32)
     return {struct.unpack_from("<I", program, start + number * size)[0] for number in range(count)}
-
-
-def stages() -> list[list[tuple[str, str]]]:
-    """The instructions of each stage."""
-    found: list[list[tuple[str, str]]] = []
-    for name, arguments in instructions():
-        if name == "FROM":
-            found.append([])
-        if found:
-            found[-1].append((name, arguments))
-    return found
 
 
 def pins(file: str) -> dict[str, tuple[Version, int]]:
@@ -73,17 +58,6 @@ def pins(file: str) -> dict[str, tuple[Version, int]]:
 def names(requirements: Iterable[Requirement]) -> set[str]:
     """Their packages, in the form that compares."""
     return {canonicalize_name(one.name) for one in requirements}
-
-
-def copied() -> list[str]:
-    """What the Dockerfile copies from the checkout."""
-    return [
-        path
-        for name, arguments in stages()[1]
-        if name == "COPY" and not arguments.startswith("--from=")
-        for path in arguments.split()[:-1]
-        if not path.startswith("--")
-    ]
 
 
 # What the Dockerfile says
@@ -284,37 +258,47 @@ def test_the_extra_all_is_all_of_them() -> None:
 # That it runs
 
 
+class Image(NamedTuple):
+    """What the image has in /opt/dra. Nobody can write to it."""
+
+    folder: Path
+    imports: "subprocess.CompletedProcess[str]"
+    """A process that imports all modules of node processes. Its bytecode is that of all tests."""
+
+
 @pytest.fixture(scope="module")
-def installed() -> Iterator[Path]:
-    """What the image has in /opt/dra, installed as the Dockerfile does it, and not to be written by anybody."""
+def image() -> Iterator[Image]:
+    """The image's packages, installed by pip with the hashes of the lock file. The Dockerfile does it in two steps."""
     folder = Path(tempfile.mkdtemp(prefix="dra-image-"))
     target = folder / "dra"
     own = target / "bin/python3"
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    checkout = folder / "checkout"
+    wheel = built_wheels().of_image
+    ours = folder / "ours.txt"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", str(own)]
     try:
-        for name in copied():
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
-            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-            copy(ROOT / name, checkout / name)
-        for command in (
-            [sys.executable, "-m", "venv", "--without-pip", str(target)],
-            [*pip, "--python", str(own), "install", *LOCKED, str(ROOT / "requirements.lock")],
-            [*pip, "--python", str(own), "install", "--no-compile", "--no-deps", str(checkout)],
-        ):
-            subprocess.run(command, check=True, timeout=240, env={**os.environ, "HATCH_BUILD_NO_HOOKS": "true"})
-        # The Dockerfile compiles everything, which takes long. This compiles what the tests below import.
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(target)], check=True, timeout=240)
+        ours.write_text(f"{wheel} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n", encoding="utf-8")
+        command = [*pip, "install", *LOCKED, str(ROOT / "requirements.lock"), "--requirement", str(ours)]
+        subprocess.run(command, check=True, timeout=240)
         program = importing({*node_modules(), "dra_driver.sandbox.main"})
-        subprocess.run([str(own), "-c", program], check=True, timeout=120)
+        imports = subprocess.run(
+            [str(own), "-I", "-c", program], capture_output=True, text=True, timeout=120, check=False
+        )
         for path in (target, *target.rglob("*")):
             if not path.is_symlink():
                 path.chmod(path.stat().st_mode & ~0o222)
-        yield target
+        yield Image(target, imports)
     finally:
         for path in (target, *target.rglob("*")):
             if path.is_dir() and not path.is_symlink():
                 path.chmod(0o755)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def installed(image: Image) -> Path:
+    """The image's folder."""
+    return image.folder
 
 
 def run(installed: Path, *command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -341,11 +325,9 @@ def test_wheel_marks_packages_as_typed(installed: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_imports_of_node_processes_need_only_the_locked_packages(installed: Path) -> None:
-    ours = node_modules()
-    assert "dra_driver.gpu.nvml_library" in ours
-    done = run(installed, "python3", "-I", "-c", importing(ours))
-    assert (done.returncode, done.stderr) == (0, "")
+def test_imports_of_node_processes_need_only_the_locked_packages(image: Image) -> None:
+    assert "dra_driver.gpu.nvml_library" in node_modules()
+    assert (image.imports.returncode, image.imports.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
