@@ -19,6 +19,7 @@ from dra_driver.gpu.policy.parse import parse_policy
 from dra_driver.gpu.simulated import SimulatedNode, load_description
 from dra_driver.kube.resource import ResourceSlice
 from dra_driver.kube.resource.codec import V1, encode_slice
+from dra_driver.process.parsing import load_all
 from tests.bench.cluster import objects
 from tests.dryrun.repack import world as repack_world
 
@@ -93,7 +94,7 @@ def snapshot() -> str:
         for text in gzip.decompress((BENCH / f"{name}.yaml.gz").read_bytes()).decode().split("\n---\n")
         if not re.search(r"node-\d{4}", text) or any(node in text for node in NODES)
     ]
-    return "\n---\n".join(texts)
+    return list_of_lines(load_all("\n---\n".join(texts)))
 
 
 def crowded() -> str:

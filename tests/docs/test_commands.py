@@ -5,6 +5,7 @@ Commands of kubectl and Helm are run if these are on PATH, with an API server. c
 """
 
 import contextlib
+import re
 import shutil
 import signal
 import subprocess
@@ -23,14 +24,21 @@ from .commands import COMMANDS, PAGES, ROOT, Command, commands, inline, says
 from .reader import write_files
 from .running import environment
 
-BENCH = ROOT / "tests/golden/bench"
-NODES = ("node-0000", "node-0001", "node-0002")
+
+def without_remark(command: Command) -> str:
+    """Its text without a remark behind it."""
+    return command.text.partition("  # ")[0].rstrip()
 
 
-RUNNING = [command for command in COMMANDS if not command.not_run]
+RUNNING = [*{(without_remark(one), one.output): one for one in reversed(COMMANDS) if not one.not_run}.values()][::-1]
+"""Those on several pages once."""
 UP = next(one for one in COMMANDS if "dra-sandbox up" in one.text)
 INSTALL = next(one for one in COMMANDS if one.text.startswith("helm install"))
 """What upgrades and uninstalls need to have been run."""
+OF_A_CLUSTER = re.compile(r"--until-fits|dra-dryrun upgrade (?!.*--slices|--to \S+$)")
+"""Commands of dra-dryrun that a cluster is meant for. Without one, they evaluate all built-in nodes, which takes long:
+one of them, `upgrade --to`, does.
+"""
 
 
 @contextlib.contextmanager
@@ -49,6 +57,28 @@ def started_sandbox() -> Iterator[Path]:
             finally:
                 process.send_signal(signal.SIGINT)
                 assert process.wait(60) == 0
+
+
+@contextlib.contextmanager
+def started_server() -> Iterator[Path]:
+    """The kubeconfig of an API server without controllers."""
+    with tempfile.TemporaryDirectory() as folder, ApiServer(ApiServerOptions()) as server:
+        yield server.write_kubeconfig(Path(folder) / "kubeconfig")
+
+
+@contextlib.contextmanager
+def server_after(command: str) -> Iterator[Path]:
+    """The kubeconfig of such a server, for which a command has been run."""
+    with started_server() as kubeconfig:
+        subprocess.run(["bash", "-euc", command], cwd=ROOT, env=environment(kubeconfig), check=True)
+        yield kubeconfig
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Path]:
+    """The server of all commands that change an installation."""
+    with server_after(INSTALL.text) as kubeconfig:
+        yield kubeconfig
 
 
 @pytest.fixture(scope="module")
@@ -95,21 +125,22 @@ def test_a_command_does_what_its_page_says(
     command: Command, readers_files: Path, shell: Shell, request: pytest.FixtureRequest
 ) -> None:
     programs = {words[0] for words in command.parts}
-    installed = programs == {"helm"} or "delete namespace" in command.text
-    for name in programs & {"kubectl"} | ({"helm"} if installed else programs & {"helm"}):
+    for name in programs & {"kubectl", "helm"}:
         if shutil.which(name) is None:
             pytest.skip(f"{name} is not on PATH")
     with contextlib.ExitStack() as stack:
         kubeconfig = None
         if "--wait" in command.text:  # a server without controllers never has what Helm waits for
             kubeconfig = stack.enter_context(started_sandbox())
-        elif installed:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            server = stack.enter_context(ApiServer(ApiServerOptions()))
-            kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
-            if not command.text.startswith("helm install"):
-                subprocess.run(["bash", "-euc", INSTALL.text], cwd=ROOT, env=environment(kubeconfig), check=True)
-        elif programs == {"kubectl"} or command == UP or "--until-fits" in command.text:
+        elif command.text.startswith("helm upgrade"):
+            kubeconfig = request.getfixturevalue("installed")
+        elif command.text.startswith("helm uninstall"):
+            kubeconfig = stack.enter_context(server_after(INSTALL.text))
+        elif "delete namespace" in command.text:
+            kubeconfig = stack.enter_context(server_after(command.text.replace("delete", "create")))
+        elif programs == {"helm"}:
+            kubeconfig = stack.enter_context(started_server())
+        elif programs == {"kubectl"} or command == UP or OF_A_CLUSTER.search(command.text):
             kubeconfig = request.getfixturevalue("sandbox")
         if command == UP:
             return  # it runs: the others are asked of it
