@@ -10,11 +10,10 @@ from typing import Any
 
 import yaml
 
-from controller.cluster.main import LEASE_NAME
 from dra_driver.domains.names import DOMAIN_LABEL, DRIVER
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS, Clique, decode_clique
 from dra_driver.kube.api import ApiClient, Connection, NotFoundError, load_credentials
-from dra_driver.kube.kinds import DAEMON_SETS, LEASES, NETWORK_POLICIES, NODES, PODS
+from dra_driver.kube.kinds import DAEMON_SETS, NETWORK_POLICIES, NODES, PODS
 from dra_driver.sandbox.computedomains import NAMESPACE
 from dra_driver.sandbox.controlplane import PROGRAMS
 from dra_driver.sandbox.environment import Kubernetes, Sandbox
@@ -220,9 +219,3 @@ class Domains:
         nodes = self.sandbox.nodes
         specs = [path for node in nodes for path in (*node.claim_specs(), *paths_in(node.kubelet_root / "pods"))]
         return [*names, *self.labels().items(), *told, *self.folders(), *specs, *self.processes()]
-
-    def leader(self) -> str:
-        """The cluster controller that holds the lease. Empty: none."""
-        leases = LEASES
-        spec = self.client.get(leases, LEASE_NAME, NAMESPACE).get("spec") or {}
-        return str(spec.get("holderIdentity") or "").partition("_")[0]
