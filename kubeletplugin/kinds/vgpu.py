@@ -226,7 +226,8 @@ class VgpuStep(Step):
             self._create(node, call)
         if vgpu.mixed and not openers(self._device_nodes(vfio)):
             call.check()  # the placement has an effect when the machine starts
-            vfio.writes.write(place.address, *pinning(vfio.sys_root, place, vgpu.start))
+            with vfio.writes.of(place.address) as writes:
+                writes.write(*pinning(vfio.sys_root, place, vgpu.start))
         self._await_device_node(node)
         return {}
 
@@ -247,7 +248,8 @@ class VgpuStep(Step):
                     " kubelet tries again"
                 )
             call.check()
-            vfio.writes.write(place.address, *removal(vfio.sys_root, place))
+            with vfio.writes.of(place.address) as writes:
+                writes.write(*removal(vfio.sys_root, place))
             if current_type(vfio.sys_root, place) == place.type_id:
                 raise PrepareError(f"{self.kind} was removed, and is still there; kubelet tries again")
         node.taken.vgpus.clear(place)
@@ -282,7 +284,8 @@ class VgpuStep(Step):
         marks.set(place)
         call.check()
         try:
-            vfio.writes.write(place.address, *creation(vfio.sys_root, place))
+            with vfio.writes.of(place.address) as writes:
+                writes.write(*creation(vfio.sys_root, place))
         except WriteError as error:
             if error.code != errno.EINTR:  # then it may have been made
                 marks.clear(place)

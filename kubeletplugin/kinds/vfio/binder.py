@@ -43,7 +43,7 @@ from ...host.programs import HostPrograms, PersistenceModes
 from ...node.node import Node
 from .device import VfioKind
 from .machine import Passthrough
-from .writes import SysfsWrites
+from .writes import DeviceWrites, SysfsWrites
 
 log = logging.getLogger(__name__)
 
@@ -140,13 +140,14 @@ class VfioBinder:
         if openers(chain.from_iterable(own for _, own in nodes)):  # one look at all processes, if nothing is in use
             for member, own in nodes:
                 self._require_unused(member, own, "they use it as a GPU of this node")
-        for function in wanted:
-            self._override(gpu, function, call)
-        for function in wanted:
-            if bound_driver(self.sys_root, function.address) != function.driver:
-                self._unbind(gpu, function.address, call)
-        for function in wanted:
-            self._bind(gpu, function, call)
+        with self.writes.of(gpu.address) as writes:
+            for function in wanted:
+                self._override(writes, function, call)
+            for function in wanted:
+                if bound_driver(self.sys_root, function.address) != function.driver:
+                    self._unbind(writes, function.address, call)
+            for function in wanted:
+                self._bind(writes, function, call)
 
     def await_interface(self, access: Passthrough) -> None:
         """Wait for the node of the interface, if a container needs it. It belongs to no GPU, so without it no GPU need
@@ -177,16 +178,17 @@ class VfioBinder:
         """Bind all functions as they were `before`. A function that is not on the bus any more is left out. So is a
         function that is bound to a third driver now. Raises PrepareError or OSError.
         """
-        self.writes.require_none(gpu.address)
-        changed = [function for function in before if self._is_ours(function)]
-        if any(bound_driver(self.sys_root, function.address) != function.driver for function in changed):
-            self._require_unused(gpu, self._vfio_nodes(gpu), "the virtual machine still runs")
-        for function in changed:
-            self._override(gpu, function, call)
-            if bound_driver(self.sys_root, function.address) != function.driver:
-                self._unbind(gpu, function.address, call)
+        with self.writes.of(gpu.address) as writes:
+            changed = [function for function in before if self._is_ours(function)]
+            if any(bound_driver(self.sys_root, function.address) != function.driver for function in changed):
+                self._require_unused(gpu, self._vfio_nodes(gpu), "the virtual machine still runs")
+            for function in changed:
+                self._override(writes, function, call)
+                if bound_driver(self.sys_root, function.address) == function.driver:
+                    continue
+                self._unbind(writes, function.address, call)
                 if function.driver is None or self._driver_folder(function.driver).is_dir():
-                    self._bind(gpu, function, call)
+                    self._bind(writes, function, call)
                 else:
                     text = "%s stays without a driver: its driver %s is not loaded any more, and binds it when loaded"
                     log.warning(text, function.address, function.driver, extra={"gpu": gpu.gpu_uuid})
@@ -226,24 +228,24 @@ class VfioBinder:
         names = (name for member in listed(members) for name in listed(members / member / "vfio-dev"))
         return (self.group_node(gpu), *(self.root / "dev/vfio/devices" / name for name in names))
 
-    def _override(self, gpu: VfioKind, function: PciFunction, call: Call) -> None:
+    def _override(self, writes: DeviceWrites, function: PciFunction, call: Call) -> None:
         if read_function(self.sys_root, function.address).override != function.override:
             call.check()
             file = device_folder(self.sys_root, function.address) / "driver_override"
-            self.writes.write(gpu.address, file, function.override)
+            writes.write(file, function.override)
 
-    def _unbind(self, gpu: VfioKind, address: str, call: Call) -> None:
+    def _unbind(self, writes: DeviceWrites, address: str, call: Call) -> None:
         driver = bound_driver(self.sys_root, address)
         if driver is not None:
             call.check()
-            self.writes.write(gpu.address, self._driver_folder(driver) / "unbind", address)
+            writes.write(self._driver_folder(driver) / "unbind", address)
 
-    def _bind(self, gpu: VfioKind, function: PciFunction, call: Call) -> None:
+    def _bind(self, writes: DeviceWrites, function: PciFunction, call: Call) -> None:
         address, driver = function.address, function.driver
         if driver is None or bound_driver(self.sys_root, address) == driver:
             return
         call.check()
-        self.writes.write(gpu.address, self._driver_folder(driver) / "bind", address)
+        writes.write(self._driver_folder(driver) / "bind", address)
         if (bound := bound_driver(self.sys_root, address)) != driver:
             raise PrepareError(f"{address} was bound to {driver}, and is bound to {bound or 'no driver'} now")
 

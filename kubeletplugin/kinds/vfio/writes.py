@@ -2,16 +2,18 @@
 """Writes to sysfs with a time limit.
 
 A write to `bind` or `unbind` returns when the kernel driver is done. If a driver waits for something, the write cannot
-be interrupted, and its process cannot be killed. So each write is made by a process of its own, which is left behind if
-it does not return.
+be interrupted, and its process cannot be killed. So the writes for a device are made by a process of their own, one
+after the other. It is left behind if one does not return, and ends by itself when the plugin has ended.
 
-While a write for a device runs, its process holds a lock on a file. Further writes for this device wait for it, also in
-the next plugin process, but only for a while. Then they are refused. Otherwise a write that was left behind could undo
-what was written later.
+While this process runs, it holds a lock on a file. Further writes for the device wait for it, also in the next plugin
+process, but only for a while. Then they are refused. Otherwise a write that was left behind could undo what was written
+later.
 """
 
+import contextlib
 import errno
 import os
+import select
 import subprocess
 import sys
 import time
@@ -28,13 +30,84 @@ _PATIENCE: Final = 8.0
 """How long to wait for an earlier write. Together with a write, this is less than the time limit of a step."""
 _LOOK_SECONDS: Final = 0.05
 
+_END_SECONDS: Final = 5.0
+"""The time to wait for the end of a process that has nothing more to write."""
+
 _PROGRAM: Final = """
 import os, sys
-try:
-    os.write(os.open(sys.argv[1], os.O_WRONLY), sys.argv[2].encode())
-except OSError as error:
-    sys.exit(error.errno)
+lines = sys.stdin.buffer
+while file := lines.readline():
+    text, code = lines.readline(), 0
+    try:
+        opened = os.open(file[:-1], os.O_WRONLY)
+        try:
+            os.write(opened, text)
+        finally:
+            os.close(opened)
+    except OSError as error:
+        code = error.errno
+    print(code, flush=True)
 """
+
+
+class DeviceWrites:
+    """Writes for one device, which may take `seconds` each. Their process is started by the first one, and inherits the
+    descriptor of the device's lock.
+    """
+
+    def __init__(self, lock: int, seconds: float) -> None:
+        self._lock = lock
+        self._seconds = seconds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def write(self, file: Path, text: str) -> None:
+        """Write a line to a file. Raises OSError, WriteError, or StuckError if the write does not return."""
+        if self._process is None:
+            self._process = self._start()
+        code = self._ask(self._process, os.fsencode(file) + b"\n" + text.encode() + b"\n")
+        if code is None:
+            self._process.kill()  # it ends when the write returns
+            raise StuckError(_stuck(f"writing {text!r} to {file}, after {self._seconds:g} s"))
+        if code:
+            reason = f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
+            raise WriteError(f"the kernel refuses to write {text!r} to {file}: {reason}", code)
+
+    def close(self, *, wait: bool) -> None:
+        """Let the process end."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        if wait:
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.stdout.close()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(  # noqa: S603
+            [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[self._lock],
+            start_new_session=True,  # a signal for the plugin's group must not interrupt a change
+        )
+
+    def _ask(self, process: "subprocess.Popen[bytes]", lines: bytes) -> int | None:
+        """The errno of a write, 0 if it succeeded, or None if it has not returned."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(lines)
+        answer = select.poll()
+        answer.register(process.stdout, select.POLLIN)
+        if not answer.poll(self._seconds * 1000):
+            return None
+        return int(process.stdout.readline() or errno.EINTR)  # no answer: the process was killed
 
 
 class SysfsWrites:
@@ -45,18 +118,20 @@ class SysfsWrites:
         self._seconds = seconds
         self._stuck: set[str] = set()  # the devices for which this process has waited in vain
 
-    def write(self, address: str, file: Path, text: str) -> None:
-        """Write a line to a file, for the device at `address`. Raises OSError, WriteError, or StuckError if this write
-        or an earlier one for the device does not return.
+    @contextmanager
+    def of(self, address: str) -> Iterator[DeviceWrites]:
+        """A context in which the device at `address` is changed. Raises OSError, or StuckError if an earlier write for
+        the device does not return.
         """
         with self._locked(address) as lock:
-            code = self._write(file, text, lock)
-        if code is None:
-            self._stuck.add(address)
-            raise StuckError(_stuck(f"writing {text!r} to {file}, after {self._seconds:g} s"))
-        if code:
-            reason = f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
-            raise WriteError(f"the kernel refuses to write {text!r} to {file}: {reason}", code)
+            writes = DeviceWrites(lock, self._seconds)
+            try:
+                yield writes
+            except StuckError:
+                self._stuck.add(address)
+                raise
+            finally:
+                writes.close(wait=address not in self._stuck)
 
     def require_none(self, address: str) -> None:
         """Raises StuckError if an earlier write for the device has not returned, because it may still have an
@@ -77,7 +152,7 @@ class SysfsWrites:
             os.close(lock)
 
     def _await(self, address: str, lock: int) -> None:
-        """Take the lock. The process that has it may only be a write of a plugin that was killed. Raises StuckError."""
+        """Take the lock. The process that has it may only be one of a plugin that was killed. Raises StuckError."""
         deadline = time.monotonic() + (0.0 if address in self._stuck else min(self._seconds, _PATIENCE))
         while not try_lock(lock):
             if time.monotonic() >= deadline:
@@ -85,23 +160,6 @@ class SysfsWrites:
                 raise StuckError(_stuck(f"an earlier change of {address}"))
             time.sleep(_LOOK_SECONDS)
         self._stuck.discard(address)
-
-    def _write(self, file: Path, text: str, lock: int) -> int | None:
-        """The errno of the write, 0 if it succeeded, or None if it has not returned."""
-        process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-I", "-S", "-c", _PROGRAM, str(file), f"{text}\n"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[lock],
-            start_new_session=True,  # a signal for the plugin's group must not interrupt a change
-        )
-        try:
-            code = process.wait(self._seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()  # it ends when the write returns
-            return None
-        return code if code >= 0 else errno.EINTR
 
 
 def _stuck(what: str) -> str:

@@ -18,7 +18,7 @@ from dra_driver.kube.resource.codec import DecodeError
 from kubeletplugin.claims.model import ClaimRef, Device, Plan, Record, State
 from kubeletplugin.claims.records import decode, encode
 from kubeletplugin.drivers import gpu_driver
-from kubeletplugin.errors import PrepareError, StuckError
+from kubeletplugin.errors import PrepareError, StuckError, WriteError
 from kubeletplugin.host.modules import VfioModules, best_module
 from kubeletplugin.host.openers import Opener, names_of, openers
 from kubeletplugin.host.programs import HostPrograms
@@ -179,10 +179,15 @@ def test_a_write_waits_for_that_of_a_plugin_that_was_killed(tmp_path: Path) -> N
     """The process that writes goes on after the plugin was killed, and has the lock for as long as it writes."""
     file, writes = tmp_path / "unbind", SysfsWrites(tmp_path, QUICK.write)
     file.touch()
+
+    def write(address: str, text: str) -> None:
+        with writes.of(address) as device:
+            device.write(file, text)
+
     with (tmp_path / "0000:3b:00.0.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        call = CallThread(lambda: writes.write("0000:3b:00.0", file, "text"))
-        writes.write("0000:5e:00.0", file, "of another device")
+        call = CallThread(lambda: write("0000:3b:00.0", "text"))
+        write("0000:5e:00.0", "of another device")
         assert not call.over
     call.result()
     assert file.read_text().startswith("text\n")
@@ -196,3 +201,26 @@ def test_an_earlier_write_that_does_not_end_is_waited_for_once(tmp_path: Path) -
             with pytest.raises(StuckError, match=r"the kernel does not finish an earlier change of 0000:3b:00\.0"):
                 writes.require_none("0000:3b:00.0")
     writes.require_none("0000:3b:00.0")
+
+
+@pytest.mark.node
+def test_a_write_that_is_refused_does_not_hinder_the_next(tmp_path: Path) -> None:
+    file = tmp_path / "bind"
+    file.touch()
+    with SysfsWrites(tmp_path, QUICK.write).of("0000:3b:00.0") as device:
+        with pytest.raises(WriteError, match=r"refuses to write 'one' to .*missing: .*ENOENT"):
+            device.write(tmp_path / "missing", "one")
+        device.write(file, "two")
+    assert file.read_text() == "two\n"
+
+
+@pytest.mark.node
+def test_a_device_is_locked_from_the_first_to_the_last_write(tmp_path: Path) -> None:
+    file, another = tmp_path / "bind", SysfsWrites(tmp_path, 0.1)
+    file.touch()
+    with SysfsWrites(tmp_path, QUICK.write).of("0000:3b:00.0") as device:
+        device.write(file, "one")
+        with pytest.raises(StuckError):
+            another.require_none("0000:3b:00.0")
+        device.write(file, "two")
+    another.require_none("0000:3b:00.0")
