@@ -119,7 +119,7 @@ def test_daemons_find_each_other_and_one_that_returns_with_another_address(domai
 
 @simulated_only
 def test_changes_that_follow_each_other_at_once_are_all_signalled(domain: Domain, addresses: Network) -> None:
-    (first,) = started(domain, 1, DRA_SIMULATED_IMEX_WINDOW="0.2")  # a busy machine takes signals late
+    (first,) = started(domain, 1)
     others = [domain.daemon(index).start() for index in (1, 2, 3)]
     wrong = [replace(one.member, address=addresses.address()) for one in others]
     for members in ([wrong[0]], wrong[:2], wrong, [others[0], *wrong[1:]], [*others[:2], wrong[2]], others):
@@ -283,7 +283,11 @@ def test_certificates_of_the_domain_are_required_and_renewed(tmp_path: Path, dom
     folder.mkdir()
     daemons = [domain.daemon(index) for index in range(3)]
     domain.set_members(*daemons[:2])
-    secure = {"IMEX_ENABLE_AUTH_ENCRYPTION": "1", "TLS_DIRECTORY": str(folder)}
+    secure = {
+        "IMEX_ENABLE_AUTH_ENCRYPTION": "1",
+        "TLS_DIRECTORY": str(folder),
+        "DRA_SIMULATED_IMEX_PAUSE": "0.5",  # a daemon whose peer has still the old certificate tries again
+    }
     for one in daemons[:2]:
         one.start(**secure)
     wait_for(lambda: daemons[0].says("certificate cannot be read"), "the missing certificate")
