@@ -21,6 +21,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -59,6 +61,8 @@ class _Process(subprocess.Popen[Any]):
             "passed": list(passed),
         }
         self._status, writer = os.pipe()
+        weakref.finalize(self, os.close, self._status)
+        self._told_status = threading.Lock()
         given = (streams[0], streams[3], streams[5])
         files = [own if one == -1 else one for own, one in enumerate(given)]
         socket.send_fds(orders(), [json.dumps(order).encode()], [*files, *passed, writer])
@@ -74,12 +78,14 @@ class _Process(subprocess.Popen[Any]):
         return int.from_bytes(told, "big", signed=True)
 
     def _wait(self, timeout: float | None) -> int:
-        if self.returncode is None:
-            if not select.select([self._status], [], [], timeout)[0]:
-                assert timeout is not None
-                raise subprocess.TimeoutExpired(self.args, timeout)
-            self.returncode = self._told()
-            os.close(self._status)
+        status = select.poll()
+        status.register(self._status, select.POLLIN)
+        if self.returncode is None and not status.poll(None if timeout is None else timeout * 1000):
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        with self._told_status:  # several threads may wait
+            if self.returncode is None:
+                self.returncode = self._told()
         return self.returncode
 
     def _internal_poll(self, _deadstate: int | None = None) -> int | None:
