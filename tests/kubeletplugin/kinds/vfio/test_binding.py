@@ -119,6 +119,18 @@ def test_a_gpu_without_a_driver_goes_back_to_no_driver(kernel: Kernel, plugin: P
     assert (kernel.driver(address), kernel.override(address)) == (None, "(null)")
 
 
+def test_a_gpu_that_changed_its_iommu_group_is_refused_and_nothing_is_changed(
+    kernel: Kernel, plugin: Plugin, api: ApiServer
+) -> None:
+    """The container would get the node of the group that the GPU was in."""
+    kernel.join(kernel.gpus[0], 99)
+    before = kernel.picture()
+    with pytest.raises(PrepareError, match="is in another IOMMU group now: delete the pod"):
+        plugin.engine.prepare(api.add(["gpu-vfio-0"]))
+    assert kernel.picture() == before
+    assert not kernel.writes
+
+
 def test_a_board_with_a_driver_of_its_own_gets_that(kernel: Kernel, plugin: Plugin, api: ApiServer) -> None:
     address = kernel.gpus[0]
     device = kernel.sys / "bus/pci/devices" / address / "modalias"
