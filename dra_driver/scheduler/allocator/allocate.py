@@ -35,7 +35,7 @@ from .observer import Recorder
 from .option import Option
 from .outcome import ALLOCATED, ERROR, UNAVAILABLE, AllocationError, ErrorKind, Group, NodeOutcome, Outcomes
 from .pools import PoolState
-from .search import Pick, Search, Solution
+from .search import Pick, Search, Solution, lack_candidates
 from .selectors import Selectors, compile_derived
 from .survey import NodeView
 
@@ -211,7 +211,10 @@ class _Attempt:
             options = CandidateOptions(
                 view, self._survey, self._cluster.class_by_name, self._features, self._verdicts, observer
             )
-            problem = search_problem(view, self._survey, self._claims, options, self._features)
+            found = [options.of_claim(index, claim) for index, claim in enumerate(self._claims)]
+            if observer is None and lack_candidates(found):
+                return None
+            problem = search_problem(view, self._survey, found, self._features)
             return Search(problem, self._features, observer, self._limit).run()
         except AllocationError as failure:
             return failure

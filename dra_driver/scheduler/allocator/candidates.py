@@ -444,11 +444,10 @@ class SearchProblem:
 
 
 def search_problem(
-    view: NodeView, survey: Survey, claims: Sequence[ResourceClaim], options: CandidateOptions, features: Features
+    view: NodeView, survey: Survey, options: list[list[list[Option]]], features: Features
 ) -> SearchProblem:
-    """The search problem of all `claims` together. Raises AllocationError if one of them cannot be searched for."""
-    problem = SearchProblem(name=view.name)
-    problem.claims.extend(options.of_claim(index, claim) for index, claim in enumerate(claims))
+    """The search problem of all claims together, with these options for each request of each claim."""
+    problem = SearchProblem(options, name=view.name)
     counters = Counters(features.defects.counters_by_pool_name, features.compatibility_groups)
     first = 0
     for pool in view.pools:

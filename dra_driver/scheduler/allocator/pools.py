@@ -182,6 +182,18 @@ def _written_capacities(device: Device) -> Hashable:
     return tuple([(name, _written(capacity)) for name, capacity in device.capacity.items()])
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceKinds:
+    """The devices of a pool that expressions which read certain values can tell apart.
+
+    `firsts` has the index of the first device of each kind, by what expressions read of it. `numbers` has the position
+    of each device's kind in `firsts`.
+    """
+
+    firsts: Mapping[Hashable, int]
+    numbers: Sequence[int]
+
+
 class PoolState(enum.Enum):
     """Whether the devices of a pool are available."""
 
@@ -205,6 +217,7 @@ class PoolView:
     elsewhere: tuple[ResourceSlice, ...] = ()
     counter_sets: Mapping[str, CounterSet] = field(default_factory=dict)
     _columns: dict[str, Sequence[Hashable]] = field(default_factory=dict, init=False, repr=False)
+    _kinds: dict[Reads, DeviceKinds] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def content(self) -> Hashable:
@@ -270,6 +283,17 @@ class PoolView:
         if key not in self._columns:
             self._columns[key] = distinguishable([device.attributes.get(key) for device in self.devices])
         return self._columns[key]
+
+    def kinds(self, reads: Reads) -> DeviceKinds:
+        """The kinds of devices for expressions that read these values. Each odd device is one. Computed once."""
+        if reads not in self._kinds:
+            odd, firsts, places, numbers = self.odd_devices, dict[Hashable, int](), dict[Hashable, int](), list[int]()
+            for index, (device, values) in enumerate(zip(self.devices, read_values(self, reads), strict=True)):
+                kind = (device.allow_multiple_allocations, values, index if index in odd else None)
+                firsts.setdefault(kind, index)
+                numbers.append(places.setdefault(kind, len(places)))
+            self._kinds[reads] = DeviceKinds(firsts, numbers)
+        return self._kinds[reads]
 
     @cached_property
     def odd_devices(self) -> frozenset[int]:

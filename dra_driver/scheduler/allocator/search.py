@@ -34,21 +34,22 @@ _UNIT: Final = 1 << 40
 """What a device without counters costs."""
 
 
+def lack_candidates(claims: list[list[list[Option]]]) -> bool:
+    """Whether some request has too few devices that may serve it, whatever else is in use, and no search ends in an
+    error. `claims` has the options for each request of each claim.
+    """
+    requests = [options for requests in claims for options in requests]
+    return any(all(map(_has_too_few_candidates, options)) for options in requests) and not _may_fail(requests)
+
+
 def cannot_succeed(problem: SearchProblem) -> bool:
     """Whether some request has too few devices even if no other request gets any, or all together have too little.
 
     Picks, and the state that refused devices leave behind, only reduce the number of available devices.
     """
-    options = _options(problem)
-    if any(option.errors or (option.wants_all and option.constraints) for option in options):
-        return False
-    if _has_derived_errors(options):
-        return False
-    if not _only_reduces_counters(problem):
-        return False
     requests = [options for requests in problem.claims for options in requests]
-    if any(all(map(_has_too_few_candidates, options)) for options in requests):
-        return True
+    if _may_fail(requests) or not _only_reduces_counters(problem):
+        return False
     alone = [charge is None or charge.fits_alone() for charge in problem.charges]
     if any(all(_lacks_devices(option, alone) for option in options) for options in requests):
         return True
@@ -117,6 +118,14 @@ class _Costs:
             self.sets[key] = min(cost, self.sets.get(key, cost))
             total += cost
         return total
+
+
+def _may_fail(requests: list[list[Option]]) -> bool:
+    """Whether the search may end in an error."""
+    options = [option for options in requests for option in options]
+    if any(option.errors or (option.wants_all and option.constraints) for option in options):
+        return True
+    return _has_derived_errors(options)
 
 
 def _has_derived_errors(options: list[Option]) -> bool:

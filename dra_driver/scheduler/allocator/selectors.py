@@ -6,7 +6,7 @@ combination of the values that it reads. `compile_cel` makes an evaluator that a
 """
 
 import functools
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from ...kube.resource import Device
@@ -22,7 +22,7 @@ from ..cel import (
     compile_selector,
 )
 from .features import Features, Variant
-from .pools import PoolView, read_values
+from .pools import PoolView
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +104,19 @@ class Verdicts:
     def of_pool(self, pool: PoolView) -> Sequence[Verdict]:
         """The verdict on each device of the pool."""
         if pool not in self._by_pool:
-            self._by_pool[pool] = list(self._judge_all(pool))
+            kinds = pool.kinds(self.reads)
+            verdicts = [self._of_kind(pool, kind, first) for kind, first in kinds.firsts.items()]
+            self._by_pool[pool] = [verdicts[number] for number in kinds.numbers]
         return self._by_pool[pool]
 
-    def _judge_all(self, pool: PoolView) -> Iterator[Verdict]:
-        driver, odd_devices, by_values = pool.driver, pool.odd_devices, self._by_values
-        for index, (device, values) in enumerate(zip(pool.devices, read_values(pool, self.reads), strict=True)):
-            if index in odd_devices:
-                yield self._judge(driver, device)
-                continue
-            key = (driver, device.allow_multiple_allocations, values)
-            if key not in by_values:
-                by_values[key] = self._judge(driver, device)
-            yield by_values[key]
+    def _of_kind(self, pool: PoolView, kind: Hashable, first: int) -> Verdict:
+        device = pool.devices[first]
+        if first in pool.odd_devices:
+            return self._judge(pool.driver, device)
+        key = (pool.driver, kind)
+        if key not in self._by_values:
+            self._by_values[key] = self._judge(pool.driver, device)
+        return self._by_values[key]
 
     def _judge(self, driver: str, device: Device) -> Verdict:
         for unmet, check in self._checks:
