@@ -116,7 +116,7 @@ class GatedField:
         return on_since(self.name)
 
 
-_GATES: Final = (
+GATED_FIELDS: Final = (
     GatedField("DRAPrioritizedList", r"spec(\.spec)?\.devices\.requests\[\]\.firstAvailable"),
     GatedField("DRAAdminAccess", rf"{_REQUEST}\.adminAccess"),
     GatedField("DRADeviceTaints", rf"{_REQUEST}\.tolerations|{_DEVICE}\.taints"),
@@ -168,7 +168,7 @@ def check_gates(subject: Subject, context: LintContext) -> Iterator[LintIssue]:
 def gate_of(path: str) -> GatedField | None:
     """The gate of a field, given its path. None if no release has the field behind a gate."""
     plain = _INDEX.sub("[]", path)
-    return next((gate for gate in _GATES if re.fullmatch(gate.fields, plain)), None)
+    return next((gate for gate in GATED_FIELDS if re.fullmatch(gate.fields, plain)), None)
 
 
 def set_fields(value: Any, path: str) -> Iterator[str]:

@@ -113,7 +113,7 @@ def _compiled(expression: str, side: Side, devices: Iterable[tuple[str, Device]]
             continue
         cost = program.max_cost
         errors[stored] = "" if stored or cost <= COST_LIMIT else f"may cost {cost}, more than {COST_LIMIT}"
-        if isinstance(program, Selector):
+        if stored and isinstance(program, Selector):
             measured = max((_cost_on(program, *each) for each in devices), default=0)
     return Compiled(errors[True], errors[False], cost, measured)
 

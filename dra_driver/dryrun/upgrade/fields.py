@@ -13,7 +13,7 @@ from typing import Any, Final
 from ...kube.releases import minor_of
 from ...kube.resource import Node, ResourceClaimTemplate
 from ...kube.resource.codec import V1, Decoded, encode_claim_spec
-from ..lint.form import GatedField, gate_of
+from ..lint.form import GATED_FIELDS, GatedField, gate_of
 from ..snapshot import encoded
 from .difference import Aspect, Difference, Effect
 from .sides import Side, Sides
@@ -25,20 +25,20 @@ _OPAQUE: Final = "parameters"
 
 def field_differences(objects: Iterable[Decoded], sides: Sides) -> Iterator[Difference]:
     """The differences about the fields of objects, one for each namespace, kind and field."""
+    changed = {field for field in GATED_FIELDS if _state(field, sides.now) != _state(field, sides.then)}
     counts: Counter[tuple[str, str, str]] = Counter()
-    for object_ in objects:
+    for object_ in objects if changed else ():  # it takes long to write all objects
         if isinstance(object_, Node):
             continue
         for path in (*_paths(_spec(object_), "spec"), *object_.unread):
-            if _gate(path) is not None:
+            if _gate(path) in changed:
                 counts[object_.metadata.namespace or "", type(object_).__name__, path] += 1
     for (namespace, kind, path), count in sorted(counts.items()):
         field = _gate(path)
         assert field is not None
         before, after = _state(field, sides.now), _state(field, sides.then)
-        if before != after:
-            effect = Effect.HELPS if after == _KEPT else Effect.CHANGES
-            yield Difference(Aspect.FIELD, effect, f"{kind} {path}", before, after, namespace, count=count)
+        effect = Effect.HELPS if after == _KEPT else Effect.CHANGES
+        yield Difference(Aspect.FIELD, effect, f"{kind} {path}", before, after, namespace, count=count)
 
 
 def _spec(object_: Decoded) -> object:
@@ -64,15 +64,20 @@ def _gate(path: str) -> GatedField | None:
     return gate_of(path)
 
 
-def _paths(value: Any, path: str) -> frozenset[str]:
+def _paths(value: Any, path: str) -> set[str]:
     """The paths of the fields that are set, each once: all elements of a list have the path of the list and `[]`."""
     found: set[str] = set()
+    _add_paths(value, path, found)
+    return found
+
+
+def _add_paths(value: Any, path: str, found: set[str]) -> None:
     if isinstance(value, Mapping):
         for key, item in value.items():
             if item is not None and key != _OPAQUE:
-                found.add(f"{path}.{key}")
-                found |= _paths(item, f"{path}.{key}")
+                place = f"{path}.{key}"
+                found.add(place)
+                _add_paths(item, place, found)
     elif isinstance(value, list):
         for item in value:
-            found |= _paths(item, f"{path}[]")
-    return frozenset(found)
+            _add_paths(item, f"{path}[]", found)
