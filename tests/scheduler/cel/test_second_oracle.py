@@ -32,7 +32,7 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
 SEED: Final = int(os.environ.get("CEL_SEED", "0"))
-EXPRESSIONS: Final = int(os.environ.get("CEL_EXPRESSIONS", examples(9_000)))
+EXPRESSIONS: Final = int(os.environ.get("CEL_EXPRESSIONS", examples(6_000)))
 PARTS: Final = 4
 DEPTH: Final = 4
 COMPARED: Final = 0.5
