@@ -198,6 +198,16 @@ def test_an_object_of_a_server_is_never_refused_for_an_unknown_field(
         code, out, err = dryrun(write("claim.yaml", claim()), "--kubeconfig", config)
         assert code == 3, out + err
         assert f"the field {said}" in out, out + err
+
+
+def test_unknown_fields_of_a_server_stop_no_subcommand(dryrun: DryRun, tmp_path: Path) -> None:
+    objects: dict[str, JSON] = {
+        "nodes": {"metadata": {"name": "a", "zone": "b"}},
+        "deviceclasses": {**DEVICE_CLASS, "spec": {"selectors": [{"rego": "x"}], "suitableFor": "x"}},
+        "resourceslices": with_spec(slice_of("a", {**gpu("gpu-0"), "zone": "b"})),
+    }
+    with served(**objects) as server:
+        config = server.write_kubeconfig(tmp_path / "config")
         for command in (["capacity"], ["gpus"], ["cel", "true"], ["snapshot"]):
             assert dryrun(*command, "--kubeconfig", config)[0] == 0
 
@@ -395,10 +405,10 @@ def test_stored_object_that_cannot_be_read_hides_no_other(
     collections = {paths[name]: Collection(1, lambda _, value=value: value) for name, value in good.items()}  # type: ignore[misc]
     items = [value for name, value in good.items() if name == plural] + [bad]
     collections[f"{root}/{plural}"] = Collection(len(items), items.__getitem__)
-    watched = ["--until-fits"] if plural == "nodes" else []
+    watched = [["--until-fits"]] if plural == "nodes" else []
     with paged(collections) as server:
         config = server.write_kubeconfig(tmp_path / "config")
-        for flags in ([], watched):
+        for flags in ([], *watched):
             code, out, err = dryrun(write("claim.yaml", claim()), "--kubeconfig", config, *flags)
             assert "fits  ResourceClaim wanted" in out, out + err
             assert said in out
