@@ -3,7 +3,7 @@
 
 Requests are counted at the server from the start of a process on, so that those of the start and those that tell of
 claims are among them. kubelet repeats its calls until they go well. Without FAULTS_EVERY=1 every fifth request fails,
-for each fault from another one on.
+for each fault from another one on, and each fault occurs either once or for some time.
 """
 
 import itertools
@@ -31,7 +31,7 @@ from tests.support.plugin import stored_claim
 from tests.support.waiting import wait_for
 
 from .processes import NODE, KillablePlugin, killable_plugin
-from .share import points
+from .share import points, share
 
 ADMINISTRATOR = "kubernetes-admin"
 SLICE = "gpu-1-mig-1g10gb-19-0"
@@ -88,8 +88,17 @@ def plugin(cluster: Cluster) -> Iterator[KillablePlugin]:
     cluster.server.faults.clear()
 
 
-@pytest.mark.parametrize("times", [1, 6], ids=["once", "for some time"])
-@pytest.mark.parametrize(("number", "name"), list(enumerate(FAULTS)), ids=FAULTS)
+def _faults() -> list[Any]:
+    """The faults and how often each of them occurs; without FAULTS_EVERY=1 one of both for each fault, in turn."""
+    times = {"once": 1, "for some time": 6}
+    found: list[Any] = []
+    for number, name in enumerate(FAULTS):
+        both = [pytest.param(number, name, count, id=f"{name}-{often}") for often, count in times.items()]
+        found += reversed(both) if number % 2 else both
+    return list(share(found, 0, 2))
+
+
+@pytest.mark.parametrize(("number", "name", "times"), _faults())
 def test_any_request_up_to_the_answer(
     cluster: Cluster, plugin: KillablePlugin, number: int, name: str, times: int
 ) -> None:
