@@ -28,7 +28,7 @@ from .claims.planner import Planner
 from .claims.reader import ClaimReader
 from .claims.records import record_format
 from .claims.specs import ClaimSpecs
-from .containers.common import CommonSpec
+from .containers.common import LOOK_SECONDS, CommonSpec
 from .containers.metadata import MetadataFiles
 from .containers.runtime import ContainerRuntime, reported_runtime
 from .domainservice import DomainService
@@ -167,7 +167,7 @@ class _Plugin:
         on_termination(stopped.set)
         sweep_sockets(options.node.folder, options.node.registry)
         self._engine.begin()
-        self.node.access.attend(self._keep_common)
+        self.node.access.attend(self._keep_common, LOOK_SECONDS)  # `_ready` has written it
         self._limits.install()
         if self.domains is not None:
             self.domains.start()

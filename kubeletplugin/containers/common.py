@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from kubeletplugin.containers import cdi
 
@@ -19,7 +20,8 @@ from .runtime import ContainerRuntime
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 10.0
+LOOK_SECONDS: Final = 10.0
+"""The pause between looks at the node."""
 
 
 class CommonSpec:
@@ -86,7 +88,7 @@ class CommonSpec:
             self._problem = problem
         else:
             self._problem = None
-        return _LOOK_SECONDS
+        return LOOK_SECONDS
 
     def problem(self) -> str | None:
         """Why the spec is out of date, or None."""

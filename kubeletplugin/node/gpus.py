@@ -107,7 +107,7 @@ class GpuAccess:
         self._session = session
         self._on_ready: Callable[[], None] = _nothing_to_do
         self._new: Gpus | None = None
-        self._attendants: list[Callable[[], float]] = []
+        self._attendants: list[tuple[Callable[[], float], float]] = []
         self._proc_root = proc_root
         self._guard = threading.Lock()
         self._gpus: Gpus | None = None
@@ -120,11 +120,11 @@ class GpuAccess:
         self._worker = Worker("look after GPUs", self._round)
         self._thread: int | None = None
 
-    def attend(self, attend: Callable[[], float]) -> None:
-        """Call `attend` regularly while there is a driver. It returns the seconds until the next call. Must be called
-        before `start`, possibly several times.
+    def attend(self, attend: Callable[[], float], first: float = 0.0) -> None:
+        """Call `attend` regularly while there is a driver, for the first time `first` seconds after the driver was
+        found. It returns the seconds until the next call. Must be called before `start`, possibly several times.
         """
-        self._attendants.append(attend)
+        self._attendants.append((attend, first))
 
     def start(self, on_ready: Callable[[], None]) -> None:
         """Start to look for a driver. `on_ready` is called when there is one, before `current` returns its GPUs to
@@ -216,7 +216,7 @@ class GpuAccess:
             self._explain(error)
             return self._missed()
         self._backoff.reset()
-        self._due = [0.0] * len(self._attendants)
+        self._due = [time.monotonic() + first for _, first in self._attendants]
         with self._guard:  # a caller may lose them at once, and then clears this
             self._gpus = gpus
             self._returned.set()
@@ -231,7 +231,7 @@ class GpuAccess:
         return self._backoff.pause()
 
     def _attend(self, woken: bool) -> float:
-        for index, attend in enumerate(self._attendants):
+        for index, (attend, _) in enumerate(self._attendants):
             if woken or time.monotonic() >= self._due[index]:
                 self._due[index] = time.monotonic() + attend()
         pause = min((moment - time.monotonic() for moment in self._due), default=_LOOK_SECONDS)

@@ -179,11 +179,15 @@ def test_several_look_after_the_node_each_at_its_own_times(node: TestNode) -> No
     access = GpuAccess(Session(node.node.nvml, node.sys_root))
     access.attend(attendant("seldom", 3600.0))
     access.attend(attendant("often", 0.01))
+    access.attend(attendant("later", 0.01), 3600.0)
     access.start(do_nothing)
     wait_for(lambda: calls.count("often") >= 3, "the one that is called often")
+    assert "later" not in calls
+    access.wake()
+    wait_for(lambda: "later" in calls, "the one that is called later")
     access.stop()
     assert calls[:2] == ["seldom", "often"]
-    assert calls.count("seldom") == 1
+    assert calls.count("seldom") == 2
 
 
 def test_a_shutdown_that_hangs_holds_up_no_new_start(node: TestNode) -> None:
