@@ -58,8 +58,8 @@ def write_on_signal(number: signal.Signals, file: Path) -> None:
         time.sleep(0.05)  # threads that wait for their turn already learn of the new interval
         try:
             if gc.get_freeze_count():  # the first time: most processes are never asked, and counting takes long
+                resource_counts()  # fills the caches of what counting calls, of the few objects that are not frozen
                 gc.unfreeze()  # what the process was forked with counts, too
-                resource_counts()  # fills the caches of what counting calls
             text = json.dumps(resource_counts())
         finally:
             sys.setswitchinterval(interval)
