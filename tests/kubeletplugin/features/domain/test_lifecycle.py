@@ -202,10 +202,10 @@ def test_many_waiting_claims_do_not_hold_up_their_daemon(short_path: Path, kubec
     """They look at the interval of a real plugin: with a shorter one, so many claims need a whole processor."""
     uid = add_domain(admin)
     daemon = add_daemon(admin, uid)
-    channels = [add_channel(admin, uid) for _ in range(110)]
+    channels = [add_channel(admin, uid) for _ in range(44)]
     with domain_plugin(short_path, kubeconfig, times=ClaimTimes(wait=60.0)) as plugin:
-        calls = {one.uid: plugin.begin("Prepare", one) for one in channels[:90]}
-        together = plugin.begin("Prepare", *channels[90:])  # as kubelet does for a pod with several claims
+        calls = {one.uid: plugin.begin("Prepare", one) for one in channels[:36]}
+        together = plugin.begin("Prepare", *channels[36:])  # as kubelet does for a pod with several claims
         plugin.waits(*channels)
         plugin.prepared(daemon)
         assert not together.done()
