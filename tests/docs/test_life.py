@@ -18,7 +18,7 @@ import yaml
 from dra_driver.domains.objects import CLIQUES, COMPUTE_DOMAINS
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulated import SimulatedNode, load_description
-from dra_driver.kube.api import ApiClient
+from dra_driver.kube.api import ApiClient, Kind
 from dra_driver.kube.kinds import CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from dra_driver.names import DRIVER_NAME
 from dra_driver.sandbox.apiserver import ApiServerOptions
@@ -49,6 +49,12 @@ EXAMPLES = {"mig-slices": ("mig-slices",), "whole-gpu": ("whole-gpu-0", "whole-g
 """Example -> its pods."""
 CLEANUP = {"cleanup": {"enabled": True}}
 QUICK = Periods(pod_resync=2.0, unprepare_retry=2.0, claim_reconcile=2.0, wipe_delay=2.0)
+
+
+def objects_of(example: str) -> Iterator[tuple[Kind, JSON]]:
+    """The templates and pods of an example."""
+    for value in yaml.safe_load_all((ROOT / f"examples/{example}.yaml").read_text(encoding="utf-8")):
+        yield {"ResourceClaimTemplate": TEMPLATES, "Pod": PODS}[value["kind"]], value
 
 
 class Cluster:
@@ -116,12 +122,13 @@ class Cluster:
 
     def apply(self, example: str) -> None:
         """Create the objects of an example in namespace default."""
-        for value in yaml.safe_load_all((ROOT / f"examples/{example}.yaml").read_text(encoding="utf-8")):
-            self.admin.create({"ResourceClaimTemplate": TEMPLATES, "Pod": PODS}[value["kind"]], value, "default")
+        for kind, value in objects_of(example):
+            self.admin.create(kind, value, "default")
 
-    def phases(self) -> set[str]:
-        """Those of the examples' pods."""
-        return {one["status"]["phase"] for one in self.admin.list(PODS, namespace="default").items}
+    def phases(self) -> dict[str, str]:
+        """Those of the examples' pods, by name."""
+        pods = self.admin.list(PODS, namespace="default").items
+        return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in pods}
 
     def start(self, stack: contextlib.ExitStack) -> Containers:
         """The containers of what is installed now, which run until `stack` is left."""
@@ -140,11 +147,10 @@ class Cluster:
         stack.callback(containers.kill)
         return containers.start("DaemonSet", "cleanup").wait(60), containers.log
 
-    def delete(self) -> None:
-        """Delete what the examples made."""
-        for kind in (TEMPLATES, PODS):
-            for one in self.admin.list(kind, namespace="default").items:
-                self.admin.delete(kind, one["metadata"]["name"], "default")
+    def delete(self, example: str) -> None:
+        """Delete the objects of an example."""
+        for kind, value in objects_of(example):
+            self.admin.delete(kind, value["metadata"]["name"], "default")
 
     def wait_cleared(self) -> None:
         """Wait until pods and claims are gone."""
@@ -192,13 +198,27 @@ def test_an_installation_that_has_run_pods_leaves_nothing() -> None:
         used = one.mig_devices()
         assert len(used) == 4
 
-        one.helm.upgrade(str(CHART), RELEASE, merged(one.values, {"logVerbosity": 4}))
+        # The cleanup comes too early: pods run. Those that end meanwhile wait until it is switched off.
+        one.helm.upgrade(str(CHART), RELEASE, merged(one.values, CLEANUP))
         first.terminate()
+        one.kubelet.wait_deregistered(DRIVER_NAME)
+        status, log = one.clean_up(stack)
+        assert status == 1
+        assert "3 claims are prepared: default/" in log
+        one.delete("whole-gpu")
+        one.kubelet.wait_event("FailedUnprepareDynamicResources")
+        refusals = one.kubelet.journal.entries("FailedUnprepareDynamicResources")
+        assert {entry.message for entry in refusals} == {
+            f"unprepare dynamic resources: DRA driver {DRIVER_NAME} is not registered"
+        }
+        assert one.phases().keys() == {"mig-slices", "whole-gpu-0", "whole-gpu-1"}
+
+        one.helm.upgrade(str(CHART), RELEASE, merged(one.values, {"logVerbosity": 4}))
         second = one.start(stack)
-        assert one.phases() == {"Running"}
+        one.kubelet.wait(lambda: one.phases() == {"mig-slices": "Running"}, what="the other pods to be gone")
         assert one.mig_devices() == used
 
-        one.delete()
+        one.delete("mig-slices")
         one.wait_cleared()
         assert one.mig_devices() == set()
         one.helm.upgrade(str(CHART), RELEASE, merged(one.values, CLEANUP))
@@ -216,30 +236,3 @@ def test_an_installation_that_has_run_pods_leaves_nothing() -> None:
             one.admin.delete(DEFINITIONS, f"{kind.plural}.resource.nvidia.com")
         one.admin.delete(NAMESPACES, NAMESPACE)
         one.kubelet.wait(lambda: one.objects() <= before, what="the namespace to be gone with what was in it")
-
-
-def test_pods_that_cleanup_was_switched_on_too_early_for_end_when_it_is_switched_off() -> None:
-    with cluster() as one, contextlib.ExitStack() as stack:
-        one.helm.install(str(CHART), RELEASE, one.values, namespace=NAMESPACE)
-        first = one.start(stack)
-        one.apply("whole-gpu")
-        for pod in EXAMPLES["whole-gpu"]:
-            one.kubelet.wait_pod_running("default", pod)
-
-        one.helm.upgrade(str(CHART), RELEASE, merged(one.values, CLEANUP))
-        first.terminate()
-        one.kubelet.wait_deregistered(DRIVER_NAME)
-        status, log = one.clean_up(stack)
-        assert status == 1
-        assert "2 claims are prepared: default/" in log
-        one.delete()
-        one.kubelet.wait_event("FailedUnprepareDynamicResources")
-        refusals = one.kubelet.journal.entries("FailedUnprepareDynamicResources")
-        assert {entry.message for entry in refusals} == {
-            f"unprepare dynamic resources: DRA driver {DRIVER_NAME} is not registered"
-        }
-        assert one.phases() != set()
-
-        one.helm.upgrade(str(CHART), RELEASE, one.values)
-        one.start(stack)
-        one.wait_cleared()
