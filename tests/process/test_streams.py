@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ ANSWERS = (
 )
 
 
-@pytest.mark.parametrize(("line", "how"), [*((line, GONE) for line in ANSWERS), (ANSWERS[0], SHUT), (ANSWERS[1], FULL)])
+@pytest.mark.parametrize(("line", "how"), [*((line, GONE) for line in ANSWERS), (ANSWERS[1], SHUT), (ANSWERS[1], FULL)])
 def test_an_answer_that_cannot_be_written_is_none(line: str, how: str) -> None:
     assert_lost(how, *line.split())
 
@@ -130,31 +131,43 @@ def test_messages_that_cannot_be_written_change_no_answer(tmp_path: Path, conten
         assert process.wait(120) == status
 
 
-@pytest.mark.parametrize("command", ["fit", "lint"])
-def test_a_standard_input_that_is_closed_is_told(tmp_path: Path, command: str) -> None:
+def test_a_standard_input_that_is_closed_is_told(tmp_path: Path) -> None:
     answer = tmp_path / "answer"
-    done = redirected(f"<&- >{answer}", "dra-dryrun", command, "-")
-    assert done.returncode == 2
-    (line,) = (answer.read_text(encoding="utf-8") or done.stderr).splitlines()
+    done = redirected(f"<&- >{answer}", "dra-dryrun", "fit", "-")
+    assert (done.returncode, answer.read_bytes()) == (2, b"")
+    (line,) = done.stderr.splitlines()
     assert "standard input" in line
     assert "it is closed" in line
 
 
-ONE_NODE = ("--with-node", "h100x8")
 LATIN, PLAIN = {"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
 @pytest.mark.parametrize(
-    ("output", "locale"),
-    [("table", LATIN), ("yaml", LATIN), ("html", LATIN), ("table", PLAIN), ("table", {"PYTHONUTF8": "1"})],
+    ("locale", "printed"),
+    [
+        (LATIN, b"\xe4 \\u2665 \\ud800"),
+        (PLAIN, rb"\xe4 \u2665 \ud800"),
+        ({"PYTHONUTF8": "1"}, b"\xc3\xa4 \xe2\x99\xa5 \\ud800"),
+    ],
     ids=str,
 )
+def test_a_character_that_cannot_be_encoded_is_printed_as_its_number(locale: dict[str, str], printed: bytes) -> None:
+    program = "from dra_driver.process.streams import adopt_streams; adopt_streams(); print('\\xe4 \\u2665 \\ud800')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=clean(**locale), capture_output=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, b"", printed + b"\n")
+
+
+@pytest.mark.parametrize(("output", "locale"), [("table", PLAIN), ("html", LATIN)], ids=str)
 def test_a_character_that_cannot_be_encoded_is_no_reason_to_fail(
     tmp_path: Path, output: str, locale: dict[str, str]
 ) -> None:
     claim, answer = tmp_path / "claim.json", tmp_path / "answer"
     claim.write_text(json.dumps(FITS_NOWHERE), encoding="utf-8")
-    done = redirected(f">{answer}", "dra-dryrun", "fit", str(claim), *ONE_NODE, "--output", output, **locale)
+    one_node = ("--with-node", "h100x8")
+    done = redirected(f">{answer}", "dra-dryrun", "fit", str(claim), *one_node, "--output", output, **locale)
     assert (done.returncode, done.stderr) == (1, "")
     assert b"none" in answer.read_bytes()
 
