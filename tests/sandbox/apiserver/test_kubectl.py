@@ -75,9 +75,10 @@ class Kubectl:
         shutil.rmtree(self.home / ".kube" / "cache" / "discovery")
 
 
-@pytest.fixture
-def kubectl(kubeconfig: Path) -> Kubectl:
-    return Kubectl(kubeconfig)
+@pytest.fixture(scope="module")
+def kubectl(server: FaultyServer, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    """For `server`. The tests share what kubectl remembers of the server's kinds."""
+    return Kubectl(server.write_kubeconfig(tmp_path_factory.mktemp("kubectl") / "kubeconfig"))
 
 
 @pytest.fixture(scope="module")
@@ -187,12 +188,17 @@ CREATED = {
 """Resources, and the commands that create an object of them."""
 
 
-@pytest.mark.parametrize("command", ["logs reached", "exec reached -- true", "attach reached"])
-def test_command_that_needs_a_program_is_refused_in_one_sentence(kubectl: Kubectl, command: str) -> None:
+@pytest.fixture(scope="module")
+def reached(kubectl: Kubectl) -> str:
+    """The name of a pod."""
     kubectl("run", "reached", "--image=busybox")
-    refused = kubectl(*command.split(), fails=True)
+    return "reached"
+
+
+@pytest.mark.parametrize("command", ["logs {}", "exec {} -- true", "attach {}"])
+def test_command_that_needs_a_program_is_refused_in_one_sentence(kubectl: Kubectl, reached: str, command: str) -> None:
+    refused = kubectl(*command.format(reached).split(), fails=True)
     assert refused.strip().endswith(": containers run no programs here")
-    kubectl("delete", "pod", "reached", "--now")
 
 
 def test_cron_jobs_and_quotas_have_columns(kubectl: Kubectl) -> None:
